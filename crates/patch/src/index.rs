@@ -1,0 +1,512 @@
+//! What a module's bytes say: where functions lie, where instructions start, and which
+//! addresses something may branch to.
+//!
+//! Two questions are kept apart. *Boundaries* come from decoding a function from its start,
+//! and only for functions that hold something of interest. *Targets* must be complete over
+//! the whole module (a cold part in another function jumps back into the middle of the hot
+//! one), so they come from a scan of every byte position for whatever looks like a 32-bit
+//! branch, an address taken or a jump table: a superset of the truth, cheap enough to build
+//! for all code, and false hits only cost a window. 8-bit branches are too dense for that;
+//! they reach 128 bytes and are looked up around each window, with boundaries where these
+//! are known.
+//!
+//! Not covered: indirect targets that leave no trace in code, data or relocations.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+
+use crate::scan::site_of;
+use crate::{CodeView, Module};
+
+/// Intel SDM vol. 2, section 2.3.11.
+pub(crate) const INSN_BYTES_MAX: usize = 15;
+
+/// Start and length of an instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ins {
+    pub(crate) addr: u64,
+    pub(crate) len: u8,
+}
+
+impl Ins {
+    pub(crate) fn end(&self) -> u64 {
+        self.addr + u64::from(self.len)
+    }
+}
+
+/// A run of instructions whose starts are known.
+#[derive(Debug)]
+pub(crate) struct Decoded {
+    pub(crate) ins: Vec<Ins>,
+    /// All bytes decoded and the last instruction ended where the function does. Anything
+    /// else means data or a wrong bound, and the starts are not to be relied on.
+    pub(crate) clean: bool,
+}
+
+impl Decoded {
+    /// Index of the instruction that holds `addr`.
+    pub(crate) fn holding(&self, addr: u64) -> Option<usize> {
+        let after = self.ins.partition_point(|i| i.addr <= addr);
+        let at = after.checked_sub(1)?;
+        (addr < self.ins[at].end()).then_some(at)
+    }
+
+    pub(crate) fn starting(&self, addr: u64) -> Option<usize> {
+        self.ins.binary_search_by_key(&addr, |i| i.addr).ok()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Index<'a> {
+    pub(crate) module: &'a Module<'a>,
+    /// Sorted by address.
+    pub(crate) code: Vec<CodeView<'a>>,
+    /// Units of decoding: from one function start to the next or to the end of the function,
+    /// disjoint and sorted. A function with labels inside that unwind entries or symbols
+    /// start at is several units.
+    pub(crate) units: Vec<Range<u64>>,
+    /// Module::leaders, sorted.
+    pub(crate) leaders: Vec<u64>,
+    decoded: RefCell<HashMap<usize, Rc<Decoded>>>,
+}
+
+impl<'a> Index<'a> {
+    pub(crate) fn new(module: &'a Module<'a>) -> Self {
+        let mut code: Vec<CodeView<'a>> = module
+            .code
+            .iter()
+            .copied()
+            // A region that wraps around the address space is no region.
+            .filter(|v| !v.bytes.is_empty() && v.addr.checked_add(v.bytes.len() as u64).is_some())
+            .collect();
+        code.sort_by_key(|v| v.addr);
+        let mut leaders = module.leaders.clone();
+        leaders.sort_unstable();
+        leaders.dedup();
+        let units = units(&code, &module.functions);
+        Index {
+            module,
+            code,
+            units,
+            leaders,
+            decoded: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn view(&self, addr: u64) -> Option<&CodeView<'a>> {
+        let after = self.code.partition_point(|v| v.addr <= addr);
+        let view = &self.code[after.checked_sub(1)?];
+        view.range().contains(&addr).then_some(view)
+    }
+
+    /// The bytes of a range that lies in one region.
+    pub(crate) fn bytes(&self, range: Range<u64>) -> Option<&'a [u8]> {
+        let view = self.view(range.start)?;
+        let from = usize::try_from(range.start - view.addr).ok()?;
+        let to = usize::try_from(range.end.checked_sub(view.addr)?).ok()?;
+        view.bytes.get(from..to)
+    }
+
+    /// Bytes from `addr` to the end of its region.
+    pub(crate) fn rest(&self, addr: u64) -> &'a [u8] {
+        self.view(addr).map_or(&[], |v| {
+            let from = usize::try_from(addr - v.addr).unwrap_or(usize::MAX);
+            v.bytes.get(from..).unwrap_or(&[])
+        })
+    }
+
+    pub(crate) fn unit_of(&self, addr: u64) -> Option<usize> {
+        let after = self.units.partition_point(|u| u.start <= addr);
+        let at = after.checked_sub(1)?;
+        self.units[at].contains(&addr).then_some(at)
+    }
+
+    /// The stretch around `addr` that no function covers.
+    pub(crate) fn gap_of(&self, addr: u64) -> Option<Range<u64>> {
+        let view = self.view(addr)?.range();
+        let after = self.units.partition_point(|u| u.start <= addr);
+        let start = after
+            .checked_sub(1)
+            .map_or(view.start, |at| self.units[at].end);
+        let end = self.units.get(after).map_or(view.end, |u| u.start);
+        Some(start.max(view.start)..end.min(view.end))
+    }
+
+    pub(crate) fn decoded(&self, unit: usize) -> Rc<Decoded> {
+        if let Some(known) = self.decoded.borrow().get(&unit) {
+            return Rc::clone(known);
+        }
+        let range = self.units[unit].clone();
+        let mut fresh = decode(self.bytes(range.clone()).unwrap_or(&[]), range.start);
+        if fresh.clean {
+            self.run_on(&mut fresh, range.end);
+        }
+        let fresh = Rc::new(fresh);
+        self.decoded.borrow_mut().insert(unit, Rc::clone(&fresh));
+        fresh
+    }
+
+    /// Follows a function that runs on behind its stated end (glibc's `clone3` closes its
+    /// unwind entry just before the system call) until control leaves or the next one starts.
+    fn run_on(&self, decoded: &mut Decoded, end: u64) {
+        let falls_through = |insn: Instruction| {
+            matches!(
+                insn.flow_control(),
+                FlowControl::Next | FlowControl::ConditionalBranch
+            )
+        };
+        let last = decoded
+            .ins
+            .last()
+            .and_then(|ins| self.instruction(ins.addr));
+        if !last.is_some_and(falls_through)
+            || self.view(end).is_none()
+            || self.unit_of(end).is_some()
+        {
+            return;
+        }
+        let Some(gap) = self.gap_of(end) else { return };
+        let run = decode_to(self.bytes(gap).unwrap_or(&[]), end);
+        for ins in run.ins {
+            decoded.ins.push(ins);
+            if !self
+                .instruction(ins.addr)
+                .is_some_and(|insn| site_of(&insn, true).is_some() || falls_through(insn))
+            {
+                break;
+            }
+        }
+    }
+
+    /// The unit whose instructions, run on behind its end or not, hold `addr`.
+    pub(crate) fn unit_holding(&self, addr: u64) -> Option<usize> {
+        if let Some(unit) = self.unit_of(addr) {
+            return Some(unit);
+        }
+        let before = self
+            .units
+            .partition_point(|u| u.start <= addr)
+            .checked_sub(1)?;
+        self.view(self.units[before].start)
+            .filter(|v| v.range().contains(&addr))?;
+        self.decoded(before).holding(addr).map(|_| before)
+    }
+
+    /// The instruction at `addr`, whatever `addr` is.
+    pub(crate) fn instruction(&self, addr: u64) -> Option<Instruction> {
+        let rest = self.rest(addr);
+        let bytes = &rest[..rest.len().min(INSN_BYTES_MAX)];
+        let insn = Decoder::with_ip(64, bytes, addr, DecoderOptions::NONE).decode();
+        (insn.code() != Code::INVALID).then_some(insn)
+    }
+
+    /// Known instruction starts around `addr`, itself one by the caller's word (a trap, or a
+    /// clean decode). From a cleanly decoded function where there is one. Elsewhere by
+    /// convergence: of any 15 consecutive bytes one starts an instruction, so where decodes
+    /// from all 15 meet, the program's own instruction stream has a boundary as well, as long
+    /// as the bytes between are code and not data.
+    pub(crate) fn around(&self, addr: u64) -> Option<Rc<Decoded>> {
+        let unit = self.unit_holding(addr);
+        if let Some(unit) = unit {
+            let decoded = self.decoded(unit);
+            if decoded.clean {
+                return decoded.starting(addr).is_some().then_some(decoded);
+            }
+        }
+        let bounds = match unit {
+            Some(unit) => self.units[unit].clone(),
+            None => self.gap_of(addr)?,
+        };
+        // Decodes meet after a few instructions; 96 bytes are some 20.
+        const LOOK_BACK: u64 = 96;
+        const LOOK_AHEAD: u64 = 64;
+        let from = addr.saturating_sub(LOOK_BACK).max(bounds.start);
+        let to = addr.saturating_add(LOOK_AHEAD).min(bounds.end);
+        let first = self.converged(from, addr);
+        let mut ins = decode_to(self.bytes(first..addr)?, first).ins;
+        let mut ahead = decode_to(self.bytes(addr..to)?, addr).ins;
+        if ahead.is_empty() {
+            return None;
+        }
+        ins.append(&mut ahead);
+        Some(Rc::new(Decoded { ins, clean: false }))
+    }
+
+    /// The lowest address in `from..=addr` at which all decodes that reach `addr` agree.
+    fn converged(&self, from: u64, addr: u64) -> u64 {
+        let mut common: Option<Vec<u64>> = None;
+        let last = (from + INSN_BYTES_MAX as u64 - 1).min(addr);
+        for start in from..=last {
+            let Some(bytes) = self.bytes(start..addr) else {
+                continue;
+            };
+            let run = decode_to(bytes, start);
+            if run.ins.last().map_or(start, Ins::end) != addr {
+                continue;
+            }
+            let starts: Vec<u64> = run
+                .ins
+                .iter()
+                .map(|i| i.addr)
+                .filter(|a| *a >= last)
+                .collect();
+            common = Some(match common {
+                None => starts,
+                Some(known) => known
+                    .into_iter()
+                    .filter(|a| starts.binary_search(a).is_ok())
+                    .collect(),
+            });
+        }
+        common.and_then(|c| c.first().copied()).unwrap_or(addr)
+    }
+}
+
+/// Disjoint units from possibly overlapping functions. Bounds outside the code are dropped.
+fn units(code: &[CodeView<'_>], functions: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut sorted: Vec<Range<u64>> = functions
+        .iter()
+        .filter(|f| f.start < f.end)
+        .filter(|f| {
+            let after = code.partition_point(|v| v.addr <= f.start);
+            after > 0
+                && f.start < code[after - 1].range().end
+                && f.end <= code[after - 1].range().end
+        })
+        .cloned()
+        .collect();
+    sorted.sort_by_key(|f| (f.start, f.end));
+    let mut units: Vec<Range<u64>> = Vec::with_capacity(sorted.len());
+    // Ends of enclosing functions that resume after a nested one are not restarted: what
+    // follows a nested function belongs to its unit up to the outermost end.
+    let mut cluster_end = 0;
+    for f in sorted {
+        match units.last_mut() {
+            Some(last) if f.start == last.start => last.end = last.end.max(f.end),
+            Some(last) if f.start < cluster_end => {
+                last.end = f.start;
+                units.push(f.start..cluster_end.max(f.end));
+            }
+            _ => units.push(f.clone()),
+        }
+        cluster_end = cluster_end.max(f.end);
+    }
+    units
+}
+
+/// Decodes a whole function.
+fn decode(bytes: &[u8], addr: u64) -> Decoded {
+    let mut run = decode_to(bytes, addr);
+    run.clean = run.ins.last().map_or(addr, Ins::end) == addr + bytes.len() as u64;
+    run
+}
+
+/// Decodes until the bytes end or make no sense.
+fn decode_to(bytes: &[u8], addr: u64) -> Decoded {
+    // 4 bytes is the average length of an x86-64 instruction in compiled code.
+    let mut ins = Vec::with_capacity(bytes.len() / 4 + 1);
+    let mut decoder = Decoder::with_ip(64, bytes, addr, DecoderOptions::NONE);
+    let mut insn = Instruction::default();
+    while decoder.can_decode() {
+        decoder.decode_out(&mut insn);
+        if insn.code() == Code::INVALID {
+            break;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "an instruction has at most 15 bytes"
+        )]
+        ins.push(Ins {
+            addr: insn.ip(),
+            len: insn.len() as u8,
+        });
+    }
+    Decoded { ins, clean: false }
+}
+
+/// Instructions that compilers and linkers put between functions and blocks.
+pub(crate) fn is_padding(insn: &Instruction) -> bool {
+    matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+}
+
+/// Every address in code that something may branch to, 8-bit branches aside.
+#[derive(Debug)]
+pub(crate) struct Targets {
+    regions: Vec<(Range<u64>, Vec<u64>)>,
+}
+
+impl Targets {
+    pub(crate) fn new(index: &Index<'_>) -> Self {
+        let mut targets = Targets {
+            regions: index
+                .code
+                .iter()
+                .map(|v| (v.range(), vec![0u64; v.bytes.len().div_ceil(64)]))
+                .collect(),
+        };
+        for &leader in &index.leaders {
+            targets.mark(leader);
+        }
+        for function in &index.module.functions {
+            targets.mark(function.start);
+        }
+        let mut tables = Vec::new();
+        for view in &index.code {
+            targets.scan(view, &mut tables);
+        }
+        targets.jump_tables(index, tables);
+        targets.pointers(index);
+        targets
+    }
+
+    fn mark(&mut self, addr: u64) -> bool {
+        // Almost always one region, so a scan beats a search.
+        for (range, bits) in &mut self.regions {
+            let offset = addr.wrapping_sub(range.start);
+            if offset < range.end - range.start {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "offset is below the length of a slice"
+                )]
+                let offset = offset as usize;
+                bits[offset / 64] |= 1 << (offset % 64);
+                return true;
+            }
+        }
+        false
+    }
+
+    pub(crate) fn contains(&self, addr: u64) -> bool {
+        self.regions.iter().any(|(range, bits)| {
+            let offset = usize::try_from(addr.wrapping_sub(range.start)).unwrap_or(usize::MAX);
+            range.contains(&addr) && bits[offset / 64] & 1 << (offset % 64) != 0
+        })
+    }
+
+    /// Marks what 32-bit displacements at any byte position lead to; collects the addresses
+    /// `lea` forms, which may be jump tables.
+    fn scan(&mut self, view: &CodeView<'_>, tables: &mut Vec<u64>) {
+        let bytes = view.bytes;
+        let disp = |at: usize| -> Option<i32> {
+            Some(i32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+        };
+        let relative = |at: usize| -> Option<u64> {
+            let next = view.addr.wrapping_add(at as u64 + 4);
+            Some(next.wrapping_add_signed(i64::from(disp(at)?)))
+        };
+        // Position-dependent code below 4 GiB forms addresses by 32-bit immediates.
+        let low = view.range().end <= 1 << 32;
+        for (at, &byte) in bytes.iter().enumerate() {
+            let next = bytes.get(at + 1).copied();
+            let target = match byte {
+                0xE8 | 0xE9 => relative(at + 1),
+                0x0F if matches!(next, Some(0x80..=0x8F)) => relative(at + 2),
+                0xC7 if next == Some(0xF8) => relative(at + 2),
+                0x8D if next.is_some_and(|modrm| modrm & 0xC7 == 0x05) => {
+                    let target = relative(at + 2);
+                    tables.extend(target.filter(|t| t % 4 == 0));
+                    target
+                }
+                0xB8..=0xBF | 0x68 if low => absolute(disp(at + 1)),
+                0xC7 if low && matches!(next, Some(0xC0..=0xC7)) => absolute(disp(at + 2)),
+                _ => None,
+            };
+            if let Some(target) = target {
+                self.mark(target);
+            }
+        }
+    }
+
+    /// Tables of 32-bit offsets relative to the table itself, as compilers emit for `switch`.
+    /// A table runs until an entry leaves the code or the next table starts.
+    fn jump_tables(&mut self, index: &Index<'_>, mut tables: Vec<u64>) {
+        tables.sort_unstable();
+        tables.dedup();
+        let mut views: Vec<CodeView<'_>> = index.code.clone();
+        views.extend(&index.module.data);
+        for view in views {
+            let range = view.range();
+            let from = tables.partition_point(|t| *t < range.start);
+            let to = tables.partition_point(|t| *t < range.end);
+            for at in from..to {
+                let base = tables[at];
+                let end = if at + 1 < to {
+                    tables[at + 1]
+                } else {
+                    range.end
+                };
+                let offset = |addr: u64| usize::try_from(addr - view.addr).unwrap_or(usize::MAX);
+                for entry in view.bytes[offset(base)..offset(end)].chunks_exact(4) {
+                    let delta = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+                    if !self.mark(base.wrapping_add_signed(i64::from(delta))) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tables of absolute addresses (position-dependent code, or relocated data).
+    fn pointers(&mut self, index: &Index<'_>) {
+        for view in &index.module.data {
+            let skew = usize::try_from(view.addr.wrapping_neg() % 8).unwrap_or(0);
+            for word in view.bytes.get(skew..).unwrap_or(&[]).chunks_exact(8) {
+                let mut value = [0; 8];
+                value.copy_from_slice(word);
+                self.mark(u64::from_le_bytes(value));
+            }
+        }
+    }
+}
+
+fn absolute(value: Option<i32>) -> Option<u64> {
+    value.and_then(|v| u64::try_from(v).ok())
+}
+
+/// Whether something may branch to a byte of `window` other than its first.
+pub(crate) fn entered(index: &Index<'_>, targets: &Targets, window: &Range<u64>) -> bool {
+    (window.start + 1..window.end).any(|addr| targets.contains(addr))
+        || entered_short(index, window)
+}
+
+/// The 8-bit branches: `jmp`, `jcc`, `loop*` and `jrcxz`, all an opcode and a displacement.
+fn entered_short(index: &Index<'_>, window: &Range<u64>) -> bool {
+    let Some(view) = index.view(window.start) else {
+        return true;
+    };
+    // Reach of 8 bits from the end of a two-byte instruction.
+    let from = window.start.saturating_sub(129).max(view.addr);
+    let to = window.end.saturating_add(126).min(view.range().end);
+    let Some(bytes) = index.bytes(from..to) else {
+        return true;
+    };
+    for (at, pair) in bytes.windows(2).enumerate() {
+        if !matches!(pair[0], 0x70..=0x7F | 0xE0..=0xE3 | 0xEB) {
+            continue;
+        }
+        let opcode = from + at as u64;
+        let target = (opcode + 2).wrapping_add_signed(i64::from(i8::from_le_bytes([pair[1]])));
+        if target <= window.start || target >= window.end {
+            continue;
+        }
+        // The opcode is the last byte but one of its instruction, if it is one.
+        let refuted = index.unit_holding(opcode).is_some_and(|unit| {
+            let decoded = index.decoded(unit);
+            decoded.clean
+                && decoded.holding(opcode).is_none_or(|i| {
+                    decoded.ins[i].end() != opcode + 2
+                        || index
+                            .instruction(decoded.ins[i].addr)
+                            .is_none_or(|insn| insn.near_branch_target() != target)
+                })
+        });
+        if !refuted {
+            return true;
+        }
+    }
+    false
+}
