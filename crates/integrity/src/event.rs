@@ -133,7 +133,7 @@ words! {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct FaultHit {
     /// The line that makes it again.
-    pub fault: Fault,
+    pub fault: Box<Fault>,
     /// Whom it hit.
     pub replica: ReplicaId,
     /// On which core.

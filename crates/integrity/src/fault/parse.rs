@@ -453,7 +453,7 @@ fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
         time => {
             let span = |clause: Clause<'_>| {
                 duration(clause.value).ok_or_else(|| {
-                    let form = format!("{} takes a whole number of ns, us, ms or s", clause.name);
+                    let form = format!("{}= takes a whole number of ns, us, ms or s", clause.name);
                     line.wrong(clause, form, format!("{}=10ms", clause.name))
                 })
             };
