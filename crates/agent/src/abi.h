@@ -1,0 +1,250 @@
+/* Shared layouts: what the agent in every replica and the launcher agree on.
+ *
+ * The group lives in one memfd that every replica maps at SF_SHARED. It holds, in order:
+ * the control block (struct sf_group), one ring of arrivals per replica slot, the linear
+ * log of results, and the payload area that results point into.
+ *
+ * Invariants
+ *  1. A record is valid when seq is the index asked for, seq_inv is its complement and
+ *     the CRC fits; writers store seq last (x86 stores are seen in order).
+ *  2. Only its owner writes an arrival ring; only the leader writes results and payload.
+ *     The launcher writes either only while every replica is paused.
+ *  3. Layout is checked on both sides at compile time: crates/replica/src/abi.rs.
+ *
+ * Not covered: a process that may write the memfd and means harm. The fault model is
+ * hardware, not attackers (docs/fault-model.md).
+ */
+#ifndef SF_ABI_H
+#define SF_ABI_H
+
+#include <stdint.h>
+
+#define SF_ABI_VERSION 1u
+#define SF_MAGIC 0x5354454144464153ull /* "STEADFAS", big-endian spelling */
+
+/* 42 TiB: outside every default mmap, brk, ASan, MSan and TSan range of x86-64 Linux. */
+#define SF_BASE 0x2a0000000000ull
+#define SF_SHARED 0x2a1000000000ull
+
+#define SF_REPLICAS_MAX 8u
+#define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that give further opinions */
+#define SF_RING 64u      /* arrivals kept per slot: how far the leader may run ahead */
+#define SF_RESULTS_MAX 32768u
+
+/* The payload area is sparse memory: pages never touched cost nothing. A call whose
+ * output alone exceeds it is shortened (docs/limits.md). */
+#define SF_PAYLOAD_BYTES (256ull << 20)
+#define SF_PAYLOAD_SOFT (2ull << 20) /* above this the log is reset at the next event */
+
+#define SF_OFF_ARRIVALS 0x10000ull
+#define SF_OFF_RESULTS 0x40000ull
+#define SF_OFF_PAYLOAD 0x400000ull
+#define SF_SHARED_BYTES (SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES)
+
+enum sf_kind {
+	SF_K_SYSCALL = 1, /* nr is the call */
+	SF_K_ENTROPY,     /* nr is the instruction (enum sf_insn) */
+	SF_K_FAULT,       /* nr is the signal of a synchronous fault */
+	SF_K_CHECK,       /* memory digests of an epoch */
+	SF_K_SIGNAL,      /* delivery of an asynchronous signal */
+};
+
+enum sf_insn {
+	/* numbers of SiteKind in crates/patch */
+	SF_I_RDTSC = 3, SF_I_RDTSCP, SF_I_CPUID, SF_I_RDRAND, SF_I_RDSEED, SF_I_RDPID, SF_I_XBEGIN,
+};
+
+/* What replica `slot` claims about event `seq`. First line: what the vote reads. */
+struct sf_arrival {
+	uint64_t seq;
+	uint64_t seq_inv;
+	uint32_t nr;
+	uint16_t kind;
+	uint16_t thread;
+	uint32_t crc;
+	uint32_t slot;
+	uint64_t ip;
+	uint64_t state;    /* number, arguments, callee-saved registers, rsp, top of stack */
+	uint64_t bytes[2]; /* 128-bit digest of what the arguments point to */
+	/* second line: for the report only */
+	uint64_t args[6];
+	uint64_t sp;
+	uint64_t regs; /* digest of callee-saved registers and stack top alone */
+} __attribute__((aligned(64)));
+
+#define SF_R_RESET 1u    /* the log starts again after this entry */
+#define SF_R_EPOCH 2u    /* a memory check follows as the next event */
+#define SF_R_SIGNAL 4u   /* payload is a signal to deliver before the call is made */
+#define SF_R_PATCH 8u    /* payload starts with a patch plan for new code */
+#define SF_R_BARRIER 16u /* the leader waits until every follower has done this one */
+#define SF_R_RESTART 32u /* the call is made again after the signal */
+
+struct sf_result {
+	uint64_t seq;
+	uint64_t seq_inv;
+	int64_t ret;
+	uint64_t agreed; /* arrival.state ^ arrival.bytes[0], that every replica voted for */
+	uint32_t out_len;
+	uint32_t out_off;
+	uint32_t nr;
+	uint16_t flags;
+	uint16_t spare;
+	uint32_t crc;
+	uint32_t payload_crc;
+	uint64_t aux;
+} __attribute__((aligned(64)));
+
+enum sf_phase {
+	SF_P_EMPTY = 0,
+	SF_P_STARTING,
+	SF_P_RUNNING,
+	SF_P_PAUSED,  /* in the agent, executing the launcher's commands */
+	SF_P_EXITING,
+	SF_P_DEAD,
+};
+
+enum sf_cmd {
+	SF_C_NONE = 0,
+	SF_C_VOTE,    /* count the arrivals of event alarm_seq and write losers */
+	SF_C_FORK,    /* leader: create the follower of slot `arg` as a copy of itself */
+	SF_C_SEND,    /* write memory and registers into the bounce area */
+	SF_C_RECEIVE, /* take memory and registers from the bounce area */
+	SF_C_RESUME,  /* leave the pause and start the current event again */
+	SF_C_RERUN,   /* snapshot: run on as slot `arg` against the retained log up to `arg2` */
+	SF_C_EXIT,
+};
+
+/* One per slot, on its own lines: `bell` and what its owner publishes. */
+struct sf_replica {
+	uint32_t phase;
+	uint32_t bell;     /* futex: bumped when something this slot waits for has happened */
+	uint32_t sleeping; /* this slot sleeps on bell */
+	uint32_t cmd;
+	uint64_t cmd_seq; /* bumped by the launcher with each command */
+	uint64_t cmd_ack; /* copied by the replica when done */
+	uint64_t cmd_arg;
+	uint64_t cmd_arg2;
+	int64_t cmd_ret;
+	/* second line: written by the replica on every event */
+	uint64_t next __attribute__((aligned(64))); /* index of the event it will arrive at next */
+	uint64_t done;                              /* events below this have been consumed */
+	int32_t pid;      /* in the launcher's pid namespace, written by the launcher */
+	int32_t init_pid; /* init of this slot's pid namespace, or 0 */
+	uint32_t losers;  /* verdict by this replica's own count: bit per slot */
+	uint32_t verdict_valid;
+	uint64_t verdict_seq;
+	/* third line: diagnosis */
+	uint64_t fault_addr __attribute__((aligned(64)));
+	uint64_t fault_ip;
+	uint32_t fault_signo;
+	uint32_t fault_code;
+	uint64_t waits;   /* times it slept */
+	uint64_t events;
+	uint64_t slow;    /* events that came through the backstop */
+	uint32_t cpu;     /* last known core */
+	int32_t exit_status;
+} __attribute__((aligned(64)));
+
+enum sf_end {
+	SF_E_RUNNING = 0,
+	SF_E_EXITED,   /* agreed exit; end_value is the status */
+	SF_E_SIGNALED, /* agreed death; end_value is the signal */
+	SF_E_REFUSED,  /* a call that cannot be run protected; end_nr, end_ip, end_arg say which */
+	SF_E_SETUP,    /* the agent could not start; end_value is -errno, end_nr the step */
+	SF_E_BUG,      /* an assertion of the agent failed; end_nr is the line */
+};
+
+enum sf_alarm {
+	SF_A_QUIET = 0,
+	SF_A_DIVERGED,  /* arrivals differ */
+	SF_A_LOG,       /* a record fails its check */
+	SF_A_FAULTED,   /* a replica faulted where others did not arrive */
+	SF_A_DIED,      /* the launcher saw a replica die */
+	SF_A_HUNG,      /* the launcher's watchdog */
+	SF_A_REQUEST,   /* no divergence: the launcher wants everybody paused */
+};
+
+/* Requests of the leader to the launcher, answered while it waits. */
+enum sf_rpc {
+	SF_RPC_NONE = 0,
+	SF_RPC_PATCH, /* new executable file mapping: plan its patches */
+	SF_RPC_HOLD,  /* keep file descriptor a0 for write-back as mapping id a1 */
+	SF_RPC_WRITE, /* write-back: payload holds bytes for mapping id a0 at offset a1 */
+	SF_RPC_DROP,
+};
+
+struct sf_group {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t replicas; /* N */
+	uint32_t alarm;    /* enum sf_alarm; nonzero: everybody pauses at its next chance */
+	uint32_t alarm_slot;
+	uint64_t alarm_seq;
+	uint32_t launcher_bell; /* futex the launcher sleeps on */
+	uint32_t go;            /* set by the launcher when all replicas stand */
+	uint32_t end;           /* enum sf_end */
+	uint32_t end_nr;
+	int64_t end_value;
+	uint64_t end_ip;
+	uint64_t end_arg[6];
+	uint32_t end_slot;
+	uint32_t spin_tsc;   /* ticks to spin before sleeping */
+	uint32_t yields;     /* sched_yield calls between spinning and sleeping */
+	uint32_t options;    /* SF_O_* */
+	uint32_t stack_top_bytes;
+	uint32_t healed;     /* generation: bumped after each recovery */
+	uint32_t leader_pid; /* the number all replicas answer to */
+	uint32_t nonce;
+	uint64_t base;       /* index of the first result in the log, as the leader sees it */
+	uint64_t epoch_tsc;  /* ticks between memory checks; 0: never */
+	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell */
+	uint32_t affinity_bytes;
+	uint8_t affinity[256]; /* the mask the program was started with */
+	uint32_t live;      /* bit per slot that takes part in the vote */
+	/* request channel */
+	uint32_t rpc __attribute__((aligned(64)));
+	uint32_t rpc_done; /* futex */
+	uint64_t rpc_arg[6];
+	int64_t rpc_ret;
+	uint32_t rpc_len; /* bytes of the answer at the bounce area */
+	uint32_t nudges;  /* signals queued by the launcher for the program */
+	struct {
+		uint32_t full;
+		int32_t signo, code, pid;
+		uint32_t uid;
+		int32_t value;
+	} inbox[16];
+	struct sf_replica slot[SF_SLOTS_MAX] __attribute__((aligned(64)));
+};
+
+#define SF_O_SUD 1u
+#define SF_O_SECCOMP 2u
+#define SF_O_HUGE 4u
+#define SF_O_PRIV_NS 8u   /* followers in private pid and mount namespaces */
+#define SF_O_USER_NS 16u  /* ... which need a user namespace */
+#define SF_O_RETAIN 32u   /* keep results since the last snapshot */
+#define SF_O_CHECK_DIRTY 64u
+#define SF_O_CHECK_FULL 128u
+#define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
+
+/* Everything the launcher writes into the agent before it starts. */
+struct sf_boot {
+	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */
+	uint64_t vdso_clock_gettime, vdso_gettimeofday, vdso_time, vdso_getcpu, vdso_clock_getres;
+	int32_t shared_fd;
+	int32_t launcher_pid;
+	uint64_t auxv;     /* address of the auxiliary vector */
+	uint64_t stack_lo; /* of the initial stack mapping */
+	uint64_t secret;
+	uint64_t brk;
+	char vdso_ok;
+};
+
+_Static_assert(sizeof(struct sf_arrival) == 128, "shared with crates/replica/src/abi.rs");
+_Static_assert(sizeof(struct sf_result) == 64, "shared with crates/replica/src/abi.rs");
+_Static_assert(sizeof(struct sf_replica) == 192, "shared with crates/replica/src/abi.rs");
+_Static_assert(sizeof(struct sf_group) <= SF_OFF_ARRIVALS, "control block fits before the rings");
+_Static_assert(SF_OFF_ARRIVALS + SF_SLOTS_MAX * SF_RING * 128 <= SF_OFF_RESULTS, "rings fit");
+_Static_assert(SF_OFF_RESULTS + SF_RESULTS_MAX * 64 <= SF_OFF_PAYLOAD, "results fit");
+
+#endif

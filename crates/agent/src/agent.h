@@ -1,0 +1,257 @@
+/* Agent: the code that lives inside every replica.
+ *
+ * Ground rules
+ *  1. Freestanding: no libc, no allocation, no thread-local storage but the %gs page.
+ *  2. General registers only; the linked blob is checked for vector instructions.
+ *  3. The program's memory is touched under a guard only: its pointers may be wild.
+ *  4. The kernel is reached through sf_gate, with a token that the vote produced
+ *     (sf_call_agreed) or that this file made for the agent's own needs (sf_sys).
+ *  5. State that must be equal in all replicas lives in struct sf_mirror; what differs by
+ *     role lives in struct sf_me. A transplant copies the first and never the second.
+ */
+#ifndef SF_AGENT_H
+#define SF_AGENT_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "abi.h"
+#include "calls.h"
+#include "tls.h"
+
+/* One image, linked at its final address: nothing goes through a table of addresses. */
+#pragma GCC visibility push(hidden)
+
+typedef uint64_t u64;
+typedef int64_t s64;
+typedef uint32_t u32;
+typedef int32_t s32;
+typedef uint16_t u16;
+typedef uint8_t u8;
+
+#define INLINE static inline __attribute__((always_inline))
+#define NORETURN __attribute__((noreturn))
+#define COLD __attribute__((cold, noinline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define barrier() __asm__ volatile("" ::: "memory")
+#define load(p) __atomic_load_n(p, __ATOMIC_ACQUIRE)
+#define store(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
+
+/* Registers of the program at an event, as gate.S pushes them. */
+struct sf_regs {
+	u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
+	u64 rsp, rip, eflags;
+};
+
+struct sf_tls {
+	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort;
+};
+_Static_assert(offsetof(struct sf_tls, token) == TLS_TOKEN, "gate.S");
+_Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
+_Static_assert(offsetof(struct sf_tls, resume) == TLS_RESUME, "gate.S");
+_Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
+
+struct sf_guard {
+	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
+};
+int sf_guard_enter(struct sf_guard *) __attribute__((returns_twice));
+void sf_guard_fail(struct sf_guard *) NORETURN;
+
+#define SF_SIGNALS 64
+struct sf_action { /* kernel's struct sigaction */
+	u64 handler, flags, restorer, mask;
+};
+struct sf_siginfo {
+	s32 signo, err, code, pad;
+	u64 words[14];
+};
+_Static_assert(sizeof(struct sf_siginfo) == 128, "siginfo_t");
+
+/* Equal in all replicas; hashed with the program's memory. */
+struct sf_mirror {
+	struct sf_action action[SF_SIGNALS + 1];
+	u64 mask;         /* signals the program blocks */
+	u64 wait_mask; /* in force while a call waits with a mask of its own (sigsuspend, ppoll) */
+	u32 has_wait_mask;
+	u32 pdeathsig;
+	u64 alt_sp, alt_size;
+	u32 alt_flags;
+	u32 spare;
+	u64 brk_start, brk_now;
+	u64 gs_base;
+};
+
+/* Own to one process. */
+struct sf_me {
+	u32 slot;
+	u32 role; /* enum sf_role */
+	u64 next; /* index of the current or next event */
+	u64 base; /* index of the first result in the log */
+	u32 out;  /* leader: bytes of payload used */
+	u32 reset_pending;
+	u64 rerun_until;
+	u32 raised;        /* this replica has raised the present alarm */
+	u32 interruptible; /* an app call is being made: signals end it with EINTR */
+	u64 last_epoch_tsc;
+	struct sf_guard *guard;
+	struct sf_guard guard_store;
+	struct sf_regs *regs; /* of the event in progress */
+	struct sf_siginfo pending[8];
+	u32 pending_n;
+	u32 restarted; /* a transplant replaced the registers of the event in progress */
+	u32 poison; /* this replica's own execution of an agreed call failed: it must lose the next vote */
+	struct sf_regs fault_regs;
+	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
+	u64 regs_digest;
+	u32 fatal; /* a default-action signal ended the program */
+};
+
+enum sf_role { SF_LEADER, SF_FOLLOWER, SF_RERUN, SF_SNAPSHOT, SF_KEEPER, SF_INIT };
+
+extern struct sf_me me;
+extern struct sf_mirror app;
+extern struct sf_tls tls;
+extern struct sf_boot sf_boot;
+#define G ((struct sf_group *)SF_SHARED)
+#define ARRIVAL(slot, i) ((struct sf_arrival *)(SF_SHARED + SF_OFF_ARRIVALS) + (slot) * SF_RING + ((i) % SF_RING))
+#define RESULT(i) ((struct sf_result *)(SF_SHARED + SF_OFF_RESULTS) + (i))
+#define PAYLOAD ((u8 *)(SF_SHARED + SF_OFF_PAYLOAD))
+
+/* gate.S */
+s64 sf_gate(const u64 call[7], u64 token);
+s64 sf_raw(const u64 call[7]);
+void sf_leave(const struct sf_regs *) NORETURN;
+void sf_sigreturn(u64 frame) NORETURN;
+extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[],
+	sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
+extern u8 sf_stack[], sf_alt_stack[], sf_image_start[], sf_image_end[];
+
+/* base.c */
+void *memcpy(void *, const void *, size_t);
+void *memset(void *, int, size_t);
+int memcmp(const void *, const void *, size_t);
+size_t sf_strlen(const char *);
+u32 sf_crc(const void *, size_t, u32 seed);
+struct sf_hash { u64 a, b; };
+void sf_hash_bytes(struct sf_hash *, const void *, size_t);
+NORETURN COLD void sf_bug(u32 line, s64 value);
+#define ASSERT(c) do { if (unlikely(!(c))) sf_bug(__LINE__, (s64)(me.next)); } while (0)
+
+INLINE u64 sf_mix(u64 h, u64 v)
+{
+	/* 64x64->128 multiply, halves folded: one flipped input bit changes about half of the
+	 * output bits. The constant is odd with 32 ones, from the digits of the golden ratio. */
+	__uint128_t m = (__uint128_t)(h ^ v ^ 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
+	return (u64)m ^ (u64)(m >> 64);
+}
+
+INLINE u64 sf_tsc(void)
+{
+	u32 lo, hi;
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	return (u64)hi << 32 | lo;
+}
+
+INLINE u32 sf_cpu(void)
+{
+	u64 c;
+	__asm__ volatile("rdpid %0" : "=r"(c));
+	return c & 0xfff;
+}
+
+INLINE s64 sf_sys(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
+{
+	u64 call[7] = { nr, a, b, c, d, e, f };
+	u64 saved = tls.abort;
+	tls.abort = 0;
+	/* The agent's own calls mint their token here, on the only path that makes them. */
+	tls.token = tls.secret ^ nr;
+	s64 r = sf_gate(call, tls.secret ^ nr);
+	tls.abort = saved;
+	return r;
+}
+#define sys0(n) sf_sys(n, 0, 0, 0, 0, 0, 0)
+#define sys1(n, a) sf_sys(n, (u64)(a), 0, 0, 0, 0, 0)
+#define sys2(n, a, b) sf_sys(n, (u64)(a), (u64)(b), 0, 0, 0, 0)
+#define sys3(n, a, b, c) sf_sys(n, (u64)(a), (u64)(b), (u64)(c), 0, 0, 0)
+#define sys4(n, a, b, c, d) sf_sys(n, (u64)(a), (u64)(b), (u64)(c), (u64)(d), 0, 0)
+#define sys6(n, a, b, c, d, e, f) sf_sys(n, (u64)(a), (u64)(b), (u64)(c), (u64)(d), (u64)(e), (u64)(f))
+
+/* log.c: rendezvous */
+int sf_log_room(u64 seq);
+enum sf_meet { SF_AGREED, SF_RESTART };
+struct sf_event {
+	u64 seq;
+	u32 nr;
+	u16 kind;
+	u16 lockstep;
+	u64 args[6];
+	struct sf_hash bytes;
+	u64 state;
+};
+void sf_arrive(struct sf_event *, const struct sf_regs *);
+enum sf_meet sf_meet_all(struct sf_event *);           /* before an effect */
+enum sf_meet sf_meet_leader(struct sf_event *);        /* follower, before a query's result */
+s64 sf_call_agreed(const struct sf_event *, const u64 call[7]);
+struct sf_result *sf_result_begin(struct sf_event *, s64 ret);
+void sf_result_bytes(struct sf_result *, const void *, u32 len);
+int sf_payload_room(u64 len);
+void sf_result_end(struct sf_result *);
+const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the event */
+void sf_event_done(struct sf_event *, const struct sf_result *);
+void sf_wake(u32 slot);
+COLD void sf_raise(u32 alarm, u64 seq);
+COLD enum sf_meet sf_pause(void);
+
+/* calls.c */
+void sf_on_syscall(struct sf_regs *);
+int sf_finish_simple(struct sf_event *, s64 ret);
+NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
+extern const struct sf_call sf_calls[];
+
+/* args.c */
+void sf_digest_args(struct sf_event *, const struct sf_call *, const u64 a[6]);
+void sf_collect(struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
+u64 sf_out_bound(const struct sf_call *, const u64 a[6]);
+void sf_scatter(const struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
+
+/* memory.c */
+s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced);
+s64 sf_affinity(u32 nr, const u64 a[6]);
+void sf_follow_limit(u32 nr, const u64 a[6]);
+void sf_epoch(struct sf_regs *);
+void sf_apply_patch(const u8 *plan, u32 len);
+struct sf_hash sf_memory_hash(void);
+
+/* signal.c */
+void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
+void sf_signals_init(void);
+int sf_signal_pending(void);
+int sf_signal_restarts(void);
+void sf_signal_attach(struct sf_result *, int restart);
+void sf_deliver(struct sf_regs *, const struct sf_siginfo *);
+s64 sf_sigaction(const u64 a[6]);
+s64 sf_sigprocmask(const u64 a[6]);
+s64 sf_sigaltstack(const u64 a[6]);
+void sf_before_wait(const struct sf_call *, u32 nr, const u64 a[6]);
+void sf_after_wait(const struct sf_call *);
+void sf_do_sigreturn(struct sf_regs *);
+void sf_kernel_mask(void);
+void sf_signals_start(void);
+u32 sf_fp_bytes(void);
+void sf_fp_save(void *);
+void sf_fp_load(const void *);
+
+/* entropy.c */
+void sf_on_entropy(struct sf_regs *, u64 desc);
+int sf_clock(u32 nr, u64 *a, s64 *ret);
+
+/* recover.c */
+s64 sf_fork_follower(u32 slot);
+void sf_arm(void);
+void sf_send(void);
+void sf_receive(void);
+void sf_snapshot(void);
+s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e);
+
+#endif

@@ -1,0 +1,249 @@
+/* Args: compare and carry what a call's arguments point to, from the rows of calls.def.
+ *
+ * Before a call every replica digests its in-bytes; after it the leader appends the
+ * out-bytes to the log and followers copy them to the same addresses. Lengths are computed
+ * from the row, the arguments and the result, by the same code on both sides, so the log
+ * carries no headers. A pointer that cannot be read digests as such: the kernel will answer
+ * EFAULT, to every replica alike.
+ */
+#include "agent.h"
+
+#define EINTR 4
+
+struct iovec { u64 base, len; };
+struct msghdr {
+	u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2;
+};
+
+/* Capacities that the kernel overwrites with lengths: noted by the digest of this event. */
+static u32 addr_cap, name_cap;
+static u64 control_cap;
+
+/* An argument's value as the kernel reads it. */
+static u64 value(const struct sf_call *c, const u64 a[6], u32 i)
+{
+	switch (c->arg[i].kind) {
+	case SF_A_I32:
+		return (s32)a[i] < 0 ? 0 : (u32)a[i];
+	case SF_A_U32:
+		return (u32)a[i];
+	default:
+		return a[i];
+	}
+}
+
+static u64 length(const struct sf_call *c, const struct sf_arg *k, const u64 a[6], s64 ret)
+{
+	if (k->len == SF_L_RET && ret < 0)
+		return 0;
+	u64 n = k->len == SF_L_ONE ? 1 : k->len == SF_L_RET ? (u64)ret : value(c, a, k->len);
+	if (k->cap != SF_L_ONE) {
+		u64 cap = value(c, a, k->cap);
+		if (n > cap)
+			n = cap;
+	}
+	/* Linux moves at most MAX_RW_COUNT bytes in one call (read(2), NOTES). */
+	if (n > 0x7ffff000)
+		n = 0x7ffff000;
+	u64 bytes = k->plus + n * k->size;
+	return bytes > 0x7ffff000 ? 0x7ffff000 : bytes;
+}
+
+static u64 fdset_bytes(u64 nfds)
+{
+	return (nfds > 65536 ? 65536 : nfds + 63) / 64 * 8;
+}
+
+static void hash_iov(struct sf_hash *h, const struct iovec *v, u64 n, u64 limit, int contents)
+{
+	if (n > 1024)
+		n = 1024; /* UIO_MAXIOV: the kernel refuses more */
+	sf_hash_bytes(h, v, n * sizeof *v);
+	for (u64 i = 0; contents && i < n && limit; i++) {
+		u64 l = v[i].len < limit ? v[i].len : limit;
+		sf_hash_bytes(h, (void *)v[i].base, l);
+		limit -= l;
+	}
+}
+
+static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
+{
+	struct sf_hash *h = &e->bytes;
+	for (int i = 0; i < 6; i++) {
+		const struct sf_arg *k = &c->arg[i];
+		if (k->kind <= SF_A_U32 || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i])
+			continue;
+		switch (k->kind) {
+		case SF_A_STR:
+			sf_hash_bytes(h, (void *)a[i], sf_strlen((char *)a[i]));
+			break;
+		case SF_A_IN:
+		case SF_A_INOUT:
+			sf_hash_bytes(h, (void *)a[i], length(c, k, a, 0));
+			break;
+		case SF_A_IN_IOV:
+			hash_iov(h, (void *)a[i], value(c, a, k->len), 0x7ffff000, 1);
+			break;
+		case SF_A_OUT_IOV:
+			hash_iov(h, (void *)a[i], value(c, a, k->len), 0, 0);
+			break;
+		case SF_A_IN_MSG:
+		case SF_A_OUT_MSG: {
+			const struct msghdr *m = (void *)a[i];
+			int in = k->kind == SF_A_IN_MSG;
+			sf_hash_bytes(h, m, 48); /* flags are out only */
+			if (in && m->name)
+				sf_hash_bytes(h, (void *)m->name, m->namelen);
+			if (in && m->control)
+				sf_hash_bytes(h, (void *)m->control, m->controllen);
+			if (m->iov)
+				hash_iov(h, (void *)m->iov, m->iovlen, 0x7ffff000, in);
+			name_cap = m->name ? m->namelen : 0;
+			control_cap = m->control ? m->controllen : 0;
+			break;
+		}
+		case SF_A_OUT_ADDR:
+			addr_cap = a[k->len] ? *(u32 *)a[k->len] : 0;
+			sf_hash_bytes(h, &addr_cap, 4);
+			break;
+		case SF_A_FDSET:
+			sf_hash_bytes(h, (void *)a[i], fdset_bytes(value(c, a, k->len)));
+			break;
+		}
+	}
+}
+
+void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
+{
+	int deref = 0;
+	for (int i = 0; i < 6; i++)
+		deref |= c->arg[i].kind > SF_A_U32 && c->arg[i].kind != SF_A_OUT && c->arg[i].kind != SF_A_OUT_PAGES;
+	if (!deref)
+		return;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		digest(e, c, a);
+	} else {
+		e->bytes.a = sf_mix(e->bytes.a, 0xefa017); /* unreadable */
+	}
+	me.guard = NULL;
+}
+
+/* Walk the out-bytes of a call; `to_log` on the leader, from the log on followers. */
+struct carry {
+	struct sf_result *out;
+	const u8 *in;
+	u32 left;
+	int short_log;
+};
+
+static void move(struct carry *m, u64 at, u64 n)
+{
+	if (!at || !n)
+		return;
+	if (m->out) {
+		sf_result_bytes(m->out, (void *)at, (u32)n);
+	} else if (m->left >= n) {
+		memcpy((void *)at, m->in, n);
+		m->in += n;
+		m->left -= (u32)n;
+	} else {
+		m->short_log = 1;
+	}
+}
+
+static void move_iov(struct carry *m, const struct iovec *v, u64 n, u64 bytes)
+{
+	for (u64 i = 0; i < n && bytes; i++) {
+		u64 l = v[i].len < bytes ? v[i].len : bytes;
+		move(m, v[i].base, l);
+		bytes -= l;
+	}
+}
+
+static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 ret)
+{
+	for (int i = 0; i < 6; i++) {
+		const struct sf_arg *k = &c->arg[i];
+		if (!a[i])
+			continue;
+		int wrote = k->when == SF_W_OK ? ret >= 0 : k->when == SF_W_POS ? ret > 0 :
+			    k->when == SF_W_EINTR ? ret == -EINTR : 1;
+		switch (k->kind) {
+		case SF_A_OUT:
+		case SF_A_INOUT:
+			if (wrote)
+				move(m, a[i], length(c, k, a, ret));
+			break;
+		case SF_A_OUT_IOV:
+			if (ret > 0)
+				move_iov(m, (void *)a[i], value(c, a, k->len), (u64)ret);
+			break;
+		case SF_A_OUT_MSG:
+			if (wrote) {
+				struct msghdr *h = (void *)a[i];
+				move(m, a[i], sizeof *h);
+				if (ret > 0)
+					move_iov(m, (void *)h->iov, h->iovlen, (u64)ret);
+				move(m, h->name, h->namelen < name_cap ? h->namelen : name_cap);
+				move(m, h->control, h->controllen < control_cap ? h->controllen : control_cap);
+			}
+			break;
+		case SF_A_OUT_ADDR:
+			if (wrote && a[k->len]) {
+				move(m, a[k->len], 4);
+				u32 n = *(u32 *)a[k->len];
+				move(m, a[i], n < addr_cap ? n : addr_cap);
+			}
+			break;
+		case SF_A_OUT_PAGES:
+			if (wrote)
+				move(m, a[i], (value(c, a, k->len) + 4095) / 4096);
+			break;
+		case SF_A_FDSET:
+			if (wrote)
+				move(m, a[i], fdset_bytes(value(c, a, k->len)));
+			break;
+		}
+	}
+}
+
+void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
+{
+	struct carry m = { .out = r };
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		carry(&m, c, a, ret);
+	}
+	me.guard = NULL;
+}
+
+void sf_scatter(const struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
+{
+	struct carry m = { .in = PAYLOAD + r->out_off, .left = r->out_len };
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		carry(&m, c, a, ret);
+	}
+	me.guard = NULL;
+	/* A log shorter than the row demands means that this replica's arguments changed
+	 * after the vote; the next event will differ and be voted on. */
+}
+
+/* Upper bound of the bytes a call can write, from its arguments. */
+u64 sf_out_bound(const struct sf_call *c, const u64 a[6])
+{
+	u64 sum = 0;
+	for (int i = 0; i < 6; i++) {
+		const struct sf_arg *k = &c->arg[i];
+		if (!a[i])
+			continue;
+		if ((k->kind == SF_A_OUT || k->kind == SF_A_INOUT))
+			sum += k->len == SF_L_RET && k->cap == SF_L_ONE ? 4096 : length(c, k, a, 0x7ffff000);
+		else if (k->kind == SF_A_OUT_IOV || k->kind == SF_A_OUT_MSG)
+			sum += 1 << 20;
+		else
+			sum += 8192;
+	}
+	return sum;
+}

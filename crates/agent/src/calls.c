@@ -1,0 +1,387 @@
+/* Calls: one system call of the program, from arrival to return.
+ *
+ *   arrive ──► all equal? ──► leader acts ──► result in the log ──► followers copy ──► return
+ *                 │ no                            ▲
+ *                 ▼                               └ queries: the leader does not wait
+ *               pause (log.c), then start again
+ *
+ * What a call is comes from the tables alone (calls.def and its sub-tables); this file
+ * holds what no table can say. Nothing here runs before the group agreed that it should,
+ * except queries, which change nothing.
+ */
+#include "agent.h"
+
+
+
+#define FUTEX_WAKE 1
+
+#define SF_TABLE_ROW(nr, nm, cl, h, e, a0, a1, a2, a3, a4, a5, nt) \
+	[nr] = { .name = #nm, .class = SF_##cl, .handler = SF_H_##h, .err = e, .arg = { a0, a1, a2, a3, a4, a5 }, .note = nt },
+#include <asm/errno.h>
+const struct sf_call sf_calls[512] = {
+#define CALL SF_TABLE_ROW
+#include "calls.def"
+};
+#undef CALL
+
+static const struct sf_sub ioctls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "ioctl.def"
+};
+static const struct sf_sub fcntls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "fcntl.def"
+};
+static const struct sf_sub prctls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "prctl.def"
+};
+static const struct sf_sub arch_prctls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "arch_prctl.def"
+};
+static const struct sf_sub semctls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "semctl.def"
+};
+static const struct sf_sub msgctls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "msgctl.def"
+};
+
+void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
+{
+	if (me.slot == 0 && load(&G->end) == SF_E_RUNNING) {
+		G->end_nr = nr;
+		G->end_value = value;
+		G->end_ip = r ? r->rip : 0;
+		G->end_slot = me.slot;
+		if (r) {
+			G->end_arg[0] = r->rdi;
+			G->end_arg[1] = r->rsi;
+			G->end_arg[2] = r->rdx;
+		}
+		store(&G->end, end);
+	}
+	store(&G->slot[me.slot].phase, SF_P_EXITING);
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sys3(202, &G->launcher_bell, FUTEX_WAKE, 1);
+	if (end == SF_E_EXITED && me.slot == 0)
+		for (;;)
+			sys1(231, value);
+	/* Nothing more happens here: the launcher reports and ends what is left. */
+	for (;;)
+		sys0(34);
+}
+
+static const struct sf_sub *find(const struct sf_sub *t, u32 n, u32 command)
+{
+	for (u32 i = 0; i < n; i++)
+		if (t[i].command == command)
+			return &t[i];
+	return NULL;
+}
+#define FIND(t, c) find(t, sizeof(t) / sizeof *(t), c)
+
+/* The row in force for this call: a sub-table may replace class, errno and pointer. */
+static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
+{
+	const struct sf_call *c = &sf_calls[nr];
+	const struct sf_sub *s;
+	u32 at;
+	if (!c->name) {
+		own->class = SF_DENY; /* a gap in the numbers: as the kernel answers */
+		own->err = 38;
+		return own;
+	}
+	switch (c->handler) {
+	case SF_H_ioctl: s = FIND(ioctls, (u32)a[1]); at = 2; break;
+	case SF_H_fcntl: s = FIND(fcntls, (u32)a[1]); at = 2; break;
+	case SF_H_prctl: s = FIND(prctls, (u32)a[0]); at = 1; break;
+	case SF_H_arch_prctl: s = FIND(arch_prctls, (u32)a[0]); at = 1; break;
+	case SF_H_ipcctl:
+		if (nr == 66)
+			s = FIND(semctls, (u32)a[2] & 0xff), at = 3;
+		else
+			s = FIND(msgctls, (u32)a[1] & 0xff), at = 2;
+		break;
+	default:
+		return c;
+	}
+	*own = *c;
+	if (!s) {
+		own->class = SF_REFUSE;
+		return own;
+	}
+	own->class = s->class;
+	own->err = s->err;
+	own->arg[at] = s->arg;
+	return own;
+}
+
+/* Calls that a handler with SA_RESTART makes the kernel start again (signal(7)). */
+static int restartable(u32 nr)
+{
+	switch (nr) {
+	case 0: case 1: case 17: case 18: case 19: case 20: case 295: case 296: case 327: case 328: /* read, write */
+	case 2: case 257: case 437: /* open */
+	case 16: case 61: case 247: /* ioctl, wait4, waitid */
+	case 42: case 43: case 288: case 44: case 45: case 46: case 47: case 299: case 307: /* sockets */
+	case 72: case 73: case 202: case 318: /* fcntl locks, flock, futex, getrandom */
+		return 1;
+	}
+	return 0;
+}
+
+/* The leader's turn: make the call, again if nothing but our own nudge interrupted it. */
+static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
+{
+	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+	s64 r;
+	do {
+		tls.abort = 0;
+		me.interruptible = 1;
+		barrier();
+		if (me.pending_n)
+			tls.abort = 1;
+		r = sf_call_agreed(e, call);
+		me.interruptible = 0;
+		tls.abort = 0;
+	} while (unlikely(r == -EINTR) && !sf_signal_pending() && !load(&G->alarm));
+	return r;
+}
+
+/* On every replica, after agreement and in log order: state that the agent keeps. */
+static s64 mirror(u32 handler, const u64 a[6], int *handled)
+{
+	*handled = 1;
+	switch (handler) {
+	case SF_H_sigaction:
+		return sf_sigaction(a);
+	case SF_H_sigprocmask:
+		return sf_sigprocmask(a);
+	case SF_H_sigaltstack:
+		return sf_sigaltstack(a);
+	}
+	*handled = 0;
+	return 0;
+}
+
+enum { ACT_LEADER, ACT_ALL, ACT_MIRROR, ACT_MEMORY, ACT_NOTHING };
+
+static int how(const struct sf_call *c)
+{
+	switch (c->handler) {
+	case SF_H_sigaction:
+	case SF_H_sigprocmask:
+	case SF_H_sigaltstack:
+		return ACT_MIRROR;
+	case SF_H_mmap: case SF_H_munmap: case SF_H_mremap: case SF_H_mprotect: case SF_H_brk: case SF_H_madvise:
+	case SF_H_msync:
+		return ACT_MEMORY;
+	case SF_H_prlimit:
+		return ACT_LEADER;
+	}
+	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL ? ACT_ALL : ACT_LEADER;
+}
+
+static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, struct sf_result **out)
+{
+	s64 ret = 0;
+	int handled;
+	struct sf_result *r;
+	switch (act) {
+	case ACT_NOTHING:
+		ret = -c->err;
+		break;
+	case ACT_MIRROR:
+		ret = mirror(c->handler, a, &handled);
+		break;
+	case ACT_MEMORY:
+		ret = sf_memory_call(nr, a, 0);
+		*out = r = sf_result_begin(e, ret);
+		/* New code of a file: patched in every replica before anyone can run it. */
+		if (nr == 9 && !((u64)ret > -4096ull) && !(a[3] & 0x20)) {
+			r->flags |= SF_R_BARRIER; /* followers map by the same descriptor: it must stay open */
+			if (a[2] & 4) {
+				s64 n = sf_rpc(SF_RPC_PATCH, (u64)ret, a[1], a[4], a[5], r->out_off);
+				if (n > 0) {
+					r->out_len = (u32)n;
+					r->flags |= SF_R_PATCH;
+					sf_apply_patch(PAYLOAD + r->out_off, r->out_len);
+				}
+			}
+		}
+		return ret;
+	case ACT_ALL:
+		if (c->handler == SF_H_set_tid_address)
+			ret = (s32)G->leader_pid;
+		else
+			ret = execute(e, nr, a);
+		break;
+	default:
+		if (c->handler == SF_H_clock && sf_clock(nr, (u64 *)a, &ret))
+			break;
+		if (c->handler == SF_H_affinity && (a[0] == 0 || a[0] == G->leader_pid)) {
+			ret = sf_affinity(nr, a);
+			break;
+		}
+		ret = execute(e, nr, a);
+		break;
+	}
+	*out = sf_result_begin(e, ret);
+	if (act == ACT_LEADER)
+		sf_collect(*out, c, a, ret);
+	return ret;
+}
+
+/* 0: this replica's own result does not fit the leader's. */
+static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, const struct sf_result *r)
+{
+	s64 own = r->ret;
+	int handled;
+	switch (act) {
+	case ACT_MIRROR:
+		own = mirror(c->handler, a, &handled);
+		break;
+	case ACT_MEMORY:
+		if ((u64)r->ret > -4096ull)
+			break; /* the leader's kernel refused: nobody does it */
+		own = sf_memory_call(nr, a, nr == 9 || nr == 25 ? r->ret : 0);
+		if (r->flags & SF_R_PATCH)
+			sf_apply_patch(PAYLOAD + r->out_off, r->out_len);
+		break;
+	case ACT_ALL:
+		if (c->handler == SF_H_set_tid_address)
+			break;
+		own = execute(e, nr, a);
+		if (c->handler == SF_H_creds)
+			own = r->ret; /* in a user namespace only the caller's ids exist */
+		break;
+	case ACT_LEADER:
+		sf_scatter(r, c, a, r->ret);
+		if (c->handler == SF_H_prlimit && r->ret == 0)
+			sf_follow_limit(nr, a);
+		break;
+	}
+	return own == r->ret;
+}
+
+NORETURN COLD static void leave_group(const struct sf_regs *r, s64 status)
+{
+	sf_end(SF_E_EXITED, (u32)r->rax, status, r);
+}
+
+void sf_on_syscall(struct sf_regs *r)
+{
+	tls.inside = 1;
+	me.regs = r;
+restart:;
+	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
+	u32 nr = (u32)r->rax;
+	struct sf_event e = { .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
+	struct sf_call own = { .class = SF_REFUSE };
+	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &own) : &own;
+
+	if (c->class == SF_LOCAL) {
+		if (c->handler == SF_H_getcpu) {
+			if (a[0])
+				*(u32 *)a[0] = 0;
+			if (a[1])
+				*(u32 *)a[1] = 0;
+		}
+		if (c->handler != SF_H_sigpending) {
+			r->rax = 0;
+			return;
+		}
+	}
+	for (int i = 0; i < 6; i++)
+		e.args[i] = c->arg[i].kind == SF_A_NONE ? 0 : a[i];
+	sf_digest_args(&e, c, a);
+	e.lockstep = c->class != SF_QUERY;
+
+	if (me.slot == 0 && unlikely(!sf_log_room(e.seq))) {
+		sf_pause();
+		goto restart;
+	}
+	sf_arrive(&e, r);
+	if ((e.lockstep ? sf_meet_all(&e) : sf_meet_leader(&e)) != SF_AGREED)
+		goto restart;
+
+	if (unlikely(c->class == SF_REFUSE))
+		sf_end(SF_E_REFUSED, nr, (s64)a[1], r);
+	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
+		leave_group(r, (s64)(a[0] & 0xff));
+	if (c->handler == SF_H_sigreturn) {
+		if (sf_finish_simple(&e, 0))
+			goto restart;
+		sf_do_sigreturn(r);
+		return;
+	}
+	sf_before_wait(c, nr, a);
+
+	int act = how(c);
+	const struct sf_result *done;
+	s64 ret;
+	if (me.slot == 0) {
+		struct sf_result *res;
+		if (unlikely(sf_signal_pending())) {
+			res = sf_result_begin(&e, -EINTR);
+			sf_signal_attach(res, 1);
+			ret = -EINTR;
+		} else {
+			ret = leader_acts(&e, c, nr, a, act, &res);
+			if (unlikely(ret == -EINTR) && !sf_signal_pending()) {
+				sf_pause(); /* the launcher woke us: heal first, then call again */
+				goto restart;
+			}
+			if (unlikely(sf_signal_pending()))
+				sf_signal_attach(res, ret == -EINTR && restartable(nr) && sf_signal_restarts());
+		}
+		sf_result_end(res);
+		done = res;
+	} else {
+		done = sf_result_wait(&e);
+		if (unlikely(!done))
+			goto restart;
+		ret = done->ret;
+		if (!(done->flags & SF_R_RESTART) && !follower_acts(&e, c, nr, a, act, done))
+			me.poison = 1;
+	}
+	struct sf_siginfo info;
+	u32 flags = done->flags;
+	if (unlikely(flags & SF_R_SIGNAL))
+		memcpy(&info, PAYLOAD + done->aux, sizeof info);
+	sf_event_done(&e, done);
+	if (!(flags & SF_R_RESTART))
+		r->rax = (u64)ret;
+	if (unlikely(flags & SF_R_SIGNAL)) {
+		/* A call that was not made is made after the handler: its context is the entry
+		 * of the agent with the registers of the call (rcx still holds the way back). */
+		if (flags & SF_R_RESTART) {
+			r->rcx = r->rip;
+			r->rip = (u64)sf_entry_syscall;
+		}
+		sf_deliver(r, &info);
+	}
+	sf_after_wait(c);
+	if (unlikely(flags & SF_R_EPOCH))
+		sf_epoch(r);
+}
+
+/* An event whose result is a bare number. 1: start again. */
+int sf_finish_simple(struct sf_event *e, s64 ret)
+{
+	const struct sf_result *done;
+	if (me.slot == 0) {
+		struct sf_result *res = sf_result_begin(e, ret);
+		sf_result_end(res);
+		done = res;
+	} else {
+		done = sf_result_wait(e);
+		if (!done)
+			return 1;
+	}
+	sf_event_done(e, done);
+	return 0;
+}

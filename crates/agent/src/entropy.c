@@ -1,0 +1,174 @@
+/* Entropy: instructions and clocks whose answer differs from run to run or core to core.
+ *
+ * Each is an event: the leader asks the hardware, the log carries the answer, followers
+ * take it. docs/entropy.md lists every source and its treatment (entropy.def).
+ *
+ * Not covered: rdtsc, cpuid, rdrand or rdpid in code that was never patched (JIT pages);
+ * `steadfast run --explain` counts unpatched executable bytes.
+ */
+#include "agent.h"
+
+int sf_log_room(u64 seq);
+
+static u64 *reg_of(struct sf_regs *r, u32 n)
+{
+	switch (n) {
+	case 0: return &r->rax;
+	case 1: return &r->rcx;
+	case 2: return &r->rdx;
+	case 3: return &r->rbx;
+	case 4: return &r->rsp;
+	case 5: return &r->rbp;
+	case 6: return &r->rsi;
+	case 7: return &r->rdi;
+	case 8: return &r->r8;
+	case 9: return &r->r9;
+	case 10: return &r->r10;
+	case 11: return &r->r11;
+	case 12: return &r->r12;
+	case 13: return &r->r13;
+	case 14: return &r->r14;
+	default: return &r->r15;
+	}
+}
+
+static void cpuid(u32 leaf, u32 sub, u32 out[4])
+{
+	__asm__ volatile("cpuid" : "=a"(out[0]), "=b"(out[1]), "=c"(out[2]), "=d"(out[3]) : "a"(leaf), "c"(sub));
+	/* The number of the core that answers, and transactional memory, whose aborts are
+	 * timing: Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E. */
+	switch (leaf) {
+	case 1:
+		out[1] &= 0x00ffffff;
+		break;
+	case 7:
+		if (sub == 0)
+			out[1] &= ~(1u << 4 | 1u << 11); /* HLE, RTM */
+		break;
+	case 0xb:
+	case 0x1f:
+		out[3] = 0;
+		break;
+	case 0x8000001e:
+		out[0] = 0;
+		break;
+	}
+}
+
+static void ask(u32 kind, u32 size, const u64 a[2], u64 v[2])
+{
+	u8 ok = 0;
+	switch (kind) {
+	case SF_I_RDTSC:
+	case SF_I_RDTSCP:
+		v[0] = sf_tsc();
+		break;
+	case SF_I_CPUID:
+		cpuid((u32)a[0], (u32)a[1], (u32 *)v);
+		break;
+	case SF_I_RDRAND:
+		__asm__ volatile("rdrand %0; setc %1" : "=r"(v[0]), "=qm"(ok)::"cc");
+		v[1] = ok;
+		break;
+	case SF_I_RDSEED:
+		__asm__ volatile("rdseed %0; setc %1" : "=r"(v[0]), "=qm"(ok)::"cc");
+		v[1] = ok;
+		break;
+	case SF_I_RDPID:
+		v[0] = 0; /* core 0, as getcpu(2) answers */
+		break;
+	}
+	(void)size;
+}
+
+static void give(struct sf_regs *r, u32 kind, u32 dest, u32 size, const u64 v[2])
+{
+	const u32 *w = (const u32 *)v;
+	u64 *d;
+	switch (kind) {
+	case SF_I_RDTSCP:
+		r->rcx = 0; /* TSC_AUX names the core */
+		/* fall through */
+	case SF_I_RDTSC:
+		r->rax = (u32)v[0];
+		r->rdx = v[0] >> 32;
+		break;
+	case SF_I_CPUID:
+		r->rax = w[0];
+		r->rbx = w[1];
+		r->rcx = w[2];
+		r->rdx = w[3];
+		break;
+	case SF_I_RDRAND:
+	case SF_I_RDSEED:
+		d = reg_of(r, dest);
+		if (size == 2)
+			*d = (*d & ~0xffffull) | (v[0] & 0xffff);
+		else
+			*d = size == 4 ? (u32)v[0] : v[0];
+		r->eflags = (r->eflags & ~0x8d5ull) | (v[1] & 1); /* CF; OF SF ZF AF PF are 0 */
+		break;
+	case SF_I_RDPID:
+		*reg_of(r, dest) = v[0];
+		break;
+	}
+}
+
+void sf_on_entropy(struct sf_regs *r, u64 desc)
+{
+	u32 kind = desc & 0xff, dest = desc >> 8 & 0xff, size = desc >> 16 & 0xff;
+	tls.inside = 1;
+	me.regs = r;
+	for (;;) {
+		struct sf_event e = { .seq = me.next, .nr = kind, .kind = SF_K_ENTROPY };
+		if (kind == SF_I_CPUID) {
+			e.args[0] = (u32)r->rax;
+			e.args[1] = (u32)r->rcx;
+		}
+		if (me.slot == 0 && !sf_log_room(e.seq)) {
+			sf_pause();
+			continue;
+		}
+		sf_arrive(&e, r);
+		if (sf_meet_leader(&e) != SF_AGREED)
+			continue;
+		u64 v[2] = { 0, 0 };
+		const struct sf_result *done;
+		if (me.slot == 0) {
+			ask(kind, size, e.args, v);
+			struct sf_result *res = sf_result_begin(&e, 0);
+			sf_result_bytes(res, v, sizeof v);
+			sf_result_end(res);
+			done = res;
+		} else {
+			done = sf_result_wait(&e);
+			if (!done)
+				continue;
+			memcpy(v, PAYLOAD + done->out_off, sizeof v);
+		}
+		give(r, kind, dest, size, v);
+		sf_event_done(&e, done);
+		return;
+	}
+}
+
+/* Clock reads of the leader without a kernel entry. 0: not one of these. */
+int sf_clock(u32 nr, u64 *a, s64 *ret)
+{
+	if (!sf_boot.vdso_ok)
+		return 0;
+	switch (nr) {
+	case 228: /* clock_gettime: only ids that the vDSO answers by itself (vdso(7)) */
+		if (a[0] > 11 || !((1u << a[0]) & (1u << 0 | 1u << 1 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 11)))
+			return 0;
+		*ret = ((s64(*)(u64, u64))sf_boot.vdso_clock_gettime)(a[0], a[1]);
+		return 1;
+	case 96: /* gettimeofday */
+		*ret = ((s64(*)(u64, u64))sf_boot.vdso_gettimeofday)(a[0], a[1]);
+		return 1;
+	case 201: /* time */
+		*ret = ((s64(*)(u64))sf_boot.vdso_time)(a[0]);
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,228 @@
+/* Gate: the ways into and out of the agent, and the only way into the kernel.
+ *
+ * Into the agent: trampolines (crates/patch) jump to sf_entry_syscall with the resume
+ * address in rcx, as the hardware's syscall instruction leaves it, and to sf_entry_entropy
+ * with rcx saved at gs:[TLS_RCX]. Nothing is pushed on the program's stack: the 128 bytes
+ * below rsp belong to leaf functions (System V ABI, "The Stack Frame").
+ *
+ * Into the kernel: sf_gate. Syscall user dispatch lets a call through only while the
+ * selector is 0, and the gate derives the selector from the caller's token: a jump to the
+ * gate without the token ends in ud2, one to the bare syscall instruction in SIGSYS.
+ * The token is used up by the comparison.
+ *
+ * Only general registers are touched anywhere in the agent; vector state is the program's.
+ */
+#include "tls.h"
+	.intel_syntax noprefix
+	.text
+
+/* struct sf_regs, lowest address first:
+ * r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi rsp rip eflags */
+.macro SAVE_REST
+	push	rdi
+	push	rsi
+	push	rdx
+	push	rcx
+	push	rax
+	push	r8
+	push	r9
+	push	r10
+	push	r11
+	push	rbx
+	push	rbp
+	push	r12
+	push	r13
+	push	r14
+	push	r15
+	mov	rdi, rsp
+	cld
+.endm
+
+	.globl	sf_entry_syscall
+	.type	sf_entry_syscall, @function
+sf_entry_syscall:
+	mov	gs:[TLS_RSP], rsp
+	mov	rsp, gs:[TLS_STACK]
+	pushfq
+	push	rcx
+	push	qword ptr gs:[TLS_RSP]
+	mov	r11, [rsp + 16]		/* as the hardware does: r11 = rflags */
+	SAVE_REST
+	call	sf_on_syscall
+	jmp	sf_leave_here
+	.size	sf_entry_syscall, . - sf_entry_syscall
+
+	.globl	sf_entry_entropy
+	.type	sf_entry_entropy, @function
+sf_entry_entropy:
+	mov	gs:[TLS_RSP], rsp
+	mov	rsp, gs:[TLS_STACK]
+	pushfq
+	push	rcx
+	push	qword ptr gs:[TLS_RSP]
+	mov	rcx, gs:[TLS_RCX]
+	SAVE_REST
+	mov	rsi, gs:[TLS_DESC]
+	call	sf_on_entropy
+	jmp	sf_leave_here
+	.size	sf_entry_entropy, . - sf_entry_entropy
+
+/* void sf_leave(const struct sf_regs *regs): become the program again. */
+	.globl	sf_leave
+	.type	sf_leave, @function
+sf_leave:
+	mov	rsp, rdi
+sf_leave_here:
+	pop	r15
+	pop	r14
+	pop	r13
+	pop	r12
+	pop	rbp
+	pop	rbx
+	pop	r11
+	pop	r10
+	pop	r9
+	pop	r8
+	pop	rax
+	add	rsp, 8			/* rcx, below */
+	pop	rdx
+	pop	rsi
+	pop	rdi
+	mov	rcx, [rsp + 8]
+	mov	gs:[TLS_RIP], rcx
+	mov	rcx, [rsp - 32]		/* popped over rdi, rsi, rdx: still there */
+	mov	qword ptr gs:[TLS_INSIDE], 0
+	push	qword ptr [rsp + 16]
+	popfq
+	mov	rsp, [rsp]
+	jmp	qword ptr gs:[TLS_RIP]
+	.size	sf_leave, . - sf_leave
+
+/* int64_t sf_gate(const uint64_t call[7], uint64_t token); call[0] is the number. */
+	.globl	sf_gate
+	.type	sf_gate, @function
+sf_gate:
+	mov	r11, gs:[TLS_TOKEN]
+	xor	r11, rsi
+	mov	rax, gs:[TLS_SECRET]
+	mov	gs:[TLS_TOKEN], rax
+	jnz	sf_gate_refused		/* mov leaves the flags of xor */
+	mov	rax, [rdi]
+	mov	rsi, [rdi + 16]
+	mov	rdx, [rdi + 24]
+	mov	r10, [rdi + 32]
+	mov	r8, [rdi + 40]
+	mov	r9, [rdi + 48]
+	mov	rdi, [rdi + 8]
+	.globl	sf_gate_open
+sf_gate_open:				/* from here a signal must not be lost: signal.c */
+	cmp	qword ptr gs:[TLS_ABORT], 0
+	jne	sf_gate_pending
+	mov	byte ptr gs:[TLS_SELECTOR], r11b	/* 0 if and only if the token fitted */
+	.globl	sf_gate_syscall
+sf_gate_syscall:
+	syscall
+	.globl	sf_gate_return
+sf_gate_return:
+	mov	byte ptr gs:[TLS_SELECTOR], 1
+	ret
+	.globl	sf_gate_pending
+sf_gate_pending:
+	mov	rax, -4			/* -EINTR: a signal came before the call was made */
+	ret
+sf_gate_refused:
+	ud2
+	.size	sf_gate, . - sf_gate
+
+/* int64_t sf_raw(const uint64_t call[7]): before the backstop stands, and in children
+ * that have none. */
+	.globl	sf_raw
+	.type	sf_raw, @function
+sf_raw:
+	mov	rax, [rdi]
+	mov	rsi, [rdi + 16]
+	mov	rdx, [rdi + 24]
+	mov	r10, [rdi + 32]
+	mov	r8, [rdi + 40]
+	mov	r9, [rdi + 48]
+	mov	rdi, [rdi + 8]
+	mov	byte ptr gs:[TLS_SELECTOR], 0
+	syscall
+	mov	byte ptr gs:[TLS_SELECTOR], 1
+	ret
+	.size	sf_raw, . - sf_raw
+
+/* Return from a kernel signal frame: rdi is its ucontext's frame (rsp for rt_sigreturn),
+ * and the interrupted context had the selector at 1 when sil is 1. The kernel comes back
+ * at sf_sigreturn_tail or where the frame says (signal.c decides). */
+	.globl	sf_sigreturn
+	.type	sf_sigreturn, @function
+sf_sigreturn:
+	mov	rsp, rdi
+	mov	eax, 15
+	mov	byte ptr gs:[TLS_SELECTOR], 0
+	syscall
+	ud2
+	.globl	sf_sigreturn_tail
+sf_sigreturn_tail:
+	mov	byte ptr gs:[TLS_SELECTOR], 1
+	.globl	sf_sigreturn_jump
+sf_sigreturn_jump:
+	jmp	qword ptr gs:[TLS_RESUME]
+	.size	sf_sigreturn, . - sf_sigreturn
+
+/* The kernel enters here for every signal: (signo, info, ucontext), rsp on our altstack,
+ * return address unused. */
+	.globl	sf_signal_entry
+	.type	sf_signal_entry, @function
+sf_signal_entry:
+	mov	rcx, rsp		/* address of the frame: pretcode */
+	cld
+	call	sf_on_signal
+	ud2				/* it leaves through sf_sigreturn */
+	.size	sf_signal_entry, . - sf_signal_entry
+	.globl	sf_restorer
+sf_restorer:				/* never reached: handlers do not return */
+	ud2
+
+/* int sf_guard(struct sf_guard *g): 0 now, 1 after a fault on user memory under it. */
+	.globl	sf_guard_enter
+	.type	sf_guard_enter, @function
+sf_guard_enter:
+	mov	rax, [rsp]
+	mov	[rdi], rax
+	lea	rax, [rsp + 8]
+	mov	[rdi + 8], rax
+	mov	[rdi + 16], rbx
+	mov	[rdi + 24], rbp
+	mov	[rdi + 32], r12
+	mov	[rdi + 40], r13
+	mov	[rdi + 48], r14
+	mov	[rdi + 56], r15
+	xor	eax, eax
+	ret
+	.globl	sf_guard_fail
+sf_guard_fail:
+	mov	rbx, [rdi + 16]
+	mov	rbp, [rdi + 24]
+	mov	r12, [rdi + 32]
+	mov	r13, [rdi + 40]
+	mov	r14, [rdi + 48]
+	mov	r15, [rdi + 56]
+	mov	rsp, [rdi + 8]
+	mov	eax, 1
+	jmp	[rdi]
+	.size	sf_guard_enter, . - sf_guard_enter
+
+/* First instruction of the program's new life: the launcher sets rip here. */
+	.globl	sf_start
+	.type	sf_start, @function
+sf_start:
+	lea	rsp, [rip + sf_stack + 65536]
+	xor	ebp, ebp
+	cld
+	call	sf_init			/* does not return */
+	ud2
+	.size	sf_start, . - sf_start
+
+	.section .note.GNU-stack,"",@progbits

@@ -1,0 +1,70 @@
+/* Init: from the exec stop to the program's first instruction.
+ *
+ * The launcher has written this image into the exec'd process, patched the program and its
+ * interpreter, and set rip to sf_start. The leader maps the log, makes the keeper and the
+ * followers as copies of itself (equal layout, equal AT_RANDOM, one descriptor table), each
+ * arms its backstop, all wait for the launcher's go and become the program.
+ */
+#include "agent.h"
+
+struct sf_me me;
+struct sf_mirror app;
+struct sf_tls tls __attribute__((aligned(4096)));
+struct sf_boot sf_boot __attribute__((section(".boot")));
+
+#define STACK_BYTES 65536
+u8 sf_stack[STACK_BYTES] __attribute__((aligned(4096)));
+u8 sf_alt_stack[STACK_BYTES] __attribute__((aligned(4096)));
+
+static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
+{
+	u64 call[7] = { nr, a, b, c, d, e, f };
+	return sf_raw(call);
+}
+
+NORETURN static void setup_failed(u32 step, s64 err)
+{
+	G->end_nr = step;
+	G->end_value = err;
+	store(&G->end, SF_E_SETUP);
+	raw6(202, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
+	for (;;)
+		raw6(231, 121, 0, 0, 0, 0, 0);
+}
+
+NORETURN void sf_init(void)
+{
+	u32 step = 1;
+	tls.stack = (u64)sf_stack + STACK_BYTES;
+	tls.secret = sf_boot.secret;
+	tls.token = sf_boot.secret;
+	/* sf_raw() stores through %gs, so the base comes first, by the instruction's own call. */
+	s64 r;
+	__asm__ volatile("syscall" : "=a"(r) : "a"(158 /* arch_prctl */), "D"(0x1001 /* ARCH_SET_GS */), "S"(&tls) : "rcx", "r11", "memory");
+	r = raw6(9, SF_SHARED, SF_SHARED_BYTES, 3, 0x1 | 0x10 | 0x4000 /* SHARED|FIXED|NORESERVE */, (u64)sf_boot.shared_fd, 0);
+	if ((u64)r != SF_SHARED)
+		raw6(231, 121, 0, 0, 0, 0, 0);
+	raw6(3, (u64)sf_boot.shared_fd, 0, 0, 0, 0, 0);
+	r = raw6(12, 0, 0, 0, 0, 0, 0); /* brk */
+	app.brk_start = app.brk_now = (u64)r;
+	me.role = SF_LEADER;
+	G->leader_pid = (u32)raw6(39, 0, 0, 0, 0, 0, 0);
+	G->slot[0].phase = SF_P_STARTING;
+	sf_signals_init();
+	for (u32 s = 1; s < G->replicas; s++) {
+		step = 10 + s;
+		r = sf_fork_follower(s);
+		if (me.slot != 0)
+			break;
+		if (r < 0)
+			setup_failed(step, r);
+	}
+	if (me.slot == 0)
+		sf_arm();
+	store(&G->slot[me.slot].phase, SF_P_RUNNING);
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sys3(202, &G->launcher_bell, 1, 1);
+	while (!load(&G->go))
+		sys4(202, &G->go, 0, 0, 0);
+	sf_leave((const struct sf_regs *)sf_boot.regs);
+}

@@ -1,0 +1,489 @@
+/* Log: where replicas meet before an effect leaves the group.
+ *
+ * Every replica publishes its arrival (what it is about to do) in its own ring. Before an
+ * effect all wait for all, and each compares every other arrival with its own: there is
+ * no single voter. The leader then acts and publishes a result; followers copy it. For a
+ * query the leader does not wait: followers compare with its arrival when they get there.
+ *
+ * Invariants
+ *  1. No byte leaves the group before every live replica has arrived at the event and all
+ *     arrivals are equal; sf_call_agreed() compares once more as it makes the call.
+ *  2. A replica that sees a difference raises the alarm and pauses; it never decides alone.
+ *  3. Waiting costs no processor for long: spin, then sleep on the slot's bell.
+ *
+ * Not covered: bytes that change between the comparison and the kernel's copy (measured in
+ * docs/specification.md).
+ * See futex(2); Döbel and Härtig 2013, Section 1.
+ */
+#include "agent.h"
+
+#define SYS_futex 202
+#define SYS_sched_yield 24
+#define FUTEX_WAIT 0
+#define FUTEX_WAKE 1
+
+/* A sleeper looks at its condition again this often even if nobody rings: bounds the cost
+ * of a lost ring, which the fence below already makes all but impossible. */
+static const s64 sleep_limit[2] = { 0, 50 * 1000 * 1000 };
+
+static u32 arrival_crc(const struct sf_arrival *a)
+{
+	u64 c = 0;
+	const u64 *w = (const u64 *)a;
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[0]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[2]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"((u64)a->slot));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[4]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[5]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[6]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[7]));
+	return (u32)c;
+}
+
+static int arrival_valid(const struct sf_arrival *a, u64 seq, u32 slot)
+{
+	return a->seq_inv == ~seq && a->slot == slot && a->crc == arrival_crc(a);
+}
+
+static u32 result_crc(const struct sf_result *r)
+{
+	u64 c = 0;
+	const u64 *w = (const u64 *)r;
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[0]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[2]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[3]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[4]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[5]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"((u64)r->payload_crc));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[7]));
+	return (u32)c;
+}
+
+static void ring(u32 slots)
+{
+	u32 asleep = load(&G->sleepers) & slots & ~(1u << me.slot);
+	while (unlikely(asleep)) {
+		u32 s = __builtin_ctz(asleep);
+		asleep &= asleep - 1;
+		sf_wake(s);
+	}
+}
+
+void sf_wake(u32 slot)
+{
+	__atomic_fetch_add(&G->slot[slot].bell, 1, __ATOMIC_SEQ_CST);
+	sys3(SYS_futex, &G->slot[slot].bell, FUTEX_WAKE, 1);
+}
+
+static void ring_launcher(void)
+{
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sys3(SYS_futex, &G->launcher_bell, FUTEX_WAKE, 1);
+}
+
+/* Must this replica stop at event seq? It first has to reach the event in dispute. */
+INLINE int alarmed(u64 seq)
+{
+	return unlikely(load(&G->alarm) != SF_A_QUIET) && seq >= G->alarm_seq;
+}
+
+/* Wait until *word has the value (or, for counters, has reached it). 0: alarm instead. */
+enum sf_wait { SF_W_EQUAL, SF_W_REACHED };
+
+INLINE int holds(const u64 *word, u64 want, enum sf_wait how)
+{
+	u64 v = load(word);
+	return how == SF_W_EQUAL ? v == want : v >= want;
+}
+
+static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u64 seq)
+{
+	struct sf_replica *own = &G->slot[me.slot];
+	u64 start = sf_tsc();
+	u32 yields = G->yields;
+	for (;;) {
+		do {
+			if (holds(word, want, how))
+				return 1;
+			if (alarmed(seq))
+				return 0;
+			__builtin_ia32_pause();
+		} while (sf_tsc() - start < G->spin_tsc);
+		if (yields) {
+			yields--;
+			sys0(SYS_sched_yield);
+			continue;
+		}
+		u32 bell = load(&own->bell);
+		__atomic_fetch_or(&G->sleepers, 1u << me.slot, __ATOMIC_SEQ_CST);
+		/* A publisher stores its record and then reads sleepers; both may still sit in
+		 * its store buffer order. 64 looks are far longer than a store buffer drains. */
+		int ok = 0;
+		for (int i = 0; i < 64 && !ok; i++) {
+			ok = holds(word, want, how) || alarmed(seq);
+			__builtin_ia32_pause();
+		}
+		if (!ok) {
+			own->waits++;
+			own->sleeping = 1;
+			sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleep_limit);
+			own->sleeping = 0;
+		}
+		__atomic_fetch_and(&G->sleepers, ~(1u << me.slot), __ATOMIC_SEQ_CST);
+	}
+}
+
+INLINE int wait_for(const u64 *word, u64 want, enum sf_wait how, u64 seq)
+{
+	if (likely(holds(word, want, how)))
+		return 1;
+	return wait_slow(word, want, how, seq);
+}
+
+/* The digest of what a replica is about to do, beyond the bytes: number, arguments,
+ * callee-saved registers, stack pointer, resume address and the top of its stack. */
+static void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_only)
+{
+	const u64 *top = (const u64 *)r->rsp;
+	u64 t[8];
+	__builtin_memcpy(t, top, 64); /* under the caller's guard */
+	u64 l0 = sf_mix(r->rbx, t[0]), l1 = sf_mix(r->rbp, t[1]);
+	u64 l2 = sf_mix(r->r12, t[2]), l3 = sf_mix(r->r13, t[3]);
+	l0 = sf_mix(l0, r->r14 ^ t[4]);
+	l1 = sf_mix(l1, r->r15 + t[5]);
+	l2 = sf_mix(l2, t[6]);
+	l3 = sf_mix(l3, t[7]);
+	l0 = sf_mix(l0, r->rsp);
+	u64 regs = sf_mix(sf_mix(l0, l1), sf_mix(l2, l3));
+	*regs_only = regs;
+	u64 m0 = sf_mix(e->args[0], (u64)e->kind << 32 | e->nr), m1 = sf_mix(e->args[1], e->args[2]);
+	u64 m2 = sf_mix(e->args[3], e->args[4]);
+	m0 = sf_mix(m0, e->args[5]);
+	e->state = sf_mix(sf_mix(m0, regs), sf_mix(m1, m2));
+}
+
+void sf_arrive(struct sf_event *e, const struct sf_regs *r)
+{
+	struct sf_arrival *a = ARRIVAL(me.slot, e->seq);
+	me.regs_digest = 0;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		digest_state(e, r, &me.regs_digest);
+	} else {
+		e->state = sf_mix(r->rsp, r->rip); /* no readable stack: equal in all, or a fault */
+	}
+	me.guard = NULL;
+	if (unlikely(me.poison)) {
+		e->state = ~e->state;
+		me.poison = 0;
+	}
+
+	store(&a->seq, ~0ull); /* no reader takes the slot while it is rewritten */
+	a->seq_inv = ~e->seq;
+	a->nr = e->nr;
+	a->kind = e->kind;
+	a->thread = 0;
+	a->slot = me.slot;
+	a->ip = r->rip;
+	a->state = e->state;
+	a->bytes[0] = e->bytes.a;
+	a->bytes[1] = e->bytes.b;
+	for (int i = 0; i < 6; i++)
+		a->args[i] = e->args[i];
+	a->sp = r->rsp;
+	a->regs = me.regs_digest;
+	u64 seq = e->seq;
+	u64 c = 0; /* as arrival_crc(), with the seq that is not stored yet */
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(seq));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(((const u64 *)a)[2]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"((u64)a->slot));
+	for (int i = 4; i < 8; i++)
+		__asm__("crc32q %1, %0" : "+r"(c) : "r"(((const u64 *)a)[i]));
+	a->crc = (u32)c;
+	store(&a->seq, seq);
+	G->slot[me.slot].next = seq;
+	ring(G->live);
+}
+
+static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
+{
+	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) |
+		(o->nr ^ e->nr) | (u64)(o->kind ^ e->kind)) == 0;
+}
+
+/* A snapshot that runs again has the retained log for its peers. */
+static enum sf_meet meet_log(struct sf_event *e)
+{
+	if (e->seq >= me.rerun_until)
+		return sf_pause();
+	const struct sf_result *r = RESULT(e->seq - me.base);
+	if (r->seq != e->seq || r->agreed != (e->state ^ e->bytes.a)) {
+		G->slot[me.slot].verdict_seq = e->seq;
+		return sf_pause();
+	}
+	return SF_AGREED;
+}
+
+enum sf_meet sf_meet_all(struct sf_event *e)
+{
+	if (unlikely(me.role == SF_RERUN))
+		return meet_log(e);
+	u32 others = G->live & ~(1u << me.slot);
+	const u64 ip = ARRIVAL(me.slot, e->seq)->ip;
+	while (others) {
+		u32 s = __builtin_ctz(others);
+		others &= others - 1;
+		const struct sf_arrival *o = ARRIVAL(s, e->seq);
+		if (!wait_for(&o->seq, e->seq, SF_W_EQUAL, e->seq))
+			return sf_pause();
+		if (unlikely(!arrival_valid(o, e->seq, s))) {
+			sf_raise(SF_A_LOG, e->seq);
+			return sf_pause();
+		}
+		if (unlikely(!same(o, e, ip))) {
+			sf_raise(SF_A_DIVERGED, e->seq);
+			return sf_pause();
+		}
+	}
+	return alarmed(e->seq) ? sf_pause() : SF_AGREED;
+}
+
+enum sf_meet sf_meet_leader(struct sf_event *e)
+{
+	if (me.slot == 0)
+		return alarmed(e->seq) ? sf_pause() : SF_AGREED;
+	if (unlikely(me.role == SF_RERUN))
+		return meet_log(e);
+	const struct sf_arrival *o = ARRIVAL(0, e->seq);
+	/* The leader may have lapped this slot of its ring only if this replica is done with
+	 * it, so the record asked for is there or still to come. */
+	if (!wait_for(&o->seq, e->seq, SF_W_EQUAL, e->seq))
+		return sf_pause();
+	if (unlikely(!arrival_valid(o, e->seq, 0))) {
+		sf_raise(SF_A_LOG, e->seq);
+		return sf_pause();
+	}
+	if (unlikely(!same(o, e, ARRIVAL(me.slot, e->seq)->ip))) {
+		sf_raise(SF_A_DIVERGED, e->seq);
+		return sf_pause();
+	}
+	return SF_AGREED;
+}
+
+/* The one way an agreed call reaches the kernel: the token that opens the gate is made
+ * from another replica's arrival, the one that the gate expects from this replica's. */
+s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
+{
+	u32 others = G->live & ~(1u << me.slot);
+	const struct sf_arrival *o = ARRIVAL(others && e->lockstep ? (u32)__builtin_ctz(others) : me.slot, e->seq);
+	tls.token = sf_mix(e->state, e->bytes.a) ^ tls.secret;
+	return sf_gate(call, sf_mix(o->state, o->bytes[0]) ^ tls.secret);
+}
+
+/* Every follower has consumed all events below seq. */
+static int followers_at(u64 seq, u64 now)
+{
+	for (u32 s = 1; s < G->replicas; s++)
+		if (!wait_for(&G->slot[s].done, seq, SF_W_REACHED, now))
+			return 0;
+	return 1;
+}
+
+/* Leader, before it writes record seq: make sure that nobody still reads what this
+ * overwrites. 0: alarm. */
+int sf_log_room(u64 seq)
+{
+	static u64 low; /* all followers are known to have consumed events below this */
+	if (unlikely(seq - low >= SF_RING - 1)) {
+		u64 want = seq - SF_RING / 2;
+		if (!followers_at(want, seq))
+			return 0;
+		low = want;
+	}
+	if (unlikely(me.reset_pending)) {
+		if (!followers_at(seq, seq))
+			return 0;
+		me.base = seq;
+		G->base = seq;
+		me.out = 0;
+		me.reset_pending = 0;
+	}
+	return 1;
+}
+
+struct sf_result *sf_result_begin(struct sf_event *e, s64 ret)
+{
+	struct sf_result *r = RESULT(e->seq - me.base);
+	store(&r->seq, ~0ull);
+	r->seq_inv = ~e->seq;
+	r->ret = ret;
+	r->agreed = e->state ^ e->bytes.a;
+	r->out_off = me.out;
+	r->out_len = 0;
+	r->nr = e->nr;
+	r->flags = 0;
+	r->spare = 0;
+	r->aux = 0;
+	return r;
+}
+
+/* The caller has made sure of the room (sf_payload_room) before the call was executed. */
+void sf_result_bytes(struct sf_result *r, const void *p, u32 len)
+{
+	ASSERT((u64)r->out_off + r->out_len + len <= SF_PAYLOAD_BYTES);
+	memcpy(PAYLOAD + r->out_off + r->out_len, p, len);
+	r->out_len += len;
+}
+
+int sf_payload_room(u64 len)
+{
+	return me.out + len + 4096 <= SF_PAYLOAD_BYTES;
+}
+
+void sf_result_end(struct sf_result *r)
+{
+	u64 seq = ~r->seq_inv;
+	me.out += (r->out_len + 63) & ~63u;
+	if (unlikely(me.out > SF_PAYLOAD_SOFT || seq - me.base > SF_RESULTS_MAX - 64)) {
+		if (!(G->options & SF_O_RETAIN)) {
+			r->flags |= SF_R_RESET;
+			me.reset_pending = 1;
+		}
+	}
+	r->payload_crc = r->out_len ? sf_crc(PAYLOAD + r->out_off, r->out_len, 0) : 0;
+	u64 c = 0; /* as result_crc(), with the seq that is not stored yet */
+	const u64 *w = (const u64 *)r;
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(seq));
+	for (int i = 2; i < 6; i++)
+		__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[i]));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"((u64)r->payload_crc));
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[7]));
+	r->crc = (u32)c;
+	store(&r->seq, seq);
+	ring(G->live);
+}
+
+const struct sf_result *sf_result_wait(struct sf_event *e)
+{
+	const struct sf_result *r = RESULT(e->seq - me.base);
+	if (!wait_for(&r->seq, e->seq, SF_W_EQUAL, e->seq)) {
+		sf_pause();
+		return NULL;
+	}
+	if (unlikely(r->seq_inv != ~e->seq || r->crc != result_crc(r) || r->out_off + (u64)r->out_len > SF_PAYLOAD_BYTES ||
+		     (r->out_len && r->payload_crc != sf_crc(PAYLOAD + r->out_off, r->out_len, 0)))) {
+		sf_raise(SF_A_LOG, e->seq);
+		sf_pause();
+		return NULL;
+	}
+	return r;
+}
+
+void sf_event_done(struct sf_event *e, const struct sf_result *r)
+{
+	u32 flags = r->flags;
+	me.next = e->seq + 1;
+	if (me.slot != 0) {
+		if (flags & SF_R_RESET)
+			me.base = me.next;
+		store(&G->slot[me.slot].done, me.next);
+		if (unlikely(load(&G->sleepers) & 1))
+			ring(1);
+	}
+	if (unlikely(flags & SF_R_BARRIER) && me.slot == 0 && !followers_at(me.next, me.next))
+		return; /* the alarm is looked at again on the next arrival */
+}
+
+void sf_raise(u32 alarm, u64 seq)
+{
+	u32 quiet = SF_A_QUIET;
+	/* alarm_seq is read by others only after alarm: store it first, keep the lowest. */
+	if (load(&G->alarm) == SF_A_QUIET) {
+		G->alarm_slot = me.slot;
+		store(&G->alarm_seq, seq);
+	}
+	if (__atomic_compare_exchange_n(&G->alarm, &quiet, alarm, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+		for (u32 s = 0; s < G->replicas; s++)
+			if (s != me.slot)
+				sf_wake(s);
+	}
+	ring_launcher();
+}
+
+/* Count arrivals of the disputed event: the largest set of equal claims wins; slots that
+ * claim something else, or nothing, are losers. Without a majority everybody loses. */
+static void vote(void)
+{
+	struct sf_replica *own = &G->slot[me.slot];
+	u64 seq = G->alarm_seq;
+	u32 best = 0, best_n = 0, all = G->live;
+	for (u32 a = 0; a < SF_SLOTS_MAX; a++) {
+		const struct sf_arrival *x = ARRIVAL(a, seq);
+		if (!(all & 1u << a) || x->seq != seq || !arrival_valid(x, seq, a))
+			continue;
+		u32 set = 0, n = 0;
+		for (u32 b = 0; b < SF_SLOTS_MAX; b++) {
+			const struct sf_arrival *y = ARRIVAL(b, seq);
+			if (!(all & 1u << b) || y->seq != seq || !arrival_valid(y, seq, b))
+				continue;
+			if (((x->state ^ y->state) | (x->bytes[0] ^ y->bytes[0]) | (x->bytes[1] ^ y->bytes[1]) | (x->ip ^ y->ip) |
+			     (u64)(x->nr ^ y->nr) | (u64)(x->kind ^ y->kind)) == 0) {
+				set |= 1u << b;
+				n++;
+			}
+		}
+		if (n > best_n) {
+			best_n = n;
+			best = set;
+		}
+	}
+	own->losers = 2 * best_n > (u32)__builtin_popcount(all) ? all & ~best : all;
+	own->verdict_seq = seq;
+}
+
+enum sf_meet sf_pause(void)
+{
+	struct sf_replica *own = &G->slot[me.slot];
+	store(&own->phase, SF_P_PAUSED);
+	ring_launcher();
+	for (;;) {
+		u32 bell = load(&own->bell);
+		u64 seq = load(&own->cmd_seq);
+		if (seq == own->cmd_ack) {
+			sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleep_limit);
+			continue;
+		}
+		s64 ret = 0;
+		u32 cmd = own->cmd;
+		switch (cmd) {
+		case SF_C_VOTE:
+			vote();
+			break;
+		case SF_C_FORK:
+			ret = sf_fork_follower((u32)own->cmd_arg);
+			own = &G->slot[me.slot]; /* the copy goes on here as another slot */
+			if (ret == -1 && me.slot != 0)
+				return SF_RESTART;
+			break;
+		case SF_C_SEND:
+			sf_send();
+			break;
+		case SF_C_RECEIVE:
+			sf_receive();
+			break;
+		case SF_C_EXIT:
+			for (;;)
+				sys1(231, 0);
+		case SF_C_RESUME:
+			me.raised = 0;
+			store(&own->phase, SF_P_RUNNING);
+			own->cmd_ret = 0;
+			store(&own->cmd_ack, seq);
+			ring_launcher();
+			return SF_RESTART;
+		}
+		own->cmd_ret = ret;
+		store(&own->cmd_ack, seq);
+		ring_launcher();
+	}
+}

@@ -1,0 +1,125 @@
+/* Memory: calls that every replica executes on its own address space, at equal addresses.
+ *
+ * The leader acts first and its result is in the log; followers repeat the call with the
+ * leader's address forced (MAP_FIXED_NOREPLACE, MREMAP_FIXED), so layouts stay equal and
+ * pointers can be compared verbatim. New executable file mappings are patched before any
+ * replica can run them: the launcher plans, the plan travels in the log, each applies it.
+ *
+ * Not covered: writable mappings of files shared with other processes (refused).
+ */
+#include "agent.h"
+
+#define EPERM 1
+#define ENOMEM 12
+#define EINVAL 22
+#define PROT_WRITE 2
+#define PROT_EXEC 4
+#define MAP_SHARED 1
+#define MAP_PRIVATE 2
+#define MAP_TYPE 0xf
+#define MAP_FIXED 0x10
+#define MAP_ANONYMOUS 0x20
+#define MAP_FIXED_NOREPLACE 0x100000
+#define MREMAP_MAYMOVE 1
+#define MREMAP_FIXED 2
+#define MADV_HUGEPAGE 14
+
+/* Romain asks for huge pages from 1 MB up (paper, footnote 3). */
+#define HUGE_MIN (1ull << 20)
+
+enum { NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_brk = 12, NR_mremap = 25, NR_madvise = 28 };
+
+static s64 raw(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
+{
+	return sf_sys(nr, a, b, c, d, e, f);
+}
+
+static int failed(s64 r)
+{
+	return (u64)r > -4096ull;
+}
+
+static void want_huge(u64 addr, u64 len)
+{
+	if ((G->options & SF_O_HUGE) && len >= HUGE_MIN)
+		raw(NR_madvise, addr, len, MADV_HUGEPAGE, 0, 0, 0);
+}
+
+/* The agent's and the log's own ranges are not the program's to change. */
+static int touches_agent(u64 addr, u64 len)
+{
+	return addr < SF_SHARED + SF_SHARED_BYTES && addr + len > SF_BASE && len;
+}
+
+/* One call on this replica. `forced`: the leader's result, or 0 on the leader. */
+s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
+{
+	u64 flags;
+	s64 r;
+	switch (nr) {
+	case NR_mmap:
+		if ((a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]))
+			return -ENOMEM;
+		flags = a[3];
+		if ((flags & MAP_TYPE) != MAP_PRIVATE)
+			flags = (flags & ~(u64)MAP_TYPE & ~0x80000ull /* MAP_SYNC */) | MAP_PRIVATE;
+		if (forced && !(flags & MAP_FIXED))
+			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
+		else
+			r = raw(NR_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
+		if (!failed(r) && (flags & MAP_ANONYMOUS))
+			want_huge((u64)r, a[1]);
+		return r;
+	case NR_mremap:
+		if (touches_agent(a[0], a[1]) || ((a[3] & MREMAP_FIXED) && touches_agent(a[4], a[2])))
+			return -EINVAL;
+		if (forced && !(a[3] & MREMAP_FIXED) && (u64)forced != a[0])
+			r = raw(NR_mremap, a[0], a[1], a[2], a[3] | MREMAP_MAYMOVE | MREMAP_FIXED, (u64)forced, 0);
+		else
+			r = raw(NR_mremap, a[0], a[1], a[2], forced ? a[3] & ~(u64)(a[3] & MREMAP_FIXED ? 0 : MREMAP_MAYMOVE) : a[3], a[4], 0);
+		if (!failed(r))
+			want_huge((u64)r, a[2]);
+		return r;
+	case NR_brk:
+		r = raw(NR_brk, a[0], 0, 0, 0, 0, 0);
+		if (app.brk_start && (u64)r > app.brk_now && (u64)r - app.brk_start >= HUGE_MIN)
+			want_huge(app.brk_start & ~0xfffull, ((u64)r - app.brk_start + 0xfff) & ~0xfffull);
+		app.brk_now = (u64)r;
+		return r;
+	default:
+		if (touches_agent(a[0], a[1]))
+			return -EINVAL;
+		return raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+	}
+}
+
+/* A plan, as crates/replica/src/patching.rs writes it: little-endian words
+ *   region address, region bytes, arena address, arena bytes, arena data bytes, writes
+ *   arena data, padded to 8
+ *   then per write: address, bytes, the bytes padded to 8 */
+void sf_apply_patch(const u8 *plan, u32 len)
+{
+	u64 h[6];
+	if (len < sizeof h)
+		return;
+	memcpy(h, plan, sizeof h);
+	if (!h[5])
+		return;
+	const u8 *p = plan + sizeof h;
+	s64 r = raw(NR_mmap, h[2], h[3], 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, (u64)-1, 0);
+	ASSERT((u64)r == h[2]);
+	memcpy((void *)h[2], p, h[4]);
+	r = raw(NR_mprotect, h[2], h[3], 5, 0, 0, 0);
+	ASSERT(r == 0);
+	p += (h[4] + 7) & ~7ull;
+	r = raw(NR_mprotect, h[0], h[1], 7, 0, 0, 0);
+	ASSERT(r == 0);
+	for (u64 i = 0; i < h[5]; i++) {
+		u64 w[2];
+		memcpy(w, p, sizeof w);
+		memcpy((void *)w[0], p + sizeof w, w[1]);
+		p += sizeof w + ((w[1] + 7) & ~7ull);
+	}
+	r = raw(NR_mprotect, h[0], h[1], 5, 0, 0, 0);
+	ASSERT(r == 0);
+}

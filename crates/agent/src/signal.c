@@ -1,0 +1,660 @@
+/* Signals: the kernel speaks to the agent, the agent speaks to the program.
+ *
+ * Synchronous faults are events: replicas compare them and either all take the signal or
+ * the one that faulted alone loses the vote. Asynchronous signals reach the leader only;
+ * it notes them and attaches them to the result of an event, so every replica runs the
+ * handler at the same log position, on a frame that this file builds as the kernel would
+ * (arch/x86 rt_sigframe, see sigreturn(2)).
+ *
+ * What the kernel sees on the leader is what the program asked for, except that handlers
+ * and fatal defaults lead to sf_signal_entry: signals the program blocks stay pending in
+ * the kernel (so sigpending, sigtimedwait and signalfd work), and ignored ones are ignored
+ * there (so they interrupt nothing).
+ *
+ * Not covered: a handled signal waits for the leader's next event (docs/limits.md).
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define BIT(s) (1ull << ((s) - 1))
+enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 11, SIGCHLD = 17, SIGCONT = 18,
+       SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
+#define FAULTS (BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGSEGV) | BIT(SIGSYS))
+#define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
+#define NUDGE 64 /* SIGRTMAX: the launcher's, never the program's (docs/limits.md) */
+
+#define SA_SIGINFO 4ull
+#define SA_ONSTACK 0x08000000ull
+#define SA_RESTART 0x10000000ull
+#define SA_NODEFER 0x40000000ull
+#define SA_RESETHAND 0x80000000ull
+#define SA_RESTORER 0x04000000ull
+#define SS_ONSTACK 1u
+#define SS_DISABLE 2u
+#define SS_AUTODISARM (1u << 31)
+#define SIG_DFL 0
+#define SIG_IGN 1
+#define SYS_USER_DISPATCH 2
+
+struct sigcontext {
+	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags;
+	u16 cs, gs, fs, ss;
+	u64 err, trapno, oldmask, cr2, fpstate, reserved[8];
+};
+struct ucontext {
+	u64 flags, link;
+	u64 ss_sp;
+	u32 ss_flags, ss_pad;
+	u64 ss_size;
+	struct sigcontext mc;
+	u64 sigmask;
+};
+struct rt_frame {
+	u64 pretcode;
+	struct ucontext uc;
+	struct sf_siginfo info;
+};
+_Static_assert(sizeof(struct sigcontext) == 256, "asm/sigcontext.h");
+_Static_assert(sizeof(struct ucontext) == 304, "asm/ucontext.h");
+#define UC_FP_XSTATE 1u
+#define UC_SIGCONTEXT_SS 2u
+#define UC_STRICT_RESTORE_SS 4u
+#define FP_MAGIC1 0x46505853u
+#define FP_MAGIC2 0x46505845u
+
+static u64 xmask;    /* state components the kernel saves in frames */
+static u32 xsize;    /* bytes of the standard format for them */
+
+static void load_features(void)
+{
+	u32 lo, hi, a = 0xd, b, c = 0, d;
+	__asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+	xmask = (u64)hi << 32 | lo;
+	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+	xsize = b; /* for what XCR0 enables: Intel SDM vol. 1, 13.2 */
+	/* Tile data is saved by the kernel only for those who asked for it. */
+	if (xmask & 3ull << 17)
+		xmask &= ~(3ull << 17);
+}
+
+u32 sf_fp_bytes(void)
+{
+	return xsize;
+}
+
+void sf_fp_save(void *at) /* 64-byte aligned, header zeroed by this */
+{
+	memset((u8 *)at + 512, 0, 64);
+	__asm__ volatile("xsave64 (%0)" ::"r"(at), "a"((u32)xmask), "d"((u32)(xmask >> 32)) : "memory");
+	/* Whether hardware calls a component "in use" is timing; its bytes are written anyway. */
+	*(u64 *)((u8 *)at + 512) = xmask;
+}
+
+void sf_fp_load(const void *at)
+{
+	__asm__ volatile("xrstor64 (%0)" ::"r"(at), "a"((u32)xmask), "d"((u32)(xmask >> 32)) : "memory");
+}
+
+/* ---- what the kernel is told ---- */
+
+static int default_ignores(int s)
+{
+	return s == SIGCHLD || s == SIGCONT || s == SIGURG || s == SIGWINCH;
+}
+
+static int default_stops(int s)
+{
+	return s == SIGTSTP || s == SIGTTIN || s == SIGTTOU;
+}
+
+static void kernel_action(int s)
+{
+	const struct sf_action *p = &app.action[s];
+	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
+			       (u64)sf_restorer, ~FAULTS };
+	if (s == SIGKILL || s == SIGSTOP || s == NUDGE)
+		return;
+	if (!(BIT(s) & FAULTS)) {
+		if (me.slot != 0)
+			return;
+		if (p->handler == SIG_IGN || (p->handler == SIG_DFL && (default_ignores(s) || default_stops(s))))
+			k = (struct sf_action){ p->handler, p->flags & 3 /* NOCLDSTOP, NOCLDWAIT */, 0, 0 };
+		else
+			k.flags |= p->flags & 3;
+	}
+	sys4(13, s, &k, 0, 8);
+}
+
+/* The leader blocks what the program blocks; followers block all but faults. */
+void sf_kernel_mask(void)
+{
+	u64 m = me.slot == 0 ? (app.has_wait_mask ? app.wait_mask : app.mask) : ~0ull;
+	m &= ~(FAULTS | UNBLOCKABLE | BIT(NUDGE));
+	sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
+}
+
+void sf_signals_init(void)
+{
+	u64 call[7] = { 14, 0, 0, (u64)&app.mask, 8, 0, 0 };
+	load_features();
+	sf_raw(call);
+	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, 65536 };
+	u64 alt[7] = { 131, (u64)&ss, 0, 0, 0, 0, 0 };
+	sf_raw(alt);
+	app.alt_flags = SS_DISABLE;
+	for (int s = 1; s <= SF_SIGNALS; s++) {
+		u64 get[7] = { 13, (u64)s, 0, (u64)&app.action[s], 8, 0, 0 };
+		sf_raw(get);
+	}
+}
+
+/* In each replica, after it knows which one it is and has its backstop. */
+void sf_signals_start(void)
+{
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		kernel_action(s);
+	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
+			       (u64)sf_restorer, ~FAULTS };
+	sys4(13, NUDGE, &k, 0, 8);
+	sf_kernel_mask();
+}
+
+/* ---- state the program asked for, equal in all replicas ---- */
+
+static int user(void (*copy)(void *), void *arg)
+{
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		copy(arg);
+		me.guard = NULL;
+		return 0;
+	}
+	me.guard = NULL;
+	return -EFAULT;
+}
+struct span { void *to; const void *from; u64 n; };
+static void copy_span(void *v)
+{
+	struct span *s = v;
+	memcpy(s->to, s->from, s->n);
+}
+static int get(void *to, u64 from, u64 n)
+{
+	struct span s = { to, (void *)from, n };
+	return user(copy_span, &s);
+}
+static int put(u64 to, const void *from, u64 n)
+{
+	struct span s = { (void *)to, from, n };
+	return user(copy_span, &s);
+}
+
+s64 sf_sigaction(const u64 a[6])
+{
+	s32 s = (s32)a[0];
+	struct sf_action n, old;
+	if (s < 1 || s > SF_SIGNALS || a[3] != 8 || (a[1] && (s == SIGKILL || s == SIGSTOP)))
+		return -EINVAL;
+	if (a[1] && get(&n, a[1], sizeof n))
+		return -EFAULT;
+	old = app.action[s];
+	if (a[1]) {
+		n.mask &= ~UNBLOCKABLE;
+		app.action[s] = n;
+		kernel_action(s);
+	}
+	if (a[2] && put(a[2], &old, sizeof old))
+		return -EFAULT;
+	return 0;
+}
+
+s64 sf_sigprocmask(const u64 a[6])
+{
+	u64 n, old = app.mask;
+	if (a[3] != 8)
+		return -EINVAL;
+	if (a[1]) {
+		if (get(&n, a[1], 8))
+			return -EFAULT;
+		n &= ~UNBLOCKABLE;
+		switch ((s32)a[0]) {
+		case 0: app.mask |= n; break;
+		case 1: app.mask &= ~n; break;
+		case 2: app.mask = n; break;
+		default: return -EINVAL;
+		}
+		if (app.mask != old && me.slot == 0)
+			sf_kernel_mask();
+	}
+	if (a[2] && put(a[2], &old, 8))
+		return -EFAULT;
+	return 0;
+}
+
+struct stack_t { u64 sp; u32 flags, pad; u64 size; };
+
+static int on_altstack(u64 sp)
+{
+	return app.alt_size && !(app.alt_flags & (SS_DISABLE | SS_AUTODISARM)) && sp > app.alt_sp && sp - app.alt_sp <= app.alt_size;
+}
+
+s64 sf_sigaltstack(const u64 a[6])
+{
+	struct stack_t n, old = { app.alt_sp, app.alt_flags, 0, app.alt_size };
+	if (on_altstack(me.regs->rsp))
+		old.flags |= SS_ONSTACK;
+	if (a[0]) {
+		if (get(&n, a[0], sizeof n))
+			return -EFAULT;
+		u32 mode = n.flags & ~SS_AUTODISARM;
+		if (on_altstack(me.regs->rsp))
+			return -EPERM;
+		if (mode != SS_DISABLE && mode != SS_ONSTACK && mode != 0)
+			return -EINVAL;
+		if (mode == SS_DISABLE) {
+			app.alt_sp = app.alt_size = 0;
+			app.alt_flags = n.flags;
+		} else {
+			if (n.size < 2048)
+				return -ENOMEM;
+			app.alt_sp = n.sp;
+			app.alt_size = n.size;
+			app.alt_flags = n.flags & SS_AUTODISARM;
+		}
+	}
+	if (a[1] && put(a[1], &old, sizeof old))
+		return -EFAULT;
+	return 0;
+}
+
+/* Calls that wait with a mask of their own: the handler's frame restores the old one. */
+void sf_before_wait(const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	u64 at = 0, m;
+	switch (c->handler) {
+	case SF_H_sigsuspend:
+		at = a[0];
+		break;
+	case SF_H_poll:
+		if (nr == 271)
+			at = a[3];
+		else if (nr == 281 || nr == 441)
+			at = a[4];
+		else if (nr == 270 && a[5] && get(&at, a[5], 8))
+			at = 0;
+		break;
+	default:
+		return;
+	}
+	if (!at || get(&m, at, 8))
+		return;
+	app.wait_mask = m & ~UNBLOCKABLE;
+	app.has_wait_mask = 1;
+	if (me.slot == 0 && c->handler == SF_H_sigsuspend)
+		sf_kernel_mask();
+}
+
+void sf_after_wait(const struct sf_call *c)
+{
+	if (likely(!app.has_wait_mask))
+		return;
+	app.has_wait_mask = 0;
+	if (me.slot == 0 && c->handler == SF_H_sigsuspend)
+		sf_kernel_mask();
+}
+
+/* ---- asynchronous signals, leader only ---- */
+
+static int deliverable(const struct sf_siginfo *i)
+{
+	u64 m = app.has_wait_mask ? app.wait_mask : app.mask;
+	return !(m & BIT(i->signo)) && app.action[i->signo].handler > SIG_IGN;
+}
+
+int sf_signal_pending(void)
+{
+	if (likely(!load(&me.pending_n)))
+		return 0;
+	for (u32 i = 0; i < me.pending_n; i++)
+		if (deliverable(&me.pending[i]))
+			return 1;
+	return 0;
+}
+
+static u32 first(void)
+{
+	for (u32 i = 0; i < me.pending_n; i++)
+		if (deliverable(&me.pending[i]))
+			return i;
+	return 0;
+}
+
+int sf_signal_restarts(void)
+{
+	return (app.action[me.pending[first()].signo].flags & SA_RESTART) != 0;
+}
+
+static void block_all(u64 *old)
+{
+	u64 all = ~(FAULTS | UNBLOCKABLE);
+	sys4(14, 2, &all, old, 8);
+}
+
+void sf_signal_attach(struct sf_result *r, int restart)
+{
+	u64 old;
+	block_all(&old);
+	u32 i = first();
+	while (r->out_len & 7)
+		sf_result_bytes(r, "", 1);
+	r->aux = r->out_off + r->out_len;
+	sf_result_bytes(r, &me.pending[i], sizeof me.pending[i]);
+	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0);
+	me.pending_n--;
+	for (; i < me.pending_n; i++)
+		me.pending[i] = me.pending[i + 1];
+	sys4(14, 2, &old, 0, 8);
+}
+
+NORETURN static void die_of(int s)
+{
+	struct sf_action dfl = { 0, 0, 0, 0 };
+	u64 none = ~BIT(s);
+	if (me.slot == 0 && load(&G->end) == SF_E_RUNNING) {
+		G->end_value = s;
+		store(&G->end, SF_E_SIGNALED);
+	}
+	sys4(13, s, &dfl, 0, 8);
+	sys4(14, 2, &none, 0, 8);
+	for (;;) {
+		s64 pid = sys0(39), tid = sys0(186);
+		sys3(234, pid, tid, s);
+		sys1(231, 128 + s);
+	}
+}
+
+/* ---- frames ---- */
+
+/* Build the kernel's frame on the program's stack and enter the handler. */
+struct build { struct sf_regs *r; const struct sf_siginfo *i; u64 trapno, err, cr2; const void *fp; u64 sp; };
+
+static void build_frame(void *v)
+{
+	struct build *b = v;
+	struct sf_regs *r = b->r;
+	const struct sf_action *act = &app.action[b->i->signo];
+	u64 sp = r->rsp - 128;
+	if ((act->flags & SA_ONSTACK) && app.alt_size && !(app.alt_flags & SS_DISABLE) && !on_altstack(r->rsp))
+		sp = app.alt_sp + app.alt_size;
+	sp = (sp - (xsize + 4)) & ~63ull;
+	u64 fp = sp;
+	sp = ((sp - sizeof(struct rt_frame)) & ~15ull) - 8;
+	struct rt_frame *f = (void *)sp;
+	memset(f, 0, sizeof *f);
+	if (b->fp)
+		memcpy((void *)fp, b->fp, xsize);
+	else
+		sf_fp_save((void *)fp);
+	u32 *sw = (u32 *)(fp + 464); /* struct _fpx_sw_bytes */
+	memset(sw, 0, 48);
+	sw[0] = FP_MAGIC1;
+	sw[1] = xsize + 4;
+	*(u64 *)(sw + 2) = xmask;
+	sw[4] = xsize;
+	*(u32 *)(fp + xsize) = FP_MAGIC2;
+	f->pretcode = act->restorer;
+	f->uc.flags = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
+	f->uc.ss_sp = app.alt_sp;
+	f->uc.ss_size = app.alt_size;
+	f->uc.ss_flags = app.alt_flags;
+	struct sigcontext *m = &f->uc.mc;
+	m->r8 = r->r8; m->r9 = r->r9; m->r10 = r->r10; m->r11 = r->r11;
+	m->r12 = r->r12; m->r13 = r->r13; m->r14 = r->r14; m->r15 = r->r15;
+	m->rdi = r->rdi; m->rsi = r->rsi; m->rbp = r->rbp; m->rbx = r->rbx;
+	m->rdx = r->rdx; m->rax = r->rax; m->rcx = r->rcx; m->rsp = r->rsp;
+	m->rip = r->rip; m->eflags = r->eflags;
+	m->cs = 0x33;
+	m->ss = 0x2b;
+	m->err = b->err; m->trapno = b->trapno; m->cr2 = b->cr2;
+	m->oldmask = app.mask;
+	m->fpstate = fp;
+	f->uc.sigmask = app.mask;
+	f->info = *b->i;
+	b->sp = sp;
+}
+
+static void deliver(struct build *b)
+{
+	int s = b->i->signo;
+	struct sf_action act = app.action[s];
+	struct sf_regs *r = b->r;
+	if (user(build_frame, b)) {
+		/* No room for a frame: the kernel kills with SIGSEGV (signal(7)). */
+		die_of(SIGSEGV);
+	}
+	if (app.alt_flags & SS_AUTODISARM && b->sp >= app.alt_sp && b->sp - app.alt_sp < app.alt_size) {
+		app.alt_sp = app.alt_size = 0;
+		app.alt_flags = SS_DISABLE;
+	}
+	u64 block = act.mask | (act.flags & SA_NODEFER ? 0 : BIT(s));
+	app.mask |= block & ~UNBLOCKABLE;
+	if (app.has_wait_mask)
+		app.mask = (app.wait_mask | block) & ~UNBLOCKABLE;
+	app.has_wait_mask = 0;
+	if (act.flags & SA_RESETHAND) {
+		app.action[s].handler = SIG_DFL;
+		kernel_action(s);
+	}
+	if (me.slot == 0)
+		sf_kernel_mask();
+	struct rt_frame *f = (void *)b->sp;
+	r->rdi = (u64)s;
+	r->rsi = (u64)&f->info;
+	r->rdx = (u64)&f->uc;
+	r->rax = 0;
+	r->rsp = b->sp;
+	r->rip = act.handler;
+	r->rcx = 0;
+	r->eflags &= ~(0x400ull | 0x10000ull | 0x100ull); /* DF, RF, TF */
+	__asm__ volatile("" ::: "memory");
+}
+
+/* A fresh handler starts with initial vector state, as after the kernel's delivery. */
+static void fp_initial(void)
+{
+	static u8 area[16384] __attribute__((aligned(64)));
+	static u8 ready;
+	if (!ready) {
+		memset(area, 0, 576);
+		*(u16 *)area = 0x37f;
+		*(u32 *)(area + 24) = 0x1f80;
+		ready = 1;
+	}
+	*(u64 *)(area + 512) = 3; /* x87 and SSE from the area, the rest initial */
+	sf_fp_load(area);
+}
+
+void sf_deliver(struct sf_regs *r, const struct sf_siginfo *i)
+{
+	if (app.action[i->signo].handler <= SIG_IGN)
+		return;
+	struct build b = { .r = r, .i = i };
+	deliver(&b);
+	fp_initial();
+}
+
+static void read_frame(void *v)
+{
+	struct sf_regs *r = v;
+	struct rt_frame *f = (void *)(r->rsp - 8);
+	struct sigcontext *m = &f->uc.mc;
+	u64 mask = f->uc.sigmask & ~UNBLOCKABLE;
+	struct sf_regs n = { m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx, m->r11, m->r10, m->r9, m->r8, m->rax,
+			     m->rcx, m->rdx, m->rsi, m->rdi, m->rsp, m->rip,
+			     (r->eflags & ~0x50dd5ull) | (m->eflags & 0x50dd5ull) };
+	if (m->fpstate) {
+		static u8 area[16384] __attribute__((aligned(64)));
+		memcpy(area, (void *)m->fpstate, xsize < sizeof area ? xsize : sizeof area);
+		*(u64 *)(area + 512) &= xmask;
+		memset(area + 520, 0, 56);
+		sf_fp_load(area);
+	}
+	if (!on_altstack(n.rsp) || (f->uc.ss_flags & SS_AUTODISARM)) {
+		app.alt_sp = f->uc.ss_sp;
+		app.alt_size = f->uc.ss_size;
+		app.alt_flags = f->uc.ss_flags & ~SS_ONSTACK;
+	}
+	app.mask = mask;
+	*r = n;
+}
+
+void sf_do_sigreturn(struct sf_regs *r)
+{
+	if (user(read_frame, r))
+		die_of(SIGSEGV);
+	if (me.slot == 0)
+		sf_kernel_mask();
+}
+
+/* ---- the kernel's entry ---- */
+
+static void regs_from(struct sf_regs *r, const struct sigcontext *m)
+{
+	*r = (struct sf_regs){ m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx, m->r11, m->r10, m->r9, m->r8, m->rax,
+			       m->rcx, m->rdx, m->rsi, m->rdi, m->rsp, m->rip, m->eflags };
+}
+
+static void regs_to(struct sigcontext *m, const struct sf_regs *r)
+{
+	m->r8 = r->r8; m->r9 = r->r9; m->r10 = r->r10; m->r11 = r->r11;
+	m->r12 = r->r12; m->r13 = r->r13; m->r14 = r->r14; m->r15 = r->r15;
+	m->rdi = r->rdi; m->rsi = r->rsi; m->rbp = r->rbp; m->rbx = r->rbx;
+	m->rdx = r->rdx; m->rax = r->rax; m->rcx = r->rcx; m->rsp = r->rsp;
+	m->rip = r->rip; m->eflags = r->eflags;
+}
+
+static int in_agent(u64 ip)
+{
+	return ip >= SF_BASE && ip < (u64)sf_image_end;
+}
+
+/* A fault of the program: all replicas must have it, at the same place. */
+static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
+{
+	struct sf_regs *r = &me.fault_regs;
+	struct sigcontext *m = &f->uc.mc;
+	regs_from(r, m);
+	me.regs = r;
+	me.fault_frame = (u64)f;
+	struct sf_replica *own = &G->slot[me.slot];
+	own->fault_addr = info->words[0];
+	own->fault_ip = m->rip;
+	own->fault_signo = (u32)s;
+	own->fault_code = (u32)info->code;
+	for (;;) {
+		struct sf_event e = { .seq = me.next, .nr = (u32)s, .kind = SF_K_FAULT, .lockstep = 1 };
+		e.args[0] = (u64)(u32)info->code;
+		e.args[1] = info->words[0];
+		e.args[2] = m->trapno;
+		e.args[3] = m->err;
+		/* A fault may strike between any two instructions: all registers are claims. */
+		sf_hash_bytes(&e.bytes, r, sizeof *r);
+		if (me.slot == 0 && !sf_log_room(e.seq)) {
+			sf_pause();
+		} else {
+			sf_arrive(&e, r);
+			if (sf_meet_all(&e) == SF_AGREED && !sf_finish_simple(&e, 0))
+				break;
+		}
+		if (me.regs != r || me.restarted) {
+			/* A transplant gave this process another position: the new registers say
+			 * where, and a syscall event starts again by entering the agent anew. */
+			me.restarted = 0;
+			regs_to(m, r);
+			goto out;
+		}
+	}
+	if (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s)))
+		die_of(s);
+	struct build b = { .r = r, .i = info, .trapno = m->trapno, .err = m->err, .cr2 = m->cr2, .fp = (void *)m->fpstate };
+	deliver(&b);
+	/* The handler starts with initial vector state: give the kernel an empty image. */
+	if (m->fpstate)
+		*(u64 *)(m->fpstate + 512) = 0;
+	regs_to(m, r);
+out:
+	me.fault_frame = 0;
+}
+
+void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
+{
+	struct rt_frame *f = (void *)frame;
+	struct sigcontext *m = &f->uc.mc;
+	(void)ucv;
+	u64 selector = tls.selector & 0xff;
+	tls.selector = 1;
+	u64 token = tls.token;
+	u64 ip = m->rip;
+
+	if ((BIT(s) & FAULTS) && info->code > 0) {
+		if (s == SIGSYS && info->code == SYS_USER_DISPATCH) {
+			/* A call that no trampoline made: enter the agent as if one had. The
+			 * architecture is in the high half of the second word (sigaction(2)). */
+			if ((u32)(info->words[1] >> 32) == 0xc000003eu && !in_agent(ip)) {
+				G->slot[me.slot].slow++;
+				m->rcx = ip;
+				m->rip = (u64)sf_entry_syscall;
+				goto out;
+			}
+		}
+		if (me.guard && in_agent(ip)) {
+			struct sf_guard *g = me.guard;
+			me.guard = NULL;
+			/* Leave the handler for the guard: mask and stack as they were. */
+			m->rdi = (u64)g;
+			m->rip = (u64)sf_guard_fail;
+			goto out;
+		}
+		if (in_agent(ip)) {
+			G->slot[me.slot].fault_addr = info->words[0];
+			G->slot[me.slot].fault_ip = ip;
+			G->slot[me.slot].fault_signo = (u32)s;
+			sf_raise(SF_A_FAULTED, 0);
+			store(&G->slot[me.slot].phase, SF_P_DEAD);
+			die_of(s);
+		}
+		on_fault(s, info, f);
+		ip = m->rip;
+		goto out;
+	}
+	if (s == NUDGE || me.slot != 0)
+		goto interrupt;
+	if (app.action[s].handler == SIG_DFL) {
+		die_of(s);
+	} else if (me.pending_n < sizeof me.pending / sizeof *me.pending) {
+		me.pending[me.pending_n] = *info;
+		barrier();
+		me.pending_n++;
+	}
+interrupt:
+	/* A call about to be made must not sleep through this. */
+	if (me.interruptible) {
+		tls.abort = 1;
+		if (ip >= (u64)sf_gate_open && ip <= (u64)sf_gate_syscall)
+			m->rip = ip = (u64)sf_gate_pending;
+	}
+out:
+	/* Back through the kernel, which restores vector state and mask. Interrupted inside
+	 * the gate the selector stays as it was; otherwise a tail closes it again. */
+	tls.token = token;
+	if (selector == 0 && ip >= (u64)sf_gate_syscall && ip <= (u64)sf_gate_return) {
+		sf_sigreturn(frame + 8);
+	} else {
+		if (ip == (u64)sf_sigreturn_tail || ip == (u64)sf_sigreturn_jump)
+			; /* the address to go to is already in tls.resume */
+		else
+			tls.resume = m->rip;
+		m->rip = (u64)sf_sigreturn_tail;
+		sf_sigreturn(frame + 8);
+	}
+}

@@ -1,0 +1,237 @@
+//! Shared layouts: the Rust side of `crates/agent/src/abi.h`, where every field is explained.
+
+#![allow(dead_code, reason = "layouts name fields that only the agent touches")]
+
+use std::mem::offset_of;
+
+pub(crate) const BASE: u64 = 0x2a00_0000_0000;
+pub(crate) const SHARED: u64 = 0x2a10_0000_0000;
+pub(crate) const SLOTS_MAX: usize = 12;
+pub(crate) const RING: usize = 64;
+pub(crate) const RESULTS_MAX: usize = 32768;
+pub(crate) const OFF_ARRIVALS: usize = 0x10000;
+pub(crate) const OFF_RESULTS: usize = 0x40000;
+pub(crate) const OFF_PAYLOAD: usize = 0x40_0000;
+pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
+pub(crate) const SHARED_BYTES: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
+/// Where the entry table of the image jumps from.
+pub(crate) const ENTRY_SYSCALL: u64 = BASE;
+pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
+
+#[repr(C, align(64))]
+pub(crate) struct Arrival {
+    pub(crate) seq: u64,
+    pub(crate) seq_inv: u64,
+    pub(crate) nr: u32,
+    pub(crate) kind: u16,
+    pub(crate) thread: u16,
+    pub(crate) crc: u32,
+    pub(crate) slot: u32,
+    pub(crate) ip: u64,
+    pub(crate) state: u64,
+    pub(crate) bytes: [u64; 2],
+    pub(crate) args: [u64; 6],
+    pub(crate) sp: u64,
+    pub(crate) regs: u64,
+}
+
+#[repr(C, align(64))]
+pub(crate) struct Result {
+    pub(crate) seq: u64,
+    pub(crate) seq_inv: u64,
+    pub(crate) ret: i64,
+    pub(crate) agreed: u64,
+    pub(crate) out_len: u32,
+    pub(crate) out_off: u32,
+    pub(crate) nr: u32,
+    pub(crate) flags: u16,
+    pub(crate) spare: u16,
+    pub(crate) crc: u32,
+    pub(crate) payload_crc: u32,
+    pub(crate) aux: u64,
+}
+
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+#[repr(C)]
+pub(crate) struct Slot {
+    pub(crate) phase: u32,
+    pub(crate) bell: u32,
+    pub(crate) sleeping: u32,
+    pub(crate) cmd: u32,
+    pub(crate) cmd_seq: u64,
+    pub(crate) cmd_ack: u64,
+    pub(crate) cmd_arg: u64,
+    pub(crate) cmd_arg2: u64,
+    pub(crate) cmd_ret: i64,
+    pub(crate) own: Line<SlotOwn>,
+    pub(crate) seen: Line<SlotSeen>,
+}
+
+#[repr(C)]
+pub(crate) struct SlotOwn {
+    pub(crate) next: u64,
+    pub(crate) done: u64,
+    pub(crate) pid: i32,
+    pub(crate) init_pid: i32,
+    pub(crate) losers: u32,
+    pub(crate) verdict_valid: u32,
+    pub(crate) verdict_seq: u64,
+}
+
+#[repr(C)]
+pub(crate) struct SlotSeen {
+    pub(crate) fault_addr: u64,
+    pub(crate) fault_ip: u64,
+    pub(crate) fault_signo: u32,
+    pub(crate) fault_code: u32,
+    pub(crate) waits: u64,
+    pub(crate) events: u64,
+    pub(crate) slow: u64,
+    pub(crate) cpu: u32,
+    pub(crate) exit_status: i32,
+}
+
+#[repr(C)]
+pub(crate) struct Inbox {
+    pub(crate) full: u32,
+    pub(crate) signo: i32,
+    pub(crate) code: i32,
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+    pub(crate) value: i32,
+}
+
+#[repr(C, align(64))]
+pub(crate) struct Sleepers {
+    pub(crate) sleepers: u32,
+    pub(crate) affinity_bytes: u32,
+    pub(crate) affinity: [u8; 256],
+    pub(crate) live: u32,
+}
+
+#[repr(C, align(64))]
+pub(crate) struct Rpc {
+    pub(crate) rpc: u32,
+    pub(crate) done: u32,
+    pub(crate) arg: [u64; 6],
+    pub(crate) ret: i64,
+    pub(crate) len: u32,
+    pub(crate) nudges: u32,
+    pub(crate) inbox: [Inbox; 16],
+}
+
+#[repr(C)]
+pub(crate) struct Group {
+    pub(crate) magic: u64,
+    pub(crate) version: u32,
+    pub(crate) replicas: u32,
+    pub(crate) alarm: u32,
+    pub(crate) alarm_slot: u32,
+    pub(crate) alarm_seq: u64,
+    pub(crate) launcher_bell: u32,
+    pub(crate) go: u32,
+    pub(crate) end: u32,
+    pub(crate) end_nr: u32,
+    pub(crate) end_value: i64,
+    pub(crate) end_ip: u64,
+    pub(crate) end_arg: [u64; 6],
+    pub(crate) end_slot: u32,
+    pub(crate) spin_tsc: u32,
+    pub(crate) yields: u32,
+    pub(crate) options: u32,
+    pub(crate) stack_top_bytes: u32,
+    pub(crate) healed: u32,
+    pub(crate) leader_pid: u32,
+    pub(crate) nonce: u32,
+    pub(crate) base: u64,
+    pub(crate) epoch_tsc: u64,
+    pub(crate) wait: Sleepers,
+    pub(crate) rpc: Rpc,
+    pub(crate) slots: Line<[Slot; SLOTS_MAX]>,
+}
+
+#[repr(C)]
+pub(crate) struct Boot {
+    pub(crate) regs: [u64; 18],
+    pub(crate) vdso: [u64; 5],
+    pub(crate) shared_fd: i32,
+    pub(crate) launcher_pid: i32,
+    pub(crate) auxv: u64,
+    pub(crate) stack_lo: u64,
+    pub(crate) secret: u64,
+    pub(crate) brk: u64,
+    pub(crate) vdso_ok: u8,
+}
+
+const _: () = assert!(size_of::<Arrival>() == 128, "shared with crates/agent/src/abi.h");
+const _: () = assert!(size_of::<Result>() == 64, "shared with crates/agent/src/abi.h");
+const _: () = assert!(size_of::<Slot>() == 192, "shared with crates/agent/src/abi.h");
+const _: () = assert!(size_of::<Group>() <= OFF_ARRIVALS, "shared with crates/agent/src/abi.h");
+
+/// Byte offset of a slot in the shared memory.
+pub(crate) const fn slot(index: usize) -> usize {
+    offset_of!(Group, slots) + index * size_of::<Slot>()
+}
+
+/// Byte offset of an arrival in the shared memory.
+pub(crate) fn arrival(slot: usize, seq: u64) -> usize {
+    let place = usize::try_from(seq % RING as u64).expect("below RING");
+    OFF_ARRIVALS + (slot * RING + place) * size_of::<Arrival>()
+}
+
+pub(crate) mod option {
+    pub(crate) const SUD: u32 = 1;
+    pub(crate) const SECCOMP: u32 = 2;
+    pub(crate) const HUGE: u32 = 4;
+    pub(crate) const PRIV_NS: u32 = 8;
+    pub(crate) const USER_NS: u32 = 16;
+    pub(crate) const RETAIN: u32 = 32;
+    pub(crate) const CHECK_DIRTY: u32 = 64;
+    pub(crate) const CHECK_FULL: u32 = 128;
+}
+
+pub(crate) mod phase {
+    pub(crate) const RUNNING: u32 = 2;
+    pub(crate) const PAUSED: u32 = 3;
+    pub(crate) const DEAD: u32 = 5;
+}
+
+pub(crate) mod cmd {
+    pub(crate) const VOTE: u32 = 1;
+    pub(crate) const FORK: u32 = 2;
+    pub(crate) const SEND: u32 = 3;
+    pub(crate) const RECEIVE: u32 = 4;
+    pub(crate) const RESUME: u32 = 5;
+    pub(crate) const RERUN: u32 = 6;
+    pub(crate) const EXIT: u32 = 7;
+}
+
+pub(crate) mod end {
+    pub(crate) const RUNNING: u32 = 0;
+    pub(crate) const EXITED: u32 = 1;
+    pub(crate) const SIGNALED: u32 = 2;
+    pub(crate) const REFUSED: u32 = 3;
+    pub(crate) const SETUP: u32 = 4;
+    pub(crate) const BUG: u32 = 5;
+}
+
+pub(crate) mod alarm {
+    pub(crate) const QUIET: u32 = 0;
+    pub(crate) const DIVERGED: u32 = 1;
+    pub(crate) const LOG: u32 = 2;
+    pub(crate) const FAULTED: u32 = 3;
+    pub(crate) const DIED: u32 = 4;
+    pub(crate) const HUNG: u32 = 5;
+    pub(crate) const REQUEST: u32 = 6;
+}
+
+pub(crate) mod kind {
+    pub(crate) const SYSCALL: u16 = 1;
+    pub(crate) const ENTROPY: u16 = 2;
+    pub(crate) const FAULT: u16 = 3;
+    pub(crate) const CHECK: u16 = 4;
+}
+
+pub(crate) const RPC_PATCH: u32 = 1;

@@ -1,0 +1,163 @@
+//! The control block, with names for its fields and commands for its replicas.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use steadfast_sys::{futex, shared::Shared};
+
+use crate::abi;
+
+macro_rules! at {
+    ($field:ident) => {
+        std::mem::offset_of!($crate::abi::Group, $field)
+    };
+    (slot $index:expr, $field:ident) => {
+        $crate::abi::slot($index) + std::mem::offset_of!($crate::abi::Slot, $field)
+    };
+    (own $index:expr, $field:ident) => {
+        $crate::abi::slot($index) + std::mem::offset_of!($crate::abi::Slot, own) + std::mem::offset_of!($crate::abi::SlotOwn, $field)
+    };
+    (seen $index:expr, $field:ident) => {
+        $crate::abi::slot($index) + std::mem::offset_of!($crate::abi::Slot, seen) + std::mem::offset_of!($crate::abi::SlotSeen, $field)
+    };
+    (wait $field:ident) => {
+        std::mem::offset_of!($crate::abi::Group, wait) + std::mem::offset_of!($crate::abi::Sleepers, $field)
+    };
+    (rpc $field:ident) => {
+        std::mem::offset_of!($crate::abi::Group, rpc) + std::mem::offset_of!($crate::abi::Rpc, $field)
+    };
+}
+pub(crate) use at;
+
+/// What a replica claims about an event, read from its ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    pub(crate) nr: u32,
+    pub(crate) kind: u16,
+    pub(crate) ip: u64,
+    pub(crate) state: u64,
+    pub(crate) bytes: [u64; 2],
+    pub(crate) args: [u64; 6],
+    pub(crate) sp: u64,
+    pub(crate) regs: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) memory: Shared,
+}
+
+impl Group {
+    pub(crate) fn get32(&self, at: usize) -> u32 {
+        self.memory.get32(at)
+    }
+
+    pub(crate) fn get64(&self, at: usize) -> u64 {
+        self.memory.get64(at)
+    }
+
+    pub(crate) fn set32(&self, at: usize, value: u32) {
+        self.memory.set32(at, value);
+    }
+
+    pub(crate) fn set64(&self, at: usize, value: u64) {
+        self.memory.set64(at, value);
+    }
+
+    /// Sleeps until somebody rings the launcher, or the time is over.
+    pub(crate) fn sleep(&self, seen: u32, limit: Duration) {
+        futex::wait(self.memory.u32(at!(launcher_bell)), seen, limit);
+    }
+
+    pub(crate) fn bell(&self) -> u32 {
+        self.get32(at!(launcher_bell))
+    }
+
+    pub(crate) fn ring_launcher(&self) {
+        let bell = self.memory.u32(at!(launcher_bell));
+        bell.fetch_add(1, Ordering::SeqCst);
+        futex::wake(bell);
+    }
+
+    pub(crate) fn ring(&self, slot: usize) {
+        let bell = self.memory.u32(at!(slot slot, bell));
+        bell.fetch_add(1, Ordering::SeqCst);
+        futex::wake(bell);
+    }
+
+    pub(crate) fn phase(&self, slot: usize) -> u32 {
+        self.get32(at!(slot slot, phase))
+    }
+
+    /// Gives a paused replica a command.
+    pub(crate) fn command(&self, slot: usize, cmd: u32, arg: u64) {
+        self.set32(at!(slot slot, cmd), cmd);
+        self.set64(at!(slot slot, cmd_arg), arg);
+        let seq = self.get64(at!(slot slot, cmd_seq)) + 1;
+        self.set64(at!(slot slot, cmd_seq), seq);
+        self.ring(slot);
+    }
+
+    pub(crate) fn acknowledged(&self, slot: usize) -> bool {
+        self.get64(at!(slot slot, cmd_seq)) == self.get64(at!(slot slot, cmd_ack))
+    }
+
+    /// Gives a command and waits for it to be carried out. Nothing: it was not, in time.
+    pub(crate) fn order(&self, slot: usize, cmd: u32, arg: u64, limit: Duration) -> Option<i64> {
+        self.command(slot, cmd, arg);
+        self.wait_until(limit, || self.acknowledged(slot))
+            .then(|| self.get64(at!(slot slot, cmd_ret)).cast_signed())
+    }
+
+    /// Sleeps on the launcher's bell until a condition holds or the time is over.
+    pub(crate) fn wait_until(&self, limit: Duration, holds: impl Fn() -> bool) -> bool {
+        let start = Instant::now();
+        loop {
+            let seen = self.bell();
+            if holds() {
+                return true;
+            }
+            let Some(left) = limit.checked_sub(start.elapsed()) else {
+                return false;
+            };
+            self.sleep(seen, left.min(Duration::from_millis(20)));
+        }
+    }
+
+    /// The claim of a slot about an event, if its record is there and whole.
+    pub(crate) fn claim(&self, slot: usize, seq: u64) -> Option<Claim> {
+        let mut raw = [0; size_of::<abi::Arrival>()];
+        self.memory.read(abi::arrival(slot, seq), &mut raw);
+        let word = |index: usize| u64::from_le_bytes(raw[8 * index..8 * index + 8].try_into().expect("eight bytes"));
+        if word(0) != seq || word(1) != !seq {
+            return None;
+        }
+        let nr_kind = word(2);
+        Some(Claim {
+            nr: u32::try_from(nr_kind & 0xffff_ffff).expect("masked"),
+            kind: u16::try_from(nr_kind >> 32 & 0xffff).expect("masked"),
+            ip: word(4),
+            state: word(5),
+            bytes: [word(6), word(7)],
+            args: [word(8), word(9), word(10), word(11), word(12), word(13)],
+            sp: word(14),
+            regs: word(15),
+        })
+    }
+
+    /// Forgets what a slot has claimed.
+    pub(crate) fn clear_ring(&self, slot: usize) {
+        for seq in 0..abi::RING as u64 {
+            self.set64(abi::arrival(slot, seq), u64::MAX);
+        }
+    }
+
+    pub(crate) fn copy_ring(&self, from: usize, to: usize) {
+        let mut raw = [0; size_of::<abi::Arrival>()];
+        for seq in 0..abi::RING as u64 {
+            self.memory.read(abi::arrival(from, seq), &mut raw);
+            // The slot number is part of the record's check; a copy would not fit it.
+            self.memory.write(abi::arrival(to, seq), &raw);
+        }
+    }
+}

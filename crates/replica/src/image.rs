@@ -1,0 +1,48 @@
+//! The agent's image as the launcher needs it: bytes, extents and symbols.
+
+use object::{Object, ObjectSegment, ObjectSymbol};
+
+use crate::abi;
+
+/// The linked image, laid out for memory.
+#[derive(Debug)]
+pub(crate) struct Image {
+    /// Text, constants, vDSO and data from [`abi::BASE`] on; zeros where the file has none.
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes from the start that are never written.
+    pub(crate) fixed: u64,
+    pub(crate) start: u64,
+    pub(crate) boot: u64,
+    pub(crate) vdso: u64,
+}
+
+impl Image {
+    /// Lays out the image this build carries.
+    pub(crate) fn new() -> Self {
+        let elf = object::File::parse(steadfast_agent::ELF).expect("built by our own build.rs");
+        let symbol = |name: &str| {
+            elf.symbols()
+                .find(|symbol| symbol.name() == Ok(name))
+                .unwrap_or_else(|| panic!("the image defines {name}"))
+                .address()
+        };
+        let end = symbol("sf_image_end");
+        let mut bytes = vec![0; usize::try_from(end - abi::BASE).expect("a small image")];
+        for segment in elf.segments() {
+            let at = usize::try_from(segment.address() - abi::BASE).expect("inside the image");
+            let data = segment.data().expect("in the file");
+            bytes[at..at + data.len()].copy_from_slice(data);
+        }
+        Self {
+            bytes,
+            fixed: symbol("sf_data_start") - abi::BASE,
+            start: symbol("sf_start"),
+            boot: symbol("sf_boot"),
+            vdso: symbol("sf_vdso"),
+        }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        (self.bytes.len() as u64).next_multiple_of(4096)
+    }
+}

@@ -1,0 +1,314 @@
+//! Launch: from a path to a group of replicas that stand before the first instruction.
+//!
+//! fork, trace, exec; at the exec stop write the agent, patch the program and its
+//! interpreter, point the auxiliary vector at the own vDSO, set rip to the agent and let go.
+//! ptrace is used for nothing else, and nothing is traced afterwards.
+//!
+//! See ptrace(2), execve(2), getauxval(3).
+
+use std::ffi::CString;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use steadfast_integrity::plan::Plan;
+use steadfast_sys::{child, cpu, procfs, ptrace, shared::Shared};
+
+use crate::abi::{self, Boot};
+use crate::image::Image;
+use crate::modules::Modules;
+use crate::{LaunchError, Step};
+
+const AT_BASE: u64 = 7;
+const AT_HWCAP2: u64 = 26;
+const AT_SYSINFO_EHDR: u64 = 33;
+const HWCAP2_FSGSBASE: u64 = 2;
+/// High enough to be nobody's business between exec and the agent's first call.
+const SHARED_FD: i32 = 900;
+
+/// A leader that has been let go, and what is known about it.
+pub(crate) struct Launched {
+    pub(crate) pid: i32,
+    pub(crate) modules: Modules,
+    pub(crate) program: String,
+}
+
+fn step<T>(step: Step, result: io::Result<T>) -> Result<T, LaunchError> {
+    result.map_err(|source| LaunchError::Step { step, source })
+}
+
+fn remote(stop: ptrace::Stopped, nr: i64, args: [u64; 6]) -> io::Result<(ptrace::Stopped, u64)> {
+    let (stop, rc) = stop.call(nr, args)?;
+    if (-4095..0).contains(&rc) {
+        return Err(io::Error::from_raw_os_error(i32::try_from(-rc).expect("an errno")));
+    }
+    Ok((stop, rc.cast_unsigned()))
+}
+
+const MAP: u64 = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE) as u64;
+const RW: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const RX: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+
+/// Maps `bytes` at `addr` in the stopped process, executable when `exec` bytes lead it.
+fn install(mut stop: ptrace::Stopped, addr: u64, bytes: &[u8], exec: u64) -> io::Result<ptrace::Stopped> {
+    let len = (bytes.len() as u64).next_multiple_of(4096);
+    let at;
+    (stop, at) = remote(stop, libc::SYS_mmap, [addr, len, RW, MAP, u64::MAX, 0])?;
+    if at != addr {
+        return Err(io::Error::other(format!("mapped at {at:#x} instead of {addr:#x}")));
+    }
+    stop.write(addr, bytes)?;
+    if exec > 0 {
+        (stop, _) = remote(stop, libc::SYS_mprotect, [addr, exec, RX, 0, 0, 0])?;
+    }
+    Ok(stop)
+}
+
+/// Starts the program and hands it to the agent.
+pub(crate) fn launch(
+    plan: &Plan,
+    group: &Shared,
+    mask: &libc::sigset_t,
+    first_cpu: Option<usize>,
+) -> Result<Launched, LaunchError> {
+    let cstring = |bytes: &[u8]| CString::new(bytes).map_err(|_| LaunchError::NulInArguments);
+    let path = cstring(plan.path.as_os_str().as_bytes())?;
+    let mut argv = vec![cstring(plan.program.as_bytes())?];
+    for arg in &plan.args {
+        argv.push(cstring(arg.as_bytes())?);
+    }
+    let (mut report, report_to) = step(Step::Fork, child::pipe())?;
+    let spawn = child::Spawn {
+        path: &path,
+        argv: &argv,
+        inherit: (group.fd(), SHARED_FD),
+        mask,
+        cpu: first_cpu,
+    };
+    use std::os::fd::AsRawFd;
+    let pid = child::spawn(&spawn, report_to.as_raw_fd()).map_err(|error| match error {
+        child::SpawnError::Fork(source) | child::SpawnError::Exec(source) => {
+            LaunchError::Step { step: Step::Fork, source }
+        }
+    })?;
+    drop(report_to);
+
+    // First stop: the child's own SIGSTOP. Second: exec.
+    let ptrace::Waited::Stopped { stop, .. } = step(Step::Trace, ptrace::wait(pid))? else {
+        return Err(LaunchError::Step {
+            step: Step::Trace,
+            source: io::Error::other("the child ended before exec"),
+        });
+    };
+    step(Step::Trace, stop.set_options())?;
+    step(Step::Trace, stop.resume())?;
+    let stop = loop {
+        match step(Step::Exec, ptrace::wait(pid))? {
+            ptrace::Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_EXEC => break stop,
+            ptrace::Waited::Stopped { stop, .. } => step(Step::Exec, stop.resume())?,
+            ptrace::Waited::Exited(_) | ptrace::Waited::Signaled(_) => {
+                let mut errno = [0; 4];
+                let source = match report.read_exact(&mut errno) {
+                    Ok(()) => io::Error::from_raw_os_error(i32::from_le_bytes(errno)),
+                    Err(_) => io::Error::other("the process ended in exec"),
+                };
+                return Err(LaunchError::Exec { path: plan.path.clone(), source });
+            }
+        }
+    };
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, pid, group));
+    if launched.is_err() {
+        child::kill(pid, libc::SIGKILL);
+        let _ = ptrace::wait(pid);
+    }
+    launched
+}
+
+fn prepare(mut stop: ptrace::Stopped, pid: i32, group: &Shared) -> Result<Launched, LaunchError> {
+    let mut elf = [0; 20];
+    {
+        use std::os::unix::fs::FileExt;
+        let exe = step(Step::Read, std::fs::File::open(format!("/proc/{pid}/exe")))?;
+        step(Step::Read, exe.read_exact_at(&mut elf, 0))?;
+    }
+    // e_ident[EI_CLASS] 2 is 64-bit; e_machine 62 is x86-64 (System V ABI, ELF header).
+    let machine = u16::from_le_bytes([elf[18], elf[19]]);
+    if elf[4] != 2 || machine != 62 {
+        return Err(LaunchError::NotX86_64 { machine, class: elf[4] });
+    }
+
+    let maps = step(Step::Read, procfs::maps(pid))?;
+    let auxv = step(Step::Read, procfs::auxv(pid))?;
+    let aux = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
+    let entry = step(Step::Trace, stop.regs())?;
+    let image = Image::new();
+
+    let mut modules = Modules::default();
+    let mut taken: Vec<_> = maps.iter().map(|m| m.range.clone()).collect();
+    taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
+    let interpreter = aux(AT_BASE).filter(|base| *base != 0);
+    let mut program = String::new();
+    let mut prepared = Vec::new();
+    for map in maps.iter().filter(|m| m.executable && m.inode != 0) {
+        let is_interpreter = interpreter.is_some_and(|base| {
+            maps.iter().any(|m| m.range.start == base && m.inode == map.inode)
+        });
+        let link = format!("/proc/{pid}/exe");
+        let open_as: &Path = if is_interpreter { &map.path } else { Path::new(&link) };
+        if !is_interpreter {
+            program = map.path.to_string_lossy().into_owned();
+        }
+        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, &taken) {
+            taken.push(one.arena..one.arena + (1 << 20));
+            prepared.push(one);
+        }
+    }
+
+    stop = step(Step::Inject, install(stop, abi::BASE, &image.bytes, image.fixed))?;
+    for one in prepared.iter().filter(|one| !one.writes.is_empty()) {
+        stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
+        for write in &one.writes {
+            step(Step::Patch, stop.write(write.addr, &write.bytes))?;
+        }
+    }
+
+    let kernel_vdso = aux(AT_SYSINFO_EHDR).unwrap_or(0);
+    let mut vdso = [0; 5];
+    if kernel_vdso != 0 {
+        let len = maps
+            .iter()
+            .find(|m| m.range.start == kernel_vdso)
+            .map_or(0, |m| m.range.end - m.range.start);
+        let mut bytes = vec![0; usize::try_from(len).expect("a few pages")];
+        step(Step::Read, stop.read(kernel_vdso, &mut bytes))?;
+        vdso = vdso_functions(&bytes, kernel_vdso);
+    }
+    // Only these are read without entering the kernel (vdso(7), clocksource drivers).
+    let fast = matches!(procfs::clock_source().as_str(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
+
+    // The auxiliary vector lies on the stack behind argv and envp: rewrite two entries.
+    let auxv_at = step(Step::Read, find_auxv(&mut stop, entry.rsp))?;
+    for (index, (kind, value)) in auxv.iter().enumerate() {
+        let new = match *kind {
+            AT_SYSINFO_EHDR => image.vdso,
+            AT_HWCAP2 => value & !HWCAP2_FSGSBASE,
+            _ => continue,
+        };
+        let at = auxv_at + 16 * index as u64 + 8;
+        step(Step::Inject, stop.write(at, &new.to_le_bytes()))?;
+    }
+
+    let mut secret = [0; 8];
+    {
+        let mut random = step(Step::Inject, std::fs::File::open("/dev/urandom"))?;
+        step(Step::Inject, random.read_exact(&mut secret))?;
+    }
+    let boot = Boot {
+        regs: [
+            entry.r15, entry.r14, entry.r13, entry.r12, entry.rbp, entry.rbx, entry.r11, entry.r10,
+            entry.r9, entry.r8, entry.rax, entry.rcx, entry.rdx, entry.rsi, entry.rdi, entry.rsp,
+            entry.rip, entry.eflags,
+        ],
+        vdso,
+        shared_fd: SHARED_FD,
+        launcher_pid: i32::try_from(std::process::id()).unwrap_or(0),
+        auxv: auxv_at,
+        stack_lo: maps
+            .iter()
+            .find(|m| m.range.contains(&entry.rsp))
+            .map_or(0, |m| m.range.start),
+        secret: u64::from_le_bytes(secret),
+        brk: 0,
+        vdso_ok: u8::from(fast && vdso[..3].iter().all(|f| *f != 0)),
+    };
+    step(Step::Inject, stop.write(image.boot, &boot_bytes(&boot)))?;
+    let mut regs = entry;
+    regs.rip = image.start;
+    // Not in a system call: the kernel must not restart one.
+    regs.orig_rax = u64::MAX;
+    step(Step::Inject, stop.set_regs(&regs))?;
+    group.set32(std::mem::offset_of!(abi::Group, go), 0);
+    step(Step::Trace, stop.detach())?;
+    Ok(Launched { pid, modules, program })
+}
+
+fn find_auxv(stop: &mut ptrace::Stopped, rsp: u64) -> io::Result<u64> {
+    // argc, argv.., NULL, envp.., NULL, auxv (System V ABI, "Initial Stack and Register State").
+    let word = |stop: &mut ptrace::Stopped, at: u64| -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        stop.read(at, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    };
+    let argc = word(stop, rsp)?;
+    let mut at = rsp + 8 * (argc + 2);
+    let mut chunk = vec![0; 4096];
+    loop {
+        // Environments can be large: read in pieces, and the last piece word by word.
+        if stop.read(at, &mut chunk).is_ok() {
+            match chunk.chunks_exact(8).position(|w| w == [0; 8]) {
+                Some(index) => return Ok(at + 8 * (index as u64 + 1)),
+                None => at += chunk.len() as u64,
+            }
+        } else {
+            while word(stop, at)? != 0 {
+                at += 8;
+            }
+            return Ok(at + 8);
+        }
+    }
+}
+
+fn vdso_functions(bytes: &[u8], base: u64) -> [u64; 5] {
+    use object::{Object, ObjectSymbol};
+    let Ok(file) = object::File::parse(bytes) else {
+        return [0; 5];
+    };
+    let find = |name: &str| {
+        file.dynamic_symbols()
+            .find(|symbol| symbol.name() == Ok(name))
+            .map_or(0, |symbol| base + symbol.address())
+    };
+    [
+        find("__vdso_clock_gettime"),
+        find("__vdso_gettimeofday"),
+        find("__vdso_time"),
+        find("__vdso_getcpu"),
+        find("__vdso_clock_getres"),
+    ]
+}
+
+fn boot_bytes(boot: &Boot) -> Vec<u8> {
+    let mut out = Vec::with_capacity(size_of::<Boot>());
+    for word in boot.regs.iter().chain(&boot.vdso) {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(boot.shared_fd.to_le_bytes());
+    out.extend(boot.launcher_pid.to_le_bytes());
+    for word in [boot.auxv, boot.stack_lo, boot.secret, boot.brk] {
+        out.extend(word.to_le_bytes());
+    }
+    out.push(boot.vdso_ok);
+    out
+}
+
+/// Cores for the replicas, first the leader's.
+pub(crate) fn cores(plan: &Plan) -> Vec<usize> {
+    use steadfast_integrity::plan::{Placement, SmtSiblings};
+    let allowed = cpu::allowed();
+    let mut order = match &plan.placement {
+        Placement::Cpus(set) => set.iter().map(|c| c.0 as usize).filter(|c| allowed.contains(c)).collect(),
+        _ => allowed.clone(),
+    };
+    if plan.smt_siblings == SmtSiblings::Avoid {
+        // One thread of each physical core first, their siblings after all of them.
+        let mut seen = Vec::new();
+        let (first, rest): (Vec<_>, Vec<_>) = order.iter().partition(|c| {
+            let physical = cpu::physical(**c);
+            let new = !seen.contains(&physical);
+            seen.push(physical);
+            new
+        });
+        order = first.into_iter().chain(rest).collect();
+    }
+    if order.is_empty() { allowed } else { order }
+}

@@ -1,0 +1,127 @@
+//! Replicas of an unmodified program: launch, supervise, vote, recover.
+//!
+//! [`run`] takes a checked plan and returns when the program has ended. The hot path is not
+//! here: replicas meet in shared memory (crates/agent); this side starts them, answers the
+//! leader's rare requests, forwards signals, watches for death and hangs, and directs repairs
+//! while everybody is paused.
+//!
+//! Invariants
+//!  1. Whatever ends a run, no process of the group outlives it.
+//!  2. A verdict is the replicas' own count; this side only carries it out.
+//!  3. Nothing is printed here.
+
+mod abi;
+mod group;
+mod image;
+mod launch;
+mod modules;
+mod recovery;
+mod supervise;
+
+use std::io;
+use std::path::PathBuf;
+
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::Own;
+use steadfast_integrity::plan::{EventSink, Plan, RunReport};
+
+/// What was being done when the operating system refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    Memory,
+    Fork,
+    Trace,
+    Exec,
+    Read,
+    Inject,
+    Patch,
+    Replicate,
+}
+
+impl Step {
+    fn text(self) -> &'static str {
+        match self {
+            Step::Memory => "the replicas need shared memory",
+            Step::Fork => "a process for the program is needed",
+            Step::Trace => "the program has to be traced until it starts (ptrace)",
+            Step::Exec => "the program has to reach its first instruction",
+            Step::Read => "the program's memory map has to be readable",
+            Step::Inject => "the agent has to be placed in the program",
+            Step::Patch => "system calls of the program have to be patched",
+            Step::Replicate => "the leader has to be copied",
+        }
+    }
+}
+
+/// Why a run did not start, or could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// The kernel refused a step.
+    #[error("{}, and the kernel refused", .step.text())]
+    Step { step: Step, source: io::Error },
+    /// execve(2) failed.
+    #[error("{} cannot be executed", .path.display())]
+    Exec { path: PathBuf, source: io::Error },
+    /// Another architecture.
+    #[error("64-bit x86-64 programs are supported, found ELF class {class}, machine {machine}")]
+    NotX86_64 { machine: u16, class: u8 },
+    /// An argument holds a NUL byte.
+    #[error("arguments hold no NUL bytes, found one")]
+    NulInArguments,
+    /// The agent could not set up a replica.
+    #[error("replica {replica} needs a process of its own, step {step} failed")]
+    Agent { replica: u32, step: u32, source: io::Error },
+    /// The agent stopped on an assertion.
+    #[error("the agent of replica {replica} failed its own check at line {line} (value {value:#x})")]
+    Bug { replica: u32, line: u32, value: i64 },
+    /// A replica ended before the program started.
+    #[error("replica {replica} ended before the program started ({how})")]
+    Early { replica: usize, how: String },
+}
+
+impl Advise for LaunchError {
+    fn exit(&self) -> Own {
+        match self {
+            LaunchError::Exec { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => Own::NotFound,
+                _ => Own::NotExecutable,
+            },
+            LaunchError::Bug { .. } => Own::Bug,
+            _ => Own::Setup,
+        }
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        Some(match self {
+            LaunchError::Step { step: Step::Trace, .. } => Remedy::with_note(
+                "sysctl kernel.yama.ptrace_scope=1",
+                "or run in a container with the SYS_PTRACE capability",
+            ),
+            LaunchError::Agent { .. } => Remedy::with_note(
+                "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",
+                "to keep it: a file in /etc/sysctl.d, see sysctl.d(5)",
+            ),
+            LaunchError::NotX86_64 { .. } => Remedy::new("install the amd64 build of the program"),
+            LaunchError::Bug { .. } => Remedy::new("report this with the program and its arguments"),
+            _ => Remedy::new("steadfast check"),
+        })
+    }
+
+    fn alternatives(&self) -> Vec<Remedy> {
+        match self {
+            LaunchError::Agent { .. } => vec![Remedy::with_note(
+                "--equal-pids=off",
+                "replicas then live in the caller's namespaces",
+            )],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Runs the planned program to its end.
+///
+/// # Errors
+/// When the program could not be started under protection, or Steadfast itself failed.
+pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchError> {
+    supervise::Supervisor::start(plan, sink)?.until_end()
+}

@@ -1,0 +1,258 @@
+//! Modules: the ELF objects of the guest, their patches, and names for addresses.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use object::{Object, ObjectSegment, ObjectSymbol};
+use steadfast_integrity::ids::{GuestAddr, Site};
+use steadfast_integrity::plan::{Coverage, ModuleCoverage, SlowSite};
+use steadfast_patch as patch;
+
+use crate::abi;
+
+/// Arenas start at a page and grow in pages.
+const PAGE: u64 = 4096;
+/// Room offered to a plan; only the pages it fills are mapped. libc needs about 40 KiB.
+const ARENA_MAX: u64 = 1 << 20;
+/// Distance of the first arena from a library: leaves the gap below libraries, which the
+/// kernel fills first, to the program, and stays well inside the ±2 GiB of a `jmp rel32`.
+const LIBRARY_GAP: u64 = 0x2000_0000;
+/// Distance below a program's image, above which the heap grows away.
+const PROGRAM_GAP: u64 = 0x10_0000;
+
+/// One loaded object.
+#[derive(Debug)]
+pub(crate) struct Module {
+    pub(crate) path: PathBuf,
+    pub(crate) range: Range<u64>,
+    pub(crate) bias: u64,
+    file: Vec<u8>,
+    build_id: Option<String>,
+    plans: Vec<patch::Plan>,
+    executable_bytes: u64,
+}
+
+/// What has to be written to memory to patch one region.
+#[derive(Debug, Default)]
+pub(crate) struct Prepared {
+    pub(crate) region: Range<u64>,
+    pub(crate) arena: u64,
+    pub(crate) arena_bytes: Vec<u8>,
+    pub(crate) writes: Vec<patch::Write>,
+}
+
+impl Prepared {
+    pub(crate) fn arena_len(&self) -> u64 {
+        (self.arena_bytes.len() as u64).next_multiple_of(PAGE)
+    }
+
+    /// As `sf_apply_patch` in crates/agent/src/memory.c reads it.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let region = self.region.end.next_multiple_of(PAGE) - self.region.start;
+        for word in [
+            self.region.start,
+            region,
+            self.arena,
+            self.arena_len(),
+            self.arena_bytes.len() as u64,
+            self.writes.len() as u64,
+        ] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(&self.arena_bytes);
+        out.resize(out.len().next_multiple_of(8), 0);
+        for write in &self.writes {
+            out.extend(write.addr.to_le_bytes());
+            out.extend((write.bytes.len() as u64).to_le_bytes());
+            out.extend(&write.bytes);
+            out.resize(out.len().next_multiple_of(8), 0);
+        }
+        out
+    }
+}
+
+/// All modules of a guest.
+#[derive(Debug, Default)]
+pub(crate) struct Modules {
+    list: Vec<Module>,
+    /// End of the lowest arena given out near libraries, per pool.
+    pool: Option<u64>,
+}
+
+fn load_bias(file: &object::File<'_>, mapped: u64, offset: u64) -> Option<u64> {
+    file.segments()
+        .find(|segment| segment.file_range().0 & !(PAGE - 1) == offset)
+        .map(|segment| mapped.wrapping_sub(segment.address() & !(PAGE - 1)))
+}
+
+fn build_id(file: &object::File<'_>) -> Option<String> {
+    let id = file.build_id().ok().flatten()?;
+    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl Modules {
+    /// Plans the patches of `region`, which maps the file at `path` from `offset` on. Nothing
+    /// when the file is no x86-64 ELF file: its code traps instead.
+    pub(crate) fn add(
+        &mut self,
+        name: &Path,
+        open_as: &Path,
+        region: Range<u64>,
+        offset: u64,
+        taken: &[Range<u64>],
+    ) -> Option<Prepared> {
+        let file = fs::read(open_as).ok()?;
+        let parsed = object::File::parse(&*file).ok()?;
+        if parsed.architecture() != object::Architecture::X86_64 {
+            return None;
+        }
+        let bias = load_bias(&parsed, region.start, offset)?;
+        let module = patch::elf::module(&file, bias).ok()?;
+        let sites: Vec<_> = patch::find_sites(&module)
+            .into_iter()
+            .filter(|site| region.contains(&site.addr))
+            .collect();
+        let extent = extent(&parsed, bias);
+        let arena = self.place(&extent, taken);
+        let plan = patch::plan(
+            &module,
+            &sites,
+            patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+            &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+        );
+        let mut prepared = Prepared {
+            region: region.clone(),
+            arena,
+            arena_bytes: plan.arena.clone(),
+            writes: plan.writes.clone(),
+        };
+        prepared.writes.retain(|write| region.contains(&write.addr));
+        if self.pool.is_some_and(|pool| arena < pool) && extent.start > arena {
+            self.pool = Some(arena);
+        }
+        let id = build_id(&parsed);
+        drop(parsed);
+        drop(module);
+        self.list.push(Module {
+            path: name.to_owned(),
+            range: extent,
+            bias,
+            build_id: id,
+            plans: vec![plan],
+            executable_bytes: region.end - region.start,
+            file,
+        });
+        Some(prepared)
+    }
+
+    /// A free place for an arena: below the program's image, or in the pool below libraries.
+    fn place(&mut self, module: &Range<u64>, taken: &[Range<u64>]) -> u64 {
+        let free = |from: u64| {
+            from >= 0x10000
+                && taken.iter().all(|t| from + ARENA_MAX <= t.start || from >= t.end)
+        };
+        let near_libraries = module.start > 0x7000_0000_0000;
+        let mut at = if near_libraries {
+            let pool = self.pool.unwrap_or(module.start - LIBRARY_GAP);
+            // A module out of reach of the pool gets a pool of its own.
+            if module.end.abs_diff(pool) < 0x6000_0000 { pool - ARENA_MAX } else { module.start - LIBRARY_GAP }
+        } else {
+            (module.start.saturating_sub(PROGRAM_GAP + ARENA_MAX)) & !(PAGE - 1)
+        };
+        while !free(at) {
+            if at > ARENA_MAX + 0x10000 && (near_libraries || at > 0x20_0000) {
+                at -= ARENA_MAX;
+            } else {
+                // Nothing free below a program at a low address: above it, beyond its heap.
+                at = module.end.next_multiple_of(PAGE) + 0x4000_0000;
+                while !free(at) {
+                    at += ARENA_MAX;
+                }
+            }
+        }
+        if near_libraries {
+            self.pool = Some(at);
+        }
+        at
+    }
+
+    /// As much as is known about an address of the guest.
+    pub(crate) fn site(&self, addr: u64) -> Site {
+        let mut site = Site::at(GuestAddr(addr));
+        let original = self
+            .list
+            .iter()
+            .flat_map(|module| &module.plans)
+            .find_map(|plan| plan.original(addr))
+            .unwrap_or(addr);
+        let Some(module) = self.list.iter().find(|module| module.range.contains(&original)) else {
+            return site;
+        };
+        site.module = module.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        site.offset = Some(GuestAddr(original - module.range.start));
+        site.build_id.clone_from(&module.build_id);
+        let Ok(parsed) = object::File::parse(&*module.file) else {
+            return site;
+        };
+        let in_file = original.wrapping_sub(module.bias);
+        site.symbol = parsed
+            .symbols()
+            .chain(parsed.dynamic_symbols())
+            .filter(|symbol| symbol.kind() == object::SymbolKind::Text && symbol.address() <= in_file)
+            .filter(|symbol| in_file < symbol.address() + symbol.size().max(1))
+            .max_by_key(ObjectSymbol::address)
+            .and_then(|symbol| {
+                let name = symbol.name().ok()?;
+                Some(format!("{name}+{:#x}", in_file - symbol.address()))
+            });
+        site
+    }
+
+    /// What was intercepted, and how.
+    pub(crate) fn coverage(&self) -> Coverage {
+        let mut total = Coverage::default();
+        for module in &self.list {
+            let mut patched = BTreeMap::new();
+            let mut slow = 0;
+            for plan in &module.plans {
+                for done in &plan.patched {
+                    *patched.entry(done.site.kind.name().to_owned()).or_insert(0) += 1;
+                }
+                for refused in &plan.refused {
+                    let patch::Asked::Site(site) = &refused.asked else { continue };
+                    slow += 1;
+                    total.slow_sites.push(SlowSite {
+                        site: self.site(site.addr),
+                        instruction: site.kind.name().to_owned(),
+                        reason: refused.reason.name().to_owned(),
+                    });
+                }
+            }
+            total.patched += patched.values().sum::<u64>();
+            total.slow_path += slow;
+            total.modules.push(ModuleCoverage {
+                module: module
+                    .path
+                    .file_name()
+                    .map(|name| name.to_string_lossy().into_owned())
+                    .unwrap_or_default(),
+                build_id: module.build_id.clone(),
+                patched,
+                slow_path: slow,
+                executable_bytes: module.executable_bytes,
+                unpatched_bytes: 0,
+            });
+        }
+        total
+    }
+}
+
+/// Run-time addresses a file occupies.
+fn extent(file: &object::File<'_>, bias: u64) -> Range<u64> {
+    let from = file.segments().map(|s| s.address()).min().unwrap_or(0) & !(PAGE - 1);
+    let to = file.segments().map(|s| s.address() + s.size()).max().unwrap_or(0);
+    from.wrapping_add(bias)..to.next_multiple_of(PAGE).wrapping_add(bias)
+}

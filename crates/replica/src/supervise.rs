@@ -1,0 +1,520 @@
+//! Supervise: from the first instruction to the last child reaped.
+//!
+//! ```text
+//!   start ──► go ──► watch ──┬─► alarm ──► recovery.rs ──► watch
+//!                            ├─► request of the leader (new code) ──► watch
+//!                            ├─► signal to us ──► leader ──► watch
+//!                            └─► the leader ended ──► reap all ──► report
+//! ```
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, What};
+use steadfast_integrity::exit::Verdict;
+use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
+use steadfast_integrity::plan::{
+    Backstop, EqualPids, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
+};
+use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
+
+use crate::abi::{self, end, option, phase};
+use crate::group::{Group, at};
+use crate::modules::Modules;
+use crate::{LaunchError, Step, launch};
+
+/// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
+/// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
+const WATCH: Duration = Duration::from_millis(100);
+/// A replica that is to stand has to get through two clones.
+const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// News from the helper threads.
+#[derive(Debug)]
+pub(crate) enum News {
+    Child(i32, child::Change),
+    Signal(signals::Taken),
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ReplicaInfo {
+    /// Process that is waited for: the replica itself or its namespace's init.
+    pub(crate) child: i32,
+    pub(crate) pid: i32,
+    pub(crate) core: Option<usize>,
+    pub(crate) cpu_ns_before: u64,
+}
+
+pub(crate) struct Supervisor<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) sink: &'a mut dyn EventSink,
+    pub(crate) group: Arc<Group>,
+    pub(crate) modules: Modules,
+    pub(crate) started: Instant,
+    pub(crate) setup: Duration,
+    pub(crate) replicas: Vec<ReplicaInfo>,
+    pub(crate) cores: Vec<usize>,
+    pub(crate) leader_end: Option<child::Change>,
+    /// Children known to have ended.
+    pub(crate) gone: HashMap<i32, child::Change>,
+    news: Receiver<News>,
+    pub(crate) divergences: u64,
+    pub(crate) recoveries: u64,
+    pub(crate) signals: u64,
+    pub(crate) pause_max: Option<Duration>,
+    pub(crate) strikes: HashMap<usize, u32>,
+    pub(crate) suspects: Vec<CoreId>,
+    pub(crate) stop: Option<StopReason>,
+    pub(crate) watch: crate::recovery::Watch,
+}
+
+fn io_step<T>(step: Step, result: std::io::Result<T>) -> Result<T, LaunchError> {
+    result.map_err(|source| LaunchError::Step { step, source })
+}
+
+fn spin_ticks(plan: &Plan, cores: &[usize]) -> (u32, u32) {
+    // A sleeping wake across cores costs about 40 µs (docs/specification.md): spin as long
+    // before giving the core away. With fewer cores than replicas the one waited for may need
+    // this very core, so yield at once.
+    let us = cpu::ticks_per_us();
+    if cores.len() >= usize::from(plan.replicas) { (us * 40, 0) } else { (us, 50) }
+}
+
+impl<'a> Supervisor<'a> {
+    pub(crate) fn start(plan: &'a Plan, sink: &'a mut dyn EventSink) -> Result<Self, LaunchError> {
+        let started = Instant::now();
+        let mask = signals::block_all();
+        let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
+        let cores = launch::cores(plan);
+        let n = u32::from(plan.replicas);
+        let group = Group { memory };
+        group.set64(at!(magic), 0x5354_4541_4446_4153);
+        group.set32(at!(version), 1);
+        group.set32(at!(replicas), n);
+        group.set32(at!(wait live), (1 << n) - 1);
+        let (spin, yields) = spin_ticks(plan, &cores);
+        group.set32(at!(spin_tsc), spin);
+        group.set32(at!(yields), yields);
+        let affinity = cpu::affinity();
+        group.memory.write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
+        group.set32(at!(wait affinity_bytes), u32::try_from(affinity.len().min(256)).expect("small"));
+        let mut options = match plan.backstop {
+            Backstop::Token => option::SUD,
+            Backstop::Seccomp => option::SECCOMP,
+            Backstop::Both => option::SUD | option::SECCOMP,
+            Backstop::None => 0,
+        };
+        if plan.huge_pages == HugePages::Auto {
+            options |= option::HUGE;
+        }
+        if plan.equal_pids != EqualPids::Off {
+            options |= option::PRIV_NS;
+            if !has_sys_admin() {
+                options |= option::USER_NS;
+            }
+        }
+        group.set32(at!(options), options);
+
+        let launched = launch::launch(plan, &group.memory, &mask, cores.first().copied())?;
+        let group = Arc::new(group);
+        let (tell, news) = channel();
+        let (tell2, bell, bell2) = (tell.clone(), Arc::clone(&group), Arc::clone(&group));
+        std::thread::spawn(move || {
+            while let Some((pid, change)) = child::wait_any() {
+                if tell.send(News::Child(pid, change)).is_err() {
+                    break;
+                }
+                bell.ring_launcher();
+            }
+        });
+        std::thread::spawn(move || {
+            loop {
+                let taken = signals::next();
+                if tell2.send(News::Signal(taken)).is_err() {
+                    break;
+                }
+                bell2.ring_launcher();
+            }
+        });
+        let mut this = Self {
+            plan,
+            sink,
+            group,
+            modules: launched.modules,
+            started,
+            setup: Duration::ZERO,
+            replicas: vec![ReplicaInfo::default(); usize::from(plan.replicas)],
+            cores,
+            leader_end: None,
+            gone: HashMap::new(),
+            news,
+            divergences: 0,
+            recoveries: 0,
+            signals: 0,
+            pause_max: None,
+            strikes: HashMap::new(),
+            suspects: Vec::new(),
+            stop: None,
+            watch: crate::recovery::Watch::default(),
+        };
+        this.replicas[0] = ReplicaInfo { child: launched.pid, pid: launched.pid, ..ReplicaInfo::default() };
+        let stood = this.stand();
+        if stood.is_err() {
+            this.kill_all();
+            stood?;
+        }
+        this.setup = this.started.elapsed();
+        this.announce(launched.program);
+        this.group.set32(at!(go), 1);
+        steadfast_sys::futex::wake(this.group.memory.u32(at!(go)));
+        Ok(this)
+    }
+
+    /// Waits for all replicas to stand before the first instruction, and places them.
+    fn stand(&mut self) -> Result<(), LaunchError> {
+        let deadline = Instant::now() + START_LIMIT;
+        loop {
+            let seen = self.group.bell();
+            self.take_news();
+            self.setup_failed()?;
+            if (0..self.replicas.len()).all(|r| self.group.phase(r) == phase::RUNNING) {
+                break;
+            }
+            for r in 0..self.replicas.len() {
+                let child = if r == 0 { self.replicas[0].child } else { self.init_pid(r) };
+                if let Some(change) = self.gone.get(&child) {
+                    return Err(LaunchError::Early { replica: r, how: format!("{change:?}") });
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(LaunchError::Early { replica: 0, how: "it did not stand in time".into() });
+            }
+            self.group.sleep(seen, Duration::from_millis(20));
+        }
+        for r in 0..self.replicas.len() {
+            self.adopt(r);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn init_pid(&self, r: usize) -> i32 {
+        self.group.get32(at!(own r, init_pid)).cast_signed()
+    }
+
+    /// Learns the process of a replica that has just come to be, and puts it on its core.
+    pub(crate) fn adopt(&mut self, r: usize) {
+        if r > 0 {
+            let child = self.init_pid(r);
+            let private = self.group.get32(at!(options)) & option::PRIV_NS != 0;
+            let pid = if private { procfs::only_child(child).unwrap_or(child) } else { child };
+            self.replicas[r].child = child;
+            self.replicas[r].pid = pid;
+        }
+        let pid = self.replicas[r].pid;
+        self.group.set32(at!(own r, pid), pid.cast_unsigned());
+        let core = self.core_for(r);
+        // A core that has gone offline since is no reason to stop: the kernel places it then.
+        self.replicas[r].core = core.filter(|core| cpu::pin(pid, *core).is_ok());
+    }
+
+    fn core_for(&self, r: usize) -> Option<usize> {
+        let good: Vec<_> = self
+            .cores
+            .iter()
+            .filter(|core| !self.suspects.contains(&CoreId(u32::try_from(**core).unwrap_or(u32::MAX))))
+            .collect();
+        let pool = if good.is_empty() { self.cores.iter().collect() } else { good };
+        pool.get(r % pool.len().max(1)).map(|core| **core)
+    }
+
+    fn announce(&mut self, program: String) {
+        let replicas = self
+            .replicas
+            .iter()
+            .enumerate()
+            .map(|(r, info)| ReplicaStart {
+                replica: id(r),
+                role: if r == 0 { Role::Leader } else { Role::Follower },
+                pid: info.pid.cast_unsigned(),
+                core: core_id(info.core),
+            })
+            .collect();
+        let start = RunStart {
+            steadfast: env!("CARGO_PKG_VERSION").into(),
+            program,
+            args: std::iter::once(&self.plan.program)
+                .chain(&self.plan.args)
+                .map(|arg| arg.to_string_lossy().into_owned())
+                .collect(),
+            unix_ms: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().into(),
+            replicas,
+            faults: self.plan.flips.clone(),
+        };
+        self.emit(What::RunStart(start));
+        let coverage = self.modules.coverage();
+        self.emit(What::Coverage(coverage));
+    }
+
+    pub(crate) fn emit(&mut self, what: What) {
+        let t_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.sink.emit(Event { t_ns, what });
+    }
+
+    fn setup_failed(&self) -> Result<(), LaunchError> {
+        let value = self.group.get64(at!(end_value)).cast_signed();
+        let nr = self.group.get32(at!(end_nr));
+        let replica = self.group.get32(at!(end_slot));
+        match self.group.get32(at!(end)) {
+            end::SETUP => Err(LaunchError::Agent {
+                replica: nr.saturating_sub(10),
+                step: nr,
+                source: std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0)),
+            }),
+            end::BUG => Err(LaunchError::Bug { replica, line: nr, value }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs until the program is over.
+    pub(crate) fn until_end(mut self) -> Result<RunReport, LaunchError> {
+        let result = self.watch_over();
+        self.kill_all();
+        result?;
+        Ok(self.report())
+    }
+
+    fn watch_over(&mut self) -> Result<(), LaunchError> {
+        loop {
+            let seen = self.group.bell();
+            self.take_news();
+            if self.leader_end.is_some() && self.group.get32(at!(end)) != end::RUNNING {
+                return self.setup_failed();
+            }
+            match self.group.get32(at!(end)) {
+                end::REFUSED => {
+                    self.refused();
+                    return Ok(());
+                }
+                end::BUG => return self.setup_failed(),
+                _ => {}
+            }
+            self.answer_request();
+            if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
+                self.recover();
+                if self.stop.is_some() {
+                    return Ok(());
+                }
+                continue;
+            }
+            if self.group.get32(at!(end)) == end::RUNNING {
+                self.look_for_the_dead();
+                self.look_for_the_hung();
+                if self.stop.is_some() {
+                    return Ok(());
+                }
+            }
+            self.group.sleep(seen, WATCH);
+        }
+    }
+
+    pub(crate) fn take_news(&mut self) {
+        while let Ok(news) = self.news.try_recv() {
+            match news {
+                News::Child(pid, change) => self.child_changed(pid, change),
+                News::Signal(taken) => self.forward(taken),
+            }
+        }
+    }
+
+    fn child_changed(&mut self, pid: i32, change: child::Change) {
+        match change {
+            child::Change::Exited(_) | child::Change::Signaled(_) => {
+                self.gone.insert(pid, change);
+                if pid == self.replicas[0].child {
+                    self.leader_end = Some(change);
+                }
+            }
+            child::Change::Stopped(_) if pid == self.replicas[0].child => {
+                // Job control stopped the leader: stand still with it, as one program.
+                for r in 1..self.replicas.len() {
+                    self.signal_follower(r, libc::SIGSTOP);
+                }
+                child::stop_self();
+                for r in 1..self.replicas.len() {
+                    self.signal_follower(r, libc::SIGCONT);
+                }
+                child::kill(pid, libc::SIGCONT);
+            }
+            child::Change::Stopped(_) | child::Change::Continued => {}
+        }
+    }
+
+    fn signal_follower(&self, r: usize, signal: i32) {
+        if self.replicas[r].pid > 1 {
+            child::kill(self.replicas[r].pid, signal);
+        }
+    }
+
+    fn forward(&mut self, taken: signals::Taken) {
+        if matches!(taken.signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGPIPE | libc::SIGURG) {
+            return;
+        }
+        // What the terminal sends reaches the leader by itself: it is in our process group.
+        let from_kernel = taken.code > 0;
+        self.signals += 1;
+        if !from_kernel && self.leader_end.is_none() {
+            child::kill(self.replicas[0].pid, taken.signal);
+        }
+    }
+
+    fn refused(&mut self) {
+        let nr = self.group.get32(at!(end_nr));
+        let (name, why) = steadfast_agent::call(nr);
+        let detail = self.group.get64(at!(end_value));
+        let what = match name {
+            "ioctl" | "fcntl" => format!("{name} command {detail:#x}"),
+            _ => name.to_owned(),
+        };
+        let ip = self.group.get64(at!(end_ip));
+        let event = Refused {
+            what,
+            reason: why.to_owned(),
+            event: Some(EventIndex(self.group.get64(at!(own 0, next)))),
+            site: Some(self.modules.site(ip)),
+            fix: None,
+        };
+        self.emit(What::Refused(event));
+        self.stop = Some(StopReason::Refused);
+    }
+
+    /// Answers the leader, which waits for it.
+    fn answer_request(&mut self) {
+        if self.group.get32(at!(rpc rpc)) != abi::RPC_PATCH {
+            return;
+        }
+        self.group.set32(at!(rpc rpc), 0);
+        let arg = |index: usize| self.group.get64(at!(rpc arg) + 8 * index);
+        let (addr, len, fd, offset, out) = (arg(0), arg(1), arg(2).cast_signed(), arg(3), arg(4));
+        let answer = self.plan_patches(addr..addr + len, fd, offset);
+        let at = abi::OFF_PAYLOAD + usize::try_from(out).unwrap_or(0);
+        let mut ret = 0;
+        if at + answer.len() <= abi::SHARED_BYTES {
+            self.group.memory.write(at, &answer);
+            ret = answer.len() as u64;
+        }
+        self.group.set64(at!(rpc ret), ret);
+        self.group.set32(at!(rpc done), 1);
+        steadfast_sys::futex::wake(self.group.memory.u32(at!(rpc done)));
+    }
+
+    fn plan_patches(&mut self, region: Range<u64>, fd: i64, offset: u64) -> Vec<u8> {
+        let leader = self.replicas[0].pid;
+        let open_as = std::path::PathBuf::from(format!("/proc/{leader}/fd/{fd}"));
+        let name = std::fs::read_link(&open_as).unwrap_or_default();
+        let Ok(maps) = procfs::maps(leader) else { return Vec::new() };
+        let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
+        taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
+        let Some(prepared) = self.modules.add(&name, &open_as, region, offset, &taken) else {
+            return Vec::new();
+        };
+        if prepared.writes.is_empty() {
+            return Vec::new();
+        }
+        prepared.encode()
+    }
+
+    /// Ends and reaps every process of the group.
+    pub(crate) fn kill_all(&mut self) {
+        for r in (0..self.replicas.len()).rev() {
+            let child = if r == 0 { self.replicas[0].child } else { self.init_pid(r) };
+            self.kill_child(child);
+        }
+    }
+
+    /// Kills one child and waits until it is reaped.
+    pub(crate) fn kill_child(&mut self, child: i32) {
+        if child <= 1 || self.gone.contains_key(&child) {
+            return;
+        }
+        child::kill(child, libc::SIGKILL);
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.gone.contains_key(&child) && Instant::now() < deadline {
+            let seen = self.group.bell();
+            self.take_news();
+            if self.gone.contains_key(&child) {
+                break;
+            }
+            self.group.sleep(seen, Duration::from_millis(10));
+        }
+    }
+
+    fn report(mut self) -> RunReport {
+        let end = match (self.stop, self.leader_end) {
+            (Some(reason), _) => ProgramEnd::Stopped(reason),
+            (None, Some(child::Change::Exited(status))) => ProgramEnd::Exited(status),
+            (None, Some(child::Change::Signaled(signal))) => ProgramEnd::Signaled(signal),
+            (None, _) => ProgramEnd::Stopped(StopReason::Unrecoverable),
+        };
+        let verdict = match (&end, self.divergences, self.recoveries) {
+            (ProgramEnd::Stopped(StopReason::Refused), ..) => Verdict::Refused,
+            (ProgramEnd::Stopped(_), ..) => Verdict::Stopped,
+            (_, 0, _) => Verdict::Agreed,
+            _ => Verdict::Corrected,
+        };
+        let report = RunReport {
+            verdict,
+            end,
+            events: self.group.get64(at!(own 0, next)),
+            divergences: self.divergences,
+            recoveries: self.recoveries,
+            promotions: 0,
+            signals: self.signals,
+            faults: Vec::new(),
+            suspects: self.suspects.clone(),
+            coverage: self.modules.coverage(),
+            timings: Timings {
+                wall_ns: ns(self.started.elapsed()),
+                setup_ns: ns(self.setup),
+                cpu_ns: (0..self.replicas.len())
+                    .map(|r| ReplicaTime { replica: id(r), user_ns: 0, system_ns: 0 })
+                    .collect(),
+                repair_pause_ns_max: self.pause_max.map(ns),
+            },
+        };
+        self.emit(What::RunEnd(Box::new(report.clone())));
+        report
+    }
+
+    pub(crate) fn recovers(&self) -> bool {
+        self.plan.on_mismatch == OnMismatch::Recover
+    }
+}
+
+pub(crate) fn ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn id(r: usize) -> ReplicaId {
+    ReplicaId(u8::try_from(r).expect("few replicas"))
+}
+
+pub(crate) fn core_id(core: Option<usize>) -> Option<CoreId> {
+    core.and_then(|core| u32::try_from(core).ok()).map(CoreId)
+}
+
+/// CAP_SYS_ADMIN (bit 21) in the effective set: namespaces need no user namespace then.
+fn has_sys_admin() -> bool {
+    std::fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find(|line| line.starts_with("CapEff:"))?;
+            u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()
+        })
+        .is_some_and(|caps| caps & 1 << 21 != 0)
+}

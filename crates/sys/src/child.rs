@@ -1,0 +1,141 @@
+//! A child that stops itself at exec for its parent to trace.
+
+#![allow(unsafe_code, reason = "fork(2), execve(2) and what happens between them")]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::RawFd;
+
+/// What the child does between fork and exec.
+#[derive(Debug)]
+pub struct Spawn<'a> {
+    pub path: &'a CStr,
+    pub argv: &'a [CString],
+    /// Kept open across exec under this number.
+    pub inherit: (RawFd, RawFd),
+    /// Signals blocked in the child, as the caller of the tool had them.
+    pub mask: &'a libc::sigset_t,
+    /// Core to start on.
+    pub cpu: Option<usize>,
+}
+
+/// Why a child did not reach its exec stop.
+#[derive(Debug)]
+pub enum SpawnError {
+    Fork(io::Error),
+    Exec(io::Error),
+}
+
+unsafe extern "C" {
+    static environ: *const *const libc::c_char;
+}
+
+/// Forks; the child asks to be traced, stops, and execs when resumed.
+///
+/// # Errors
+/// As fork(2). A failed exec is told by the child's exit with 127 and its errno on `report`.
+pub fn spawn(spawn: &Spawn<'_>, report: RawFd) -> Result<i32, SpawnError> {
+    let argv: Vec<*const libc::c_char> = spawn
+        .argv
+        .iter()
+        .map(|arg| arg.as_ptr())
+        .chain([std::ptr::null()])
+        .collect();
+    // SAFETY: this process has one thread here, so the child may do anything; it only makes
+    // system calls on memory prepared above.
+    match unsafe { libc::fork() } {
+        -1 => Err(SpawnError::Fork(io::Error::last_os_error())),
+        // SAFETY: only reached in the child.
+        0 => unsafe { become_program(spawn, &argv, report) },
+        pid => Ok(pid),
+    }
+}
+
+/// # Safety
+/// Called in a freshly forked child only.
+#[allow(clippy::multiple_unsafe_ops_per_block, reason = "one straight line between fork and exec")]
+unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report: RawFd) -> ! {
+    // SAFETY: system calls on valid arguments; nothing is shared with the parent.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if let Some(cpu) = spawn.cpu {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, spawn.mask, std::ptr::null_mut());
+        // dup2 clears close-on-exec on the copy.
+        libc::dup2(spawn.inherit.0, spawn.inherit.1);
+        libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+        libc::raise(libc::SIGSTOP);
+        libc::execve(spawn.path.as_ptr(), argv.as_ptr(), environ);
+        let errno = *libc::__errno_location();
+        libc::write(report, (&raw const errno).cast(), 4);
+        libc::_exit(127)
+    }
+}
+
+/// A pipe that exec closes.
+///
+/// # Errors
+/// As pipe2(2).
+pub fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
+    use std::os::fd::FromRawFd;
+    let mut fds = [0; 2];
+    // SAFETY: `fds` has room for two descriptors.
+    if unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: pipe2 returned two descriptors nobody else owns.
+    let reader = unsafe { std::fs::File::from_raw_fd(fds[0]) };
+    // SAFETY: as above.
+    let writer = unsafe { std::fs::File::from_raw_fd(fds[1]) };
+    Ok((reader, writer))
+}
+
+/// How a child ended or changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    Exited(i32),
+    Signaled(i32),
+    Stopped(i32),
+    Continued,
+}
+
+/// Blocks until any child changes; nothing when there are no children.
+#[must_use]
+pub fn wait_any() -> Option<(i32, Change)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a valid int for the call.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WUNTRACED | libc::WCONTINUED | libc::__WALL) };
+        if pid > 0 {
+            let change = if libc::WIFEXITED(status) {
+                Change::Exited(libc::WEXITSTATUS(status))
+            } else if libc::WIFSIGNALED(status) {
+                Change::Signaled(libc::WTERMSIG(status))
+            } else if libc::WIFSTOPPED(status) {
+                Change::Stopped(libc::WSTOPSIG(status))
+            } else {
+                Change::Continued
+            };
+            return Some((pid, change));
+        }
+        if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+            return None;
+        }
+    }
+}
+
+/// Sends a signal; a process that is gone already is as good as reached.
+pub fn kill(pid: i32, signal: i32) {
+    assert!(pid > 1, "never a group, never everybody: {pid}");
+    // SAFETY: kill(2) takes two numbers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// Stops this process until somebody continues it.
+pub fn stop_self() {
+    // SAFETY: raise(3) takes a number.
+    unsafe { libc::raise(libc::SIGSTOP) };
+}

@@ -1,0 +1,16 @@
+//! The operating system behind safe types: nearly all unsafe code of the product is here.
+//!
+//! Each module wraps one facility of Linux and knows no protection by name.
+//!
+//! Invariants
+//!  1. A value's type says what state a process is in: [`ptrace::Stopped`] can be read and
+//!     resumed, and resuming consumes it.
+//!  2. Addresses in another process are plain `u64`, never pointers.
+
+pub mod child;
+pub mod cpu;
+pub mod futex;
+pub mod procfs;
+pub mod ptrace;
+pub mod shared;
+pub mod signals;

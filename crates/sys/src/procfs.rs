@@ -1,0 +1,106 @@
+//! What /proc says about a process.
+
+use std::fs;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+
+/// One line of `/proc/PID/maps`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    pub range: Range<u64>,
+    pub readable: bool,
+    pub writable: bool,
+    pub executable: bool,
+    pub shared: bool,
+    pub offset: u64,
+    pub inode: u64,
+    pub path: PathBuf,
+}
+
+/// The mappings of a process, in address order.
+///
+/// # Errors
+/// When the file cannot be read or a line has another shape than proc_pid_maps(5) says.
+pub fn maps(pid: i32) -> io::Result<Vec<Mapping>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    text.lines()
+        .map(|line| {
+            parse(line).ok_or_else(|| io::Error::other(format!("unknown line in maps: {line:?}")))
+        })
+        .collect()
+}
+
+fn parse(line: &str) -> Option<Mapping> {
+    let mut fields = line.splitn(6, ' ');
+    let (from, to) = fields.next()?.split_once('-')?;
+    let flags = fields.next()?.as_bytes();
+    let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
+    let _device = fields.next()?;
+    let inode = fields.next()?.parse().ok()?;
+    Some(Mapping {
+        range: u64::from_str_radix(from, 16).ok()?..u64::from_str_radix(to, 16).ok()?,
+        readable: flags.first() == Some(&b'r'),
+        writable: flags.get(1) == Some(&b'w'),
+        executable: flags.get(2) == Some(&b'x'),
+        shared: flags.get(3) == Some(&b's'),
+        offset,
+        inode,
+        path: fields.next().unwrap_or("").trim_start().into(),
+    })
+}
+
+/// The auxiliary vector as (type, value), in order, terminator included.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn auxv(pid: i32) -> io::Result<Vec<(u64, u64)>> {
+    let bytes = fs::read(format!("/proc/{pid}/auxv"))?;
+    let word = |at: &[u8]| u64::from_le_bytes(at.try_into().expect("eight bytes"));
+    Ok(bytes
+        .chunks_exact(16)
+        .map(|pair| (word(&pair[..8]), word(&pair[8..])))
+        .collect())
+}
+
+/// The only child of `pid`, if it has one.
+#[must_use]
+pub fn only_child(pid: i32) -> Option<i32> {
+    if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+        return text.split_whitespace().next()?.parse().ok();
+    }
+    // Kernels without CONFIG_PROC_CHILDREN: the fourth field of stat, after the command.
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let Some(candidate) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = fs::read_to_string(format!("/proc/{candidate}/stat")) else {
+            continue;
+        };
+        let parent = stat
+            .rsplit_once(") ")
+            .and_then(|(_, rest)| rest.split(' ').nth(1))
+            .and_then(|field| field.parse::<i32>().ok());
+        if parent == Some(pid) {
+            return Some(candidate);
+        }
+    }
+    None
+}
+
+/// CPU time a process has used, in nanoseconds; nothing once it is gone.
+#[must_use]
+pub fn cpu_ns(pid: i32) -> Option<u64> {
+    // schedstat: time on the CPU, time waiting, slices; nanoseconds (sched-stats.rst).
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
+/// Clock source of the kernel.
+#[must_use]
+pub fn clock_source() -> String {
+    fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
