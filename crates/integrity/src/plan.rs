@@ -31,6 +31,8 @@ pub struct Plan {
     pub path: PathBuf,
     /// Its arguments, without `argv[0]`.
     pub args: Vec<OsString>,
+    /// What the caller handed down beside them.
+    pub ambient: Ambient,
     /// How many copies run: 1 to [`Plan::REPLICAS_MAX`].
     pub replicas: u8,
     /// What a disagreement leads to.
@@ -71,6 +73,7 @@ impl Plan {
             program,
             path,
             args,
+            ambient: Ambient::default(),
             replicas: Self::REPLICAS_DEFAULT,
             on_mismatch: OnMismatch::default(),
             check_memory: CheckMemory::default(),
@@ -174,6 +177,16 @@ impl Advise for PlanError {
             },
         })
     }
+}
+
+/// What the caller of the command handed down, and a language runtime changes before `main`: it
+/// opens closed standard streams and ignores SIGPIPE. The program gets it back as it was.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Ambient {
+    /// Whether standard input, output and error were closed.
+    pub closed: [bool; 3],
+    /// Whether SIGPIPE was ignored.
+    pub sigpipe_ignored: bool,
 }
 
 words! {

@@ -1,0 +1,291 @@
+//! The flags, each defined once: help, manual and completions come from here.
+//!
+//! Invariant: what leaves this module is checked. [`RunArgs::plan`] either gives a plan that
+//! passes [`Plan::check`], or an error that nothing was started for.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::Own;
+use steadfast_integrity::fault::{Fault, FaultError};
+use steadfast_integrity::plan::{
+    Backstop, CheckMemory, EpochBudget, EqualPids, HugePages, OnMismatch, Placement, Plan,
+    PlanError, Private, SmtSiblings,
+};
+
+use crate::find::{self, FindError};
+use crate::os;
+
+/// Keeps Linux programs correct on hardware that is not
+#[derive(Debug, Parser)]
+#[command(
+    name = "steadfast",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program as several replicas that check and repair each other
+    ///
+    /// CMD runs exactly as it is installed, as N replicas that are compared wherever they touch
+    /// the outside world. No byte leaves before the replicas agree on it; a replica that is wrong
+    /// is repaired, and CMD goes on.
+    ///
+    /// The exit status is that of CMD, and so is a death by signal. Steadfast speaks for itself
+    /// with 64 (usage), 121 (setup), 122 (stopped on a mismatch), 123 (a bug of Steadfast), 126
+    /// and 127 (as env(1) does).
+    #[command(override_usage = "steadfast run [OPTIONS] [--] CMD [ARGS]...")]
+    Run(Box<RunArgs>),
+    /// Write the completions of a shell to standard output
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write a page of the manual to standard output
+    #[command(hide = true)]
+    Man {
+        /// A subcommand; without it, the page of the command itself
+        page: Option<String>,
+    },
+}
+
+/// A flag that takes one of the words of a shared enum; help shows each word with its meaning.
+macro_rules! one_of {
+    ($words:ty) => {
+        PossibleValuesParser::new(
+            <$words>::ALL
+                .iter()
+                .map(|word| PossibleValue::new(word.word()).help(word.meaning())),
+        )
+        .try_map(|word| <$words>::from_word(&word).ok_or("not a known word"))
+    };
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// Number of replicas: 2 detect every disagreement and repair it by running again against the
+    /// log, 3 and more repair it by majority
+    #[arg(short = 'n', long, value_name = "N", default_value_t = Plan::REPLICAS_DEFAULT,
+          value_parser = clap::value_parser!(u8).range(1..=i64::from(Plan::REPLICAS_MAX)))]
+    replicas: u8,
+
+    /// What a disagreement leads to
+    #[arg(long, value_name = "ACTION", default_value_t, value_parser = one_of!(OnMismatch))]
+    on_mismatch: OnMismatch,
+
+    /// Also compare memory between events, to find damage that has not reached one yet
+    #[arg(long, value_name = "WHAT", default_value_t, value_parser = one_of!(CheckMemory))]
+    check_memory: CheckMemory,
+
+    /// Share of CPU time, in percent, that comparing memory may take
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = epoch_budget)]
+    epoch_budget: EpochBudget,
+
+    /// Give every replica its own physical copy of this memory, so that a flip in a shared page is
+    /// not common to all: text, rodata, or all
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = PossibleValuesParser::new(["text", "rodata", "all"]))]
+    private: Vec<String>,
+
+    /// Where replicas run: auto, spread, pack, or a list of CPUs such as 0,2-3
+    #[arg(long, value_name = "WHERE", default_value = "auto", value_parser = placement)]
+    placement: Placement,
+
+    /// Whether two replicas may share one physical core
+    #[arg(long, value_name = "HOW", default_value_t, value_parser = one_of!(SmtSiblings))]
+    smt_siblings: SmtSiblings,
+
+    /// Whether large regions ask for huge pages
+    #[arg(long, value_name = "HOW", default_value_t, value_parser = one_of!(HugePages))]
+    huge_pages: HugePages,
+
+    /// What keeps a system call that does not come through the gate from reaching the kernel
+    #[arg(long, value_name = "WHAT", default_value_t, value_parser = one_of!(Backstop))]
+    backstop: Backstop,
+
+    /// Whether followers see the leader's process numbers
+    #[arg(long, value_name = "HOW", default_value_t, value_parser = one_of!(EqualPids))]
+    equal_pids: EqualPids,
+
+    /// Inject a fault, such as "replica=1 event=12 reg=rax bit=17"; may be given several times
+    #[arg(long, value_name = "FAULT")]
+    flip: Vec<String>,
+
+    /// Write events to FILE, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    events: Option<PathBuf>,
+
+    /// Write the final report as one JSON object to FILE, or to standard error
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+
+    /// Say on standard output what would be patched, trapped and denied, and exit without running
+    /// on
+    #[arg(long)]
+    explain: bool,
+
+    /// Say how the run went even when nothing happened
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// Do not sum up what happened; errors are still reported
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// The program and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// How much is said on stderr.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Volume {
+    Quiet,
+    Events,
+    Always,
+}
+
+/// Why arguments are not a plan.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ArgsError {
+    #[error("--flip: {0}")]
+    Flip(Box<FaultError>),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Find(#[from] FindError),
+}
+
+impl Advise for ArgsError {
+    fn exit(&self) -> Own {
+        match self {
+            Self::Flip(_) => Own::Usage,
+            Self::Plan(why) => why.exit(),
+            Self::Find(why) => why.exit(),
+        }
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        match self {
+            Self::Flip(why) => Some(Remedy::new(&why.fix)),
+            Self::Plan(why) => why.fix(),
+            Self::Find(why) => why.fix(),
+        }
+    }
+}
+
+impl RunArgs {
+    /// The plan that these arguments ask for.
+    pub(crate) fn plan(&self, path: Option<&OsStr>) -> Result<Plan, ArgsError> {
+        let mut flips = Vec::new();
+        for text in &self.flip {
+            flips.extend(Fault::parse_all(text).map_err(|why| ArgsError::Flip(Box::new(why)))?);
+        }
+        let (program, args) = match self.command.split_first() {
+            Some((program, args)) => (program.clone(), args.to_vec()),
+            None => (OsString::new(), Vec::new()),
+        };
+        let chosen = |what: &str| self.private.iter().any(|word| word == what);
+        let plan = Plan {
+            ambient: os::ambient(),
+            replicas: self.replicas,
+            on_mismatch: self.on_mismatch,
+            check_memory: self.check_memory,
+            private: if chosen("all") {
+                Private::ALL
+            } else {
+                Private {
+                    text: chosen("text"),
+                    rodata: chosen("rodata"),
+                    rest: false,
+                }
+            },
+            placement: self.placement.clone(),
+            smt_siblings: self.smt_siblings,
+            huge_pages: self.huge_pages,
+            backstop: self.backstop,
+            equal_pids: self.equal_pids,
+            flips,
+            explain: self.explain,
+            epoch_budget: self.epoch_budget,
+            ..Plan::new(program.clone(), PathBuf::new(), args)
+        };
+        // A wrong flag is reported before a missing program: it needs no second run to be found.
+        plan.check()?;
+        Ok(Plan {
+            path: find::find(&program, path)?,
+            ..plan
+        })
+    }
+
+    /// Where events go.
+    pub(crate) const fn events(&self) -> Option<&PathBuf> {
+        self.events.as_ref()
+    }
+
+    /// Where the final report goes; `-` is standard error.
+    pub(crate) const fn json(&self) -> Option<&PathBuf> {
+        self.json.as_ref()
+    }
+
+    /// How much is said on stderr.
+    pub(crate) const fn volume(&self) -> Volume {
+        match (self.quiet, self.verbose) {
+            (true, _) => Volume::Quiet,
+            (false, true) => Volume::Always,
+            (false, false) => Volume::Events,
+        }
+    }
+}
+
+fn epoch_budget(text: &str) -> Result<EpochBudget, String> {
+    // Thousandths are exact; floating point would make 0.3 something else.
+    let (whole, tenths) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |s: &str| {
+        s.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| s.parse::<u16>().ok())
+            .flatten()
+    };
+    let permille = match (digits(whole), digits(tenths)) {
+        (Some(whole), Some(tenths)) if tenths < 10 => {
+            whole.checked_mul(10).and_then(|w| w.checked_add(tenths))
+        }
+        _ => None,
+    };
+    permille
+        .and_then(EpochBudget::from_permille)
+        .ok_or_else(|| "a share is 0.1 to 100, with one decimal".to_owned())
+}
+
+fn placement(text: &str) -> Result<Placement, String> {
+    match text {
+        "auto" => Ok(Placement::Auto),
+        "spread" => Ok(Placement::Spread),
+        "pack" => Ok(Placement::Pack),
+        list if list.starts_with(|c: char| c.is_ascii_digit()) => list.parse().map(Placement::Cpus),
+        _ => Err("a placement is auto, spread, pack, or a list of CPUs such as 0,2-3".to_owned()),
+    }
+}
+
+/// Reads the command line.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, clap::Error> {
+    Cli::try_parse_from(args).map(|cli| cli.command)
+}
+
+/// The definition, for the manual and the completions.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! The command: flags in, verdict and exit code out.
+//!
+//! Raw arguments become a checked [`Plan`](steadfast_integrity::plan::Plan) before anything
+//! starts; the engine runs it; what it saw is written to `--events` and `--json`, and summed up
+//! on stderr when there is something to say.
+//!
+//! Invariants
+//!  1. This is the only crate that prints.
+//!  2. Between the program's first instruction and its last, nothing is written to its streams.
+//!     When replicas agreed and nobody asked, nothing is written at all.
+//!  3. The program's status passes through untouched, its death by a signal is died again, and
+//!     what Steadfast says for itself is one of [`Own`](steadfast_integrity::exit::Own).
+//!
+//! Not covered: how a plan is carried out. That is behind [`engine`].
+
+mod cli;
+mod engine;
+mod find;
+mod manual;
+mod os;
+mod report;
+mod run;
+mod summary;
+
+use std::io::{self, Write as _};
+use std::panic;
+use std::process;
+
+use steadfast_integrity::exit::{Exit, Own};
+
+use report::Console;
+
+fn main() {
+    panic::set_hook(Box::new(|info| {
+        // There is nobody left to tell if this fails.
+        let _ = io::stderr().write_all(report::bug(info).as_bytes());
+    }));
+    let exit = panic::catch_unwind(command).unwrap_or(Exit::Own(Own::Bug));
+    match exit {
+        Exit::Status(status) => process::exit(status.into()),
+        Exit::Own(own) => process::exit(own.code().into()),
+        Exit::Signal(signal) => os::die_of(signal),
+    }
+}
+
+fn command() -> Exit {
+    let mut console = Console {
+        out: &mut io::stdout(),
+        err: &mut io::stderr(),
+    };
+    match cli::parse(std::env::args_os()) {
+        Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
+        Ok(cli::Command::Completions { shell }) => manual::completions(&mut console, shell),
+        Ok(cli::Command::Man { page }) => manual::man(&mut console, page.as_deref()),
+        Err(said) => report::usage(&mut console, &said),
+    }
+}

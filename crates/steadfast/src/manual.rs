@@ -1,0 +1,141 @@
+//! The manual and the shell completions, from the one definition of the flags.
+
+use std::fmt::Write as _;
+use std::io;
+
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::{Exit, Own};
+
+use crate::cli;
+use crate::report::Console;
+
+/// Prints the completions of a shell.
+pub(crate) fn completions(console: &mut Console<'_>, shell: clap_complete::Shell) -> Exit {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut cli::definition(), "steadfast", &mut out);
+    console.result(&String::from_utf8_lossy(&out));
+    Exit::Status(0)
+}
+
+/// There is no such page.
+#[derive(Debug, thiserror::Error)]
+#[error("a page of the manual is needed, there is no '{page}'")]
+struct NoPage {
+    page: String,
+    pages: String,
+}
+
+impl Advise for NoPage {
+    fn exit(&self) -> Own {
+        Own::Usage
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        Some(Remedy::new(format!("one of {}", self.pages)))
+    }
+}
+
+/// Prints one page of the manual.
+pub(crate) fn man(console: &mut Console<'_>, page: Option<&str>) -> Exit {
+    match render(page) {
+        Ok(text) => {
+            console.result(&text);
+            Exit::Status(0)
+        }
+        Err(why) => console.refuse(&why),
+    }
+}
+
+/// A page as roff.
+fn render(page: Option<&str>) -> Result<String, NoPage> {
+    let root = cli::definition();
+    let (command, synopsis) = match page {
+        None => (
+            root.clone(),
+            "\\fBsteadfast\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]".to_owned(),
+        ),
+        Some(name) => {
+            let pages: Vec<&clap::Command> = root
+                .get_subcommands()
+                .filter(|page| !page.is_hide_set())
+                .collect();
+            let Some(found) = pages.iter().find(|page| page.get_name() == name) else {
+                let pages = pages
+                    .iter()
+                    .map(|page| page.get_name())
+                    .collect::<Vec<_>>()
+                    .join(", ");
+                return Err(NoPage {
+                    page: name.to_owned(),
+                    pages,
+                });
+            };
+            let mut operands = String::new();
+            if found.get_positionals().next().is_some() {
+                operands.push_str(" [\\-\\-] \\fICMD\\fR [\\fIARGS\\fR]...");
+            }
+            (
+                (*found).clone().name(format!("steadfast-{name}")),
+                format!("\\fBsteadfast {name}\\fR [\\fIOPTIONS\\fR]{operands}"),
+            )
+        }
+    };
+    let has_options = command.get_opts().next().is_some();
+    let has_commands = command.get_subcommands().any(|page| !page.is_hide_set());
+    let man = clap_mangen::Man::new(command)
+        .section("1")
+        .manual("Steadfast");
+    let mut roff = Vec::new();
+    // Writing to memory does not fail.
+    let _: io::Result<()> = (|| {
+        man.render_title(&mut roff)?;
+        man.render_name_section(&mut roff)?;
+        roff.extend_from_slice(format!(".SH SYNOPSIS\n{synopsis}\n").as_bytes());
+        man.render_description_section(&mut roff)?;
+        if has_options {
+            man.render_options_section(&mut roff)?;
+        }
+        if has_commands {
+            man.render_subcommands_section(&mut roff)?;
+        }
+        Ok(())
+    })();
+    let mut text = String::from_utf8_lossy(&roff).into_owned();
+    if page == Some("run") {
+        text.push_str(&exit_status());
+        text.push_str(FAULTS);
+    }
+    text.push_str(see_also(page));
+    Ok(text)
+}
+
+/// The exit codes, from their one definition.
+fn exit_status() -> String {
+    let mut text = String::from(
+        ".SH \"EXIT STATUS\"\nThe status of CMD, verbatim. When CMD dies of a signal, so does \\fBsteadfast\\fR.\n\
+         Otherwise:\n",
+    );
+    for own in Own::ALL {
+        let _ = writeln!(text, ".TP\n\\fB{own}\\fR\n{}", own.meaning());
+    }
+    text.push_str(
+        ".PP\nA program may use these codes as well; \\fB\\-\\-json\\fR and \\fB\\-\\-events\\fR tell which it was.\n",
+    );
+    text
+}
+
+const FAULTS: &str = ".SH FAULTS\n\
+A fault says whom it strikes, when, where and how:\n.PP\n.RS\n.nf\n\
+replica=1 at=bzip2+0x1a2f0 n=1000000 reg=rax bit=17\n\
+replica=leader event=12 mem=[rsi+8] bit=3\n\
+replica=0 at=libc.so.6!memcpy+0x20 n=5 addr bit=40\n\
+replica=1 event=40 kill=9\n\
+.fi\n.RE\n.PP\n\
+The whole grammar is in docs/fault\\-grammar.md.\n";
+
+const fn see_also(page: Option<&str>) -> &'static str {
+    match page {
+        None => ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1)\n",
+        Some(_) => ".SH \"SEE ALSO\"\n\\fBsteadfast\\fR(1)\n",
+    }
+}

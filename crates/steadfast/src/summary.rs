@@ -1,0 +1,335 @@
+//! What happened, in words, for whoever reads stderr.
+//!
+//! Invariants
+//!  1. Bounded memory: a run with a million divergences is summed up like one with three.
+//!  2. Nothing to say, nothing said, unless `--verbose` asked.
+
+use std::fmt::Write as _;
+
+use steadfast_integrity::event::{
+    Cause, CoreSuspect, Difference, Divergence, FaultHit, Judgement, LogCheck, Recovery,
+    RecoveryAction, Refused, SuspectAction, What,
+};
+use steadfast_integrity::exit::Verdict;
+use steadfast_integrity::ids::ReplicaId;
+use steadfast_integrity::plan::{Plan, ProgramEnd, RunReport, StopReason};
+
+use crate::cli::Volume;
+
+/// As many as fit a screen with their two lines each; the rest is in `--events`.
+const SHOWN_MAX: usize = 8;
+
+/// Collects what is worth telling.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    divergences: Vec<(Divergence, Vec<Recovery>)>,
+    divergences_beyond: u64,
+    hits: Vec<FaultHit>,
+    suspects: Vec<CoreSuspect>,
+    refused: Option<Refused>,
+}
+
+impl Summary {
+    /// Takes note of an event.
+    pub(crate) fn see(&mut self, what: &What) {
+        match what {
+            What::Divergence(divergence) if self.divergences.len() < SHOWN_MAX => {
+                self.divergences.push((divergence.clone(), Vec::new()));
+            }
+            What::Divergence(_) => self.divergences_beyond += 1,
+            What::Recovery(recovery) => {
+                let told = self
+                    .divergences
+                    .iter_mut()
+                    .find(|(divergence, _)| divergence.id == recovery.divergence);
+                if let Some((_, recoveries)) = told
+                    && recoveries.len() < SHOWN_MAX
+                {
+                    recoveries.push(recovery.clone());
+                }
+            }
+            What::Fault(hit) if self.hits.len() < SHOWN_MAX => self.hits.push(hit.clone()),
+            What::CoreSuspect(suspect) => {
+                // The latest word on a core replaces earlier ones.
+                self.suspects.retain(|other| other.core != suspect.core);
+                self.suspects.push(suspect.clone());
+            }
+            What::Refused(refused) => self.refused = Some(refused.clone()),
+            _ => {}
+        }
+    }
+
+    /// The divergences and what was done about them.
+    pub(crate) fn divergences(&self) -> String {
+        let mut text = String::new();
+        for (divergence, recoveries) in &self.divergences {
+            tell(&mut text, divergence, recoveries);
+        }
+        if self.divergences_beyond > 0 {
+            let _ = writeln!(
+                text,
+                "steadfast: {} more divergences, each in --events",
+                self.divergences_beyond
+            );
+        }
+        text
+    }
+
+    /// The whole summary; empty when there is nothing to say.
+    pub(crate) fn text(&self, plan: &Plan, report: &RunReport, volume: Volume) -> String {
+        if volume == Volume::Quiet {
+            return String::new();
+        }
+        let mut text = String::new();
+        for hit in &self.hits {
+            tell_hit(&mut text, hit);
+        }
+        for missed in report.faults.iter().filter(|fault| fault.hits == 0) {
+            let _ = writeln!(
+                text,
+                "steadfast: fault \"{}\" did not hit: the run says nothing about it",
+                missed.fault
+            );
+        }
+        text.push_str(&self.divergences());
+        for suspect in &self.suspects {
+            let action = match suspect.action {
+                SuspectAction::Avoided => "avoided from now on",
+                SuspectAction::Reported => "still used, there is no other",
+            };
+            let _ = writeln!(
+                text,
+                "steadfast: core {} is suspect: blamed for {} of {} divergences, {action}",
+                suspect.core, suspect.strikes, suspect.divergences
+            );
+        }
+        if let Some(refused) = &self.refused {
+            tell_refusal(&mut text, refused);
+        }
+        if !text.is_empty() || volume == Volume::Always || report.divergences > 0 {
+            let _ = writeln!(text, "steadfast: {}", verdict(plan, report));
+        }
+        if volume == Volume::Always {
+            let coverage = &report.coverage;
+            let _ = writeln!(
+                text,
+                "steadfast: {} patched, {} on the slow path, {} denied; {} s, of which {} s to start",
+                counted(coverage.patched, "site"),
+                coverage.slow_path,
+                counted(coverage.denied, "call"),
+                seconds(report.timings.wall_ns),
+                seconds(report.timings.setup_ns)
+            );
+        }
+        text
+    }
+}
+
+/// One line on how the run went.
+fn verdict(plan: &Plan, report: &RunReport) -> String {
+    let events = counted(report.events, "event");
+    let divergences = counted(report.divergences, "divergence");
+    match (report.verdict, report.end) {
+        (Verdict::Agreed, _) => format!("{} replicas agreed on {events}", plan.replicas),
+        (Verdict::Corrected, _) => {
+            format!("{divergences} in {events}, repaired; what left is what the replicas agreed on")
+        }
+        (Verdict::Unprotected, _) => format!("1 replica ran {events}: nothing was compared"),
+        (_, ProgramEnd::Stopped(StopReason::Unrecoverable)) => {
+            format!(
+                "stopped after {events}: a divergence could not be repaired; nothing wrong has left"
+            )
+        }
+        (Verdict::Refused, _) | (_, ProgramEnd::Stopped(StopReason::Refused)) => {
+            format!("stopped after {events}, before it happened; what had been agreed on stays")
+        }
+        (Verdict::Stopped, _) => {
+            format!("stopped after {events} on a divergence, as asked; nothing wrong has left")
+        }
+    }
+}
+
+fn tell(text: &mut String, divergence: &Divergence, recoveries: &[Recovery]) {
+    let blamed = match divergence.judgement {
+        Judgement::Blamed(replica) => Some(replica),
+        Judgement::Undecided | Judgement::Unresolvable => None,
+    };
+    let vote = divergence
+        .votes
+        .iter()
+        .find(|vote| Some(vote.replica) == blamed)
+        .or(divergence.votes.first());
+    let who = match (blamed, vote.and_then(|vote| vote.core)) {
+        (Some(replica), Some(core)) => format!("replica {replica} on core {core}"),
+        (Some(replica), None) => format!("replica {replica}"),
+        (None, _) => "the replicas".to_owned(),
+    };
+    let _ = write!(text, "steadfast: {who} disagreed");
+    if let Some(event) = divergence.event {
+        let _ = write!(text, " at event {event}");
+    }
+    if let Some(call) = &divergence.call {
+        let _ = write!(text, ", {call}");
+    }
+    if let Some(site) = vote.and_then(|vote| vote.site.as_ref()) {
+        let _ = write!(text, ", in {site}");
+    }
+    let _ = writeln!(text, ": {}", difference(&divergence.difference));
+
+    let camps = |camp: u8| {
+        divergence
+            .votes
+            .iter()
+            .filter(|vote| vote.camp == camp)
+            .count()
+    };
+    let _ = match blamed {
+        Some(replica) if divergence.votes.is_empty() => {
+            writeln!(text, "  verdict: replica {replica} is wrong")
+        }
+        Some(replica) => {
+            let own = vote.map_or(0, |vote| camps(vote.camp));
+            let others = divergence.votes.len().saturating_sub(own);
+            writeln!(
+                text,
+                "  verdict: replica {replica} is wrong, {own} against {others}"
+            )
+        }
+        None if divergence.judgement == Judgement::Undecided => {
+            writeln!(text, "  verdict: no majority; the log decides")
+        }
+        None => writeln!(text, "  verdict: no majority, and nothing to decide by"),
+    };
+    for recovery in recoveries {
+        let _ = writeln!(
+            text,
+            "  action:  {}, because {}; the program stood still for {} ms",
+            action(recovery.action),
+            cause(recovery.cause, recovery.replica),
+            milliseconds(recovery.pause_ns)
+        );
+    }
+}
+
+fn difference(difference: &Difference) -> String {
+    match difference {
+        Difference::Call => "another call".to_owned(),
+        Difference::Argument { index } => format!("argument {index} differs"),
+        Difference::Buffer {
+            argument,
+            offset: Some(offset),
+        } => {
+            format!("the bytes behind argument {argument} differ, from byte {offset} on")
+        }
+        Difference::Buffer {
+            argument,
+            offset: None,
+        } => format!("the bytes behind argument {argument} differ"),
+        Difference::Register { name } => format!("register {name} differs"),
+        Difference::Stack => "the top of the stack differs".to_owned(),
+        Difference::Result => "the result differs".to_owned(),
+        Difference::Fault { signal, address } => format!("a fault, signal {signal} at {address}"),
+        Difference::Death {
+            signal: Some(signal),
+        } => format!("death by signal {signal}"),
+        Difference::Death { signal: None } => "death".to_owned(),
+        Difference::Exit => "an exit of its own".to_owned(),
+        Difference::Hang { cpu_ns, limit_ns } => format!(
+            "no arrival after {} s of CPU time, {} s were allowed",
+            seconds(*cpu_ns),
+            seconds(*limit_ns)
+        ),
+        Difference::Memory { page, pages } => format!(
+            "{} of memory differ, from {page} on",
+            counted(*pages, "page")
+        ),
+        Difference::Log {
+            check: LogCheck::Checksum,
+        } => "a log entry with a wrong checksum".to_owned(),
+        Difference::Log {
+            check: LogCheck::Sequence,
+        } => "a log entry with a wrong sequence number".to_owned(),
+        Difference::Gate => "a call past the gate".to_owned(),
+    }
+}
+
+fn action(action: RecoveryAction) -> String {
+    match action {
+        RecoveryAction::Reforked { from } => format!("made again from replica {from}"),
+        RecoveryAction::RolledBack { to, reran } => {
+            format!(
+                "rolled back to event {to}, {} run again against the log",
+                counted(reran, "event")
+            )
+        }
+        RecoveryAction::Promoted { to } => format!("replica {to} leads now"),
+        RecoveryAction::Moved { to } => format!("moved to core {to}"),
+        RecoveryAction::LogRepaired { event } => {
+            format!("the log of event {event} was written again")
+        }
+        RecoveryAction::Stopped => "stopped".to_owned(),
+    }
+}
+
+fn cause(cause: Cause, replica: Option<ReplicaId>) -> String {
+    let who = replica.map_or_else(
+        || "a replica".to_owned(),
+        |replica| format!("replica {replica}"),
+    );
+    match cause {
+        Cause::Outvoted => format!("{who} was outvoted"),
+        Cause::Crashed(signal) => format!("{who} crashed of signal {signal}"),
+        Cause::Killed(signal) => format!("{who} was killed by signal {signal}"),
+        Cause::OutOfMemory => format!("the kernel killed {who} for want of memory"),
+        Cause::Hung => format!("{who} did not arrive"),
+        Cause::Exited(status) => format!("{who} exited early with status {status}"),
+        Cause::MemoryDiffers => format!("the memory of {who} differs"),
+        Cause::LogDamaged => format!("the log of {who} is damaged"),
+        Cause::GateBypassed => format!("{who} called past the gate"),
+        Cause::SuspectCore => format!("the core of {who} is suspect"),
+    }
+}
+
+fn tell_hit(text: &mut String, hit: &FaultHit) {
+    let _ = write!(
+        text,
+        "steadfast: fault \"{}\" hit replica {}",
+        hit.fault, hit.replica
+    );
+    if let Some(site) = &hit.site {
+        let _ = write!(text, " in {site}");
+    }
+    if let (Some(before), Some(after)) = (&hit.before, &hit.after) {
+        let _ = write!(text, ": {before} became {after}");
+    }
+    text.push('\n');
+}
+
+fn tell_refusal(text: &mut String, refused: &Refused) {
+    let _ = write!(
+        text,
+        "steadfast: {} is not supported: {}",
+        refused.what, refused.reason
+    );
+    if let Some(site) = &refused.site {
+        let _ = write!(text, ", asked for in {site}");
+    }
+    text.push('\n');
+    if let Some(fix) = &refused.fix {
+        let _ = writeln!(text, "  fix:   {fix}");
+    }
+}
+
+fn counted(n: u64, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+fn seconds(ns: u64) -> String {
+    let ms = ns / 1_000_000;
+    format!("{}.{:03}", ms / 1000, ms % 1000)
+}
+
+fn milliseconds(ns: u64) -> String {
+    let us = ns / 1000;
+    format!("{}.{:02}", us / 1000, us % 1000 / 10)
+}

@@ -1,0 +1,132 @@
+//! The command from outside: exit codes, help, errors, and what it leaves of its surroundings.
+
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Output, Stdio};
+
+fn steadfast(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    // Help wraps at the width of the terminal, which a test must not depend on.
+    command
+        .args(args)
+        .env("COLUMNS", "100")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the command starts")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Arguments, exit code, and a name for what is said.
+#[test]
+fn every_wrong_start_has_its_code_and_says_what_to_do() {
+    for (name, args, code) in [
+        ("nothing", &[][..], 64),
+        ("unknown_command", &["walk"], 64),
+        ("no_program", &["run"], 64),
+        ("unknown_flag", &["run", "--replicsa=2", "--", "true"], 64),
+        ("word", &["run", "--on-mismatch=panic", "--", "true"], 64),
+        ("too_many", &["run", "-n", "9", "--", "true"], 64),
+        (
+            "flip_register",
+            &[
+                "run",
+                "--flip",
+                "replica=1 event=12 reg=rex bit=3",
+                "--",
+                "true",
+            ],
+            64,
+        ),
+        (
+            "flip_victim",
+            &["run", "--flip", "event=12 reg=rax bit=3", "--", "true"],
+            64,
+        ),
+        (
+            "flip_range",
+            &[
+                "run",
+                "--flip",
+                "replica=2 event=12 reg=rax bit=3",
+                "--",
+                "true",
+            ],
+            64,
+        ),
+        ("not_found", &["run", "--", "no-such-program"], 127),
+        ("missing", &["run", "--", "/no/such/program"], 127),
+        ("not_executable", &["run", "--", "/etc/passwd"], 126),
+        ("directory", &["run", "--", "/etc"], 126),
+        ("no_page", &["man", "walk"], 64),
+    ] {
+        let output = steadfast(args);
+        assert_eq!(output.status.code(), Some(code), "{name}: {}", err(&output));
+        assert_eq!(out(&output), "", "{name}");
+        insta::assert_snapshot!(format!("wrong_{name}"), err(&output));
+    }
+}
+
+#[test]
+fn help_is_a_result() {
+    for (name, args) in [
+        ("help", &["--help"][..]),
+        ("help_run", &["run", "--help"]),
+        ("help_run_short", &["run", "-h"]),
+        ("man", &["man"]),
+        ("man_run", &["man", "run"]),
+    ] {
+        let output = steadfast(args);
+        assert_eq!(
+            (output.status.code(), err(&output).as_str()),
+            (Some(0), ""),
+            "{name}"
+        );
+        insta::assert_snapshot!(name, out(&output));
+    }
+    let version = steadfast(&["--version"]);
+    assert_eq!(
+        out(&version),
+        concat!("steadfast ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
+
+#[test]
+fn completions_know_the_flags() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = steadfast(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        assert!(out(&output).contains("on-mismatch"), "{shell}");
+    }
+}
+
+#[test]
+fn a_closed_stderr_loses_the_text_and_keeps_the_code() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    command
+        .args(["run", "--", "no-such-program"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = command.stderr(writer).status().expect("the command starts");
+    assert_eq!(status.code(), Some(127));
+    assert_eq!(status.signal(), None);
+}
+
+#[test]
+fn argv0_does_not_matter() {
+    let status = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+        .arg0("other")
+        .arg("--version")
+        .output();
+    assert_eq!(
+        out(&status.expect("the command starts")),
+        concat!("steadfast ", env!("CARGO_PKG_VERSION"), "\n")
+    );
+}
