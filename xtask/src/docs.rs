@@ -1,0 +1,310 @@
+//! Writes the documents: Markdown from tables, in the order of the tables.
+
+use std::fmt::Write as _;
+
+use crate::tables::{Arg, Class, Entropy, Kind, Length, Sub, Tables, Treatment, When};
+
+/// Every generated document: its path in the repository and its text.
+pub fn all(tables: &Tables) -> Vec<(&'static str, String)> {
+    vec![
+        ("docs/system-calls.md", system_calls(tables)),
+        ("docs/entropy.md", entropy(tables)),
+    ]
+}
+
+const NOTICE: &str = "<!-- Generated from crates/agent/src/*.def by `cargo run -p steadfast-xtask -- docs`: edit those. -->\n";
+
+fn class_meaning(class: Class) -> &'static str {
+    match class {
+        Class::Refuse => "the group stops before the call; the message says why, and the fix",
+        Class::Deny => "nobody executes it; every replica gets the errno shown",
+        Class::Local => "each replica answers by itself, without the kernel and without an event",
+        Class::Query => "the leader executes; nothing changes, so it does not wait for the others",
+        Class::Lead => "the leader executes once all replicas agree; results are copied",
+        Class::Commit => "as LEAD, and something leaves the group: never before agreement",
+        Class::All => {
+            "every replica executes on its own state, after agreement; results are compared"
+        }
+    }
+}
+
+fn system_calls(tables: &Tables) -> String {
+    let mut out = String::from(NOTICE);
+    let unused: u32 = tables.gaps.iter().map(|g| g.last - g.first + 1).sum();
+    let _ = write!(
+        out,
+        "# System calls under `steadfast run`
+
+Every x86-64 system call of Linux {kernel} (numbers 0 to {max}) has exactly one treatment; the
+agent is compiled from the same tables. A number above {max}, a negative one, an x32 number
+(bit 30) and a 32-bit entry (`int 0x80`, `sysenter`) stop the group. On a newer kernel the
+calls it adds are refused until they have a row here.
+
+| Class | Calls | Meaning |
+|---|---:|---|
+",
+        kernel = tables.kernel,
+        max = tables.max,
+    );
+    for class in Class::EVERY {
+        let count = tables.calls.iter().filter(|c| c.class == class).count();
+        let _ = writeln!(
+            out,
+            "| {} | {count} | {} |",
+            class.word(),
+            class_meaning(class)
+        );
+    }
+    let _ = writeln!(
+        out,
+        "| (unused) | {unused} | no such call: ENOSYS, as the kernel answers |"
+    );
+    out.push_str(
+        "
+`compared` names the arguments whose memory is compared before the call, `copied` those whose
+memory is copied from the leader afterwards; numbers and addresses are always compared. `a1×RET`
+means as many bytes (or elements) of argument 1 as the call returned.
+",
+    );
+    for class in Class::EVERY {
+        let calls: Vec<_> = tables.calls.iter().filter(|c| c.class == class).collect();
+        let _ = writeln!(out, "\n## {}: {}\n", class.word(), class_meaning(class));
+        if calls.is_empty() {
+            out.push_str("None.\n");
+            continue;
+        }
+        match class {
+            Class::Refuse => {
+                out.push_str("| Number | Call | Why, and the fix |\n|---:|---|---|\n");
+                for call in calls {
+                    let _ = writeln!(
+                        out,
+                        "| {} | {} | {} |",
+                        call.nr,
+                        code(&call.name),
+                        cell(&call.note)
+                    );
+                }
+            }
+            Class::Deny => {
+                out.push_str("| Number | Call | Answer | What programs do |\n|---:|---|---|---|\n");
+                for call in calls {
+                    let errno = call.errno.as_deref().unwrap_or("0");
+                    let _ = writeln!(
+                        out,
+                        "| {} | {} | {errno} | {} |",
+                        call.nr,
+                        code(&call.name),
+                        cell(&call.note)
+                    );
+                }
+                for gap in &tables.gaps {
+                    let _ = writeln!(
+                        out,
+                        "| {}–{} | (unused) | ENOSYS | {} |",
+                        gap.first,
+                        gap.last,
+                        cell(&gap.note)
+                    );
+                }
+            }
+            _ => {
+                out.push_str(
+                    "| Number | Call | Compared | Copied | Note |\n|---:|---|---|---|---|\n",
+                );
+                for call in calls {
+                    let list = |wanted: fn(Kind) -> bool, when: fn(When) -> &'static str| {
+                        let items: Vec<String> = call
+                            .args
+                            .iter()
+                            .enumerate()
+                            .filter(|(_, a)| wanted(a.kind))
+                            .map(|(i, a)| format!("{}{}", bytes(i, a), when(a.when)))
+                            .collect();
+                        items.join(", ")
+                    };
+                    let compared = list(Kind::reads, |_| "");
+                    let copied = if matches!(class, Class::All | Class::Local) {
+                        String::new()
+                    } else {
+                        list(Kind::writes, condition)
+                    };
+                    let _ = writeln!(
+                        out,
+                        "| {} | {} | {compared} | {copied} | {} |",
+                        call.nr,
+                        code(&call.name),
+                        cell(&call.note)
+                    );
+                }
+            }
+        }
+    }
+    for table in &tables.subs {
+        let _ = write!(
+            out,
+            "\n## Commands of {}\n\n{} commands; any other is refused, by number.\n\n\
+             | Command | Name | Class | Argument | Note |\n|---:|---|---|---|---|\n",
+            table.name,
+            table.rows.len()
+        );
+        for row in &table.rows {
+            let _ = writeln!(
+                out,
+                "| {:#x} | {} | {} | {} | {} |",
+                row.command,
+                code(&row.name),
+                outcome(row.class, row.errno.as_deref()),
+                command_argument(row),
+                cell(&row.note)
+            );
+        }
+    }
+    out.push_str(
+        "\n## Socket options\n\nOnly exceptions stand here: any other option is a run of bytes, compared or copied as such.\n\n\
+         | Level | Option | Name | getsockopt | setsockopt | Note |\n|---:|---:|---|---|---|---|\n",
+    );
+    for row in &tables.sockopts {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} | {} | {} |",
+            row.level,
+            row.option,
+            code(&row.name),
+            outcome(row.get.0, row.get.1.as_deref()),
+            outcome(row.set.0, row.set.1.as_deref()),
+            cell(&row.note)
+        );
+    }
+    out
+}
+
+fn outcome(class: Class, errno: Option<&str>) -> String {
+    match (class, errno) {
+        (Class::Deny, Some(errno)) => format!("DENY {errno}"),
+        (Class::Deny, None) => "DENY, answers 0".to_owned(),
+        _ => class.word().to_owned(),
+    }
+}
+
+fn command_argument(row: &Sub) -> String {
+    if matches!(row.class, Class::Deny | Class::Refuse) {
+        return String::new();
+    }
+    let size = row.arg.size;
+    match row.arg.kind {
+        Kind::None => "none".to_owned(),
+        Kind::Val | Kind::I32 | Kind::U32 => "number".to_owned(),
+        Kind::Str => "string in".to_owned(),
+        Kind::In => format!("{size} bytes in"),
+        Kind::Out => format!("{size} bytes out"),
+        _ => format!("{size} bytes in and out"),
+    }
+}
+
+/// "a1 (144)", "a1×RET×12", "a1 (8 + RET)": which bytes of argument `index`.
+fn bytes(index: usize, arg: &Arg) -> String {
+    let what = match arg.kind {
+        Kind::Str => " string".to_owned(),
+        Kind::InIov | Kind::OutIov => " iovec".to_owned(),
+        Kind::InMsg | Kind::OutMsg => " msghdr".to_owned(),
+        Kind::OutAddr => " address".to_owned(),
+        Kind::FdSet => " fd_set".to_owned(),
+        Kind::OutPages => ", a byte per page".to_owned(),
+        _ => {
+            let count = match arg.len {
+                Length::One | Length::Nul => return format!("a{index} ({})", arg.size),
+                Length::Ret => "RET".to_owned(),
+                Length::Arg(i) => format!("a{i}"),
+            };
+            match (arg.plus, arg.size) {
+                (0, 1) => format!("×{count}"),
+                (0, size) => format!("×{count}×{size}"),
+                (plus, 1) => format!(" ({plus} + {count})"),
+                (plus, size) => format!(" ({plus} + {count}×{size})"),
+            }
+        }
+    };
+    format!("a{index}{what}")
+}
+
+fn condition(when: When) -> &'static str {
+    match when {
+        When::Ok => "",
+        When::Pos => " if RET > 0",
+        When::Always => " even on failure",
+        When::Eintr => " on EINTR only",
+    }
+}
+
+fn entropy(tables: &Tables) -> String {
+    let mut out = String::from(NOTICE);
+    out.push_str(
+        "# Entropy: what differs between two runs, and what becomes of it
+
+Replicas stay equal only if everything that could tell them apart is taken from the log, made
+equal, hidden or refused. Each treatment below is tied to the code or the table row that makes
+it so; a test fails when that is gone.
+
+| Treatment | Sources | Meaning |
+|---|---:|---|
+",
+    );
+    for treatment in Treatment::EVERY {
+        let count = tables
+            .entropy
+            .iter()
+            .filter(|e| e.treatment == treatment)
+            .count();
+        let _ = writeln!(
+            out,
+            "| {} | {count} | {} |",
+            treatment.word(),
+            treatment_meaning(treatment)
+        );
+    }
+    let mut heading = "";
+    for row in &tables.entropy {
+        if row.heading != heading {
+            heading = &row.heading;
+            let _ = write!(
+                out,
+                "\n## {heading}\n\n| Source | Treatment | Note | Where |\n|---|---|---|---|\n"
+            );
+        }
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} |",
+            cell(&row.source),
+            row.treatment.word(),
+            cell(&row.note),
+            places(row)
+        );
+    }
+    out
+}
+
+fn treatment_meaning(treatment: Treatment) -> &'static str {
+    match treatment {
+        Treatment::Logged => "the leader asks, the log carries the answer, followers take it",
+        Treatment::Equal => "equal in all replicas by construction",
+        Treatment::Fixed => "answered with a constant that hides the difference",
+        Treatment::Denied => "answered with an errno; programs do without",
+        Treatment::Refused => "the group stops and says why",
+        Treatment::Open => "not covered: may be reported as a divergence that no fault caused",
+    }
+}
+
+fn places(row: &Entropy) -> String {
+    let places: Vec<String> = row.places.iter().map(|p| code(&p.to_string())).collect();
+    places.join("<br>")
+}
+
+fn code(text: &str) -> String {
+    format!("`{text}`")
+}
+
+/// A table cell: the one character that would end it is escaped.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}

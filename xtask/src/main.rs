@@ -1,0 +1,75 @@
+//! `xtask docs` writes the generated documents; `xtask docs --check` fails if they differ.
+
+#![allow(
+    clippy::print_stderr,
+    reason = "a chore talks to the developer who called it"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs};
+
+use steadfast_xtask::{docs, tables::Tables};
+
+const USAGE: &str = "usage: xtask docs [--check]
+
+Writes docs/system-calls.md and docs/entropy.md from crates/agent/src/*.def.
+  --check   write nothing; fail if a file differs from what would be written";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let check = match args[..] {
+        ["docs"] => false,
+        ["docs", "--check"] => true,
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(64);
+        }
+    };
+    let root = root();
+    let tables = match Tables::read(&root) {
+        Ok(tables) => tables,
+        Err(errors) => {
+            for error in &errors {
+                eprintln!("xtask: {error}");
+            }
+            return ExitCode::FAILURE;
+        }
+    };
+    let mut stale = false;
+    for (name, text) in docs::all(&tables) {
+        let path = root.join(name);
+        if fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            continue;
+        }
+        if check {
+            eprintln!(
+                "xtask: {name} is not what the tables say\n  fix: cargo run -p steadfast-xtask -- docs"
+            );
+            stale = true;
+        } else if let Err(error) = write(&path, &text) {
+            eprintln!("xtask: {}: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+    }
+    if stale {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("xtask lies in the repository")
+        .to_path_buf()
+}
+
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)
+}
