@@ -428,6 +428,26 @@ words! {
     }
 }
 
+/// The report of a run as one line of JSON: the last line of an event file, without its place
+/// there.
+#[must_use]
+pub fn report_line(report: &RunReport) -> String {
+    #[derive(Serialize)]
+    struct Final<'a> {
+        v: u32,
+        r#type: &'static str,
+        #[serde(flatten)]
+        report: &'a RunReport,
+    }
+    let line = Final {
+        v: SCHEMA_VERSION,
+        r#type: "run_end",
+        report,
+    };
+    // A report is made of strings, numbers and lists: it always has a JSON form.
+    serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
 /// Writes events as JSON lines to whatever was handed in.
 #[derive(Debug)]
 pub struct JsonLines<W> {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::event::{Event, JsonLines, SCHEMA_VERSION};
+use steadfast_integrity::event::{Event, JsonLines, report_line};
 use steadfast_integrity::exit::{Exit, Own};
 use steadfast_integrity::plan::{EventSink, Plan, RunReport};
 
@@ -115,7 +115,7 @@ pub(crate) fn run(
     match (args.json(), json) {
         (None, _) => {}
         (Some(_), Some((path, mut file))) => {
-            if let Err(source) = file.write_all(json_line(&found).as_bytes()) {
+            if let Err(source) = file.write_all(report_line(&found).as_bytes()) {
                 console.say(&report::error(&OutputError::Write {
                     flag: "--json",
                     path,
@@ -124,8 +124,8 @@ pub(crate) fn run(
             }
         }
         // Nothing ran, so standard output is free for the result.
-        (Some(_), None) if plan.explain => console.result(&json_line(&found)),
-        (Some(_), None) => console.say(&json_line(&found)),
+        (Some(_), None) if plan.explain => console.result(&report_line(&found)),
+        (Some(_), None) => console.say(&report_line(&found)),
     }
     if plan.explain {
         if args.json().is_none() {
@@ -146,18 +146,6 @@ fn open(flag: &'static str, path: &Path) -> Result<(PathBuf, File), OutputError>
             source,
         }),
     }
-}
-
-/// The report, in the shape of the last line of `--events` without its place in that file.
-fn json_line(found: &RunReport) -> String {
-    let mut object = serde_json::json!({ "v": SCHEMA_VERSION, "type": "run_end" });
-    // A report is made of strings, numbers and lists: it always has a JSON form.
-    if let (Some(fields), Ok(serde_json::Value::Object(rest))) =
-        (object.as_object_mut(), serde_json::to_value(found))
-    {
-        fields.extend(rest);
-    }
-    format!("{object}\n")
 }
 
 #[cfg(test)]

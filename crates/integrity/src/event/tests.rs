@@ -330,6 +330,20 @@ fn a_line_is_one_line_and_has_the_documented_shape() {
     );
 }
 
+#[test]
+fn a_report_alone_is_the_last_line_without_its_place() {
+    let found = report(ProgramEnd::Exited(0), Verdict::Corrected);
+    let event = Event {
+        t_ns: 5,
+        what: What::RunEnd(Box::new(found.clone())),
+    };
+    let text = lines(vec![event]);
+    assert_eq!(
+        report_line(&found),
+        text.replacen("\"seq\":0,\"t_ns\":5,", "", 1)
+    );
+}
+
 /// Takes `room` bytes, then fails as a full disk does.
 struct FullDisk {
     room: usize,
