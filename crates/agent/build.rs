@@ -7,8 +7,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 9] = [
-    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "init",
+const C: [&str; 10] = [
+    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "init",
 ];
 
 const CFLAGS: [&str; 17] = [

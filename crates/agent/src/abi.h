@@ -39,7 +39,11 @@
 #define SF_OFF_ARRIVALS 0x10000ull
 #define SF_OFF_RESULTS 0x40000ull
 #define SF_OFF_PAYLOAD 0x400000ull
-#define SF_SHARED_BYTES (SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES)
+/* Registers, vector state and mappings on their way between replicas. */
+#define SF_OFF_TRANSFER (SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES)
+#define SF_TRANSFER_BYTES (4ull << 20)
+#define SF_SHARED_BYTES (SF_OFF_TRANSFER + SF_TRANSFER_BYTES)
+#define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
 enum sf_kind {
 	SF_K_SYSCALL = 1, /* nr is the call */
@@ -107,11 +111,15 @@ enum sf_cmd {
 	SF_C_NONE = 0,
 	SF_C_VOTE,    /* count the arrivals of event alarm_seq and write losers */
 	SF_C_FORK,    /* leader: create the follower of slot `arg` as a copy of itself */
-	SF_C_SEND,    /* write memory and registers into the bounce area */
-	SF_C_RECEIVE, /* take memory and registers from the bounce area */
+	SF_C_SEND,    /* write registers and the agent's replicated state to the transfer area */
+	SF_C_RECEIVE, /* take them from there; memory has been copied by the launcher */
 	SF_C_RESUME,  /* leave the pause and start the current event again */
-	SF_C_RERUN,   /* snapshot: run on as slot `arg` against the retained log up to `arg2` */
+	SF_C_RERUN,   /* snapshot: a copy of it runs as slot `arg` on core `arg2` up to rerun_until */
 	SF_C_EXIT,
+	SF_C_SPAWN,   /* keeper: make a new, empty leader */
+	SF_C_REMAP,   /* new leader: make the mappings listed in the transfer area */
+	SF_C_TOUCH,   /* read the byte at `arg`: a stack grows down to it */
+	SF_C_HASH,    /* digest of all memory, to slot.hash */
 };
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
@@ -133,6 +141,7 @@ struct sf_replica {
 	uint32_t losers;  /* verdict by this replica's own count: bit per slot */
 	uint32_t verdict_valid;
 	uint64_t verdict_seq;
+	uint64_t hash[2];
 	/* third line: diagnosis */
 	uint64_t fault_addr __attribute__((aligned(64)));
 	uint64_t fault_ip;
@@ -196,6 +205,10 @@ struct sf_group {
 	uint32_t leader_pid; /* the number all replicas answer to */
 	uint32_t nonce;
 	uint64_t base;       /* index of the first result in the log, as the leader sees it */
+	uint64_t rerun_until; /* event at which re-runs stop and give their opinion */
+	uint64_t snapshot_seq; /* first event after the newest snapshot, 0: none */
+	uint32_t snapshot_broken; /* a call since then cannot be repeated */
+	uint32_t epoch_permille;
 	uint64_t epoch_tsc;  /* ticks between memory checks; 0: never */
 	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell */
 	uint32_t affinity_bytes;

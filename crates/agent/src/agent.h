@@ -89,13 +89,15 @@ struct sf_me {
 	u64 base; /* index of the first result in the log */
 	u32 out;  /* leader: bytes of payload used */
 	u32 reset_pending;
-	u64 rerun_until;
+	s32 snapshot_pid;
 	u32 raised;        /* this replica has raised the present alarm */
 	u32 interruptible; /* an app call is being made: signals end it with EINTR */
-	u64 last_epoch_tsc;
+	u64 last_epoch_tsc, epoch_gap;
 	struct sf_guard *guard;
 	struct sf_guard guard_store;
 	struct sf_regs *regs; /* of the event in progress */
+	u32 doing;            /* enum sf_doing: how that event starts again */
+	u64 doing_desc;
 	struct sf_siginfo pending[8];
 	u32 pending_n;
 	u32 restarted; /* a transplant replaced the registers of the event in progress */
@@ -105,6 +107,10 @@ struct sf_me {
 	u64 regs_digest;
 	u32 fatal; /* a default-action signal ended the program */
 };
+
+enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
+#define SF_DESC_EPOCH 0xfe
+#define SF_DESC_FLIP 0xf0
 
 enum sf_role { SF_LEADER, SF_FOLLOWER, SF_RERUN, SF_SNAPSHOT, SF_KEEPER, SF_INIT };
 
@@ -221,7 +227,7 @@ s64 sf_affinity(u32 nr, const u64 a[6]);
 void sf_follow_limit(u32 nr, const u64 a[6]);
 void sf_epoch(struct sf_regs *);
 void sf_apply_patch(const u8 *plan, u32 len);
-struct sf_hash sf_memory_hash(void);
+struct sf_hash sf_memory_hash(int dirty_only);
 
 /* signal.c */
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
@@ -237,6 +243,11 @@ void sf_before_wait(const struct sf_call *, u32 nr, const u64 a[6]);
 void sf_after_wait(const struct sf_call *);
 void sf_do_sigreturn(struct sf_regs *);
 void sf_kernel_mask(void);
+void sf_kernel_action(int);
+u64 sf_frame_fp(u64 frame);
+void sf_make_keeper(void);
+void sf_as_event(struct sf_regs *);
+NORETURN void sf_again(struct sf_regs *);
 void sf_signals_start(void);
 u32 sf_fp_bytes(void);
 void sf_fp_save(void *);
@@ -251,6 +262,9 @@ s64 sf_fork_follower(u32 slot);
 void sf_arm(void);
 void sf_send(void);
 void sf_receive(void);
+s64 sf_remap(void);
+int sf_epoch_due(void);
+NORETURN void sf_keep(void);
 void sf_snapshot(void);
 s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e);
 

@@ -71,7 +71,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 	struct sf_hash *h = &e->bytes;
 	for (int i = 0; i < 6; i++) {
 		const struct sf_arg *k = &c->arg[i];
-		if (k->kind <= SF_A_U32 || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i])
+		if (k->kind <= SF_A_VAL || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i])
 			continue;
 		switch (k->kind) {
 		case SF_A_STR:
@@ -117,7 +117,7 @@ void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
 	int deref = 0;
 	for (int i = 0; i < 6; i++)
-		deref |= c->arg[i].kind > SF_A_U32 && c->arg[i].kind != SF_A_OUT && c->arg[i].kind != SF_A_OUT_PAGES;
+		deref |= c->arg[i].kind > SF_A_VAL && c->arg[i].kind != SF_A_OUT && c->arg[i].kind != SF_A_OUT_PAGES;
 	if (!deref)
 		return;
 	if (sf_guard_enter(&me.guard_store) == 0) {

@@ -202,6 +202,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		*out = r = sf_result_begin(e, ret);
 		/* New code of a file: patched in every replica before anyone can run it. */
 		if (nr == 9 && !((u64)ret > -4096ull) && !(a[3] & 0x20)) {
+			G->snapshot_broken = 1; /* nor could a re-run map it: the descriptor may be gone */
 			r->flags |= SF_R_BARRIER; /* followers map by the same descriptor: it must stay open */
 			if (a[2] & 4) {
 				s64 n = sf_rpc(SF_RPC_PATCH, (u64)ret, a[1], a[4], a[5], r->out_off);
@@ -276,7 +277,10 @@ void sf_on_syscall(struct sf_regs *r)
 {
 	tls.inside = 1;
 	me.regs = r;
+	me.doing = SF_D_SYSCALL;
 restart:;
+	if (unlikely(me.restarted))
+		sf_again(r);
 	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
 	u32 nr = (u32)r->rax;
 	struct sf_event e = { .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
@@ -338,6 +342,8 @@ restart:;
 			if (unlikely(sf_signal_pending()))
 				sf_signal_attach(res, ret == -EINTR && restartable(nr) && sf_signal_restarts());
 		}
+		if (unlikely(e.lockstep && !(res->flags & SF_R_SIGNAL) && sf_epoch_due()))
+			res->flags |= SF_R_EPOCH;
 		sf_result_end(res);
 		done = res;
 	} else {

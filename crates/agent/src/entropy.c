@@ -119,7 +119,15 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 	u32 kind = desc & 0xff, dest = desc >> 8 & 0xff, size = desc >> 16 & 0xff;
 	tls.inside = 1;
 	me.regs = r;
+	if (kind == SF_DESC_EPOCH) {
+		sf_epoch(r);
+		return;
+	}
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = desc;
 	for (;;) {
+		if (unlikely(me.restarted))
+			sf_again(r);
 		struct sf_event e = { .seq = me.next, .nr = kind, .kind = SF_K_ENTROPY };
 		if (kind == SF_I_CPUID) {
 			e.args[0] = (u32)r->rax;

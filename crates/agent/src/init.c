@@ -48,9 +48,12 @@ NORETURN void sf_init(void)
 	r = raw6(12, 0, 0, 0, 0, 0, 0); /* brk */
 	app.brk_start = app.brk_now = (u64)r;
 	me.role = SF_LEADER;
+	me.next = me.base = 1; /* fresh shared memory is all zeros: 0 would look like a record */
+	G->base = 1;
 	G->leader_pid = (u32)raw6(39, 0, 0, 0, 0, 0, 0);
 	G->slot[0].phase = SF_P_STARTING;
 	sf_signals_init();
+	sf_make_keeper();
 	for (u32 s = 1; s < G->replicas; s++) {
 		step = 10 + s;
 		r = sf_fork_follower(s);

@@ -214,7 +214,7 @@ static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
 /* A snapshot that runs again has the retained log for its peers. */
 static enum sf_meet meet_log(struct sf_event *e)
 {
-	if (e->seq >= me.rerun_until)
+	if (e->seq >= G->rerun_until)
 		return sf_pause();
 	const struct sf_result *r = RESULT(e->seq - me.base);
 	if (r->seq != e->seq || r->agreed != (e->state ^ e->bytes.a)) {
@@ -275,7 +275,8 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
 s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 {
 	u32 others = G->live & ~(1u << me.slot);
-	const struct sf_arrival *o = ARRIVAL(others && e->lockstep ? (u32)__builtin_ctz(others) : me.slot, e->seq);
+	u32 peer = others && e->lockstep && me.role != SF_RERUN ? (u32)__builtin_ctz(others) : me.slot;
+	const struct sf_arrival *o = ARRIVAL(peer, e->seq);
 	tls.token = sf_mix(e->state, e->bytes.a) ^ tls.secret;
 	return sf_gate(call, sf_mix(o->state, o->bytes[0]) ^ tls.secret);
 }
@@ -293,9 +294,9 @@ static int followers_at(u64 seq, u64 now)
  * overwrites. 0: alarm. */
 int sf_log_room(u64 seq)
 {
-	static u64 low; /* all followers are known to have consumed events below this */
+	static u64 low = 1; /* all followers are known to have consumed events below this */
 	if (unlikely(seq - low >= SF_RING - 1)) {
-		u64 want = seq - SF_RING / 2;
+		u64 want = seq > SF_RING ? seq - SF_RING / 2 : 1;
 		if (!followers_at(want, seq))
 			return 0;
 		low = want;
@@ -348,6 +349,12 @@ void sf_result_end(struct sf_result *r)
 		if (!(G->options & SF_O_RETAIN)) {
 			r->flags |= SF_R_RESET;
 			me.reset_pending = 1;
+		} else if (r->out_off > SF_PAYLOAD_BYTES / 2 || seq - me.base > SF_RESULTS_MAX - 32) {
+			/* No epoch came in time (an event that allows one was never reached): what
+			 * was retained is given up, the next epoch starts anew. */
+			r->flags |= SF_R_RESET;
+			me.reset_pending = 1;
+			G->snapshot_broken = 1;
 		}
 	}
 	r->payload_crc = r->out_len ? sf_crc(PAYLOAD + r->out_off, r->out_len, 0) : 0;
@@ -471,6 +478,18 @@ enum sf_meet sf_pause(void)
 		case SF_C_RECEIVE:
 			sf_receive();
 			break;
+		case SF_C_REMAP:
+			ret = sf_remap();
+			break;
+		case SF_C_TOUCH:
+			(void)*(volatile u8 *)own->cmd_arg;
+			break;
+		case SF_C_HASH: {
+			struct sf_hash h = sf_memory_hash(0);
+			own->hash[0] = h.a;
+			own->hash[1] = h.b;
+			break;
+		}
 		case SF_C_EXIT:
 			for (;;)
 				sys1(231, 0);

@@ -211,15 +211,175 @@ void sf_follow_limit(u32 nr, const u64 a[6])
 		sf_sys(302, 0, what, new, 0, 0, 0);
 }
 
-void sf_epoch(struct sf_regs *r)
-{
-	(void)r;
-}
+/* What a transplant carries besides memory. */
+struct transfer {
+	u64 next, base;
+	struct sf_regs regs;
+	struct sf_mirror app;
+	u64 fs_base;
+	u64 doing, doing_desc;
+	u64 fp_bytes;
+	u8 fp[16384] __attribute__((aligned(64)));
+};
+#define TRANSFER ((struct transfer *)(SF_SHARED + SF_OFF_TRANSFER))
 
+/* A winner's registers at the start of the disputed event. */
 void sf_send(void)
 {
+	struct transfer *t = TRANSFER;
+	t->next = me.next;
+	t->base = me.base;
+	t->regs = *me.regs;
+	t->app = app;
+	t->doing = me.doing;
+	t->doing_desc = me.doing_desc;
+	sys2(158, 0x1003 /* ARCH_GET_FS */, &t->fs_base);
+	t->fp_bytes = sf_fp_bytes();
+	if (me.fault_frame) /* vector state went to the kernel's frame */
+		memcpy(t->fp, (void *)sf_frame_fp(me.fault_frame), t->fp_bytes);
+	else
+		sf_fp_save(t->fp);
 }
 
+/* The loser becomes what the winner was: the launcher has copied memory already. */
 void sf_receive(void)
 {
+	const struct transfer *t = TRANSFER;
+	me.next = t->next;
+	me.base = t->base;
+	me.reset_pending = 0;
+	me.poison = 0;
+	me.pending_n = 0;
+	me.out = 0;
+	if (me.next > me.base) {
+		const struct sf_result *r = RESULT(me.next - 1 - me.base);
+		me.out = (r->out_off + r->out_len + 63) & ~63u;
+	}
+	app = t->app;
+	me.doing = (u32)t->doing;
+	me.doing_desc = t->doing_desc;
+	if (!me.regs)
+		me.regs = &me.fault_regs;
+	*me.regs = t->regs;
+	me.restarted = 1;
+	sys2(158, 0x1002 /* ARCH_SET_FS */, t->fs_base);
+	if (me.fault_frame)
+		memcpy((void *)sf_frame_fp(me.fault_frame), t->fp, t->fp_bytes);
+	else
+		sf_fp_load(t->fp);
+	G->slot[me.slot].next = me.next;
+	G->base = me.base;
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		sf_kernel_action(s);
+	sf_kernel_mask();
+}
+
+/* Registers as an event found them, turned into a machine state that starts it again. */
+void sf_as_event(struct sf_regs *r)
+{
+	switch (me.doing) {
+	case SF_D_SYSCALL:
+		r->rcx = r->rip;
+		r->rip = (u64)sf_entry_syscall;
+		break;
+	case SF_D_EPOCH:
+		me.doing_desc = SF_DESC_EPOCH;
+		/* fall through */
+	case SF_D_ENTROPY:
+		tls.rcx = r->rcx;
+		tls.desc = me.doing_desc;
+		r->rcx = r->rip;
+		r->rip = (u64)sf_entry_entropy;
+		break;
+	case SF_D_FAULT: /* the instruction faults again */
+		break;
+	}
+}
+
+/* After a transplant: leave whatever this was doing and start the winner's event. */
+NORETURN void sf_again(struct sf_regs *r)
+{
+	me.restarted = 0;
+	sf_as_event(r);
+	sf_leave(r);
+}
+
+/* A new leader is a copy of the keeper, which is a copy of the program at its exec: give it
+ * the mappings of the winner. List: count, then address, length, protection each. The stack
+ * and the kernel's own mappings stay; the launcher fills in the bytes. */
+s64 sf_remap(void)
+{
+	const u64 *l = (const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
+	u64 keep = l[1], keep_end = l[2], brk = l[3];
+	sys2(NR_munmap, 0, SF_BASE);
+	sys2(NR_munmap, SF_SHARED + SF_SHARED_BYTES, keep - (SF_SHARED + SF_SHARED_BYTES));
+	(void)keep_end;
+	if (brk)
+		sys1(12, brk);
+	for (u64 i = 0; i < l[0]; i++) {
+		const u64 *m = l + 4 + 3 * i;
+		s64 r = sys6(9, m[0], m[1], m[2] | 2, 0x2 | 0x20 | 0x10 /* PRIVATE|ANONYMOUS|FIXED */, -1, 0);
+		if ((u64)r != m[0])
+			return r;
+	}
+	return 0;
+}
+
+/* Keeper: shares descriptors, cwd and umask with the leader and so outlives its death; its
+ * memory is the program at its first instruction. */
+NORETURN void sf_keep(void)
+{
+	static const s64 limit[2] = { 1, 0 };
+	struct sf_replica *own = &G->slot[SF_KEEPER_SLOT];
+	store(&own->phase, SF_P_PAUSED);
+	for (;;) {
+		u32 bell = load(&own->bell);
+		u64 seq = load(&own->cmd_seq);
+		if (seq == own->cmd_ack) {
+			raw6(NR_futex, (u64)&own->bell, 0, bell, (u64)limit, 0, 0);
+			continue;
+		}
+		if (own->cmd == SF_C_SPAWN) {
+			/* The old number if the kernel lets us, any other if not (clone3 set_tid
+			 * needs CAP_CHECKPOINT_RESTORE); the program goes on seeing the old one. */
+			s32 number = (s32)G->leader_pid;
+			struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT, .set_tid = (u64)&number, .set_tid_size = 1 };
+			s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+			if (pid < 0) {
+				ca.set_tid = ca.set_tid_size = 0;
+				pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+			}
+			if (pid == 0) {
+				die_with_parent(1);
+				me.slot = 0;
+				me.role = SF_LEADER;
+				me.regs = &me.fault_regs;
+				sf_arm();
+				G->slot[0].cmd_ack = G->slot[0].cmd_seq;
+				sf_pause();
+				/* RESUME: become the program at the disputed event. */
+				sf_again(&me.fault_regs);
+			}
+			own->cmd_ret = pid;
+		}
+		store(&own->cmd_ack, seq);
+		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+		raw6(NR_futex, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
+	}
+}
+
+/* At the start, in the leader: leave a keeper behind. */
+void sf_make_keeper(void)
+{
+	struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT };
+	s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	if (pid == 0) {
+		die_with_parent(1);
+		u64 all = ~0ull;
+		raw6(14, 2, (u64)&all, 0, 8, 0, 0);
+		me.slot = SF_KEEPER_SLOT;
+		me.role = SF_KEEPER;
+		sf_keep();
+	}
+	G->slot[SF_KEEPER_SLOT].init_pid = (s32)pid;
 }

@@ -107,7 +107,7 @@ static int default_stops(int s)
 	return s == SIGTSTP || s == SIGTTIN || s == SIGTTOU;
 }
 
-static void kernel_action(int s)
+void sf_kernel_action(int s)
 {
 	const struct sf_action *p = &app.action[s];
 	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
@@ -152,7 +152,7 @@ void sf_signals_init(void)
 void sf_signals_start(void)
 {
 	for (int s = 1; s <= SF_SIGNALS; s++)
-		kernel_action(s);
+		sf_kernel_action(s);
 	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
 			       (u64)sf_restorer, ~FAULTS };
 	sys4(13, NUDGE, &k, 0, 8);
@@ -201,7 +201,7 @@ s64 sf_sigaction(const u64 a[6])
 	if (a[1]) {
 		n.mask &= ~UNBLOCKABLE;
 		app.action[s] = n;
-		kernel_action(s);
+		sf_kernel_action(s);
 	}
 	if (a[2] && put(a[2], &old, sizeof old))
 		return -EFAULT;
@@ -364,6 +364,9 @@ NORETURN static void die_of(int s)
 		G->end_value = s;
 		store(&G->end, SF_E_SIGNALED);
 	}
+	if (me.slot != 0)
+		for (;;)
+			sys1(231, 128 + s);
 	sys4(13, s, &dfl, 0, 8);
 	sys4(14, 2, &none, 0, 8);
 	for (;;) {
@@ -443,7 +446,7 @@ static void deliver(struct build *b)
 	app.has_wait_mask = 0;
 	if (act.flags & SA_RESETHAND) {
 		app.action[s].handler = SIG_DFL;
-		kernel_action(s);
+		sf_kernel_action(s);
 	}
 	if (me.slot == 0)
 		sf_kernel_mask();
@@ -516,6 +519,11 @@ void sf_do_sigreturn(struct sf_regs *r)
 		sf_kernel_mask();
 }
 
+u64 sf_frame_fp(u64 frame)
+{
+	return ((struct rt_frame *)frame)->uc.mc.fpstate;
+}
+
 /* ---- the kernel's entry ---- */
 
 static void regs_from(struct sf_regs *r, const struct sigcontext *m)
@@ -545,6 +553,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 	struct sigcontext *m = &f->uc.mc;
 	regs_from(r, m);
 	me.regs = r;
+	me.doing = SF_D_FAULT;
 	me.fault_frame = (u64)f;
 	struct sf_replica *own = &G->slot[me.slot];
 	own->fault_addr = info->words[0];
@@ -566,10 +575,11 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 			if (sf_meet_all(&e) == SF_AGREED && !sf_finish_simple(&e, 0))
 				break;
 		}
-		if (me.regs != r || me.restarted) {
+		if (me.restarted) {
 			/* A transplant gave this process another position: the new registers say
 			 * where, and a syscall event starts again by entering the agent anew. */
 			me.restarted = 0;
+			sf_as_event(r);
 			regs_to(m, r);
 			goto out;
 		}
@@ -583,6 +593,25 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 		*(u64 *)(m->fpstate + 512) = 0;
 	regs_to(m, r);
 out:
+	me.fault_frame = 0;
+}
+
+/* The leader computes, or hangs, while the others wait for it: pause where it is. It goes on
+ * from there, unless a transplant has made it another. */
+static void on_call(struct rt_frame *f)
+{
+	struct sf_regs *r = &me.fault_regs, *before = me.regs;
+	regs_from(r, &f->uc.mc);
+	me.regs = r;
+	me.fault_frame = (u64)f;
+	sf_pause();
+	if (me.restarted) {
+		me.restarted = 0;
+		sf_as_event(r);
+		regs_to(&f->uc.mc, r);
+	} else {
+		me.regs = before;
+	}
 	me.fault_frame = 0;
 }
 
@@ -624,6 +653,11 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 			die_of(s);
 		}
 		on_fault(s, info, f);
+		ip = m->rip;
+		goto out;
+	}
+	if (s == NUDGE && me.slot == 0 && !in_agent(ip) && load(&G->alarm)) {
+		on_call(f);
 		ip = m->rip;
 		goto out;
 	}

@@ -13,7 +13,13 @@ pub(crate) const OFF_ARRIVALS: usize = 0x10000;
 pub(crate) const OFF_RESULTS: usize = 0x40000;
 pub(crate) const OFF_PAYLOAD: usize = 0x40_0000;
 pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
-pub(crate) const SHARED_BYTES: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
+pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
+pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
+/// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
+pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
+pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
+/// Commands to the keeper.
+pub(crate) const KEEPER: usize = 11;
 /// Where the entry table of the image jumps from.
 pub(crate) const ENTRY_SYSCALL: u64 = BASE;
 pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
@@ -78,6 +84,7 @@ pub(crate) struct SlotOwn {
     pub(crate) losers: u32,
     pub(crate) verdict_valid: u32,
     pub(crate) verdict_seq: u64,
+    pub(crate) hash: [u64; 2],
 }
 
 #[repr(C)]
@@ -146,6 +153,10 @@ pub(crate) struct Group {
     pub(crate) leader_pid: u32,
     pub(crate) nonce: u32,
     pub(crate) base: u64,
+    pub(crate) rerun_until: u64,
+    pub(crate) snapshot_seq: u64,
+    pub(crate) snapshot_broken: u32,
+    pub(crate) epoch_permille: u32,
     pub(crate) epoch_tsc: u64,
     pub(crate) wait: Sleepers,
     pub(crate) rpc: Rpc,
@@ -206,6 +217,9 @@ pub(crate) mod cmd {
     pub(crate) const RESUME: u32 = 5;
     pub(crate) const RERUN: u32 = 6;
     pub(crate) const EXIT: u32 = 7;
+    pub(crate) const SPAWN: u32 = 8;
+    pub(crate) const REMAP: u32 = 9;
+    pub(crate) const TOUCH: u32 = 10;
 }
 
 pub(crate) mod end {

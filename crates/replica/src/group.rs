@@ -152,12 +152,22 @@ impl Group {
         }
     }
 
-    pub(crate) fn copy_ring(&self, from: usize, to: usize) {
-        let mut raw = [0; size_of::<abi::Arrival>()];
-        for seq in 0..abi::RING as u64 {
-            self.memory.read(abi::arrival(from, seq), &mut raw);
-            // The slot number is part of the record's check; a copy would not fit it.
-            self.memory.write(abi::arrival(to, seq), &raw);
+    /// Forgets results from `seq` on: a leader that was replaced had published them.
+    pub(crate) fn clear_results(&self, base: u64, from: u64) {
+        for index in from.saturating_sub(base)..abi::RESULTS_MAX as u64 {
+            let at = abi::OFF_RESULTS + usize::try_from(index).expect("below RESULTS_MAX") * size_of::<abi::Result>();
+            let seq = self.get64(at);
+            // Results are written in order: the first that is no later event ends them.
+            if seq == u64::MAX || seq < from {
+                break;
+            }
+            self.set64(at, u64::MAX);
         }
+    }
+
+    /// Gives a paused replica a command with two arguments.
+    pub(crate) fn command2(&self, slot: usize, cmd: u32, arg: u64, arg2: u64) {
+        self.set64(at!(slot slot, cmd_arg2), arg2);
+        self.command(slot, cmd, arg);
     }
 }

@@ -10,6 +10,8 @@
 //! The verdict is the replicas' count (log.c, `vote`); a majority of counts is carried out.
 
 use std::collections::HashMap;
+use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::event::{
@@ -17,9 +19,10 @@ use steadfast_integrity::event::{
 };
 use steadfast_integrity::ids::{EventIndex, GuestAddr};
 use steadfast_integrity::plan::StopReason;
+use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
 
-use crate::abi::{alarm, cmd, kind, phase};
+use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at};
 use crate::supervise::{Supervisor, core_id, id, ns};
 
@@ -34,6 +37,26 @@ const STRIKES: u32 = 2;
 pub(crate) struct Watch {
     /// Per replica: the event it was about to arrive at, and its CPU time when first seen there.
     at: HashMap<usize, (u64, u64)>,
+}
+
+/// Bytes compared at a time: half of a second-level cache, for two buffers.
+const COPY: usize = 256 << 10;
+/// SIGRTMAX: makes the leader look at the alarm (signal.c).
+const NUDGE: i32 = 64;
+
+/// Mappings that hold the program's state: not the agent's, the log or the kernel's.
+fn transplanted(map: &procfs::Mapping) -> bool {
+    let ours = map.range.start < abi::SHARED + abi::SHARED_BYTES as u64 && map.range.end > abi::BASE;
+    let kernel = [&"[vdso]", &"[vvar]", &"[vvar_vclock]", &"[vsyscall]"].iter().any(|name| map.path == Path::new(name));
+    !ours && !kernel && !map.shared
+}
+
+fn covered(maps: &[procfs::Mapping], wanted: &procfs::Mapping) -> bool {
+    maps.iter().any(|m| {
+        m.range.start <= wanted.range.start
+            && m.range.end >= wanted.range.end
+            && (m.readable, m.writable, m.executable) == (wanted.readable, wanted.writable, wanted.executable)
+    })
 }
 
 /// Where a replica stands when everybody should be paused.
@@ -73,7 +96,7 @@ impl Supervisor<'_> {
     /// Makes a leader that sleeps in the kernel look at the alarm.
     fn nudge(&self) {
         if self.leader_end.is_none() {
-            child::kill(self.replicas[0].pid, 64);
+            child::kill(self.replicas[0].pid, NUDGE);
         }
     }
 
@@ -155,20 +178,25 @@ impl Supervisor<'_> {
         let standing = self.gather();
         let n = self.replicas.len();
         let seq = self.group.get64(at!(alarm_seq));
+        let all = (1_u32 << n) - 1;
         let paused: Vec<usize> = (0..n).filter(|r| standing[*r] == Standing::Paused).collect();
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
 
+        let mut reran = None;
         let losers = if absent != 0 {
             // Who is gone or hangs has lost, whatever the others think of each other; they
             // meet again at the event and vote then.
             absent
         } else {
-            for r in &paused {
-                self.group.order(*r, cmd::VOTE, 0, ANSWER);
+            let counted = self.count(&paused);
+            if counted == all && n == 2 && self.recovers() {
+                let (losers, events) = self.third_opinion(seq, &paused);
+                reran = Some(events);
+                losers
+            } else {
+                counted
             }
-            self.verdict(&paused, n)
         };
-        let all = (1_u32 << n) - 1;
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let judgement = if losers == all {
             Judgement::Unresolvable
@@ -180,10 +208,10 @@ impl Supervisor<'_> {
         if !self.recovers() {
             return self.give_up(StopReason::Mismatch, begun);
         }
-        if losers == all || losers & 1 != 0 {
+        let Some(winner) = (0..n).find(|r| losers & 1 << r == 0) else {
             return self.give_up(StopReason::Unrecoverable, begun);
-        }
-        for r in (1..n).filter(|r| losers & 1 << r != 0) {
+        };
+        for r in (0..n).filter(|r| losers & 1 << r != 0) {
             let cause = match standing[r] {
                 Standing::Paused => Cause::Outvoted,
                 Standing::Died(child::Change::Signaled(signal)) => Cause::Killed(signal),
@@ -191,13 +219,20 @@ impl Supervisor<'_> {
                 Standing::Hung { .. } => Cause::Hung,
             };
             let core = self.replicas[r].core;
-            if !self.replace(r) {
+            // The leader first (it is the lowest): followers are then made again from it.
+            let repaired = if r == 0 { self.replace_leader(winner, standing[0]) } else { self.replace(r) };
+            if !repaired {
                 return self.give_up(StopReason::Unrecoverable, begun);
             }
             self.recoveries += 1;
+            let action = match reran {
+                Some(events) => RecoveryAction::RolledBack { to: EventIndex(seq - events), reran: events },
+                None if r == 0 => RecoveryAction::Reforked { from: id(winner) },
+                None => RecoveryAction::Reforked { from: id(0) },
+            };
             let recovery = Recovery {
                 divergence: self.divergences,
-                action: RecoveryAction::Reforked { from: id(0) },
+                action,
                 cause,
                 replica: Some(id(r)),
                 core: core_id(core),
@@ -209,6 +244,56 @@ impl Supervisor<'_> {
         self.resume();
         let pause = begun.elapsed();
         self.pause_max = Some(self.pause_max.map_or(pause, |max| max.max(pause)));
+    }
+
+    /// Has every paused replica count the arrivals; the losers that most of them name.
+    fn count(&self, paused: &[usize]) -> u32 {
+        for r in paused {
+            self.group.order(*r, cmd::VOTE, 0, ANSWER);
+        }
+        self.verdict(paused, self.replicas.len())
+    }
+
+    /// Two replicas disagree: copies of the last agreed snapshot run against the log, one on
+    /// each of two cores, and vote as well. Three of the four have to agree, so a core that
+    /// always computes wrongly cannot win by being asked twice. Also gives the number of
+    /// events that were run again.
+    fn third_opinion(&mut self, seq: u64, paused: &[usize]) -> (u32, u64) {
+        let n = self.replicas.len();
+        let all = (1_u32 << n) - 1;
+        let from = self.group.get64(at!(snapshot_seq));
+        if from == 0 || from > seq || self.group.get32(at!(snapshot_broken)) != 0 {
+            return (all, 0);
+        }
+        let used: Vec<_> = self.replicas.iter().filter_map(|r| r.core).collect();
+        let mut cores: Vec<_> = self.cores.iter().filter(|c| !used.contains(c)).chain(&self.cores).copied().collect();
+        cores.truncate(2);
+        self.group.set64(at!(rerun_until), seq);
+        let reruns = [n + 1, n + 2];
+        for (slot, core) in reruns.iter().zip(cores.iter().cycle()) {
+            self.group.clear_ring(*slot);
+            self.group.set32(at!(slot *slot, phase), 0);
+            self.group.command2(n, cmd::RERUN, *slot as u64, *core as u64);
+            if !self.group.wait_until(ANSWER, || self.group.acknowledged(n)) {
+                return (all, 0);
+            }
+        }
+        // As long as the run since the snapshot took, and as much again, and a second.
+        let limit = Duration::from_secs(3) + self.started.elapsed() * 2;
+        for slot in reruns {
+            self.group.wait_until(limit, || self.group.phase(slot) == phase::PAUSED);
+        }
+        self.group.set32(at!(wait live), all | 1 << reruns[0] | 1 << reruns[1]);
+        let losers = self.count(paused);
+        self.group.set32(at!(wait live), all);
+        for slot in reruns {
+            if self.group.phase(slot) == phase::PAUSED {
+                self.group.command(slot, cmd::EXIT, 0);
+            }
+            self.group.set32(at!(slot slot, phase), 0);
+        }
+        // Everybody losing includes the re-runs; only the replicas are ours to name.
+        (losers & all, seq - from)
     }
 
     /// The losers that most replicas named.
@@ -240,6 +325,130 @@ impl Supervisor<'_> {
             self.adopt(r);
         }
         stands
+    }
+
+    /// Makes the leader what `winner` is: the process stays, and with it its number, its
+    /// children, timers, descriptors and locks; memory, registers and the agent's state of
+    /// the program come from the winner. A leader that is gone or does not answer is made
+    /// again by the keeper, which holds its descriptors.
+    fn replace_leader(&mut self, winner: usize, standing: Standing) -> bool {
+        if self.group.order(winner, cmd::SEND, 0, ANSWER).is_none() {
+            return false;
+        }
+        let usable = standing == Standing::Paused || self.recall_leader();
+        let copied = usable && self.copy_memory(winner, false).unwrap_or(false);
+        if !copied && !(self.spawn_leader(winner) && self.copy_memory(winner, true).unwrap_or(false)) {
+            return false;
+        }
+        let next = self.group.get64(at!(own winner, next));
+        self.group.clear_ring(0);
+        self.group.clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
+        self.group.order(0, cmd::RECEIVE, 0, ANSWER).is_some()
+    }
+
+    /// A leader that was given up may still answer a nudge from inside its endless loop.
+    fn recall_leader(&mut self) -> bool {
+        if self.leader_end.is_some() {
+            return false;
+        }
+        child::kill(self.replicas[0].pid, NUDGE);
+        self.group.wait_until(Duration::from_millis(50), || self.group.phase(0) == phase::PAUSED)
+    }
+
+    fn spawn_leader(&mut self, winner: usize) -> bool {
+        let old = self.replicas[0].child;
+        if self.leader_end.is_none() {
+            self.replaced.insert(old);
+            self.kill_child(old);
+        }
+        self.gone.remove(&old);
+        self.leader_end = None;
+        let Ok(maps) = procfs::maps(self.replicas[winner].pid) else { return false };
+        let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
+        let heap_end = maps.iter().find(|m| m.path == Path::new("[heap]")).map_or(0, |m| m.range.end);
+        let Some(stack) = stack else { return false };
+        let list: Vec<u64> = maps
+            .iter()
+            .filter(|m| transplanted(m) && m.path != Path::new("[heap]"))
+            .filter(|m| m.range.end <= stack.range.start)
+            .flat_map(|m| {
+                let protection = u64::from(m.readable) | u64::from(m.writable) << 1 | u64::from(m.executable) << 2;
+                [m.range.start, m.range.end - m.range.start, protection]
+            })
+            .collect();
+        let words = [list.len() as u64 / 3, stack.range.start, stack.range.end, heap_end];
+        let bytes: Vec<u8> = words.iter().chain(&list).flat_map(|w| w.to_le_bytes()).collect();
+        if abi::OFF_REMAP + bytes.len() > abi::SHARED_BYTES {
+            return false;
+        }
+        self.group.memory.write(abi::OFF_REMAP, &bytes);
+        self.group.set32(at!(slot 0, phase), 0);
+        let Some(pid) = self.group.order(abi::KEEPER, cmd::SPAWN, 0, ANSWER) else { return false };
+        let Ok(pid) = i32::try_from(pid) else { return false };
+        if pid <= 0 {
+            return false;
+        }
+        self.replicas[0].child = pid;
+        self.replicas[0].pid = pid;
+        self.promotions += 1;
+        if !self.group.wait_until(ANSWER, || self.group.phase(0) == phase::PAUSED) {
+            return false;
+        }
+        self.adopt(0);
+        self.group.order(0, cmd::REMAP, 0, ANSWER) == Some(0)
+    }
+
+    /// Copies what differs from the winner's memory to the leader's. `false`: their mappings
+    /// differ, so the leader has to be made anew.
+    fn copy_memory(&self, winner: usize, fresh: bool) -> io::Result<bool> {
+        let from_pid = self.replicas[winner].pid;
+        let to_pid = self.replicas[0].pid;
+        let from = Remote::open(from_pid)?;
+        let to = Remote::open(to_pid)?;
+        let source = procfs::maps(from_pid)?;
+        if let Some(stack) = source.iter().find(|m| m.path == Path::new("[stack]")) {
+            self.group.order(0, cmd::TOUCH, stack.range.start, ANSWER);
+        }
+        let target = procfs::maps(to_pid)?;
+        let mut theirs = vec![0; COPY];
+        let mut ours = vec![0; COPY];
+        for map in source.iter().filter(|m| transplanted(m)) {
+            if !fresh && !covered(&target, map) {
+                return Ok(false);
+            }
+            let runs = if fresh && map.readable { vec![map.range.clone()] } else { from.owned(map.range.clone())? };
+            let mut stale = if fresh { Vec::new() } else { to.owned(map.range.clone())? };
+            for run in runs {
+                let mut at = run.start;
+                while at < run.end {
+                    let len = usize::try_from((run.end - at).min(COPY as u64)).expect("bounded");
+                    from.read(at, &mut theirs[..len])?;
+                    to.read(at, &mut ours[..len])?;
+                    if theirs[..len] != ours[..len] {
+                        for page in (0..len).step_by(4096) {
+                            if theirs[page..page + 4096] != ours[page..page + 4096] {
+                                to.write(at + page as u64, &theirs[page..page + 4096])?;
+                            }
+                        }
+                    }
+                    at += len as u64;
+                }
+                stale.retain(|s| !(run.start <= s.start && s.end <= run.end));
+            }
+            // Pages only the loser has made its own: as the winner sees them.
+            for run in stale {
+                let mut at = run.start;
+                while at < run.end {
+                    from.read(at, &mut theirs[..4096])?;
+                    to.read(at, &mut ours[..4096])?;
+                    if theirs[..4096] != ours[..4096] {
+                        to.write(at, &theirs[..4096])?;
+                    }
+                    at += 4096;
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn resume(&mut self) {

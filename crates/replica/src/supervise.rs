@@ -7,7 +7,7 @@
 //!                            └─► the leader ended ──► reap all ──► report
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, W
 use steadfast_integrity::exit::Verdict;
 use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
 use steadfast_integrity::plan::{
-    Backstop, EqualPids, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
+    Backstop, CheckMemory, EqualPids, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
 };
 use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
 
@@ -29,6 +29,9 @@ use crate::{LaunchError, Step, launch};
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
 const WATCH: Duration = Duration::from_millis(100);
+/// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
+/// small program, which this keeps below the default budget of 1 %.
+const EPOCH_US: u64 = 50_000;
 /// A replica that is to stand has to get through two clones.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -60,6 +63,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) leader_end: Option<child::Change>,
     /// Children known to have ended.
     pub(crate) gone: HashMap<i32, child::Change>,
+    /// Leaders that were killed to be replaced: their end is not the program's.
+    pub(crate) replaced: HashSet<i32>,
+    pub(crate) promotions: u64,
     news: Receiver<News>,
     pub(crate) divergences: u64,
     pub(crate) recoveries: u64,
@@ -116,6 +122,21 @@ impl<'a> Supervisor<'a> {
                 options |= option::USER_NS;
             }
         }
+        // With three or more replicas a majority is at hand; two need the log for a third opinion.
+        let retain = plan.replicas == 2 && plan.on_mismatch == OnMismatch::Recover;
+        if retain {
+            options |= option::RETAIN;
+        }
+        match plan.check_memory {
+            CheckMemory::Off => {}
+            CheckMemory::Dirty => options |= option::CHECK_DIRTY,
+            CheckMemory::Full => options |= option::CHECK_FULL,
+        }
+        if plan.replicas > 1 && (retain || plan.check_memory != CheckMemory::Off) {
+            group.set64(at!(epoch_tsc), u64::from(cpu::ticks_per_us()) * EPOCH_US);
+            group.set32(at!(epoch_permille), plan.epoch_budget.permille().into());
+            group.set32(at!(snapshot_broken), 1);
+        }
         group.set32(at!(options), options);
 
         let launched = launch::launch(plan, &group.memory, &mask, cores.first().copied())?;
@@ -150,6 +171,8 @@ impl<'a> Supervisor<'a> {
             cores,
             leader_end: None,
             gone: HashMap::new(),
+            replaced: HashSet::new(),
+            promotions: 0,
             news,
             divergences: 0,
             recoveries: 0,
@@ -293,8 +316,8 @@ impl<'a> Supervisor<'a> {
         loop {
             let seen = self.group.bell();
             self.take_news();
-            if self.leader_end.is_some() && self.group.get32(at!(end)) != end::RUNNING {
-                return self.setup_failed();
+            if self.leader_end.is_some() && matches!(self.group.get32(at!(end)), end::EXITED | end::SIGNALED) {
+                return Ok(());
             }
             match self.group.get32(at!(end)) {
                 end::REFUSED => {
@@ -336,6 +359,9 @@ impl<'a> Supervisor<'a> {
         match change {
             child::Change::Exited(_) | child::Change::Signaled(_) => {
                 self.gone.insert(pid, change);
+                if self.replaced.remove(&pid) {
+                    return;
+                }
                 if pid == self.replicas[0].child {
                     self.leader_end = Some(change);
                 }
@@ -431,6 +457,8 @@ impl<'a> Supervisor<'a> {
 
     /// Ends and reaps every process of the group.
     pub(crate) fn kill_all(&mut self) {
+        let keeper = self.init_pid(abi::KEEPER);
+        self.kill_child(keeper);
         for r in (0..self.replicas.len()).rev() {
             let child = if r == 0 { self.replicas[0].child } else { self.init_pid(r) };
             self.kill_child(child);
@@ -473,7 +501,7 @@ impl<'a> Supervisor<'a> {
             events: self.group.get64(at!(own 0, next)),
             divergences: self.divergences,
             recoveries: self.recoveries,
-            promotions: 0,
+            promotions: self.promotions,
             signals: self.signals,
             faults: Vec::new(),
             suspects: self.suspects.clone(),

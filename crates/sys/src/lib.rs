@@ -10,6 +10,7 @@
 pub mod child;
 pub mod cpu;
 pub mod futex;
+pub mod memory;
 pub mod procfs;
 pub mod ptrace;
 pub mod shared;

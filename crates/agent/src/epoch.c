@@ -1,0 +1,290 @@
+/* Epoch: compare memory that no event has shown yet, and keep a way back.
+ *
+ * At an event that the leader chooses, all replicas digest their writable memory and vote on
+ * it like on any other event. What they agree on is a good state: the last follower then
+ * leaves a copy of itself behind as the snapshot, and the log before it is dropped. A copy of
+ * that copy, run against the log since, gives a further opinion when two replicas disagree.
+ *
+ * The digest is a sum over pages, each mixed with its address; pages of zeros count as
+ * absent, since whether the kernel has backed an untouched page is not the program's doing.
+ * Pages of files count once the program has written to its private copy.
+ *
+ * Not covered: memory that is not writable (see --private), and the agent's own.
+ * See proc_pid_pagemap(5), ioctl PAGEMAP_SCAN in admin-guide/mm/pagemap.rst.
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_kill = 62, NR_clone3 = 435,
+       NR_prctl = 157, NR_futex = 202, NR_sched_setaffinity = 203, NR_exit_group = 231, NR_wait4 = 61 };
+#define PAGE 4096ull
+
+struct page_region { u64 start, end, categories; };
+struct pm_scan_arg {
+	u64 size, flags, start, end, walk_end, vec, vec_len, max_pages, category_inverted, category_mask,
+		category_anyof_mask, return_mask;
+};
+#define PAGEMAP_SCAN 0xc0606610ull
+#define PAGE_IS_FILE (1u << 2)
+#define PAGE_IS_PRESENT (1u << 3)
+#define PAGE_IS_SWAPPED (1u << 4)
+#define PAGE_IS_PFNZERO (1u << 5)
+
+static u8 text[65536];
+static struct page_region regions[512];
+
+static int page_is_zero(const u64 *p)
+{
+	for (int i = 0; i < 512; i += 8)
+		if (p[i] | p[i + 1] | p[i + 2] | p[i + 3] | p[i + 4] | p[i + 5] | p[i + 6] | p[i + 7])
+			return 0;
+	return 1;
+}
+
+static void add_pages(struct sf_hash *sum, u64 from, u64 to)
+{
+	for (u64 p = from; p < to; p += PAGE) {
+		if (page_is_zero((u64 *)p))
+			continue;
+		struct sf_hash h = { p, ~p };
+		sf_hash_bytes(&h, (void *)p, PAGE);
+		sum->a += h.a;
+		sum->b += h.b;
+	}
+}
+
+/* Pages of [from, to) that the program has made its own. */
+static void add_range(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
+{
+	static int no_scan;
+	while (from < to && !no_scan) {
+		struct pm_scan_arg a = { .size = sizeof a, .start = from, .end = to, .vec = (u64)regions,
+					 .vec_len = sizeof regions / sizeof *regions,
+					 .category_inverted = PAGE_IS_FILE | PAGE_IS_PFNZERO,
+					 .category_mask = PAGE_IS_FILE | PAGE_IS_PFNZERO,
+					 .category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+					 .return_mask = PAGE_IS_PRESENT };
+		s64 n = sys3(NR_ioctl, pagemap, PAGEMAP_SCAN, &a);
+		if (n < 0) {
+			no_scan = 1; /* before Linux 6.7 */
+			break;
+		}
+		for (s64 i = 0; i < n; i++)
+			add_pages(sum, regions[i].start, regions[i].end);
+		from = n == sizeof regions / sizeof *regions ? a.walk_end : to;
+	}
+	while (from < to) {
+		u64 *entry = (u64 *)regions;
+		u64 want = (to - from) / PAGE;
+		if (want > sizeof regions / 8)
+			want = sizeof regions / 8;
+		s64 got = sys4(NR_pread64, pagemap, entry, want * 8, from / PAGE * 8);
+		if (got <= 0)
+			return;
+		for (s64 i = 0; i < got / 8; i++, from += PAGE) {
+			/* bit 63 present, 62 swapped, 61 page of a file or shared */
+			if ((entry[i] >> 62) && !(entry[i] >> 61 & 1))
+				add_pages(sum, from, from + PAGE);
+		}
+	}
+}
+
+static u64 hex(const u8 **p)
+{
+	u64 v = 0;
+	for (;; (*p)++) {
+		u8 c = **p;
+		if (c >= '0' && c <= '9')
+			v = v << 4 | (c - '0');
+		else if (c >= 'a' && c <= 'f')
+			v = v << 4 | (c - 'a' + 10);
+		else
+			return v;
+	}
+}
+
+struct sf_hash sf_memory_hash(int dirty_only)
+{
+	struct sf_hash sum = { 0, 0 };
+	(void)dirty_only;
+	s64 maps = sys3(NR_open, "/proc/self/maps", 0, 0);
+	s64 pagemap = sys3(NR_open, "/proc/self/pagemap", 0, 0);
+	if (maps >= 0 && pagemap >= 0) {
+		u64 have = 0;
+		for (;;) {
+			s64 n = sys3(NR_read, maps, text + have, sizeof text - 1 - have);
+			if (n > 0)
+				have += (u64)n;
+			text[have] = 0;
+			u64 line = 0, at = 0;
+			for (; at < have; at++) {
+				if (text[at] != '\n')
+					continue;
+				const u8 *p = text + line;
+				u64 from = hex(&p);
+				p++;
+				u64 to = hex(&p);
+				/* " rw?p": readable, writable, private; ours and the kernel's excepted */
+				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_SHARED + SF_SHARED_BYTES || to <= SF_BASE))
+					add_range(&sum, pagemap, from, to);
+				line = at + 1;
+			}
+			have -= line;
+			memcpy(text, text + line, have);
+			if (n <= 0)
+				break;
+		}
+	}
+	if (maps >= 0)
+		sys1(NR_close, maps);
+	if (pagemap >= 0)
+		sys1(NR_close, pagemap);
+	/* What the agent keeps for the program is the program's state too. */
+	sf_hash_bytes(&sum, &app, sizeof app);
+	return sum;
+}
+
+/* Leader: is it time? Also after a call that a re-run could not repeat. */
+int sf_epoch_due(void)
+{
+	if (likely(!G->epoch_tsc))
+		return 0;
+	u64 now = sf_tsc();
+	u64 gap = now - me.last_epoch_tsc;
+	if (gap > me.epoch_gap)
+		return 1;
+	/* A broken log means no way back: mend it soon, but not at every mapping of a loader. */
+	return G->snapshot_broken && gap > G->epoch_tsc / 16;
+}
+
+struct clone_args {
+	u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
+};
+
+static s64 copy_self(void)
+{
+	struct clone_args ca = { .flags = 0x400 /* CLONE_FILES */ };
+	u64 call[7] = { NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0 };
+	u64 selector = tls.selector;
+	s64 pid = sf_raw(call);
+	tls.selector = selector;
+	if (pid == 0) {
+		u64 die[7] = { NR_prctl, 1, 9, 0, 0, 0, 0 };
+		sf_raw(die);
+	}
+	return pid;
+}
+
+/* The snapshot sleeps here; copies of it return from here as re-runs. */
+static void sleep_as_snapshot(u32 slot)
+{
+	static const s64 limit[2] = { 1, 0 };
+	struct sf_replica *own = &G->slot[slot];
+	me.role = SF_SNAPSHOT;
+	store(&own->phase, SF_P_PAUSED);
+	for (;;) {
+		u32 bell = load(&own->bell);
+		u64 seq = load(&own->cmd_seq);
+		if (seq == own->cmd_ack) {
+			sys4(NR_futex, &own->bell, 0, bell, limit);
+			continue;
+		}
+		if (own->cmd == SF_C_RERUN) {
+			u64 core = own->cmd_arg2;
+			u32 as = (u32)own->cmd_arg;
+			s64 pid = copy_self();
+			if (pid == 0) {
+				u8 mask[256];
+				memset(mask, 0, sizeof mask);
+				if (core < sizeof mask * 8) {
+					mask[core / 8] = (u8)(1u << (core % 8));
+					u64 pin[7] = { NR_sched_setaffinity, 0, sizeof mask, (u64)mask, 0, 0, 0 };
+					sf_raw(pin);
+				}
+				me.slot = as;
+				me.role = SF_RERUN;
+				G->slot[as].next = me.next;
+				G->slot[as].verdict_seq = 0;
+				sf_arm();
+				store(&G->slot[as].phase, SF_P_RUNNING);
+				return;
+			}
+			own->cmd_ret = pid;
+		}
+		store(&own->cmd_ack, seq);
+		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+		sys3(NR_futex, &G->launcher_bell, 1, 1);
+	}
+}
+
+/* After an agreed epoch, on the last follower: leave a snapshot behind. */
+void sf_snapshot(void)
+{
+	u32 slot = G->replicas; /* the first slot beyond the replicas */
+	s32 old = me.snapshot_pid;
+	if (old > 0) {
+		sys2(NR_kill, old, 9);
+		sys4(NR_wait4, old, 0, 0x80000000u /* __WCLONE: no exit signal */, 0);
+	}
+	u64 base = me.base;
+	me.base = me.next;
+	s64 pid = copy_self();
+	if (pid == 0) {
+		me.snapshot_pid = 0;
+		sf_arm();
+		sleep_as_snapshot(slot);
+		return;
+	}
+	me.base = base;
+	me.snapshot_pid = pid > 0 ? (s32)pid : 0;
+}
+
+/* The event after a result marked SF_R_EPOCH. */
+void sf_epoch(struct sf_regs *r)
+{
+	u64 start = sf_tsc();
+	const struct sf_result *done;
+	me.doing = SF_D_EPOCH;
+	for (;;) {
+		if (unlikely(me.restarted))
+			sf_again(r);
+		struct sf_event e = { .seq = me.next, .nr = 0, .kind = SF_K_CHECK, .lockstep = 1 };
+		e.bytes = sf_memory_hash(G->options & SF_O_CHECK_DIRTY);
+		if (me.slot == 0 && !sf_log_room(e.seq)) {
+			sf_pause();
+			continue;
+		}
+		sf_arrive(&e, r);
+		if (sf_meet_all(&e) != SF_AGREED)
+			continue;
+		if (me.slot == 0) {
+			struct sf_result *res = sf_result_begin(&e, 0);
+			res->flags |= SF_R_RESET | SF_R_BARRIER;
+			me.reset_pending = 1;
+			sf_result_end(res);
+			done = res;
+		} else {
+			done = sf_result_wait(&e);
+			if (!done)
+				continue;
+		}
+		/* The copy is taken before this replica says it is done: the leader stands still
+		 * until the new log has its snapshot. */
+		me.next = e.seq + 1;
+		if (me.slot == G->replicas - 1 && me.role == SF_FOLLOWER && (G->options & SF_O_RETAIN)) {
+			sf_snapshot();
+			if (me.role == SF_RERUN)
+				return;
+			G->snapshot_broken = 0;
+			G->snapshot_seq = me.next;
+		}
+		sf_event_done(&e, done);
+		break;
+	}
+	if (me.slot == 0) {
+		/* An epoch may take epoch_permille of the time: the gap follows what it cost. */
+		u64 gap = (sf_tsc() - start) * 1000 / (G->epoch_permille ? G->epoch_permille : 10);
+		me.last_epoch_tsc = sf_tsc();
+		me.epoch_gap = gap > G->epoch_tsc ? gap : G->epoch_tsc;
+	}
+}

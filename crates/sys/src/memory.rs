@@ -1,0 +1,74 @@
+//! Memory of other processes: which pages they own, reading, and writing regardless of
+//! protection.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+const PAGE: u64 = 4096;
+
+/// Another process's memory and page map, open for as long as it is at hand.
+#[derive(Debug)]
+pub struct Remote {
+    mem: File,
+    pagemap: File,
+}
+
+impl Remote {
+    /// Opens `/proc/PID/mem` and `/proc/PID/pagemap`.
+    ///
+    /// # Errors
+    /// As ptrace(2) access checks decide.
+    pub fn open(pid: i32) -> io::Result<Self> {
+        Ok(Self {
+            mem: File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))?,
+            pagemap: File::open(format!("/proc/{pid}/pagemap"))?,
+        })
+    }
+
+    /// Copies memory out.
+    ///
+    /// # Errors
+    /// When the range is not mapped.
+    pub fn read(&self, addr: u64, to: &mut [u8]) -> io::Result<()> {
+        self.mem.read_exact_at(to, addr)
+    }
+
+    /// Copies memory in, read-only pages included (they become private copies).
+    ///
+    /// # Errors
+    /// When the range is not mapped.
+    pub fn write(&self, addr: u64, from: &[u8]) -> io::Result<()> {
+        self.mem.write_all_at(from, addr)
+    }
+
+    /// Runs of pages in `range` that are the process's own: present or swapped, and not a
+    /// page of a file (proc_pid_pagemap(5): bits 63, 62, 61).
+    ///
+    /// # Errors
+    /// When the page map cannot be read.
+    pub fn owned(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut entries = vec![0_u8; 8 * 4096];
+        let mut at = range.start;
+        while at < range.end {
+            let want = usize::try_from(((range.end - at) / PAGE).min(4096)).expect("small") * 8;
+            let got = self.pagemap.read_at(&mut entries[..want], at / PAGE * 8)?;
+            if got == 0 {
+                break;
+            }
+            for entry in entries[..got].chunks_exact(8) {
+                let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
+                if entry >> 62 != 0 && entry >> 61 & 1 == 0 {
+                    match runs.last_mut() {
+                        Some(run) if run.end == at => run.end = at + PAGE,
+                        _ => runs.push(at..at + PAGE),
+                    }
+                }
+                at += PAGE;
+            }
+        }
+        Ok(runs)
+    }
+}
