@@ -1,0 +1,213 @@
+//! The command itself: what it says and with which status when there is nothing to run, or something it may not.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::bench::Bench;
+use crate::build::{self, Variant};
+use crate::check::last_lines;
+use crate::run::{Invocation, Ran};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs the command with these words.
+fn says(name: &str, words: &[&str]) -> Result<Ran, String> {
+    let dir = Bench::get().case_dir(&format!("command-{name}"));
+    let run = Invocation {
+        program: Bench::get().binary().to_path_buf(),
+        args: words.iter().map(|&word| word.to_owned()).collect(),
+        ..Invocation::default()
+    }
+    .run(&dir, LIMIT)?;
+    run.nothing_left(Duration::from_millis(100))?;
+    Bench::get().passed(&dir);
+    Ok(run)
+}
+
+/// A status, words on standard error, and silence on standard output.
+fn refuses(name: &'static str, words: Vec<String>, status: i32, text: &'static str) -> Trial {
+    Trial::test(format!("command::{name}"), move || {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let run = says(name, &words)?;
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        if run.status.code() != Some(status) || !said.contains(text) || !run.stdout.is_empty() {
+            return Err(format!(
+                "`steadfast {}` ended with {}, expected status {status} and {text:?}\n{}",
+                words.join(" "),
+                run.end(),
+                last_lines(&run)
+            )
+            .into());
+        }
+        Ok(())
+    })
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// A file to be started by name; goes with the scratch directory.
+fn file(name: &str, bytes: &[u8], mode: u32) -> String {
+    let path = Bench::get().shared_folder().expect("scratch").join(name);
+    fs::write(&path, bytes).expect("scratch");
+    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("scratch");
+    path.display().to_string()
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    if std::env::args().any(|word| word == "--list") {
+        // Files are made when cases run, not when they are listed.
+        return Vec::new();
+    }
+    let plain = file("plain", b"no program\n", 0o644);
+    let foreign = file("foreign", b"\x7fELF\x01\x01\x01not for this machine", 0o755);
+    let interpreter = file("interpreter", b"#!/no/such/interpreter\n", 0o755);
+    let mut trials = vec![
+        refuses("no_subcommand", words(&[]), 64, "Usage"),
+        refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
+        refuses(
+            "unknown_flag",
+            words(&["run", "--no-such-flag", "--", "true"]),
+            64,
+            "--no-such-flag",
+        ),
+        refuses("no_program", words(&["run", "-n", "2"]), 64, ""),
+        refuses(
+            "zero_replicas",
+            words(&["run", "-n", "0", "--", "true"]),
+            64,
+            "0",
+        ),
+        refuses(
+            "too_many_replicas",
+            words(&["run", "-n", "99", "--", "true"]),
+            64,
+            "99",
+        ),
+        refuses(
+            "bad_mode",
+            words(&["run", "--on-mismatch", "hope", "--", "true"]),
+            64,
+            "hope",
+        ),
+        refuses(
+            "bad_flip",
+            words(&["run", "--flip", "replica=1 event=12 bit=3", "--", "true"]),
+            64,
+            "replica=1 event=12 bit=3",
+        ),
+        refuses(
+            "flip_of_missing_replica",
+            words(&[
+                "run",
+                "-n",
+                "2",
+                "--flip",
+                "replica=5 event=1 reg=rax bit=0",
+                "--",
+                "/bin/true",
+            ]),
+            64,
+            "replica",
+        ),
+        refuses(
+            "not_found",
+            words(&["run", "--", "no-such-program-anywhere"]),
+            127,
+            "no-such-program-anywhere",
+        ),
+        refuses(
+            "not_found_by_path",
+            words(&["run", "--", "/no/such/program"]),
+            127,
+            "/no/such/program",
+        ),
+        refuses("directory", words(&["run", "--", "/tmp"]), 126, "/tmp"),
+        refuses(
+            "not_executable",
+            vec!["run".into(), "--".into(), plain.clone()],
+            126,
+            "plain",
+        ),
+        refuses(
+            "not_for_this_machine",
+            vec!["run".into(), "--".into(), foreign],
+            126,
+            "foreign",
+        ),
+        refuses(
+            "events_nowhere",
+            words(&["run", "--events", "/no/such/dir/events", "--", "/bin/true"]),
+            121,
+            "/no/such/dir/events",
+        ),
+    ];
+    // The kernel says ENOENT for a missing interpreter; env(1) makes 127 of that.
+    trials.push(refuses(
+        "missing_interpreter",
+        vec!["run".into(), "--".into(), interpreter],
+        127,
+        "interpreter",
+    ));
+    trials.push(Trial::test("command::version", || {
+        let run = says("version", &["--version"])?;
+        if run.status.code() == Some(0) && run.stdout.starts_with(b"steadfast ") {
+            return Ok(());
+        }
+        Err(last_lines(&run).into())
+    }));
+    trials.push(Trial::test(
+        "command::help_names_every_flag_of_the_contract",
+        || {
+            let run = says("help", &["run", "--help"])?;
+            let text = String::from_utf8_lossy(&run.stdout);
+            for flag in ["--on-mismatch", "--events", "--json", "--flip", "-n"] {
+                if !text.contains(flag) {
+                    return Err(format!("{flag} is missing").into());
+                }
+            }
+            Ok(())
+        },
+    ));
+    trials.push(Trial::test("command::check_probes_this_machine", || {
+        let run = says("check", &["check"])?;
+        if run.status.code() == Some(0) && !run.stdout.is_empty() {
+            return Ok(());
+        }
+        Err(last_lines(&run).into())
+    }));
+    trials.push(Trial::test("command::explain", || {
+        let guest = build::guest("nothing.c", Variant::Dynamic)?
+            .display()
+            .to_string();
+        let run = says("explain", &["run", "--explain", "--", &guest])?;
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&run.stdout),
+            String::from_utf8_lossy(&run.stderr)
+        );
+        if run.status.code() == Some(0) && text.contains("patched") {
+            return Ok(());
+        }
+        Err(last_lines(&run).into())
+    }));
+    trials.push(Trial::test("command::json_is_one_object", || {
+        let guest = build::guest("nothing.c", Variant::Dynamic)?
+            .display()
+            .to_string();
+        let run = says("json", &["run", "--json", "--", &guest])?;
+        let text = String::from_utf8_lossy(&run.stdout).into_owned()
+            + &String::from_utf8_lossy(&run.stderr);
+        let value: serde_json::Value =
+            serde_json::from_str(text.trim()).map_err(|error| format!("{error}: {text}"))?;
+        if value.get("verdict").and_then(|v| v.as_str()) == Some("agreed") {
+            return Ok(());
+        }
+        Err(format!("no verdict: {text}").into())
+    }));
+    trials
+}

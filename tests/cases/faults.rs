@@ -1,0 +1,534 @@
+//! Faults: flips, crashes, hangs and kills, in leader and follower, at chosen places; the output must be the bare one.
+//!
+//! Flips are armed with the project's fault grammar. Each alarm has a case that makes it ring and one that keeps it
+//! silent; flips in a single replica prove that the fault itself works, since there it must change the output.
+//!
+//! Not covered: rates. Campaigns draw flips at random over the whole run; here each has its place.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use libtest_mimic::{Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use steadfast_integrity::event::What;
+use steadfast_integrity::exit::{Own, Verdict};
+
+use crate::bench::{Bench, one_group};
+use crate::build::{self, Variant};
+use crate::check::{Log, first_difference, last_lines, output_difference, protector, repeat};
+use crate::programs;
+use crate::run::{Invocation, Ran, Stdin};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_millis(100);
+
+/// What is expected of a run with a fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// The output is right, and the verdict says that something was repaired.
+    Corrected,
+    /// Stopped with status 122; what left is a beginning of the right output.
+    Detected,
+    /// The output is right and nobody noticed anything.
+    Agreed,
+    /// The output is right, repaired or not: whether this flip matters depends on the compiler.
+    Right,
+    /// The output is wrong or the program died: one replica protects nothing, so the fault itself is shown to work.
+    Unprotected,
+}
+
+/// A fault in a command.
+#[derive(Debug, Clone)]
+struct Fault {
+    name: String,
+    replicas: u8,
+    stop: bool,
+    flip: String,
+    after: After,
+}
+
+/// The program that faults strike: path, arguments, standard input.
+#[derive(Debug, Clone)]
+struct Target {
+    program: PathBuf,
+    args: Vec<String>,
+    stdin: Stdin,
+}
+
+impl Target {
+    fn steady(rounds: u32) -> Result<Self, String> {
+        Ok(Self {
+            program: build::guest("steady.c", Variant::Dynamic)?,
+            args: vec![rounds.to_string()],
+            stdin: Stdin::Null,
+        })
+    }
+
+    fn invocation(&self, protector: Vec<String>) -> Invocation {
+        Invocation {
+            protector,
+            program: self.program.clone(),
+            args: self.args.clone(),
+            stdin: self.stdin.clone(),
+            ..Invocation::default()
+        }
+    }
+}
+
+impl Fault {
+    fn trial(self, target: fn() -> Result<Target, String>) -> Trial {
+        Trial::test(format!("faults::{}", self.name), move || {
+            let dir = Bench::get().case_dir(&format!("faults-{}", self.name));
+            let target = target()?;
+            let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+            self.strike(&target, &bare, &dir)
+                .map_err(|why| self.failed(&why, &dir))?;
+            Bench::get().passed(&dir);
+            Ok(())
+        })
+    }
+
+    fn failed(&self, why: &str, dir: &Path) -> Failed {
+        format!(
+            "{why}\n  files:  {}\n  repeat: {}",
+            dir.display(),
+            repeat(&format!("faults::{}", self.name))
+        )
+        .into()
+    }
+
+    /// Runs once with the fault and judges.
+    fn strike(&self, target: &Target, bare: &Ran, dir: &Path) -> Result<(), String> {
+        let events = dir.join("events");
+        let mode = if self.stop { "stop" } else { "recover" };
+        let invocation = target.invocation(protector(
+            self.replicas,
+            &events,
+            &["--on-mismatch", mode, "--flip", &self.flip],
+        ));
+        let run = {
+            let _group = one_group();
+            let run = invocation
+                .run(dir, LIMIT)
+                .map_err(|why| format!("{why}\n  run:    {}", invocation.shell_line()))?;
+            run.nothing_left(GRACE)?;
+            run
+        };
+        let _ = fs::write(dir.join("stdout"), &run.stdout);
+        let _ = fs::write(dir.join("stderr"), &run.stderr);
+        self.judge(bare, &run, &events).map_err(|why| {
+            format!(
+                "{why}\n{}  run:    {}",
+                last_lines(&run),
+                invocation.shell_line()
+            )
+        })
+    }
+
+    fn judge(&self, bare: &Ran, run: &Ran, events: &Path) -> Result<(), String> {
+        let log = Log::read(events)?;
+        let hits: u64 = log.report.faults.iter().map(|fault| fault.hits).sum();
+        if hits == 0 && self.after != After::Right {
+            return Err("the fault did not fire".to_owned());
+        }
+        let verdict = log.report.verdict;
+        // Standard error may carry a summary here: only what the program itself shows is compared.
+        let right = || match output_difference_but_stderr(bare, run) {
+            Some(why) => Err(why),
+            None => Ok(()),
+        };
+        let is = |expected: Verdict| {
+            if verdict == expected {
+                Ok(())
+            } else {
+                Err(format!(
+                    "the verdict is {verdict:?}, expected {expected:?}\n{}",
+                    log.divergences()
+                ))
+            }
+        };
+        match self.after {
+            After::Corrected => {
+                right()?;
+                is(Verdict::Corrected)?;
+                if !log
+                    .lines
+                    .iter()
+                    .any(|line| matches!(line.event.what, What::Recovery(_)))
+                {
+                    return Err("no event says what was done".to_owned());
+                }
+                Ok(())
+            }
+            After::Agreed => right().and_then(|()| is(Verdict::Agreed)),
+            After::Right => {
+                right()?;
+                is(Verdict::Agreed).or_else(|_| is(Verdict::Corrected))
+            }
+            After::Detected => {
+                if run.status.code() != Some(i32::from(Own::Mismatch.code())) {
+                    return Err(format!("ended with {}, expected status 122", run.end()));
+                }
+                if !bare.stdout.starts_with(&run.stdout) {
+                    return Err("a byte left that bare runs do not show".to_owned());
+                }
+                is(Verdict::Stopped)
+            }
+            After::Unprotected => match output_difference(bare, run) {
+                Some(_) => Ok(()),
+                None => Err(
+                    "the fault changed nothing, so its protected twin proves nothing".to_owned(),
+                ),
+            },
+        }
+    }
+}
+
+fn output_difference_but_stderr(bare: &Ran, run: &Ran) -> Option<String> {
+    if bare.end() != run.end() {
+        return Some(format!("ended with {}, bare {}", run.end(), bare.end()));
+    }
+    first_difference(&bare.stdout, &run.stdout).map(|why| format!("standard output differs: {why}"))
+}
+
+/// A shorter run for cases that strike at every event.
+fn short() -> Result<Target, String> {
+    Target::steady(6)
+}
+
+fn long() -> Result<Target, String> {
+    Target::steady(30)
+}
+
+fn compressor() -> Result<Target, String> {
+    let case = programs::find("bzip2").case()?;
+    Ok(Target {
+        program: case.invocation.program,
+        args: case.invocation.args,
+        stdin: case.invocation.stdin,
+    })
+}
+
+/// A flip that must change the output of a single replica, and its protected forms.
+fn family(name: &str, flip: &str) -> Vec<Trial> {
+    let fault = |suffix: &str, replicas, stop, who: &str, after| {
+        let prefix = if who.is_empty() {
+            String::new()
+        } else {
+            format!("replica={who} ")
+        };
+        Fault {
+            name: format!("{name}::{suffix}"),
+            replicas,
+            stop,
+            flip: format!("{prefix}{flip}"),
+            after,
+        }
+        .trial(long)
+    };
+    vec![
+        fault("alone", 1, false, "", After::Unprotected),
+        fault("leader_of_2", 2, false, "leader", After::Corrected),
+        fault("follower_of_2", 2, false, "follower", After::Corrected),
+        fault("leader_of_3", 3, false, "leader", After::Corrected),
+        fault("follower_of_3", 3, false, "2", After::Corrected),
+        fault("last_of_5", 5, false, "4", After::Corrected),
+        fault("leader_of_2_stops", 2, true, "leader", After::Detected),
+        fault("follower_of_2_stops", 2, true, "follower", After::Detected),
+        fault("follower_of_3_stops", 3, true, "1", After::Detected),
+    ]
+}
+
+/// Strikes at every event of a short program, one run each.
+fn at_every_event(
+    name: &'static str,
+    replicas: u8,
+    who: &'static str,
+    effect: &'static str,
+    after: After,
+) -> Trial {
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let target = short()?;
+        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let events = dir.join("events");
+        let healthy = {
+            let _group = one_group();
+            target
+                .invocation(protector(replicas, &events, &[]))
+                .run(&dir, LIMIT)?
+        };
+        if let Some(why) = output_difference(&bare, &healthy) {
+            return Err(format!("without a fault: {why}").into());
+        }
+        let last = Log::read(&events)?.report.events;
+        if last < 10 {
+            return Err(format!("only {last} events: nothing to strike at").into());
+        }
+        for event in 1..=last {
+            let fault = Fault {
+                name: name.to_owned(),
+                replicas,
+                stop: false,
+                flip: format!("replica={who} event={event} {effect}"),
+                after,
+            };
+            fault
+                .strike(&target, &bare, &dir)
+                .map_err(|why| fault.failed(&format!("at event {event} of {last}: {why}"), &dir))?;
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// Sends a signal to one replica from outside, at moments spread over the run, with its number from the event file.
+fn from_outside(
+    name: &'static str,
+    replicas: u8,
+    which: usize,
+    signal: Signal,
+    resume: bool,
+) -> Trial {
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let target = Target::steady(400)?;
+        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        for delay_ms in [0_u64, 3, 10, 25, 60] {
+            let events = dir.join("events");
+            let _ = fs::remove_file(&events);
+            let invocation = target.invocation(protector(replicas, &events, &[]));
+            let _group = one_group();
+            let run = invocation.start(&dir)?;
+            run.await_output("round 0 ", LIMIT)?;
+            let pid = replica_pid(&events, which)?;
+            thread::sleep(Duration::from_millis(delay_ms));
+            // It may have ended by itself: then nothing is shown, and nothing is wrong.
+            let _ = kill(Pid::from_raw(pid), signal);
+            if resume {
+                thread::sleep(Duration::from_millis(150));
+                let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+            }
+            let run = run.wait(LIMIT)?;
+            run.nothing_left(GRACE)?;
+            if let Some(why) = output_difference_but_stderr(&bare, &run) {
+                return Err(format!(
+                    "{signal} to replica {which} after {delay_ms} ms: {why}\n{}  files:  {}\n  repeat: {}",
+                    last_lines(&run),
+                    dir.display(),
+                    repeat(&format!("faults::{name}"))
+                )
+                .into());
+            }
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// The process of a replica: the first line of the event file names it as soon as the group runs.
+fn replica_pid(events: &Path, which: usize) -> Result<i32, String> {
+    let text = fs::read_to_string(events).map_err(|error| format!("events: {error}"))?;
+    let line = text
+        .lines()
+        .next()
+        .ok_or("the event file is empty although the program has spoken")?;
+    let line: steadfast_integrity::event::Line =
+        serde_json::from_str(line).map_err(|error| format!("events: {error}"))?;
+    let What::RunStart(start) = line.event.what else {
+        return Err("events do not begin with run_start".to_owned());
+    };
+    let replica = start.replicas.get(which).ok_or("no such replica")?;
+    i32::try_from(replica.pid).map_err(|error| error.to_string())
+}
+
+/// A memory controller of its own, where the tests may make one: the kernel kills a replica, or the launcher.
+fn memory_limit() -> Trial {
+    Trial::test("faults::memory_limit", || {
+        let dir = Bench::get().case_dir("faults-memory-limit");
+        let guest = build::guest("memory_hog.c", Variant::Dynamic)?;
+        let Some(group) = MemoryGroup::make(96 << 20) else {
+            return address_space_limit(&dir, &guest);
+        };
+        let invocation = Invocation {
+            wrapper: vec![
+                "/bin/sh".to_owned(),
+                "-c".to_owned(),
+                format!("echo $$ >{}/cgroup.procs && exec \"$@\"", group.0.display()),
+                "sh".to_owned(),
+            ],
+            protector: protector(2, &dir.join("events"), &[]),
+            program: guest,
+            args: vec!["256".to_owned()],
+            ..Invocation::default()
+        };
+        let _lock = one_group();
+        let run = invocation.run(&dir, LIMIT)?;
+        run.nothing_left(Duration::from_secs(1))?;
+        // Two replicas need twice 256 MiB and have 96: the run cannot succeed, and must not pretend to.
+        if run.status.code() == Some(0) || String::from_utf8_lossy(&run.stdout).contains("all") {
+            return Err(format!("succeeded within the limit\n{}", last_lines(&run)).into());
+        }
+        if !"0\n64\n128\n192\n".as_bytes().starts_with(&run.stdout) {
+            return Err(format!("wrong output\n{}", last_lines(&run)).into());
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// Without a controller: the limit that every process has, which both replicas meet at the same place.
+fn address_space_limit(dir: &Path, guest: &Path) -> Result<(), Failed> {
+    let events = dir.join("events");
+    let invocation = Invocation {
+        wrapper: ["/usr/bin/prlimit", "--as=400000000"]
+            .map(str::to_owned)
+            .to_vec(),
+        protector: protector(2, &events, &[]),
+        program: guest.to_path_buf(),
+        args: vec!["1024".to_owned()],
+        ..Invocation::default()
+    };
+    let _lock = one_group();
+    let run = invocation.run(dir, LIMIT)?;
+    run.nothing_left(GRACE)?;
+    if run.status.code() == Some(0) {
+        return Err(format!("succeeded within the limit\n{}", last_lines(&run)).into());
+    }
+    Bench::get().passed(dir);
+    Ok(())
+}
+
+/// A control group with a memory limit, removed when dropped.
+#[derive(Debug)]
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    fn make(bytes: u64) -> Option<Self> {
+        let name = format!("guests-{}", std::process::id());
+        // Version 1 and version 2 name the limit differently; swap must not help out.
+        for (root, limit, swap) in [
+            (
+                "/sys/fs/cgroup/memory",
+                "memory.limit_in_bytes",
+                "memory.memsw.limit_in_bytes",
+            ),
+            ("/sys/fs/cgroup", "memory.max", "memory.swap.max"),
+        ] {
+            let dir = Path::new(root).join(&name);
+            if fs::create_dir(&dir).is_err() {
+                continue;
+            }
+            let group = Self(dir);
+            if fs::write(group.0.join(limit), bytes.to_string()).is_ok() {
+                let swap_bytes = if limit == "memory.max" { 0 } else { bytes };
+                let _ = fs::write(group.0.join(swap), swap_bytes.to_string());
+                return Some(group);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    // The value that every later line depends on; early, in the middle, near the end; a low and a high bit.
+    trials.extend(family(
+        "value_early",
+        "at=steady!flip_here n=1 reg=rax bit=0",
+    ));
+    trials.extend(family(
+        "value_middle",
+        "at=steady!flip_here n=60000 reg=rax bit=17",
+    ));
+    trials.extend(family(
+        "value_late",
+        "at=steady!flip_here n=122000 reg=rax bit=63",
+    ));
+    // The stack pointer and the next instruction: the replica crashes.
+    trials.extend(family(
+        "stack_pointer",
+        "at=steady!flip_here n=30000 reg=rsp bit=40",
+    ));
+    trials.extend(family(
+        "instruction_pointer",
+        "at=steady!flip_here n=30000 ip bit=44",
+    ));
+    let one =
+        |name: &str, replicas, stop, flip: &str, after, target: fn() -> Result<Target, String>| {
+            Fault {
+                name: name.to_owned(),
+                replicas,
+                stop,
+                flip: flip.to_owned(),
+                after,
+            }
+            .trial(target)
+        };
+    trials.extend([
+        // Silent where nothing is wrong: a register that nobody reads again.
+        one("dead_register_of_2", 2, false, "replica=1 at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
+        one("dead_register_of_3", 3, false, "replica=leader at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
+        one("dead_register_stops_nothing", 2, true, "replica=0 at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
+        // Replicas that die or stay away.
+        one("crash_of_2", 2, false, "replica=1 at=steady!flip_here n=50000 kind=crash", After::Corrected, long),
+        one("leader_crash_of_2", 2, false, "replica=leader at=steady!flip_here n=50000 kind=crash", After::Corrected, long),
+        one("leader_crash_of_3", 3, false, "replica=leader at=steady!flip_here n=50000 kind=crash", After::Corrected, long),
+        one("hang_of_2", 2, false, "replica=1 at=steady!flip_here n=50000 kind=hang", After::Corrected, long),
+        one("leader_hang_of_2", 2, false, "replica=leader at=steady!flip_here n=50000 kind=hang", After::Corrected, long),
+        one("leader_hang_of_3", 3, false, "replica=leader at=steady!flip_here n=50000 kind=hang", After::Corrected, long),
+        one("hang_stops", 2, true, "replica=1 at=steady!flip_here n=50000 kind=hang", After::Detected, long),
+        one("crash_stops", 2, true, "replica=1 at=steady!flip_here n=50000 kind=crash", After::Detected, long),
+        // The log, the agent.
+        one("log_entry", 2, false, "replica=1 event=20 mem=[entry+8] bit=3", After::Right, long),
+        one("log_entry_of_3", 3, false, "replica=2 event=20 mem=[entry+8] bit=3", After::Right, long),
+        // Several faults in one run, each repaired.
+        one(
+            "two_in_turn",
+            2,
+            false,
+            "replica=leader at=steady!flip_here n=20000 reg=rax bit=3; replica=follower at=steady!flip_here n=90000 reg=rax bit=9",
+            After::Corrected,
+            long,
+        ),
+        one(
+            "five_in_turn",
+            3,
+            false,
+            "replica=0 at=steady!flip_here n=9000 reg=rax bit=3; replica=1 at=steady!flip_here n=30000 reg=rax bit=4; replica=2 at=steady!flip_here n=50000 reg=rax bit=5; replica=0 at=steady!flip_here n=70000 reg=rax bit=6; replica=1 at=steady!flip_here n=90000 reg=rax bit=7",
+            After::Corrected,
+            long,
+        ),
+        // A real program on a real input.
+        one("bzip2_rsp_at_event", 2, false, "replica=leader event=15 reg=rsp bit=4", After::Right, compressor),
+        one("bzip2_write_buffer", 3, false, "replica=leader event=40 mem=[rsi] bit=3", After::Right, compressor),
+        one("bzip2_killed", 2, false, "replica=follower event=15 kill=9", After::Corrected, compressor),
+        memory_limit(),
+        // Every event, in both roles.
+        at_every_event("kill_follower_at_every_event", 2, "follower", "kill=9", After::Corrected),
+        at_every_event("kill_leader_at_every_event", 2, "leader", "kill=9", After::Corrected),
+        at_every_event("kill_leader_of_3_at_every_event", 3, "leader", "kill=9", After::Corrected),
+        at_every_event("kill_follower_of_3_at_every_event", 3, "follower", "kill=9", After::Corrected),
+        at_every_event("number_at_every_event", 2, "leader", "reg=rax bit=2", After::Right),
+        at_every_event("argument_at_every_event", 2, "follower", "reg=rsi bit=12", After::Right),
+        at_every_event("buffer_at_every_event", 2, "leader", "mem=[rsi] bit=3", After::Right),
+        // From outside, at any moment.
+        from_outside("sigkill_to_leader_of_2", 2, 0, Signal::SIGKILL, false),
+        from_outside("sigkill_to_follower_of_2", 2, 1, Signal::SIGKILL, false),
+        from_outside("sigkill_to_leader_of_3", 3, 0, Signal::SIGKILL, false),
+        from_outside("sigkill_to_follower_of_3", 3, 2, Signal::SIGKILL, false),
+        from_outside("sigsegv_to_follower_of_2", 2, 1, Signal::SIGSEGV, false),
+        from_outside("stop_and_continue_leader", 2, 0, Signal::SIGSTOP, true),
+        from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
+    ]);
+    trials
+}

@@ -1,0 +1,473 @@
+//! Every guest, in what shapes it is built, and what is expected of it.
+//!
+//! A guest without a row is an error (`every_guest_has_a_row`): nothing is left out by being forgotten. The first shape
+//! of a row runs under 1, 2, 3 and 5 replicas, the others under 2 and 3.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use libtest_mimic::Trial;
+
+use crate::bench::workspace;
+use crate::build::{self, Variant};
+use crate::check::{Case, Expect};
+use crate::run::{Stdin, Stdout};
+
+/// One way to run one guest.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub(crate) source: &'static str,
+    label: &'static str,
+    args: Vec<String>,
+    variants: &'static [Variant],
+    expect: Expect,
+    bare: &'static str,
+    stdin: Stdin,
+    stdout: Stdout,
+    replicas: &'static [u8],
+    /// A library to build and copy into the working directory.
+    library: Option<&'static str>,
+}
+
+fn row(source: &'static str) -> Row {
+    Row {
+        source,
+        label: "",
+        args: Vec::new(),
+        variants: &[Variant::Dynamic],
+        expect: Expect::Supported,
+        bare: "status 0",
+        stdin: Stdin::Null,
+        stdout: Stdout::Pipe,
+        replicas: &[1, 2, 3, 5],
+        library: None,
+    }
+}
+
+impl Row {
+    const fn shapes(mut self, variants: &'static [Variant]) -> Self {
+        self.variants = variants;
+        self
+    }
+
+    fn args(mut self, label: &'static str, args: &[&str]) -> Self {
+        self.label = label;
+        self.args = args.iter().map(|&a| a.to_owned()).collect();
+        self
+    }
+
+    const fn expect(mut self, expect: Expect) -> Self {
+        self.expect = expect;
+        self
+    }
+
+    const fn ends(mut self, bare: &'static str) -> Self {
+        self.bare = bare;
+        self
+    }
+
+    fn stdin(mut self, stdin: Stdin) -> Self {
+        self.stdin = stdin;
+        self
+    }
+
+    const fn stdout(mut self, stdout: Stdout) -> Self {
+        self.stdout = stdout;
+        self
+    }
+
+    const fn replicas(mut self, replicas: &'static [u8]) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    const fn library(mut self, library: &'static str) -> Self {
+        self.library = Some(library);
+        self
+    }
+
+    /// The name of the case for one shape.
+    pub(crate) fn name(&self, variant: Variant) -> String {
+        let stem = self.source.split('.').next().unwrap_or(self.source);
+        let label = if self.label.is_empty() {
+            String::new()
+        } else {
+            format!("::{}", self.label)
+        };
+        format!("guests::{stem}{label}::{}", variant.word())
+    }
+
+    /// The case for one shape; builds the guest.
+    pub(crate) fn case(&self, variant: Variant) -> Result<Case, String> {
+        let mut case = Case::new(self.name(variant), build::guest(self.source, variant)?);
+        case.invocation.args.clone_from(&self.args);
+        case.invocation.stdin = self.stdin.clone();
+        case.invocation.stdout = self.stdout;
+        case.expect = self.expect;
+        self.bare.clone_into(&mut case.bare);
+        case.replicas = if self.variants.first() == Some(&variant) {
+            self.replicas.to_vec()
+        } else {
+            self.replicas
+                .iter()
+                .copied()
+                .filter(|n| matches!(n, 2 | 3))
+                .collect()
+        };
+        if let Some(library) = self.library {
+            case.inputs.push(build::guest(library, variant)?);
+        }
+        Ok(case)
+    }
+}
+
+/// Guests that other modules drive: they need somebody outside.
+const DRIVEN: &[&str] = &[
+    "sig_from_outside.c",
+    "sleeper.c",
+    "spinner.c",
+    "pipe_server.c",
+    "memory_hog.c",
+    "plugin.lib.c",
+];
+
+const THREAD: Expect = Expect::Refused("thread");
+const PROCESS: Expect = Expect::Refused("process");
+
+/// All rows.
+pub(crate) fn rows() -> Vec<Row> {
+    use Variant::{BarePie, Dynamic, NoPie, Static, StaticPie, Stripped, Unoptimised};
+    let text = || Stdin::Bytes(sample_text(40_000));
+    let mut rows = vec![
+        // Input and output.
+        row("nothing.c").shapes(Variant::C),
+        row("write_loop.c").shapes(Variant::C),
+        row("transform.c").shapes(Variant::C).stdin(text()),
+        row("transform.c").args("from_file", &[]).stdin(Stdin::File(workspace().join("guests/guest.h"))),
+        row("big_io.c").shapes(Variant::PAIR),
+        row("stdin_closed.c").stdin(Stdin::Closed).shapes(Variant::PAIR),
+        row("stdin_closed.c").args("stdout_too", &[]).stdin(Stdin::Closed).stdout(Stdout::Closed).ends("status 98"),
+        row("disk_full.c").stdout(Stdout::Full).ends("status 3").shapes(Variant::PAIR),
+        row("disk_full.c").args("but_not_stdout", &[]),
+        row("vectored.c").shapes(Variant::PAIR),
+        row("seek_append.c"),
+        row("splice.c").expect(Expect::Limit("bytes that never pass through the program")),
+        row("descriptors.c"),
+        row("stdio_mixed.c").shapes(Variant::C),
+        row("sigpipe.c").ends("signal 13"),
+        row("getdents.c").shapes(Variant::PAIR),
+        row("cwd.c"),
+        row("umask.c"),
+        row("links.c"),
+        row("locks.c"),
+        row("limits.c"),
+        row("rlimit_as.c"),
+        row("rlimit_cpu.c").ends("signal 24").replicas(&[1, 2]),
+        row("inotify.c"),
+        row("stat_fields.c"),
+        row("tmpfiles.c"),
+        // Ends.
+        row("atexit.c").ends("status 9").shapes(Variant::C),
+        // Memory.
+        row("mremap.c").shapes(Variant::PAIR),
+        row("brk.c").shapes(Variant::GLIBC),
+        row("mprotect.c").shapes(Variant::PAIR),
+        row("madvise.c").shapes(Variant::PAIR),
+        row("mmap_private.c"),
+        row("mmap_shared_file.c"),
+        row("mmap_shared_coherent.c").expect(Expect::Limit("stores through a shared mapping reach the file at msync, munmap and exit only")),
+        row("mmap_shared_anon.c"),
+        row("memfd.c").expect(Expect::Limit("two writable views of one memory object")),
+        row("munmap.c"),
+        row("map_fixed.c").shapes(Variant::PAIR),
+        row("deep_stack.c").shapes(Variant::C),
+        row("malloc_stress.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("mlock.c"),
+        row("touch_huge.c"),
+        // Code.
+        row("dlopen_libm.c"),
+        row("dlopen_own.c").args("", &["./plugin.so"]).library("plugin.lib.c"),
+        row("jit_syscall.c").shapes(Variant::PAIR),
+        row("jit_rdtsc.c").expect(Expect::Limit("an instruction in a page made at run time that traps nowhere")),
+        row("self_modify.c"),
+        row("text_digest.c").expect(Expect::Limit("patched bytes are visible to a program that reads its own code")),
+        row("raw_calls.c").shapes(Variant::C),
+        row("six_args.c"),
+        row("red_zone.c").shapes(&[Dynamic, Unoptimised, NoPie, Stripped, Static]),
+        row("regs_kept.c").shapes(Variant::PAIR),
+        row("flags_kept.c").shapes(Variant::PAIR),
+        row("vector_kept.c").shapes(Variant::PAIR),
+        row("fpu_env_kept.c").shapes(Variant::PAIR),
+        row("asm_only.S").shapes(&[Variant::Bare, BarePie]).ends("status 7"),
+        row("odd_sites.S").shapes(&[Variant::Bare, BarePie]),
+        row("hidden_site.c").shapes(&[Dynamic, Static, Stripped]).expect(Expect::Limit("a jump into the middle of an instruction")),
+        row("int80.c").expect(Expect::Refused("int 0x80")),
+        row("vsyscall.c").expect(Expect::Limit("calls through the legacy page at a fixed address")),
+        row("x32.c").expect(Expect::Limit("call numbers with the x32 bit")),
+        row("unknown_call.c").expect(Expect::Limit("a call number above the highest known")),
+        row("sysenter.c"),
+        // Nondeterminism.
+        row("clocks.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("clock_loop.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("rdtsc.c").shapes(&[Dynamic, Unoptimised, Static, Stripped]),
+        row("cpuid.c").shapes(Variant::PAIR),
+        row("rdrand.c").shapes(Variant::PAIR),
+        row("cpu_number.c").shapes(Variant::PAIR),
+        row("getrandom.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("auxv.c").shapes(Variant::C),
+        row("entropy_out.c").shapes(Variant::C),
+        row("rseq.c").shapes(Variant::PAIR),
+        row("sig_uninit_frame.c").shapes(&[Dynamic, Unoptimised, Static]),
+        // Identity.
+        row("identity.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("proc_maps.c"),
+        row("proc_self.c").args("", &["argument"]),
+        row("proc_mem.c").expect(Expect::Limit("memory read through a file")),
+        row("proc_mem_write.c").expect(Expect::Limit("memory written through a file")),
+        row("proc_vm.c").expect(Expect::Denied("before\nread: Function not implemented\n")),
+        row("prctl.c"),
+        row("sched.c"),
+        row("uname.c"),
+        row("args_env.c").args("", &["one", "", "three words here", "-n", "--", "last"]).shapes(&[Dynamic, Static, Variant::Musl, StaticPie]),
+        row("drop_user.c"),
+        row("fs_base.c"),
+        row("gs_base.c").expect(Expect::Refused("ARCH_SET_GS")),
+        row("sleeps.c"),
+        // Signals.
+        row("sig_info.c").shapes(Variant::PAIR),
+        row("sig_alarm.c"),
+        row("sig_itimer.c"),
+        row("sig_timer_create.c"),
+        row("sig_altstack.c").shapes(Variant::PAIR),
+        row("sig_nested.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("sig_restart.c"),
+        row("sig_eintr.c"),
+        row("sig_suspend.c"),
+        row("sig_wait.c"),
+        row("sig_flags.c"),
+        row("sig_pending.c"),
+        row("sig_longjmp.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("sig_ucontext.c"),
+        row("sig_regs.c"),
+        row("sig_avx.c").shapes(Variant::PAIR),
+        row("sig_faults.c").shapes(Variant::PAIR),
+        row("sig_singlestep.c").expect(Expect::Limit("a program that single-steps itself")),
+        row("sig_poll_loop.c"),
+        row("sig_default_spin.c").ends("signal 14"),
+        row("sig_abort_handled.c").ends("signal 6"),
+        row("signalfd.c"),
+        // Talking to itself.
+        row("poll_pipe.c"),
+        row("epoll.c"),
+        row("socketpair.c"),
+        row("tcp_echo.c"),
+        row("udp_echo.c"),
+        row("unix_listen.c"),
+        row("eventfd.c"),
+        row("pty.c"),
+        row("ioctls.c"),
+        row("ioctl_unknown.c").expect(Expect::Refused("ioctl")),
+        row("sysv_ipc.c"),
+        row("sysv_shm.c").expect(Expect::Refused("shmat")),
+        row("mqueue.c"),
+        row("futex.c"),
+        row("netlink.c"),
+        // Language.
+        row("longjmp.c").shapes(&[Dynamic, Static, Variant::Musl]),
+        row("coroutines.c"),
+        row("qsort.c"),
+        row("floating.c"),
+        row("x87.c").shapes(Variant::PAIR),
+        row("exceptions.cc").shapes(Variant::PAIR).ends("status 4"),
+        row("exceptions.cc").args("uncaught", &["x"]).ends("signal 6"),
+        row("containers.cc").shapes(Variant::PAIR),
+        row("random_device.cc").shapes(Variant::PAIR),
+        row("rust_words.rs").shapes(&[Dynamic, Static, StaticPie, Stripped]).stdin(text()),
+        row("rust_hash.rs").shapes(Variant::PAIR),
+        row("rust_panic.rs").ends("status 101"),
+        row("rust_files.rs"),
+        row("rust_time.rs").shapes(Variant::PAIR),
+        // Pace.
+        row("steady.c").shapes(Variant::PAIR),
+        row("many_calls.c"),
+        row("lag.c"),
+        // Refusals: each of these starts something that is not protected yet.
+        row("thread.c").shapes(&[Dynamic, Static, Variant::Musl]).expect(THREAD),
+        row("rust_thread.rs").expect(THREAD),
+        row("execve.c").shapes(Variant::PAIR).expect(Expect::Refused("exec")),
+        row("execve_fails.c").expect(Expect::Limit("an exec that would fail may be refused before the kernel says so")),
+        // What a table answers instead of the kernel.
+        row("userfaultfd.c").expect(Expect::Denied("before\nmade: Operation not permitted\n")),
+        row("seccomp.c").expect(Expect::Denied(
+            "before\nprivileges given up: yes\nby prctl: Invalid argument\nby seccomp: Invalid argument\nmkdir: yes\n",
+        )),
+        row("ptrace.c").expect(Expect::Denied("before\ntraceme: Operation not permitted\n")),
+        row("denied_calls.c"),
+        // Handled signals without an event in sight: see `outside`, which also shows how such a run is ended.
+    ];
+    for how in ["fork", "vfork", "spawn", "system", "popen", "clone3"] {
+        rows.push(row("fork.c").args(how, &[how]).expect(PROCESS));
+    }
+    for (how, end) in [
+        ("abort", "signal 6"),
+        ("segv", "signal 11"),
+        ("null", "signal 11"),
+        ("exec", "signal 11"),
+        ("hlt", "signal 11"),
+        ("stack", "signal 11"),
+        ("fpe", "signal 8"),
+        ("ill", "signal 4"),
+        ("trap", "signal 5"),
+        ("bus", "signal 7"),
+    ] {
+        rows.push(
+            row("die_by.c")
+                .args(how, &[how])
+                .ends(end)
+                .shapes(Variant::PAIR),
+        );
+    }
+    // Every signal whose default is to end: numbers of signal(7) for x86-64, and the first realtime ones.
+    for (number, end) in [
+        ("1", "signal 1"),
+        ("2", "signal 2"),
+        ("3", "signal 3"),
+        ("9", "signal 9"),
+        ("10", "signal 10"),
+        ("12", "signal 12"),
+        ("13", "signal 13"),
+        ("14", "signal 14"),
+        ("15", "signal 15"),
+        ("16", "signal 16"),
+        ("24", "signal 24"),
+        ("25", "signal 25"),
+        ("26", "signal 26"),
+        ("27", "signal 27"),
+        ("29", "signal 29"),
+        ("30", "signal 30"),
+        ("31", "signal 31"),
+        ("34", "signal 34"),
+        ("64", "signal 64"),
+        ("17", "status 0"),
+        ("18", "status 0"),
+        ("23", "status 0"),
+        ("28", "status 0"),
+    ] {
+        rows.push(
+            row("die_by.c")
+                .args(number, &[number])
+                .ends(end)
+                .replicas(&[2, 3]),
+        );
+    }
+    // The product's own codes are among them: a program may use them as well.
+    for (code, end) in [
+        ("1", "status 1"),
+        ("2", "status 2"),
+        ("42", "status 42"),
+        ("63", "status 63"),
+        ("64", "status 64"),
+        ("120", "status 120"),
+        ("121", "status 121"),
+        ("122", "status 122"),
+        ("123", "status 123"),
+        ("125", "status 125"),
+        ("126", "status 126"),
+        ("127", "status 127"),
+        ("128", "status 128"),
+        ("137", "status 137"),
+        ("139", "status 139"),
+        ("255", "status 255"),
+    ] {
+        rows.push(
+            row("exit_code.c")
+                .args(code, &[code])
+                .ends(end)
+                .replicas(&[1, 2, 3]),
+        );
+    }
+    for (label, args, end) in [
+        ("by_exit", ["7", "e"], "status 7"),
+        ("by_underscore", ["8", "_"], "status 8"),
+        ("by_raw_call", ["9", "s"], "status 9"),
+    ] {
+        rows.push(row("exit_code.c").args(label, &args).ends(end).shapes(&[
+            Dynamic,
+            Static,
+            Variant::Musl,
+        ]));
+    }
+    rows
+}
+
+/// The row of this guest without a label.
+pub(crate) fn find(source: &str) -> Row {
+    rows()
+        .into_iter()
+        .find(|row| row.source == source)
+        .unwrap_or_else(|| panic!("no row for {source}"))
+}
+
+/// Deterministic prose: words of a small vocabulary in lines of about 70 bytes.
+pub(crate) fn sample_text(bytes: usize) -> Vec<u8> {
+    const WORDS: [&str; 24] = [
+        "replica", "leader", "the", "of", "agrees", "with", "byte", "and", "a", "core", "Vote",
+        "never", "Alpha", "flip", "memory", "is", "log", "event", "12", "3.14", "stack", "page",
+        "Signal", "output",
+    ];
+    let mut text = Vec::with_capacity(bytes + 16);
+    let (mut x, mut column) = (1_u32, 0);
+    while text.len() < bytes {
+        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let word = WORDS[(x >> 24) as usize % WORDS.len()];
+        text.extend_from_slice(word.as_bytes());
+        column += word.len() + 1;
+        text.push(if column > 70 { b'\n' } else { b' ' });
+        if column > 70 {
+            column = 0;
+        }
+    }
+    text.push(b'\n');
+    text
+}
+
+fn every_guest_has_a_row() -> Result<(), String> {
+    let known: BTreeSet<String> = rows()
+        .iter()
+        .map(|row| row.source.to_owned())
+        .chain(DRIVEN.iter().map(|&name| name.to_owned()))
+        .chain(["guest.h", "sig_spin.c"].map(str::to_owned))
+        .collect();
+    let found: BTreeSet<String> = fs::read_dir(workspace().join("guests"))
+        .map_err(|error| format!("guests: {error}"))?
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    let forgotten: Vec<_> = found.difference(&known).cloned().collect();
+    let gone: Vec<PathBuf> = known.difference(&found).map(PathBuf::from).collect();
+    if forgotten.is_empty() && gone.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "without a row: {forgotten:?}; rows without a guest: {gone:?}"
+    ))
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = vec![Trial::test("guests::every_guest_has_a_row", || {
+        Ok(every_guest_has_a_row()?)
+    })];
+    for row in rows() {
+        for &variant in row.variants {
+            let row = row.clone();
+            trials.push(Trial::test(row.name(variant), move || {
+                let mut case = row.case(variant)?;
+                case.limit = Duration::from_secs(30);
+                case.check()
+            }));
+        }
+    }
+    trials
+}

@@ -1,0 +1,128 @@
+//! A second pass over a core of cases, as an ordinary user with no privilege at all.
+//!
+//! Root drops to user 65534 with setpriv(1); whoever runs the tests as an ordinary user has had this pass already, and
+//! has it once more under the names here. Guests and command are copied to where that user can reach them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use libtest_mimic::Trial;
+use nix::unistd::Uid;
+
+use crate::bench::Bench;
+use crate::build::Variant;
+use crate::check::Case;
+use crate::{guests, programs};
+
+/// nobody on Debian.
+const USER: u32 = 65534;
+
+const GUESTS: &[&str] = &[
+    "write_loop.c",
+    "transform.c",
+    "disk_full.c",
+    "getdents.c",
+    "links.c",
+    "mremap.c",
+    "brk.c",
+    "mmap_shared_file.c",
+    "mmap_private.c",
+    "deep_stack.c",
+    "jit_syscall.c",
+    "asm_only.S",
+    "hidden_site.c",
+    "clocks.c",
+    "rdtsc.c",
+    "cpuid.c",
+    "rdrand.c",
+    "auxv.c",
+    "entropy_out.c",
+    "identity.c",
+    "proc_maps.c",
+    "proc_self.c",
+    "prctl.c",
+    "limits.c",
+    "sig_info.c",
+    "sig_altstack.c",
+    "sig_restart.c",
+    "sig_avx.c",
+    "sig_faults.c",
+    "sig_timer_create.c",
+    "sig_default_spin.c",
+    "socketpair.c",
+    "tcp_echo.c",
+    "epoll.c",
+    "eventfd.c",
+    "exceptions.cc",
+    "rust_words.rs",
+    "many_calls.c",
+    "thread.c",
+    "execve.c",
+    "seccomp.c",
+    "ptrace.c",
+    "drop_user.c",
+];
+
+const PROGRAMS: &[&str] = &[
+    "bzip2",
+    "perl",
+    "python",
+    "sort",
+    "tar_create",
+    "sqlite3",
+    "busybox_sha",
+    "cc1",
+    "openssl_dgst",
+    "id",
+];
+
+/// Copies of binaries that belong to nobody in particular, in a folder that everybody may enter.
+fn reachable(path: &Path) -> Result<PathBuf, String> {
+    let folder = Bench::get().shared_folder()?;
+    let to = folder.join(path.file_name().ok_or("a binary has a name")?);
+    fs::copy(path, &to)
+        .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o755)))
+        .map_err(|error| format!("{}: {error}", to.display()))?;
+    Ok(to)
+}
+
+fn as_user(mut case: Case, copy: bool) -> Result<Case, String> {
+    case.name = format!("user::{}", case.name);
+    case.replicas.retain(|n| matches!(n, 2 | 3));
+    if Uid::effective().is_root() {
+        case.user = Some(USER);
+        case.invocation.wrapper = [
+            "/usr/bin/setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        if copy {
+            case.invocation.program = reachable(&case.invocation.program)?;
+        }
+    }
+    Ok(case)
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let guests = GUESTS.iter().map(|&source| {
+        let row = guests::find(source);
+        let variant = if source.to_ascii_lowercase().ends_with(".s") {
+            Variant::Bare
+        } else {
+            Variant::Dynamic
+        };
+        Trial::test(format!("user::{}", row.name(variant)), move || {
+            as_user(row.case(variant)?, true)?.check()
+        })
+    });
+    let programs = PROGRAMS.iter().map(|&label| {
+        Trial::test(format!("user::programs::{label}"), move || {
+            as_user(programs::find(label).case()?, false)?.check()
+        })
+    });
+    guests.chain(programs).collect()
+}
