@@ -18,6 +18,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SymbolKind};
 
+use crate::index::word;
 use crate::{CodeView, Module};
 
 /// Not an x86-64 ELF file.
@@ -37,6 +38,8 @@ impl std::error::Error for NotElf {}
 pub struct Functions {
     pub functions: Vec<Range<u64>>,
     pub leaders: Vec<u64>,
+    /// Restartable sequences: the kernel compares the instruction pointer with their bounds.
+    pub forbidden: Vec<Range<u64>>,
 }
 
 /// Function bounds and labels of a file loaded at `load_bias` (run-time address minus the
@@ -49,10 +52,15 @@ pub fn functions(file: &[u8], load_bias: u64) -> Result<Functions, NotElf> {
 /// relocations) is not as in the file: take [`Module::code`] from memory then.
 pub fn module(file: &[u8], load_bias: u64) -> Result<Module<'_>, NotElf> {
     let reader = Reader::new(file, load_bias)?;
-    let Functions { functions, leaders } = reader.functions();
+    let Functions {
+        functions,
+        leaders,
+        forbidden,
+    } = reader.functions();
     let mut module = Module {
         functions,
         leaders,
+        forbidden,
         ..Module::default()
     };
     for segment in reader.elf.elf_program_headers() {
@@ -124,6 +132,7 @@ impl<'a> Reader<'a> {
         self.symbols(&mut out);
         self.unwind_entries(&mut out.functions);
         self.entries(&mut out.leaders);
+        self.restartable(&mut out.forbidden);
         out.functions.sort_by_key(|f| (f.start, f.end));
         out.functions.dedup();
         out.leaders.sort_unstable();
@@ -168,10 +177,8 @@ impl<'a> Reader<'a> {
                 .section_by_name(name)
                 .and_then(|s| s.data().ok())
                 .unwrap_or(&[]);
-            for word in data.chunks_exact(8) {
-                let mut value = [0; 8];
-                value.copy_from_slice(word);
-                add(self.at(u64::from_le_bytes(value)));
+            for pointer in data.chunks_exact(8) {
+                add(self.at(word(pointer)));
             }
         }
         for name in [".init", ".fini"] {
@@ -179,12 +186,47 @@ impl<'a> Reader<'a> {
                 add(self.at(section.address()));
             }
         }
-        for (_, relocation) in self.elf.dynamic_relocations().into_iter().flatten() {
-            if let RelocationFlags::Elf { r_type } = relocation.flags()
-                && matches!(r_type, elf::R_X86_64_RELATIVE | elf::R_X86_64_IRELATIVE)
-            {
-                add(self.at(relocation.addend().cast_unsigned()));
-            }
+        for target in self.relative_relocations().values() {
+            add(*target);
+        }
+    }
+
+    /// Address in the file of each pointer that the loader will fill in, and its value.
+    fn relative_relocations(&self) -> HashMap<u64, u64> {
+        let relocations = self.elf.dynamic_relocations().into_iter().flatten();
+        relocations
+            .filter_map(|(offset, relocation)| {
+                let RelocationFlags::Elf { r_type } = relocation.flags() else {
+                    return None;
+                };
+                matches!(r_type, elf::R_X86_64_RELATIVE | elf::R_X86_64_IRELATIVE)
+                    .then(|| (offset, self.at(relocation.addend().cast_unsigned())))
+            })
+            .collect()
+    }
+
+    /// Restartable sequences, from the section librseq and tcmalloc describe them in: records
+    /// of version, flags, start, length and abort address (linux/rseq.h, struct rseq_cs).
+    fn restartable(&self, forbidden: &mut Vec<Range<u64>>) {
+        const RECORD: usize = 32;
+        let Some(section) = self.elf.section_by_name("__rseq_cs") else {
+            return;
+        };
+        let relocated = self.relative_relocations();
+        let data = section.data().unwrap_or(&[]);
+        for (i, record) in data.chunks_exact(RECORD).enumerate() {
+            let field = |at: usize| {
+                let place = section.address() + (i * RECORD + at) as u64;
+                relocated
+                    .get(&place)
+                    .copied()
+                    .unwrap_or_else(|| self.at(word(&record[at..at + 8])))
+            };
+            let start = field(8);
+            forbidden.push(start..start.saturating_add(word(&record[16..24])));
+            // The kernel wants a 4-byte signature just before the abort address.
+            let abort = field(24);
+            forbidden.push(abort.saturating_sub(4)..abort);
         }
     }
 

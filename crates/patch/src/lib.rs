@@ -13,8 +13,8 @@
 //!  2. A window is entered at its first byte or not at all. Any byte but the first that a
 //!     direct branch, a jump table, an address taken in code, a symbol or an unwind entry
 //!     may reach rules the window out; so does an instruction that cannot move.
-//!  3. What is not proven to be an instruction is not written to: a site found by a linear
-//!     sweep alone is reported, refused and left for a trap to prove ([`site_at`]).
+//!  3. What is not proven to be an instruction is not written to: a site that only a linear
+//!     sweep finds is reported, refused and left for a trap to prove ([`site_at`]).
 //!  4. No instruction is ever executed with its stack red zone, flags or registers changed
 //!     by the relocation; a tail changes only what its site's hardware changes, or (entropy
 //!     sites) what it first saves behind the gs base.
@@ -24,18 +24,22 @@
 //! Not covered: indirect branches computed in a way that leaves no table, address or
 //! relocation behind (hand-written assembly); code that reads its own bytes; C++ landing
 //! pads that are also fallen into (compilers emit none); shadow stacks, since a relocated
-//! `call` is a push and a jump; threads running inside a window while it is written, which
+//! `call` is a push and a jump; unwinders that know a signal-return stub by its bytes and find
+//! no unwind entry for it (musl); threads running inside a window while it is written, which
 //! is the caller's protocol. Instruction addresses seen by a handler lie in the arena;
 //! [`Plan::map`] leads back.
 //!
 //! See Intel SDM vol. 2 (encodings), System V ABI AMD64 3.2.2 (red zone).
 
 mod coverage;
+mod discover;
 pub mod elf;
 mod index;
 mod plan;
 mod relocate;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use coverage::{Coverage, Tally};
 pub use plan::{plan, plan_hooks, replan};
@@ -147,7 +151,8 @@ pub struct Site {
     /// xbegin: where an abort continues.
     pub fallback: Option<u64>,
     /// Whether `addr` is known to be an instruction's first byte: decoded from the start
-    /// of a function, or trapped on. Unproven sites are not patched.
+    /// of a function, reached by control flow from one, or trapped on. Unproven sites are not
+    /// patched; a caller that knows better may say so here.
     pub proven: bool,
 }
 

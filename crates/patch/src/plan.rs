@@ -48,8 +48,10 @@ const JUMP_LEN: u64 = 5;
 const ALIGN: u64 = 16;
 /// Two addresses per set of entries, at the start of the arena.
 const SLOTS_LEN: u64 = 16;
-/// A trampoline whose displacements spell a system-call opcode is moved by up to this.
-const SHIFT_MAX: u64 = 64;
+/// By how much a trampoline is moved, in turn, while its displacements spell a system-call
+/// opcode: small steps change their low byte, large ones the next. The upper two are the
+/// caller's choice of arena.
+const SHIFTS: [u64; 12] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 256, 264, 512];
 
 /// Plans the interception of `sites`.
 pub fn plan(module: &Module<'_>, sites: &[Site], arena: ArenaSpec, entries: &Entries) -> Plan {
@@ -166,33 +168,8 @@ impl<'a> Planner<'a> {
         existing: Existing<'_>,
         arena: ArenaSpec,
     ) -> Self {
-        let mut windows: BTreeMap<u64, Window> = BTreeMap::new();
-        let old_sites = existing
-            .patched
-            .iter()
-            .map(|p| (&p.window, Item::Site(p.site, p.entries)));
-        let old_hooks = existing
-            .hooked
-            .iter()
-            .map(|h| (&h.window, Item::Hook(h.hook.clone())));
-        for (range, item) in old_sites.chain(old_hooks) {
-            let window = windows.entry(range.start).or_insert_with(|| Window {
-                range: range.clone(),
-                code_end: range.end,
-                items: Vec::new(),
-                replaces: vec![range.clone()],
-                changed: false,
-            });
-            // A list that spans several plans may name a window and the one that replaced it.
-            window.range.end = window.range.end.max(range.end);
-            window.code_end = window.range.end;
-            if !window.items.iter().any(|(known, _)| *known == item) {
-                window.items.push((item, false));
-            }
-        }
-        for window in windows.values_mut() {
-            window.items.sort_by_key(|(item, _)| item.addr());
-        }
+        let index = Index::new(module);
+        let windows = windows_of(&index, existing);
         let returns = windows.values().map(|w| w.range.end).collect();
         let listed = asked
             .iter()
@@ -207,7 +184,7 @@ impl<'a> Planner<'a> {
             })
             .collect();
         Planner {
-            index: Index::new(module),
+            index,
             targets: None,
             arena: arena.addr..arena.addr.saturating_add(arena.len),
             listed,
@@ -401,7 +378,8 @@ impl<'a> Planner<'a> {
                 let gap_end = self.index.gap_of(at).map_or(at, |gap| gap.end);
                 return self.only_padding(at..gap_end).then_some(gap_end);
             }
-            if at > around.ins[terminator].end() && targets.contains(at) {
+            let known = targets.contains(at) || around.branches.binary_search(&at).is_ok();
+            if known && at > around.ins[terminator].end() {
                 return Some(at);
             }
             let insn = self.insn(at)?;
@@ -516,7 +494,7 @@ impl<'a> Planner<'a> {
             return Err(RefusedReason::Entered);
         }
         let targets = self.targets.as_ref().expect("built before the first check");
-        if entered(&self.index, targets, range) {
+        if entered(&self.index, targets, around, range) {
             return Err(RefusedReason::Entered);
         }
         Ok(())
@@ -588,36 +566,35 @@ impl<'a> Planner<'a> {
     ) -> Result<Laid, RefusedReason> {
         let used = self.arena.start + plan.arena.len() as u64;
         let start = used.next_multiple_of(ALIGN);
-        let mut first = None;
-        for shift in 0..SHIFT_MAX {
-            let laid = self
-                .lay_down_at(window, slots, start + shift)
-                .map_err(|OutOfReach| RefusedReason::OutOfReach)?;
+        let mut best: Option<(usize, Laid)> = None;
+        for shift in SHIFTS {
+            let laid = self.lay_down_at(window, slots, start + shift)?;
             if laid.trampoline.end > self.arena.end {
                 break;
             }
-            if !self.spells_entry(window, &laid) {
-                return Ok(laid);
+            // More than zero where an immediate or a payload of the users' own spells one.
+            let spelled = self.entries_spelled(window, &laid);
+            if best.as_ref().is_none_or(|(least, _)| spelled < *least) {
+                best = Some((spelled, laid));
             }
-            first.get_or_insert(laid);
+            if spelled == 0 {
+                break;
+            }
         }
-        // The opcode is in an immediate or an operand of the program's own: it stays.
-        first.ok_or(RefusedReason::ArenaFull)
+        best.map(|(_, laid)| laid).ok_or(RefusedReason::ArenaFull)
     }
 
-    /// Whether jump or trampoline hold the bytes of a system-call instruction at any offset.
-    fn spells_entry(&self, window: &Window, laid: &Laid) -> bool {
-        let before = self
-            .index
-            .bytes(window.range.start.wrapping_sub(1)..window.range.start)
-            .unwrap_or(&[]);
-        let after = self
-            .index
-            .bytes(window.range.end..window.range.end + 1)
-            .unwrap_or(&[]);
-        let in_place: Vec<u8> = [before, &laid.jump, after].concat();
-        let pattern = |pair: &[u8]| matches!(pair, [0x0F, 0x05 | 0x34] | [0xCD, 0x80]);
-        in_place.windows(2).any(pattern) || laid.bytes.windows(2).any(pattern)
+    /// How often jump and trampoline hold the bytes of a system-call instruction, at any offset.
+    fn entries_spelled(&self, window: &Window, laid: &Laid) -> usize {
+        // At either end of the address space there is no neighbour.
+        let byte = |at: Option<u64>| {
+            at.and_then(|at| self.index.bytes(at..at.checked_add(1)?))
+                .unwrap_or(&[])
+        };
+        let before = byte(window.range.start.checked_sub(1));
+        let in_place: Vec<u8> = [before, &laid.jump, byte(Some(window.range.end))].concat();
+        let spells = |pair: &&[u8]| matches!(pair, [0x0F, 0x05 | 0x34] | [0xCD, 0x80]);
+        in_place.windows(2).filter(spells).count() + laid.bytes.windows(2).filter(spells).count()
     }
 
     fn lay_down_at(
@@ -625,14 +602,13 @@ impl<'a> Planner<'a> {
         window: &Window,
         slots: &[Entries],
         start: u64,
-    ) -> Result<Laid, OutOfReach> {
+    ) -> Result<Laid, RefusedReason> {
         let mut out = Emitter::new(start);
         let mut laid = Laid::default();
         let mut at = window.range.start;
         let mut open = true;
         while at < window.code_end {
-            let movable = Movable::new(self.index.rest(at), at);
-            let insn = self.insn(at).expect("checked");
+            let insn = self.insn(at).ok_or(RefusedReason::NotAnInstruction)?;
             let next = insn.next_ip();
             let own = |place: Place| {
                 window
@@ -672,7 +648,7 @@ impl<'a> Planner<'a> {
                 laid.resumes.push((i, resume));
                 open = !in_module && site.kind != SiteKind::Xbegin;
             } else {
-                movable.map_err(|_| OutOfReach)?.emit(&mut out)?;
+                Movable::new(self.index.rest(at), at)?.emit(&mut out)?;
                 open = !ends_block(&insn);
             }
             if hooked_after {
@@ -803,12 +779,81 @@ fn tail(out: &mut Emitter, site: &Site, slot: u64, resume: Option<u64>) -> Resul
     Ok(resume)
 }
 
+/// The windows in memory. A list that spans several plans may name a window and the one that
+/// replaced it; such windows overlap and count as one.
+fn windows_of(index: &Index<'_>, existing: Existing<'_>) -> BTreeMap<u64, Window> {
+    let sites = existing
+        .patched
+        .iter()
+        .map(|p| (&p.window, Item::Site(p.site, p.entries)));
+    let hooks = existing
+        .hooked
+        .iter()
+        .map(|h| (&h.window, Item::Hook(h.hook.clone())));
+    // A window that this module cannot have had is none of its.
+    let fits = |range: &Range<u64>| {
+        index
+            .bytes(range.clone())
+            .is_some_and(|bytes| bytes.len() as u64 >= JUMP_LEN)
+    };
+    let mut named: Vec<(&Range<u64>, Item)> = sites
+        .chain(hooks)
+        .filter(|(range, _)| fits(range))
+        .collect();
+    named.sort_by_key(|(range, item)| (range.start, item.addr()));
+    let mut windows: Vec<Window> = Vec::new();
+    for (range, item) in named {
+        let joins = windows
+            .last()
+            .is_some_and(|last| range.start < last.range.end);
+        if !joins {
+            windows.push(Window {
+                range: range.clone(),
+                code_end: range.start,
+                items: Vec::new(),
+                replaces: Vec::new(),
+                changed: false,
+            });
+        }
+        let Some(window) = windows.last_mut() else {
+            continue;
+        };
+        window.range.end = window.range.end.max(range.end);
+        if !window.replaces.contains(range) {
+            window.replaces.push(range.clone());
+        }
+        if !window.items.iter().any(|(known, _)| *known == item) {
+            window.items.push((item, false));
+        }
+    }
+    for window in &mut windows {
+        window.items.sort_by_key(|(item, _)| item.addr());
+        // Padding behind a terminator is part of the window, not of what moves.
+        while window.code_end < window.range.end {
+            let Some(insn) = index.instruction(window.code_end) else {
+                break;
+            };
+            window.code_end = insn.next_ip();
+            if is_terminator(&insn) {
+                break;
+            }
+        }
+    }
+    windows.into_iter().map(|w| (w.range.start, w)).collect()
+}
+
 /// Sites that no window is looked for.
 fn refuse_outright(site: &Site) -> Option<RefusedReason> {
     match site.kind {
         SiteKind::Int80 | SiteKind::Sysenter => Some(RefusedReason::LegacyEntry),
         _ if !site.proven => Some(RefusedReason::Unproven),
         _ => None,
+    }
+}
+
+impl From<OutOfReach> for RefusedReason {
+    fn from(OutOfReach: OutOfReach) -> Self {
+        RefusedReason::OutOfReach
     }
 }
 

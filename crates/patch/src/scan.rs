@@ -3,7 +3,8 @@
 //! Decoding everything would cost 15 ns an instruction, 5 ms for a C library; searching
 //! bytes costs a tenth and leaves some thousand candidates. Each is confirmed by decoding
 //! its function from the start. Candidates in no function are confirmed by a linear sweep,
-//! which proves nothing (data looks like code), and are marked so.
+//! which proves nothing (data looks like code), and are marked so unless control flow from
+//! known code reaches them.
 //!
 //! Not covered: instructions that overlap others (a jump into the middle of an instruction
 //! whose tail is `0f 05`). The run-time filter sees those; see [`Scan::lookalikes`].
@@ -58,6 +59,9 @@ pub(crate) fn scan(index: &Index<'_>) -> Scan {
                 None => found.lookalikes += 1,
             }
         }
+    }
+    for site in found.sites.iter_mut().filter(|site| !site.proven) {
+        site.proven = index.unit_holding(site.addr).is_none() && index.reached().starts(site.addr);
     }
     found
 }

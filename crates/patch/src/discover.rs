@@ -1,0 +1,225 @@
+//! Functions that nothing names: found by following control flow into code that no unwind
+//! entry or symbol covers (stripped musl and assembly), so that their sites are proven
+//! before they trap.
+//!
+//! Roots are where the known code leads: targets of its calls and jumps, entry points and
+//! relocated pointers first, then addresses that code forms or data hold. From a root, both ways of every
+//! branch are followed; calls are taken to return. What comes out counts only as a whole and
+//! only if all of it makes sense: each byte decodes, no instruction starts inside another, and
+//! nothing is there that user code cannot execute. A table of constants in the code, the
+//! one thing such an address may mean that is no function, fails that within a few bytes.
+//!
+//! Not covered: blocks reached through jump tables only, functions reached through pointers
+//! built at run time. Their sites stay unproven.
+
+use std::ops::Range;
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
+
+use crate::index::Index;
+use crate::relocate::is_terminator;
+use crate::scan::site_of;
+
+/// What control flow from known code reaches outside of known functions.
+#[derive(Debug)]
+pub(crate) struct Reached {
+    bytes: States,
+}
+
+impl Reached {
+    pub(crate) fn new(index: &Index<'_>) -> Self {
+        let mut search = Search::new(index);
+        // Popped from the end: what calls and jumps lead to goes before addresses formed.
+        let mut strong: Vec<u64> = index.leaders.clone();
+        let mut weak: Vec<u64> = index
+            .pointers()
+            .filter(|to| search.bytes.get(*to) == State::Free)
+            .collect();
+        for range in &index.units {
+            let Some(bytes) = index.bytes(range.clone()) else {
+                continue;
+            };
+            for insn in &mut Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE) {
+                search.leads_to(&insn, &mut strong, &mut weak);
+            }
+        }
+        while let Some(root) = strong.pop().or_else(|| weak.pop()) {
+            for insn in search.follow(root) {
+                search.leads_to(&insn, &mut strong, &mut weak);
+            }
+        }
+        Reached {
+            bytes: search.bytes,
+        }
+    }
+
+    /// Whether an instruction starts here.
+    pub(crate) fn starts(&self, addr: u64) -> bool {
+        self.bytes.get(addr) == State::Start
+    }
+
+    /// The gapless run of instructions around one of them, `limit` bytes each way at most. It
+    /// starts and ends on boundaries.
+    pub(crate) fn run(&self, addr: u64, limit: u64) -> Option<Range<u64>> {
+        let ours = |at: &u64| matches!(self.bytes.get(*at), State::Start | State::Inside);
+        if !ours(&addr) {
+            return None;
+        }
+        let back = (addr.saturating_sub(limit)..=addr).rev().take_while(ours);
+        let start = back.filter(|at| self.starts(*at)).last()?;
+        let ahead = (addr..addr + limit).take_while(ours);
+        let mut end = ahead.last()? + 1;
+        while self.bytes.get(end) == State::Inside {
+            end += 1;
+        }
+        Some(start..end)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In no function, not reached.
+    Free,
+    /// In a function, or in no code at all.
+    Known,
+    /// First byte of an instruction reached.
+    Start,
+    /// A further byte of one.
+    Inside,
+}
+
+/// One state for each byte of code.
+#[derive(Debug)]
+struct States(Vec<(Range<u64>, Vec<State>)>);
+
+impl States {
+    fn get(&self, addr: u64) -> State {
+        let region = self.0.iter().find(|(range, _)| range.contains(&addr));
+        let byte = region
+            .and_then(|(range, states)| states.get(usize::try_from(addr - range.start).ok()?));
+        byte.copied().unwrap_or(State::Known)
+    }
+
+    /// The range lies in one region.
+    fn set(&mut self, range: Range<u64>, state: State) {
+        let Some((region, states)) = self.0.iter_mut().find(|(r, _)| r.contains(&range.start))
+        else {
+            return;
+        };
+        let from = usize::try_from(range.start - region.start).unwrap_or(usize::MAX);
+        let to = usize::try_from(range.end - region.start).unwrap_or(usize::MAX);
+        if let Some(states) = states.get_mut(from..to) {
+            states.fill(state);
+        }
+    }
+}
+
+struct Search<'a> {
+    index: &'a Index<'a>,
+    bytes: States,
+}
+
+impl<'a> Search<'a> {
+    fn new(index: &'a Index<'a>) -> Self {
+        let fresh = index
+            .code
+            .iter()
+            .map(|v| (v.range(), vec![State::Free; v.bytes.len()]))
+            .collect();
+        let mut search = Search {
+            index,
+            bytes: States(fresh),
+        };
+        for unit in &index.units {
+            search.bytes.set(unit.clone(), State::Known);
+        }
+        search
+    }
+
+    /// Where an instruction may send control, or an address of code that it forms.
+    fn leads_to(&self, insn: &Instruction, strong: &mut Vec<u64>, weak: &mut Vec<u64>) {
+        let free = |addr: &u64| self.bytes.get(*addr) == State::Free;
+        if insn.op_count() > 0 && insn.op0_kind() == OpKind::NearBranch64 {
+            strong.extend(Some(insn.near_branch_target()).filter(free));
+        } else if insn.code() == Code::Lea_r64_m && insn.is_ip_rel_memory_operand() {
+            weak.extend(Some(insn.ip_rel_memory_address()).filter(free));
+        } else if matches!(
+            insn.code(),
+            Code::Mov_r32_imm32 | Code::Mov_r64_imm64 | Code::Mov_rm64_imm32
+        ) {
+            weak.extend(Some(insn.immediate(1)).filter(free));
+        }
+    }
+
+    /// All instructions that control reaches from `root` without leaving the unknown code;
+    /// none if they do not make sense together, or nothing is new.
+    fn follow(&mut self, root: u64) -> Vec<Instruction> {
+        let mut body = Vec::new();
+        if self.collect(root, &mut body).is_none() {
+            for insn in body.drain(..) {
+                self.bytes.set(insn.ip()..insn.next_ip(), State::Free);
+            }
+        }
+        body
+    }
+
+    fn collect(&mut self, root: u64, body: &mut Vec<Instruction>) -> Option<()> {
+        let mut work = vec![root];
+        while let Some(at) = work.pop() {
+            let mut decoder = Decoder::with_ip(64, self.index.rest(at), at, DecoderOptions::NONE);
+            while matches!(self.bytes.get(decoder.ip()), State::Free | State::Inside) {
+                let at = decoder.ip();
+                // A branch may skip the prefix of an instruction (glibc's conditional `lock`).
+                if self.bytes.get(at) == State::Inside {
+                    let prefix = self.bytes.get(at - 1) == State::Start
+                        && matches!(self.index.rest(at - 1).first(), Some(0xF0 | 0xF2 | 0xF3));
+                    if prefix {
+                        break;
+                    }
+                    return None;
+                }
+                let insn = decoder.decode();
+                let alone = (at..insn.next_ip()).all(|byte| self.bytes.get(byte) == State::Free);
+                if insn.code() == Code::INVALID || !alone || !is_user_code(&insn) {
+                    return None;
+                }
+                self.bytes.set(at..at + 1, State::Start);
+                self.bytes.set(at + 1..insn.next_ip(), State::Inside);
+                body.push(insn);
+                if matches!(
+                    insn.flow_control(),
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+                ) {
+                    work.push(insn.near_branch_target());
+                }
+                if is_terminator(&insn) {
+                    break;
+                }
+            }
+        }
+        Some(())
+    }
+}
+
+/// Whether a user program can execute this without a fault by privilege. `hlt` stays in: C
+/// libraries end `exit` with it.
+fn is_user_code(insn: &Instruction) -> bool {
+    let plain = matches!(
+        insn.flow_control(),
+        FlowControl::Next
+            | FlowControl::ConditionalBranch
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::Return
+            | FlowControl::Exception
+            | FlowControl::XbeginXabortXend
+    );
+    let far = insn.is_jmp_far()
+        || insn.is_call_far()
+        || insn.is_jmp_far_indirect()
+        || insn.is_call_far_indirect();
+    let site = site_of(insn, true).is_some();
+    (plain || site) && !far && (!insn.is_privileged() || insn.mnemonic() == Mnemonic::Hlt)
+}
