@@ -129,7 +129,7 @@ s64 sf_raw(const u64 call[7]);
 void sf_leave(const struct sf_regs *) NORETURN;
 void sf_sigreturn(u64 frame) NORETURN;
 extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[],
-	sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
+	sf_raw_return[], sf_sigreturn_return[], sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
 extern u8 sf_stack[], sf_alt_stack[], sf_image_start[], sf_image_end[];
 
 /* base.c */
@@ -260,6 +260,7 @@ int sf_clock(u32 nr, u64 *a, s64 *ret);
 /* recover.c */
 s64 sf_fork_follower(u32 slot);
 void sf_arm(void);
+s64 sf_filter(void);
 void sf_send(void);
 void sf_receive(void);
 s64 sf_remap(void);

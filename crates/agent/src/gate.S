@@ -148,6 +148,8 @@ sf_raw:
 	mov	rdi, [rdi + 8]
 	mov	byte ptr gs:[TLS_SELECTOR], 0
 	syscall
+	.globl	sf_raw_return
+sf_raw_return:
 	mov	byte ptr gs:[TLS_SELECTOR], 1
 	ret
 	.size	sf_raw, . - sf_raw
@@ -162,6 +164,8 @@ sf_sigreturn:
 	mov	eax, 15
 	mov	byte ptr gs:[TLS_SELECTOR], 0
 	syscall
+	.globl	sf_sigreturn_return
+sf_sigreturn_return:
 	ud2
 	.globl	sf_sigreturn_tail
 sf_sigreturn_tail:

@@ -53,6 +53,9 @@ NORETURN void sf_init(void)
 	G->leader_pid = (u32)raw6(39, 0, 0, 0, 0, 0, 0);
 	G->slot[0].phase = SF_P_STARTING;
 	sf_signals_init();
+	step = 2;
+	if ((G->options & SF_O_SECCOMP) && (r = sf_filter()) < 0)
+		setup_failed(step, r);
 	sf_make_keeper();
 	for (u32 s = 1; s < G->replicas; s++) {
 		step = 10 + s;

@@ -44,16 +44,40 @@ static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	return sf_raw(call);
 }
 
+struct sock_filter { u16 code; u8 jt, jf; u32 k; };
+#define LD_ABS(at) { 0x20 /* BPF_LD|BPF_W|BPF_ABS */, 0, 0, at }
+#define JEQ(v, yes, no) { 0x15 /* BPF_JMP|BPF_JEQ|BPF_K */, yes, no, v }
+#define RET(v) { 0x06 /* BPF_RET|BPF_K */, 0, 0, v }
+
+/* The kernel tells a filter the address after the call instruction: ours, or a trap. Kept
+ * across clone and exec, so nothing this process starts escapes it. */
+s64 sf_filter(void)
+{
+	const u32 low = 8, high = 12; /* struct seccomp_data.instruction_pointer, little-endian */
+	struct sock_filter f[] = {
+		LD_ABS(high),
+		JEQ((u32)((u64)sf_gate_return >> 32), 0, 5),
+		LD_ABS(low),
+		JEQ((u32)(u64)sf_gate_return, 2, 0),
+		JEQ((u32)(u64)sf_raw_return, 1, 0),
+		JEQ((u32)(u64)sf_sigreturn_return, 0, 1),
+		RET(0x7fff0000 /* SECCOMP_RET_ALLOW */),
+		RET(0x00030000 /* SECCOMP_RET_TRAP */),
+	};
+	struct { u16 len; const struct sock_filter *f; } p = { sizeof f / sizeof *f, f };
+	s64 r = raw6(317, 1 /* SECCOMP_SET_MODE_FILTER */, 0, (u64)&p, 0, 0, 0);
+	if (r == -EACCES) { /* not privileged: no setuid program can be started from here on */
+		raw6(NR_prctl, 38 /* PR_SET_NO_NEW_PRIVS */, 1, 0, 0, 0, 0);
+		r = raw6(317, 1, 0, (u64)&p, 0, 0, 0);
+	}
+	return r;
+}
+
 /* From here on a call passes only with the selector at 0 (gate.S). */
 void sf_arm(void)
 {
 	if (G->options & SF_O_SUD)
 		raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
-	if ((G->options & SF_O_SECCOMP) && me.slot == 0 && !load(&G->go)) {
-		/* instruction_pointer names the byte after the call: our own, or a trap. */
-		u32 ok[] = { (u32)(u64)sf_gate_return };
-		(void)ok;
-	}
 	tls.selector = 1;
 	sf_signals_start();
 }

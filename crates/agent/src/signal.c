@@ -34,6 +34,7 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SS_AUTODISARM (1u << 31)
 #define SIG_DFL 0
 #define SIG_IGN 1
+#define SYS_SECCOMP 1
 #define SYS_USER_DISPATCH 2
 
 struct sigcontext {
@@ -626,7 +627,7 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 	u64 ip = m->rip;
 
 	if ((BIT(s) & FAULTS) && info->code > 0) {
-		if (s == SIGSYS && info->code == SYS_USER_DISPATCH) {
+		if (s == SIGSYS && (info->code == SYS_USER_DISPATCH || info->code == SYS_SECCOMP)) {
 			/* A call that no trampoline made: enter the agent as if one had. The
 			 * architecture is in the high half of the second word (sigaction(2)). */
 			if ((u32)(info->words[1] >> 32) == 0xc000003eu && !in_agent(ip)) {
