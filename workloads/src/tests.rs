@@ -68,15 +68,16 @@ fn missing_inputs_are_refused_with_the_fix() {
 
 #[test]
 fn only_clock_readings_are_dropped_from_sjeng() {
-    let run = |time: &str, nps: &str| {
-        format!(
-            " 8      65    {time}   127411  Nxc6 <bxc6>\nUsed time : {time}\nNPS: {nps}\nNodes: 127411 (1%)\n"
-        )
+    let run = |depth: &str, time: &str, nps: &str| {
+        let thoughts = format!("{depth}      65    {time}   127411  Nxc6 <bxc6>\n");
+        format!("{thoughts}Used time : {time}\nNPS: {nps}\nNodes: 127411 (1%)\n")
     };
-    let (one, other) = (run("14", "899598"), run("  9", "1164985"));
-    assert_eq!(drop_clock(one.as_bytes()), drop_clock(other.as_bytes()));
-    let different = one.replace("127411  N", "127412  N");
-    assert_ne!(drop_clock(one.as_bytes()), drop_clock(different.as_bytes()));
+    for depth in [" 9", "10"] {
+        let (one, other) = (run(depth, "14", "899598"), run(depth, "  9", "1164985"));
+        assert_eq!(drop_clock(one.as_bytes()), drop_clock(other.as_bytes()));
+        let different = one.replace("127411  N", "127412  N");
+        assert_ne!(drop_clock(one.as_bytes()), drop_clock(different.as_bytes()));
+    }
     assert_eq!(drop_clock(b"d4c6\n 1 2\n"), b"d4c6\n 1 2\n");
 }
 

@@ -69,7 +69,8 @@ fn time_column(line: &[u8]) -> Option<std::ops::Range<usize>> {
             .iter()
             .take_while(|&&byte| byte.is_ascii_digit() || byte == b'-')
             .count();
-        if at == digits || digits == start {
+        // The first column fills its width from depth 10 on, so it may have no padding.
+        if at == digits || (digits == start && start > 0) {
             return None;
         }
         columns.push(start..at);
