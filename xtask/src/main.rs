@@ -1,9 +1,11 @@
-//! `xtask docs` writes the generated documents; `xtask docs --check` fails if they differ.
+//! `xtask docs` writes the generated documents; `xtask docs --check` fails if they differ. `xtask test` runs every test.
 
 #![allow(
     clippy::print_stderr,
     reason = "a chore talks to the developer who called it"
 )]
+
+mod suite;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,9 +14,11 @@ use std::{env, fs};
 use steadfast_xtask::{docs, tables::Tables};
 
 const USAGE: &str = "usage: xtask docs [--check]
+       xtask test
 
-Writes docs/system-calls.md and docs/entropy.md from crates/agent/src/*.def.
-  --check   write nothing; fail if a file differs from what would be written";
+docs writes docs/system-calls.md and docs/entropy.md from crates/agent/src/*.def.
+  --check   write nothing; fail if a file differs from what would be written
+test runs every test of the repository, part by part (make test).";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -22,6 +26,7 @@ fn main() -> ExitCode {
     let check = match args[..] {
         ["docs"] => false,
         ["docs", "--check"] => true,
+        ["test"] => return suite::run(&root()),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(64);

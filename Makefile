@@ -1,0 +1,73 @@
+# Everything a person or a CI machine does with this repository. `make help` lists the targets.
+#
+# On a bare Debian 12 with make and a shell each of them works at once: what is missing is installed first (scripts/setup).
+
+SHELL := /bin/sh
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+# One place for build products, whatever the environment or a personal cargo configuration says.
+CARGO_TARGET_DIR := $(CURDIR)/target
+export CARGO_TARGET_DIR
+CARGO := scripts/cargo
+STEADFAST := $(CARGO_TARGET_DIR)/release/steadfast
+
+bindir := $(DESTDIR)$(PREFIX)/bin
+man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
+bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+
+.PHONY: help setup setup-build build install uninstall test demo bench campaign docs clean
+
+help:
+	@echo 'make build               target/release/steadfast'
+	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
+	@echo 'make test                every test, as root and as an ordinary user'
+	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
+	@echo 'make bench               the numbers of docs/specification.md'
+	@echo 'make campaign            flips drawn at random, by the thousand (hours)'
+	@echo 'make setup               what the above need and this machine lacks (called by them)'
+	@echo 'make docs                documents that are generated from the code'
+
+setup:
+	@scripts/setup test
+
+setup-build:
+	@scripts/setup build
+
+build: setup-build
+	$(CARGO) build --release -p steadfast
+
+# Root need not compile: after `make build`, `sudo make install` only copies.
+install:
+	@test -x $(STEADFAST) || { echo 'install: $(STEADFAST) is missing'; echo '  fix:   make build'; exit 1; } >&2
+	install -D -m 755 $(STEADFAST) $(bindir)/steadfast
+	install -d $(man1dir) $(bashdir) $(zshdir) $(fishdir)
+	$(STEADFAST) man > $(man1dir)/steadfast.1
+	$(STEADFAST) man run > $(man1dir)/steadfast-run.1
+	$(STEADFAST) completions bash > $(bashdir)/steadfast
+	$(STEADFAST) completions zsh > $(zshdir)/_steadfast
+	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
+
+uninstall:
+	rm -f $(bindir)/steadfast $(man1dir)/steadfast.1 $(man1dir)/steadfast-run.1
+	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
+
+test: setup build
+	@$(CARGO) run -q -p steadfast-xtask -- test
+
+demo: build
+	@demo/demo
+
+bench: setup build
+	$(CARGO) run --release -p steadfast-bench -- $(ARGS)
+
+campaign: setup build
+	$(CARGO) run --release -p steadfast-campaign -- $(ARGS)
+
+docs: setup-build
+	$(CARGO) run -q -p steadfast-xtask -- docs
+
+clean:
+	$(CARGO) clean

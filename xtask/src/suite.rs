@@ -1,0 +1,309 @@
+//! `xtask test`: every test of the repository, in parts, each with a time limit.
+//!
+//! A part is one command. Its output passes through as it comes; the result lines that Rust's test runners print are
+//! added up, and the last line of all is `N passed, N failed`. A part without such a line counts as one test.
+//!
+//! The cases of tests/ run as whoever calls. Called by root they contain a pass as user 65534; called by anybody else
+//! they are run a second time as root, through sudo(8), where it asks for no password.
+//!
+//! Invariants
+//!  1. Every part runs, whatever the parts before it said, except where there is nothing to run.
+//!  2. A part that ends badly without a failed test, or past its limit, counts as a failure.
+//!
+//! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// What a part may take on two cores; measured parts stay below five minutes.
+const LIMIT: Duration = Duration::from_secs(420);
+/// A first build of everything, dependencies included.
+const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+
+/// The modules of tests/cases that need the command, in the order of main.rs.
+const MODULES: [&str; 6] = ["command", "guests", "programs", "faults", "outside", "user"];
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tally {
+    passed: u64,
+    failed: u64,
+    ignored: u64,
+}
+
+impl Tally {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.ignored += other.ignored;
+    }
+
+    /// The numbers of `test result: ok. 12 passed; 0 failed; 0 ignored; ...`.
+    pub(crate) fn of_line(line: &str) -> Option<Self> {
+        let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        let mut tally = Self::default();
+        for count in counts.split(';') {
+            let mut words = count.split_whitespace();
+            let (Some(Ok(n)), Some(what)) = (words.next().map(str::parse), words.next()) else {
+                continue;
+            };
+            match what {
+                "passed" => tally.passed = n,
+                "failed" => tally.failed = n,
+                "ignored" => tally.ignored = n,
+                _ => {}
+            }
+        }
+        Some(tally)
+    }
+}
+
+/// How a part went.
+#[derive(Debug)]
+struct Outcome {
+    name: String,
+    tally: Tally,
+    took: Duration,
+    /// Past its limit, or why it did not start.
+    why: Option<String>,
+}
+
+/// Runs everything; the status is that of the worst part.
+pub(crate) fn run(root: &Path) -> ExitCode {
+    let cargo = || {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        cargo.current_dir(root);
+        cargo
+    };
+    let mut outcomes = Vec::new();
+    let mut part = |name: &str, limit: Duration, command: &Command| {
+        outcomes.push(execute(name, limit, command));
+    };
+
+    let mut build = cargo();
+    build.args(["test", "--workspace", "--no-run"]);
+    part("build of the tests", BUILD_LIMIT, &build);
+
+    let mut crates = cargo();
+    crates.args(["test", "--workspace", "--exclude", "steadfast-tests", "--no-fail-fast"]);
+    part("crates", LIMIT, &crates);
+
+    let mut docs = cargo();
+    docs.args(["run", "-q", "-p", "steadfast-xtask", "--", "docs", "--check"]);
+    part("generated documents", LIMIT, &docs);
+
+    let mut lints = cargo();
+    lints.args(["clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    part("lints", BUILD_LIMIT, &lints);
+
+    match harness(&mut cargo()) {
+        Ok(harness) => {
+            for (user, prefix) in users() {
+                for module in MODULES {
+                    // What root does as user 65534 an ordinary user has done already.
+                    if module == "user" && user != User::Root {
+                        continue;
+                    }
+                    let mut command = prefixed(&prefix, &harness);
+                    command.arg(format!("{module}::")).current_dir(root);
+                    part(&format!("{module}, as {}", user.name()), LIMIT, &command);
+                }
+            }
+        }
+        Err(why) => outcomes.push(Outcome {
+            name: "tests/".to_owned(),
+            tally: Tally { failed: 1, ..Tally::default() },
+            took: Duration::ZERO,
+            why: Some(why),
+        }),
+    }
+    summary(&outcomes)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum User {
+    Root,
+    Ordinary,
+}
+
+impl User {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Ordinary => "an ordinary user",
+        }
+    }
+}
+
+/// As whom the cases run, and the words that make it so.
+fn users() -> Vec<(User, Vec<String>)> {
+    if output(Command::new("id").arg("-u")).is_some_and(|uid| uid == "0") {
+        return vec![(User::Root, Vec::new())];
+    }
+    let mut users = vec![(User::Ordinary, Vec::new())];
+    if output(Command::new("sudo").args(["-n", "true"])).is_some() {
+        let mut words: Vec<String> = ["sudo", "-n", "env"].map(str::to_owned).to_vec();
+        for name in ["PATH", "STEADFAST_BIN", "RUSTUP_HOME", "CARGO_HOME", "HOME"] {
+            if let Ok(value) = std::env::var(name) {
+                words.push(format!("{name}={value}"));
+            }
+        }
+        users.push((User::Root, words));
+    } else {
+        say("\nnote: the cases run as an ordinary user only: sudo(8) is missing or asks for a password");
+    }
+    users
+}
+
+fn prefixed(prefix: &[String], program: &Path) -> Command {
+    match prefix.split_first() {
+        Some((first, rest)) => {
+            let mut command = Command::new(first);
+            command.args(rest).arg(program);
+            command
+        }
+        None => Command::new(program),
+    }
+}
+
+fn output(command: &mut Command) -> Option<String> {
+    let out = command.stdin(Stdio::null()).output().ok()?;
+    out.status
+        .success()
+        .then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+/// The test binary of tests/, as cargo names it.
+fn harness(cargo: &mut Command) -> Result<PathBuf, String> {
+    let told = output(cargo.args([
+        "test",
+        "-q",
+        "-p",
+        "steadfast-tests",
+        "--no-run",
+        "--message-format=json",
+    ]))
+    .ok_or("the tests in tests/ do not build")?;
+    // One JSON object per line; the field is a plain path, so no parser is needed to find it.
+    told.lines()
+        .filter(|line| line.contains("\"name\":\"protect\""))
+        .find_map(|line| {
+            let (_, rest) = line.split_once("\"executable\":\"")?;
+            Some(PathBuf::from(rest.split_once('"')?.0))
+        })
+        .ok_or_else(|| "cargo did not name the test binary of tests/".to_owned())
+}
+
+fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
+    say(&format!("\n== {name}"));
+    let start = Instant::now();
+    let mut tally = Tally::default();
+    let mut seen = false;
+    // timeout(1) ends the whole group of processes, whatever the part has started.
+    let mut timed = Command::new("timeout");
+    timed
+        .args(["--kill-after=10", &limit.as_secs().to_string()])
+        .arg(command.get_program())
+        .args(command.get_args())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    if let Some(dir) = command.get_current_dir() {
+        timed.current_dir(dir);
+    }
+    let mut why = None;
+    let mut good = false;
+    match timed.spawn() {
+        Ok(mut child) => {
+            if let Some(out) = child.stdout.take() {
+                for line in BufReader::new(out).split(b'\n').map_while(Result::ok) {
+                    let line = String::from_utf8_lossy(&line);
+                    if let Some(counted) = Tally::of_line(&line) {
+                        tally.add(counted);
+                        seen = true;
+                    }
+                    say(&line);
+                }
+            }
+            match child.wait() {
+                Ok(status) => {
+                    good = status.success();
+                    // timeout(1): 124 when the limit passed, 137 when it had to kill.
+                    if matches!(status.code(), Some(124 | 137)) {
+                        why = Some(format!("took longer than {} s", limit.as_secs()));
+                    }
+                }
+                Err(error) => why = Some(error.to_string()),
+            }
+        }
+        Err(error) => why = Some(format!("did not start: {error}")),
+    }
+    if good && !seen {
+        tally.passed += 1;
+    }
+    if !good && tally.failed == 0 {
+        tally.failed += 1;
+    }
+    Outcome {
+        name: name.to_owned(),
+        tally,
+        took: start.elapsed(),
+        why,
+    }
+}
+
+fn summary(outcomes: &[Outcome]) -> ExitCode {
+    let mut total = Tally::default();
+    say("");
+    for outcome in outcomes {
+        total.add(outcome.tally);
+        let why = outcome.why.as_ref().map_or(String::new(), |why| format!("  ({why})"));
+        say(&format!(
+            "{:>5} passed {:>4} failed {:>5.0} s  {}{why}",
+            outcome.tally.passed,
+            outcome.tally.failed,
+            outcome.took.as_secs_f64(),
+            outcome.name,
+        ));
+    }
+    if total.ignored > 0 {
+        say(&format!("{} ignored", total.ignored));
+    }
+    say(&format!("{} passed, {} failed", total.passed, total.failed));
+    if total.failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn say(line: &str) {
+    // Nobody is left to tell if standard output is gone; the exit status still says it.
+    let mut out = io::stdout().lock();
+    let _ = writeln!(out, "{line}");
+    let _ = out.flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Tally;
+
+    #[test]
+    fn result_lines_are_counted() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 40 filtered out; finished in 0.01s";
+        assert_eq!(
+            Tally::of_line(line),
+            Some(Tally {
+                passed: 12,
+                failed: 3,
+                ignored: 1
+            })
+        );
+    }
+
+    #[test]
+    fn other_lines_are_not() {
+        assert_eq!(Tally::of_line("test guests::nothing ... ok"), None);
+        assert_eq!(Tally::of_line("test result: "), None);
+    }
+}
