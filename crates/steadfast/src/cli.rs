@@ -45,6 +45,11 @@ pub(crate) enum Command {
     /// and 127 (as env(1) does).
     #[command(override_usage = "steadfast run [OPTIONS] [--] CMD [ARGS]...")]
     Run(Box<RunArgs>),
+    /// Find out what this machine allows, at which cost, and how to get the rest
+    ///
+    /// Each feature of the kernel and the processor is used once, in a process of its own, the way
+    /// `run` uses it. The exit status is 0 if `run` can work here, and 121 if not.
+    Check(CheckArgs),
     /// Write the completions of a shell to standard output
     #[command(hide = true)]
     Completions {
@@ -144,6 +149,29 @@ pub(crate) struct RunArgs {
     /// The program and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Write one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Whether costs are measured, which takes about a second
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = ["on", "off"], hide_possible_values = true)]
+    costs: String,
+}
+
+impl CheckArgs {
+    /// Whether the result is JSON.
+    pub(crate) const fn json(&self) -> bool {
+        self.json
+    }
+
+    /// Whether costs are measured.
+    pub(crate) fn costs(&self) -> bool {
+        self.costs == "on"
+    }
 }
 
 /// How much is said on stderr.

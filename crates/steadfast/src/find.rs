@@ -28,13 +28,17 @@ pub(crate) enum FindError {
     Directory { path: PathBuf },
     #[error("'{}' must be executable by this user", .path.display())]
     Denied { path: PathBuf, source: io::Error },
+    #[error("a program is needed, this user may not look whether there is a '{}'", .path.display())]
+    Hidden { path: PathBuf, source: io::Error },
 }
 
 impl Advise for FindError {
     fn exit(&self) -> Own {
         match self {
             Self::NotInPath { .. } | Self::Missing { .. } => Own::NotFound,
-            Self::Directory { .. } | Self::Denied { .. } => Own::NotExecutable,
+            Self::Directory { .. } | Self::Denied { .. } | Self::Hidden { .. } => {
+                Own::NotExecutable
+            }
         }
     }
 
@@ -56,6 +60,10 @@ impl Advise for FindError {
                     "if it is a program",
                 ))
             }
+            // execvp, and so env(1), reports this even when no other directory has the program.
+            Self::Hidden { .. } => Some(Remedy::new(
+                "a PATH of directories that this user may search",
+            )),
             Self::Missing { .. } | Self::Directory { .. } | Self::Denied { .. } => None,
         }
     }
@@ -115,7 +123,7 @@ fn direct(path: &Path) -> Result<(), FindError> {
             return Err(missing());
         }
         Err(source) => {
-            return Err(FindError::Denied {
+            return Err(FindError::Hidden {
                 path: path.to_owned(),
                 source,
             });

@@ -13,6 +13,7 @@
 //!
 //! Not covered: how a plan is carried out. That is behind [`engine`].
 
+mod check;
 mod cli;
 mod engine;
 mod find;
@@ -50,6 +51,7 @@ fn command() -> Exit {
     };
     match cli::parse(std::env::args_os()) {
         Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
+        Ok(cli::Command::Check(args)) => check::check(&args, &mut console),
         Ok(cli::Command::Completions { shell }) => manual::completions(&mut console, shell),
         Ok(cli::Command::Man { page }) => manual::man(&mut console, page.as_deref()),
         Err(said) => report::usage(&mut console, &said),

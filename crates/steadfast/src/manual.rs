@@ -100,13 +100,31 @@ fn render(page: Option<&str>) -> Result<String, NoPage> {
         }
         Ok(())
     })();
-    let mut text = String::from_utf8_lossy(&roff).into_owned();
+    let mut text = once(&String::from_utf8_lossy(&roff));
     if page == Some("run") {
         text.push_str(&exit_status());
         text.push_str(FAULTS);
     }
     text.push_str(see_also(page));
     Ok(text)
+}
+
+/// Every section brings the definition of the apostrophe along; the first one is enough.
+fn once(roff: &str) -> String {
+    let mut seen = Vec::new();
+    let mut text = String::new();
+    for line in roff.lines() {
+        let definition = line.contains(".ds Aq ");
+        if definition && seen.contains(&line) {
+            continue;
+        }
+        if definition {
+            seen.push(line);
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }
 
 /// The exit codes, from their one definition.
@@ -135,7 +153,7 @@ The whole grammar is in docs/fault\\-grammar.md.\n";
 
 const fn see_also(page: Option<&str>) -> &'static str {
     match page {
-        None => ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1)\n",
+        None => ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1), \\fBsteadfast\\-check\\fR(1)\n",
         Some(_) => ".SH \"SEE ALSO\"\n\\fBsteadfast\\fR(1)\n",
     }
 }

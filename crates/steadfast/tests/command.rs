@@ -9,6 +9,7 @@ fn steadfast(args: &[&str]) -> Output {
     command
         .args(args)
         .env("COLUMNS", "100")
+        .env("PATH", "/usr/bin:/bin")
         .stdin(Stdio::null())
         .output()
         .expect("the command starts")
@@ -78,8 +79,10 @@ fn help_is_a_result() {
         ("help", &["--help"][..]),
         ("help_run", &["run", "--help"]),
         ("help_run_short", &["run", "-h"]),
+        ("help_check", &["check", "--help"]),
         ("man", &["man"]),
         ("man_run", &["man", "run"]),
+        ("man_check", &["man", "check"]),
     ] {
         let output = steadfast(args);
         assert_eq!(
@@ -87,7 +90,10 @@ fn help_is_a_result() {
             (Some(0), ""),
             "{name}"
         );
-        insta::assert_snapshot!(name, out(&output));
+        insta::assert_snapshot!(
+            name,
+            out(&output).replace(env!("CARGO_PKG_VERSION"), "VERSION")
+        );
     }
     let version = steadfast(&["--version"]);
     assert_eq!(
@@ -109,7 +115,7 @@ fn completions_know_the_flags() {
 fn a_closed_stderr_loses_the_text_and_keeps_the_code() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
     command
-        .args(["run", "--", "no-such-program"])
+        .args(["run", "--", "/no/such/program"])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     let (reader, writer) = std::io::pipe().expect("a pipe");
