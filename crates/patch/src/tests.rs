@@ -7,7 +7,7 @@
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
 use crate::{
-    ArenaSpec, CodeView, Dest, Entries, Existing, Hook, Module, Patched, Place, Plan,
+    ArenaSpec, CodeView, Coverage, Dest, Entries, Existing, Hook, Module, Patched, Place, Plan,
     RefusedReason, Site, SiteKind, find_sites, plan, plan_hooks, replan, site_at,
 };
 
@@ -635,6 +635,69 @@ fn a_sweep_proves_nothing_and_a_trap_does() {
     let site = site_at(&unknown, at, SiteKind::Syscall).expect("a syscall stands there");
     let plan = plan(&unknown, &[site], ARENA, &ENTRIES);
     assert_eq!(windows(&plan), [at - 5..at + 2]);
+}
+
+#[test]
+fn what_control_flow_reaches_is_proven() {
+    // entry: call f; lea rsi, [rip+g]; ret   f: je +1; nop; mov eax, 39; syscall; ret
+    // g: mov eax, 1; syscall; ret   h, which nothing leads to: mov eax, 2; syscall; ret
+    let mut code = vec![0xE8, 8, 0, 0, 0, 0x48, 0x8D, 0x35, 12, 0, 0, 0, 0xC3];
+    code.extend([0x74, 1, 0x90, 0xB8, 39, 0, 0, 0, 0x0F, 0x05, 0xC3]);
+    code.extend([0xB8, 1, 0, 0, 0, 0x0F, 0x05, 0xC3]);
+    code.extend([0xB8, 2, 0, 0, 0, 0x0F, 0x05, 0xC3]);
+    let entered = Module {
+        functions: Vec::new(),
+        leaders: vec![CODE],
+        ..module(&code)
+    };
+    let proven: Vec<bool> = find_sites(&entered)
+        .iter()
+        .map(|site| site.proven)
+        .collect();
+    assert_eq!(proven, [true, true, false]);
+    let plan = plan_all(&entered);
+    assert_eq!(windows(&plan), [CODE + 16..CODE + 23, CODE + 24..CODE + 31]);
+    // A root that leads to what no program executes (outsb, from text) proves nothing.
+    let mut other = code.clone();
+    other[24] = b'n';
+    let entered = Module {
+        code: vec![CodeView {
+            addr: CODE,
+            bytes: &other,
+        }],
+        ..entered
+    };
+    assert!(
+        find_sites(&entered)
+            .iter()
+            .filter(|site| site.proven)
+            .count()
+            < 2
+    );
+}
+
+#[test]
+fn the_summary_counts_every_site_and_byte() {
+    // A function with one site, padding, then four bytes that nobody vouches for.
+    let code = [
+        0xB8, 39, 0, 0, 0, 0x0F, 0x05, 0xC3, 0x90, 0x90, 0x0F, 0x31, 0x50, 0xC3, 0, 0,
+    ];
+    let module = Module {
+        functions: vec![CODE..CODE + 8],
+        ..module(&code)
+    };
+    let plan = plan_all(&module);
+    let sum = Coverage::of(&module, &plan);
+    assert_eq!((sum.found(), sum.patched(), sum.refused()), (2, 1, 1));
+    assert_eq!(
+        sum.kinds[&SiteKind::Rdtsc].refused[&RefusedReason::Unproven],
+        1
+    );
+    assert_eq!(sum.kinds[&SiteKind::Rdtsc].unproven, 1);
+    assert_eq!(
+        (sum.code_bytes, sum.uncovered_bytes, sum.lookalikes),
+        (16, 4, 0)
+    );
 }
 
 #[test]
