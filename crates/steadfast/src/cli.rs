@@ -216,7 +216,12 @@ impl RunArgs {
     pub(crate) fn plan(&self, path: Option<&OsStr>) -> Result<Plan, ArgsError> {
         let mut flips = Vec::new();
         for text in &self.flip {
-            flips.extend(Fault::parse_all(text).map_err(|why| ArgsError::Flip(Box::new(why)))?);
+            let faults = match Fault::parse_all(text) {
+                // A plan may be empty; a fault that was asked for may not.
+                Ok(faults) if faults.is_empty() => text.parse().map(|fault| vec![fault]),
+                other => other,
+            };
+            flips.extend(faults.map_err(|why| ArgsError::Flip(Box::new(why)))?);
         }
         let (program, args) = match self.command.split_first() {
             Some((program, args)) => (program.clone(), args.to_vec()),

@@ -60,6 +60,7 @@ fn every_wrong_start_has_its_code_and_says_what_to_do() {
             ],
             64,
         ),
+        ("flip_empty", &["run", "--flip", "", "--", "true"], 64),
         ("not_found", &["run", "--", "no-such-program"], 127),
         ("missing", &["run", "--", "/no/such/program"], 127),
         ("not_executable", &["run", "--", "/etc/passwd"], 126),
