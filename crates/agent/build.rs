@@ -7,8 +7,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 10] = [
-    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "init",
+const C: [&str; 11] = [
+    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "init",
 ];
 
 const CFLAGS: [&str; 17] = [
@@ -70,13 +70,14 @@ fn main() {
         "-o",
         "vdso.so",
     ]));
-    let mut objects = vec!["image.o".to_owned(), "gate.o".to_owned()];
+    let mut objects = vec!["image.o".to_owned(), "gate.o".to_owned(), "flipentry.o".to_owned()];
     for name in C {
         let object = format!("{name}.o");
         compile(&src.join(format!("{name}.c")), &object, &CFLAGS);
         objects.push(object);
     }
     compile(&src.join("gate.S"), "gate.o", &[]);
+    compile(&src.join("flip.S"), "flipentry.o", &[]);
     // The assembler looks for vdso.so (.incbin) in the current directory: OUT_DIR.
     compile(&src.join("image.S"), "image.o", &["-Wa,-I."]);
     run(Command::new("ld")

@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include "abi.h"
 #include "calls.h"
+#include "flip.h"
 #include "tls.h"
 
 /* One image, linked at its final address: nothing goes through a table of addresses. */
@@ -45,7 +46,20 @@ struct sf_regs {
 
 struct sf_tls {
 	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort;
+	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
+	u64 flip_rcx __attribute__((aligned(2048)));
+	u64 flip_desc, flip_rsp, flip_rip;
+	u64 flip_event, flip_voted, flip_arrival, flip_result; /* event that one waits for, or ~0 */
+	u64 spare[8];
+	u64 flip_count[SF_FLIPS_MAX], flip_after[SF_FLIPS_MAX];
 };
+_Static_assert(offsetof(struct sf_tls, flip_rcx) == TLS_FLIP_RCX, "flip.S, payloads");
+_Static_assert(offsetof(struct sf_tls, flip_desc) == TLS_FLIP_DESC, "flip.S, payloads");
+_Static_assert(offsetof(struct sf_tls, flip_rsp) == TLS_FLIP_RSP, "flip.S");
+_Static_assert(offsetof(struct sf_tls, flip_rip) == TLS_FLIP_RIP, "flip.S");
+_Static_assert(offsetof(struct sf_tls, flip_count) == TLS_FLIP_COUNT, "payloads");
+_Static_assert(offsetof(struct sf_tls, flip_after) == TLS_FLIP_AFTER, "payloads");
+_Static_assert(sizeof(struct sf_tls) == 4096, "a page");
 _Static_assert(offsetof(struct sf_tls, token) == TLS_TOKEN, "gate.S");
 _Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
 _Static_assert(offsetof(struct sf_tls, resume) == TLS_RESUME, "gate.S");
@@ -111,6 +125,7 @@ struct sf_me {
 enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
 #define SF_DESC_EPOCH 0xfe
 #define SF_DESC_FLIP 0xf0
+#define SF_DESC_FLIP_EVENT 0xf1
 
 enum sf_role { SF_LEADER, SF_FOLLOWER, SF_RERUN, SF_SNAPSHOT, SF_KEEPER, SF_INIT };
 
@@ -256,6 +271,23 @@ void sf_fp_load(const void *);
 /* entropy.c */
 void sf_on_entropy(struct sf_regs *, u64 desc);
 int sf_clock(u32 nr, u64 *a, s64 *ret);
+
+/* flip.c */
+void sf_flip_hit(struct sf_regs *, u64 desc);
+void sf_flip_arm(void);
+void sf_flip_disarm(void);
+void sf_flip_alarm(void);
+#define SF_STRING2(x) #x
+#define SF_STRING(x) SF_STRING2(x)
+/* A moment of event `seq` at which a fault may strike: the program's registers in me.regs,
+ * memory, or the registers of the function that this stands in. No register is declared
+ * clobbered, as a particle declares nothing. */
+#define SF_FLIP_POINT(seq, waits, when) \
+	do { \
+		if (unlikely((seq) == tls.waits)) \
+			__asm__ volatile("movq %0, %%gs:" SF_STRING(TLS_FLIP_DESC) "; call sf_flip_own" \
+					 ::"i"(SF_DESC_FLIP_EVENT | (when) << 8) : "memory"); \
+	} while (0)
 
 /* recover.c */
 s64 sf_fork_follower(u32 slot);

@@ -281,7 +281,7 @@ void sf_on_syscall(struct sf_regs *r)
 restart:;
 	if (unlikely(me.restarted))
 		sf_again(r);
-	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
+	u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
 	u32 nr = (u32)r->rax;
 	struct sf_event e = { .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
 	struct sf_call own = { .class = SF_REFUSE };
@@ -299,6 +299,10 @@ restart:;
 			return;
 		}
 	}
+	if (unlikely(e.seq == tls.flip_event)) {
+		SF_FLIP_POINT(e.seq, flip_event, SF_T_EVENT);
+		goto restart; /* with the registers as they are now */
+	}
 	for (int i = 0; i < 6; i++)
 		e.args[i] = c->arg[i].kind == SF_A_NONE ? 0 : a[i];
 	sf_digest_args(&e, c, a);
@@ -311,6 +315,10 @@ restart:;
 	sf_arrive(&e, r);
 	if ((e.lockstep ? sf_meet_all(&e) : sf_meet_leader(&e)) != SF_AGREED)
 		goto restart;
+	if (unlikely(e.seq == tls.flip_voted)) {
+		SF_FLIP_POINT(e.seq, flip_voted, SF_T_VOTED);
+		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
+	}
 
 	if (unlikely(c->class == SF_REFUSE))
 		sf_end(SF_E_REFUSED, nr, (s64)a[1], r);

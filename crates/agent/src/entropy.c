@@ -128,6 +128,7 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 	for (;;) {
 		if (unlikely(me.restarted))
 			sf_again(r);
+		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
 		struct sf_event e = { .seq = me.next, .nr = kind, .kind = SF_K_ENTROPY };
 		if (kind == SF_I_CPUID) {
 			e.args[0] = (u32)r->rax;
@@ -140,6 +141,7 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 		sf_arrive(&e, r);
 		if (sf_meet_leader(&e) != SF_AGREED)
 			continue;
+		SF_FLIP_POINT(e.seq, flip_voted, SF_T_VOTED);
 		u64 v[2] = { 0, 0 };
 		const struct sf_result *done;
 		if (me.slot == 0) {

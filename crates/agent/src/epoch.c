@@ -231,6 +231,7 @@ void sf_snapshot(void)
 	s64 pid = copy_self();
 	if (pid == 0) {
 		me.snapshot_pid = 0;
+		sf_flip_disarm();
 		sf_arm();
 		sleep_as_snapshot(slot);
 		return;
@@ -248,6 +249,7 @@ void sf_epoch(struct sf_regs *r)
 	for (;;) {
 		if (unlikely(me.restarted))
 			sf_again(r);
+		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
 		struct sf_event e = { .seq = me.next, .nr = 0, .kind = SF_K_CHECK, .lockstep = 1 };
 		e.bytes = sf_memory_hash(G->options & SF_O_CHECK_DIRTY);
 		if (me.slot == 0 && !sf_log_room(e.seq)) {

@@ -6,6 +6,8 @@
 	.balign 16, 0xcc
 	jmp	sf_entry_entropy		/* SF_BASE + 16 */
 	.balign 16, 0xcc
+	jmp	sf_entry_flip			/* SF_BASE + 32 */
+	.balign 16, 0xcc
 	.section .vdso,"a",@progbits
 	.balign 4096
 	.globl	sf_vdso

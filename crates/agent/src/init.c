@@ -52,6 +52,7 @@ NORETURN void sf_init(void)
 	G->base = 1;
 	G->leader_pid = (u32)raw6(39, 0, 0, 0, 0, 0, 0);
 	G->slot[0].phase = SF_P_STARTING;
+	sf_flip_disarm();
 	sf_signals_init();
 	step = 2;
 	if ((G->options & SF_O_SECCOMP) && (r = sf_filter()) < 0)
@@ -72,5 +73,6 @@ NORETURN void sf_init(void)
 	sys3(202, &G->launcher_bell, 1, 1);
 	while (!load(&G->go))
 		sys4(202, &G->go, 0, 0, 0);
+	sf_flip_arm();
 	sf_leave((const struct sf_regs *)sf_boot.regs);
 }

@@ -200,6 +200,7 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 	for (int i = 4; i < 8; i++)
 		__asm__("crc32q %1, %0" : "+r"(c) : "r"(((const u64 *)a)[i]));
 	a->crc = (u32)c;
+	SF_FLIP_POINT(seq, flip_arrival, SF_T_ARRIVAL);
 	store(&a->seq, seq);
 	G->slot[me.slot].next = seq;
 	ring(G->live);
@@ -366,6 +367,7 @@ void sf_result_end(struct sf_result *r)
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"((u64)r->payload_crc));
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"(w[7]));
 	r->crc = (u32)c;
+	SF_FLIP_POINT(seq, flip_result, SF_T_RESULT);
 	store(&r->seq, seq);
 	ring(G->live);
 }
@@ -377,6 +379,7 @@ const struct sf_result *sf_result_wait(struct sf_event *e)
 		sf_pause();
 		return NULL;
 	}
+	SF_FLIP_POINT(e->seq, flip_result, SF_T_RESULT);
 	if (unlikely(r->seq_inv != ~e->seq || r->crc != result_crc(r) || r->out_off + (u64)r->out_len > SF_PAYLOAD_BYTES ||
 		     (r->out_len && r->payload_crc != sf_crc(PAYLOAD + r->out_off, r->out_len, 0)))) {
 		sf_raise(SF_A_LOG, e->seq);
@@ -407,6 +410,7 @@ void sf_raise(u32 alarm, u64 seq)
 	/* alarm_seq is read by others only after alarm: store it first, keep the lowest. */
 	if (load(&G->alarm) == SF_A_QUIET) {
 		G->alarm_slot = me.slot;
+		sf_flip_alarm();
 		store(&G->alarm_seq, seq);
 	}
 	if (__atomic_compare_exchange_n(&G->alarm, &quiet, alarm, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {

@@ -147,6 +147,7 @@ static void become(u32 slot)
 	me.pending_n = 0;
 	me.reset_pending = 0;
 	me.interruptible = 0;
+	sf_flip_disarm();
 	struct sf_replica *own = &G->slot[slot];
 	own->cmd_ack = own->cmd_seq;
 	own->next = me.next;
@@ -269,6 +270,7 @@ void sf_send(void)
 void sf_receive(void)
 {
 	const struct transfer *t = TRANSFER;
+	sf_flip_disarm();
 	me.next = t->next;
 	me.base = t->base;
 	me.reset_pending = 0;

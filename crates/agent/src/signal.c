@@ -544,7 +544,7 @@ static void regs_to(struct sigcontext *m, const struct sf_regs *r)
 
 static int in_agent(u64 ip)
 {
-	return ip >= SF_BASE && ip < (u64)sf_image_end;
+	return ip >= SF_BASE && ip < SF_AGENT_END;
 }
 
 /* A fault of the program: all replicas must have it, at the same place. */
@@ -562,6 +562,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 	own->fault_signo = (u32)s;
 	own->fault_code = (u32)info->code;
 	for (;;) {
+		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
 		struct sf_event e = { .seq = me.next, .nr = (u32)s, .kind = SF_K_FAULT, .lockstep = 1 };
 		e.args[0] = (u64)(u32)info->code;
 		e.args[1] = info->words[0];
