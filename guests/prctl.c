@@ -1,4 +1,4 @@
-/* prctl: name, dumpable, no_new_privs, parent death signal, timer slack, and an unknown option. */
+/* prctl: name, dumpable, no_new_privs, parent death signal, timer slack, and an option of another processor. */
 #include "guest.h"
 #include <sys/prctl.h>
 
@@ -10,6 +10,6 @@ int main(void) {
     check("death signal", prctl(PR_SET_PDEATHSIG, SIGUSR2) == 0 && prctl(PR_GET_PDEATHSIG, &v) == 0 && v == SIGUSR2);
     check("no_new_privs", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
     check("slack", prctl(PR_SET_TIMERSLACK, 12345) == 0 && prctl(PR_GET_TIMERSLACK) == 12345);
-    check("unknown", prctl(987654321, 0, 0, 0, 0) == -1 && errno == EINVAL);
+    check("another processor's", prctl(PR_SET_UNALIGN, 0, 0, 0, 0) == -1 && errno == EINVAL);
     return done();
 }

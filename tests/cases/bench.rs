@@ -6,9 +6,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use libtest_mimic::Arguments;
+
+use crate::left;
 
 /// What all cases share.
 #[derive(Debug)]
@@ -39,6 +42,7 @@ impl Bench {
             })?),
             other => other,
         };
+        left::adopt()?;
         // The pid keeps two runs of the suite apart; the name must not hold the product's, which `left` looks for.
         let scratch = std::env::temp_dir().join(format!("guests-{}", std::process::id()));
         fs::create_dir_all(&scratch)
@@ -112,6 +116,37 @@ impl Bench {
         }
         let _ = fs::remove_dir(&self.scratch);
     }
+}
+
+/// Copies a file, with its mode. By a process of its own: a descriptor open for writing in this one would be inherited by
+/// whatever another thread starts at that moment, and the copy could then not be executed (ETXTBSY).
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let copied = Command::new("/bin/cp")
+        .arg("--")
+        .args([from, to])
+        .status()
+        .is_ok_and(|status| status.success());
+    if copied {
+        return Ok(());
+    }
+    Err(format!(
+        "cannot copy {} to {}",
+        from.display(),
+        to.display()
+    ))
+}
+
+/// Writes a file that will be executed, for the same reason by way of `copy`.
+pub(crate) fn write_executable(path: &Path, bytes: &[u8], mode: u32) -> Result<(), String> {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, bytes)
+        .and_then(|()| fs::set_permissions(&draft, fs::Permissions::from_mode(mode)))
+        .map_err(|error| format!("{}: {error}", draft.display()))?;
+    copy(&draft, path)?;
+    // cp creates with the umask applied.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+        .and_then(|()| fs::remove_file(&draft))
+        .map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// While this is held no other group of replicas runs.

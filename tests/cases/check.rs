@@ -13,7 +13,7 @@ use steadfast_integrity::event::{Line, RunStart, What};
 use steadfast_integrity::exit::{Own, Verdict};
 use steadfast_integrity::plan::RunReport;
 
-use crate::bench::{Bench, one_group};
+use crate::bench::{Bench, copy, one_group};
 use crate::left::Places;
 use crate::run::{Invocation, Ran, Stdin};
 use crate::tree::Tree;
@@ -63,7 +63,7 @@ impl Case {
             expect: Expect::Supported,
             bare: "status 0".to_owned(),
             replicas: vec![1, 2, 3, 5],
-            limit: Duration::from_secs(30),
+            limit: Duration::from_secs(20),
             inputs: Vec::new(),
             user: None,
         }
@@ -105,45 +105,59 @@ impl Case {
         if bench.is_bare_only() {
             return Ok(());
         }
-        for &n in &self.replicas {
-            let run = format!("n{n}");
-            let events = dir.join(format!("{run}.events"));
-            let mut protected = self.invocation.clone();
-            protected.protector = protector(n, &events, &[]);
-            let compared = {
-                let _group = (n > 1).then(one_group);
-                let before = Places::look();
-                self.once(dir, &run, &protected).and_then(|run| {
-                    match Places::look().grown_since(&before) {
-                        Some(left) => Err(left),
-                        None => Ok(run),
-                    }
-                })
-            }
-            .and_then(|run| {
-                self.judge(n, &bare, &run, &events)
-                    .map_err(|why| format!("{why}\n{}", last_lines(&run.ran)))
-            });
-            compared.map_err(|why| {
-                format!(
-                    "with {n} replicas: {why}\n  run:    cd {} && {}",
-                    run_dir(dir).display(),
-                    protected.shell_line()
-                )
-            })?;
+        // All of them, also after one has failed: which numbers fail is half of the diagnosis.
+        let failures: Vec<String> = self
+            .replicas
+            .iter()
+            .filter_map(|&n| self.compare(dir, n, &bare).err())
+            .collect();
+        if failures.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        Err(failures.join("\n"))
+    }
+
+    /// One protected run against the bare one.
+    fn compare(&self, dir: &Path, n: u8, bare: &Seen) -> Result<(), String> {
+        let run = format!("n{n}");
+        let events = dir.join(format!("{run}.events"));
+        let mut protected = self.invocation.clone();
+        protected.protector = protector(n, &events, &[]);
+        let seen = {
+            let _group = (n > 1).then(one_group);
+            let before = Places::look();
+            self.once(dir, &run, &protected).and_then(|seen| {
+                match Places::look().grown_since(&before) {
+                    Some(left) => Err(left),
+                    None => Ok(seen),
+                }
+            })
+        };
+        seen.and_then(|seen| {
+            self.judge(n, bare, &seen, &events)
+                .map_err(|why| format!("{why}\n{}", last_lines(&seen.ran)))
+        })
+        .map_err(|why| {
+            format!(
+                "with {n} replicas: {why}\n  run:    cd {} && {}",
+                run_dir(dir).display(),
+                protected.shell_line()
+            )
+        })
     }
 
     /// One run in a fresh working directory, which is then renamed after the run.
     fn once(&self, dir: &Path, run: &str, invocation: &Invocation) -> Result<Seen, String> {
         let cwd = run_dir(dir);
         let io = |error: std::io::Error| format!("scratch: {error}");
+        if cwd.exists() {
+            // The run before failed and left its files here.
+            fs::rename(&cwd, dir.join(format!("before-{run}"))).map_err(io)?;
+        }
         fs::create_dir(&cwd).map_err(io)?;
         for input in &self.inputs {
             let name = input.file_name().ok_or("an input is a file")?;
-            fs::copy(input, cwd.join(name))
-                .map_err(|error| format!("{}: {error}", input.display()))?;
+            copy(input, &cwd.join(name))?;
         }
         if let Some(user) = self.user {
             std::os::unix::fs::chown(&cwd, Some(user), Some(user)).map_err(io)?;
@@ -288,9 +302,10 @@ fn refusal(words: &str, bare: &Seen, run: &Seen, events: &Path) -> Result<(), St
     if !said.contains("fix:") {
         return Err("the refusal names no fix".to_owned());
     }
-    // Guests write "before" and flush: what had been agreed must have left, and no byte that bare runs do not show.
-    if run.ran.stdout.is_empty() != bare.ran.stdout.is_empty()
-        || !bare.ran.stdout.starts_with(&run.ran.stdout)
+    // What had been agreed before must have left, and no byte that bare runs do not show. Guests say "before" and flush.
+    let said_before = b"before";
+    if !bare.ran.stdout.starts_with(&run.ran.stdout)
+        || (bare.ran.stdout.starts_with(said_before) && !run.ran.stdout.starts_with(said_before))
     {
         return Err("standard output is not what had been agreed before the refusal".to_owned());
     }
@@ -321,7 +336,7 @@ fn agreed(n: u8, events: &Path) -> Result<(), String> {
     };
     if log.report.verdict != expected || log.report.divergences != 0 || log.report.recoveries != 0 {
         return Err(format!(
-            "a false alarm: verdict {:?}, {} divergences, {} repairs\n{}",
+            "nothing was injected, yet: verdict {:?} (expected {expected:?}), {} divergences, {} repairs\n{}",
             log.report.verdict,
             log.report.divergences,
             log.report.recoveries,

@@ -1,12 +1,10 @@
 //! The command itself: what it says and with which status when there is nothing to run, or something it may not.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, write_executable};
 use crate::build::{self, Variant};
 use crate::check::last_lines;
 use crate::run::{Invocation, Ran};
@@ -53,8 +51,7 @@ fn words(words: &[&str]) -> Vec<String> {
 /// A file to be started by name; goes with the scratch directory.
 fn file(name: &str, bytes: &[u8], mode: u32) -> String {
     let path = Bench::get().shared_folder().expect("scratch").join(name);
-    fs::write(&path, bytes).expect("scratch");
-    fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("scratch");
+    write_executable(&path, bytes, mode).expect("scratch");
     path.display().to_string()
 }
 

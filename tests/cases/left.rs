@@ -1,7 +1,8 @@
 //! What a run must not leave behind: processes, mounts, shared memory, files.
 //!
 //! A process belongs to a run if it is in its process group or carries its mark in its environment, which every
-//! descendant inherits and no namespace hides from /proc here. Zombies count: somebody failed to wait for them.
+//! descendant inherits and no namespace hides from /proc here. Zombies count: somebody failed to wait for them. Where
+//! nobody is left to wait, the tests do: they adopt orphans (`adopt`), so that no other process hides or delays them.
 //!
 //! Not covered: memory that is anonymous and unmapped by nobody; it ends with its processes.
 
@@ -12,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 
 /// The name under which a run marks its processes; not the product's, which guests may not find in their environment.
@@ -22,6 +24,12 @@ pub(crate) const MARK: &str = "GROUP_MARK";
 pub(crate) struct Process {
     pub(crate) pid: i32,
     what: String,
+}
+
+/// Makes this process the parent of orphans below it.
+pub(crate) fn adopt() -> Result<(), String> {
+    nix::sys::prctl::set_child_subreaper(true)
+        .map_err(|error| format!("tests: cannot adopt orphans: {error}"))
 }
 
 /// The processes of the run with this mark and process group, other than those in `but`.
@@ -40,6 +48,13 @@ pub(crate) fn processes(mark: &str, group: i32) -> Vec<Process> {
             fs::read(format!("/proc/{pid}/environ"))
                 .is_ok_and(|env| env.windows(needle.len()).any(|w| w == needle.as_bytes()))
         };
+        // An adopted orphan that has ended is gone as soon as it is waited for. The command itself has been: it is
+        // looked for only after its end.
+        let orphan = fields.get(1)?.parse::<u32>().ok()? == std::process::id();
+        if in_group && orphan && fields[0] == "Z" && pid != group {
+            let _ = waitpid(Pid::from_raw(pid), Some(WaitPidFlag::WNOHANG));
+            return None;
+        }
         (in_group || marked()).then(|| Process {
             pid,
             what: format!(

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 
 use libtest_mimic::Trial;
 
-use crate::bench::{Bench, workspace};
+use crate::bench::{Bench, workspace, write_executable};
 use crate::build::{self, Variant};
 use crate::check::{Case, Expect};
 use crate::guests::sample_text;
@@ -152,7 +152,7 @@ fn rows() -> Vec<Row> {
         row("xz", "/usr/bin/xz", &["-T1", "-1", "-c"]).stdin(Text).widely(),
         row("unxz", "/usr/bin/xz", &["-d", "-T1", "-c"]).stdin(Xz),
         row("xz_threads", "/usr/bin/xz", &["-T2", "--block-size=65536", "-c"]).stdin(Text).expect(Expect::Refused("thread")),
-        row("zstd", "/usr/bin/zstd", &["--single-thread", "-q", "-c"]).stdin(Text),
+        row("zstd", "/usr/bin/zstd", &["--single-thread", "--no-asyncio", "-q", "-c"]).stdin(Text),
         row("zip", "/usr/bin/zip", &["-X", "-q", "-", "-"]).stdin(Script("stored by name only\n")).expect(Expect::Random), // holds the time of day
         // Digests.
         row("sha256sum", "/usr/bin/sha256sum", &["text", "noise"]).with(&[Text, Noise]).widely(),
@@ -488,11 +488,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         trials.push(Trial::test(
             format!("programs::script_{label}"),
             move || {
-                use std::os::unix::fs::PermissionsExt;
                 let dir = Bench::get().case_dir(&format!("script-{label}"));
                 let path = dir.join(format!("{label}.script"));
-                fs::write(&path, text)
-                    .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))?;
+                write_executable(&path, text.as_bytes(), 0o755)?;
                 let mut case = Case::new(format!("programs::script_{label}"), path);
                 case.invocation.args = vec!["first argument".to_owned(), "second".to_owned()];
                 case.expect = *expect;

@@ -6,11 +6,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use libtest_mimic::Trial;
 use nix::unistd::Uid;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, copy};
 use crate::build::Variant;
 use crate::check::Case;
 use crate::{guests, programs};
@@ -81,9 +82,16 @@ const PROGRAMS: &[&str] = &[
 fn reachable(path: &Path) -> Result<PathBuf, String> {
     let folder = Bench::get().shared_folder()?;
     let to = folder.join(path.file_name().ok_or("a binary has a name")?);
-    fs::copy(path, &to)
-        .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o755)))
-        .map_err(|error| format!("{}: {error}", to.display()))?;
+    // Two cases may want the same guest: whoever comes second finds it.
+    static COPYING: Mutex<()> = Mutex::new(());
+    let _copying = COPYING
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    if !to.exists() {
+        copy(path, &to)?;
+        fs::set_permissions(&to, fs::Permissions::from_mode(0o755))
+            .map_err(|error| format!("{}: {error}", to.display()))?;
+    }
     Ok(to)
 }
 
