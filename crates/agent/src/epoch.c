@@ -7,7 +7,8 @@
  *
  * The digest is a sum over pages, each mixed with its address; pages of zeros count as
  * absent, since whether the kernel has backed an untouched page is not the program's doing.
- * Pages of files count once the program has written to its private copy.
+ * Pages of files count too where the mapping is small (a library's data): a leader that was
+ * made anew holds copies of them. In large ones those count that the program has written to.
  *
  * Not covered: memory that is not writable (see --private), and the agent's own.
  * See proc_pid_pagemap(5), ioctl PAGEMAP_SCAN in admin-guide/mm/pagemap.rst.
@@ -18,6 +19,7 @@
 enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_kill = 62, NR_clone3 = 435,
        NR_prctl = 157, NR_futex = 202, NR_sched_setaffinity = 203, NR_exit_group = 231, NR_wait4 = 61 };
 #define PAGE 4096ull
+#define FILE_ALL (16ull << 20)
 
 struct page_region { u64 start, end, categories; };
 struct pm_scan_arg {
@@ -125,8 +127,14 @@ struct sf_hash sf_memory_hash(int dirty_only)
 				p++;
 				u64 to = hex(&p);
 				/* " rw?p": readable, writable, private; ours and the kernel's excepted */
-				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_SHARED + SF_SHARED_BYTES || to <= SF_BASE))
-					add_range(&sum, pagemap, from, to);
+				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_SHARED + SF_SHARED_BYTES || to <= SF_BASE)) {
+					p += 6; /* offset, device, inode */
+					hex(&p), p++, hex(&p), p++, hex(&p), p++;
+					if (*p != '0' && to - from <= FILE_ALL)
+						add_pages(&sum, from, to);
+					else
+						add_range(&sum, pagemap, from, to);
+				}
 				line = at + 1;
 			}
 			have -= line;
@@ -189,6 +197,8 @@ static void sleep_as_snapshot(u32 slot)
 			sys4(NR_futex, &own->bell, 0, bell, limit);
 			continue;
 		}
+		while (sys4(NR_wait4, -1, 0, 0x80000001u /* __WCLONE|WNOHANG */, 0) > 0)
+			; /* earlier copies */
 		if (own->cmd == SF_C_RERUN) {
 			u64 core = own->cmd_arg2;
 			u32 as = (u32)own->cmd_arg;

@@ -344,7 +344,7 @@ s64 sf_remap(void)
 		sys1(12, brk);
 	for (u64 i = 0; i < l[0]; i++) {
 		const u64 *m = l + 4 + 3 * i;
-		s64 r = sys6(9, m[0], m[1], m[2] | 2, 0x2 | 0x20 | 0x10 /* PRIVATE|ANONYMOUS|FIXED */, -1, 0);
+		s64 r = sys6(9, m[0], m[1], m[2], 0x2 | 0x20 | 0x10 /* PRIVATE|ANONYMOUS|FIXED */, -1, 0);
 		if ((u64)r != m[0])
 			return r;
 	}

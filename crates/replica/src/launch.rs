@@ -26,6 +26,11 @@ const HWCAP2_FSGSBASE: u64 = 2;
 /// High enough to be nobody's business between exec and the agent's first call.
 const SHARED_FD: i32 = 900;
 
+fn shared_fd() -> i32 {
+    let limit = i32::try_from(child::descriptor_limit()).unwrap_or(i32::MAX);
+    SHARED_FD.min(limit - 1)
+}
+
 /// A leader that has been let go, and what is known about it.
 pub(crate) struct Launched {
     pub(crate) pid: i32,
@@ -81,9 +86,11 @@ pub(crate) fn launch(
     let spawn = child::Spawn {
         path: &path,
         argv: &argv,
-        inherit: (group.fd(), SHARED_FD),
+        inherit: (group.fd(), shared_fd()),
         mask,
         cpu: first_cpu,
+        sigpipe_ignored: plan.ambient.sigpipe_ignored,
+        closed: plan.ambient.closed,
     };
     use std::os::fd::AsRawFd;
     let pid = child::spawn(&spawn, report_to.as_raw_fd()).map_err(|error| match error {
@@ -210,7 +217,7 @@ fn prepare(mut stop: ptrace::Stopped, pid: i32, group: &Shared) -> Result<Launch
             entry.rip, entry.eflags,
         ],
         vdso,
-        shared_fd: SHARED_FD,
+        shared_fd: shared_fd(),
         launcher_pid: i32::try_from(std::process::id()).unwrap_or(0),
         auxv: auxv_at,
         stack_lo: maps

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
-use steadfast_integrity::plan::{EventSink, Plan, RunReport};
+use steadfast_integrity::plan::{EqualPids, EventSink, Plan, RunReport};
 
 /// What was being done when the operating system refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,5 +123,14 @@ impl Advise for LaunchError {
 /// # Errors
 /// When the program could not be started under protection, or Steadfast itself failed.
 pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchError> {
-    supervise::Supervisor::start(plan, sink)?.until_end()
+    let start = supervise::Supervisor::start(plan, plan.equal_pids != EqualPids::Off, sink);
+    match start {
+        Ok(supervisor) => supervisor.until_end(),
+        // Nothing of the program has run yet: try again with what this machine allows. With one
+        // thread the agent answers for process numbers, so nothing is lost (docs/limits.md).
+        Err(LaunchError::Agent { .. } | LaunchError::Early { .. }) if plan.equal_pids == EqualPids::Auto => {
+            supervise::Supervisor::start(plan, false, sink)?.until_end()
+        }
+        Err(error) => Err(error),
+    }
 }

@@ -32,9 +32,15 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// A core that loses this often is avoided: once is a particle, twice is a pattern.
 const STRIKES: u32 = 2;
 
-/// What the watchdog remembers between looks.
+/// One event may be disputed anew by another fault, and a damaged record read twice; more
+/// than this is a repair that does not repair.
+const REPEATS_MAX: u32 = 4;
+
+/// What the watchdog and recovery remember between looks.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
+    repaired_at: u64,
+    repeats: u32,
     /// Per replica: the event it was about to arrive at, and its CPU time when first seen there.
     at: HashMap<usize, (u64, u64)>,
 }
@@ -68,8 +74,17 @@ pub(crate) enum Standing {
 }
 
 impl Supervisor<'_> {
+    /// How a replica ended, if it did. A follower's end is known to its namespace's init, which
+    /// passes on what wait(2) told it.
     pub(crate) fn died(&self, r: usize) -> Option<child::Change> {
-        self.gone.get(&self.replicas[r].child).copied()
+        let change = self.gone.get(&self.replicas[r].child).copied()?;
+        let status = self.group.get32(at!(seen r, exit_status)).cast_signed();
+        let init = r > 0 && self.replicas[r].pid != self.replicas[r].child;
+        Some(if init && libc::WIFSIGNALED(status) {
+            child::Change::Signaled(libc::WTERMSIG(status))
+        } else {
+            change
+        })
     }
 
     /// A replica that is gone without the program having ended raises the alarm.
@@ -110,6 +125,11 @@ impl Supervisor<'_> {
         let mut burned = vec![0; n];
         for r in 0..n {
             let Some(now) = procfs::cpu_ns(self.replicas[r].pid) else { continue };
+            // Job control stops the leader, and the others through us: a follower that was
+            // stopped alone burns nothing and would never hang by the rule below.
+            if r > 0 && procfs::is_stopped(self.replicas[r].pid) {
+                child::kill(self.replicas[r].pid, libc::SIGCONT);
+            }
             let entry = self.watch.at.entry(r).or_insert((place[r], now));
             if entry.0 != place[r] {
                 // It has moved: what it burned until here belongs to the way here.
@@ -179,6 +199,13 @@ impl Supervisor<'_> {
         let n = self.replicas.len();
         let seq = self.group.get64(at!(alarm_seq));
         let all = (1_u32 << n) - 1;
+        // A repair that leads to the same event again is none: stop rather than try for ever.
+        let again = self.group.get64(at!(own 0, next));
+        self.watch.repeats = if self.watch.repaired_at == again { self.watch.repeats + 1 } else { 0 };
+        self.watch.repaired_at = again;
+        if self.watch.repeats > REPEATS_MAX {
+            return self.give_up(StopReason::Unrecoverable, begun);
+        }
         let paused: Vec<usize> = (0..n).filter(|r| standing[*r] == Standing::Paused).collect();
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
 
@@ -197,6 +224,12 @@ impl Supervisor<'_> {
                 counted
             }
         };
+        if losers == 0 {
+            // Everybody agrees after all: a record was damaged on its way to one reader, and
+            // its owner is about to write it again.
+            self.divergences -= 1;
+            return self.resume();
+        }
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let judgement = if losers == all {
             Judgement::Unresolvable
@@ -316,6 +349,7 @@ impl Supervisor<'_> {
         self.replicas[r].child = 0;
         self.group.set32(at!(slot r, phase), 0);
         self.group.set32(at!(slot r, cmd), 0);
+        self.group.set32(at!(seen r, exit_status), 0);
         self.group.clear_ring(r);
         if self.group.order(0, cmd::FORK, r as u64, ANSWER) != Some(0) {
             return false;
@@ -452,7 +486,7 @@ impl Supervisor<'_> {
     }
 
     fn resume(&mut self) {
-        self.watch = Watch::default();
+        self.watch.at.clear();
         self.group.set32(at!(alarm), alarm::QUIET);
         self.group.set64(at!(alarm_seq), 0);
         for r in 0..self.replicas.len() {
@@ -505,7 +539,8 @@ impl Supervisor<'_> {
         let mut camps: Vec<Claim> = Vec::new();
         let votes = (0..standing.len())
             .map(|r| {
-                let camp = claims[r].map_or(usize::MAX, |claim| {
+                let absent = usize::from(standing[r] != Standing::Paused);
+                let camp = claims[r].map_or(absent, |claim| {
                     camps.iter().position(|c| *c == claim).unwrap_or_else(|| {
                         camps.push(claim);
                         camps.len() - 1

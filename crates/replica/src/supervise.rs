@@ -17,7 +17,7 @@ use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, W
 use steadfast_integrity::exit::Verdict;
 use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
 use steadfast_integrity::plan::{
-    Backstop, CheckMemory, EqualPids, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
+    Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
 };
 use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
 
@@ -90,7 +90,7 @@ fn spin_ticks(plan: &Plan, cores: &[usize]) -> (u32, u32) {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(crate) fn start(plan: &'a Plan, sink: &'a mut dyn EventSink) -> Result<Self, LaunchError> {
+    pub(crate) fn start(plan: &'a Plan, equal_pids: bool, sink: &'a mut dyn EventSink) -> Result<Self, LaunchError> {
         let started = Instant::now();
         let mask = signals::block_all();
         let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
@@ -116,7 +116,7 @@ impl<'a> Supervisor<'a> {
         if plan.huge_pages == HugePages::Auto {
             options |= option::HUGE;
         }
-        if plan.equal_pids != EqualPids::Off {
+        if equal_pids {
             options |= option::PRIV_NS;
             if !has_sys_admin() {
                 options |= option::USER_NS;
@@ -492,6 +492,7 @@ impl<'a> Supervisor<'a> {
         let verdict = match (&end, self.divergences, self.recoveries) {
             (ProgramEnd::Stopped(StopReason::Refused), ..) => Verdict::Refused,
             (ProgramEnd::Stopped(_), ..) => Verdict::Stopped,
+            (_, 0, _) if self.plan.replicas == 1 => Verdict::Unprotected,
             (_, 0, _) => Verdict::Agreed,
             _ => Verdict::Corrected,
         };

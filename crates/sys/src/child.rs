@@ -17,6 +17,10 @@ pub struct Spawn<'a> {
     pub mask: &'a libc::sigset_t,
     /// Core to start on.
     pub cpu: Option<usize>,
+    /// Whether SIGPIPE stays ignored, as the caller of the tool had it.
+    pub sigpipe_ignored: bool,
+    /// Which standard streams the caller had closed.
+    pub closed: [bool; 3],
 }
 
 /// Why a child did not reach its exec stop.
@@ -64,8 +68,20 @@ unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report
             libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
         }
         libc::sigprocmask(libc::SIG_SETMASK, spawn.mask, std::ptr::null_mut());
+        if !spawn.sigpipe_ignored {
+            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        }
         // dup2 clears close-on-exec on the copy.
-        libc::dup2(spawn.inherit.0, spawn.inherit.1);
+        if libc::dup2(spawn.inherit.0, spawn.inherit.1) < 0 {
+            let errno = *libc::__errno_location();
+            libc::write(report, (&raw const errno).cast(), 4);
+            libc::_exit(127);
+        }
+        for (fd, closed) in (0..).zip(spawn.closed) {
+            if closed {
+                libc::close(fd);
+            }
+        }
         libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
         libc::raise(libc::SIGSTOP);
         libc::execve(spawn.path.as_ptr(), argv.as_ptr(), environ);
@@ -125,6 +141,15 @@ pub fn wait_any() -> Option<(i32, Change)> {
             return None;
         }
     }
+}
+
+/// The highest descriptor number a new process may use, plus one.
+#[must_use]
+pub fn descriptor_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 /// Sends a signal; a process that is gone already is as good as reached.

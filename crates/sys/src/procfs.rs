@@ -96,6 +96,13 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
+/// Whether a process stands still because of a stop signal.
+#[must_use]
+pub fn is_stopped(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+}
+
 /// Clock source of the kernel.
 #[must_use]
 pub fn clock_source() -> String {
