@@ -1,0 +1,45 @@
+//! Bench: every published number as a command.
+//!
+//! | Command | Number |
+//! |---|---|
+//! | `bench spec` | cost of protecting whole programs, against bare and against co-running copies |
+//! | `bench micro` | cost added per system call, clock read and rdtsc |
+//! | `bench touch` | touching 800 MB, 4 KiB against huge pages |
+//! | `bench repair` | how long a repair holds the program up; how late faults are detected |
+//! | `bench memory` | memory of N replicas against N copies |
+//! | `bench start` | what starting under protection costs |
+//! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
+//!
+//! Rules every command keeps
+//!  1. What is compared is run in turns, in an order shuffled anew each round, and compared
+//!     within the round; the machine may drift, the ratio does not.
+//!  2. Medians and 95 % bootstrap intervals, from a seed that is printed.
+//!  3. A target counts as met only if the interval's upper end is within the target plus
+//!     [`verdict::SLACK_POINTS`]. Pending never counts as met.
+//!  4. A run that fails is in the table as an error. Nothing is dropped.
+//!  5. What a program writes is compared, byte for byte, with what it writes bare.
+//!  6. The machine is described beside every table.
+//!
+//! Not covered: hardware counters. Where the published system used them, the table says
+//! "not measurable here".
+
+pub mod column;
+pub mod guest;
+pub mod machine;
+pub mod memory;
+pub mod micro;
+pub mod model;
+pub mod process;
+pub mod product;
+pub mod repair;
+pub mod rounds;
+pub mod sample;
+pub mod spec;
+pub mod start;
+pub mod stats;
+pub mod table;
+pub mod touch;
+pub mod verdict;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,453 @@
+//! The `bench` command.
+
+#![allow(
+    clippy::print_stdout,
+    reason = "a tool of the repository, not part of the product"
+)]
+#![allow(clippy::print_stderr, reason = "progress goes to standard error")]
+
+use std::fs;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use steadfast_bench::column::Column;
+use steadfast_bench::machine::Machine;
+use steadfast_bench::product::Product;
+use steadfast_bench::rounds::{self, Progress, Turns};
+use steadfast_bench::sample::{Failure, Runner};
+use steadfast_bench::spec::{Program, SpecReport};
+use steadfast_bench::{memory, micro, model, repair, spec, start, touch};
+use steadfast_workloads::inputs::Rng;
+use steadfast_workloads::{ALL, Size, Store, Workload, find, setup};
+
+#[derive(Parser)]
+#[command(
+    name = "bench",
+    about = "Every published number of steadfast as a command",
+    after_help = "Examples:\n  \
+        bench spec --json spec.json                        all programs, hours\n  \
+        bench spec --size small --pairs 2 --programs bzip2 a look, seconds\n  \
+        bench micro --json micro.json\n  \
+        bench model --spec spec.json --micro micro.json\n\n\
+        The product is target/release/steadfast of this repository, or what STEADFAST_BIN names.\n\
+        Exit codes: 0 every run gave a number, 1 some failed, 2 interrupted, 3 nothing could be run.",
+    max_term_width = 100
+)]
+struct Cli {
+    #[command(subcommand)]
+    action: Action,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// Also write everything that was measured to FILE, as JSON
+    #[arg(long, value_name = "FILE", global = true)]
+    json: Option<PathBuf>,
+    /// Interleaved rounds; promises are judged from 10 on
+    #[arg(long, value_name = "N", default_value_t = 10, global = true)]
+    pairs: usize,
+    /// Seed of the order of runs, of faults and of the bootstrap
+    #[arg(long, value_name = "N", default_value_t = 1, global = true)]
+    seed: u64,
+    /// Seconds after which a run is ended and counts as failed
+    #[arg(long, value_name = "S", default_value_t = 180, global = true)]
+    limit: u64,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Whole programs: bare, co-running copies, 1, 2 and 3 replicas
+    Spec {
+        /// Only these programs
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        programs: Vec<String>,
+        /// Only these columns: bare, corun2, corun3, n1, n2-stop, n2, n3
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        columns: Vec<String>,
+        /// small (0.2-0.5 s each) or full (5-10 s each)
+        #[arg(long, default_value = "full")]
+        size: Size,
+    },
+    /// One event: nanoseconds added by 1 and 2 replicas under each backstop
+    Micro {
+        /// Only events whose name begins so: getppid, write, read, clock, rdtsc
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        events: Vec<String>,
+        /// Multiplies how often each event is made
+        #[arg(long, default_value_t = 1.0)]
+        scale: f64,
+        /// Highest number of replicas
+        #[arg(long, default_value_t = 2)]
+        replicas: u8,
+    },
+    /// Touch every page of a region, 4 KiB against huge pages (the paper's Table 1)
+    Touch {
+        #[arg(long, default_value_t = 800)]
+        mib: usize,
+    },
+    /// How long a repair holds the program up, and how late faults are detected
+    Repair {
+        /// Sizes of live memory
+        #[arg(long, value_delimiter = ',', default_value = "1,16,64,256")]
+        mib: Vec<usize>,
+        /// Repairs for each size and number of replicas
+        #[arg(long, default_value_t = 20)]
+        repairs: usize,
+        /// Faults drawn uniformly over time, for the latencies
+        #[arg(long, default_value_t = 100)]
+        faults: usize,
+    },
+    /// Memory of N replicas against N copies
+    Memory {
+        #[arg(long, value_delimiter = ',', default_value = "16,256")]
+        mib: Vec<usize>,
+    },
+    /// What starting under protection costs
+    Start,
+    /// What hardening the trusted rest would cost, from the files of spec and micro
+    Model {
+        /// What `bench spec --json` wrote
+        #[arg(long, value_name = "FILE")]
+        spec: PathBuf,
+        /// What `bench micro --json` wrote
+        #[arg(long, value_name = "FILE")]
+        micro: PathBuf,
+        /// Number of replicas whose overhead is modelled
+        #[arg(long, default_value_t = 2)]
+        replicas: u8,
+    },
+    /// Print the table of a file that any of these wrote
+    Show { file: PathBuf },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match act(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// What a benchmark found, before it is printed.
+struct Outcome {
+    table: String,
+    json: serde_json::Value,
+    failed: bool,
+    complete: bool,
+}
+
+impl Outcome {
+    fn new(report: &impl Serialize, table: String, complete: bool) -> Result<Self> {
+        // The tables put every failure on a line of its own that begins so.
+        let failed = table.lines().any(|line| line.starts_with("error "));
+        Ok(Outcome {
+            table,
+            json: serde_json::to_value(report)?,
+            failed,
+            complete,
+        })
+    }
+}
+
+fn act(cli: &Cli) -> Result<ExitCode> {
+    let outcome = match &cli.action {
+        Action::Show { file } => show(file)?,
+        Action::Model {
+            spec,
+            micro,
+            replicas,
+        } => {
+            let report = model::work_out(&load(spec)?, &load(micro)?, *replicas);
+            Outcome::new(&report, model::render(&report), true)?
+        }
+        measured => measure(measured, &cli.common)?,
+    };
+    print!("{}", outcome.table);
+    if let Some(file) = &cli.common.json {
+        save(file, &outcome.json)?;
+    }
+    Ok(match () {
+        () if !outcome.complete => ExitCode::from(2),
+        () if outcome.failed => ExitCode::FAILURE,
+        () => ExitCode::SUCCESS,
+    })
+}
+
+fn measure(action: &Action, common: &Common) -> Result<Outcome> {
+    let place = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("build")
+        .join("bench");
+    let guests = place.join("guests");
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        // The first asks the rounds to stop and print what there is; a second one just ends us.
+        flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    let product = Product::find();
+    let machine = Machine::here(&product);
+    let runner = Runner::new(product, &place, Duration::from_secs(common.limit), stop)?;
+    let mut says = Says::new(common.pairs);
+    match action {
+        Action::Spec {
+            programs,
+            columns,
+            size,
+        } => spec_report(
+            &runner, machine, common, programs, columns, *size, &mut says,
+        ),
+        Action::Micro {
+            events,
+            scale,
+            replicas,
+        } => {
+            let settings = micro::Settings {
+                pairs: common.pairs,
+                seed: common.seed,
+                scale: *scale,
+                replicas_max: *replicas,
+                only: events.clone(),
+            };
+            let report = micro::measure(&runner, &guests, &settings, machine, &mut says)?;
+            Outcome::new(&report, micro::render(&report), report.complete)
+        }
+        Action::Touch { mib } => {
+            let report = touch::measure(
+                &runner,
+                &guests,
+                *mib,
+                common.pairs,
+                common.seed,
+                machine,
+                &mut says,
+            )?;
+            Outcome::new(&report, touch::render(&report), report.complete)
+        }
+        Action::Repair {
+            mib,
+            repairs,
+            faults,
+        } => {
+            let settings = repair::Settings {
+                seed: common.seed,
+                repairs: *repairs,
+                faults: *faults,
+                sizes_mib: mib.clone(),
+            };
+            let report =
+                repair::measure(&runner, &guests, &settings, machine, |step| says.say(step))?;
+            Outcome::new(&report, repair::render(&report), report.complete)
+        }
+        Action::Memory { mib } => {
+            let report = memory::measure(&runner, &guests, mib, machine, |step| says.say(step))?;
+            Outcome::new(&report, memory::render(&report), !runner.interrupted())
+        }
+        Action::Start => {
+            let report = start::measure(&runner, common.pairs, common.seed, machine, &mut says);
+            Outcome::new(&report, start::render(&report), report.complete)
+        }
+        Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
+    }
+}
+
+fn spec_report(
+    runner: &Runner,
+    machine: Machine,
+    common: &Common,
+    programs: &[String],
+    columns: &[String],
+    size: Size,
+    says: &mut Says,
+) -> Result<Outcome> {
+    let store = Store::default_place();
+    let columns = chosen_columns(columns)?;
+    let mut report = SpecReport {
+        bench: "spec".to_owned(),
+        machine,
+        size: size.name().to_owned(),
+        pairs: common.pairs,
+        seed: common.seed,
+        complete: true,
+        programs: Vec::new(),
+        promises: Vec::new(),
+        means: std::collections::BTreeMap::new(),
+    };
+    let mut rng = Rng::new(common.seed);
+    for workload in chosen_programs(programs)? {
+        if runner.interrupted() {
+            break;
+        }
+        let mut program = Program {
+            name: workload.name.to_owned(),
+            stands_for: workload.spec.to_owned(),
+            error: None,
+            series: Vec::new(),
+        };
+        match ready(&store, workload, size, says) {
+            Ok(job) => {
+                let turns = Turns::of(workload.name, &job, &columns, common.pairs);
+                program.series = rounds::run(runner, &turns, &mut rng, says);
+            }
+            Err(error) => program.error = Some(format!("{error:#}")),
+        }
+        report.programs.push(program);
+        report.complete = !runner.interrupted();
+        spec::conclude(&mut report, ALL.len());
+        // Hours of work are not lost to a crash in the last program.
+        if let Some(file) = &common.json {
+            save(file, &serde_json::to_value(&report)?)?;
+        }
+    }
+    Outcome::new(&report, spec::render(&report), report.complete)
+}
+
+fn ready(
+    store: &Store,
+    workload: &Workload,
+    size: Size,
+    says: &mut Says,
+) -> Result<steadfast_workloads::Invocation> {
+    store.invocation(workload, size).or_else(|_| {
+        setup::setup(store, &[workload], &[size], &mut |step| says.say(step))?;
+        store.invocation(workload, size)
+    })
+}
+
+fn chosen_programs(names: &[String]) -> Result<Vec<&'static Workload>> {
+    if names.is_empty() {
+        return Ok(ALL.iter().collect());
+    }
+    let by_name = |name: &String| {
+        find(name).with_context(|| format!("no workload is called {name:?}; see: workloads list"))
+    };
+    names.iter().map(by_name).collect()
+}
+
+/// `corun2` stands for both of its page sizes.
+fn chosen_columns(names: &[String]) -> Result<Vec<Column>> {
+    let all = spec::columns();
+    let is = |column: &Column, name: &str| {
+        column.name == name
+            || column
+                .name
+                .strip_prefix(name)
+                .is_some_and(|rest| name.starts_with("corun") && rest.starts_with('-'))
+    };
+    if let Some(name) = names
+        .iter()
+        .find(|name| !all.iter().any(|column| is(column, name)))
+    {
+        bail!("no column is called {name:?}; known: bare, corun2, corun3, n1, n2-stop, n2, n3");
+    }
+    Ok(all
+        .into_iter()
+        .filter(|column| names.is_empty() || names.iter().any(|name| is(column, name)))
+        .collect())
+}
+
+fn show(file: &Path) -> Result<Outcome> {
+    let value: serde_json::Value = load(file)?;
+    let kind = value
+        .get("bench")
+        .and_then(|kind| kind.as_str())
+        .unwrap_or("")
+        .to_owned();
+    let table = match kind.as_str() {
+        "spec" => spec::render(&serde_json::from_value(value.clone())?),
+        "micro" => micro::render(&serde_json::from_value(value.clone())?),
+        "touch" => touch::render(&serde_json::from_value(value.clone())?),
+        "repair" => repair::render(&serde_json::from_value(value.clone())?),
+        "memory" => memory::render(&serde_json::from_value(value.clone())?),
+        "start" => start::render(&serde_json::from_value(value.clone())?),
+        "model" => model::render(&serde_json::from_value(value.clone())?),
+        other => bail!(
+            "{} is not a result of bench (kind {other:?})",
+            file.display()
+        ),
+    };
+    Outcome::new(&value, table, true)
+}
+
+fn load<T: DeserializeOwned>(file: &Path) -> Result<T> {
+    let text =
+        fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_str(&text).with_context(|| format!("{} is not such a result", file.display()))
+}
+
+/// Writes beside the file and renames, so that a reader never sees half of it.
+fn save(file: &Path, value: &serde_json::Value) -> Result<()> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    fs::write(&part, text)
+        .and_then(|()| fs::rename(&part, file))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Progress on standard error: one line that is overwritten on a terminal, one line per round
+/// elsewhere.
+struct Says {
+    pairs: usize,
+    terminal: bool,
+    last: String,
+}
+
+impl Says {
+    fn new(pairs: usize) -> Self {
+        Says {
+            pairs,
+            terminal: std::io::stderr().is_terminal(),
+            last: String::new(),
+        }
+    }
+
+    fn say(&mut self, line: &str) {
+        self.clear();
+        eprintln!("{line}");
+    }
+
+    fn clear(&mut self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+impl Progress for Says {
+    fn step(&mut self, job: &str, round: usize, column: &str) {
+        let at = format!("{job}: round {} of {}", round + 1, self.pairs);
+        if self.terminal {
+            eprint!("\r\x1b[K{at}, {column}");
+            let _ = std::io::stderr().flush();
+        } else if at != self.last {
+            eprintln!("{at}");
+        }
+        self.last = at;
+    }
+
+    fn failed(&mut self, job: &str, round: usize, column: &str, why: &Failure) {
+        self.say(&format!("{job}: round {}, {column}: {why}", round + 1));
+    }
+}
+
+impl Drop for Says {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
