@@ -467,7 +467,7 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, FlipError> {
                     raw.once = u8::from(*moment == Moment::BeforeOnly);
                     let start = innermost(expr);
                     if let MemBase::Static(location) = start
-                        && *location != Location::Absolute(0)
+                        && location.module().is_some()
                     {
                         one.start = Some(location.clone());
                     }

@@ -15,6 +15,7 @@ use steadfast_integrity::plan::Plan;
 use steadfast_sys::{child, cpu, procfs, ptrace, shared::Shared};
 
 use crate::abi::{self, Boot};
+use crate::flips::{self, Flips};
 use crate::image::Image;
 use crate::modules::Modules;
 use crate::{LaunchError, Step};
@@ -77,6 +78,7 @@ pub(crate) fn launch(
     first_cpu: Option<usize>,
 ) -> Result<Launched, LaunchError> {
     let cstring = |bytes: &[u8]| CString::new(bytes).map_err(|_| LaunchError::NulInArguments);
+    let flips = Flips::compile(plan)?;
     let path = cstring(plan.path.as_os_str().as_bytes())?;
     let mut argv = vec![cstring(plan.program.as_bytes())?];
     for arg in &plan.args {
@@ -123,7 +125,7 @@ pub(crate) fn launch(
             }
         }
     };
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, pid, group));
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, pid, group, flips));
     if launched.is_err() {
         child::kill(pid, libc::SIGKILL);
         let _ = ptrace::wait(pid);
@@ -131,7 +133,12 @@ pub(crate) fn launch(
     launched
 }
 
-fn prepare(mut stop: ptrace::Stopped, pid: i32, group: &Shared) -> Result<Launched, LaunchError> {
+fn prepare(
+    mut stop: ptrace::Stopped,
+    pid: i32,
+    group: &Shared,
+    flips: Flips,
+) -> Result<Launched, LaunchError> {
     let mut elf = [0; 20];
     {
         use std::os::unix::fs::FileExt;
@@ -148,9 +155,11 @@ fn prepare(mut stop: ptrace::Stopped, pid: i32, group: &Shared) -> Result<Launch
     let auxv = step(Step::Read, procfs::auxv(pid))?;
     let aux = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
     let entry = step(Step::Trace, stop.regs())?;
-    let image = Image::new();
+    let mut image = Image::new();
 
     let mut modules = Modules::default();
+    modules.flips = flips;
+    let agent_arena = flips::agent_hooks(&mut modules.flips, &mut image.bytes);
     let mut taken: Vec<_> = maps.iter().map(|m| m.range.clone()).collect();
     taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
     let interpreter = aux(AT_BASE).filter(|base| *base != 0);
@@ -171,7 +180,15 @@ fn prepare(mut stop: ptrace::Stopped, pid: i32, group: &Shared) -> Result<Launch
         }
     }
 
+    if let Some(error) = modules.flips.take_error() {
+        return Err(error.into());
+    }
+    modules.flips.write(group);
+
     stop = step(Step::Inject, install(stop, abi::BASE, &image.bytes, image.fixed))?;
+    if let Some(arena) = agent_arena {
+        stop = step(Step::Inject, install(stop, flips::AGENT_ARENA, &arena, arena.len() as u64))?;
+    }
     for one in prepared.iter().filter(|one| !one.writes.is_empty()) {
         stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
         for write in &one.writes {

@@ -11,6 +11,7 @@
 //!  3. Nothing is printed here.
 
 mod abi;
+mod flips;
 mod group;
 mod image;
 mod launch;
@@ -20,6 +21,8 @@ mod supervise;
 
 use std::io;
 use std::path::PathBuf;
+
+pub use flips::FlipError;
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
@@ -74,6 +77,9 @@ pub enum LaunchError {
     /// The agent stopped on an assertion.
     #[error("the agent of replica {replica} failed its own check at line {line} (value {value:#x})")]
     Bug { replica: u32, line: u32, value: i64 },
+    /// A fault that was asked for cannot be injected.
+    #[error(transparent)]
+    Flip(#[from] FlipError),
     /// A replica ended before the program started.
     #[error("replica {replica} ended before the program started ({how})")]
     Early { replica: usize, how: String },
@@ -101,6 +107,7 @@ impl Advise for LaunchError {
                 "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",
                 "to keep it: a file in /etc/sysctl.d, see sysctl.d(5)",
             ),
+            LaunchError::Flip(error) => Remedy::new(error.fix.clone()),
             LaunchError::NotX86_64 { .. } => Remedy::new("install the amd64 build of the program"),
             LaunchError::Bug { .. } => Remedy::new("report this with the program and its arguments"),
             _ => Remedy::new("steadfast check"),

@@ -11,6 +11,7 @@ use steadfast_integrity::plan::{Coverage, ModuleCoverage, SlowSite};
 use steadfast_patch as patch;
 
 use crate::abi;
+use crate::flips::{self, Flips};
 
 /// Arenas start at a page and grow in pages.
 const PAGE: u64 = 4096;
@@ -80,6 +81,8 @@ pub(crate) struct Modules {
     list: Vec<Module>,
     /// End of the lowest arena given out near libraries, per pool.
     pool: Option<u64>,
+    /// Faults to be planted as their modules appear.
+    pub(crate) flips: Flips,
 }
 
 fn load_bias(file: &object::File<'_>, mapped: u64, offset: u64) -> Option<u64> {
@@ -117,12 +120,26 @@ impl Modules {
             .collect();
         let extent = extent(&parsed, bias);
         let arena = self.place(&extent, taken);
-        let plan = patch::plan(
+        let id = build_id(&parsed);
+        let hooks = self.flips.hooks(&flips::Loaded {
+            name,
+            build_id: id.as_deref(),
+            bias,
+            start: extent.start,
+            region: region.clone(),
+            file: &parsed,
+            module: &module,
+            agent: false,
+        });
+        let plan = patch::replan(
             &module,
             &sites,
-            patch::ArenaSpec { addr: arena, len: ARENA_MAX },
             &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+            &hooks,
+            patch::Existing::default(),
+            patch::ArenaSpec { addr: arena, len: ARENA_MAX },
         );
+        self.flips.planted(&plan);
         let mut prepared = Prepared {
             region: region.clone(),
             arena,
@@ -133,7 +150,6 @@ impl Modules {
         if self.pool.is_some_and(|pool| arena < pool) && extent.start > arena {
             self.pool = Some(arena);
         }
-        let id = build_id(&parsed);
         drop(parsed);
         drop(module);
         self.list.push(Module {
@@ -181,6 +197,9 @@ impl Modules {
 
     /// As much as is known about an address of the guest.
     pub(crate) fn site(&self, addr: u64) -> Site {
+        if let Some(site) = flips::agent_site(addr) {
+            return site;
+        }
         let mut site = Site::at(GuestAddr(addr));
         let original = self
             .list

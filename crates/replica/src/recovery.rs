@@ -563,7 +563,7 @@ impl Supervisor<'_> {
             difference: self.difference(standing, claims, losers),
             votes,
             judgement,
-            latency_ns: None,
+            latency_ns: self.modules.flips.latency_ns(&self.group.memory),
         };
         self.emit(What::Divergence(divergence));
     }

@@ -328,6 +328,10 @@ impl<'a> Supervisor<'a> {
                 _ => {}
             }
             self.answer_request();
+            if let Some(error) = self.modules.flips.take_error() {
+                return Err(error.into());
+            }
+            self.note_faults();
             if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
                 self.recover();
                 if self.stop.is_some() {
@@ -419,6 +423,16 @@ impl<'a> Supervisor<'a> {
         self.stop = Some(StopReason::Refused);
     }
 
+    /// Tells which injected faults have hit since the last look.
+    fn note_faults(&mut self) {
+        let mut flips = std::mem::take(&mut self.modules.flips);
+        let news = flips.news(&self.group.memory, |addr| self.modules.site(addr));
+        self.modules.flips = flips;
+        for hit in news {
+            self.emit(What::Fault(hit));
+        }
+    }
+
     /// Answers the leader, which waits for it.
     fn answer_request(&mut self) {
         if self.group.get32(at!(rpc rpc)) != abi::RPC_PATCH {
@@ -446,7 +460,9 @@ impl<'a> Supervisor<'a> {
         let Ok(maps) = procfs::maps(leader) else { return Vec::new() };
         let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
         taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
-        let Some(prepared) = self.modules.add(&name, &open_as, region, offset, &taken) else {
+        let prepared = self.modules.add(&name, &open_as, region, offset, &taken);
+        self.modules.flips.write(&self.group.memory);
+        let Some(prepared) = prepared else {
             return Vec::new();
         };
         if prepared.writes.is_empty() {
@@ -483,6 +499,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn report(mut self) -> RunReport {
+        self.note_faults();
         let end = match (self.stop, self.leader_end) {
             (Some(reason), _) => ProgramEnd::Stopped(reason),
             (None, Some(child::Change::Exited(status))) => ProgramEnd::Exited(status),
@@ -504,7 +521,7 @@ impl<'a> Supervisor<'a> {
             recoveries: self.recoveries,
             promotions: self.promotions,
             signals: self.signals,
-            faults: Vec::new(),
+            faults: self.modules.flips.reports(&self.group.memory),
             suspects: self.suspects.clone(),
             coverage: self.modules.coverage(),
             timings: Timings {

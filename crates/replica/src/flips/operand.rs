@@ -8,7 +8,7 @@
 //! second address of instructions with two memory operands unless read and write tell them
 //! apart.
 
-use iced_x86::{Instruction, InstructionInfoFactory, MemorySizeExt, OpAccess, OpKind, Register, UsedMemory};
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, UsedMemory};
 
 /// Which memory operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

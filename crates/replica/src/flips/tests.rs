@@ -1,0 +1,28 @@
+use super::*;
+
+#[test]
+fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
+    for code in [count(0), finish(15)] {
+        let mut decoder = Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE);
+        let mut seen = Vec::new();
+        while decoder.can_decode() {
+            let insn = decoder.decode();
+            if insn.code() == iced_x86::Code::Jmp_rm64 {
+                // The address it jumps through is the entry of the agent.
+                let at = usize::try_from(insn.ip_rel_memory_address() - 0x1000).expect("inside");
+                assert_eq!(code[at..at + 8], ENTRY_FLIP.to_le_bytes());
+                assert_eq!(code.len() - at, 8 + 4, "ud2 and a jump to itself end the payload");
+                break;
+            }
+            seen.push(insn);
+        }
+        let end = 0x1000 + code.len() as u64;
+        let hot = seen.iter().find(|i| i.code() == iced_x86::Code::Jmp_rel8_64).expect("the hot way out");
+        assert_eq!(hot.near_branch_target(), end);
+        let cold = seen.iter().find(|i| i.code() == iced_x86::Code::Jrcxz_rel8_64).expect("the countdown");
+        assert_eq!(cold.near_branch_target(), hot.next_ip());
+        let resume = seen.last().expect("lea rcx, [rip+end]");
+        assert_eq!(resume.ip_rel_memory_address(), end);
+        assert!(seen.iter().all(|i| i.rflags_modified() == 0), "no flag is touched");
+    }
+}
