@@ -355,7 +355,7 @@ pub static ALL: [Workload; 12] = [
         normalise: Normalise::Verbatim,
         state_in_home: &[],
         program: "workload-astar",
-        args: |size| size.pick(words(&["512", "60"]), words(&["1536", "60"])),
+        args: |size| size.pick(words(&["512", "60"]), words(&["1536", "72"])),
         stdin: None,
         prepare: inputs::nothing,
     },

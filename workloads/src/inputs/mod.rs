@@ -86,7 +86,7 @@ pub(crate) fn ns2(dir: &Path, _: Size) -> Result<()> {
 pub(crate) fn xalan(dir: &Path, size: Size) -> Result<()> {
     fs::write(
         dir.join("orders.xml"),
-        orders::document(size.pick(4_000, 34_000)),
+        orders::document(size.pick(4_000, 29_000)),
     )?;
     Ok(fs::write(
         dir.join("report.xsl"),
