@@ -18,7 +18,7 @@ bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 
-.PHONY: help setup setup-build build install uninstall test demo bench campaign docs clean
+.PHONY: help setup setup-build setup-demo build install uninstall test demo bench campaign docs clean
 
 help:
 	@echo 'make build               target/release/steadfast'
@@ -35,6 +35,9 @@ setup:
 
 setup-build:
 	@scripts/setup build
+
+setup-demo:
+	@scripts/setup demo
 
 build: setup-build
 	$(CARGO) build --release -p steadfast
@@ -57,7 +60,7 @@ uninstall:
 test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
-demo: build
+demo: setup-demo build
 	@demo/demo
 
 bench: setup build
