@@ -81,6 +81,7 @@ struct sf_arrival {
 #define SF_R_SIGNAL 4u   /* payload is a signal to deliver before the call is made */
 #define SF_R_PATCH 8u    /* payload starts with a patch plan for new code */
 #define SF_R_BARRIER 16u /* the leader waits until every follower has done this one */
+#define SF_R_MORE 64u    /* a signal event follows: more may have to be delivered */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {
@@ -207,7 +208,7 @@ struct sf_group {
 	uint64_t base;       /* index of the first result in the log, as the leader sees it */
 	uint64_t rerun_until; /* event at which re-runs stop and give their opinion */
 	uint64_t snapshot_seq; /* first event after the newest snapshot, 0: none */
-	uint32_t snapshot_broken; /* a call since then cannot be repeated */
+	uint32_t snapshot_broken; /* a call since then cannot be repeated: events since, from 1 */
 	uint32_t epoch_permille;
 	uint64_t epoch_tsc;  /* ticks between memory checks; 0: never */
 	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell */
@@ -241,6 +242,22 @@ struct sf_group {
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
 
 /* Everything the launcher writes into the agent before it starts. */
+/* Sites of entropy instructions on which a breakpoint stands. */
+#define SF_TRAPS_MAX 255u
+struct sf_traps {
+	uint32_t n, spare;
+	struct {
+		uint64_t addr;
+		uint32_t desc, len;
+	} at[SF_TRAPS_MAX];
+};
+
+/* "Numbers" of things that are no call and are refused like one. */
+#define SF_NR_INT80 0x80000080u /* int 0x80, sysenter: 32-bit calls */
+#define SF_NR_STEP 0x80000100u  /* the trace flag set by the program itself */
+#define SF_NR_PROC_MEM 0x80000101u /* writing another replica's memory through procfs */
+#define SF_NR_SHARED_MAP 0x80000102u /* writable memory shared with other processes */
+
 struct sf_boot {
 	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */
 	uint64_t vdso_clock_gettime, vdso_gettimeofday, vdso_time, vdso_getcpu, vdso_clock_getres;

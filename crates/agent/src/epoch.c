@@ -152,6 +152,9 @@ struct sf_hash sf_memory_hash(int dirty_only)
 	return sum;
 }
 
+#define QUIET 6u
+#define QUICK 32u
+
 /* Leader: is it time? Also after a call that a re-run could not repeat. */
 int sf_epoch_due(void)
 {
@@ -161,8 +164,17 @@ int sf_epoch_due(void)
 	u64 gap = now - me.last_epoch_tsc;
 	if (gap > me.epoch_gap)
 		return 1;
-	/* A broken log means no way back: mend it soon, but not at every mapping of a loader. */
-	return G->snapshot_broken && gap > G->epoch_tsc / 16;
+	if (!G->snapshot_broken)
+		return 0;
+	/* A broken log means no way back: mend it soon, but not at every mapping of a loader. Its
+	 * mappings lie fewer than QUIET events apart, so that many after the last one the program
+	 * proper is about to begin. QUICK bounds what a program that maps all the time pays. */
+	static u32 quick;
+	if (++G->snapshot_broken > QUIET && quick < QUICK) {
+		quick++;
+		return 1;
+	}
+	return gap > G->epoch_tsc / 16;
 }
 
 struct clone_args {
