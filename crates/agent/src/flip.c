@@ -13,7 +13,7 @@
  *  2. A fault happens in the process it was armed in. Copies made by a repair or a snapshot
  *     are disarmed: a particle does not strike twice.
  *  3. A hit is recorded whether or not it changed anything; one whose place cannot be reached
- *     (a wild address) is recorded as missed.
+ *     (a wild address) is none.
  *
  * Not covered: flips inside this file and flip.S, which run on one stack of their own.
  */
@@ -173,10 +173,22 @@ static u8 *state_byte(const struct sf_flip *f, u32 byte)
 	}
 }
 
+/* For the record: the 64 bits around the lowest one that is hit. */
+static void note(const struct sf_flip *f, const struct state *s, struct sf_flip_hit *h)
+{
+	u32 w = 0;
+	while (w < 7 && !f->mask[w])
+		w++;
+	memcpy(&h->before, s->bytes + 8 * w, 8);
+	memcpy(&h->after, s->made + 8 * w, 8);
+}
+
 /* Exchanges the bytes that the mask covers. undo: puts `old` back where still `made`. */
 static void vector_hit(const struct sf_flip *f, struct state *s, struct sf_flip_hit *h, int undo)
 {
 	u32 n = mask_bytes(f);
+	memset(s->bytes, 0, sizeof s->bytes);
+	memset(s->made, 0, sizeof s->made);
 	sf_fp_save(vectors);
 	for (u32 i = 0; i < n; i++) {
 		u8 *b = state_byte(f, i);
@@ -189,10 +201,8 @@ static void vector_hit(const struct sf_flip *f, struct state *s, struct sf_flip_
 		*b = s->made[i] = (u8)(changed(f, (u64)*b << 8 * (i % 8), i / 8) >> 8 * (i % 8));
 	}
 	sf_fp_load(vectors);
-	if (!undo) {
-		memcpy(&h->before, s->bytes, 8);
-		memcpy(&h->after, s->made, 8);
-	}
+	if (!undo)
+		note(f, s, h);
 }
 
 /* ---- one hit ---- */
@@ -210,8 +220,7 @@ static int memory_hit(const struct sf_flip *f, struct state *s, struct sf_flip_h
 		v = changed(f, v, w);
 		memcpy(s->made + 8 * w, &v, 8);
 	}
-	memcpy(&h->before, s->bytes, 8);
-	memcpy(&h->after, s->made, 8);
+	note(f, s, h);
 	return write_place(at, s->made, n);
 }
 
@@ -343,8 +352,10 @@ static void finish(const struct sf_flip *f, struct state *s, struct sf_flip_hit 
 		memory_undo(f, s);
 		break;
 	case SF_X_WVAL:
-		if (memory_hit(f, s, h, s->at))
+		if (memory_hit(f, s, h, s->at)) {
+			h->hits--;
 			h->missed++;
+		}
 		break;
 	case SF_X_REPEAT:
 		r->rip = s->at;
@@ -383,6 +394,7 @@ static void hit(u32 i, u64 n, struct sf_regs *r)
 		*h = now;
 	h->hits++;
 	if (strike(f, &own[i], again ? &now : h, r)) {
+		h->hits--;
 		h->missed++;
 		return;
 	}

@@ -100,9 +100,9 @@ struct sf_flip_hit {
 	uint64_t n; /* execution or event */
 	uint64_t tsc;
 	uint64_t ip;
-	uint64_t before, after; /* the lowest 64 bits of the place */
+	uint64_t before, after; /* the 64 bits around the lowest one hit */
 	uint32_t cpu;
-	uint32_t missed; /* hits whose place could not be reached */
+	uint32_t missed; /* times that the place could not be reached: no hits */
 	uint64_t spare;
 };
 

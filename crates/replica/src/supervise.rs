@@ -316,7 +316,9 @@ impl<'a> Supervisor<'a> {
         loop {
             let seen = self.group.bell();
             self.take_news();
-            if self.leader_end.is_some() && matches!(self.group.get32(at!(end)), end::EXITED | end::SIGNALED) {
+            // Alone, a replica is the program: whatever ended it ended the program.
+            let said = matches!(self.group.get32(at!(end)), end::EXITED | end::SIGNALED) || self.replicas.len() == 1;
+            if self.leader_end.is_some() && said {
                 return Ok(());
             }
             match self.group.get32(at!(end)) {
