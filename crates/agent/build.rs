@@ -88,23 +88,36 @@ fn main() {
         .args(["-o", "agent.elf"]));
 }
 
-/// Names and notes of the calls, for messages: the same rows the agent's table is made of.
+/// Names and notes of the calls and their commands, for messages: the same rows the agent's
+/// tables are made of.
 fn generate_names(src: &Path, out: &Path) {
-    let text = std::fs::read_to_string(src.join("calls.def")).expect("calls.def is readable");
+    let read = |file: &str| {
+        let path = src.join(file);
+        std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+    };
+    // A row's note is its last string; it ends at the quote before the closing parenthesis.
+    let note = |row: &str, skip: usize| {
+        let mut rest = row;
+        for _ in 0..=skip {
+            rest = rest.split_once('"').map_or("", |(_, after)| after);
+        }
+        rest.split("\")").next().unwrap_or("").to_owned()
+    };
     let mut code = String::from("static CALLS: &[(u32, &str, &str)] = &[\n");
-    for row in text.split("\nCALL(").skip(1) {
+    for row in read("calls.def").split("\nCALL(").skip(1) {
         let mut fields = row.splitn(3, ',');
-        let number: u32 = fields
-            .next()
-            .and_then(|n| n.trim().parse().ok())
-            .expect("a row starts with its number");
+        let number = fields.next().expect("a row starts with its number").trim();
         let name = fields.next().expect("a row has a name").trim();
-        // The note is the row's only string; it ends at the quote before the closing paren.
-        let note = row
-            .split_once('"')
-            .and_then(|(_, rest)| rest.split("\")").next())
-            .unwrap_or("");
-        code.push_str(&format!("    ({number}, {name:?}, \"{note}\"),\n"));
+        code.push_str(&format!("    ({number}, {name:?}, \"{}\"),\n", note(row, 0)));
+    }
+    code.push_str("];\nstatic COMMANDS: &[(&str, u64, &str, &str)] = &[\n");
+    for table in ["ioctl", "fcntl", "prctl", "arch_prctl"] {
+        for row in read(&format!("{table}.def")).split("\nSUB(").skip(1) {
+            let number = row.split(',').next().expect("a row starts with its command").trim();
+            let name = row.split('"').nth(1).expect("a row has a name");
+            // The name is a row's first string, the note its second.
+            code.push_str(&format!("    ({table:?}, {number}, {name:?}, \"{}\"),\n", note(row, 2)));
+        }
     }
     code.push_str("];\n");
     std::fs::write(out.join("calls.rs"), code).expect("OUT_DIR is writable");

@@ -45,6 +45,10 @@
 #define SF_SHARED_BYTES (SF_OFF_TRANSFER + SF_TRANSFER_BYTES)
 #define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
+/* Two replicas keep this much before they take a new snapshot and drop it: half of the 4 MiB
+ * a replica that the group may cost beside its copies of the program. */
+#define SF_RETAIN_SOFT (4ull << 20)
+
 enum sf_kind {
 	SF_K_SYSCALL = 1, /* nr is the call */
 	SF_K_ENTROPY,     /* nr is the instruction (enum sf_insn) */
@@ -213,7 +217,8 @@ struct sf_group {
 	uint64_t epoch_tsc;  /* ticks between memory checks; 0: never */
 	uint32_t sleepers __attribute__((aligned(64))); /* bit per slot that sleeps on its bell */
 	uint32_t affinity_bytes;
-	uint8_t affinity[256]; /* the mask the program was started with */
+	uint8_t affinity[256]; /* the mask the program sees */
+	uint8_t allowed[256];  /* the mask it was started with */
 	uint32_t live;      /* bit per slot that takes part in the vote */
 	/* request channel */
 	uint32_t rpc __attribute__((aligned(64)));

@@ -114,16 +114,20 @@ struct sf_me {
 	u64 doing_desc;
 	struct sf_siginfo pending[8];
 	u32 pending_n;
+	u32 tsc_traps; /* rdtsc faults: code was mapped that nobody could patch */
+	u32 stepping;
 	u32 restarted; /* a transplant replaced the registers of the event in progress */
 	u32 poison; /* this replica's own execution of an agreed call failed: it must lose the next vote */
 	struct sf_regs fault_regs;
 	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
 	u64 regs_digest;
+	u64 fake_tsc;
 	u32 fatal; /* a default-action signal ended the program */
 };
 
 enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
 #define SF_DESC_EPOCH 0xfe
+#define SF_DESC_SIGNALS 0xfd
 #define SF_DESC_FLIP 0xf0
 #define SF_DESC_FLIP_EVENT 0xf1
 
@@ -133,6 +137,7 @@ extern struct sf_me me;
 extern struct sf_mirror app;
 extern struct sf_tls tls;
 extern struct sf_boot sf_boot;
+extern struct sf_traps sf_traps;
 #define G ((struct sf_group *)SF_SHARED)
 #define ARRIVAL(slot, i) ((struct sf_arrival *)(SF_SHARED + SF_OFF_ARRIVALS) + (slot) * SF_RING + ((i) % SF_RING))
 #define RESULT(i) ((struct sf_result *)(SF_SHARED + SF_OFF_RESULTS) + (i))
@@ -169,6 +174,8 @@ INLINE u64 sf_mix(u64 h, u64 v)
 INLINE u64 sf_tsc(void)
 {
 	u32 lo, hi;
+	if (unlikely(me.tsc_traps))
+		return me.fake_tsc += 64; /* about what a look at the clock costs */
 	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
 	return (u64)hi << 32 | lo;
 }
@@ -226,6 +233,9 @@ COLD enum sf_meet sf_pause(void);
 
 /* calls.c */
 void sf_on_syscall(struct sf_regs *);
+void sf_more_signals(struct sf_regs *);
+s64 sf_user_bytes(void *to, u64 from, u64 n);
+s64 sf_user_string(char *to, u64 from, u32 room);
 int sf_finish_simple(struct sf_event *, s64 ret);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
 extern const struct sf_call sf_calls[];

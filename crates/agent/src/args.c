@@ -15,9 +15,12 @@ struct msghdr {
 	u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2;
 };
 
+struct mmsghdr { struct msghdr hdr; u32 len, pad; };
+#define MESSAGES_MAX 1024 /* UIO_MAXIOV: the kernel takes no more at once (sendmmsg(2)) */
+
 /* Capacities that the kernel overwrites with lengths: noted by the digest of this event. */
-static u32 addr_cap, name_cap;
-static u64 control_cap;
+static u32 addr_cap;
+static struct { u32 name; u32 control; } caps[MESSAGES_MAX];
 
 /* An argument's value as the kernel reads it. */
 static u64 value(const struct sf_call *c, const u64 a[6], u32 i)
@@ -66,9 +69,35 @@ static void hash_iov(struct sf_hash *h, const struct iovec *v, u64 n, u64 limit,
 	}
 }
 
+static void hash_message(struct sf_hash *h, const struct msghdr *m, u32 index, int in)
+{
+	sf_hash_bytes(h, m, 48); /* flags are out only */
+	if (in && m->name)
+		sf_hash_bytes(h, (void *)m->name, m->namelen);
+	if (in && m->control)
+		sf_hash_bytes(h, (void *)m->control, m->controllen);
+	if (m->iov)
+		hash_iov(h, (void *)m->iov, m->iovlen, 0x7ffff000, in);
+	caps[index].name = m->name ? m->namelen : 0;
+	caps[index].control = m->control ? (u32)m->controllen : 0;
+}
+
+static u32 messages(const u64 a[6])
+{
+	return (u32)a[2] > MESSAGES_MAX ? MESSAGES_MAX : (u32)a[2];
+}
+
 static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
 	struct sf_hash *h = &e->bytes;
+	if (c->handler == SF_H_mmsg) {
+		const struct mmsghdr *m = (void *)a[1];
+		for (u32 i = 0; i < messages(a); i++)
+			hash_message(h, &m[i].hdr, i, e->nr == 307 /* sendmmsg */);
+		if (e->nr == 299 && a[4])
+			sf_hash_bytes(h, (void *)a[4], 16);
+		return;
+	}
 	for (int i = 0; i < 6; i++) {
 		const struct sf_arg *k = &c->arg[i];
 		if (k->kind <= SF_A_VAL || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i])
@@ -89,17 +118,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			break;
 		case SF_A_IN_MSG:
 		case SF_A_OUT_MSG: {
-			const struct msghdr *m = (void *)a[i];
-			int in = k->kind == SF_A_IN_MSG;
-			sf_hash_bytes(h, m, 48); /* flags are out only */
-			if (in && m->name)
-				sf_hash_bytes(h, (void *)m->name, m->namelen);
-			if (in && m->control)
-				sf_hash_bytes(h, (void *)m->control, m->controllen);
-			if (m->iov)
-				hash_iov(h, (void *)m->iov, m->iovlen, 0x7ffff000, in);
-			name_cap = m->name ? m->namelen : 0;
-			control_cap = m->control ? m->controllen : 0;
+			hash_message(h, (void *)a[i], 0, k->kind == SF_A_IN_MSG);
 			break;
 		}
 		case SF_A_OUT_ADDR:
@@ -115,7 +134,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 
 void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
-	int deref = 0;
+	int deref = c->handler == SF_H_mmsg;
 	for (int i = 0; i < 6; i++)
 		deref |= c->arg[i].kind > SF_A_VAL && c->arg[i].kind != SF_A_OUT && c->arg[i].kind != SF_A_OUT_PAGES;
 	if (!deref)
@@ -161,8 +180,30 @@ static void move_iov(struct carry *m, const struct iovec *v, u64 n, u64 bytes)
 	}
 }
 
+static void move_message(struct carry *m, u64 at, u32 index, u64 bytes)
+{
+	struct msghdr *h = (void *)at;
+	move(m, at, sizeof *h);
+	if (bytes)
+		move_iov(m, (void *)h->iov, h->iovlen, bytes);
+	move(m, h->name, h->namelen < caps[index].name ? h->namelen : caps[index].name);
+	move(m, h->control, h->controllen < caps[index].control ? h->controllen : caps[index].control);
+}
+
 static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 ret)
 {
+	if (c->handler == SF_H_mmsg) {
+		struct mmsghdr *v = (void *)a[1];
+		int received = c == &sf_calls[299];
+		for (s64 i = 0; i < ret && i < MESSAGES_MAX; i++) {
+			move(m, (u64)&v[i].len, 4);
+			if (received)
+				move_message(m, (u64)&v[i].hdr, (u32)i, v[i].len);
+		}
+		if (received && a[4])
+			move(m, a[4], 16); /* the time left */
+		return;
+	}
 	for (int i = 0; i < 6; i++) {
 		const struct sf_arg *k = &c->arg[i];
 		if (!a[i])
@@ -181,12 +222,7 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 			break;
 		case SF_A_OUT_MSG:
 			if (wrote) {
-				struct msghdr *h = (void *)a[i];
-				move(m, a[i], sizeof *h);
-				if (ret > 0)
-					move_iov(m, (void *)h->iov, h->iovlen, (u64)ret);
-				move(m, h->name, h->namelen < name_cap ? h->namelen : name_cap);
-				move(m, h->control, h->controllen < control_cap ? h->controllen : control_cap);
+				move_message(m, a[i], 0, ret > 0 ? (u64)ret : 0);
 			}
 			break;
 		case SF_A_OUT_ADDR:
@@ -228,6 +264,34 @@ void sf_scatter(const struct sf_result *r, const struct sf_call *c, const u64 a[
 	me.guard = NULL;
 	/* A log shorter than the row demands means that this replica's arguments changed
 	 * after the vote; the next event will differ and be voted on. */
+}
+
+/* Copy bytes of the program; negative when they are unreadable. */
+s64 sf_user_bytes(void *to, u64 from, u64 n)
+{
+	volatile s64 ok = -1;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		memcpy(to, (void *)from, n);
+		ok = 0;
+	}
+	me.guard = NULL;
+	return ok;
+}
+
+/* Copy a string of the program; its length, or negative when it is unreadable or too long. */
+s64 sf_user_string(char *to, u64 from, u32 room)
+{
+	volatile s64 n = -1;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		u32 i = 0;
+		while (i < room && (to[i] = ((const char *)from)[i]))
+			i++;
+		n = i < room ? (s64)i : -1;
+	}
+	me.guard = NULL;
+	return n;
 }
 
 /* Upper bound of the bytes a call can write, from its arguments. */

@@ -185,6 +185,34 @@ static int how(const struct sf_call *c)
 	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL ? ACT_ALL : ACT_LEADER;
 }
 
+/* kill(2) family with SIGKILL at the program itself. */
+static int kills_itself(const struct sf_call *c, const u64 a[6])
+{
+	switch (c->handler) {
+	case SF_H_kill:
+		return (s32)a[1] == 9 && ((s32)a[0] == (s32)G->leader_pid || (s32)a[0] == 0);
+	case SF_H_tkill:
+		return (s32)a[1] == 9 && (s32)a[0] == (s32)G->leader_pid;
+	case SF_H_tgkill:
+		return (s32)a[2] == 9 && (s32)a[0] == (s32)G->leader_pid;
+	case SF_H_sigqueue:
+		return (s32)a[1] == 9 && (s32)a[0] == (s32)G->leader_pid;
+	}
+	return 0;
+}
+
+/* /proc/.../mem opened for writing: the stores would reach the leader's memory alone. */
+static int opens_memory(u32 nr, const u64 a[6])
+{
+	const char *path = (const char *)(nr == 2 || nr == 85 ? a[0] : a[1]);
+	u64 flags = nr == 2 ? a[1] : nr == 257 ? a[2] : 0;
+	char name[64];
+	if (!(flags & 3) || sf_user_string(name, (u64)path, sizeof name) < 0)
+		return 0;
+	u32 n = (u32)sf_strlen(name);
+	return n >= 10 && memcmp(name, "/proc/", 6) == 0 && memcmp(name + n - 4, "/mem", 4) == 0;
+}
+
 static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, struct sf_result **out)
 {
 	s64 ret = 0;
@@ -320,8 +348,16 @@ restart:;
 		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
 	}
 
-	if (unlikely(c->class == SF_REFUSE))
-		sf_end(SF_E_REFUSED, nr, (s64)a[1], r);
+	if (unlikely(me.stepping))
+		nr = SF_NR_STEP;
+	if (unlikely(c->class == SF_REFUSE || me.stepping))
+		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
+	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
+		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
+	if (unlikely(kills_itself(c, a)) && me.slot == 0) {
+		G->end_value = 9; /* the program's own death, not a replica's */
+		store(&G->end, SF_E_SIGNALED);
+	}
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
 		leave_group(r, (s64)(a[0] & 0xff));
 	if (c->handler == SF_H_sigreturn) {
@@ -337,7 +373,7 @@ restart:;
 	s64 ret;
 	if (me.slot == 0) {
 		struct sf_result *res;
-		if (unlikely(sf_signal_pending())) {
+		if (unlikely(sf_signal_pending()) && !app.has_wait_mask) {
 			res = sf_result_begin(&e, -EINTR);
 			sf_signal_attach(res, 1);
 			ret = -EINTR;
@@ -379,8 +415,51 @@ restart:;
 		sf_deliver(r, &info);
 	}
 	sf_after_wait(c);
+	if (unlikely(flags & SF_R_MORE))
+		sf_more_signals(r);
 	if (unlikely(flags & SF_R_EPOCH))
 		sf_epoch(r);
+}
+
+/* As the kernel does before it returns to the program: every signal that may be delivered now
+ * gets its frame, each on top of the one before. */
+void sf_more_signals(struct sf_regs *r)
+{
+	u32 flags;
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = SF_DESC_SIGNALS;
+	do {
+		const struct sf_result *done;
+		struct sf_siginfo info;
+		if (unlikely(me.restarted))
+			sf_again(r);
+		struct sf_event e = { .seq = me.next, .kind = SF_K_SIGNAL, .lockstep = 1 };
+		flags = SF_R_MORE;
+		if (me.slot == 0 && !sf_log_room(e.seq)) {
+			sf_pause();
+			continue;
+		}
+		sf_arrive(&e, r);
+		if (sf_meet_all(&e) != SF_AGREED)
+			continue;
+		if (me.slot == 0) {
+			struct sf_result *res = sf_result_begin(&e, 0);
+			if (sf_signal_pending())
+				sf_signal_attach(res, 0);
+			sf_result_end(res);
+			done = res;
+		} else {
+			done = sf_result_wait(&e);
+			if (!done)
+				continue;
+		}
+		flags = done->flags;
+		if (flags & SF_R_SIGNAL)
+			memcpy(&info, PAYLOAD + done->aux, sizeof info);
+		sf_event_done(&e, done);
+		if (flags & SF_R_SIGNAL)
+			sf_deliver(r, &info);
+	} while (flags & SF_R_MORE);
 }
 
 /* An event whose result is a bare number. 1: start again. */

@@ -164,6 +164,9 @@ int sf_epoch_due(void)
 	u64 gap = now - me.last_epoch_tsc;
 	if (gap > me.epoch_gap)
 		return 1;
+	/* What is retained has outgrown its room. */
+	if ((G->options & SF_O_RETAIN) && (me.out > SF_RETAIN_SOFT || me.next - me.base > SF_RESULTS_MAX / 2))
+		return 1;
 	if (!G->snapshot_broken)
 		return 0;
 	/* A broken log means no way back: mend it soon, but not at every mapping of a loader. Its

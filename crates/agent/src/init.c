@@ -11,6 +11,7 @@ struct sf_me me;
 struct sf_mirror app;
 struct sf_tls tls __attribute__((aligned(4096)));
 struct sf_boot sf_boot __attribute__((section(".boot")));
+struct sf_traps sf_traps __attribute__((section(".boot")));
 
 #define STACK_BYTES 65536
 u8 sf_stack[STACK_BYTES] __attribute__((aligned(4096)));
@@ -47,6 +48,12 @@ NORETURN void sf_init(void)
 	raw6(3, (u64)sf_boot.shared_fd, 0, 0, 0, 0, 0);
 	r = raw6(12, 0, 0, 0, 0, 0, 0); /* brk */
 	app.brk_start = app.brk_now = (u64)r;
+	/* /proc/self/auxv then shows what the program sees on its stack (prctl(2), PR_SET_MM;
+	 * not allowed without CAP_SYS_RESOURCE, and then it shows the kernel's). */
+	u64 words = 0;
+	while (((u64 *)sf_boot.auxv)[2 * words])
+		words++;
+	raw6(157, 35 /* PR_SET_MM */, 12 /* PR_SET_MM_AUXV */, sf_boot.auxv, (words + 1) * 16, 0, 0);
 	me.role = SF_LEADER;
 	me.next = me.base = 1; /* fresh shared memory is all zeros: 0 would look like a record */
 	G->base = 1;

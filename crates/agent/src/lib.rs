@@ -19,5 +19,56 @@ pub fn call(number: u32) -> (&'static str, &'static str) {
         })
 }
 
+/// A call or command as messages name it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    pub name: String,
+    /// Why it is treated as it is, and what to do about it after `; fix: `.
+    pub note: String,
+}
+
+/// Things that are refused like a call and have no number (`abi.h`, `SF_NR_*`).
+const NO_CALLS: &[(u32, &str, &str)] = &[
+    (
+        0x8000_0080,
+        "a 32-bit system call (int 0x80)",
+        "its arguments are not understood; fix: use a 64-bit build of the program",
+    ),
+    (
+        0x8000_0100,
+        "single-stepping itself (the trace flag)",
+        "the trap would strike inside the agent; fix: run the program without steadfast",
+    ),
+    (
+        0x8000_0101,
+        "opening /proc/PID/mem for writing",
+        "the stores would reach one replica alone; fix: run the program without steadfast",
+    ),
+    (
+        0x8000_0102,
+        "a writable mapping shared with other processes",
+        "memory that outsiders write at any moment cannot be kept equal; fix: configure the program to use files or pipes",
+    ),
+];
+
+/// The row that decides about a call, with its command where the call has several.
+#[must_use]
+pub fn command(number: u32, command: u64) -> Row {
+    if let Some((_, name, note)) = NO_CALLS.iter().find(|(nr, ..)| *nr == number) {
+        return Row { name: (*name).into(), note: (*note).into() };
+    }
+    let (name, note) = call(number);
+    let multiplexed = COMMANDS.iter().any(|(table, ..)| *table == name);
+    if !multiplexed {
+        let known = CALLS.iter().any(|(nr, ..)| *nr == number);
+        let name = if known { name.to_owned() } else { format!("system call {}", number.cast_signed()) };
+        return Row { name, note: note.into() };
+    }
+    match COMMANDS.iter().find(|(table, code, ..)| *table == name && *code == command & 0xffff_ffff) {
+        Some((_, _, what, note)) => Row { name: format!("{name}({what})"), note: (*note).into() },
+        None => Row { name: format!("{name} command {command:#x}"), note: note.into() },
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -51,6 +51,18 @@ static int touches_agent(u64 addr, u64 len)
 	return addr < SF_SHARED + SF_SHARED_BYTES && addr + len > SF_BASE && len;
 }
 
+/* Code that no file holds cannot be searched for rdtsc before it runs: let it fault from now
+ * on, here and in the kernel's vDSO, so the leader's clocks become calls (PR_SET_TSC). */
+static void code_appears(void)
+{
+	if (me.tsc_traps)
+		return;
+	sf_boot.vdso_ok = 0;
+	me.fake_tsc = sf_tsc();
+	me.tsc_traps = 1;
+	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, 2 /* PR_TSC_SIGSEGV */, 0, 0, 0, 0);
+}
+
 /* One call on this replica. `forced`: the leader's result, or 0 on the leader. */
 s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 {
@@ -67,8 +79,11 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
 		else
 			r = raw(NR_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
-		if (!failed(r) && (flags & MAP_ANONYMOUS))
+		if (!failed(r) && (flags & MAP_ANONYMOUS)) {
 			want_huge((u64)r, a[1]);
+			if (a[2] & PROT_EXEC)
+				code_appears();
+		}
 		return r;
 	case NR_mremap:
 		if (touches_agent(a[0], a[1]) || ((a[3] & MREMAP_FIXED) && touches_agent(a[4], a[2])))
@@ -89,29 +104,44 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	default:
 		if (touches_agent(a[0], a[1]))
 			return -EINVAL;
+		if (nr == NR_mprotect && (a[2] & PROT_EXEC))
+			code_appears();
 		return raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 	}
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words
- *   region address, region bytes, arena address, arena bytes, arena data bytes, writes
+ *   region address, region bytes, arena address, arena bytes, arena data bytes, writes, traps
  *   arena data, padded to 8
+ *   then per trap: address, descriptor | length << 32
  *   then per write: address, bytes, the bytes padded to 8 */
 void sf_apply_patch(const u8 *plan, u32 len)
 {
-	u64 h[6];
+	u64 h[7];
 	if (len < sizeof h)
 		return;
 	memcpy(h, plan, sizeof h);
 	if (!h[5])
 		return;
 	const u8 *p = plan + sizeof h;
-	s64 r = raw(NR_mmap, h[2], h[3], 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, (u64)-1, 0);
-	ASSERT((u64)r == h[2]);
-	memcpy((void *)h[2], p, h[4]);
-	r = raw(NR_mprotect, h[2], h[3], 5, 0, 0, 0);
-	ASSERT(r == 0);
+	s64 r;
+	if (h[3]) {
+		r = raw(NR_mmap, h[2], h[3], 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, (u64)-1, 0);
+		ASSERT((u64)r == h[2]);
+		memcpy((void *)h[2], p, h[4]);
+		r = raw(NR_mprotect, h[2], h[3], 5, 0, 0, 0);
+		ASSERT(r == 0);
+	}
 	p += (h[4] + 7) & ~7ull;
+	for (u64 i = 0; i < h[6]; i++, p += 16) {
+		u64 t[2];
+		memcpy(t, p, sizeof t);
+		ASSERT(sf_traps.n < SF_TRAPS_MAX);
+		sf_traps.at[sf_traps.n].addr = t[0];
+		sf_traps.at[sf_traps.n].desc = (u32)t[1];
+		sf_traps.at[sf_traps.n].len = (u32)(t[1] >> 32);
+		sf_traps.n++;
+	}
 	r = raw(NR_mprotect, h[0], h[1], 7, 0, 0, 0);
 	ASSERT(r == 0);
 	for (u64 i = 0; i < h[5]; i++) {

@@ -220,8 +220,21 @@ s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e)
 s64 sf_affinity(u32 nr, const u64 a[6])
 {
 	u32 n = G->affinity_bytes;
-	if (nr == 203)
+	if (nr == 203) {
+		/* As sched_setaffinity(2) would: the part of the mask that exists, or EINVAL. */
+		u8 m[sizeof G->affinity];
+		u32 any = 0;
+		if (sf_user_bytes(m, a[2], a[1] < n ? a[1] : n) < 0)
+			return -EFAULT;
+		for (u32 i = 0; i < n; i++) {
+			m[i] = i < a[1] ? m[i] & G->allowed[i] : 0;
+			any |= m[i];
+		}
+		if (!any)
+			return -EINVAL;
+		memcpy(G->affinity, m, n);
 		return 0;
+	}
 	if (a[1] < n || (a[1] & 7))
 		return -EINVAL;
 	memcpy((void *)a[2], G->affinity, n);

@@ -21,7 +21,8 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
        SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
 #define FAULTS (BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGSEGV) | BIT(SIGSYS))
 #define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
-#define NUDGE 64 /* SIGRTMAX: the launcher's, never the program's (docs/limits.md) */
+/* The launcher's own word to the leader is SIGSYS from its process: no program waits for it. */
+#define IS_NUDGE(s, i) ((s) == SIGSYS && (i)->code == 0 && (s32)(i)->words[0] == sf_boot.launcher_pid)
 
 #define SA_SIGINFO 4ull
 #define SA_ONSTACK 0x08000000ull
@@ -35,6 +36,8 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SIG_DFL 0
 #define SIG_IGN 1
 #define SYS_SECCOMP 1
+#define TRAP_TRACE 2
+#define SI_KERNEL 0x80
 #define SYS_USER_DISPATCH 2
 
 struct sigcontext {
@@ -65,6 +68,7 @@ _Static_assert(sizeof(struct ucontext) == 304, "asm/ucontext.h");
 
 static u64 xmask;    /* state components the kernel saves in frames */
 static u32 xsize;    /* bytes of the standard format for them */
+static struct { u32 at, bytes; } component[64];
 
 static void load_features(void)
 {
@@ -74,8 +78,34 @@ static void load_features(void)
 	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
 	xsize = b; /* for what XCR0 enables: Intel SDM vol. 1, 13.2 */
 	/* Tile data is saved by the kernel only for those who asked for it. */
-	if (xmask & 3ull << 17)
-		xmask &= ~(3ull << 17);
+	xmask &= ~(3ull << 17);
+	for (u32 i = 2; i < 63; i++) {
+		if (!(xmask >> i & 1))
+			continue;
+		a = 0xd, c = i;
+		__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
+		component[i].at = b;
+		component[i].bytes = a;
+	}
+}
+
+/* Hardware leaves out components it considers initial, and whether it does is timing: write
+ * the initial values instead, so that frames of all replicas hold the same bytes. */
+static void fp_normalise(u8 *at)
+{
+	u64 *bv = (u64 *)(at + 512);
+	if (!(*bv & 1)) {
+		memset(at, 0, 24);
+		*(u16 *)at = 0x37f;
+		memset(at + 32, 0, 128);
+	}
+	if (!(*bv & 2))
+		memset(at + 160, 0, 256);
+	for (u32 i = 2; i < 63; i++)
+		if ((xmask >> i & 1) && !(*bv >> i & 1))
+			memset(at + component[i].at, 0, component[i].bytes);
+	*bv = xmask;
+	memset(at + 520, 0, 56);
 }
 
 u32 sf_fp_bytes(void)
@@ -85,10 +115,9 @@ u32 sf_fp_bytes(void)
 
 void sf_fp_save(void *at) /* 64-byte aligned, header zeroed by this */
 {
-	memset((u8 *)at + 512, 0, 64);
+	memset(at, 0, xsize);
 	__asm__ volatile("xsave64 (%0)" ::"r"(at), "a"((u32)xmask), "d"((u32)(xmask >> 32)) : "memory");
-	/* Whether hardware calls a component "in use" is timing; its bytes are written anyway. */
-	*(u64 *)((u8 *)at + 512) = xmask;
+	fp_normalise(at);
 }
 
 void sf_fp_load(const void *at)
@@ -113,7 +142,7 @@ void sf_kernel_action(int s)
 	const struct sf_action *p = &app.action[s];
 	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
 			       (u64)sf_restorer, ~FAULTS };
-	if (s == SIGKILL || s == SIGSTOP || s == NUDGE)
+	if (s == SIGKILL || s == SIGSTOP)
 		return;
 	if (!(BIT(s) & FAULTS)) {
 		if (me.slot != 0)
@@ -130,7 +159,7 @@ void sf_kernel_action(int s)
 void sf_kernel_mask(void)
 {
 	u64 m = me.slot == 0 ? (app.has_wait_mask ? app.wait_mask : app.mask) : ~0ull;
-	m &= ~(FAULTS | UNBLOCKABLE | BIT(NUDGE));
+	m &= ~(FAULTS | UNBLOCKABLE);
 	sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
 }
 
@@ -154,9 +183,6 @@ void sf_signals_start(void)
 {
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
-	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
-			       (u64)sf_restorer, ~FAULTS };
-	sys4(13, NUDGE, &k, 0, 8);
 	sf_kernel_mask();
 }
 
@@ -350,7 +376,7 @@ void sf_signal_attach(struct sf_result *r, int restart)
 		sf_result_bytes(r, "", 1);
 	r->aux = r->out_off + r->out_len;
 	sf_result_bytes(r, &me.pending[i], sizeof me.pending[i]);
-	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0);
+	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0) | (me.pending_n > 1 ? SF_R_MORE : 0);
 	me.pending_n--;
 	for (; i < me.pending_n; i++)
 		me.pending[i] = me.pending[i + 1];
@@ -395,10 +421,12 @@ static void build_frame(void *v)
 	sp = ((sp - sizeof(struct rt_frame)) & ~15ull) - 8;
 	struct rt_frame *f = (void *)sp;
 	memset(f, 0, sizeof *f);
-	if (b->fp)
+	if (b->fp) {
 		memcpy((void *)fp, b->fp, xsize);
-	else
+		fp_normalise((u8 *)fp);
+	} else {
 		sf_fp_save((void *)fp);
+	}
 	u32 *sw = (u32 *)(fp + 464); /* struct _fpx_sw_bytes */
 	memset(sw, 0, 48);
 	sw[0] = FP_MAGIC1;
@@ -542,6 +570,41 @@ static void regs_to(struct sigcontext *m, const struct sf_regs *r)
 	m->rip = r->rip; m->eflags = r->eflags;
 }
 
+/* Entropy instructions that could not be patched: a breakpoint stands on those that are known,
+ * and rdtsc faults once code has appeared that was never searched (memory.c). */
+static int on_entropy_trap(int s, const struct sf_siginfo *info, struct sigcontext *m)
+{
+	u64 at = m->rip, next = 0, desc = 0;
+	if (s == SIGTRAP && info->code == SI_KERNEL) {
+		at--;
+		for (u32 i = 0; i < sf_traps.n; i++) {
+			if (sf_traps.at[i].addr == at) {
+				next = at + sf_traps.at[i].len;
+				desc = sf_traps.at[i].desc;
+			}
+		}
+	} else if (s == SIGSEGV && me.tsc_traps) {
+		u8 code[3] = { 0, 0, 0 };
+		if (get(code, at, 2) == 0 && code[0] == 0x0f && code[1] == 0x31)
+			next = at + 2, desc = SF_I_RDTSC;
+		else if (get(code, at, 3) == 0 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)
+			next = at + 3, desc = SF_I_RDTSCP;
+	}
+	if (!next)
+		return 0;
+	G->slot[me.slot].slow++;
+	if (desc == SF_I_XBEGIN) {
+		m->rax = 0; /* aborted, and not worth a retry */
+		m->rip = next;
+		return 1;
+	}
+	tls.rcx = m->rcx;
+	tls.desc = desc;
+	m->rcx = next;
+	m->rip = (u64)sf_entry_entropy;
+	return 1;
+}
+
 static int in_agent(u64 ip)
 {
 	return ip >= SF_BASE && ip < SF_AGENT_END;
@@ -631,13 +694,23 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		if (s == SIGSYS && (info->code == SYS_USER_DISPATCH || info->code == SYS_SECCOMP)) {
 			/* A call that no trampoline made: enter the agent as if one had. The
 			 * architecture is in the high half of the second word (sigaction(2)). */
-			if ((u32)(info->words[1] >> 32) == 0xc000003eu && !in_agent(ip)) {
+			if (!in_agent(ip)) {
 				G->slot[me.slot].slow++;
+				if ((u32)(info->words[1] >> 32) != 0xc000003eu)
+					m->rax = SF_NR_INT80; /* refused, once all agree that it was asked for */
 				m->rcx = ip;
 				m->rip = (u64)sf_entry_syscall;
 				goto out;
 			}
 		}
+		if (s == SIGTRAP && info->code == TRAP_TRACE && in_agent(ip)) {
+			/* The program steps itself: its trace flag came with it into the agent. */
+			m->eflags &= ~0x100ull;
+			me.stepping = 1;
+			goto out;
+		}
+		if (!in_agent(ip) && on_entropy_trap(s, info, m))
+			goto out;
 		if (me.guard && in_agent(ip)) {
 			struct sf_guard *g = me.guard;
 			me.guard = NULL;
@@ -658,12 +731,15 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		ip = m->rip;
 		goto out;
 	}
-	if (s == NUDGE && me.slot == 0 && !in_agent(ip) && load(&G->alarm)) {
-		on_call(f);
-		ip = m->rip;
-		goto out;
+	if (IS_NUDGE(s, info)) {
+		if (me.slot == 0 && !in_agent(ip) && load(&G->alarm)) {
+			on_call(f);
+			ip = m->rip;
+			goto out;
+		}
+		goto interrupt;
 	}
-	if (s == NUDGE || me.slot != 0)
+	if (me.slot != 0)
 		goto interrupt;
 	if (app.action[s].handler == SIG_DFL) {
 		die_of(s);

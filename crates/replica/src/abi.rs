@@ -20,6 +20,8 @@ pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
 /// Commands to the keeper.
 pub(crate) const KEEPER: usize = 11;
+/// Room of `struct sf_traps`.
+pub(crate) const TRAPS_MAX: usize = 255;
 /// Where the entry table of the image jumps from.
 pub(crate) const ENTRY_SYSCALL: u64 = BASE;
 pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
@@ -115,6 +117,7 @@ pub(crate) struct Sleepers {
     pub(crate) sleepers: u32,
     pub(crate) affinity_bytes: u32,
     pub(crate) affinity: [u8; 256],
+    pub(crate) allowed: [u8; 256],
     pub(crate) live: u32,
 }
 

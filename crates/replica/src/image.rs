@@ -13,6 +13,7 @@ pub(crate) struct Image {
     pub(crate) fixed: u64,
     pub(crate) start: u64,
     pub(crate) boot: u64,
+    pub(crate) traps: u64,
     pub(crate) vdso: u64,
 }
 
@@ -38,6 +39,7 @@ impl Image {
             fixed: symbol("sf_data_start") - abi::BASE,
             start: symbol("sf_start"),
             boot: symbol("sf_boot"),
+            traps: symbol("sf_traps"),
             vdso: symbol("sf_vdso"),
         }
     }

@@ -189,8 +189,16 @@ fn prepare(
     if let Some(arena) = agent_arena {
         stop = step(Step::Inject, install(stop, flips::AGENT_ARENA, &arena, arena.len() as u64))?;
     }
+    let mut traps = Vec::new();
     for one in prepared.iter().filter(|one| !one.writes.is_empty()) {
-        stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
+        if !one.arena_bytes.is_empty() {
+            stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
+        }
+        for trap in &one.traps {
+            traps.extend(trap.addr.to_le_bytes());
+            traps.extend(trap.desc.to_le_bytes());
+            traps.extend(trap.len.to_le_bytes());
+        }
         for write in &one.writes {
             step(Step::Patch, stop.write(write.addr, &write.bytes))?;
         }
@@ -246,6 +254,9 @@ fn prepare(
         vdso_ok: u8::from(fast && vdso[..3].iter().all(|f| *f != 0)),
     };
     step(Step::Inject, stop.write(image.boot, &boot_bytes(&boot)))?;
+    let count = u64::try_from(traps.len() / 16).expect("a small number");
+    step(Step::Inject, stop.write(image.traps, &count.to_le_bytes()))?;
+    step(Step::Inject, stop.write(image.traps + 8, &traps))?;
     let mut regs = entry;
     regs.rip = image.start;
     // Not in a system call: the kernel must not restart one.

@@ -42,7 +42,21 @@ pub(crate) struct Prepared {
     pub(crate) arena: u64,
     pub(crate) arena_bytes: Vec<u8>,
     pub(crate) writes: Vec<patch::Write>,
+    /// Entropy instructions without a window: a breakpoint stands on each.
+    pub(crate) traps: Vec<Trap>,
 }
+
+/// An instruction that the agent answers for from a breakpoint.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trap {
+    pub(crate) addr: u64,
+    pub(crate) desc: u32,
+    /// From the address to where the program goes on.
+    pub(crate) len: u32,
+}
+
+/// The one-byte breakpoint: fits on any instruction, and nothing can branch behind its start.
+const INT3: u8 = 0xcc;
 
 impl Prepared {
     pub(crate) fn arena_len(&self) -> u64 {
@@ -60,11 +74,17 @@ impl Prepared {
             self.arena_len(),
             self.arena_bytes.len() as u64,
             self.writes.len() as u64,
+            self.traps.len() as u64,
         ] {
             out.extend(word.to_le_bytes());
         }
         out.extend(&self.arena_bytes);
         out.resize(out.len().next_multiple_of(8), 0);
+        for trap in &self.traps {
+            out.extend(trap.addr.to_le_bytes());
+            out.extend(trap.desc.to_le_bytes());
+            out.extend(trap.len.to_le_bytes());
+        }
         for write in &self.writes {
             out.extend(write.addr.to_le_bytes());
             out.extend((write.bytes.len() as u64).to_le_bytes());
@@ -145,8 +165,24 @@ impl Modules {
             arena,
             arena_bytes: plan.arena.clone(),
             writes: plan.writes.clone(),
+            traps: Vec::new(),
         };
         prepared.writes.retain(|write| region.contains(&write.addr));
+        // A system call that keeps its instruction meets the backstop; an entropy instruction
+        // has none, so a breakpoint stands on those that are certainly instructions.
+        for refused in &plan.refused {
+            let patch::Asked::Site(site) = &refused.asked else { continue };
+            let entropy = site.kind >= patch::SiteKind::Rdtsc;
+            if entropy && site.proven && prepared.traps.len() < abi::TRAPS_MAX {
+                let on = site.fallback.unwrap_or(site.end());
+                prepared.traps.push(Trap {
+                    addr: site.addr,
+                    desc: site.descriptor(),
+                    len: u32::try_from(on.wrapping_sub(site.addr)).unwrap_or(u32::from(site.len)),
+                });
+                prepared.writes.push(patch::Write { addr: site.addr, bytes: vec![INT3] });
+            }
+        }
         if self.pool.is_some_and(|pool| arena < pool) && extent.start > arena {
             self.pool = Some(arena);
         }

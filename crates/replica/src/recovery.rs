@@ -47,8 +47,8 @@ pub(crate) struct Watch {
 
 /// Bytes compared at a time: half of a second-level cache, for two buffers.
 const COPY: usize = 256 << 10;
-/// SIGRTMAX: makes the leader look at the alarm (signal.c).
-const NUDGE: i32 = 64;
+/// From this process SIGSYS makes the leader look at the alarm (signal.c, `IS_NUDGE`).
+const NUDGE: i32 = libc::SIGSYS;
 
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
 fn transplanted(map: &procfs::Mapping) -> bool {

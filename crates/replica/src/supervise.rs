@@ -106,6 +106,7 @@ impl<'a> Supervisor<'a> {
         group.set32(at!(yields), yields);
         let affinity = cpu::affinity();
         group.memory.write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
+        group.memory.write(at!(wait allowed), &affinity[..affinity.len().min(256)]);
         group.set32(at!(wait affinity_bytes), u32::try_from(affinity.len().min(256)).expect("small"));
         let mut options = match plan.backstop {
             Backstop::Token => option::SUD,
@@ -407,19 +408,19 @@ impl<'a> Supervisor<'a> {
 
     fn refused(&mut self) {
         let nr = self.group.get32(at!(end_nr));
-        let (name, why) = steadfast_agent::call(nr);
         let detail = self.group.get64(at!(end_value));
-        let what = match name {
-            "ioctl" | "fcntl" => format!("{name} command {detail:#x}"),
-            _ => name.to_owned(),
+        let steadfast_agent::Row { name, note } = steadfast_agent::command(nr, detail);
+        let (why, fix) = match note.split_once("; fix: ") {
+            Some((why, fix)) => (why, fix),
+            None => (note.as_str(), "run the program without steadfast, or report what needs this call"),
         };
         let ip = self.group.get64(at!(end_ip));
         let event = Refused {
-            what,
+            what: name,
             reason: why.to_owned(),
             event: Some(EventIndex(self.group.get64(at!(own 0, next)))),
             site: Some(self.modules.site(ip)),
-            fix: None,
+            fix: Some(fix.to_owned()),
         };
         self.emit(What::Refused(event));
         self.stop = Some(StopReason::Refused);
@@ -467,7 +468,7 @@ impl<'a> Supervisor<'a> {
         let Some(prepared) = prepared else {
             return Vec::new();
         };
-        if prepared.writes.is_empty() {
+        if prepared.writes.is_empty() && prepared.traps.is_empty() {
             return Vec::new();
         }
         prepared.encode()
