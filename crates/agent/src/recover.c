@@ -344,19 +344,25 @@ NORETURN void sf_again(struct sf_regs *r)
 }
 
 /* A new leader is a copy of the keeper, which is a copy of the program at its exec: give it
- * the mappings of the winner. List: count, then address, length, protection each. The stack
+ * the mappings of the winner. List: count, stack, end of heap, the kernel's own, then address,
+ * length, protection each. The stack
  * and the kernel's own mappings stay; the launcher fills in the bytes. */
 s64 sf_remap(void)
 {
 	const u64 *l = (const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
-	u64 keep = l[1], keep_end = l[2], brk = l[3];
+	u64 stack = l[1], brk = l[3], kernel = l[4], kernel_end = l[5], low = SF_SHARED + SF_SHARED_BYTES;
 	sys2(NR_munmap, 0, SF_BASE);
-	sys2(NR_munmap, SF_SHARED + SF_SHARED_BYTES, keep - (SF_SHARED + SF_SHARED_BYTES));
-	(void)keep_end;
+	/* Where the kernel's vDSO lies followers have theirs: a hole would be given to a mapping
+	 * that they cannot follow. */
+	if (kernel >= low && kernel_end <= stack) {
+		sys2(NR_munmap, low, kernel - low);
+		low = kernel_end;
+	}
+	sys2(NR_munmap, low, stack - low);
 	if (brk)
 		sys1(12, brk);
 	for (u64 i = 0; i < l[0]; i++) {
-		const u64 *m = l + 4 + 3 * i;
+		const u64 *m = l + 6 + 3 * i;
 		s64 r = sys6(9, m[0], m[1], m[2], 0x2 | 0x20 | 0x10 /* PRIVATE|ANONYMOUS|FIXED */, -1, 0);
 		if ((u64)r != m[0])
 			return r;

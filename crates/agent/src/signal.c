@@ -725,7 +725,9 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 			G->slot[me.slot].fault_signo = (u32)s;
 			sf_raise(SF_A_FAULTED, 0);
 			store(&G->slot[me.slot].phase, SF_P_DEAD);
-			die_of(s);
+			/* This replica is lost, its leader's role included; the program is not. */
+			for (;;)
+				sys1(231, 128 + s);
 		}
 		on_fault(s, info, f);
 		ip = m->rip;

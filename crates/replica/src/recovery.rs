@@ -53,8 +53,11 @@ const NUDGE: i32 = libc::SIGSYS;
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
 fn transplanted(map: &procfs::Mapping) -> bool {
     let ours = map.range.start < abi::SHARED + abi::SHARED_BYTES as u64 && map.range.end > abi::BASE;
-    let kernel = [&"[vdso]", &"[vvar]", &"[vvar_vclock]", &"[vsyscall]"].iter().any(|name| map.path == Path::new(name));
-    !ours && !kernel && !map.shared
+    !ours && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
+}
+
+fn of_the_kernel(map: &procfs::Mapping) -> bool {
+    [&"[vdso]", &"[vvar]", &"[vvar_vclock]"].iter().any(|name| map.path == Path::new(name))
 }
 
 fn covered(maps: &[procfs::Mapping], wanted: &procfs::Mapping) -> bool {
@@ -168,10 +171,11 @@ impl Supervisor<'_> {
                 }
                 if let Some(change) = self.died(r) {
                     standing[r] = Some(Standing::Died(change));
+                } else if hung_slot == Some(r) {
+                    // Called out of its loop it may pause now; it has lost all the same.
+                    standing[r] = Some(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
                 } else if self.group.phase(r) == phase::PAUSED {
                     standing[r] = Some(Standing::Paused);
-                } else if hung_slot == Some(r) {
-                    standing[r] = Some(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
                 }
             }
             if standing.iter().all(Option::is_some) {
@@ -410,7 +414,9 @@ impl Supervisor<'_> {
                 [m.range.start, m.range.end - m.range.start, protection]
             })
             .collect();
-        let words = [list.len() as u64 / 3, stack.range.start, stack.range.end, heap_end];
+        let kernel = maps.iter().filter(|m| of_the_kernel(m));
+        let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| (from.min(m.range.start), to.max(m.range.end)));
+        let words = [list.len() as u64 / 3, stack.range.start, stack.range.end, heap_end, from, to];
         let bytes: Vec<u8> = words.iter().chain(&list).flat_map(|w| w.to_le_bytes()).collect();
         if abi::OFF_REMAP + bytes.len() > abi::SHARED_BYTES {
             return false;
