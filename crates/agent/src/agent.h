@@ -45,7 +45,7 @@ struct sf_regs {
 };
 
 struct sf_tls {
-	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort;
+	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea;
 	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
 	u64 flip_rcx __attribute__((aligned(2048)));
 	u64 flip_desc, flip_rsp, flip_rip;
@@ -64,6 +64,7 @@ _Static_assert(offsetof(struct sf_tls, token) == TLS_TOKEN, "gate.S");
 _Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
 _Static_assert(offsetof(struct sf_tls, resume) == TLS_RESUME, "gate.S");
 _Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
+_Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/modules.rs");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -128,6 +129,7 @@ struct sf_me {
 enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
 #define SF_DESC_EPOCH 0xfe
 #define SF_DESC_SIGNALS 0xfd
+#define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
 #define SF_DESC_FLIP_EVENT 0xf1
 
@@ -237,6 +239,8 @@ void sf_more_signals(struct sf_regs *);
 s64 sf_user_bytes(void *to, u64 from, u64 n);
 s64 sf_user_string(char *to, u64 from, u32 room);
 int sf_finish_simple(struct sf_event *, s64 ret);
+int sf_finish_flags(struct sf_event *, u32 flags, u32 *agreed);
+int sf_signals_wait(void);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
 extern const struct sf_call sf_calls[];
 
@@ -276,6 +280,7 @@ NORETURN void sf_again(struct sf_regs *);
 void sf_signals_start(void);
 u32 sf_fp_bytes(void);
 void sf_fp_save(void *);
+void sf_fp_complete(u64 at, u64 rfbm, int compact);
 void sf_fp_load(const void *);
 
 /* entropy.c */

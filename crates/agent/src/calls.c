@@ -361,9 +361,13 @@ restart:;
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
 		leave_group(r, (s64)(a[0] & 0xff));
 	if (c->handler == SF_H_sigreturn) {
-		if (sf_finish_simple(&e, 0))
+		/* The mask that the frame brings back may let signals through that wait. */
+		u32 more = 0;
+		if (sf_finish_flags(&e, me.slot == 0 && sf_signals_wait() ? SF_R_MORE : 0, &more))
 			goto restart;
 		sf_do_sigreturn(r);
+		if (unlikely(more))
+			sf_more_signals(r);
 		return;
 	}
 	sf_before_wait(c, nr, a);
@@ -465,9 +469,17 @@ void sf_more_signals(struct sf_regs *r)
 /* An event whose result is a bare number. 1: start again. */
 int sf_finish_simple(struct sf_event *e, s64 ret)
 {
+	u32 flags;
+	(void)ret;
+	return sf_finish_flags(e, 0, &flags);
+}
+
+int sf_finish_flags(struct sf_event *e, u32 flags, u32 *agreed)
+{
 	const struct sf_result *done;
 	if (me.slot == 0) {
-		struct sf_result *res = sf_result_begin(e, ret);
+		struct sf_result *res = sf_result_begin(e, 0);
+		res->flags |= (u16)flags;
 		sf_result_end(res);
 		done = res;
 	} else {
@@ -475,6 +487,7 @@ int sf_finish_simple(struct sf_event *e, s64 ret)
 		if (!done)
 			return 1;
 	}
+	*agreed = done->flags & SF_R_MORE;
 	sf_event_done(e, done);
 	return 0;
 }

@@ -119,6 +119,10 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 	u32 kind = desc & 0xff, dest = desc >> 8 & 0xff, size = desc >> 16 & 0xff;
 	tls.inside = 1;
 	me.regs = r;
+	if (kind == SF_DESC_SAVED) {
+		sf_fp_complete(tls.ea, r->rdx << 32 | (u32)r->rax, dest & 1);
+		return;
+	}
 	if (kind == SF_DESC_SIGNALS) {
 		sf_more_signals(r);
 		return;

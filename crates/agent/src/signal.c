@@ -68,7 +68,8 @@ _Static_assert(sizeof(struct ucontext) == 304, "asm/ucontext.h");
 
 static u64 xmask;    /* state components the kernel saves in frames */
 static u32 xsize;    /* bytes of the standard format for them */
-static struct { u32 at, bytes; } component[64];
+static u32 mxcsr_mask; /* bits that MXCSR may have set: saved beside it */
+static struct { u32 at, bytes, aligned; } component[64];
 
 static void load_features(void)
 {
@@ -77,6 +78,9 @@ static void load_features(void)
 	xmask = (u64)hi << 32 | lo;
 	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
 	xsize = b; /* for what XCR0 enables: Intel SDM vol. 1, 13.2 */
+	static u8 fx[512] __attribute__((aligned(16)));
+	__asm__ volatile("fxsave64 (%0)" ::"r"(fx) : "memory");
+	mxcsr_mask = *(u32 *)(fx + 28);
 	/* Tile data is saved by the kernel only for those who asked for it. */
 	xmask &= ~(3ull << 17);
 	for (u32 i = 2; i < 63; i++) {
@@ -86,6 +90,7 @@ static void load_features(void)
 		__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
 		component[i].at = b;
 		component[i].bytes = a;
+		component[i].aligned = c >> 1 & 1;
 	}
 }
 
@@ -106,6 +111,54 @@ static void fp_normalise(u8 *at)
 			memset(at + component[i].at, 0, component[i].bytes);
 	*bv = xmask;
 	memset(at + 520, 0, 56);
+}
+
+struct completion { u8 *at; u64 rfbm; int compact; };
+
+static void complete(void *v)
+{
+	struct completion *c = v;
+	u64 *bv = (u64 *)(c->at + 512), *layout = (u64 *)(c->at + 520);
+	u64 missing = c->rfbm & xmask & ~*bv;
+	u32 next = 576;
+	if (missing & 1) {
+		memset(c->at, 0, 24);
+		*(u16 *)c->at = 0x37f;
+		memset(c->at + 32, 0, 128);
+	}
+	if (missing & 2) {
+		memset(c->at + 160, 0, 256);
+		if (c->compact) {
+			*(u32 *)(c->at + 24) = 0x1f80;
+			*(u32 *)(c->at + 28) = mxcsr_mask;
+		}
+	}
+	for (u32 i = 2; i < 63; i++) {
+		u32 at = component[i].at;
+		if (c->compact) {
+			if (!(*layout >> i & 1))
+				continue;
+			if (component[i].aligned)
+				next = (next + 63) & ~63u;
+			at = next;
+			next += component[i].bytes;
+		}
+		if (missing >> i & 1)
+			memset(c->at + at, 0, component[i].bytes);
+	}
+	*bv |= missing;
+}
+
+/* The program has saved vector state itself: write the initial values that the hardware left
+ * out, and say that they are there (crates/patch/src/save.rs). */
+void sf_fp_complete(u64 at, u64 rfbm, int compact)
+{
+	struct completion c = { (u8 *)at, rfbm, compact };
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		complete(&c);
+	}
+	me.guard = NULL;
 }
 
 u32 sf_fp_bytes(void)
@@ -346,6 +399,16 @@ int sf_signal_pending(void)
 		if (deliverable(&me.pending[i]))
 			return 1;
 	return 0;
+}
+
+/* Leader: does any signal wait, here or in the kernel behind the program's mask? */
+int sf_signals_wait(void)
+{
+	u64 set = 0;
+	if (me.pending_n)
+		return 1;
+	sys2(127 /* rt_sigpending */, &set, 8);
+	return set != 0;
 }
 
 static u32 first(void)

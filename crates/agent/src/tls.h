@@ -12,5 +12,6 @@
 #define TLS_SELECTOR 56 /* syscall user dispatch: 0 lets the next call through, 1 traps it */
 #define TLS_RESUME 64  /* where the tail of a signal return jumps */
 #define TLS_ABORT 80    /* 1: a signal waits, the call in preparation ends with EINTR */
+#define TLS_EA 88       /* where a vector image was saved (modules.rs, after_save) */
 #define TLS_INSIDE 72  /* 1 while the agent runs on its own stack */
 #endif

@@ -37,12 +37,14 @@ pub mod elf;
 mod index;
 mod plan;
 mod relocate;
+mod save;
 mod scan;
 #[cfg(test)]
 mod tests;
 
 pub use coverage::{Coverage, Tally};
 pub use plan::{plan, plan_hooks, replan};
+pub use save::{Save, find_saves};
 pub use scan::{find_sites, site_at};
 
 use std::fmt;

@@ -141,7 +141,7 @@ impl Modules {
         let extent = extent(&parsed, bias);
         let arena = self.place(&extent, taken);
         let id = build_id(&parsed);
-        let hooks = self.flips.hooks(&flips::Loaded {
+        let mut hooks = self.flips.hooks(&flips::Loaded {
             name,
             build_id: id.as_deref(),
             bias,
@@ -151,6 +151,12 @@ impl Modules {
             module: &module,
             agent: false,
         });
+        hooks.extend(
+            patch::find_saves(&module)
+                .iter()
+                .filter(|save| region.contains(&save.addr))
+                .map(after_save),
+        );
         let plan = patch::replan(
             &module,
             &sites,
@@ -303,6 +309,29 @@ impl Modules {
         }
         total
     }
+}
+
+/// After an instruction that saves vector state: have the agent complete the image, whose
+/// contents otherwise depend on what the processor considers in use (signal.c,
+/// `sf_fp_complete`).
+fn after_save(save: &patch::Save) -> patch::Hook {
+    const TLS_EA: u32 = 88;
+    const DESC_SAVED: u32 = 0xe0;
+    const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25]; // mov gs:[disp32], rcx
+    let mut code = Vec::new();
+    code.extend(MOV_GS_RCX);
+    code.extend(0_u32.to_le_bytes());
+    code.extend(&save.lea_rcx);
+    code.extend(MOV_GS_RCX);
+    code.extend(TLS_EA.to_le_bytes());
+    code.extend([0x65, 0xc7, 0x04, 0x25]); // mov dword ptr gs:[disp32], imm32
+    code.extend(8_u32.to_le_bytes());
+    code.extend((DESC_SAVED | u32::from(save.compact) << 8).to_le_bytes());
+    code.extend([0x48, 0x8d, 0x0d]); // lea rcx, [rip + behind the jump and its target]
+    code.extend(14_u32.to_le_bytes());
+    code.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
+    code.extend(abi::ENTRY_ENTROPY.to_le_bytes());
+    patch::Hook { addr: save.addr, place: patch::Place::After, code }
 }
 
 /// Run-time addresses a file occupies.

@@ -574,6 +574,26 @@ impl Supervisor<'_> {
         self.emit(What::Divergence(divergence));
     }
 
+    /// The first page in which the memories of two paused replicas differ, and how many do.
+    fn differing_pages(&self, a: usize, b: usize) -> Option<(u64, u64)> {
+        let left = Remote::open(self.replicas[a].pid).ok()?;
+        let right = Remote::open(self.replicas[b].pid).ok()?;
+        let (mut first, mut count) = (None, 0);
+        let (mut x, mut y) = ([0; 4096], [0; 4096]);
+        for map in procfs::maps(self.replicas[a].pid).ok()?.iter().filter(|m| m.writable && transplanted(m)) {
+            let mut runs = left.owned(map.range.clone()).ok()?;
+            runs.extend(right.owned(map.range.clone()).ok()?);
+            let pages: std::collections::BTreeSet<u64> = runs.into_iter().flat_map(|run| run.step_by(4096)).collect();
+            for page in pages {
+                if left.read(page, &mut x).is_ok() && right.read(page, &mut y).is_ok() && x != y {
+                    first.get_or_insert(page);
+                    count += 1;
+                }
+            }
+        }
+        first.map(|page| (page, count))
+    }
+
     fn difference(&self, standing: &[Standing], claims: &[Option<Claim>], losers: u32) -> Difference {
         for one in standing {
             match one {
@@ -603,6 +623,13 @@ impl Supervisor<'_> {
             }
             if let Some(index) = (0..6).find(|i| other.args[*i] != odd.args[*i]) {
                 return Difference::Argument { index: u8::try_from(index).expect("below six") };
+            }
+            if odd.kind == kind::CHECK {
+                let differ = |c: &Option<Claim>| c.is_some_and(|c| c.bytes != odd.bytes);
+                let pair = claims.iter().position(|c| *c == Some(odd)).zip(claims.iter().position(differ));
+                if let Some((page, pages)) = pair.and_then(|(a, b)| self.differing_pages(a, b)) {
+                    return Difference::Memory { page: GuestAddr(page), pages };
+                }
             }
             if other.bytes != odd.bytes {
                 return Difference::Buffer { argument: 1, offset: None };
