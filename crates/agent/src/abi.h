@@ -210,6 +210,8 @@ struct sf_group {
 	uint32_t leader_pid; /* the number all replicas answer to */
 	uint32_t nonce;
 	uint64_t base;       /* index of the first result in the log, as the leader sees it */
+	uint64_t wrote_before; /* bytes the leader's writes had moved before the one in flight */
+	uint64_t wrote_seq;    /* the event of that one */
 	uint64_t rerun_until; /* event at which re-runs stop and give their opinion */
 	uint64_t snapshot_seq; /* first event after the newest snapshot, 0: none */
 	uint32_t snapshot_broken; /* a call since then cannot be repeated: events since, from 1 */

@@ -122,6 +122,7 @@ struct sf_me {
 	struct sf_regs fault_regs;
 	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
 	u64 regs_digest;
+	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
 	u32 fatal; /* a default-action signal ended the program */
 };

@@ -133,11 +133,28 @@ static int restartable(u32 nr)
 	return 0;
 }
 
+/* Calls that the kernel counts in wchar of /proc/PID/io: from the count the launcher knows
+ * whether a write that was in flight when the leader was killed has happened. */
+static int counted(u32 nr)
+{
+	switch (nr) {
+	case 1: case 18: case 20: case 296: case 328: /* write, pwrite64, writev, pwritev, pwritev2 */
+	case 40: case 326: /* sendfile, copy_file_range */
+		return 1;
+	}
+	return 0;
+}
+
 /* The leader's turn: make the call, again if nothing but our own nudge interrupted it. */
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	s64 r;
+	int counts = me.slot == 0 && counted(nr);
+	if (counts) {
+		G->wrote_before = me.wrote;
+		store(&G->wrote_seq, e->seq);
+	}
 	do {
 		tls.abort = 0;
 		me.interruptible = 1;
@@ -148,6 +165,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		me.interruptible = 0;
 		tls.abort = 0;
 	} while (unlikely(r == -EINTR) && !sf_signal_pending() && !load(&G->alarm));
+	if (counts && r > 0)
+		me.wrote += (u64)r;
 	return r;
 }
 

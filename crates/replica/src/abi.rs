@@ -156,6 +156,8 @@ pub(crate) struct Group {
     pub(crate) leader_pid: u32,
     pub(crate) nonce: u32,
     pub(crate) base: u64,
+    pub(crate) wrote_before: u64,
+    pub(crate) wrote_seq: u64,
     pub(crate) rerun_until: u64,
     pub(crate) snapshot_seq: u64,
     pub(crate) snapshot_broken: u32,

@@ -165,6 +165,45 @@ impl Group {
         }
     }
 
+    /// Publishes the result of a call that a leader made and did not live to tell: a number
+    /// without payload, in the record that its successors read (log.c, `result_crc`).
+    pub(crate) fn publish(&self, base: u64, seq: u64, claim: &Claim, ret: i64, payload_at: u32) {
+        let at = abi::OFF_RESULTS
+            + usize::try_from(seq - base).expect("below RESULTS_MAX") * size_of::<abi::Result>();
+        let words = [
+            seq,
+            !seq,
+            ret.cast_unsigned(),
+            claim.state ^ claim.bytes[0],
+            u64::from(payload_at) << 32,
+            u64::from(claim.nr),
+            0, // checksums: below
+            0,
+        ];
+        let checked: Vec<u8> = [words[0], words[2], words[3], words[4], words[5], 0, words[7]]
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect();
+        // The agent's instruction neither inverts its start value nor its result.
+        let crc = !crc32c::crc32c_append(u32::MAX, &checked);
+        self.set64(at, u64::MAX);
+        for (index, word) in words.iter().enumerate().skip(1) {
+            self.set64(at + 8 * index, *word);
+        }
+        self.set64(at + 48, u64::from(crc));
+        self.set64(at, seq);
+    }
+
+    /// Where the payload of the event before `seq` ends.
+    pub(crate) fn payload_end(&self, base: u64, seq: u64) -> u32 {
+        if seq <= base {
+            return 0;
+        }
+        let at = abi::OFF_RESULTS
+            + usize::try_from(seq - 1 - base).expect("below RESULTS_MAX") * size_of::<abi::Result>();
+        (self.get32(at + 36) + self.get32(at + 32)).next_multiple_of(64)
+    }
+
     /// Gives a paused replica a command with two arguments.
     pub(crate) fn command2(&self, slot: usize, cmd: u32, arg: u64, arg2: u64) {
         self.set64(at!(slot slot, cmd_arg2), arg2);

@@ -370,6 +370,9 @@ impl Supervisor<'_> {
     /// the program come from the winner. A leader that is gone or does not answer is made
     /// again by the keeper, which holds its descriptors.
     fn replace_leader(&mut self, winner: usize, standing: Standing) -> bool {
+        if matches!(standing, Standing::Died(_)) {
+            self.settle_last_write(winner);
+        }
         if self.group.order(winner, cmd::SEND, 0, ANSWER).is_none() {
             return false;
         }
@@ -382,6 +385,33 @@ impl Supervisor<'_> {
         self.group.clear_ring(0);
         self.group.clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
         self.group.order(0, cmd::RECEIVE, 0, ANSWER).is_some()
+    }
+
+    /// A leader that was killed inside a write may have written without having said so. The
+    /// kernel's account of it tells: its result is published in its place, the others take it
+    /// and stop at the event after it, and nothing is written twice.
+    fn settle_last_write(&mut self, winner: usize) {
+        let seq = self.group.get64(at!(wrote_seq));
+        let base = self.group.get64(at!(base));
+        let before = self.group.get64(at!(wrote_before));
+        let (Some(claim), Some(written)) =
+            (self.group.claim(winner, seq), self.accounts.final_count(self.replicas[0].child))
+        else {
+            return;
+        };
+        let moved = written.saturating_sub(before);
+        if self.group.get64(at!(own winner, next)) != seq || seq < base || moved == 0 {
+            return;
+        }
+        let payload_at = self.group.payload_end(base, seq);
+        self.group.publish(base, seq, &claim, moved.cast_signed(), payload_at);
+        self.group.set64(at!(alarm_seq), seq + 1);
+        for r in 1..self.replicas.len() {
+            if self.died(r).is_none() && self.group.phase(r) == phase::PAUSED {
+                self.group.order(r, cmd::RESUME, 0, ANSWER);
+            }
+        }
+        self.gather();
     }
 
     /// A leader that was given up may still answer a nudge from inside its endless loop.
@@ -430,6 +460,7 @@ impl Supervisor<'_> {
         }
         self.replicas[0].child = pid;
         self.replicas[0].pid = pid;
+        self.accounts.open(pid);
         self.promotions += 1;
         if !self.group.wait_until(ANSWER, || self.group.phase(0) == phase::PAUSED) {
             return false;

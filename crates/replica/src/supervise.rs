@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, What};
@@ -66,6 +66,7 @@ pub(crate) struct Supervisor<'a> {
     /// Leaders that were killed to be replaced: their end is not the program's.
     pub(crate) replaced: HashSet<i32>,
     pub(crate) promotions: u64,
+    pub(crate) accounts: Arc<Accounts>,
     news: Receiver<News>,
     pub(crate) divergences: u64,
     pub(crate) recoveries: u64,
@@ -75,6 +76,54 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) suspects: Vec<CoreId>,
     pub(crate) stop: Option<StopReason>,
     pub(crate) watch: crate::recovery::Watch,
+}
+
+/// What the kernel has counted for the leader, read once more when it has ended and before it
+/// is reaped: whether its last write happened is not known otherwise.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts(Mutex<Option<Account>>);
+
+#[derive(Debug)]
+struct Account {
+    pid: i32,
+    file: std::fs::File,
+    /// Bytes written before the agent began to count.
+    base: u64,
+    last: Option<u64>,
+}
+
+/// `wchar` of /proc/PID/io (proc_pid_io(5)).
+fn bytes_written(file: &mut std::fs::File) -> Option<u64> {
+    use std::io::{Read, Seek};
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
+}
+
+impl Accounts {
+    /// Begins to count for a new leader. Opened while it lives: afterwards only its reader's
+    /// rights at opening count.
+    pub(crate) fn open(&self, pid: i32) {
+        let account = std::fs::File::open(format!("/proc/{pid}/io")).ok().and_then(|mut file| {
+            let base = bytes_written(&mut file)?;
+            Some(Account { pid, file, base, last: None })
+        });
+        *self.0.lock().expect("no panic under it") = account;
+    }
+
+    fn look(&self, pid: i32) {
+        if let Some(account) = self.0.lock().expect("no panic under it").as_mut().filter(|a| a.pid == pid) {
+            account.last = bytes_written(&mut account.file);
+        }
+    }
+
+    /// Bytes the ended leader had written since it began to count.
+    pub(crate) fn final_count(&self, pid: i32) -> Option<u64> {
+        let account = self.0.lock().expect("no panic under it");
+        let account = account.as_ref().filter(|a| a.pid == pid)?;
+        Some(account.last? - account.base)
+    }
 }
 
 fn io_step<T>(step: Step, result: std::io::Result<T>) -> Result<T, LaunchError> {
@@ -143,9 +192,12 @@ impl<'a> Supervisor<'a> {
         let launched = launch::launch(plan, &group.memory, &mask, cores.first().copied())?;
         let group = Arc::new(group);
         let (tell, news) = channel();
+        let accounts = Arc::new(Accounts::default());
+        accounts.open(launched.pid);
+        let seen_by = Arc::clone(&accounts);
         let (tell2, bell, bell2) = (tell.clone(), Arc::clone(&group), Arc::clone(&group));
         std::thread::spawn(move || {
-            while let Some((pid, change)) = child::wait_any() {
+            while let Some((pid, change)) = child::wait_any(|pid| seen_by.look(pid)) {
                 if tell.send(News::Child(pid, change)).is_err() {
                     break;
                 }
@@ -173,6 +225,7 @@ impl<'a> Supervisor<'a> {
             leader_end: None,
             gone: HashMap::new(),
             replaced: HashSet::new(),
+            accounts,
             promotions: 0,
             news,
             divergences: 0,

@@ -118,13 +118,34 @@ pub enum Change {
     Continued,
 }
 
-/// Blocks until any child changes; nothing when there are no children.
+/// Blocks until any child changes, shows a child that has ended to `witness` while its last
+/// accounts can still be read, and takes the change; nothing when there are no children.
 #[must_use]
-pub fn wait_any() -> Option<(i32, Change)> {
+pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change)> {
     let mut status = 0;
     loop {
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: `info` has room for what the kernel writes.
+        let rc = unsafe {
+            libc::waitid(
+                libc::P_ALL,
+                0,
+                info.as_mut_ptr(),
+                libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::WNOWAIT | libc::__WALL,
+            )
+        };
+        let mut which = -1;
+        if rc == 0 {
+            // SAFETY: zeroed, then filled by the kernel.
+            let info = unsafe { info.assume_init() };
+            // SAFETY: waitid fills the child's fields.
+            which = unsafe { info.si_pid() };
+            if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+                witness(which);
+            }
+        }
         // SAFETY: `status` is a valid int for the call.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WUNTRACED | libc::WCONTINUED | libc::__WALL) };
+        let pid = unsafe { libc::waitpid(which, &raw mut status, libc::WUNTRACED | libc::WCONTINUED | libc::__WALL) };
         if pid > 0 {
             let change = if libc::WIFEXITED(status) {
                 Change::Exited(libc::WEXITSTATUS(status))
