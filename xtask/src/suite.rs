@@ -86,15 +86,37 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     part("build of the tests", BUILD_LIMIT, &build);
 
     let mut crates = cargo();
-    crates.args(["test", "--workspace", "--exclude", "steadfast-tests", "--no-fail-fast"]);
+    crates.args([
+        "test",
+        "--workspace",
+        "--exclude",
+        "steadfast-tests",
+        "--no-fail-fast",
+    ]);
     part("crates", LIMIT, &crates);
 
     let mut docs = cargo();
-    docs.args(["run", "-q", "-p", "steadfast-xtask", "--", "docs", "--check"]);
+    docs.args([
+        "run",
+        "-q",
+        "-p",
+        "steadfast-xtask",
+        "--",
+        "docs",
+        "--check",
+    ]);
     part("generated documents", LIMIT, &docs);
 
     let mut lints = cargo();
-    lints.args(["clippy", "-q", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    lints.args([
+        "clippy",
+        "-q",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]);
     part("lints", BUILD_LIMIT, &lints);
 
     match harness(&mut cargo()) {
@@ -117,7 +139,10 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         }
         Err(why) => outcomes.push(Outcome {
             name: "tests/".to_owned(),
-            tally: Tally { failed: 1, ..Tally::default() },
+            tally: Tally {
+                failed: 1,
+                ..Tally::default()
+            },
             took: Duration::ZERO,
             why: Some(why),
         }),
@@ -155,7 +180,9 @@ fn users() -> Vec<(User, Vec<String>)> {
         }
         users.push((User::Root, words));
     } else {
-        say("\nnote: the cases run as an ordinary user only: sudo(8) is missing or asks for a password");
+        say(
+            "\nnote: the cases run as an ordinary user only: sudo(8) is missing or asks for a password",
+        );
     }
     users
 }
@@ -261,7 +288,10 @@ fn summary(outcomes: &[Outcome]) -> ExitCode {
     say("");
     for outcome in outcomes {
         total.add(outcome.tally);
-        let why = outcome.why.as_ref().map_or(String::new(), |why| format!("  ({why})"));
+        let why = outcome
+            .why
+            .as_ref()
+            .map_or(String::new(), |why| format!("  ({why})"));
         say(&format!(
             "{:>5} passed {:>4} failed {:>5.0} s  {}{why}",
             outcome.tally.passed,
