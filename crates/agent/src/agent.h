@@ -45,7 +45,7 @@ struct sf_regs {
 };
 
 struct sf_tls {
-	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea;
+	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch;
 	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
 	u64 flip_rcx __attribute__((aligned(2048)));
 	u64 flip_desc, flip_rsp, flip_rip;
@@ -65,6 +65,7 @@ _Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
 _Static_assert(offsetof(struct sf_tls, resume) == TLS_RESUME, "gate.S");
 _Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
 _Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/modules.rs");
+_Static_assert(offsetof(struct sf_tls, scratch) == TLS_SCRATCH, "gate.S");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -122,6 +123,7 @@ struct sf_me {
 	struct sf_regs fault_regs;
 	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
 	u64 regs_digest;
+	u64 stack_from, stack_to; /* stack bytes known to be readable */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
 	u32 fatal; /* a default-action signal ended the program */
@@ -160,7 +162,7 @@ void *memcpy(void *, const void *, size_t);
 void *memset(void *, int, size_t);
 int memcmp(const void *, const void *, size_t);
 size_t sf_strlen(const char *);
-u32 sf_crc(const void *, size_t, u32 seed);
+u32 sf_check(const void *, size_t);
 struct sf_hash { u64 a, b; };
 void sf_hash_bytes(struct sf_hash *, const void *, size_t);
 NORETURN COLD void sf_bug(u32 line, s64 value);
@@ -172,6 +174,12 @@ INLINE u64 sf_mix(u64 h, u64 v)
 	 * output bits. The constant is odd with 32 ones, from the digits of the golden ratio. */
 	__uint128_t m = (__uint128_t)(h ^ v ^ 0x9e3779b97f4a7c15ull) * 0xbf58476d1ce4e5b9ull;
 	return (u64)m ^ (u64)(m >> 64);
+}
+
+/* One replica alone compares with nobody: its records would have no reader. */
+INLINE int sf_alone(void)
+{
+	return G->replicas == 1;
 }
 
 INLINE u64 sf_tsc(void)

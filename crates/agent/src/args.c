@@ -132,12 +132,38 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 	}
 }
 
+/* What a row has, worked out once: most calls point to nothing. */
+enum { KNOWN = 1, READS = 2, WRITES = 4 };
+
+static u32 traits_of(const struct sf_call *c)
+{
+	u32 t = KNOWN | (c->handler == SF_H_mmsg ? READS | WRITES : 0);
+	for (int i = 0; i < 6; i++) {
+		u32 k = c->arg[i].kind;
+		if (k <= SF_A_VAL)
+			continue;
+		if (k != SF_A_OUT && k != SF_A_OUT_PAGES)
+			t |= READS;
+		if (k != SF_A_STR && k != SF_A_IN && k != SF_A_IN_IOV && k != SF_A_IN_MSG)
+			t |= WRITES;
+	}
+	return t;
+}
+
+static u32 traits(const struct sf_call *c)
+{
+	static u8 known[512];
+	u64 i = (u64)(c - sf_calls);
+	if (i >= sizeof known) /* a row made up from a sub-table */
+		return traits_of(c);
+	if (unlikely(!known[i]))
+		known[i] = (u8)traits_of(c);
+	return known[i];
+}
+
 void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
-	int deref = c->handler == SF_H_mmsg;
-	for (int i = 0; i < 6; i++)
-		deref |= c->arg[i].kind > SF_A_VAL && c->arg[i].kind != SF_A_OUT && c->arg[i].kind != SF_A_OUT_PAGES;
-	if (!deref)
+	if (sf_alone() || !(traits(c) & READS))
 		return;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
@@ -247,6 +273,8 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
 {
 	struct carry m = { .out = r };
+	if (sf_alone() || !(traits(c) & WRITES))
+		return;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		carry(&m, c, a, ret);
@@ -256,6 +284,8 @@ void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s6
 
 void sf_scatter(const struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
 {
+	if (!(traits(c) & WRITES))
+		return;
 	struct carry m = { .in = PAYLOAD + r->out_off, .left = r->out_len };
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;

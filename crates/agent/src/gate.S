@@ -90,8 +90,26 @@ sf_leave_here:
 	pop	rdi
 	mov	rcx, [rsp + 8]
 	mov	gs:[TLS_RIP], rcx
-	mov	rcx, [rsp - 32]		/* popped over rdi, rsi, rdx: still there */
 	mov	qword ptr gs:[TLS_INSIDE], 0
+	mov	rcx, [rsp + 16]
+	test	ecx, ~0xad7		/* anything but CF PF AF ZF SF IF OF and the fixed bit */
+	jnz	1f
+	/* popfq takes some 30 cycles, so the six arithmetic flags come back by hand: OF from
+	 * an addition that overflows if it was set, the others by sahf. */
+	mov	gs:[TLS_SCRATCH], rax
+	mov	eax, ecx
+	shl	eax, 20			/* OF, bit 11, to bit 31 */
+	sar	eax, 31
+	and	eax, 0x7f
+	add	al, 0x01		/* 0x7f + 1 overflows, 0 + 1 does not */
+	mov	ah, cl
+	sahf				/* OF stays */
+	mov	rax, gs:[TLS_SCRATCH]
+	mov	rcx, [rsp - 32]		/* popped over rdi, rsi, rdx: still there */
+	mov	rsp, [rsp]
+	jmp	qword ptr gs:[TLS_RIP]
+1:
+	mov	rcx, [rsp - 32]
 	push	qword ptr [rsp + 16]
 	popfq
 	mov	rsp, [rsp]

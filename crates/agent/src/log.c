@@ -140,39 +140,73 @@ INLINE int wait_for(const u64 *word, u64 want, enum sf_wait how, u64 seq)
 	return wait_slow(word, want, how, seq);
 }
 
+/* Keys of the digest below: digits of pi, so nobody chose them. */
+#define K0 0x243f6a8885a308d3ull
+#define K1 0x13198a2e03707344ull
+#define K2 0xa4093822299f31d0ull
+#define K3 0x082efa98ec4e6c89ull
+#define K4 0x452821e638d01377ull
+#define K5 0xbe5466cf34e90c6cull
+#define K6 0xc0ac29b7c97c50ddull
+#define K7 0x3f84d5b5b5470917ull
+
+/* A sum of products of keyed pairs (the NH of UMAC, RFC 4418): no product waits for another. */
+#define PAIR(x, kx, y, ky) ((__uint128_t)((x) + (kx)) * ((y) + (ky)))
+
+INLINE u64 fold(__uint128_t v)
+{
+	return (u64)v ^ sf_mix((u64)(v >> 64), K0);
+}
+
 /* The digest of what a replica is about to do, beyond the bytes: number, arguments,
  * callee-saved registers, stack pointer, resume address and the top of its stack. */
-static void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_only)
+INLINE void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_only)
 {
-	const u64 *top = (const u64 *)r->rsp;
 	u64 t[8];
-	__builtin_memcpy(t, top, 64); /* under the caller's guard */
-	u64 l0 = sf_mix(r->rbx, t[0]), l1 = sf_mix(r->rbp, t[1]);
-	u64 l2 = sf_mix(r->r12, t[2]), l3 = sf_mix(r->r13, t[3]);
-	l0 = sf_mix(l0, r->r14 ^ t[4]);
-	l1 = sf_mix(l1, r->r15 + t[5]);
-	l2 = sf_mix(l2, t[6]);
-	l3 = sf_mix(l3, t[7]);
-	l0 = sf_mix(l0, r->rsp);
-	u64 regs = sf_mix(sf_mix(l0, l1), sf_mix(l2, l3));
-	*regs_only = regs;
-	u64 m0 = sf_mix(e->args[0], (u64)e->kind << 32 | e->nr), m1 = sf_mix(e->args[1], e->args[2]);
-	u64 m2 = sf_mix(e->args[3], e->args[4]);
-	m0 = sf_mix(m0, e->args[5]);
-	e->state = sf_mix(sf_mix(m0, regs), sf_mix(m1, m2));
+	__builtin_memcpy(t, (const u64 *)r->rsp, 64);
+	__uint128_t regs = PAIR(r->rbx, K0, r->rbp, K1) + PAIR(r->r12, K2, r->r13, K3) + PAIR(r->r14, K4, r->r15, K5) +
+			   PAIR(r->rsp, K6, r->rip, K7);
+	__uint128_t stack = PAIR(t[0], K1, t[1], K2) + PAIR(t[2], K3, t[3], K4) + PAIR(t[4], K5, t[5], K6) +
+			    PAIR(t[6], K7, t[7], K0);
+	__uint128_t call = PAIR(e->args[0], K2, e->args[1], K5) + PAIR(e->args[2], K3, e->args[3], K6) +
+			   PAIR(e->args[4], K4, e->args[5], K7) + PAIR((u64)e->kind << 32 | e->nr, K0, 0, K3);
+	*regs_only = fold(regs) + fold(stack);
+	e->state = sf_mix(fold(call), *regs_only);
+}
+
+/* No readable stack: equal in all replicas, or a fault in one. */
+static COLD void digest_without_stack(struct sf_event *e, const struct sf_regs *r)
+{
+	e->state = sf_mix(sf_mix(r->rsp, r->rip), (u64)e->kind << 32 | e->nr);
+	for (int i = 0; i < 6; i++)
+		e->state = sf_mix(e->state, e->args[i]);
+}
+
+static COLD void digest_guarded(struct sf_event *e, const struct sf_regs *r)
+{
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		digest_state(e, r, &me.regs_digest);
+		/* Until mappings change (memory.c) what has been read once needs no guard. */
+		me.stack_from = r->rsp & ~4095ull;
+		me.stack_to = ((r->rsp + 63) & ~4095ull) + 4096;
+	} else {
+		digest_without_stack(e, r);
+	}
+	me.guard = NULL;
 }
 
 void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 {
 	struct sf_arrival *a = ARRIVAL(me.slot, e->seq);
-	me.regs_digest = 0;
-	if (sf_guard_enter(&me.guard_store) == 0) {
-		me.guard = &me.guard_store;
-		digest_state(e, r, &me.regs_digest);
-	} else {
-		e->state = sf_mix(r->rsp, r->rip); /* no readable stack: equal in all, or a fault */
+	if (sf_alone()) {
+		G->slot[0].next = e->seq;
+		return;
 	}
-	me.guard = NULL;
+	if (likely(r->rsp >= me.stack_from && r->rsp + 64 <= me.stack_to))
+		digest_state(e, r, &me.regs_digest);
+	else
+		digest_guarded(e, r);
 	if (unlikely(me.poison)) {
 		e->state = ~e->state;
 		me.poison = 0;
@@ -275,6 +309,10 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
  * from another replica's arrival, the one that the gate expects from this replica's. */
 s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 {
+	if (sf_alone()) {
+		tls.token = ~tls.secret;
+		return sf_gate(call, ~tls.secret);
+	}
 	u32 others = G->live & ~(1u << me.slot);
 	u32 peer = others && e->lockstep && me.role != SF_RERUN ? (u32)__builtin_ctz(others) : me.slot;
 	const struct sf_arrival *o = ARRIVAL(peer, e->seq);
@@ -345,6 +383,11 @@ int sf_payload_room(u64 len)
 void sf_result_end(struct sf_result *r)
 {
 	u64 seq = ~r->seq_inv;
+	if (sf_alone()) {
+		me.base = seq + 1; /* nobody reads it: the next one may take its place */
+		me.out = 0;
+		return;
+	}
 	me.out += (r->out_len + 63) & ~63u;
 	if (unlikely(me.out > SF_PAYLOAD_SOFT || seq - me.base > SF_RESULTS_MAX - 64)) {
 		if (!(G->options & SF_O_RETAIN)) {
@@ -358,7 +401,7 @@ void sf_result_end(struct sf_result *r)
 			G->snapshot_broken = 1;
 		}
 	}
-	r->payload_crc = r->out_len ? sf_crc(PAYLOAD + r->out_off, r->out_len, 0) : 0;
+	r->payload_crc = r->out_len ? sf_check(PAYLOAD + r->out_off, r->out_len) : 0;
 	u64 c = 0; /* as result_crc(), with the seq that is not stored yet */
 	const u64 *w = (const u64 *)r;
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"(seq));
@@ -381,7 +424,7 @@ const struct sf_result *sf_result_wait(struct sf_event *e)
 	}
 	SF_FLIP_POINT(e->seq, flip_result, SF_T_RESULT);
 	if (unlikely(r->seq_inv != ~e->seq || r->crc != result_crc(r) || r->out_off + (u64)r->out_len > SF_PAYLOAD_BYTES ||
-		     (r->out_len && r->payload_crc != sf_crc(PAYLOAD + r->out_off, r->out_len, 0)))) {
+		     (r->out_len && r->payload_crc != sf_check(PAYLOAD + r->out_off, r->out_len)))) {
 		sf_raise(SF_A_LOG, e->seq);
 		sf_pause();
 		return NULL;

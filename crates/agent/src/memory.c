@@ -66,6 +66,7 @@ static void code_appears(void)
 /* One call on this replica. `forced`: the leader's result, or 0 on the leader. */
 s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 {
+	me.stack_from = me.stack_to = 0; /* log.c, digest_guarded */
 	u64 flags;
 	s64 r;
 	switch (nr) {

@@ -13,5 +13,6 @@
 #define TLS_RESUME 64  /* where the tail of a signal return jumps */
 #define TLS_ABORT 80    /* 1: a signal waits, the call in preparation ends with EINTR */
 #define TLS_EA 88       /* where a vector image was saved (modules.rs, after_save) */
+#define TLS_SCRATCH 96
 #define TLS_INSIDE 72  /* 1 while the agent runs on its own stack */
 #endif
