@@ -25,7 +25,7 @@ help:
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
 	@echo 'make test                every test, as root and as an ordinary user'
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
-	@echo 'make bench               the numbers of docs/specification.md'
+	@echo 'make bench               the numbers of docs/specification.md (hours); one of them: ARGS=micro'
 	@echo 'make campaign            flips drawn at random, by the thousand (hours)'
 	@echo 'make setup               what the above need and this machine lacks (called by them)'
 	@echo 'make docs                documents that are generated from the code'
@@ -63,8 +63,16 @@ test: setup build
 demo: setup-demo build
 	@demo/demo
 
+# All of it takes hours; ARGS="micro" is one command of it, ARGS="--help" lists them.
+BENCH := $(CARGO) run -q --release -p steadfast-bench --
 bench: setup build
-	$(CARGO) run --release -p steadfast-bench -- $(ARGS)
+ifdef ARGS
+	$(BENCH) $(ARGS)
+else
+	@mkdir -p build/bench
+	for what in start micro memory touch repair spec; do $(BENCH) $$what --json build/bench/$$what.json; [ $$? -le 1 ] || exit; done
+	$(BENCH) model --spec build/bench/spec.json --micro build/bench/micro.json --json build/bench/model.json
+endif
 
 campaign: setup build
 	$(CARGO) run --release -p steadfast-campaign -- $(ARGS)
