@@ -7,8 +7,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 11] = [
-    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "init",
+const C: [&str; 12] = [
+    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "private", "init",
 ];
 
 const CFLAGS: [&str; 17] = [

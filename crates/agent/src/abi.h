@@ -185,6 +185,7 @@ enum sf_rpc {
 	SF_RPC_HOLD,  /* keep file descriptor a0 for write-back as mapping id a1 */
 	SF_RPC_WRITE, /* write-back: payload holds bytes for mapping id a0 at offset a1 */
 	SF_RPC_DROP,
+	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
 };
 
 struct sf_group {
@@ -246,6 +247,9 @@ struct sf_group {
 #define SF_O_RETAIN 32u   /* keep results since the last snapshot */
 #define SF_O_CHECK_DIRTY 64u
 #define SF_O_CHECK_FULL 128u
+#define SF_O_PRIVATE_TEXT 512u /* --private: own physical copies */
+#define SF_O_PRIVATE_RODATA 1024u
+#define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
 
 /* Everything the launcher writes into the agent before it starts. */

@@ -123,6 +123,7 @@ struct sf_me {
 	struct sf_regs fault_regs;
 	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
 	u64 regs_digest;
+	u64 trapped; /* return address of the call that came through the backstop, or 0 */
 	u64 stack_from, stack_to; /* stack bytes known to be readable */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
@@ -264,6 +265,8 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced);
 s64 sf_affinity(u32 nr, const u64 a[6]);
 void sf_follow_limit(u32 nr, const u64 a[6]);
 void sf_epoch(struct sf_regs *);
+void sf_privatise(u64 from, u64 to, u64 prot, int file);
+void sf_privatise_all(void);
 void sf_apply_patch(const u8 *plan, u32 len);
 struct sf_hash sf_memory_hash(int dirty_only);
 

@@ -204,6 +204,27 @@ static int how(const struct sf_call *c)
 	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL ? ACT_ALL : ACT_LEADER;
 }
 
+/* A call site that could not be patched beforehand has proven itself by trapping: from the
+ * second time on it is worth a jump. The plan travels behind the result's bytes. */
+static void patch_site(struct sf_result *r, u64 behind)
+{
+	static struct { u64 at; u32 times; } seen[64];
+	u32 slot = (u32)(behind / 2 % 64);
+	if (seen[slot].at != behind)
+		seen[slot].at = behind, seen[slot].times = 0;
+	if (++seen[slot].times != 2)
+		return;
+	while (r->out_len & 7)
+		sf_result_bytes(r, "", 1);
+	s64 n = sf_rpc(SF_RPC_SITE, behind - 2, 0, 0, 0, r->out_off + r->out_len);
+	if (n <= 0)
+		return;
+	r->aux = r->out_off + r->out_len;
+	r->out_len += (u32)n;
+	r->flags |= SF_R_PATCH;
+	sf_apply_patch(PAYLOAD + r->aux, (u32)n);
+}
+
 /* kill(2) family with SIGKILL at the program itself. */
 static int kills_itself(const struct sf_call *c, const u64 a[6])
 {
@@ -256,8 +277,10 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 				if (n > 0) {
 					r->out_len = (u32)n;
 					r->flags |= SF_R_PATCH;
+					r->aux = r->out_off;
 					sf_apply_patch(PAYLOAD + r->out_off, r->out_len);
 				}
+				sf_privatise((u64)ret, ((u64)ret + a[1] + 4095) & ~4095ull, a[2], 1);
 			}
 		}
 		return ret;
@@ -296,8 +319,11 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		if ((u64)r->ret > -4096ull)
 			break; /* the leader's kernel refused: nobody does it */
 		own = sf_memory_call(nr, a, nr == 9 || nr == 25 ? r->ret : 0);
-		if (r->flags & SF_R_PATCH)
-			sf_apply_patch(PAYLOAD + r->out_off, r->out_len);
+		if (nr == 9 && !(a[3] & 0x20) && (a[2] & 4)) {
+			if (r->flags & SF_R_PATCH)
+				sf_apply_patch(PAYLOAD + r->aux, r->out_len);
+			sf_privatise((u64)r->ret, ((u64)r->ret + a[1] + 4095) & ~4095ull, a[2], 1);
+		}
 		break;
 	case ACT_ALL:
 		if (c->handler == SF_H_set_tid_address)
@@ -325,6 +351,8 @@ void sf_on_syscall(struct sf_regs *r)
 	tls.inside = 1;
 	me.regs = r;
 	me.doing = SF_D_SYSCALL;
+	u64 trapped = me.trapped;
+	me.trapped = 0;
 restart:;
 	if (unlikely(me.restarted))
 		sf_again(r);
@@ -409,6 +437,8 @@ restart:;
 			if (unlikely(sf_signal_pending()))
 				sf_signal_attach(res, ret == -EINTR && restartable(nr) && sf_signal_restarts());
 		}
+		if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH)))
+			patch_site(res, trapped);
 		if (unlikely(e.lockstep && !(res->flags & SF_R_SIGNAL) && sf_epoch_due()))
 			res->flags |= SF_R_EPOCH;
 		sf_result_end(res);
@@ -420,6 +450,8 @@ restart:;
 		ret = done->ret;
 		if (!(done->flags & SF_R_RESTART) && !follower_acts(&e, c, nr, a, act, done))
 			me.poison = 1;
+		if (unlikely(done->flags & SF_R_PATCH) && act != ACT_MEMORY)
+			sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));
 	}
 	struct sf_siginfo info;
 	u32 flags = done->flags;

@@ -73,8 +73,10 @@ NORETURN void sf_init(void)
 		if (r < 0)
 			setup_failed(step, r);
 	}
-	if (me.slot == 0)
+	if (me.slot == 0) {
 		sf_arm();
+		sf_privatise_all();
+	}
 	store(&G->slot[me.slot].phase, SF_P_RUNNING);
 	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 	sys3(202, &G->launcher_bell, 1, 1);

@@ -80,6 +80,8 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
 		else
 			r = raw(NR_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
+		if (!failed(r) && !(flags & MAP_ANONYMOUS) && !(a[2] & PROT_EXEC))
+			sf_privatise((u64)r, ((u64)r + a[1] + 4095) & ~4095ull, a[2], 1);
 		if (!failed(r) && (flags & MAP_ANONYMOUS)) {
 			want_huge((u64)r, a[1]);
 			if (a[2] & PROT_EXEC)

@@ -153,6 +153,7 @@ static void become(u32 slot)
 	own->next = me.next;
 	store(&own->done, me.next);
 	sf_arm();
+	sf_privatise_all();
 }
 
 /* 0 in the leader, -1 in the copy, another negative errno on failure. */

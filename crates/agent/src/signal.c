@@ -761,6 +761,8 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 				G->slot[me.slot].slow++;
 				if ((u32)(info->words[1] >> 32) != 0xc000003eu)
 					m->rax = SF_NR_INT80; /* refused, once all agree that it was asked for */
+				else
+					me.trapped = ip;
 				m->rcx = ip;
 				m->rip = (u64)sf_entry_syscall;
 				goto out;

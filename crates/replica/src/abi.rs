@@ -206,6 +206,9 @@ pub(crate) mod option {
     pub(crate) const RETAIN: u32 = 32;
     pub(crate) const CHECK_DIRTY: u32 = 64;
     pub(crate) const CHECK_FULL: u32 = 128;
+    pub(crate) const PRIVATE_TEXT: u32 = 512;
+    pub(crate) const PRIVATE_RODATA: u32 = 1024;
+    pub(crate) const PRIVATE_REST: u32 = 2048;
 }
 
 pub(crate) mod phase {
@@ -254,3 +257,4 @@ pub(crate) mod kind {
 }
 
 pub(crate) const RPC_PATCH: u32 = 1;
+pub(crate) const RPC_SITE: u32 = 16;

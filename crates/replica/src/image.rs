@@ -43,8 +43,4 @@ impl Image {
             vdso: symbol("sf_vdso"),
         }
     }
-
-    pub(crate) fn len(&self) -> u64 {
-        (self.bytes.len() as u64).next_multiple_of(4096)
-    }
 }

@@ -206,6 +206,39 @@ impl Modules {
         Some(prepared)
     }
 
+    /// Plans a jump at a call instruction that has trapped, which proves where it starts.
+    /// Nothing when it lies in no file or no window fits: it goes on trapping.
+    pub(crate) fn add_site(&mut self, addr: u64, taken: &[Range<u64>]) -> Option<Prepared> {
+        let index = self.list.iter().position(|module| module.range.contains(&addr))?;
+        let arena = self.place(&self.list[index].range.clone(), taken);
+        let known = &self.list[index];
+        let module = patch::elf::module(&known.file, known.bias).ok()?;
+        let site = patch::site_at(&module, addr, patch::SiteKind::Syscall)?;
+        let (patched, hooked): (Vec<_>, Vec<_>) =
+            known.plans.iter().map(|plan| (plan.patched.clone(), plan.hooked.clone())).unzip();
+        let (patched, hooked) = (patched.concat(), hooked.concat());
+        let plan = patch::replan(
+            &module,
+            &[site],
+            &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+            &[],
+            patch::Existing { patched: &patched, hooked: &hooked },
+            patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+        );
+        let from = plan.writes.first()?.addr;
+        let to = plan.writes.iter().map(|write| write.addr + write.bytes.len() as u64).max()?;
+        let prepared = Prepared {
+            region: from & !(PAGE - 1)..to,
+            arena,
+            arena_bytes: plan.arena.clone(),
+            writes: plan.writes.clone(),
+            traps: Vec::new(),
+        };
+        drop(module);
+        self.list[index].plans.push(plan);
+        Some(prepared)
+    }
+
     /// A free place for an arena: below the program's image, or in the pool below libraries.
     fn place(&mut self, module: &Range<u64>, taken: &[Range<u64>]) -> u64 {
         let free = |from: u64| {

@@ -348,6 +348,7 @@ impl Supervisor<'_> {
     /// Kills a follower and makes it again as a copy of the leader.
     fn replace(&mut self, r: usize) -> bool {
         let old = self.replicas[r].child;
+        self.charge_follower(r);
         self.kill_child(old);
         self.gone.remove(&old);
         self.replicas[r].child = 0;

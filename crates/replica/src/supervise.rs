@@ -38,7 +38,7 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 /// News from the helper threads.
 #[derive(Debug)]
 pub(crate) enum News {
-    Child(i32, child::Change),
+    Child(i32, child::Change, child::Usage),
     Signal(signals::Taken),
 }
 
@@ -48,7 +48,8 @@ pub(crate) struct ReplicaInfo {
     pub(crate) child: i32,
     pub(crate) pid: i32,
     pub(crate) core: Option<usize>,
-    pub(crate) cpu_ns_before: u64,
+    /// CPU time of the processes that have been this replica and are gone.
+    pub(crate) used: child::Usage,
 }
 
 pub(crate) struct Supervisor<'a> {
@@ -177,6 +178,15 @@ impl<'a> Supervisor<'a> {
         if retain {
             options |= option::RETAIN;
         }
+        for (wanted, bit) in [
+            (plan.private.text, option::PRIVATE_TEXT),
+            (plan.private.rodata, option::PRIVATE_RODATA),
+            (plan.private.rest, option::PRIVATE_REST),
+        ] {
+            if wanted {
+                options |= bit;
+            }
+        }
         match plan.check_memory {
             CheckMemory::Off => {}
             CheckMemory::Dirty => options |= option::CHECK_DIRTY,
@@ -197,8 +207,8 @@ impl<'a> Supervisor<'a> {
         let seen_by = Arc::clone(&accounts);
         let (tell2, bell, bell2) = (tell.clone(), Arc::clone(&group), Arc::clone(&group));
         std::thread::spawn(move || {
-            while let Some((pid, change)) = child::wait_any(|pid| seen_by.look(pid)) {
-                if tell.send(News::Child(pid, change)).is_err() {
+            while let Some((pid, change, usage)) = child::wait_any(|pid| seen_by.look(pid)) {
+                if tell.send(News::Child(pid, change, usage)).is_err() {
                     break;
                 }
                 bell.ring_launcher();
@@ -409,9 +419,29 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn take_news(&mut self) {
         while let Ok(news) = self.news.try_recv() {
             match news {
-                News::Child(pid, change) => self.child_changed(pid, change),
+                News::Child(pid, change, usage) => {
+                    self.charge(pid, usage);
+                    self.child_changed(pid, change);
+                }
                 News::Signal(taken) => self.forward(taken),
             }
+        }
+    }
+
+    /// The leader's time comes with its end; followers are asked before theirs.
+    fn charge(&mut self, pid: i32, usage: child::Usage) {
+        let leader = &mut self.replicas[0];
+        if leader.child == pid {
+            leader.used.user_ns += usage.user_ns;
+            leader.used.system_ns += usage.system_ns;
+        }
+    }
+
+    /// Notes what a follower has used before it is ended.
+    pub(crate) fn charge_follower(&mut self, r: usize) {
+        if let Some((user_ns, system_ns)) = procfs::times(self.replicas[r].pid) {
+            self.replicas[r].used.user_ns += user_ns;
+            self.replicas[r].used.system_ns += system_ns;
         }
     }
 
@@ -491,13 +521,15 @@ impl<'a> Supervisor<'a> {
 
     /// Answers the leader, which waits for it.
     fn answer_request(&mut self) {
-        if self.group.get32(at!(rpc rpc)) != abi::RPC_PATCH {
-            return;
-        }
-        self.group.set32(at!(rpc rpc), 0);
+        let request = self.group.get32(at!(rpc rpc));
         let arg = |index: usize| self.group.get64(at!(rpc arg) + 8 * index);
         let (addr, len, fd, offset, out) = (arg(0), arg(1), arg(2).cast_signed(), arg(3), arg(4));
-        let answer = self.plan_patches(addr..addr + len, fd, offset);
+        let answer = match request {
+            abi::RPC_PATCH => self.plan_patches(addr..addr + len, fd, offset),
+            abi::RPC_SITE => self.plan_site(addr),
+            _ => return,
+        };
+        self.group.set32(at!(rpc rpc), 0);
         let at = abi::OFF_PAYLOAD + usize::try_from(out).unwrap_or(0);
         let mut ret = 0;
         if at + answer.len() <= abi::SHARED_BYTES {
@@ -507,6 +539,13 @@ impl<'a> Supervisor<'a> {
         self.group.set64(at!(rpc ret), ret);
         self.group.set32(at!(rpc done), 1);
         steadfast_sys::futex::wake(self.group.memory.u32(at!(rpc done)));
+    }
+
+    fn plan_site(&mut self, addr: u64) -> Vec<u8> {
+        let Ok(maps) = procfs::maps(self.replicas[0].pid) else { return Vec::new() };
+        let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
+        taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
+        self.modules.add_site(addr, &taken).map_or_else(Vec::new, |prepared| prepared.encode())
     }
 
     fn plan_patches(&mut self, region: Range<u64>, fd: i64, offset: u64) -> Vec<u8> {
@@ -529,6 +568,9 @@ impl<'a> Supervisor<'a> {
 
     /// Ends and reaps every process of the group.
     pub(crate) fn kill_all(&mut self) {
+        for r in 1..self.replicas.len() {
+            self.charge_follower(r);
+        }
         let keeper = self.init_pid(abi::KEEPER);
         self.kill_child(keeper);
         for r in (0..self.replicas.len()).rev() {
@@ -584,7 +626,10 @@ impl<'a> Supervisor<'a> {
                 wall_ns: ns(self.started.elapsed()),
                 setup_ns: ns(self.setup),
                 cpu_ns: (0..self.replicas.len())
-                    .map(|r| ReplicaTime { replica: id(r), user_ns: 0, system_ns: 0 })
+                    .map(|r| {
+                        let child::Usage { user_ns, system_ns } = self.replicas[r].used;
+                        ReplicaTime { replica: id(r), user_ns, system_ns }
+                    })
                     .collect(),
                 repair_pause_ns_max: self.pause_max.map(ns),
             },

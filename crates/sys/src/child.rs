@@ -109,6 +109,13 @@ pub fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
     Ok((reader, writer))
 }
 
+/// CPU time a child and those it waited for have used, as wait4(2) tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub user_ns: u64,
+    pub system_ns: u64,
+}
+
 /// How a child ended or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
@@ -121,7 +128,7 @@ pub enum Change {
 /// Blocks until any child changes, shows a child that has ended to `witness` while its last
 /// accounts can still be read, and takes the change; nothing when there are no children.
 #[must_use]
-pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change)> {
+pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
     let mut status = 0;
     loop {
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -144,8 +151,12 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change)> {
                 witness(which);
             }
         }
-        // SAFETY: `status` is a valid int for the call.
-        let pid = unsafe { libc::waitpid(which, &raw mut status, libc::WUNTRACED | libc::WCONTINUED | libc::__WALL) };
+        // SAFETY: rusage is plain numbers, for which zero is a value.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `status` and `used` are valid for the call.
+        let pid = unsafe {
+            libc::wait4(which, &raw mut status, libc::WUNTRACED | libc::WCONTINUED | libc::__WALL, &raw mut used)
+        };
         if pid > 0 {
             let change = if libc::WIFEXITED(status) {
                 Change::Exited(libc::WEXITSTATUS(status))
@@ -156,7 +167,11 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change)> {
             } else {
                 Change::Continued
             };
-            return Some((pid, change));
+            let ns = |t: libc::timeval| {
+                t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_usec.cast_unsigned() * 1000
+            };
+            let usage = Usage { user_ns: ns(used.ru_utime), system_ns: ns(used.ru_stime) };
+            return Some((pid, change, usage));
         }
         if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return None;

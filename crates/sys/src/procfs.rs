@@ -96,6 +96,19 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
+/// CPU time a process has used so far, in user mode and in the kernel, in nanoseconds: the
+/// scheduler's exact sum, shared out as the ticks of its stat file say.
+#[must_use]
+pub fn times(pid: i32) -> Option<(u64, u64)> {
+    let total = cpu_ns(pid)?;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    let in_kernel = (total * system).checked_div(user + system).unwrap_or(0);
+    Some((total - in_kernel, in_kernel))
+}
+
 /// Whether a process stands still because of a stop signal.
 #[must_use]
 pub fn is_stopped(pid: i32) -> bool {
