@@ -7,8 +7,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 12] = [
-    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "private", "init",
+const C: [&str; 13] = [
+    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "profile", "private",
+    "init",
 ];
 
 const CFLAGS: [&str; 17] = [

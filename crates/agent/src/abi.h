@@ -251,6 +251,7 @@ struct sf_group {
 #define SF_O_PRIVATE_RODATA 1024u
 #define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
+#define SF_O_PROFILE 4096u /* count executions of every instruction; one replica, no backstop */
 
 /* Everything the launcher writes into the agent before it starts. */
 /* Sites of entropy instructions on which a breakpoint stands. */

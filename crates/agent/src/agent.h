@@ -304,6 +304,10 @@ void sf_flip_hit(struct sf_regs *, u64 desc);
 void sf_flip_arm(void);
 void sf_flip_disarm(void);
 void sf_flip_alarm(void);
+
+/* profile.c */
+void sf_profile(u64 ip);
+
 #define SF_STRING2(x) #x
 #define SF_STRING(x) SF_STRING2(x)
 /* A moment of event `seq` at which a fault may strike: the program's registers in me.regs,

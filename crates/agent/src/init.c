@@ -83,5 +83,7 @@ NORETURN void sf_init(void)
 	while (!load(&G->go))
 		sys4(202, &G->go, 0, 0, 0);
 	sf_flip_arm();
+	if (G->options & SF_O_PROFILE)
+		sf_boot.regs[17] |= 0x100; /* TF */
 	sf_leave((const struct sf_regs *)sf_boot.regs);
 }

@@ -39,6 +39,7 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define TRAP_TRACE 2
 #define SI_KERNEL 0x80
 #define SYS_USER_DISPATCH 2
+#define TRAP_TRACE 2
 
 struct sigcontext {
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags;
@@ -748,6 +749,10 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 	struct rt_frame *f = (void *)frame;
 	struct sigcontext *m = &f->uc.mc;
 	(void)ucv;
+	if (unlikely(s == SIGTRAP && info->code == TRAP_TRACE && (G->options & SF_O_PROFILE))) {
+		sf_profile(m->rip);
+		sf_sigreturn(frame + 8);
+	}
 	u64 selector = tls.selector & 0xff;
 	tls.selector = 1;
 	u64 token = tls.token;

@@ -209,6 +209,7 @@ pub(crate) mod option {
     pub(crate) const PRIVATE_TEXT: u32 = 512;
     pub(crate) const PRIVATE_RODATA: u32 = 1024;
     pub(crate) const PRIVATE_REST: u32 = 2048;
+    pub(crate) const PROFILE: u32 = 4096;
 }
 
 pub(crate) mod phase {

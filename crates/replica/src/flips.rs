@@ -807,6 +807,41 @@ fn payload(which: u32, word: u32, counts: bool) -> Vec<u8> {
     out
 }
 
+/// Whether a fault at an instruction of `file` can be planted: for campaigns, which want to know
+/// what they can reach before they run anything.
+///
+/// # Errors
+/// What is in the way.
+pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), FlipError> {
+    let mut flips = Flips { list: vec![compile(fault, 1)?], ..Flips::default() };
+    let broken = || refuse(fault, "a 64-bit x86-64 ELF file", name.display().to_string(), "the program's own file");
+    let parsed = object::File::parse(file).map_err(|_| broken())?;
+    let start = object::ObjectSegment::address(&parsed.segments().next().ok_or_else(broken)?) & !0xfff;
+    // Anywhere that an arena can be near.
+    let bias = 0x1000_0000 - start.min(0x1000_0000);
+    let module = patch::elf::module(file, bias).map_err(|_| broken())?;
+    let build_id = parsed.build_id().ok().flatten().map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    let end = module.code.iter().map(|view| view.range().end).max().unwrap_or(0);
+    let hooks = flips.hooks(&Loaded {
+        name,
+        build_id: build_id.as_deref(),
+        bias,
+        start: start + bias,
+        region: start + bias..end,
+        file: &parsed,
+        module: &module,
+        agent: false,
+    });
+    if let Some(error) = flips.take_error() {
+        return Err(error);
+    }
+    let sites = patch::find_sites(&module);
+    let entries = patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY };
+    let arena = patch::ArenaSpec { addr: 0x800_0000, len: 1 << 20 };
+    flips.planted(&patch::replan(&module, &sites, &entries, &hooks, patch::Existing::default(), arena));
+    flips.take_error().map_or(Ok(()), Err)
+}
+
 /// Plans hooks in the agent's own image; they are written before it is placed.
 pub(crate) fn agent_hooks(flips: &mut Flips, image: &mut [u8]) -> Option<Vec<u8>> {
     let file = object::File::parse(steadfast_agent::ELF).expect("built by our own build.rs");

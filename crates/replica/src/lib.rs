@@ -16,13 +16,15 @@ mod group;
 mod image;
 mod launch;
 mod modules;
+mod profile;
 mod recovery;
 mod supervise;
 
 use std::io;
 use std::path::PathBuf;
 
-pub use flips::FlipError;
+pub use flips::{FlipError, plantable};
+pub use profile::{Executed, Profile, profile};
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
@@ -130,13 +132,13 @@ impl Advise for LaunchError {
 /// # Errors
 /// When the program could not be started under protection, or Steadfast itself failed.
 pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchError> {
-    let start = supervise::Supervisor::start(plan, plan.equal_pids != EqualPids::Off, sink);
+    let start = supervise::Supervisor::start(plan, plan.equal_pids != EqualPids::Off, 0, sink);
     match start {
         Ok(supervisor) => supervisor.until_end(),
         // Nothing of the program has run yet: try again with what this machine allows. With one
         // thread the agent answers for process numbers, so nothing is lost (docs/limits.md).
         Err(LaunchError::Agent { .. } | LaunchError::Early { .. }) if plan.equal_pids == EqualPids::Auto => {
-            supervise::Supervisor::start(plan, false, sink)?.until_end()
+            supervise::Supervisor::start(plan, false, 0, sink)?.until_end()
         }
         Err(error) => Err(error),
     }

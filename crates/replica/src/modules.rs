@@ -30,7 +30,7 @@ pub(crate) struct Module {
     pub(crate) range: Range<u64>,
     pub(crate) bias: u64,
     file: Vec<u8>,
-    build_id: Option<String>,
+    pub(crate) build_id: Option<String>,
     plans: Vec<patch::Plan>,
     executable_bytes: u64,
 }
@@ -303,6 +303,31 @@ impl Modules {
                 Some(format!("{name}+{:#x}", in_file - symbol.address()))
             });
         site
+    }
+
+    /// The instruction of a module that an executed address stands for: itself, or what was
+    /// moved to a trampoline. Nothing for the jumps that lead there and back.
+    pub(crate) fn executed(&self, addr: u64) -> Option<(&Module, u64)> {
+        let plans = || self.list.iter().flat_map(|m| m.plans.iter().map(move |plan| (m, plan)));
+        for (module, plan) in plans() {
+            if plan.writes.iter().any(|write| write.addr == addr && write.bytes.len() > 1) {
+                return None;
+            }
+            let Some(done) = plan.patched.iter().find(|p| p.trampoline.contains(&addr)) else { continue };
+            let from = plan.map.binary_search_by_key(&addr, |(at, _)| *at).ok()?;
+            let original = plan.map[from].1;
+            return done.window.contains(&original).then_some((module, original));
+        }
+        let module = self.list.iter().find(|module| module.range.contains(&addr))?;
+        Some((module, addr))
+    }
+
+    /// Whether an address is a jump to a trampoline, or in one.
+    pub(crate) fn ours(&self, addr: u64) -> bool {
+        self.list.iter().flat_map(|module| &module.plans).any(|plan| {
+            plan.writes.iter().any(|write| write.addr == addr)
+                || plan.patched.iter().any(|p| p.trampoline.contains(&addr))
+        })
     }
 
     /// What was intercepted, and how.

@@ -140,7 +140,13 @@ fn spin_ticks(plan: &Plan, cores: &[usize]) -> (u32, u32) {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(crate) fn start(plan: &'a Plan, equal_pids: bool, sink: &'a mut dyn EventSink) -> Result<Self, LaunchError> {
+    /// `more`: options that no flag sets.
+    pub(crate) fn start(
+        plan: &'a Plan,
+        equal_pids: bool,
+        more: u32,
+        sink: &'a mut dyn EventSink,
+    ) -> Result<Self, LaunchError> {
         let started = Instant::now();
         let mask = signals::block_all();
         let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
@@ -197,7 +203,7 @@ impl<'a> Supervisor<'a> {
             group.set32(at!(epoch_permille), plan.epoch_budget.permille().into());
             group.set32(at!(snapshot_broken), 1);
         }
-        group.set32(at!(options), options);
+        group.set32(at!(options), options | more);
 
         let launched = launch::launch(plan, &group.memory, &mask, cores.first().copied())?;
         let group = Arc::new(group);
@@ -376,7 +382,7 @@ impl<'a> Supervisor<'a> {
         Ok(self.report())
     }
 
-    fn watch_over(&mut self) -> Result<(), LaunchError> {
+    pub(crate) fn watch_over(&mut self) -> Result<(), LaunchError> {
         loop {
             let seen = self.group.bell();
             self.take_news();
@@ -596,7 +602,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn report(mut self) -> RunReport {
+    pub(crate) fn report(mut self) -> RunReport {
         self.note_faults();
         let end = match (self.stop, self.leader_end) {
             (Some(reason), _) => ProgramEnd::Stopped(reason),

@@ -1,0 +1,117 @@
+//! Fault campaigns: how often does a program emit a wrong answer, and does protection help?
+//!
+//! ```text
+//!   program ──► profile ──► plan ──► runs ──► report
+//!               (once)     (written  (resumable,
+//!                           first)    one line each)
+//! ```
+//!
+//! Flips are drawn uniformly over the dynamic instructions of the whole process, loader and
+//! libraries included, never at events. The plan is written before the first run and depends on
+//! the seed and the profile alone; every run is one `steadfast run --flip` in a process group of
+//! its own, judged from outside by its output, its status and its report.
+//!
+//! Invariants
+//!  1. A fault that did not hit proves nothing: such runs are counted apart.
+//!  2. The same plan is run bare (one replica, nothing compared) and protected.
+//!  3. What the engine cannot reach is counted, by reason, beside every table.
+//!
+//! Not covered: faults in the agent and the log (their own share of code is not the program's),
+//! programs that read clocks or random numbers into their output.
+
+mod draw;
+mod judge;
+mod operands;
+mod plan;
+mod profile;
+mod programs;
+mod report;
+mod runner;
+mod sandbox;
+mod stats;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Draws flips over the dynamic instructions of a program and runs them
+#[derive(Debug, Parser)]
+#[command(name = "steadfast-campaign", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Common {
+    /// Program of the fixed list (`list` prints it)
+    #[arg(long)]
+    pub(crate) program: String,
+    /// Faults in each group
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) runs: u64,
+    /// Seed of every choice
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where profile, plan and results are kept
+    #[arg(long, default_value = "campaign-results")]
+    pub(crate) out: PathBuf,
+    /// The steadfast to test
+    #[arg(long, default_value = "target/release/steadfast")]
+    pub(crate) steadfast: PathBuf,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Print the programs
+    List,
+    /// Profile, plan and run; goes on where an earlier call stopped
+    Run {
+        #[command(flatten)]
+        common: Common,
+        /// Replicas: 1 is the bare equivalent
+        #[arg(long, short = 'n', default_value_t = 2)]
+        replicas: u8,
+        /// Runs at the same time
+        #[arg(long, default_value_t = 1)]
+        jobs: usize,
+        /// Stop after so many seconds
+        #[arg(long)]
+        budget: Option<u64>,
+    },
+    /// Print tables of everything that has been run
+    Report {
+        /// Where profile, plan and results are kept
+        #[arg(long, default_value = "campaign-results")]
+        out: PathBuf,
+    },
+    /// Print the command that repeats one run
+    Replay {
+        #[command(flatten)]
+        common: Common,
+        /// Replicas
+        #[arg(long, short = 'n', default_value_t = 2)]
+        replicas: u8,
+        /// Number of the fault in the plan
+        id: u64,
+    },
+    /// One profile, in a process of its own
+    #[command(hide = true)]
+    Profile {
+        program: String,
+        to: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::List => programs::list(),
+        Command::Run { common, replicas, jobs, budget } => {
+            sandbox::enter(&common.out)?;
+            runner::campaign(&common, replicas, jobs, budget)
+        }
+        Command::Report { out } => report::print(&out),
+        Command::Replay { common, replicas, id } => runner::replay(&common, replicas, id),
+        Command::Profile { program, to } => profile::take(&program, &to),
+    }
+}

@@ -1,0 +1,96 @@
+//! Profile: the population of dynamic instructions that a fault campaign draws from.
+//!
+//! The program runs once, alone, one instruction at a time (crates/agent/src/profile.c). What
+//! was executed in a trampoline counts for the instruction that was moved there; jumps of ours
+//! and the agent's own instructions count apart.
+//!
+//! Not covered: code that no file backs counts as `elsewhere`; a program that depends on time
+//! may take other turns when it runs a hundred times slower.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use steadfast_integrity::plan::{Backstop, EqualPids, Plan, RunReport};
+
+use crate::abi;
+use crate::supervise::Supervisor;
+use crate::{LaunchError, Step};
+
+/// Shared with crates/agent/src/profile.c.
+const PLACES: usize = 1 << 21;
+const OFF_TABLE: usize = abi::OFF_PAYLOAD + abi::PAYLOAD_BYTES / 2;
+const AGENT_END: u64 = abi::BASE + (32 << 20);
+
+/// One instruction, and how often it was executed.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Executed {
+    /// The mapped file.
+    pub module: PathBuf,
+    /// Distance from the lowest address at which it is mapped.
+    pub offset: u64,
+    /// Executions.
+    pub count: u64,
+}
+
+/// What a run executed.
+#[derive(Debug, Clone, Default)]
+pub struct Profile {
+    /// Instructions of mapped files, ascending.
+    pub sites: Vec<Executed>,
+    /// Instructions of the agent, by distance from its start.
+    pub agent: Vec<(u64, u64)>,
+    /// Executions of code that no file backs.
+    pub elsewhere: u64,
+    /// Jumps to and from trampolines.
+    pub jumps: u64,
+    /// Executions that the table had no room for.
+    pub lost: u64,
+}
+
+/// Runs the planned program alone and counts what it executes.
+///
+/// # Errors
+/// As [`crate::run`].
+pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
+    let mut plan = plan.clone();
+    // A step returns through the kernel, which the backstop would question every time.
+    plan.backstop = Backstop::None;
+    plan.equal_pids = EqualPids::Off;
+    plan.replicas = 1;
+    plan.flips.clear();
+    let mut nobody = ();
+    let mut supervisor = Supervisor::start(&plan, false, abi::option::PROFILE, &mut nobody)?;
+    let ended = supervisor.watch_over();
+    supervisor.kill_all();
+    ended?;
+    let mut profile = Profile::default();
+    let mut sites: BTreeMap<(PathBuf, u64), u64> = BTreeMap::new();
+    let memory = &supervisor.group.memory;
+    for place in 0..PLACES {
+        let at = OFF_TABLE + 16 * place;
+        let (ip, count) = (memory.get64(at), memory.get64(at + 8));
+        if ip == 0 {
+            continue;
+        }
+        if (abi::BASE..AGENT_END).contains(&ip) {
+            profile.agent.push((ip - abi::BASE, count));
+        } else if let Some((module, addr)) = supervisor.modules.executed(ip) {
+            *sites.entry((module.path.clone(), addr - module.range.start)).or_default() += count;
+        } else if supervisor.modules.ours(ip) {
+            profile.jumps += count;
+        } else {
+            profile.elsewhere += count;
+        }
+    }
+    profile.agent.sort_unstable();
+    profile.sites = sites
+        .into_iter()
+        .map(|((module, offset), count)| Executed { module, offset, count })
+        .collect();
+    profile.lost = memory.get64(OFF_TABLE + 16 * PLACES + 8);
+    if profile.sites.is_empty() {
+        let source = std::io::Error::other("nothing was counted");
+        return Err(LaunchError::Step { step: Step::Trace, source });
+    }
+    Ok((supervisor.report(), profile))
+}
