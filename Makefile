@@ -74,8 +74,14 @@ else
 	$(BENCH) model --spec build/bench/spec.json --micro build/bench/micro.json --json build/bench/model.json
 endif
 
+# Ten thousand flips of bzip2, bare and protected, resumable; ARGS="--help" says what else there is.
+CAMPAIGN := $(CARGO) run -q --release -p steadfast-campaign --
 campaign: setup build
-	$(CARGO) run --release -p steadfast-campaign -- $(ARGS)
+ifdef ARGS
+	$(CAMPAIGN) $(ARGS)
+else
+	for n in 1 2; do $(CAMPAIGN) run --program bzip2 --runs 10000 -n $$n --out build/campaign || exit; done
+endif
 
 docs: setup-build
 	$(CARGO) run -q -p steadfast-xtask -- docs
