@@ -43,6 +43,12 @@
 #define SF_OFF_TRANSFER (SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES)
 #define SF_TRANSFER_BYTES (4ull << 20)
 #define SF_SHARED_BYTES (SF_OFF_TRANSFER + SF_TRANSFER_BYTES)
+/* The agent's addresses end here: behind the log come the stage of private.c and the
+ * remembered digests of epoch.c, which only some runs use. */
+#define SF_STAGE (SF_SHARED + (1ull << 36))
+#define SF_SHADOW (SF_SHARED + (1ull << 40))
+#define SF_SHADOW_BYTES (1ull << 39)
+#define SF_OWN_END (SF_SHADOW + SF_SHADOW_BYTES)
 #define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
 /* Two replicas keep this much before they take a new snapshot and drop it: half of the 4 MiB

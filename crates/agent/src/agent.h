@@ -123,6 +123,8 @@ struct sf_me {
 	struct sf_regs fault_regs;
 	u64 fault_frame; /* kernel signal frame in whose handler this replica runs, or 0 */
 	u64 regs_digest;
+	u32 tracking, tracked_by; /* epoch.c: does the kernel list written pages for this process? */
+	s32 uffd;
 	u64 trapped; /* return address of the call that came through the backstop, or 0 */
 	u64 stack_from, stack_to; /* stack bytes known to be readable */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */

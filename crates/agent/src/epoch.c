@@ -10,6 +10,11 @@
  * Pages of files count too where the mapping is small (a library's data): a leader that was
  * made anew holds copies of them. In large ones those count that the program has written to.
  *
+ * With --check-memory=dirty only pages written since the last epoch are read: the kernel keeps
+ * the list (userfaultfd in asynchronous write-protect mode), and the digest of every other page
+ * is remembered. The sum is the same as after reading everything, so replicas, re-runs and
+ * kernels that can or cannot keep such a list compare with each other.
+ *
  * Not covered: memory that is not writable (see --private), and the agent's own.
  * See proc_pid_pagemap(5), ioctl PAGEMAP_SCAN in admin-guide/mm/pagemap.rst.
  */
@@ -31,6 +36,18 @@ struct pm_scan_arg {
 #define PAGE_IS_PRESENT (1u << 3)
 #define PAGE_IS_SWAPPED (1u << 4)
 #define PAGE_IS_PFNZERO (1u << 5)
+
+/* Remembered digests, 16 bytes per page of the lower half of the address space: 512 GiB of
+ * addresses of which only used parts cost memory. */
+#define DIGEST(page) (&((struct sf_hash *)SF_SHADOW)[(page) >> 12])
+
+#define PAGE_IS_WRITTEN (1u << 1)
+#define PM_SCAN_WP_MATCHING 1u
+#define PM_SCAN_CHECK_WPASYNC 2u
+#define UFFDIO_API 0xc018aa3full
+#define UFFDIO_REGISTER 0xc020aa00ull
+#define UFFD_WP_UNPOPULATED (1ull << 13)
+#define UFFD_WP_ASYNC (1ull << 15)
 
 static u8 text[65536];
 static struct page_region regions[512];
@@ -91,6 +108,87 @@ static void add_range(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
 	}
 }
 
+/* ---- only what was written ---- */
+
+/* Out of the way of the program's own descriptors, which it expects from 0 up. */
+#define HIDDEN_FD 700
+
+enum { TRACKING_UNKNOWN, TRACKING_ON, TRACKING_OFF };
+
+static int tracking(void)
+{
+	struct { u64 api, features, ioctls; } api = { 0xaa, UFFD_WP_UNPOPULATED | UFFD_WP_ASYNC, 0 };
+	if (me.tracking != TRACKING_UNKNOWN && me.tracked_by == me.slot)
+		return me.tracking == TRACKING_ON;
+	/* A fork inherits neither the list nor the right to an old descriptor of it. */
+	me.tracked_by = me.slot;
+	me.tracking = TRACKING_OFF;
+	s64 low = sys1(323 /* userfaultfd */, 02000000 | 1 /* CLOEXEC, UFFD_USER_MODE_ONLY */);
+	if (low < 0)
+		return 0;
+	s64 fd = sys3(72 /* fcntl */, low, 1030 /* F_DUPFD_CLOEXEC */, HIDDEN_FD);
+	sys1(NR_close, low);
+	if (fd < 0)
+		return 0;
+	if (sys3(NR_ioctl, fd, UFFDIO_API, &api) < 0 ||
+	    (sys6(9, SF_SHADOW, SF_SHADOW_BYTES, 3, 0x2 | 0x20 | 0x4000 | 0x10 /* PRIVATE|ANON|NORESERVE|FIXED */, -1, 0) !=
+	     (s64)SF_SHADOW)) {
+		sys1(NR_close, fd);
+		return 0;
+	}
+	me.uffd = (s32)fd;
+	me.tracking = TRACKING_ON;
+	return 1;
+}
+
+/* Read what was written in [from, to) since the last time, and protect it again. 0: the kernel
+ * cannot say for this mapping. */
+static int refresh(s64 pagemap, u64 from, u64 to)
+{
+	struct { u64 start, len, mode, ioctls; } reg = { from, to - from, 2 /* WP */, 0 };
+	sys3(NR_ioctl, me.uffd, UFFDIO_REGISTER, &reg); /* once; later it changes nothing */
+	while (from < to) {
+		struct pm_scan_arg a = { .size = sizeof a, .flags = PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC,
+					 .start = from, .end = to, .vec = (u64)regions,
+					 .vec_len = sizeof regions / sizeof *regions,
+					 .category_mask = PAGE_IS_WRITTEN, .return_mask = PAGE_IS_WRITTEN };
+		s64 n = sys3(NR_ioctl, pagemap, PAGEMAP_SCAN, &a);
+		if (n < 0)
+			return 0;
+		for (s64 i = 0; i < n; i++) {
+			for (u64 p = regions[i].start; p < regions[i].end; p += PAGE) {
+				struct sf_hash h = { 0, 0 };
+				add_pages(&h, p, p + PAGE);
+				*DIGEST(p) = h;
+			}
+		}
+		from = n == sizeof regions / sizeof *regions ? a.walk_end : to;
+	}
+	return 1;
+}
+
+/* The remembered digests of the pages that the program has in [from, to). */
+static void add_remembered(struct sf_hash *sum, s64 pagemap, u64 from, u64 to)
+{
+	while (from < to) {
+		struct pm_scan_arg a = { .size = sizeof a, .start = from, .end = to, .vec = (u64)regions,
+					 .vec_len = sizeof regions / sizeof *regions,
+					 .category_inverted = PAGE_IS_PFNZERO, .category_mask = PAGE_IS_PFNZERO,
+					 .category_anyof_mask = PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+					 .return_mask = PAGE_IS_PRESENT };
+		s64 n = sys3(NR_ioctl, pagemap, PAGEMAP_SCAN, &a);
+		if (n < 0)
+			return;
+		for (s64 i = 0; i < n; i++) {
+			for (u64 p = regions[i].start; p < regions[i].end; p += PAGE) {
+				sum->a += DIGEST(p)->a;
+				sum->b += DIGEST(p)->b;
+			}
+		}
+		from = n == sizeof regions / sizeof *regions ? a.walk_end : to;
+	}
+}
+
 static u64 hex(const u8 **p)
 {
 	u64 v = 0;
@@ -108,7 +206,7 @@ static u64 hex(const u8 **p)
 struct sf_hash sf_memory_hash(int dirty_only)
 {
 	struct sf_hash sum = { 0, 0 };
-	(void)dirty_only;
+	dirty_only = dirty_only && me.role != SF_RERUN && tracking();
 	s64 maps = sys3(NR_open, "/proc/self/maps", 0, 0);
 	s64 pagemap = sys3(NR_open, "/proc/self/pagemap", 0, 0);
 	if (maps >= 0 && pagemap >= 0) {
@@ -127,10 +225,12 @@ struct sf_hash sf_memory_hash(int dirty_only)
 				p++;
 				u64 to = hex(&p);
 				/* " rw?p": readable, writable, private; ours and the kernel's excepted */
-				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_SHARED + SF_SHARED_BYTES || to <= SF_BASE)) {
+				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_OWN_END || to <= SF_BASE)) {
 					p += 6; /* offset, device, inode */
 					hex(&p), p++, hex(&p), p++, hex(&p), p++;
-					if (*p != '0' && to - from <= FILE_ALL)
+					if (dirty_only && *p == '0' && refresh(pagemap, from, to))
+						add_remembered(&sum, pagemap, from, to);
+					else if (*p != '0' && to - from <= FILE_ALL)
 						add_pages(&sum, from, to);
 					else
 						add_range(&sum, pagemap, from, to);

@@ -12,28 +12,26 @@
 enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25 };
 #define PAGE 4096ull
 
-/* Where a copy is made before it takes its place: beyond the log, before everything else. */
-#define STAGE (SF_SHARED + (1ull << 36))
 
 static void copy_region(u64 from, u64 to, u64 prot)
 {
 	u64 n = to - from;
-	if (sys6(NR_mmap, STAGE, n, 3, 0x2 | 0x20 | 0x100000, -1, 0) != (s64)STAGE)
+	if (sys6(NR_mmap, SF_STAGE, n, 3, 0x2 | 0x20 | 0x100000, -1, 0) != (s64)SF_STAGE)
 		return;
 	/* A mapping may reach beyond its file, where reading is a bus error: copy up to there. */
 	volatile u64 done = 0;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		for (; done < n; done += PAGE)
-			memcpy((void *)(STAGE + done), (void *)(from + done), PAGE);
+			memcpy((void *)(SF_STAGE + done), (void *)(from + done), PAGE);
 	}
 	me.guard = NULL;
 	if (done < n)
-		sys2(NR_munmap, STAGE + done, n - done);
+		sys2(NR_munmap, SF_STAGE + done, n - done);
 	if (!done)
 		return;
-	sys3(NR_mprotect, STAGE, done, prot);
-	sf_sys(NR_mremap, STAGE, done, done, 1 | 2 /* MAYMOVE|FIXED */, from, 0);
+	sys3(NR_mprotect, SF_STAGE, done, prot);
+	sf_sys(NR_mremap, SF_STAGE, done, done, 1 | 2 /* MAYMOVE|FIXED */, from, 0);
 }
 
 /* A store of the value that is there: the page becomes this process's own. */
@@ -51,7 +49,7 @@ static void own_region(u64 from, u64 to)
 void sf_privatise(u64 from, u64 to, u64 prot, int file)
 {
 	u32 o = G->options;
-	if (from < SF_SHARED + SF_SHARED_BYTES && to > SF_BASE)
+	if (from < SF_OWN_END && to > SF_BASE)
 		return;
 	if ((prot & 5) == 5 && (o & SF_O_PRIVATE_TEXT))
 		copy_region(from, to, prot);

@@ -18,6 +18,8 @@ pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
+/// Where the agent's addresses end (abi.h, `SF_OWN_END`).
+pub(crate) const AGENT_END: u64 = SHARED + (1 << 40) + (1 << 39);
 /// Commands to the keeper.
 pub(crate) const KEEPER: usize = 11;
 /// Room of `struct sf_traps`.

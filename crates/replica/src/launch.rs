@@ -161,7 +161,7 @@ fn prepare(
     modules.flips = flips;
     let agent_arena = flips::agent_hooks(&mut modules.flips, &mut image.bytes);
     let mut taken: Vec<_> = maps.iter().map(|m| m.range.clone()).collect();
-    taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
+    taken.push(abi::BASE..abi::AGENT_END);
     let interpreter = aux(AT_BASE).filter(|base| *base != 0);
     let mut program = String::new();
     let mut prepared = Vec::new();

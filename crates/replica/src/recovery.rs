@@ -52,7 +52,7 @@ const NUDGE: i32 = libc::SIGSYS;
 
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
 fn transplanted(map: &procfs::Mapping) -> bool {
-    let ours = map.range.start < abi::SHARED + abi::SHARED_BYTES as u64 && map.range.end > abi::BASE;
+    let ours = map.range.start < abi::AGENT_END && map.range.end > abi::BASE;
     !ours && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
 }
 

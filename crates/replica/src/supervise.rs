@@ -550,7 +550,7 @@ impl<'a> Supervisor<'a> {
     fn plan_site(&mut self, addr: u64) -> Vec<u8> {
         let Ok(maps) = procfs::maps(self.replicas[0].pid) else { return Vec::new() };
         let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
-        taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
+        taken.push(abi::BASE..abi::AGENT_END);
         self.modules.add_site(addr, &taken).map_or_else(Vec::new, |prepared| prepared.encode())
     }
 
@@ -560,7 +560,7 @@ impl<'a> Supervisor<'a> {
         let name = std::fs::read_link(&open_as).unwrap_or_default();
         let Ok(maps) = procfs::maps(leader) else { return Vec::new() };
         let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
-        taken.push(abi::BASE..abi::SHARED + abi::SHARED_BYTES as u64);
+        taken.push(abi::BASE..abi::AGENT_END);
         let prepared = self.modules.add(&name, &open_as, region, offset, &taken);
         self.modules.flips.write(&self.group.memory);
         let Some(prepared) = prepared else {
