@@ -165,30 +165,27 @@ impl Supervisor<'_> {
         loop {
             let seen = self.group.bell();
             self.take_news();
-            for r in 0..n {
-                if standing[r].is_some() {
-                    continue;
-                }
+            for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 if let Some(change) = self.died(r) {
-                    standing[r] = Some(Standing::Died(change));
+                    *one = Some(Standing::Died(change));
                 } else if hung_slot == Some(r) {
                     // Called out of its loop it may pause now; it has lost all the same.
-                    standing[r] = Some(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
+                    *one = Some(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
                 } else if self.group.phase(r) == phase::PAUSED {
-                    standing[r] = Some(Standing::Paused);
+                    *one = Some(Standing::Paused);
                 }
             }
             if standing.iter().all(Option::is_some) {
                 return standing.into_iter().flatten().collect();
             }
             let paused = standing.iter().flatten().count();
-            for r in 0..n {
+            for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 // The others wait: a straggler may burn as much as twice the run so far, and a
                 // second more, before it is given up.
                 let now = procfs::cpu_ns(self.replicas[r].pid).unwrap_or(0);
                 let limit_ns = (2 * start[r]).max(1_000_000_000);
-                if standing[r].is_none() && paused > 0 && now.saturating_sub(start[r]) > limit_ns {
-                    standing[r] = Some(Standing::Hung { cpu_ns: now - start[r], limit_ns });
+                if paused > 0 && now.saturating_sub(start[r]) > limit_ns {
+                    *one = Some(Standing::Hung { cpu_ns: now - start[r], limit_ns });
                 }
             }
             self.group.sleep(seen, Duration::from_millis(5));
@@ -379,8 +376,11 @@ impl Supervisor<'_> {
         }
         let usable = standing == Standing::Paused || self.recall_leader();
         let copied = usable && self.copy_memory(winner, false).unwrap_or(false);
-        if !copied && !(self.spawn_leader(winner) && self.copy_memory(winner, true).unwrap_or(false)) {
-            return false;
+        if !copied {
+            let made = self.spawn_leader(winner) && self.copy_memory(winner, true).unwrap_or(false);
+            if !made {
+                return false;
+            }
         }
         let next = self.group.get64(at!(own winner, next));
         self.group.clear_ring(0);
