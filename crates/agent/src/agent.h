@@ -325,6 +325,7 @@ void sf_profile(u64 ip);
 /* recover.c */
 s64 sf_fork_follower(u32 slot);
 void sf_arm(void);
+void sf_die_with_launcher(void);
 s64 sf_filter(void);
 void sf_send(void);
 void sf_receive(void);

@@ -114,6 +114,12 @@ static void map_id(const char *path, u64 id)
 	write_file(path, t, n);
 }
 
+/* The kernel forgets the death signal when credentials change (prctl(2)). */
+void sf_die_with_launcher(void)
+{
+	sf_sys(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+}
+
 static void die_with_parent(u64 parent_gone)
 {
 	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);

@@ -151,6 +151,15 @@ fn prepare(
         return Err(LaunchError::NotX86_64 { machine, class: elf[4] });
     }
 
+    {
+        use std::os::unix::fs::MetadataExt;
+        let file = step(Step::Read, std::fs::metadata(format!("/proc/{pid}/exe")))?;
+        // A traced exec gains no rights (execve(2)): the program would run without those it is for.
+        let gains = file.mode() & 0o6000;
+        if gains != 0 && !procfs::is_privileged() {
+            return Err(LaunchError::SetId { mode: file.mode() & 0o7777 });
+        }
+    }
     let maps = step(Step::Read, procfs::maps(pid))?;
     let auxv = step(Step::Read, procfs::auxv(pid))?;
     let aux = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
@@ -345,5 +354,22 @@ pub(crate) fn cores(plan: &Plan) -> Vec<usize> {
         });
         order = first.into_iter().chain(rest).collect();
     }
+    // Replicas that compute pay for a shared cache with every miss, and for distant cores only
+    // at events: Döbel and Härtig 2013, Section 4.2, gained by spreading. So that is the default.
+    if !matches!(plan.placement, Placement::Cpus(_) | Placement::Pack) {
+        order = one_per_cache(&order);
+    }
     if order.is_empty() { allowed } else { order }
+}
+
+/// The same cores, going round the last-level caches.
+fn one_per_cache(cores: &[usize]) -> Vec<usize> {
+    let mut caches: std::collections::BTreeMap<usize, Vec<usize>> = std::collections::BTreeMap::new();
+    for core in cores {
+        caches.entry(cpu::last_level_cache(*core)).or_default().push(*core);
+    }
+    let longest = caches.values().map(Vec::len).max().unwrap_or(0);
+    (0..longest)
+        .flat_map(|round| caches.values().filter_map(move |cache| cache.get(round).copied()))
+        .collect()
 }

@@ -70,6 +70,9 @@ pub enum LaunchError {
     /// Another architecture.
     #[error("64-bit x86-64 programs are supported, found ELF class {class}, machine {machine}")]
     NotX86_64 { machine: u16, class: u8 },
+    /// A program that runs with another user's rights.
+    #[error("programs with set-user-id or set-group-id need root to be protected, found mode {mode:o}")]
+    SetId { mode: u32 },
     /// An argument holds a NUL byte.
     #[error("arguments hold no NUL bytes, found one")]
     NulInArguments,
@@ -111,6 +114,7 @@ impl Advise for LaunchError {
             ),
             LaunchError::Flip(error) => Remedy::new(error.fix.clone()),
             LaunchError::NotX86_64 { .. } => Remedy::new("install the amd64 build of the program"),
+            LaunchError::SetId { .. } => Remedy::new("run steadfast as root"),
             LaunchError::Bug { .. } => Remedy::new("report this with the program and its arguments"),
             _ => Remedy::new("steadfast check"),
         })

@@ -41,6 +41,18 @@ pub fn pin(pid: i32, cpu: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// The last-level cache a core uses, by the kernel's number; 0 where it does not say.
+#[must_use]
+pub fn last_level_cache(cpu: usize) -> usize {
+    (0..5)
+        .rev()
+        .find_map(|index| {
+            fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/id")).ok()
+        })
+        .and_then(|id| id.trim().parse().ok())
+        .unwrap_or(0)
+}
+
 /// The lowest-numbered sibling of a core: equal for threads of one physical core.
 #[must_use]
 pub fn physical(cpu: usize) -> usize {

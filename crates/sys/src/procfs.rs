@@ -116,6 +116,13 @@ pub fn is_stopped(pid: i32) -> bool {
         .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
 }
 
+/// Whether this process may do what root may: the effective user is 0.
+#[must_use]
+pub fn is_privileged() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
 /// Clock source of the kernel.
 #[must_use]
 pub fn clock_source() -> String {
