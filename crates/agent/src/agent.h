@@ -242,6 +242,7 @@ void sf_result_end(struct sf_result *);
 const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the event */
 void sf_event_done(struct sf_event *, const struct sf_result *);
 void sf_wake(u32 slot);
+void sf_follow_end(void);
 COLD void sf_raise(u32 alarm, u64 seq);
 COLD enum sf_meet sf_pause(void);
 

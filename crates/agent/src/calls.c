@@ -51,6 +51,8 @@ static const struct sf_sub msgctls[] = {
 
 void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
 {
+	if (me.slot != 0)
+		sf_follow_end();
 	if (me.slot == 0 && load(&G->end) == SF_E_RUNNING) {
 		G->end_nr = nr;
 		G->end_value = value;

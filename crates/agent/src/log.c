@@ -432,6 +432,25 @@ const struct sf_result *sf_result_wait(struct sf_event *e)
 	return r;
 }
 
+/* A follower at the program's end: the leader has the last word. An alarm that another replica
+ * has raised over this very event calls this one back; a leader that goes on shows that this
+ * replica alone saw an end. */
+void sf_follow_end(void)
+{
+	struct sf_replica *own = &G->slot[me.slot];
+	u64 seq = me.next;
+	while (load(&G->end) == SF_E_RUNNING) {
+		u32 bell = load(&own->bell);
+		if (alarmed(seq)) {
+			sf_pause();
+			sf_again(me.regs);
+		}
+		if (RESULT(seq - me.base)->seq == seq)
+			sys1(231, 1);
+		sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleep_limit);
+	}
+}
+
 void sf_event_done(struct sf_event *e, const struct sf_result *r)
 {
 	u32 flags = r->flags;
