@@ -261,6 +261,44 @@ static int opens_memory(u32 nr, const u64 a[6])
 	return n >= 10 && memcmp(name, "/proc/", 6) == 0 && memcmp(name + n - 4, "/mem", 4) == 0;
 }
 
+/* A re-run repeats a file's mapping when its descriptor may be closed or mean another file:
+ * the name goes into the log. Length, then the bytes with their NUL, padded to 8. */
+static void note_path(struct sf_result *r, s32 fd)
+{
+	char link[32] = "/proc/self/fd/", path[4096];
+	u32 n = 14, digits[12], k = 0;
+	do
+		digits[k++] = (u32)fd % 10;
+	while (fd /= 10);
+	while (k)
+		link[n++] = (char)('0' + digits[--k]);
+	link[n] = 0;
+	s64 len = sys3(89 /* readlink */, link, path, sizeof path - 8);
+	u64 bytes = len > 0 ? ((u64)len + 8) & ~7ull : 0;
+	if (len > 0)
+		memset(path + len, 0, bytes - (u64)len);
+	sf_result_bytes(r, &bytes, 8);
+	sf_result_bytes(r, path, (u32)bytes);
+}
+
+static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
+{
+	u64 b[6] = { a[0], a[1], a[2], a[3], a[4], a[5] };
+	s64 forced = nr == 9 || nr == 25 ? r->ret : 0, fd = -1;
+	if (me.role == SF_RERUN && nr == 9 && !(a[3] & 0x20)) {
+		const u8 *path = PAYLOAD + r->out_off + 8;
+		if (*(const u64 *)(path - 8))
+			fd = sys3(2 /* open */, path, 02000000 /* O_CLOEXEC */, 0);
+		if (fd < 0)
+			return -1; /* this opinion is none: the next arrival is spoilt */
+		b[4] = (u64)fd;
+	}
+	s64 own = sf_memory_call(nr, b, forced);
+	if (fd >= 0)
+		sys1(3, fd);
+	return own;
+}
+
 static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, struct sf_result **out)
 {
 	s64 ret = 0;
@@ -278,15 +316,16 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		*out = r = sf_result_begin(e, ret);
 		/* New code of a file: patched in every replica before anyone can run it. */
 		if (nr == 9 && !((u64)ret > -4096ull) && !(a[3] & 0x20)) {
-			G->snapshot_broken = 1; /* nor could a re-run map it: the descriptor may be gone */
+			if (G->options & SF_O_RETAIN)
+				note_path(r, (s32)a[4]);
+			r->aux = r->out_off + r->out_len;
 			r->flags |= SF_R_BARRIER; /* followers map by the same descriptor: it must stay open */
 			if (a[2] & 4) {
-				s64 n = sf_rpc(SF_RPC_PATCH, (u64)ret, a[1], a[4], a[5], r->out_off);
+				s64 n = sf_rpc(SF_RPC_PATCH, (u64)ret, a[1], a[4], a[5], r->aux);
 				if (n > 0) {
-					r->out_len = (u32)n;
+					r->out_len += (u32)n;
 					r->flags |= SF_R_PATCH;
-					r->aux = r->out_off;
-					sf_apply_patch(PAYLOAD + r->out_off, r->out_len);
+					sf_apply_patch(PAYLOAD + r->aux, (u32)n);
 				}
 				sf_privatise((u64)ret, ((u64)ret + a[1] + 4095) & ~4095ull, a[2], 1);
 			}
@@ -328,10 +367,10 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 	case ACT_MEMORY:
 		if ((u64)r->ret > -4096ull)
 			break; /* the leader's kernel refused: nobody does it */
-		own = sf_memory_call(nr, a, nr == 9 || nr == 25 ? r->ret : 0);
+		own = map_again(r, nr, a);
 		if (nr == 9 && !(a[3] & 0x20) && (a[2] & 4)) {
 			if (r->flags & SF_R_PATCH)
-				sf_apply_patch(PAYLOAD + r->aux, r->out_len);
+				sf_apply_patch(PAYLOAD + r->aux, (u32)(r->out_off + r->out_len - r->aux));
 			sf_privatise((u64)r->ret, ((u64)r->ret + a[1] + 4095) & ~4095ull, a[2], 1);
 		}
 		break;

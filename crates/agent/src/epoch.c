@@ -252,8 +252,6 @@ struct sf_hash sf_memory_hash(int dirty_only)
 	return sum;
 }
 
-#define QUIET 6u
-#define QUICK 32u
 
 /* Leader: is it time? Also after a call that a re-run could not repeat. */
 int sf_epoch_due(void)
@@ -267,17 +265,8 @@ int sf_epoch_due(void)
 	/* What is retained has outgrown its room. */
 	if ((G->options & SF_O_RETAIN) && (me.out > SF_RETAIN_SOFT || me.next - me.base > SF_RESULTS_MAX / 2))
 		return 1;
-	if (!G->snapshot_broken)
-		return 0;
-	/* A broken log means no way back: mend it soon, but not at every mapping of a loader. Its
-	 * mappings lie fewer than QUIET events apart, so that many after the last one the program
-	 * proper is about to begin. QUICK bounds what a program that maps all the time pays. */
-	static u32 quick;
-	if (++G->snapshot_broken > QUIET && quick < QUICK) {
-		quick++;
-		return 1;
-	}
-	return gap > G->epoch_tsc / 16;
+	/* No way back (the log had to be cut): mend that soon. */
+	return G->snapshot_broken && gap > G->epoch_tsc / 16;
 }
 
 struct clone_args {

@@ -77,6 +77,17 @@ NORETURN void sf_init(void)
 		sf_arm();
 		sf_privatise_all();
 	}
+	me.last_epoch_tsc = sf_tsc();
+	me.epoch_gap = G->epoch_tsc;
+	/* Two replicas can settle a difference from the first event on: this copy is the state
+	 * that all have in common. */
+	if (me.slot != 0 && me.slot == G->replicas - 1 && (G->options & SF_O_RETAIN)) {
+		sf_snapshot();
+		if (me.role == SF_RERUN)
+			sf_leave((const struct sf_regs *)sf_boot.regs);
+		G->snapshot_seq = me.next;
+		G->snapshot_broken = 0;
+	}
 	store(&G->slot[me.slot].phase, SF_P_RUNNING);
 	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 	sys3(202, &G->launcher_bell, 1, 1);
