@@ -243,6 +243,7 @@ const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the 
 void sf_event_done(struct sf_event *, const struct sf_result *);
 void sf_wake(u32 slot);
 void sf_follow_end(void);
+void sf_inherit_arrivals(u32 from);
 COLD void sf_raise(u32 alarm, u64 seq);
 COLD enum sf_meet sf_pause(void);
 

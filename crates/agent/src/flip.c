@@ -263,6 +263,7 @@ static int strike(const struct sf_flip *f, struct state *s, struct sf_flip_hit *
 {
 	u64 at, *p;
 	int site = f->when == SF_T_SITE;
+	s->at = r->rip;
 	switch (f->what) {
 	case SF_X_REG:
 		p = reg(r, f->reg);
@@ -296,6 +297,10 @@ static int strike(const struct sf_flip *f, struct state *s, struct sf_flip_hit *
 	case SF_X_IP:
 		h->before = site ? f->site : r->rip;
 		r->rip = h->after = changed(f, h->before, 0);
+		/* To an address that has no page in any process the jump itself would fault, and it
+		 * is the agent's: let the program fault at once. */
+		if (site && (s64)(h->after << 16) >> 16 != (s64)h->after)
+			r->rip = s->at - 4;
 		return 0;
 	case SF_X_CRASH:
 		if (!site)

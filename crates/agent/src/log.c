@@ -432,6 +432,21 @@ const struct sf_result *sf_result_wait(struct sf_event *e)
 	return r;
 }
 
+/* A replica that was made again stands where the one it was made from stands, and so has been
+ * at every event before: a follower that lags behind is about to ask for its claims there. */
+void sf_inherit_arrivals(u32 from)
+{
+	for (u64 seq = me.next > SF_RING - 1 ? me.next - (SF_RING - 1) : 1; seq < me.next; seq++) {
+		const struct sf_arrival *o = ARRIVAL(from, seq);
+		struct sf_arrival *a = ARRIVAL(me.slot, seq);
+		if (a == o || o->seq != seq || !arrival_valid(o, seq, from))
+			continue;
+		*a = *o;
+		a->slot = me.slot;
+		a->crc = arrival_crc(a);
+	}
+}
+
 /* A follower at the program's end: the leader has the last word. An alarm that another replica
  * has raised over this very event calls this one back; a leader that goes on shows that this
  * replica alone saw an end. */

@@ -157,6 +157,7 @@ static void become(u32 slot)
 	struct sf_replica *own = &G->slot[slot];
 	own->cmd_ack = own->cmd_seq;
 	own->next = me.next;
+	sf_inherit_arrivals(0);
 	store(&own->done, me.next);
 	sf_arm();
 	sf_privatise_all();
@@ -263,6 +264,7 @@ struct transfer {
 	struct sf_mirror app;
 	u64 fs_base;
 	u64 doing, doing_desc;
+	u64 slot;
 	u64 fp_bytes;
 	u8 fp[16384] __attribute__((aligned(64)));
 };
@@ -278,6 +280,7 @@ void sf_send(void)
 	t->app = app;
 	t->doing = me.doing;
 	t->doing_desc = me.doing_desc;
+	t->slot = me.slot;
 	sys2(158, 0x1003 /* ARCH_GET_FS */, &t->fs_base);
 	t->fp_bytes = sf_fp_bytes();
 	if (me.fault_frame) /* vector state went to the kernel's frame */
@@ -313,6 +316,7 @@ void sf_receive(void)
 		memcpy((void *)sf_frame_fp(me.fault_frame), t->fp, t->fp_bytes);
 	else
 		sf_fp_load(t->fp);
+	sf_inherit_arrivals((u32)t->slot);
 	G->slot[me.slot].next = me.next;
 	G->base = me.base;
 	for (int s = 1; s <= SF_SIGNALS; s++)

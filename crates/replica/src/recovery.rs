@@ -242,7 +242,10 @@ impl Supervisor<'_> {
         if !self.recovers() {
             return self.give_up(StopReason::Mismatch, begun);
         }
-        let Some(winner) = (0..n).find(|r| losers & 1 << r == 0) else {
+        // Of those who are right the one that has seen most: what the leader did is in its past,
+        // and must not be done again.
+        let ahead = |r: &usize| (self.group.get64(at!(own *r, next)), std::cmp::Reverse(*r));
+        let Some(winner) = (0..n).filter(|r| losers & 1 << r == 0).max_by_key(ahead) else {
             return self.give_up(StopReason::Unrecoverable, begun);
         };
         for r in (0..n).filter(|r| losers & 1 << r != 0) {
