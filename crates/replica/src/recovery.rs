@@ -497,8 +497,8 @@ impl Supervisor<'_> {
                 let mut at = run.start;
                 while at < run.end {
                     let len = usize::try_from((run.end - at).min(COPY as u64)).expect("bounded");
-                    from.read(at, &mut theirs[..len])?;
-                    to.read(at, &mut ours[..len])?;
+                    from.read_sparse(at, &mut theirs[..len])?;
+                    to.read_sparse(at, &mut ours[..len])?;
                     if theirs[..len] != ours[..len] {
                         for page in (0..len).step_by(4096) {
                             if theirs[page..page + 4096] != ours[page..page + 4096] {
@@ -514,8 +514,8 @@ impl Supervisor<'_> {
             for run in stale {
                 let mut at = run.start;
                 while at < run.end {
-                    from.read(at, &mut theirs[..4096])?;
-                    to.read(at, &mut ours[..4096])?;
+                    from.read_sparse(at, &mut theirs[..4096])?;
+                    to.read_sparse(at, &mut ours[..4096])?;
                     if theirs[..4096] != ours[..4096] {
                         to.write(at, &theirs[..4096])?;
                     }

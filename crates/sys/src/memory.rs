@@ -35,6 +35,25 @@ impl Remote {
         self.mem.read_exact_at(to, addr)
     }
 
+    /// Copies memory out, with zeros for pages that cannot be read: those of a mapping that
+    /// reaches beyond the end of its file.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn read_sparse(&self, addr: u64, to: &mut [u8]) -> io::Result<()> {
+        if self.read(addr, to).is_ok() {
+            return Ok(());
+        }
+        for (index, page) in (0..).zip(to.chunks_mut(4096)) {
+            match self.read(addr + index * PAGE, page) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Err(error),
+                Err(_) => page.fill(0),
+            }
+        }
+        Ok(())
+    }
+
     /// Copies memory in, read-only pages included (they become private copies).
     ///
     /// # Errors
