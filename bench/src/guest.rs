@@ -17,9 +17,13 @@ pub fn build(dir: &Path, name: &str) -> Result<PathBuf> {
         .join("guests")
         .join(format!("{name}.c"));
     let program = dir.join(name);
+    // Another bench may run or build it at this moment: the finished file takes its place.
+    static BUILDS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let build = BUILDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let fresh = dir.join(format!("{name}.{}.{build}", std::process::id()));
     let out = Command::new("cc")
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o"])
-        .arg(&program)
+        .arg(&fresh)
         .arg(&source)
         .output()
         .context("cc could not be started")?;
@@ -29,6 +33,7 @@ pub fn build(dir: &Path, name: &str) -> Result<PathBuf> {
         source.display(),
         String::from_utf8_lossy(&out.stderr)
     );
+    fs::rename(&fresh, &program).with_context(|| format!("cannot create {}", program.display()))?;
     Ok(program)
 }
 

@@ -270,7 +270,9 @@ fn at_every_event(
         if last < 10 {
             return Err(format!("only {last} events: nothing to strike at").into());
         }
-        for event in (1..=last).step_by(step) {
+        // Memory checks count as events and come by the clock: the last numbers of one run may
+        // not exist in the next.
+        for event in (1..=last.saturating_sub(4)).step_by(step) {
             let fault = Fault {
                 name: name.to_owned(),
                 replicas,
