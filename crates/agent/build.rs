@@ -7,9 +7,9 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 13] = [
+const C: [&str; 15] = [
     "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "profile", "private",
-    "init",
+    "wait", "kept", "init",
 ];
 
 const CFLAGS: [&str; 17] = [

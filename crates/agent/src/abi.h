@@ -235,14 +235,14 @@ struct sf_group {
 	uint64_t rpc_arg[6];
 	int64_t rpc_ret;
 	uint32_t rpc_len; /* bytes of the answer at the bounce area */
-	uint32_t nudges;  /* signals queued by the launcher for the program */
-	struct {
-		uint32_t full;
-		int32_t signo, code, pid;
-		uint32_t uid;
-		int32_t value;
-	} inbox[16];
 	struct sf_replica slot[SF_SLOTS_MAX] __attribute__((aligned(64)));
+	/* The leader's, for the next one: when timers were set, and which event's call may have
+	 * begun to wait, and when, if it has a limit (CLOCK_MONOTONIC, nanoseconds). */
+	uint64_t timer_set[32];
+	uint64_t begun, begun_at;
+	uint32_t pdeathsig; /* what the program wants to hear when its parent dies */
+	/* Between launcher and sentry: crates/replica/src/sentry.rs. */
+	uint32_t beat, standstill, sentry_bell, sentry_ask, sentry_answer;
 };
 
 #define SF_O_SUD 1u
@@ -284,7 +284,7 @@ struct sf_boot {
 	uint64_t auxv;     /* address of the auxiliary vector */
 	uint64_t stack_lo; /* of the initial stack mapping */
 	uint64_t secret;
-	uint64_t brk;
+	uint64_t mask;     /* signals blocked for the program by who started it */
 	char vdso_ok;
 };
 

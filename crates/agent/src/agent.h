@@ -83,6 +83,29 @@ struct sf_siginfo {
 };
 _Static_assert(sizeof(struct sf_siginfo) == 128, "siginfo_t");
 
+/* What the program has asked the kernel to remember about its process (kept.c). */
+#define SF_KEPT_CALLS 32
+#define SF_KEPT_TIMERS 16
+#define SF_KEPT_BYTES 64
+struct sf_kept {
+	struct sf_kept_call {
+		u32 nr;
+		u32 bytes_n;
+		u64 a[5];
+		u8 bytes[SF_KEPT_BYTES]; /* what its pointer arguments point to */
+	} call[SF_KEPT_CALLS];
+	u32 calls;
+	u32 lost; /* calls that found no room */
+	struct sf_kept_timer {
+		s64 interval[2], first[2]; /* seconds and nanoseconds as last set; first is 0: disarmed */
+		u64 value;
+		s32 signo, notify;
+		u32 clock, absolute;
+		u32 id; /* as the program knows it */
+		u32 used;
+	} timer[3 + SF_KEPT_TIMERS]; /* the three of setitimer(2) come first */
+};
+
 /* Equal in all replicas; hashed with the program's memory. */
 struct sf_mirror {
 	struct sf_action action[SF_SIGNALS + 1];
@@ -95,6 +118,7 @@ struct sf_mirror {
 	u32 spare;
 	u64 brk_start, brk_now;
 	u64 gs_base;
+	struct sf_kept kept;
 };
 
 /* Own to one process. */
@@ -107,15 +131,21 @@ struct sf_me {
 	u32 reset_pending;
 	s32 snapshot_pid;
 	u32 raised;        /* this replica has raised the present alarm */
-	u32 interruptible; /* an app call is being made: signals end it with EINTR */
+	u32 interruptible; /* an app call is being made: signals end it with SF_NOT_MADE or EINTR */
+	u32 rewound; /* ... with SF_NOT_MADE after the kernel had begun it and would start it again */
 	u64 last_epoch_tsc, epoch_gap;
 	struct sf_guard *guard;
 	struct sf_guard guard_store;
 	struct sf_regs *regs; /* of the event in progress */
 	u32 doing;            /* enum sf_doing: how that event starts again */
 	u64 doing_desc;
+	/* The leader's hand (signal.c): one signal; two where a mask was just being set; and one
+	 * of each kind of fault, which the kernel is never told to block. */
 	struct sf_siginfo pending[8];
 	u32 pending_n;
+	u32 fresh;      /* a leader made anew: what the kernel held for the program is gone */
+	u32 reborn;     /* ... for good: its timers have other numbers */
+	u32 renumbered; /* ... and so has the process */
 	u32 tsc_traps; /* rdtsc faults: code was mapped that nobody could patch */
 	u32 stepping;
 	u32 restarted; /* a transplant replaced the registers of the event in progress */
@@ -156,9 +186,11 @@ s64 sf_gate(const u64 call[7], u64 token);
 s64 sf_raw(const u64 call[7]);
 void sf_leave(const struct sf_regs *) NORETURN;
 void sf_sigreturn(u64 frame) NORETURN;
-extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[],
-	sf_raw_return[], sf_sigreturn_return[], sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
+extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[], sf_raw_syscall[],
+	sf_raw_return[], sf_sigreturn_syscall[], sf_sigreturn_return[], sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
 extern u8 sf_stack[], sf_alt_stack[], sf_image_start[], sf_image_end[];
+#define ALT_STACK_BYTES 65536
+#define SF_NOT_MADE (-512) /* the gate: a signal came first (the kernel's ERESTARTSYS, which nobody sees) */
 
 /* base.c */
 void *memcpy(void *, const void *, size_t);
@@ -278,14 +310,25 @@ struct sf_hash sf_memory_hash(int dirty_only);
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
 void sf_signals_init(void);
 int sf_signal_pending(void);
+enum sf_interrupt {
+	SF_I_NOTHING, /* no signal of the program's: the launcher wants a pause */
+	SF_I_AGAIN,   /* deliver, and make the call after the handler */
+	SF_I_ENDS,    /* deliver, and the call says EINTR */
+};
+enum sf_interrupt sf_interrupted(s64 ret);
 int sf_signal_restarts(void);
 void sf_signal_attach(struct sf_result *, int restart);
+void sf_signal_taken(u64 siginfo);
+void sf_signals_held(u64 set);
+void sf_signals_hold(void);
+void sf_signals_release(void);
+int sf_user_put(u64 to, const void *from, u64 n);
 void sf_deliver(struct sf_regs *, const struct sf_siginfo *);
 s64 sf_sigaction(const u64 a[6]);
 s64 sf_sigprocmask(const u64 a[6]);
 s64 sf_sigaltstack(const u64 a[6]);
 void sf_before_wait(const struct sf_call *, u32 nr, const u64 a[6]);
-void sf_after_wait(const struct sf_call *);
+void sf_after_wait(void);
 void sf_do_sigreturn(struct sf_regs *);
 void sf_kernel_mask(void);
 void sf_kernel_action(int);
@@ -298,6 +341,28 @@ u32 sf_fp_bytes(void);
 void sf_fp_save(void *);
 void sf_fp_complete(u64 at, u64 rfbm, int compact);
 void sf_fp_load(const void *);
+
+/* wait.c: calls that wait */
+#define SF_WAITS 1u       /* may wait for something other than a disk */
+#define SF_WAITS_ENDS 2u  /* a handler ends it, whatever its flags (signal(7)) */
+#define SF_WAITS_LIMIT 4u /* may have a relative time limit */
+extern const u8 sf_waits[512];
+void sf_limit_begin(u64 seq, u32 nr, u64 call[7]);
+void sf_limit_again(u64 call[7]);
+void sf_limit_end(s64 ret);
+void sf_limit_cut(u64 seq, u32 nr, const u64 a[6]);
+u64 sf_now(void); /* CLOCK_MONOTONIC, nanoseconds */
+
+/* kept.c: what the kernel holds for the program */
+extern const u64 sf_kept_calls[8];
+#define SF_IN_SET(set, nr) ((set)[(nr) / 64 & 7] >> ((nr) & 63) & 1)
+void sf_kept_note(u32 nr, const u64 a[6], s64 ret);
+void sf_kept_restore(void);
+void sf_kept_siginfo(struct sf_siginfo *);
+void sf_kept_delivered(const struct sf_siginfo *);
+int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret);
+void sf_kept_translate(u32 nr, u64 call[7]);
+s64 sf_kept_result(u32 nr, s64 ret);
 
 /* entropy.c */
 void sf_on_entropy(struct sf_regs *, u64 desc);

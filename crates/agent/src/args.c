@@ -69,6 +69,16 @@ static void hash_iov(struct sf_hash *h, const struct iovec *v, u64 n, u64 limit,
 	}
 }
 
+struct pollfd { s32 fd; u16 events, revents; };
+
+/* What came of the last poll is no input, and a leader that was interrupted has other values
+ * there already (poll(2): stored whatever the result). */
+static void hash_pollfds(struct sf_hash *h, const struct pollfd *p, u64 bytes)
+{
+	for (u64 i = 0; i < bytes / sizeof *p; i++)
+		h->a = sf_mix(h->a, (u64)(u32)p[i].fd << 32 | p[i].events);
+}
+
 static void hash_message(struct sf_hash *h, const struct msghdr *m, u32 index, int in)
 {
 	sf_hash_bytes(h, m, 48); /* flags are out only */
@@ -108,7 +118,10 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			break;
 		case SF_A_IN:
 		case SF_A_INOUT:
-			sf_hash_bytes(h, (void *)a[i], length(c, k, a, 0));
+			if (c->handler == SF_H_poll && k->size == sizeof(struct pollfd) && i == 0)
+				hash_pollfds(h, (void *)a[i], length(c, k, a, 0));
+			else
+				sf_hash_bytes(h, (void *)a[i], length(c, k, a, 0));
 			break;
 		case SF_A_IN_IOV:
 			hash_iov(h, (void *)a[i], value(c, a, k->len), 0x7ffff000, 1);

@@ -121,20 +121,6 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	return own;
 }
 
-/* Calls that a handler with SA_RESTART makes the kernel start again (signal(7)). */
-static int restartable(u32 nr)
-{
-	switch (nr) {
-	case 0: case 1: case 17: case 18: case 19: case 20: case 295: case 296: case 327: case 328: /* read, write */
-	case 2: case 257: case 437: /* open */
-	case 16: case 61: case 247: /* ioctl, wait4, waitid */
-	case 42: case 43: case 288: case 44: case 45: case 46: case 47: case 299: case 307: /* sockets */
-	case 72: case 73: case 202: case 318: /* fcntl locks, flock, futex, getrandom */
-		return 1;
-	}
-	return 0;
-}
-
 #define READ_MAX (SF_PAYLOAD_BYTES / 2)
 
 /* Calls that the kernel counts in wchar of /proc/PID/io: from the count the launcher knows
@@ -149,7 +135,8 @@ static int counted(u32 nr)
 	return 0;
 }
 
-/* The leader's turn: make the call, again if nothing but our own nudge interrupted it. */
+/* The leader's turn, or everybody's: make the call, again if nothing but our own nudge
+ * interrupted it. SF_NOT_MADE or -EINTR from the leader: see sf_interrupted. */
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 {
 	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
@@ -158,24 +145,49 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	 * kernel's own do beyond 2 GiB (read(2), NOTES). */
 	if (me.slot == 0 && !sf_alone() && (nr == 0 || nr == 17 || nr == 45) && call[3] > READ_MAX)
 		call[3] = READ_MAX;
+	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
+	int limited = waits & SF_WAITS_LIMIT;
+	if (unlikely(me.reborn || nr == 157 /* prctl */) && me.slot == 0) {
+		if (sf_kept_answers(nr, a, &r))
+			return r;
+		sf_kept_translate(nr, call);
+	}
+	if (unlikely(limited))
+		sf_limit_begin(e->seq, nr, call);
+	if (waits)
+		store(&G->begun, e->seq);
 	int counts = me.slot == 0 && counted(nr);
 	if (counts) {
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);
 	}
-	do {
+	for (;;) {
 		tls.abort = 0;
+		me.rewound = 0;
 		me.interruptible = 1;
 		barrier();
-		if (me.pending_n)
+		/* Who raises an alarm nudges the leader after it: seen here, or interrupted below. */
+		if (me.slot == 0 && unlikely(sf_signal_pending() | (load(&G->alarm) != SF_A_QUIET)))
 			tls.abort = 1;
 		r = sf_call_agreed(e, call);
 		me.interruptible = 0;
 		tls.abort = 0;
-	} while (unlikely(r == -EINTR) && !sf_signal_pending() && !load(&G->alarm));
+		if (likely(r != -EINTR && r != SF_NOT_MADE))
+			break;
+		if (me.slot == 0 && (sf_signal_pending() || load(&G->alarm)))
+			break;
+		if (limited)
+			sf_limit_again(call);
+	}
+	if (unlikely(limited) && r != SF_NOT_MADE && (r != -EINTR || sf_signal_pending()))
+		sf_limit_end(r);
 	if (counts && r > 0)
 		me.wrote += (u64)r;
-	return r;
+	if (unlikely(nr == 128 /* rt_sigtimedwait */) && r > 0)
+		sf_signal_taken(a[1]);
+	if (unlikely(me.pending_n) && nr == 127 /* rt_sigpending */ && r == 0)
+		sf_signals_held(a[0]);
+	return sf_kept_result(nr, r);
 }
 
 /* On every replica, after agreement and in log order: state that the agent keeps. */
@@ -468,25 +480,43 @@ restart:;
 			sf_more_signals(r);
 		return;
 	}
-	sf_before_wait(c, nr, a);
 
 	int act = how(c);
 	const struct sf_result *done;
 	s64 ret;
 	if (me.slot == 0) {
 		struct sf_result *res;
-		if (unlikely(sf_signal_pending()) && !app.has_wait_mask) {
+		/* A signal comes before the call, unless the call has been waiting already when a
+		 * repair, or the end of the last leader, interrupted it. */
+		u32 waited = unlikely(G->begun == e.seq) ? sf_waits[nr & 511] : 0;
+		if (unlikely(waited))
+			sf_before_wait(c, nr, a);
+		if (unlikely(sf_signal_pending())) {
+			int again = !waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts());
+			if (again)
+				sf_after_wait();
+			else if (waited & SF_WAITS_LIMIT)
+				sf_limit_cut(e.seq, nr, a);
 			res = sf_result_begin(&e, -EINTR);
-			sf_signal_attach(res, 1);
+			if (!again)
+				sf_collect(res, c, a, -EINTR);
+			sf_signal_attach(res, again);
 			ret = -EINTR;
 		} else {
+			sf_before_wait(c, nr, a);
 			ret = leader_acts(&e, c, nr, a, act, &res);
-			if (unlikely(ret == -EINTR) && !sf_signal_pending()) {
-				sf_pause(); /* the launcher woke us: heal first, then call again */
-				goto restart;
+			if (unlikely(ret == SF_NOT_MADE || (ret == -EINTR && (act == ACT_LEADER || act == ACT_ALL)))) {
+				enum sf_interrupt how = sf_interrupted(ret);
+				if (how == SF_I_NOTHING) {
+					sf_after_wait();
+					sf_pause(); /* the launcher woke us: heal first, then call again */
+					goto restart;
+				}
+				ret = res->ret = -EINTR;
+				sf_signal_attach(res, how == SF_I_AGAIN);
+			} else if (unlikely(sf_signal_pending())) {
+				sf_signal_attach(res, 0);
 			}
-			if (unlikely(sf_signal_pending()))
-				sf_signal_attach(res, ret == -EINTR && restartable(nr) && sf_signal_restarts());
 		}
 		if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH)))
 			patch_site(res, trapped);
@@ -499,11 +529,16 @@ restart:;
 		if (unlikely(!done))
 			goto restart;
 		ret = done->ret;
-		if (!(done->flags & SF_R_RESTART) && !follower_acts(&e, c, nr, a, act, done))
-			me.poison = 1;
+		if (!(done->flags & SF_R_RESTART)) {
+			sf_before_wait(c, nr, a);
+			if (!follower_acts(&e, c, nr, a, act, done))
+				me.poison = 1;
+		}
 		if (unlikely(done->flags & SF_R_PATCH) && act != ACT_MEMORY)
 			sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));
 	}
+	if (unlikely(SF_IN_SET(sf_kept_calls, nr)) && ret >= 0)
+		sf_kept_note(nr, a, ret);
 	struct sf_siginfo info;
 	u32 flags = done->flags;
 	if (unlikely(flags & SF_R_SIGNAL))
@@ -520,7 +555,8 @@ restart:;
 		}
 		sf_deliver(r, &info);
 	}
-	sf_after_wait(c);
+	if (unlikely(app.has_wait_mask))
+		sf_after_wait();
 	if (unlikely(flags & SF_R_MORE))
 		sf_more_signals(r);
 	if (unlikely(flags & SF_R_EPOCH))

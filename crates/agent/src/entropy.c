@@ -156,6 +156,8 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 			ask(kind, size, e.args, v);
 			struct sf_result *res = sf_result_begin(&e, 0);
 			sf_result_bytes(res, v, sizeof v);
+			if (unlikely(sf_signal_pending()))
+				res->flags |= SF_R_MORE; /* a loop that only looks at the clock has events too */
 			sf_result_end(res);
 			done = res;
 		} else {
@@ -165,7 +167,10 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 			memcpy(v, PAYLOAD + done->out_off, sizeof v);
 		}
 		give(r, kind, dest, size, v);
+		u32 flags = done->flags;
 		sf_event_done(&e, done);
+		if (unlikely(flags & SF_R_MORE))
+			sf_more_signals(r);
 		return;
 	}
 }

@@ -146,7 +146,7 @@ sf_gate_return:
 	ret
 	.globl	sf_gate_pending
 sf_gate_pending:
-	mov	rax, -4			/* -EINTR: a signal came before the call was made */
+	mov	rax, -512		/* SF_NOT_MADE: a signal came before the call was made */
 	ret
 sf_gate_refused:
 	ud2
@@ -165,6 +165,8 @@ sf_raw:
 	mov	r9, [rdi + 48]
 	mov	rdi, [rdi + 8]
 	mov	byte ptr gs:[TLS_SELECTOR], 0
+	.globl	sf_raw_syscall
+sf_raw_syscall:
 	syscall
 	.globl	sf_raw_return
 sf_raw_return:
@@ -181,6 +183,8 @@ sf_sigreturn:
 	mov	rsp, rdi
 	mov	eax, 15
 	mov	byte ptr gs:[TLS_SELECTOR], 0
+	.globl	sf_sigreturn_syscall
+sf_sigreturn_syscall:
 	syscall
 	.globl	sf_sigreturn_return
 sf_sigreturn_return:

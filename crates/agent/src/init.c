@@ -13,9 +13,9 @@ struct sf_tls tls __attribute__((aligned(4096)));
 struct sf_boot sf_boot __attribute__((section(".boot")));
 struct sf_traps sf_traps __attribute__((section(".boot")));
 
-#define STACK_BYTES 65536
+#define STACK_BYTES 65536 /* gate.S knows it too */
 u8 sf_stack[STACK_BYTES] __attribute__((aligned(4096)));
-u8 sf_alt_stack[STACK_BYTES] __attribute__((aligned(4096)));
+u8 sf_alt_stack[ALT_STACK_BYTES] __attribute__((aligned(4096)));
 
 static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -93,6 +93,7 @@ NORETURN void sf_init(void)
 	sys3(202, &G->launcher_bell, 1, 1);
 	while (!load(&G->go))
 		sys4(202, &G->go, 0, 0, 0);
+	sf_kernel_mask();
 	sf_flip_arm();
 	if (G->options & SF_O_PROFILE)
 		sf_boot.regs[17] |= 0x100; /* TF */

@@ -532,6 +532,7 @@ static void vote(void)
 enum sf_meet sf_pause(void)
 {
 	struct sf_replica *own = &G->slot[me.slot];
+	sf_signals_hold();
 	store(&own->phase, SF_P_PAUSED);
 	ring_launcher();
 	for (;;) {
@@ -580,6 +581,7 @@ enum sf_meet sf_pause(void)
 			own->cmd_ret = 0;
 			store(&own->cmd_ack, seq);
 			ring_launcher();
+			sf_signals_release();
 			return SF_RESTART;
 		}
 		own->cmd_ret = ret;

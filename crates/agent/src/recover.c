@@ -29,7 +29,8 @@
 #define MS_NODEV 4
 #define MS_NOEXEC 8
 
-enum { NR_write = 1, NR_open = 2, NR_close = 3, NR_munmap = 11, NR_clone3 = 435, NR_wait4 = 61, NR_prctl = 157,
+enum { NR_write = 1, NR_open = 2, NR_close = 3, NR_poll = 7, NR_munmap = 11, NR_rt_sigprocmask = 14, NR_getpid = 39,
+       NR_pidfd_open = 434, NR_clone3 = 435, NR_wait4 = 61, NR_prctl = 157,
        NR_mount = 165, NR_exit_group = 231, NR_futex = 202, NR_getuid = 102, NR_getgid = 104, NR_getppid = 110 };
 
 struct clone_args {
@@ -118,18 +119,37 @@ static void map_id(const char *path, u64 id)
 void sf_die_with_launcher(void)
 {
 	sf_sys(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (me.slot == 0 && sys0(NR_getppid) != sf_boot.launcher_pid)
+		for (;;)
+			sys1(NR_exit_group, 0);
 }
 
-static void die_with_parent(u64 parent_gone)
+/* `parent` may have died before it was told to take this process with it. */
+static void die_with_parent(s64 parent)
 {
 	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
-	if ((u64)raw6(NR_getppid, 0, 0, 0, 0, 0, 0) == parent_gone)
+	if (raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != parent)
 		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 }
 
-/* pid 1 of a follower's namespace: holds nothing, waits for one child. */
+/* As die_with_parent for a process from whose namespace the launcher cannot be named: `watch`
+ * is a descriptor of it, readable once it is dead (pidfd_open(2)), or negative. */
+static void die_with_launcher(s64 watch)
+{
+	struct { s32 fd; u16 events, revents; } p = { (s32)watch, 1 /* POLLIN */, 0 };
+	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (watch < 0)
+		return;
+	if (raw6(NR_poll, (u64)&p, 1, 0, 0, 0, 0) > 0)
+		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
+	raw6(NR_close, (u64)watch, 0, 0, 0, 0, 0); /* everybody's: there is one table */
+}
+
+/* pid 1 of a follower's namespace: holds nothing, hears nothing, waits for one child. */
 NORETURN static void be_init(u32 slot)
 {
+	u64 all = ~0ull;
+	raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
 	raw6(NR_munmap, 0, SF_BASE, 0, 0, 0, 0);
 	raw6(NR_munmap, SF_SHARED + SF_SHARED_BYTES, 0x7ffffffff000ull - SF_SHARED - SF_SHARED_BYTES, 0, 0, 0, 0);
 	for (;;) {
@@ -151,6 +171,9 @@ static void become(u32 slot)
 	me.slot = slot;
 	me.role = SF_FOLLOWER;
 	me.pending_n = 0;
+	me.reborn = me.renumbered = 0;
+	if (me.reset_pending) /* the leader begins the log anew at its next event: read it from there */
+		me.base = me.next;
 	me.reset_pending = 0;
 	me.interruptible = 0;
 	sf_flip_disarm();
@@ -172,7 +195,10 @@ s64 sf_fork_follower(u32 slot)
 	s64 uid = raw6(NR_getuid, 0, 0, 0, 0, 0, 0), gid = raw6(NR_getgid, 0, 0, 0, 0, 0, 0);
 	struct clone_args ca = { .flags = ns | CLONE_FILES | CLONE_PARENT };
 	u32 armed = tls.selector;
+	s64 watch = ns ? raw6(NR_pidfd_open, (u64)sf_boot.launcher_pid, 0, 0, 0, 0, 0) : -1;
 	s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	if (pid < 0 && watch >= 0)
+		raw6(NR_close, (u64)watch, 0, 0, 0, 0, 0);
 	tls.selector = armed;
 	if (pid < 0)
 		return pid;
@@ -181,11 +207,11 @@ s64 sf_fork_follower(u32 slot)
 		return 0;
 	}
 	if (!ns) {
-		die_with_parent(1);
+		die_with_parent(sf_boot.launcher_pid);
 		become(slot);
 		return -1;
 	}
-	die_with_parent(0xffffffff); /* the launcher is outside the namespace: number 0 */
+	die_with_launcher(watch);
 	if (ns & CLONE_NEWUSER) {
 		write_file("/proc/self/setgroups", "deny", 4);
 		map_id("/proc/self/uid_map", (u64)uid);
@@ -202,7 +228,7 @@ s64 sf_fork_follower(u32 slot)
 	}
 	if (pid > 0)
 		be_init(slot);
-	die_with_parent(0);
+	die_with_parent(1);
 	become(slot);
 	return -1;
 }
@@ -264,7 +290,8 @@ struct transfer {
 	struct sf_mirror app;
 	u64 fs_base;
 	u64 doing, doing_desc;
-	u64 slot;
+	u64 tsc_traps, slot;
+	struct sf_traps traps;
 	u64 fp_bytes;
 	u8 fp[16384] __attribute__((aligned(64)));
 };
@@ -280,7 +307,9 @@ void sf_send(void)
 	t->app = app;
 	t->doing = me.doing;
 	t->doing_desc = me.doing_desc;
+	t->tsc_traps = me.tsc_traps;
 	t->slot = me.slot;
+	t->traps = sf_traps;
 	sys2(158, 0x1003 /* ARCH_GET_FS */, &t->fs_base);
 	t->fp_bytes = sf_fp_bytes();
 	if (me.fault_frame) /* vector state went to the kernel's frame */
@@ -298,7 +327,6 @@ void sf_receive(void)
 	me.base = t->base;
 	me.reset_pending = 0;
 	me.poison = 0;
-	me.pending_n = 0;
 	me.out = 0;
 	if (me.next > me.base) {
 		const struct sf_result *r = RESULT(me.next - 1 - me.base);
@@ -321,7 +349,16 @@ void sf_receive(void)
 	G->base = me.base;
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
-	sf_kernel_mask();
+	if (me.fresh) {
+		me.fresh = 0;
+		sf_traps = t->traps;
+		if (t->tsc_traps) {
+			sf_boot.vdso_ok = 0;
+			me.fake_tsc = sf_tsc();
+			me.tsc_traps = 1;
+		}
+		sf_kept_restore();
+	}
 }
 
 /* Registers as an event found them, turned into a machine state that starts it again. */
@@ -406,9 +443,11 @@ NORETURN void sf_keep(void)
 				pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 			}
 			if (pid == 0) {
-				die_with_parent(1);
+				die_with_parent(sf_boot.launcher_pid);
 				me.slot = 0;
 				me.role = SF_LEADER;
+				me.fresh = me.reborn = 1;
+				me.renumbered = (u64)raw6(NR_getpid, 0, 0, 0, 0, 0, 0) != G->leader_pid;
 				me.regs = &me.fault_regs;
 				sf_arm();
 				G->slot[0].cmd_ack = G->slot[0].cmd_seq;
@@ -430,9 +469,9 @@ void sf_make_keeper(void)
 	struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT };
 	s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 	if (pid == 0) {
-		die_with_parent(1);
+		die_with_parent(sf_boot.launcher_pid);
 		u64 all = ~0ull;
-		raw6(14, 2, (u64)&all, 0, 8, 0, 0);
+		raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
 		me.slot = SF_KEEPER_SLOT;
 		me.role = SF_KEEPER;
 		sf_keep();

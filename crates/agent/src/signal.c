@@ -11,6 +11,14 @@
  * the kernel (so sigpending, sigtimedwait and signalfd work), and ignored ones are ignored
  * there (so they interrupt nothing).
  *
+ * The queue of signals is the kernel's, with its order, its coalescing and its limit. The
+ * leader holds one signal in its hand: from the moment the kernel hands it over until an
+ * event takes it, every signal with a handler is blocked in the kernel.
+ *
+ *   kernel ──sf_on_signal──► hand ──sf_signal_attach──► result ──sf_deliver──► frame, in all
+ *      ▲                      │ blocked meanwhile: give_back
+ *      └──────────────────────┘
+ *
  * Not covered: a handled signal waits for the leader's next event (docs/limits.md).
  */
 #include "agent.h"
@@ -38,8 +46,9 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SYS_SECCOMP 1
 #define TRAP_TRACE 2
 #define SI_KERNEL 0x80
+#define SI_QUEUE (-1)
+#define SIGRTMIN 32
 #define SYS_USER_DISPATCH 2
-#define TRAP_TRACE 2
 
 struct sigcontext {
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags;
@@ -191,10 +200,11 @@ static int default_stops(int s)
 	return s == SIGTSTP || s == SIGTTIN || s == SIGTTOU;
 }
 
-void sf_kernel_action(int s)
+/* Restarting is left to the kernel, which alone knows what it can restart (signal(7)): a call
+ * that it has wound back to its instruction may be made again, one that ended with EINTR not. */
+static void tell_action(int s, const struct sf_action *p)
 {
-	const struct sf_action *p = &app.action[s];
-	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER,
+	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER | SA_RESTART,
 			       (u64)sf_restorer, ~FAULTS };
 	if (s == SIGKILL || s == SIGSTOP)
 		return;
@@ -209,20 +219,72 @@ void sf_kernel_action(int s)
 	sys4(13, s, &k, 0, 8);
 }
 
-/* The leader blocks what the program blocks; followers block all but faults. */
+void sf_kernel_action(int s)
+{
+	tell_action(s, &app.action[s]);
+}
+
+/* Signals that lead to a handler of the program. */
+static u64 handled(void)
+{
+	u64 m = 0;
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		if (app.action[s].handler > SIG_IGN)
+			m |= BIT(s);
+	return m;
+}
+
+/* The leader blocks what the program blocks, and while it has a signal in its hand every
+ * other with a handler; followers block all but faults. */
+static u64 mask_now(void)
+{
+	u64 m = me.slot == 0 ? app.mask : ~0ull;
+	for (u32 i = 0; i < me.pending_n; i++)
+		if (!(BIT(me.pending[i].signo) & FAULTS & app.mask))
+			m |= handled();
+	return m & ~(FAULTS | UNBLOCKABLE);
+}
+
+static void set_mask(u64 m)
+{
+	sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
+}
+
 void sf_kernel_mask(void)
 {
-	u64 m = me.slot == 0 ? (app.has_wait_mask ? app.wait_mask : app.mask) : ~0ull;
-	m &= ~(FAULTS | UNBLOCKABLE);
-	sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
+	if (me.fault_frame) { /* in a handler of the kernel's: its return sets the mask */
+		((struct rt_frame *)me.fault_frame)->uc.sigmask = mask_now();
+		return;
+	}
+	u32 had;
+	do {
+		had = me.pending_n;
+		set_mask(mask_now());
+	} while (unlikely(me.pending_n != had)); /* taken before the mask was in force */
+}
+
+/* No signal of the program's interrupts what follows: a pause, in which its state changes. */
+void sf_signals_hold(void)
+{
+	if (me.slot == 0)
+		set_mask(~(FAULTS | UNBLOCKABLE));
+}
+
+static void open_defaults(void);
+
+void sf_signals_release(void)
+{
+	if (me.fault_frame)
+		open_defaults();
+	else
+		sf_kernel_mask();
 }
 
 void sf_signals_init(void)
 {
-	u64 call[7] = { 14, 0, 0, (u64)&app.mask, 8, 0, 0 };
 	load_features();
-	sf_raw(call);
-	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, 65536 };
+	app.mask = sf_boot.mask & ~UNBLOCKABLE;
+	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, ALT_STACK_BYTES };
 	u64 alt[7] = { 131, (u64)&ss, 0, 0, 0, 0, 0 };
 	sf_raw(alt);
 	app.alt_flags = SS_DISABLE;
@@ -232,12 +294,13 @@ void sf_signals_init(void)
 	}
 }
 
-/* In each replica, after it knows which one it is and has its backstop. */
+/* In each replica, after it knows which one it is and has its backstop. Signals stay blocked
+ * until it becomes the program (sf_kernel_mask, sf_signals_release). */
 void sf_signals_start(void)
 {
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
-	sf_kernel_mask();
+	set_mask(~(FAULTS | UNBLOCKABLE));
 }
 
 /* ---- state the program asked for, equal in all replicas ---- */
@@ -269,6 +332,10 @@ static int put(u64 to, const void *from, u64 n)
 	struct span s = { (void *)to, from, n };
 	return user(copy_span, &s);
 }
+int sf_user_put(u64 to, const void *from, u64 n)
+{
+	return put(to, from, n);
+}
 
 s64 sf_sigaction(const u64 a[6])
 {
@@ -281,8 +348,8 @@ s64 sf_sigaction(const u64 a[6])
 	old = app.action[s];
 	if (a[1]) {
 		n.mask &= ~UNBLOCKABLE;
+		tell_action(s, &n); /* first, so that what stops or ignores is never taken in hand */
 		app.action[s] = n;
-		sf_kernel_action(s);
 	}
 	if (a[2] && put(a[2], &old, sizeof old))
 		return -EFAULT;
@@ -371,81 +438,15 @@ void sf_before_wait(const struct sf_call *c, u32 nr, const u64 a[6])
 		return;
 	app.wait_mask = m & ~UNBLOCKABLE;
 	app.has_wait_mask = 1;
-	if (me.slot == 0 && c->handler == SF_H_sigsuspend)
-		sf_kernel_mask();
 }
 
-void sf_after_wait(const struct sf_call *c)
+void sf_after_wait(void)
 {
-	if (likely(!app.has_wait_mask))
-		return;
+	app.wait_mask = 0;
 	app.has_wait_mask = 0;
-	if (me.slot == 0 && c->handler == SF_H_sigsuspend)
-		sf_kernel_mask();
 }
 
 /* ---- asynchronous signals, leader only ---- */
-
-static int deliverable(const struct sf_siginfo *i)
-{
-	u64 m = app.has_wait_mask ? app.wait_mask : app.mask;
-	return !(m & BIT(i->signo)) && app.action[i->signo].handler > SIG_IGN;
-}
-
-int sf_signal_pending(void)
-{
-	if (likely(!load(&me.pending_n)))
-		return 0;
-	for (u32 i = 0; i < me.pending_n; i++)
-		if (deliverable(&me.pending[i]))
-			return 1;
-	return 0;
-}
-
-/* Leader: does any signal wait, here or in the kernel behind the program's mask? */
-int sf_signals_wait(void)
-{
-	u64 set = 0;
-	if (me.pending_n)
-		return 1;
-	sys2(127 /* rt_sigpending */, &set, 8);
-	return set != 0;
-}
-
-static u32 first(void)
-{
-	for (u32 i = 0; i < me.pending_n; i++)
-		if (deliverable(&me.pending[i]))
-			return i;
-	return 0;
-}
-
-int sf_signal_restarts(void)
-{
-	return (app.action[me.pending[first()].signo].flags & SA_RESTART) != 0;
-}
-
-static void block_all(u64 *old)
-{
-	u64 all = ~(FAULTS | UNBLOCKABLE);
-	sys4(14, 2, &all, old, 8);
-}
-
-void sf_signal_attach(struct sf_result *r, int restart)
-{
-	u64 old;
-	block_all(&old);
-	u32 i = first();
-	while (r->out_len & 7)
-		sf_result_bytes(r, "", 1);
-	r->aux = r->out_off + r->out_len;
-	sf_result_bytes(r, &me.pending[i], sizeof me.pending[i]);
-	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0) | (me.pending_n > 1 ? SF_R_MORE : 0);
-	me.pending_n--;
-	for (; i < me.pending_n; i++)
-		me.pending[i] = me.pending[i + 1];
-	sys4(14, 2, &old, 0, 8);
-}
 
 NORETURN static void die_of(int s)
 {
@@ -461,10 +462,210 @@ NORETURN static void die_of(int s)
 	sys4(13, s, &dfl, 0, 8);
 	sys4(14, 2, &none, 0, 8);
 	for (;;) {
-		s64 pid = sys0(39), tid = sys0(186);
-		sys3(234, pid, tid, s);
+		s64 pid = sys0(39);
+		sys3(234, pid, pid, s);
 		sys1(231, 128 + s);
 	}
+}
+
+#define STOPS_NOW(s) (default_stops(s) && app.action[s].handler == SIG_DFL)
+
+static void block_all(u64 *old)
+{
+	u64 all = ~(FAULTS | UNBLOCKABLE);
+	sys4(14, 2, &all, old, 8);
+}
+
+static void drop(u32 i)
+{
+	me.pending_n--;
+	for (; i < me.pending_n; i++)
+		me.pending[i] = me.pending[i + 1];
+}
+
+/* The program has blocked what is in the hand: back to where blocked signals wait. The kernel
+ * lets a process send itself any siginfo (rt_sigqueueinfo(2)), and puts it behind those of
+ * the same number that came later: take these out and put them back behind it. */
+static void give_back(u32 i)
+{
+	static struct sf_siginfo later[32];
+	static const s64 now[2];
+	u64 old;
+	u32 n = 0;
+	block_all(&old);
+	struct sf_siginfo first = me.pending[i];
+	u64 set = BIT(first.signo);
+	s64 pid = sys0(39);
+	drop(i);
+	if (first.signo >= SIGRTMIN)
+		while (n < sizeof later / sizeof *later && sys4(128, &set, &later[n], now, 8) == first.signo)
+			n++;
+	sys3(129, pid, first.signo, &first);
+	for (u32 k = 0; k < n; k++)
+		sys3(129, pid, first.signo, &later[k]);
+	set_mask(old);
+}
+
+/* Does what is in the hand go to a handler now? What the program has blocked, ignored or set
+ * to its default since the kernel handed it over is dealt with here. */
+static COLD int settle(void)
+{
+	u64 mask = app.has_wait_mask ? app.wait_mask : app.mask;
+	int ready = 0;
+	for (u32 i = 0; i < me.pending_n;) {
+		int s = me.pending[i].signo;
+		u64 h = app.action[s].handler;
+		if (mask & BIT(s)) {
+			if (BIT(s) & FAULTS)
+				i++; /* never blocked in the kernel: waits here */
+			else
+				give_back(i);
+		} else if (h > SIG_IGN) {
+			ready = 1;
+			i++;
+		} else {
+			u64 old;
+			block_all(&old);
+			drop(i);
+			set_mask(old);
+			if (STOPS_NOW(s))
+				sys2(62, sys0(39), SIGSTOP);
+			else if (h == SIG_DFL && !default_ignores(s))
+				die_of(s);
+		}
+	}
+	if (!ready)
+		sf_kernel_mask();
+	return ready;
+}
+
+int sf_signal_pending(void)
+{
+	if (likely(!load(&me.pending_n)))
+		return 0;
+	return settle();
+}
+
+/* Leader: does any signal wait, here or in the kernel behind the program's mask? */
+int sf_signals_wait(void)
+{
+	u64 set = 0;
+	if (me.pending_n)
+		return 1;
+	sys2(127 /* rt_sigpending */, &set, 8);
+	return set != 0;
+}
+
+static u32 first(void)
+{
+	u64 mask = app.has_wait_mask ? app.wait_mask : app.mask;
+	for (u32 i = 0; i < me.pending_n; i++)
+		if (!(mask & BIT(me.pending[i].signo)) && app.action[me.pending[i].signo].handler > SIG_IGN)
+			return i;
+	ASSERT(0);
+	return 0;
+}
+
+/* A call has ended with `ret`, SF_NOT_MADE or -EINTR: what becomes of it? */
+enum sf_interrupt sf_interrupted(s64 ret)
+{
+	/* Before the call was made its mask was not in force. */
+	int unmade = ret == SF_NOT_MADE && !me.rewound;
+	if (unmade)
+		sf_after_wait();
+	if (!sf_signal_pending())
+		return SF_I_NOTHING;
+	if (unmade)
+		return SF_I_AGAIN;
+	return ret == SF_NOT_MADE && sf_signal_restarts() ? SF_I_AGAIN : SF_I_ENDS;
+}
+
+/* Does the handler of what comes next let interrupted calls go on? */
+int sf_signal_restarts(void)
+{
+	return (app.action[me.pending[first()].signo].flags & SA_RESTART) != 0;
+}
+
+void sf_signal_attach(struct sf_result *r, int restart)
+{
+	u64 old, set = 0;
+	block_all(&old);
+	u32 i = first();
+	int s = me.pending[i].signo;
+	const struct sf_action *act = &app.action[s];
+	u64 mask = (app.has_wait_mask ? app.wait_mask : app.mask) | act->mask | (act->flags & SA_NODEFER ? 0 : BIT(s));
+	while (r->out_len & 7)
+		sf_result_bytes(r, "", 1);
+	r->aux = r->out_off + r->out_len;
+	sf_result_bytes(r, &me.pending[i], sizeof me.pending[i]);
+	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0);
+	drop(i);
+	/* As the kernel does, give every signal its frame that the handler's mask lets through. */
+	sys2(127 /* rt_sigpending */, &set, 8);
+	for (u32 k = 0; k < me.pending_n; k++)
+		set |= BIT(me.pending[k].signo);
+	if (set & ~mask)
+		r->flags |= SF_R_MORE;
+	set_mask(old);
+}
+
+/* The launcher passes on what was sent to it, in the name of who sent it: as SI_QUEUE, the one
+ * code that the kernel lets it sign with another's pid, with the true code beside errno. */
+#define FORWARDED 0x5346
+
+static void restore_sender(struct sf_siginfo *i)
+{
+	if (i->code == SI_QUEUE && (u32)i->err >> 16 == FORWARDED) {
+		i->code = (int16_t)(u16)i->err;
+		i->err = 0;
+	}
+	sf_kept_siginfo(i);
+}
+
+/* A call has stored a siginfo for the program. */
+void sf_signal_taken(u64 at)
+{
+	struct sf_siginfo i;
+	if (at && get(&i, at, sizeof i) == 0) {
+		restore_sender(&i);
+		put(at, &i, sizeof i);
+	}
+}
+
+/* Fault signals that others sent are never blocked in the kernel: those that the program
+ * blocks are pending here. `at` holds what the kernel says is pending. */
+void sf_signals_held(u64 at)
+{
+	u64 m = 0, set;
+	for (u32 i = 0; i < me.pending_n; i++)
+		m |= BIT(me.pending[i].signo) & FAULTS & app.mask;
+	if (m && get(&set, at, sizeof set) == 0) {
+		set |= m;
+		put(at, &set, sizeof set);
+	}
+}
+
+/* The kernel hands over an asynchronous signal to the leader. */
+static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
+{
+	u64 h = app.action[s].handler;
+	if (h == SIG_IGN || (h == SIG_DFL && default_ignores(s)))
+		return;
+	if (STOPS_NOW(s)) {
+		sys2(62, sys0(39), SIGSTOP);
+		return;
+	}
+	if (h == SIG_DFL && !(BIT(s) & FAULTS & app.mask))
+		die_of(s);
+	for (u32 i = 0; i < me.pending_n; i++)
+		if (me.pending[i].signo == s && s < SIGRTMIN)
+			return; /* a second one of the kind is one (signal(7)) */
+	ASSERT(me.pending_n < sizeof me.pending / sizeof *me.pending);
+	me.pending[me.pending_n] = *info;
+	restore_sender(&me.pending[me.pending_n]);
+	barrier();
+	me.pending_n++;
+	f->uc.sigmask |= handled() & ~(FAULTS | UNBLOCKABLE);
 }
 
 /* ---- frames ---- */
@@ -478,11 +679,17 @@ static void build_frame(void *v)
 	struct sf_regs *r = b->r;
 	const struct sf_action *act = &app.action[b->i->signo];
 	u64 sp = r->rsp - 128;
-	if ((act->flags & SA_ONSTACK) && app.alt_size && !(app.alt_flags & SS_DISABLE) && !on_altstack(r->rsp))
+	int alt = on_altstack(r->rsp);
+	if ((act->flags & SA_ONSTACK) && app.alt_size && !(app.alt_flags & SS_DISABLE) && !alt) {
 		sp = app.alt_sp + app.alt_size;
+		alt = 1;
+	}
 	sp = (sp - (xsize + 4)) & ~63ull;
 	u64 fp = sp;
 	sp = ((sp - sizeof(struct rt_frame)) & ~15ull) - 8;
+	b->sp = 0;
+	if (alt && (sp <= app.alt_sp || sp - app.alt_sp > app.alt_size))
+		return; /* the kernel does not run over the end of an alternate stack either */
 	struct rt_frame *f = (void *)sp;
 	memset(f, 0, sizeof *f);
 	if (b->fp) {
@@ -524,11 +731,17 @@ static void deliver(struct build *b)
 	int s = b->i->signo;
 	struct sf_action act = app.action[s];
 	struct sf_regs *r = b->r;
-	if (user(build_frame, b)) {
-		/* No room for a frame: the kernel kills with SIGSEGV (signal(7)). */
-		die_of(SIGSEGV);
+	if (user(build_frame, b) || !b->sp) {
+		/* No room for a frame: SIGSEGV in its place, which kills if it has no room, no
+		 * handler, or is blocked (the kernel's force_sigsegv). */
+		struct sf_siginfo i = { .signo = SIGSEGV, .code = SI_KERNEL };
+		struct build again = { .r = r, .i = &i, .trapno = b->trapno, .err = b->err, .cr2 = b->cr2, .fp = b->fp };
+		if (s == SIGSEGV || app.action[SIGSEGV].handler <= SIG_IGN || (app.mask & BIT(SIGSEGV)))
+			die_of(SIGSEGV);
+		deliver(&again);
+		return;
 	}
-	if (app.alt_flags & SS_AUTODISARM && b->sp >= app.alt_sp && b->sp - app.alt_sp < app.alt_size) {
+	if (app.alt_flags & SS_AUTODISARM) {
 		app.alt_sp = app.alt_size = 0;
 		app.alt_flags = SS_DISABLE;
 	}
@@ -536,7 +749,7 @@ static void deliver(struct build *b)
 	app.mask |= block & ~UNBLOCKABLE;
 	if (app.has_wait_mask)
 		app.mask = (app.wait_mask | block) & ~UNBLOCKABLE;
-	app.has_wait_mask = 0;
+	sf_after_wait();
 	if (act.flags & SA_RESETHAND) {
 		app.action[s].handler = SIG_DFL;
 		sf_kernel_action(s);
@@ -572,6 +785,7 @@ static void fp_initial(void)
 
 void sf_deliver(struct sf_regs *r, const struct sf_siginfo *i)
 {
+	sf_kept_delivered(i);
 	if (app.action[i->signo].handler <= SIG_IGN)
 		return;
 	struct build b = { .r = r, .i = i };
@@ -674,6 +888,19 @@ static int in_agent(u64 ip)
 	return ip >= SF_BASE && ip < SF_AGENT_END;
 }
 
+static int within(u64 ip, const u8 *from, const u8 *to)
+{
+	return ip >= (u64)from && ip <= (u64)to;
+}
+
+/* In a handler of the kernel's the leader is deaf, except to what ends or stops the program
+ * at once: a fault may have to wait for the others. */
+static void open_defaults(void)
+{
+	if (me.slot == 0)
+		set_mask((app.mask | handled()) & ~(FAULTS | UNBLOCKABLE));
+}
+
 /* A fault of the program: all replicas must have it, at the same place. */
 static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 {
@@ -683,6 +910,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 	me.regs = r;
 	me.doing = SF_D_FAULT;
 	me.fault_frame = (u64)f;
+	open_defaults();
 	struct sf_replica *own = &G->slot[me.slot];
 	own->fault_addr = info->words[0];
 	own->fault_ip = m->rip;
@@ -722,6 +950,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 		*(u64 *)(m->fpstate + 512) = 0;
 	regs_to(m, r);
 out:
+	sf_kernel_mask();
 	me.fault_frame = 0;
 }
 
@@ -741,6 +970,7 @@ static void on_call(struct rt_frame *f)
 	} else {
 		me.regs = before;
 	}
+	sf_kernel_mask();
 	me.fault_frame = 0;
 }
 
@@ -753,7 +983,6 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		sf_profile(m->rip);
 		sf_sigreturn(frame + 8);
 	}
-	u64 selector = tls.selector & 0xff;
 	tls.selector = 1;
 	u64 token = tls.token;
 	u64 ip = m->rip;
@@ -811,27 +1040,27 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		}
 		goto interrupt;
 	}
-	if (me.slot != 0)
-		goto interrupt;
-	if (app.action[s].handler == SIG_DFL) {
-		die_of(s);
-	} else if (me.pending_n < sizeof me.pending / sizeof *me.pending) {
-		me.pending[me.pending_n] = *info;
-		barrier();
-		me.pending_n++;
-	}
+	if (me.slot == 0)
+		take(s, info, f);
 interrupt:
-	/* A call about to be made must not sleep through this. */
+	/* A call about to be made must not sleep through this, and one that the kernel would
+	 * start again must not start. The gate's r11 is 0 until the kernel has been entered,
+	 * which leaves the flags there. */
 	if (me.interruptible) {
 		tls.abort = 1;
-		if (ip >= (u64)sf_gate_open && ip <= (u64)sf_gate_syscall)
+		if (ip >= (u64)sf_gate_open && ip <= (u64)sf_gate_syscall) {
+			me.rewound = ip == (u64)sf_gate_syscall && m->r11 != 0;
 			m->rip = ip = (u64)sf_gate_pending;
+		}
 	}
 out:
-	/* Back through the kernel, which restores vector state and mask. Interrupted inside
-	 * the gate the selector stays as it was; otherwise a tail closes it again. */
+	/* Back through the kernel, which restores vector state and mask. Where the interrupted
+	 * code may stand with the selector at 0 it stays so, which the handler around a nested
+	 * one does not mind either; otherwise a tail closes it again. */
 	tls.token = token;
-	if (selector == 0 && ip >= (u64)sf_gate_syscall && ip <= (u64)sf_gate_return) {
+	if (within(ip, sf_gate_syscall, sf_gate_return) || within(ip, sf_raw_syscall, sf_raw_return) ||
+	    within(ip, sf_sigreturn_syscall, sf_sigreturn_return) ||
+	    (m->rsp > (u64)sf_alt_stack && m->rsp <= (u64)sf_alt_stack + ALT_STACK_BYTES)) {
 		sf_sigreturn(frame + 8);
 	} else {
 		if (ip == (u64)sf_sigreturn_tail || ip == (u64)sf_sigreturn_jump)

@@ -104,16 +104,6 @@ pub(crate) struct SlotSeen {
     pub(crate) exit_status: i32,
 }
 
-#[repr(C)]
-pub(crate) struct Inbox {
-    pub(crate) full: u32,
-    pub(crate) signo: i32,
-    pub(crate) code: i32,
-    pub(crate) pid: i32,
-    pub(crate) uid: u32,
-    pub(crate) value: i32,
-}
-
 #[repr(C, align(64))]
 pub(crate) struct Sleepers {
     pub(crate) sleepers: u32,
@@ -130,8 +120,6 @@ pub(crate) struct Rpc {
     pub(crate) arg: [u64; 6],
     pub(crate) ret: i64,
     pub(crate) len: u32,
-    pub(crate) nudges: u32,
-    pub(crate) inbox: [Inbox; 16],
 }
 
 #[repr(C)]
@@ -168,6 +156,15 @@ pub(crate) struct Group {
     pub(crate) wait: Sleepers,
     pub(crate) rpc: Rpc,
     pub(crate) slots: Line<[Slot; SLOTS_MAX]>,
+    pub(crate) timer_set: [u64; 32],
+    pub(crate) begun: u64,
+    pub(crate) begun_at: u64,
+    pub(crate) pdeathsig: u32,
+    pub(crate) beat: u32,
+    pub(crate) standstill: u32,
+    pub(crate) sentry_bell: u32,
+    pub(crate) sentry_ask: u32,
+    pub(crate) sentry_answer: u32,
 }
 
 #[repr(C)]
@@ -179,7 +176,7 @@ pub(crate) struct Boot {
     pub(crate) auxv: u64,
     pub(crate) stack_lo: u64,
     pub(crate) secret: u64,
-    pub(crate) brk: u64,
+    pub(crate) mask: u64,
     pub(crate) vdso_ok: u8,
 }
 
@@ -231,6 +228,13 @@ pub(crate) mod cmd {
     pub(crate) const SPAWN: u32 = 8;
     pub(crate) const REMAP: u32 = 9;
     pub(crate) const TOUCH: u32 = 10;
+}
+
+/// Who was stopped (sentry.rs).
+pub(crate) mod standstill {
+    pub(crate) const MOVING: u32 = 0;
+    pub(crate) const LEADER: u32 = 1;
+    pub(crate) const LAUNCHER: u32 = 2;
 }
 
 pub(crate) mod end {

@@ -105,23 +105,34 @@ impl Group {
     /// Gives a command and waits for it to be carried out. Nothing: it was not, in time.
     pub(crate) fn order(&self, slot: usize, cmd: u32, arg: u64, limit: Duration) -> Option<i64> {
         self.command(slot, cmd, arg);
-        self.wait_until(limit, || self.acknowledged(slot))
+        self.wait_until(limit, || self.acknowledged(slot) || self.is_gone(slot));
+        self.acknowledged(slot)
             .then(|| self.get64(at!(slot slot, cmd_ret)).cast_signed())
     }
 
-    /// Sleeps on the launcher's bell until a condition holds or the time is over.
+    /// Sleeps on the launcher's bell until a condition holds or the time is over. Time in
+    /// which the launcher itself was stopped does not count.
     pub(crate) fn wait_until(&self, limit: Duration, holds: impl Fn() -> bool) -> bool {
-        let start = Instant::now();
+        const SLICE: Duration = Duration::from_millis(20);
+        let mut left = limit;
         loop {
+            let start = Instant::now();
             let seen = self.bell();
             if holds() {
                 return true;
             }
-            let Some(left) = limit.checked_sub(start.elapsed()) else {
+            if left.is_zero() {
                 return false;
-            };
-            self.sleep(seen, left.min(Duration::from_millis(20)));
+            }
+            self.sleep(seen, left.min(SLICE));
+            left = left.saturating_sub(start.elapsed().min(2 * SLICE));
         }
+    }
+
+    /// Whether the process of a slot, where it is known, has ended.
+    pub(crate) fn is_gone(&self, slot: usize) -> bool {
+        let pid = self.get32(at!(own slot, pid)).cast_signed();
+        pid > 1 && !steadfast_sys::child::exists(pid)
     }
 
     /// The claim of a slot about an event, if its record is there and whole.

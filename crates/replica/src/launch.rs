@@ -74,7 +74,7 @@ fn install(mut stop: ptrace::Stopped, addr: u64, bytes: &[u8], exec: u64) -> io:
 pub(crate) fn launch(
     plan: &Plan,
     group: &Shared,
-    mask: &libc::sigset_t,
+    mask: u64,
     first_cpu: Option<usize>,
 ) -> Result<Launched, LaunchError> {
     let cstring = |bytes: &[u8]| CString::new(bytes).map_err(|_| LaunchError::NulInArguments);
@@ -89,7 +89,6 @@ pub(crate) fn launch(
         path: &path,
         argv: &argv,
         inherit: (group.fd(), shared_fd()),
-        mask,
         cpu: first_cpu,
         sigpipe_ignored: plan.ambient.sigpipe_ignored,
         closed: plan.ambient.closed,
@@ -125,7 +124,7 @@ pub(crate) fn launch(
             }
         }
     };
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, pid, group, flips));
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, pid, group, mask, flips));
     if launched.is_err() {
         child::kill(pid, libc::SIGKILL);
         let _ = ptrace::wait(pid);
@@ -137,6 +136,7 @@ fn prepare(
     mut stop: ptrace::Stopped,
     pid: i32,
     group: &Shared,
+    mask: u64,
     flips: Flips,
 ) -> Result<Launched, LaunchError> {
     let mut elf = [0; 20];
@@ -259,7 +259,7 @@ fn prepare(
             .find(|m| m.range.contains(&entry.rsp))
             .map_or(0, |m| m.range.start),
         secret: u64::from_le_bytes(secret),
-        brk: 0,
+        mask,
         vdso_ok: u8::from(fast && vdso[..3].iter().all(|f| *f != 0)),
     };
     step(Step::Inject, stop.write(image.boot, &boot_bytes(&boot)))?;
@@ -328,7 +328,7 @@ fn boot_bytes(boot: &Boot) -> Vec<u8> {
     }
     out.extend(boot.shared_fd.to_le_bytes());
     out.extend(boot.launcher_pid.to_le_bytes());
-    for word in [boot.auxv, boot.stack_lo, boot.secret, boot.brk] {
+    for word in [boot.auxv, boot.stack_lo, boot.secret, boot.mask] {
         out.extend(word.to_le_bytes());
     }
     out.push(boot.vdso_ok);

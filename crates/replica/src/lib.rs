@@ -18,6 +18,7 @@ mod launch;
 mod modules;
 mod profile;
 mod recovery;
+mod sentry;
 mod supervise;
 
 use std::io;
@@ -136,13 +137,14 @@ impl Advise for LaunchError {
 /// # Errors
 /// When the program could not be started under protection, or Steadfast itself failed.
 pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchError> {
-    let start = supervise::Supervisor::start(plan, plan.equal_pids != EqualPids::Off, 0, sink);
+    let hearing = supervise::Hearing::start();
+    let start = supervise::Supervisor::start(plan, &hearing, plan.equal_pids != EqualPids::Off, 0, sink);
     match start {
         Ok(supervisor) => supervisor.until_end(),
         // Nothing of the program has run yet: try again with what this machine allows. With one
         // thread the agent answers for process numbers, so nothing is lost (docs/limits.md).
         Err(LaunchError::Agent { .. } | LaunchError::Early { .. }) if plan.equal_pids == EqualPids::Auto => {
-            supervise::Supervisor::start(plan, false, 0, sink)?.until_end()
+            supervise::Supervisor::start(plan, &hearing, false, 0, sink)?.until_end()
         }
         Err(error) => Err(error),
     }

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use steadfast_integrity::plan::{Backstop, EqualPids, Plan, RunReport};
 
 use crate::abi;
-use crate::supervise::Supervisor;
+use crate::supervise::{Hearing, Supervisor};
 use crate::{LaunchError, Step};
 
 /// Shared with crates/agent/src/profile.c.
@@ -59,7 +59,8 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
     plan.replicas = 1;
     plan.flips.clear();
     let mut nobody = ();
-    let mut supervisor = Supervisor::start(&plan, false, abi::option::PROFILE, &mut nobody)?;
+    let hearing = Hearing::start();
+    let mut supervisor = Supervisor::start(&plan, &hearing, false, abi::option::PROFILE, &mut nobody)?;
     let ended = supervisor.watch_over();
     supervisor.kill_all();
     ended?;

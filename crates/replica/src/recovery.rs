@@ -165,6 +165,11 @@ impl Supervisor<'_> {
         loop {
             let seen = self.group.bell();
             self.take_news();
+            // The leader may wait for an answer, and was not nudged by a follower's alarm.
+            self.answer_request();
+            if standing[0].is_none() {
+                self.nudge();
+            }
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 if let Some(change) = self.died(r) {
                     *one = Some(Standing::Died(change));
@@ -356,6 +361,12 @@ impl Supervisor<'_> {
         self.group.set32(at!(slot r, cmd), 0);
         self.group.set32(at!(seen r, exit_status), 0);
         self.group.clear_ring(r);
+        if r + 1 == self.replicas.len() {
+            // The snapshot was its child and has gone with it; the next epoch makes another.
+            self.group.set64(at!(snapshot_seq), 0);
+            self.group.set32(at!(snapshot_broken), 1);
+            self.group.set32(at!(slot r + 1, phase), 0);
+        }
         if self.group.order(0, cmd::FORK, r as u64, ANSWER) != Some(0) {
             return false;
         }

@@ -3,13 +3,14 @@
 //! ```text
 //!   start ──► go ──► watch ──┬─► alarm ──► recovery.rs ──► watch
 //!                            ├─► request of the leader (new code) ──► watch
-//!                            ├─► signal to us ──► leader ──► watch
+//!                            ├─► signal to us ──► leader (unless it has its own copy) ──► watch
+//!                            ├─► leader stopped ──► all stand still, we too ──► continued ──► watch
 //!                            └─► the leader ended ──► reap all ──► report
 //! ```
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,10 +22,10 @@ use steadfast_integrity::plan::{
 };
 use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
 
-use crate::abi::{self, end, option, phase};
+use crate::abi::{self, end, option, phase, standstill};
 use crate::group::{Group, at};
 use crate::modules::Modules;
-use crate::{LaunchError, Step, launch};
+use crate::{LaunchError, Step, launch, sentry};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
@@ -40,6 +41,41 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) enum News {
     Child(i32, child::Change, child::Usage),
     Signal(signals::Taken),
+}
+
+/// The signals of this process, taken from the start by a thread that is never replaced: an
+/// attempt to start that fails loses none.
+#[derive(Debug)]
+pub(crate) struct Hearing {
+    /// Signals that were blocked before.
+    mask: u64,
+    tell: Sender<News>,
+    news: Receiver<News>,
+    bell: Arc<Mutex<Option<Arc<Group>>>>,
+}
+
+impl Hearing {
+    pub(crate) fn start() -> Self {
+        let mask = signals::block_all();
+        let (tell, news) = channel();
+        Self { mask, tell, news, bell: Arc::default() }
+    }
+
+    /// Begins to take signals, and rings this group from now on.
+    fn listen(&self, group: &Arc<Group>) {
+        let first = self.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none();
+        if !first {
+            return;
+        }
+        let (tell, bell) = (self.tell.clone(), Arc::clone(&self.bell));
+        std::thread::spawn(move || {
+            while tell.send(News::Signal(signals::next())).is_ok() {
+                if let Some(group) = bell.lock().expect("no panic under it").as_ref() {
+                    group.ring_launcher();
+                }
+            }
+        });
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -68,7 +104,13 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) replaced: HashSet<i32>,
     pub(crate) promotions: u64,
     pub(crate) accounts: Arc<Accounts>,
-    news: Receiver<News>,
+    news: &'a Receiver<News>,
+    sentry: i32,
+    /// Signals for which the leader's queue had no room.
+    outbox: VecDeque<signals::Taken>,
+    /// The next SIGCONT is the one that ended our own stop.
+    was_stopped: bool,
+    parent_death: u32,
     pub(crate) divergences: u64,
     pub(crate) recoveries: u64,
     pub(crate) signals: u64,
@@ -143,12 +185,12 @@ impl<'a> Supervisor<'a> {
     /// `more`: options that no flag sets.
     pub(crate) fn start(
         plan: &'a Plan,
+        hearing: &'a Hearing,
         equal_pids: bool,
         more: u32,
         sink: &'a mut dyn EventSink,
     ) -> Result<Self, LaunchError> {
         let started = Instant::now();
-        let mask = signals::block_all();
         let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
         let cores = launch::cores(plan);
         let n = u32::from(plan.replicas);
@@ -205,13 +247,14 @@ impl<'a> Supervisor<'a> {
         }
         group.set32(at!(options), options | more);
 
-        let launched = launch::launch(plan, &group.memory, &mask, cores.first().copied())?;
+        let sentry = io_step(Step::Fork, sentry::post(&group))?;
+        let launched = launch::launch(plan, &group.memory, hearing.mask, cores.first().copied());
+        let launched = launched.inspect_err(|_| child::kill(sentry, libc::SIGKILL))?;
         let group = Arc::new(group);
-        let (tell, news) = channel();
         let accounts = Arc::new(Accounts::default());
         accounts.open(launched.pid);
         let seen_by = Arc::clone(&accounts);
-        let (tell2, bell, bell2) = (tell.clone(), Arc::clone(&group), Arc::clone(&group));
+        let (tell, bell) = (hearing.tell.clone(), Arc::clone(&group));
         std::thread::spawn(move || {
             while let Some((pid, change, usage)) = child::wait_any(|pid| seen_by.look(pid)) {
                 if tell.send(News::Child(pid, change, usage)).is_err() {
@@ -220,15 +263,7 @@ impl<'a> Supervisor<'a> {
                 bell.ring_launcher();
             }
         });
-        std::thread::spawn(move || {
-            loop {
-                let taken = signals::next();
-                if tell2.send(News::Signal(taken)).is_err() {
-                    break;
-                }
-                bell2.ring_launcher();
-            }
-        });
+        hearing.listen(&group);
         let mut this = Self {
             plan,
             sink,
@@ -243,7 +278,11 @@ impl<'a> Supervisor<'a> {
             replaced: HashSet::new(),
             accounts,
             promotions: 0,
-            news,
+            news: &hearing.news,
+            sentry,
+            outbox: VecDeque::new(),
+            was_stopped: false,
+            parent_death: 0,
             divergences: 0,
             recoveries: 0,
             signals: 0,
@@ -385,6 +424,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn watch_over(&mut self) -> Result<(), LaunchError> {
         loop {
             let seen = self.group.bell();
+            self.beat();
             self.take_news();
             // Alone, a replica is the program: whatever ended it ended the program.
             let said = matches!(self.group.get32(at!(end)), end::EXITED | end::SIGNALED) || self.replicas.len() == 1;
@@ -462,18 +502,61 @@ impl<'a> Supervisor<'a> {
                     self.leader_end = Some(change);
                 }
             }
-            child::Change::Stopped(_) if pid == self.replicas[0].child => {
-                // Job control stopped the leader: stand still with it, as one program.
-                for r in 1..self.replicas.len() {
-                    self.signal_follower(r, libc::SIGSTOP);
-                }
-                child::stop_self();
-                for r in 1..self.replicas.len() {
-                    self.signal_follower(r, libc::SIGCONT);
-                }
-                child::kill(pid, libc::SIGCONT);
-            }
+            child::Change::Stopped(signal) if pid == self.replicas[0].child => self.leader_stopped(signal),
             child::Change::Stopped(_) | child::Change::Continued => {}
+        }
+    }
+
+    fn leader(&self) -> i32 {
+        self.replicas[0].pid
+    }
+
+    /// Says that this process runs, and does what it is to do now and then.
+    fn beat(&mut self) {
+        let beats = self.group.get32(at!(beat));
+        self.group.set32(at!(beat), beats.wrapping_add(1));
+        while let Some(taken) = self.outbox.front() {
+            if self.leader_end.is_none() && !child::queue(self.replicas[0].pid, taken) {
+                break;
+            }
+            self.outbox.pop_front();
+        }
+        let wanted = self.group.get32(at!(pdeathsig));
+        if wanted != self.parent_death {
+            self.parent_death = wanted;
+            child::when_parent_dies(wanted.cast_signed());
+        }
+    }
+
+    /// Job control stopped the leader: stand still with it, as one program, and show it to
+    /// whoever waits for us.
+    fn leader_stopped(&mut self, signal: i32) {
+        // Stopped by the sentry because we were: the SIGCONT that woke us is on its way here.
+        if self.group.get32(at!(standstill)) == standstill::LAUNCHER {
+            return;
+        }
+        // News may be older than the SIGCONT that ended the stop.
+        std::thread::sleep(Duration::from_millis(2));
+        if !procfs::is_stopped(self.leader()) {
+            return;
+        }
+        self.group.set32(at!(standstill), standstill::LEADER);
+        for r in 1..self.replicas.len() {
+            self.signal_follower(r, libc::SIGSTOP);
+        }
+        // A terminal's stop signal means nothing to a process group that is not the leader's.
+        child::stop_self(if child::in_our_group(self.leader()) { signal } else { libc::SIGSTOP });
+        self.was_stopped = true;
+        self.go_on();
+    }
+
+    /// Continues whatever stands.
+    fn go_on(&mut self) {
+        self.group.set32(at!(standstill), standstill::MOVING);
+        for r in 0..self.replicas.len() {
+            if procfs::is_stopped(self.replicas[r].pid) {
+                self.signal_follower(r, libc::SIGCONT);
+            }
         }
     }
 
@@ -483,16 +566,45 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// A signal to us is one to the program, if the program has not had it already.
     fn forward(&mut self, taken: signals::Taken) {
-        if matches!(taken.signal, libc::SIGCHLD | libc::SIGCONT | libc::SIGPIPE | libc::SIGURG) {
+        let (signal, from_kernel) = (taken.signal, taken.code > 0);
+        let of_our_own = matches!(signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGXCPU | libc::SIGXFSZ);
+        if (from_kernel && of_our_own) || taken.pid.cast_unsigned() == std::process::id() || taken.pid == self.sentry {
             return;
         }
-        // What the terminal sends reaches the leader by itself: it is in our process group.
-        let from_kernel = taken.code > 0;
+        // kill(2) and the kernel can mean a group, sigqueue(3) and tgkill(2) cannot. The sentry
+        // may be told a moment after us.
+        let may_be_for_all = from_kernel || taken.code == libc::SI_USER;
+        let for_all = may_be_for_all
+            && (sentry::was_for_all(&self.group, signal) || {
+                std::thread::sleep(Duration::from_millis(1));
+                sentry::was_for_all(&self.group, signal)
+            });
         self.signals += 1;
-        if !from_kernel && self.leader_end.is_none() {
-            child::kill(self.replicas[0].pid, taken.signal);
+        if signal == libc::SIGCONT {
+            let expected = std::mem::take(&mut self.was_stopped);
+            let standing = self.group.get32(at!(standstill)) != standstill::MOVING;
+            if standing || procfs::is_stopped(self.leader()) {
+                return self.go_on();
+            }
+            if expected {
+                return;
+            }
         }
+        if for_all {
+            return;
+        }
+        if taken.pid == self.leader() && !from_kernel {
+            // The program knows us as its parent, and means ours.
+            let parent = child::parent();
+            if parent > 1 {
+                child::kill(parent, signal);
+            }
+            return;
+        }
+        self.outbox.push_back(taken);
+        self.beat();
     }
 
     fn refused(&mut self) {
@@ -526,7 +638,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Answers the leader, which waits for it.
-    fn answer_request(&mut self) {
+    pub(crate) fn answer_request(&mut self) {
         let request = self.group.get32(at!(rpc rpc));
         let arg = |index: usize| self.group.get64(at!(rpc arg) + 8 * index);
         let (addr, len, fd, offset, out) = (arg(0), arg(1), arg(2).cast_signed(), arg(3), arg(4));
@@ -579,6 +691,7 @@ impl<'a> Supervisor<'a> {
         }
         let keeper = self.init_pid(abi::KEEPER);
         self.kill_child(keeper);
+        self.kill_child(self.sentry);
         for r in (0..self.replicas.len()).rev() {
             let child = if r == 0 { self.replicas[0].child } else { self.init_pid(r) };
             self.kill_child(child);

@@ -6,6 +6,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::RawFd;
 
+use crate::signals::{RawInfo, Taken};
+
 /// What the child does between fork and exec.
 #[derive(Debug)]
 pub struct Spawn<'a> {
@@ -13,8 +15,6 @@ pub struct Spawn<'a> {
     pub argv: &'a [CString],
     /// Kept open across exec under this number.
     pub inherit: (RawFd, RawFd),
-    /// Signals blocked in the child, as the caller of the tool had them.
-    pub mask: &'a libc::sigset_t,
     /// Core to start on.
     pub cpu: Option<usize>,
     /// Whether SIGPIPE stays ignored, as the caller of the tool had it.
@@ -67,7 +67,6 @@ unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report
             libc::CPU_SET(cpu, &mut set);
             libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
         }
-        libc::sigprocmask(libc::SIG_SETMASK, spawn.mask, std::ptr::null_mut());
         if !spawn.sigpipe_ignored {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
@@ -195,8 +194,101 @@ pub fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Stops this process until somebody continues it.
-pub fn stop_self() {
-    // SAFETY: raise(3) takes a number.
-    unsafe { libc::raise(libc::SIGSTOP) };
+/// Sends a signal that says it comes from somebody else; `false` if the kernel has no room.
+#[must_use]
+pub fn queue(pid: i32, taken: &Taken) -> bool {
+    assert!(pid > 1, "never a group, never everybody: {pid}");
+    // The kernel lets a process put any sender into a siginfo whose code is SI_QUEUE; what the
+    // code was travels beside the mark (crates/agent/src/signal.c, `restore_sender`).
+    const FORWARDED: i32 = 0x5346 << 16;
+    let info = RawInfo {
+        signal: taken.signal,
+        errno: FORWARDED | taken.code & 0xffff,
+        code: libc::SI_QUEUE,
+        pid: taken.pid,
+        uid: taken.uid,
+        value: taken.value,
+        ..RawInfo::default()
+    };
+    // SAFETY: `info` has the size of a siginfo and lives across the call.
+    let rc = unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, pid, taken.signal, &raw const info) };
+    if rc == 0 {
+        return true;
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN) => false,
+        Some(libc::ESRCH) => true,
+        _ => {
+            kill(pid, taken.signal);
+            true
+        }
+    }
+}
+
+/// Whether a process, or its unreaped rest, is there.
+#[must_use]
+pub fn exists(pid: i32) -> bool {
+    // SAFETY: kill(2) takes two numbers; signal 0 is none.
+    unsafe { libc::kill(pid, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH) }
+}
+
+/// Stops this process by a stop signal, as its parent will see, until somebody continues it.
+/// A signal of the terminal stops nobody whose process group is orphaned (setpgid(2)).
+pub fn stop_self(signal: i32) {
+    // SAFETY: sigset_t is plain bits, for which zero is a value.
+    let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid, and so are the numbers.
+    unsafe { libc::sigaddset(&raw mut set, signal) };
+    // To this thread: another one takes what is sent to the process.
+    // SAFETY: this thread exists.
+    unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+    // SAFETY: `set` is valid for the call. The signal is delivered here, to its default action.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Whether a process is in this one's process group.
+#[must_use]
+pub fn in_our_group(pid: i32) -> bool {
+    // SAFETY: both calls take numbers.
+    unsafe { libc::getpgid(pid) == libc::getpgrp() }
+}
+
+/// The parent of this process.
+#[must_use]
+pub fn parent() -> i32 {
+    // SAFETY: getppid(2) cannot fail.
+    unsafe { libc::getppid() }
+}
+
+/// Asks for a signal when the parent of this process dies; 0 for none.
+pub fn when_parent_dies(signal: i32) {
+    // SAFETY: prctl(2) with two numbers.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
+}
+
+/// Forks a process that runs `life` with no descriptor open and every signal blocked, and dies
+/// with this one; its number.
+///
+/// # Errors
+/// As fork(2).
+pub fn helper(life: impl FnOnce()) -> io::Result<i32> {
+    // SAFETY: getpid(2) cannot fail.
+    let us = unsafe { libc::getpid() };
+    // SAFETY: the child runs `life`, which the caller keeps to memory and system calls, and exits.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            when_parent_dies(libc::SIGKILL);
+            // SAFETY: numbers only; whatever was open belongs to the parent.
+            unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+            if parent() == us {
+                life();
+            }
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) }
+        }
+        pid => Ok(pid),
+    }
 }

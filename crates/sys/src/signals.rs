@@ -2,20 +2,34 @@
 
 #![allow(unsafe_code, reason = "sigset_t and sigwaitinfo(2) have no safe wrapper in libc")]
 
+use std::time::Duration;
+
 /// Blocks every signal in this thread (threads made later inherit that) and gives the mask
-/// that was in force.
+/// that was in force, bit 0 for signal 1.
 #[must_use]
-pub fn block_all() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain bits, for which zero is a value.
-    let mut old: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `all` is a valid set.
-    unsafe { libc::sigfillset(&raw mut all) };
-    // SAFETY: both sets are valid for the call.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
+pub fn block_all() -> u64 {
+    let mut old = 0;
+    let all = u64::MAX;
+    // The C library keeps its own two signals to itself; the system call does not.
+    // SAFETY: both sets have the eight bytes that the call is told of.
+    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut old, 8) };
     old
 }
+
+/// What the kernel fills in for a signal of a process (siginfo_t, 128 bytes).
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub(crate) struct RawInfo {
+    pub(crate) signal: i32,
+    pub(crate) errno: i32,
+    pub(crate) code: i32,
+    pub(crate) pad: i32,
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+    pub(crate) value: u64,
+    pub(crate) rest: [u64; 12],
+}
+const _: () = assert!(size_of::<RawInfo>() == size_of::<libc::siginfo_t>(), "siginfo_t");
 
 /// A signal and where it came from.
 #[derive(Debug, Clone, Copy)]
@@ -24,28 +38,48 @@ pub struct Taken {
     /// Positive: the kernel, for instance a terminal; else a process (sigaction(2)).
     pub code: i32,
     pub pid: i32,
+    pub uid: u32,
+    /// What sigqueue(3) sent along.
+    pub value: u64,
+}
+
+fn wait(set: u64, limit: Option<Duration>) -> Option<Taken> {
+    let mut info = RawInfo::default();
+    let limit = limit.map(|limit| libc::timespec {
+        tv_sec: limit.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    });
+    // SAFETY: the set has eight bytes, the other two pointers are valid or null.
+    let signal = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigtimedwait,
+            &raw const set,
+            &raw mut info,
+            limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
+            8,
+        )
+    };
+    (signal > 0).then_some(Taken {
+        signal: info.signal,
+        code: info.code,
+        pid: info.pid,
+        uid: info.uid,
+        value: info.value,
+    })
 }
 
 /// Waits for the next signal of this process. All must be blocked.
 #[must_use]
 pub fn next() -> Taken {
-    // SAFETY: sigset_t is plain bits.
-    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `all` is a valid set.
-    unsafe { libc::sigfillset(&raw mut all) };
     loop {
-        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-        // SAFETY: both pointers are valid for the call.
-        let signal = unsafe { libc::sigwaitinfo(&raw const all, info.as_mut_ptr()) };
-        if signal > 0 {
-            // SAFETY: zeroed, then filled by the kernel.
-            let info = unsafe { info.assume_init() };
-            return Taken {
-                signal,
-                code: info.si_code,
-                // SAFETY: the field is valid for signals of processes, and plain bits otherwise.
-                pid: unsafe { info.si_pid() },
-            };
+        if let Some(taken) = wait(u64::MAX, None) {
+            return taken;
         }
     }
+}
+
+/// Takes a signal if it is pending.
+#[must_use]
+pub fn take(signal: i32) -> Option<Taken> {
+    wait(1 << (signal - 1), Some(Duration::ZERO))
 }

@@ -1,0 +1,107 @@
+//! Sentry: a small process that knows what the launcher cannot know.
+//!
+//! A stopped process notices nothing. Who stops the launcher means the program, and so does
+//! who continues the leader after both were stopped: the sentry looks, ten times a second and
+//! oftener while everything stands still, and passes it on.
+//!
+//! ```text
+//!   MOVING ──leader stopped: launcher stops followers and itself──► LEADER
+//!      ▲ ▲                     leader continued: sentry continues the launcher │
+//!      │ └─────────────────── launcher runs, and continues the others ◄────────┘
+//!      │──launcher stopped: sentry stops all replicas──► LAUNCHER
+//!      └────────── SIGCONT to the launcher, which continues the others ◄──┘
+//! ```
+//!
+//! A signal that reaches the launcher was meant for the program. If it was sent to the process
+//! group, the leader has its own copy; the sentry is in that group too, blocks everything and
+//! is known to nobody, so a signal that is pending there was sent to all.
+//!
+//! Not covered: a stop that lasts less than the tenth of a second between two looks.
+
+use std::time::Duration;
+
+use steadfast_sys::{child, futex, procfs, signals};
+
+use crate::abi::{self, standstill};
+use crate::group::{Group, at};
+
+/// The launcher beats at least this often while it runs (supervise.rs, `WATCH`).
+const LOOK: Duration = Duration::from_millis(100);
+const LOOK_WHILE_STOPPED: Duration = Duration::from_millis(10);
+/// A sentry answers at once; longer means that it is gone.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// Forks it; its number.
+pub(crate) fn post(group: &Group) -> std::io::Result<i32> {
+    let launcher = i32::try_from(std::process::id()).expect("a process number");
+    child::helper(|| watch(group, launcher))
+}
+
+fn watch(group: &Group, launcher: i32) {
+    let mut beat = group.get32(at!(beat));
+    loop {
+        let bell = group.get32(at!(sentry_bell));
+        let ask = group.get32(at!(sentry_ask));
+        if ask & !1 != group.get32(at!(sentry_answer)) & !1 {
+            let signal = i32::try_from(ask >> 1 & 0x7f).expect("seven bits");
+            let seen = signals::take(signal).is_some();
+            group.set32(at!(sentry_answer), ask & !1 | u32::from(seen));
+            futex::wake(group.memory.u32(at!(sentry_answer)));
+        }
+        let still = group.get32(at!(standstill));
+        let pause = if still == standstill::LEADER { LOOK_WHILE_STOPPED } else { LOOK };
+        futex::wait(group.memory.u32(at!(sentry_bell)), bell, pause);
+        let now = group.get32(at!(beat));
+        match group.get32(at!(standstill)) {
+            standstill::LEADER if !procfs::is_stopped(pid(group, 0)) => child::kill(launcher, libc::SIGCONT),
+            standstill::MOVING if now == beat && procfs::is_stopped(launcher) => {
+                group.set32(at!(standstill), standstill::LAUNCHER);
+                signal_all(group, libc::SIGSTOP);
+                // It may have been continued before the last of them was stopped.
+                if group.get32(at!(standstill)) != standstill::LAUNCHER {
+                    signal_all(group, libc::SIGCONT);
+                }
+            }
+            _ => {}
+        }
+        beat = now;
+    }
+}
+
+fn pid(group: &Group, r: usize) -> i32 {
+    group.get32(at!(own r, pid)).cast_signed()
+}
+
+fn signal_all(group: &Group, signal: i32) {
+    let n = usize::try_from(group.get32(at!(replicas))).expect("few");
+    for r in 0..n.min(abi::SLOTS_MAX) {
+        if pid(group, r) > 1 {
+            child::kill(pid(group, r), signal);
+        }
+    }
+}
+
+/// Whether a signal that has just reached the launcher was sent to its whole group.
+pub(crate) fn was_for_all(group: &Group, signal: i32) -> bool {
+    let word = group.memory.u32(at!(sentry_answer));
+    // Number of the question above the signal's seven bits; bit 0 is the answer's.
+    let number = (group.get32(at!(sentry_ask)) >> 8).wrapping_add(1);
+    let ask = number << 8 | signal.cast_unsigned() << 1;
+    group.set32(at!(sentry_ask), ask);
+    ring(group);
+    let start = std::time::Instant::now();
+    loop {
+        let answer = group.get32(at!(sentry_answer));
+        if answer & !1 == ask {
+            return answer & 1 != 0;
+        }
+        let Some(left) = ANSWER.checked_sub(start.elapsed()) else { return false };
+        futex::wait(word, answer, left);
+    }
+}
+
+fn ring(group: &Group) {
+    let bell = group.memory.u32(at!(sentry_bell));
+    bell.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    futex::wake(bell);
+}
