@@ -241,7 +241,9 @@ pub fn stop_self(signal: i32) {
     unsafe { libc::sigaddset(&raw mut set, signal) };
     // To this thread: another one takes what is sent to the process.
     // SAFETY: this thread exists.
-    unsafe { libc::pthread_kill(libc::pthread_self(), signal) };
+    let own = unsafe { libc::pthread_self() };
+    // SAFETY: the thread is this one, so it exists.
+    unsafe { libc::pthread_kill(own, signal) };
     // SAFETY: `set` is valid for the call. The signal is delivered here, to its default action.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut()) };
     // SAFETY: as above.
@@ -252,7 +254,9 @@ pub fn stop_self(signal: i32) {
 #[must_use]
 pub fn in_our_group(pid: i32) -> bool {
     // SAFETY: both calls take numbers.
-    unsafe { libc::getpgid(pid) == libc::getpgrp() }
+    let theirs = unsafe { libc::getpgid(pid) };
+    // SAFETY: getpgrp(2) takes nothing and cannot fail.
+    theirs == unsafe { libc::getpgrp() }
 }
 
 /// The parent of this process.
