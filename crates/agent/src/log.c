@@ -87,16 +87,25 @@ INLINE int alarmed(u64 seq)
 	return unlikely(load(&G->alarm) != SF_A_QUIET) && seq >= G->alarm_seq;
 }
 
-/* Wait until *word has the value (or, for counters, has reached it). 0: alarm instead. */
-enum sf_wait { SF_W_EQUAL, SF_W_REACHED };
+/* Wait until *word has the value (or, for counters, has reached it). 0: alarm instead. The
+ * owner of a record that has gone on without the word having its value will not write it
+ * again: it is damaged (SF_W_RECORD). */
+enum sf_wait { SF_W_RECORD, SF_W_REACHED };
 
 INLINE int holds(const u64 *word, u64 want, enum sf_wait how)
 {
 	u64 v = load(word);
-	return how == SF_W_EQUAL ? v == want : v >= want;
+	return how == SF_W_RECORD ? v == want : v >= want;
 }
 
-static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u64 seq)
+/* What a replica has published stands before its place in the order of stores. */
+static int lost(const u64 *word, u64 want, enum sf_wait how, u32 owner)
+{
+	u64 place = load(&G->slot[owner].next);
+	return how == SF_W_RECORD && place > want && !holds(word, want, how);
+}
+
+static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner, u64 seq)
 {
 	struct sf_replica *own = &G->slot[me.slot];
 	u64 start = sf_tsc();
@@ -109,6 +118,10 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u64 seq)
 				return 0;
 			__builtin_ia32_pause();
 		} while (sf_tsc() - start < G->spin_tsc);
+		if (lost(word, want, how, owner)) {
+			sf_raise(SF_A_LOG, seq);
+			return 0;
+		}
 		if (yields) {
 			yields--;
 			sys0(SYS_sched_yield);
@@ -133,11 +146,11 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u64 seq)
 	}
 }
 
-INLINE int wait_for(const u64 *word, u64 want, enum sf_wait how, u64 seq)
+INLINE int wait_for(const u64 *word, u64 want, enum sf_wait how, u32 owner, u64 seq)
 {
 	if (likely(holds(word, want, how)))
 		return 1;
-	return wait_slow(word, want, how, seq);
+	return wait_slow(word, want, how, owner, seq);
 }
 
 /* Keys of the digest below: digits of pi, so nobody chose them. */
@@ -259,6 +272,17 @@ static enum sf_meet meet_log(struct sf_event *e)
 	return SF_AGREED;
 }
 
+/* The leader's claim is damaged, but not what the leader knows: it compares before it acts, and
+ * the result says on what. To blame it now would have the call made twice. A leader that
+ * claims something else raises the alarm itself. */
+static COLD int leader_acts(struct sf_event *e)
+{
+	const struct sf_result *r = RESULT(e->seq - me.base);
+	if (!wait_for(&r->seq, e->seq, SF_W_RECORD, 0, e->seq))
+		return 0;
+	return r->seq_inv == ~e->seq && r->crc == result_crc(r) && r->agreed == (e->state ^ e->bytes.a);
+}
+
 enum sf_meet sf_meet_all(struct sf_event *e)
 {
 	if (unlikely(me.role == SF_RERUN))
@@ -269,9 +293,11 @@ enum sf_meet sf_meet_all(struct sf_event *e)
 		u32 s = __builtin_ctz(others);
 		others &= others - 1;
 		const struct sf_arrival *o = ARRIVAL(s, e->seq);
-		if (!wait_for(&o->seq, e->seq, SF_W_EQUAL, e->seq))
+		if (!wait_for(&o->seq, e->seq, SF_W_RECORD, s, e->seq))
 			return sf_pause();
 		if (unlikely(!arrival_valid(o, e->seq, s))) {
+			if (s == 0 && leader_acts(e))
+				continue;
 			sf_raise(SF_A_LOG, e->seq);
 			return sf_pause();
 		}
@@ -292,9 +318,11 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
 	const struct sf_arrival *o = ARRIVAL(0, e->seq);
 	/* The leader may have lapped this slot of its ring only if this replica is done with
 	 * it, so the record asked for is there or still to come. */
-	if (!wait_for(&o->seq, e->seq, SF_W_EQUAL, e->seq))
+	if (!wait_for(&o->seq, e->seq, SF_W_RECORD, 0, e->seq))
 		return sf_pause();
 	if (unlikely(!arrival_valid(o, e->seq, 0))) {
+		if (leader_acts(e))
+			return SF_AGREED;
 		sf_raise(SF_A_LOG, e->seq);
 		return sf_pause();
 	}
@@ -324,7 +352,7 @@ s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 static int followers_at(u64 seq, u64 now)
 {
 	for (u32 s = 1; s < G->replicas; s++)
-		if (!wait_for(&G->slot[s].done, seq, SF_W_REACHED, now))
+		if (!wait_for(&G->slot[s].done, seq, SF_W_REACHED, s, now))
 			return 0;
 	return 1;
 }
@@ -418,7 +446,7 @@ void sf_result_end(struct sf_result *r)
 const struct sf_result *sf_result_wait(struct sf_event *e)
 {
 	const struct sf_result *r = RESULT(e->seq - me.base);
-	if (!wait_for(&r->seq, e->seq, SF_W_EQUAL, e->seq)) {
+	if (!wait_for(&r->seq, e->seq, SF_W_RECORD, 0, e->seq)) {
 		sf_pause();
 		return NULL;
 	}

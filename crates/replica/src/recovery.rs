@@ -15,7 +15,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::event::{
-    Cause, CoreSuspect, Difference, Divergence, Judgement, Recovery, RecoveryAction, Role, SuspectAction, Vote, What,
+    Cause, CoreSuspect, Difference, Divergence, Judgement, LogCheck, Recovery, RecoveryAction, Role, SuspectAction, Vote, What,
 };
 use steadfast_integrity::ids::{EventIndex, GuestAddr};
 use steadfast_integrity::plan::StopReason;
@@ -43,7 +43,16 @@ pub(crate) struct Watch {
     repeats: u32,
     /// Per replica: the event it was about to arrive at, and its CPU time when first seen there.
     at: HashMap<usize, (u64, u64)>,
+    /// Where everybody was when all were seen to wait, and how often in a row.
+    still: Vec<u64>,
+    still_looks: u32,
 }
+
+/// Looks (every 100 ms) at which all have to wait for each other before that is a standstill: a
+/// hand-over takes microseconds, and milliseconds where cores are short.
+const STILL_LOOKS: u32 = 10;
+/// A bell that rings is answered at once; whoever sleeps on for so long will not answer.
+const DEAF: Duration = Duration::from_secs(1);
 
 /// Bytes compared at a time: half of a second-level cache, for two buffers.
 const COPY: usize = 256 << 10;
@@ -153,6 +162,25 @@ impl Supervisor<'_> {
                 return;
             }
         }
+        self.look_for_a_standstill(place);
+    }
+
+    /// Everybody waits for somebody in the log and nobody comes: what one of them waits for, or
+    /// the waiter, is damaged. All start their events again; who cannot is given up.
+    fn look_for_a_standstill(&mut self, place: Vec<u64>) {
+        let n = self.replicas.len();
+        let moved = self.watch.still != place;
+        let waits = n > 1 && !moved && (0..n).all(|r| self.waits_in_the_log(r));
+        self.watch.still = place;
+        self.watch.still_looks = if waits { self.watch.still_looks + 1 } else { 0 };
+        if self.watch.still_looks > STILL_LOOKS {
+            self.watch.still_looks = 0;
+            self.raise(alarm::REQUEST, 0);
+        }
+    }
+
+    fn waits_in_the_log(&self, r: usize) -> bool {
+        procfs::waits_on(self.replicas[r].pid, &(abi::SHARED..abi::SHARED + abi::SHARED_BYTES as u64))
     }
 
     /// Waits until every replica is paused or known to be out.
@@ -162,6 +190,7 @@ impl Supervisor<'_> {
         let hung_slot = (self.group.get32(at!(alarm)) == alarm::HUNG)
             .then(|| self.group.get32(at!(alarm_slot)) as usize);
         let mut standing: Vec<Option<Standing>> = vec![None; n];
+        let mut silence = Instant::now();
         loop {
             let seen = self.group.bell();
             self.take_news();
@@ -182,6 +211,15 @@ impl Supervisor<'_> {
             }
             if standing.iter().all(Option::is_some) {
                 return standing.into_iter().flatten().collect();
+            }
+            let deaf = (0..n).filter(|r| standing[*r].is_none()).all(|r| self.waits_in_the_log(r));
+            if !deaf {
+                silence = Instant::now();
+            } else if silence.elapsed() > DEAF {
+                for one in &mut standing {
+                    one.get_or_insert(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
+                }
+                continue;
             }
             let paused = standing.iter().flatten().count();
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
@@ -216,10 +254,15 @@ impl Supervisor<'_> {
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
 
         let mut reran = None;
+        let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST;
+        let reader = self.group.get32(at!(alarm_slot));
+        let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && reader != 0;
         let losers = if absent != 0 {
             // Who is gone or hangs has lost, whatever the others think of each other; they
             // meet again at the event and vote then.
             absent
+        } else if standstill {
+            0
         } else {
             let counted = self.count(&paused);
             if counted == all && n == 2 && self.recovers() {
@@ -230,12 +273,18 @@ impl Supervisor<'_> {
                 counted
             }
         };
-        if losers == 0 {
+        let losers = match losers {
+            // Everybody agrees, and one cannot read what the leader wrote and will not write
+            // again: it becomes what those are who have read it.
+            0 if damaged => 1 << reader,
             // Everybody agrees after all: a record was damaged on its way to one reader, and
             // its owner is about to write it again.
-            self.divergences -= 1;
-            return self.resume();
-        }
+            0 => {
+                self.divergences -= 1;
+                return self.resume();
+            }
+            losers => losers,
+        };
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let judgement = if losers == all {
             Judgement::Unresolvable
@@ -641,6 +690,9 @@ impl Supervisor<'_> {
     }
 
     fn difference(&self, standing: &[Standing], claims: &[Option<Claim>], losers: u32) -> Difference {
+        if self.group.get32(at!(alarm)) == alarm::LOG {
+            return Difference::Log { check: LogCheck::Checksum };
+        }
         for one in standing {
             match one {
                 Standing::Died(child::Change::Signaled(signal)) => return Difference::Death { signal: Some(*signal) },

@@ -88,6 +88,19 @@ pub fn only_child(pid: i32) -> Option<i32> {
     None
 }
 
+/// Whether a process sleeps in a futex(2) on a word in `range`.
+#[must_use]
+pub fn waits_on(pid: i32, range: &std::ops::Range<u64>) -> bool {
+    // Number and arguments of the call in progress, or `running` (proc_pid_syscall(5)).
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/syscall")) else {
+        return false;
+    };
+    let mut words = text.split(' ');
+    let futex = words.next().is_some_and(|number| number == libc::SYS_futex.to_string());
+    let word = words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+    futex && word.is_some_and(|word| range.contains(&word))
+}
+
 /// CPU time a process has used, in nanoseconds; nothing once it is gone.
 #[must_use]
 pub fn cpu_ns(pid: i32) -> Option<u64> {
