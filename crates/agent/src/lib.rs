@@ -46,8 +46,8 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0102,
-        "a writable mapping shared with other processes",
-        "memory that outsiders write at any moment cannot be kept equal; fix: configure the program to use files or pipes",
+        "a writable shared mapping of a file",
+        "its stores would have to reach the file unseen by the vote; fix: configure the program to write the file instead of mapping it",
     ),
 ];
 
