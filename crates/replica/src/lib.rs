@@ -13,7 +13,6 @@
 mod abi;
 mod flips;
 mod group;
-mod held;
 mod image;
 mod launch;
 mod modules;

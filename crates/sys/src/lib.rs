@@ -9,7 +9,6 @@
 
 pub mod child;
 pub mod cpu;
-pub mod descriptor;
 pub mod futex;
 pub mod memory;
 pub mod procfs;
