@@ -179,14 +179,13 @@ fn scenes() -> Vec<Scene> {
             run.signal_group(Signal::SIGINT);
             ends_within(run, PROMPT)
         }),
-        // Fails now and then on a busy machine; run it with --ignored.
         scene("stop_and_continue", "steady.c", &["600"], |run| {
             run.await_output("round 3 ", LIMIT)?;
             run.signal_group(Signal::SIGTSTP);
             thread::sleep(Duration::from_millis(300));
             run.signal_group(Signal::SIGCONT);
             Ok(())
-        }).with_ignored_flag(true),
+        }),
         scene("stop_command_and_continue", "steady.c", &["600"], |run| {
             run.await_output("round 3 ", LIMIT)?;
             run.signal(Signal::SIGSTOP);
