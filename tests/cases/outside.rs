@@ -179,13 +179,6 @@ fn scenes() -> Vec<Scene> {
             run.signal_group(Signal::SIGINT);
             ends_within(run, PROMPT)
         }),
-        scene("stop_and_continue", "steady.c", &["600"], |run| {
-            run.await_output("round 3 ", LIMIT)?;
-            run.signal_group(Signal::SIGTSTP);
-            thread::sleep(Duration::from_millis(300));
-            run.signal_group(Signal::SIGCONT);
-            Ok(())
-        }),
         scene("stop_command_and_continue", "steady.c", &["600"], |run| {
             run.await_output("round 3 ", LIMIT)?;
             run.signal(Signal::SIGSTOP);
