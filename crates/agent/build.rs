@@ -7,8 +7,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const C: [&str; 15] = [
-    "base", "log", "args", "calls", "entropy", "memory", "signal", "recover", "epoch", "flip", "profile", "private",
+const C: [&str; 16] = [
+    "base", "log", "args", "calls", "entropy", "memory", "shared", "signal", "recover", "epoch", "flip", "profile", "private",
     "wait", "kept", "init",
 ];
 

@@ -42,13 +42,19 @@
 /* Registers, vector state and mappings on their way between replicas. */
 #define SF_OFF_TRANSFER (SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES)
 #define SF_TRANSFER_BYTES (4ull << 20)
+/* Its upper half: pages of files as they were at the newest snapshot (shared.c). */
+#define SF_UNDO_BYTES (2ull << 20)
+#define SF_OFF_UNDO (SF_OFF_TRANSFER + SF_TRANSFER_BYTES - SF_UNDO_BYTES)
 #define SF_SHARED_BYTES (SF_OFF_TRANSFER + SF_TRANSFER_BYTES)
-/* The agent's addresses end here: behind the log come the stage of private.c and the
- * remembered digests of epoch.c, which only some runs use. */
+/* The agent's addresses end behind these: the stage of private.c, the remembered digests of
+ * epoch.c, and of each file that the program maps shared what is in it and the leader's way to
+ * it (shared.c). Only some runs use them. */
 #define SF_STAGE (SF_SHARED + (1ull << 36))
 #define SF_SHADOW (SF_SHARED + (1ull << 40))
 #define SF_SHADOW_BYTES (1ull << 39)
-#define SF_OWN_END (SF_SHADOW + SF_SHADOW_BYTES)
+#define SF_REFS (SF_SHARED + (2ull << 40))
+#define SF_WINDOWS (SF_REFS + (1ull << 40))
+#define SF_OWN_END (SF_WINDOWS + (1ull << 40))
 #define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
 /* Two replicas keep this much before they take a new snapshot and drop it: half of the 4 MiB
@@ -61,6 +67,7 @@ enum sf_kind {
 	SF_K_FAULT,       /* nr is the signal of a synchronous fault */
 	SF_K_CHECK,       /* memory digests of an epoch */
 	SF_K_SIGNAL,      /* delivery of an asynchronous signal */
+	SF_K_WRITEBACK,   /* stores to shared file mappings are about to reach their files */
 };
 
 enum sf_insn {
@@ -92,6 +99,8 @@ struct sf_arrival {
 #define SF_R_PATCH 8u    /* payload starts with a patch plan for new code */
 #define SF_R_BARRIER 16u /* the leader waits until every follower has done this one */
 #define SF_R_MORE 64u    /* a signal event follows: more may have to be delivered */
+#define SF_R_SHARED 128u /* payload starts with a struct sf_shared_file */
+#define SF_R_WROTE 256u /* a write-back; payload is what part of memory it was of */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {
@@ -153,6 +162,7 @@ struct sf_replica {
 	uint32_t verdict_valid;
 	uint64_t verdict_seq;
 	uint64_t hash[2];
+	uint64_t again; /* while paused: the event that it starts again */
 	/* third line: diagnosis */
 	uint64_t fault_addr __attribute__((aligned(64)));
 	uint64_t fault_ip;
@@ -188,9 +198,8 @@ enum sf_alarm {
 enum sf_rpc {
 	SF_RPC_NONE = 0,
 	SF_RPC_PATCH, /* new executable file mapping: plan its patches */
-	SF_RPC_HOLD,  /* keep file descriptor a0 for write-back as mapping id a1 */
-	SF_RPC_WRITE, /* write-back: payload holds bytes for mapping id a0 at offset a1 */
-	SF_RPC_DROP,
+	SF_RPC_HOLD,  /* keep what descriptor a0 names, if it is inode a2 of device a1; answers a number */
+	SF_RPC_DROP,  /* give number a0 back */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
 };
 
@@ -241,6 +250,8 @@ struct sf_group {
 	uint64_t timer_set[32];
 	uint64_t begun, begun_at;
 	uint32_t pdeathsig; /* what the program wants to hear when its parent dies */
+	uint32_t dying;  /* a signal that ends the program waits for the leader's next event */
+	uint32_t undo_n; /* pages kept at SF_OFF_UNDO */
 	/* Between launcher and sentry: crates/replica/src/sentry.rs. */
 	uint32_t beat, standstill, sentry_bell, sentry_ask, sentry_answer;
 };
@@ -275,6 +286,7 @@ struct sf_traps {
 #define SF_NR_STEP 0x80000100u  /* the trace flag set by the program itself */
 #define SF_NR_PROC_MEM 0x80000101u /* writing another replica's memory through procfs */
 #define SF_NR_SHARED_MAP 0x80000102u /* writable memory shared with other processes */
+#define SF_NR_TWO_VIEWS 0x80000103u /* the same bytes of a file mapped twice, once writable */
 
 struct sf_boot {
 	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */

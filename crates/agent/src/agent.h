@@ -106,6 +106,20 @@ struct sf_kept {
 	} timer[3 + SF_KEPT_TIMERS]; /* the three of setitimer(2) come first */
 };
 
+/* A file that the program maps shared (shared.c). */
+#define SF_MAPS_MAX 64u
+#define SF_M_KNOWN 1u  /* every entry */
+#define SF_M_WRITE 2u  /* may be made writable: it has a ref */
+#define SF_M_STORES 4u /* has been writable: may hold what its file does not */
+struct sf_map {
+	u64 start, end; /* of the program's memory */
+	u64 offset;     /* of `start` in the file */
+	u64 ref;        /* where the agent sees the same bytes as they are in the file, or 0 */
+	u64 dev, ino;
+	s32 hold; /* the launcher's descriptor of the file, or negative */
+	u32 flags;
+};
+
 /* Equal in all replicas; hashed with the program's memory. */
 struct sf_mirror {
 	struct sf_action action[SF_SIGNALS + 1];
@@ -119,6 +133,9 @@ struct sf_mirror {
 	u64 brk_start, brk_now;
 	u64 gs_base;
 	struct sf_kept kept;
+	u32 maps, map_files; /* entries of `map` in use, those with a ref */
+	u64 map_stores;      /* bytes of those that may hold stores */
+	struct sf_map map[SF_MAPS_MAX];
 };
 
 /* Own to one process. */
@@ -159,12 +176,13 @@ struct sf_me {
 	u64 stack_from, stack_to; /* stack bytes known to be readable */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
-	u32 fatal; /* a default-action signal ended the program */
+	u32 fatal; /* a signal that ends the program waits for the next event */
 };
 
 enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
 #define SF_DESC_EPOCH 0xfe
 #define SF_DESC_SIGNALS 0xfd
+#define SF_DESC_DEATH 0xfc /* the signal above it, << 8 */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
 #define SF_DESC_FLIP_EVENT 0xf1
@@ -306,7 +324,25 @@ void sf_privatise_all(void);
 void sf_apply_patch(const u8 *plan, u32 len);
 struct sf_hash sf_memory_hash(int dirty_only);
 
+/* shared.c: files mapped shared */
+struct sf_shared_file { u64 dev, ino; s32 hold; u32 flags; u64 spare; };
+#define SF_SHARED_PLAIN 1 /* map it as if it were private */
+s64 sf_shared_mmap(const u64 a[6], s64 forced);
+const struct sf_shared_file *sf_shared_found(void);
+void sf_shared_given(const struct sf_shared_file *);
+s64 sf_shared_allows(u32 nr, const u64 a[6]);
+s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret);
+int sf_shared_before(const struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+int sf_shared_fault(const struct sf_regs *);
+void sf_shared_hash(struct sf_hash *);
+void sf_shared_undo(void);
+u64 sf_shared_part(u64 from, u64 to, int *view);
+s64 sf_with_own_table(void (*)(void));
+s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n);
+NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
+
 /* signal.c */
+NORETURN void sf_die(int s);
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
 void sf_signals_init(void);
 int sf_signal_pending(void);

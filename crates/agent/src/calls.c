@@ -293,22 +293,48 @@ static void note_path(struct sf_result *r, s32 fd)
 	sf_result_bytes(r, path, (u32)bytes);
 }
 
+/* The payload of a mapping: the file if it is mapped shared, its name, the plan. */
+static u32 file_bytes(const struct sf_result *r)
+{
+	return r->flags & SF_R_SHARED ? sizeof(struct sf_shared_file) : 0;
+}
+
+static void apply_plan(const struct sf_result *r)
+{
+	u32 at = r->out_off + file_bytes(r);
+	if (G->options & SF_O_RETAIN)
+		at += 8 + (u32) * (const u64 *)(PAYLOAD + at);
+	sf_apply_patch(PAYLOAD + at, r->out_off + r->out_len - at);
+}
+
+static struct { const u8 *path; u64 a[6]; s64 ret; } again;
+
+/* With a descriptor table of its own: the group's would lose the program's locks on the file. */
+static void map_by_name(void)
+{
+	s64 fd = sys3(2 /* open */, again.path, 02000000 /* O_CLOEXEC */, 0);
+	if (fd < 0)
+		return;
+	again.a[4] = (u64)fd;
+	again.ret = sf_memory_call(9, again.a, again.ret);
+}
+
 static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 {
-	u64 b[6] = { a[0], a[1], a[2], a[3], a[4], a[5] };
-	s64 forced = nr == 9 || nr == 25 ? r->ret : 0, fd = -1;
-	if (me.role == SF_RERUN && nr == 9 && !(a[3] & 0x20)) {
-		const u8 *path = PAYLOAD + r->out_off + 8;
-		if (*(const u64 *)(path - 8))
-			fd = sys3(2 /* open */, path, 02000000 /* O_CLOEXEC */, 0);
-		if (fd < 0)
-			return -1; /* this opinion is none: the next arrival is spoilt */
-		b[4] = (u64)fd;
-	}
-	s64 own = sf_memory_call(nr, b, forced);
-	if (fd >= 0)
-		sys1(3, fd);
-	return own;
+	s64 forced = nr == 9 || nr == 25 ? r->ret : 0;
+	const u8 *at = PAYLOAD + r->out_off;
+	u32 shared = file_bytes(r);
+	sf_shared_given(shared ? (const void *)at : NULL);
+	if (me.role != SF_RERUN || nr != 9 || (a[3] & 0x20))
+		return sf_memory_call(nr, a, forced);
+	again.path = at + shared + 8;
+	again.ret = forced;
+	for (int i = 0; i < 6; i++)
+		again.a[i] = a[i];
+	again.a[4] = -1ull;
+	if (!*(const u64 *)(at + shared) || sf_with_own_table(map_by_name) < 0 || again.a[4] == -1ull)
+		return -1; /* this opinion is none: the next arrival is spoilt */
+	return again.ret;
 }
 
 static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, struct sf_result **out)
@@ -326,6 +352,11 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	case ACT_MEMORY:
 		ret = sf_memory_call(nr, a, 0);
 		*out = r = sf_result_begin(e, ret);
+		const struct sf_shared_file *file = sf_shared_found();
+		if (unlikely(file != NULL)) {
+			sf_result_bytes(r, file, sizeof *file);
+			r->flags |= SF_R_SHARED;
+		}
 		/* New code of a file: patched in every replica before anyone can run it. */
 		if (nr == 9 && !((u64)ret > -4096ull) && !(a[3] & 0x20)) {
 			if (G->options & SF_O_RETAIN)
@@ -382,7 +413,7 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		own = map_again(r, nr, a);
 		if (nr == 9 && !(a[3] & 0x20) && (a[2] & 4)) {
 			if (r->flags & SF_R_PATCH)
-				sf_apply_patch(PAYLOAD + r->aux, (u32)(r->out_off + r->out_len - r->aux));
+				apply_plan(r);
 			sf_privatise((u64)r->ret, ((u64)r->ret + a[1] + 4095) & ~4095ull, a[2], 1);
 		}
 		break;
@@ -437,6 +468,11 @@ restart:;
 			return;
 		}
 	}
+	if (unlikely(app.map_files)) {
+		if (sf_shared_before(r, c, nr, a))
+			goto restart;
+		e.seq = me.next;
+	}
 	if (unlikely(e.seq == tls.flip_event)) {
 		SF_FLIP_POINT(e.seq, flip_event, SF_T_EVENT);
 		goto restart; /* with the registers as they are now */
@@ -462,9 +498,6 @@ restart:;
 		nr = SF_NR_STEP;
 	if (unlikely(c->class == SF_REFUSE || me.stepping))
 		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
-	/* Stores to it would have to reach the file, after a vote: not done yet (docs/limits.md). */
-	if (unlikely(nr == 9) && (a[3] & 0xf) != 2 /* MAP_PRIVATE */ && !(a[3] & 0x20) && (a[2] & 2 /* PROT_WRITE */))
-		sf_end(SF_E_REFUSED, SF_NR_SHARED_MAP, 0, r);
 	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
 	if (unlikely(kills_itself(c, a)) && me.slot == 0) {

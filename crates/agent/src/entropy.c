@@ -123,6 +123,8 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 		sf_fp_complete(tls.ea, r->rdx << 32 | (u32)r->rax, dest & 1);
 		return;
 	}
+	if (kind == SF_DESC_DEATH)
+		sf_die_agreed(r, dest);
 	if (kind == SF_DESC_SIGNALS) {
 		sf_more_signals(r);
 		return;

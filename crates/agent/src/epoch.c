@@ -228,12 +228,20 @@ struct sf_hash sf_memory_hash(int dirty_only)
 				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_OWN_END || to <= SF_BASE)) {
 					p += 6; /* offset, device, inode */
 					hex(&p), p++, hex(&p), p++, hex(&p), p++;
-					if (dirty_only && *p == '0' && refresh(pagemap, from, to))
+					int view, small = *p != '0' && to - from <= FILE_ALL;
+					if (dirty_only && *p == '0' && refresh(pagemap, from, to)) {
 						add_remembered(&sum, pagemap, from, to);
-					else if (*p != '0' && to - from <= FILE_ALL)
-						add_pages(&sum, from, to);
-					else
-						add_range(&sum, pagemap, from, to);
+						from = to;
+					}
+					for (u64 end; from < to; from = end) {
+						end = sf_shared_part(from, to, &view);
+						if (view)
+							; /* below: what differs from the file */
+						else if (small)
+							add_pages(&sum, from, end);
+						else
+							add_range(&sum, pagemap, from, end);
+					}
 				}
 				line = at + 1;
 			}
@@ -247,6 +255,7 @@ struct sf_hash sf_memory_hash(int dirty_only)
 		sys1(NR_close, maps);
 	if (pagemap >= 0)
 		sys1(NR_close, pagemap);
+	sf_shared_hash(&sum);
 	/* What the agent keeps for the program is the program's state too. */
 	sf_hash_bytes(&sum, &app, sizeof app);
 	return sum;
@@ -320,6 +329,7 @@ static void sleep_as_snapshot(u32 slot)
 				G->slot[as].next = me.next;
 				G->slot[as].verdict_seq = 0;
 				sf_arm();
+				sf_shared_undo();
 				store(&G->slot[as].phase, SF_P_RUNNING);
 				return;
 			}
@@ -392,6 +402,7 @@ void sf_epoch(struct sf_regs *r)
 			if (me.role == SF_RERUN)
 				return;
 			G->snapshot_broken = 0;
+			G->undo_n = 0;
 			G->snapshot_seq = me.next;
 		}
 		sf_event_done(&e, done);

@@ -46,8 +46,13 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0102,
-        "a writable shared mapping of a file",
-        "its stores would have to reach the file unseen by the vote; fix: configure the program to write the file instead of mapping it",
+        "a shared mapping that cannot be written back",
+        "it is of a device, of memory without a page cache, of code that may be written, or one too many; fix: configure the program to read and write instead of mapping",
+    ),
+    (
+        0x8000_0103,
+        "mapping the same bytes of a file twice, one of the two writable",
+        "a store through one mapping would not be seen through the other; fix: make the program map the file once",
     ),
 ];
 

@@ -306,7 +306,11 @@ enum sf_meet sf_meet_all(struct sf_event *e)
 			return sf_pause();
 		}
 	}
-	return alarmed(e->seq) ? sf_pause() : SF_AGREED;
+	/* A leader that has acted may be gone by now: what it did is in the log, and whoever of the
+	 * others leads next may have read it. */
+	if (alarmed(e->seq) && (me.slot == 0 || RESULT(e->seq - me.base)->seq != e->seq))
+		return sf_pause();
+	return SF_AGREED;
 }
 
 enum sf_meet sf_meet_leader(struct sf_event *e)
@@ -561,6 +565,7 @@ enum sf_meet sf_pause(void)
 {
 	struct sf_replica *own = &G->slot[me.slot];
 	sf_signals_hold();
+	own->again = me.next;
 	store(&own->phase, SF_P_PAUSED);
 	ring_launcher();
 	for (;;) {

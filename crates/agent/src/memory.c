@@ -5,7 +5,8 @@
  * pointers can be compared verbatim. New executable file mappings are patched before any
  * replica can run them: the launcher plans, the plan travels in the log, each applies it.
  *
- * Not covered: writable mappings of files shared with other processes (refused).
+ * Memory that is MAP_SHARED and anonymous becomes private: one process has nobody to share it
+ * with. Files that are mapped shared: shared.c.
  */
 #include "agent.h"
 
@@ -63,10 +64,8 @@ static void code_appears(void)
 	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, 2 /* PR_TSC_SIGSEGV */, 0, 0, 0, 0);
 }
 
-/* One call on this replica. `forced`: the leader's result, or 0 on the leader. */
-s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
+static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 {
-	me.stack_from = me.stack_to = 0; /* log.c, digest_guarded */
 	u64 flags;
 	s64 r;
 	switch (nr) {
@@ -111,6 +110,24 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 			code_appears();
 		return raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
 	}
+}
+
+/* One call on this replica. `forced`: the leader's result, or 0 on the leader. */
+s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
+{
+	s64 r = SF_SHARED_PLAIN;
+	me.stack_from = me.stack_to = 0; /* log.c, digest_guarded */
+	int fixed = nr == NR_mmap && (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]);
+	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
+		r = sf_shared_mmap(a, forced);
+	if (r != SF_SHARED_PLAIN)
+		return r;
+	if (likely(!app.maps))
+		return memory_call(nr, a, forced);
+	if (me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)
+		return r;
+	r = memory_call(nr, a, forced);
+	return failed(r) ? r : sf_shared_changed(nr, a, r);
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words

@@ -49,7 +49,14 @@ static void own_region(u64 from, u64 to)
 void sf_privatise(u64 from, u64 to, u64 prot, int file)
 {
 	u32 o = G->options;
+	int view;
+	u64 end = sf_shared_part(from, to, &view);
 	if (from < SF_OWN_END && to > SF_BASE)
+		return;
+	if (end < to)
+		sf_privatise(end, to, prot, file);
+	to = end;
+	if (view) /* shared with its file by intent */
 		return;
 	if ((prot & 5) == 5 && (o & SF_O_PRIVATE_TEXT))
 		copy_region(from, to, prot);

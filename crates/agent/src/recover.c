@@ -415,7 +415,7 @@ s64 sf_remap(void)
 		if ((u64)r != m[0])
 			return r;
 	}
-	return 0;
+	return sf_shared_restore(&TRANSFER->app, l + 6, l[0]);
 }
 
 /* Keeper: shares descriptors, cwd and umask with the leader and so outlives its death; its

@@ -448,6 +448,13 @@ void sf_after_wait(void)
 
 /* ---- asynchronous signals, leader only ---- */
 
+/* A program with stores that have not reached their file ends at an event, where they can be
+ * agreed on (shared.c); any other ends at once. */
+static int ends_at_event(int s)
+{
+	return app.map_stores && app.action[s].handler == SIG_DFL && !default_ignores(s) && !default_stops(s);
+}
+
 NORETURN static void die_of(int s)
 {
 	struct sf_action dfl = { 0, 0, 0, 0 };
@@ -520,7 +527,7 @@ static COLD int settle(void)
 				i++; /* never blocked in the kernel: waits here */
 			else
 				give_back(i);
-		} else if (h > SIG_IGN) {
+		} else if (h > SIG_IGN || ends_at_event(s)) {
 			ready = 1;
 			i++;
 		} else {
@@ -559,9 +566,11 @@ int sf_signals_wait(void)
 static u32 first(void)
 {
 	u64 mask = app.has_wait_mask ? app.wait_mask : app.mask;
-	for (u32 i = 0; i < me.pending_n; i++)
-		if (!(mask & BIT(me.pending[i].signo)) && app.action[me.pending[i].signo].handler > SIG_IGN)
+	for (u32 i = 0; i < me.pending_n; i++) {
+		int s = me.pending[i].signo;
+		if (!(mask & BIT(s)) && (app.action[s].handler > SIG_IGN || ends_at_event(s)))
 			return i;
+	}
 	ASSERT(0);
 	return 0;
 }
@@ -600,6 +609,7 @@ void sf_signal_attach(struct sf_result *r, int restart)
 	sf_result_bytes(r, &me.pending[i], sizeof me.pending[i]);
 	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0);
 	drop(i);
+	me.fatal = G->dying = 0;
 	/* As the kernel does, give every signal its frame that the handler's mask lets through. */
 	sys2(127 /* rt_sigpending */, &set, 8);
 	for (u32 k = 0; k < me.pending_n; k++)
@@ -655,8 +665,14 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 		sys2(62, sys0(39), SIGSTOP);
 		return;
 	}
-	if (h == SIG_DFL && !(BIT(s) & FAULTS & app.mask))
-		die_of(s);
+	if (h == SIG_DFL && !(BIT(s) & FAULTS & app.mask)) {
+		if (me.fatal || !ends_at_event(s))
+			die_of(s);
+		me.fatal = 1;
+		G->dying = (u32)s; /* the launcher repeats it if no event comes soon */
+		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+		sys3(202, &G->launcher_bell, 1, 1);
+	}
 	for (u32 i = 0; i < me.pending_n; i++)
 		if (me.pending[i].signo == s && s < SIGRTMIN)
 			return; /* a second one of the kind is one (signal(7)) */
@@ -783,8 +799,15 @@ static void fp_initial(void)
 	sf_fp_load(area);
 }
 
+NORETURN void sf_die(int s)
+{
+	die_of(s);
+}
+
 void sf_deliver(struct sf_regs *r, const struct sf_siginfo *i)
 {
+	if (unlikely(ends_at_event(i->signo)))
+		sf_die_agreed(r, (u32)i->signo);
 	sf_kept_delivered(i);
 	if (app.action[i->signo].handler <= SIG_IGN)
 		return;
@@ -917,6 +940,8 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 	own->fault_signo = (u32)s;
 	own->fault_code = (u32)info->code;
 	for (;;) {
+		if (unlikely(app.map_files) && (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s))) && sf_shared_fault(r))
+			goto restarted;
 		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
 		struct sf_event e = { .seq = me.next, .nr = (u32)s, .kind = SF_K_FAULT, .lockstep = 1 };
 		e.args[0] = (u64)(u32)info->code;
@@ -933,6 +958,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 				break;
 		}
 		if (me.restarted) {
+		restarted:
 			/* A transplant gave this process another position: the new registers say
 			 * where, and a syscall event starts again by entering the agent anew. */
 			me.restarted = 0;

@@ -17,9 +17,11 @@ pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
+/// Where that list ends at the latest.
+pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
 /// Where the agent's addresses end (abi.h, `SF_OWN_END`).
-pub(crate) const AGENT_END: u64 = SHARED + (1 << 40) + (1 << 39);
+pub(crate) const AGENT_END: u64 = SHARED + (4 << 40);
 /// Commands to the keeper.
 pub(crate) const KEEPER: usize = 11;
 /// Room of `struct sf_traps`.
@@ -89,6 +91,7 @@ pub(crate) struct SlotOwn {
     pub(crate) verdict_valid: u32,
     pub(crate) verdict_seq: u64,
     pub(crate) hash: [u64; 2],
+    pub(crate) again: u64,
 }
 
 #[repr(C)]
@@ -160,6 +163,8 @@ pub(crate) struct Group {
     pub(crate) begun: u64,
     pub(crate) begun_at: u64,
     pub(crate) pdeathsig: u32,
+    pub(crate) dying: u32,
+    pub(crate) undo_n: u32,
     pub(crate) beat: u32,
     pub(crate) standstill: u32,
     pub(crate) sentry_bell: u32,
@@ -261,7 +266,10 @@ pub(crate) mod kind {
     pub(crate) const ENTROPY: u16 = 2;
     pub(crate) const FAULT: u16 = 3;
     pub(crate) const CHECK: u16 = 4;
+    pub(crate) const WRITEBACK: u16 = 6;
 }
 
 pub(crate) const RPC_PATCH: u32 = 1;
+pub(crate) const RPC_HOLD: u32 = 2;
+pub(crate) const RPC_DROP: u32 = 3;
 pub(crate) const RPC_SITE: u32 = 16;

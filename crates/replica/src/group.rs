@@ -163,6 +163,16 @@ impl Group {
         }
     }
 
+    /// Takes a paused replica's claim about the event that it starts again back: what it claims
+    /// anew may depend on files (shared.c), so nobody may act on the old claim.
+    pub(crate) fn withdraw(&self, slot: usize) {
+        let seq = self.get64(at!(own slot, again));
+        let at = abi::arrival(slot, seq);
+        if self.get64(at) == seq {
+            self.set64(at, u64::MAX);
+        }
+    }
+
     /// Forgets results from `seq` on: a leader that was replaced had published them.
     pub(crate) fn clear_results(&self, base: u64, from: u64) {
         for index in from.saturating_sub(base)..abi::RESULTS_MAX as u64 {

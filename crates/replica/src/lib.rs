@@ -13,6 +13,7 @@
 mod abi;
 mod flips;
 mod group;
+mod held;
 mod image;
 mod launch;
 mod modules;

@@ -512,7 +512,7 @@ impl Supervisor<'_> {
         let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| (from.min(m.range.start), to.max(m.range.end)));
         let words = [list.len() as u64 / 3, stack.range.start, stack.range.end, heap_end, from, to];
         let bytes: Vec<u8> = words.iter().chain(&list).flat_map(|w| w.to_le_bytes()).collect();
-        if abi::OFF_REMAP + bytes.len() > abi::SHARED_BYTES {
+        if abi::OFF_REMAP + bytes.len() > abi::OFF_UNDO {
             return false;
         }
         self.group.memory.write(abi::OFF_REMAP, &bytes);
@@ -588,6 +588,9 @@ impl Supervisor<'_> {
 
     fn resume(&mut self) {
         self.watch.at.clear();
+        for r in 0..self.replicas.len() {
+            self.group.withdraw(r);
+        }
         self.group.set32(at!(alarm), alarm::QUIET);
         self.group.set64(at!(alarm_seq), 0);
         for r in 0..self.replicas.len() {
@@ -635,6 +638,7 @@ impl Supervisor<'_> {
             kind::SYSCALL => steadfast_agent::call(claim.nr).0.to_owned(),
             kind::ENTROPY => "entropy".to_owned(),
             kind::FAULT => format!("signal {}", claim.nr),
+            kind::WRITEBACK => "write-back of a shared mapping".to_owned(),
             _ => "memory check".to_owned(),
         });
         let mut camps: Vec<Claim> = Vec::new();

@@ -24,6 +24,7 @@ use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
 
 use crate::abi::{self, end, option, phase, standstill};
 use crate::group::{Group, at};
+use crate::held::Held;
 use crate::modules::Modules;
 use crate::{LaunchError, Step, launch, sentry};
 
@@ -33,6 +34,9 @@ const WATCH: Duration = Duration::from_millis(100);
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
 /// small program, which this keeps below the default budget of 1 %.
 const EPOCH_US: u64 = 50_000;
+/// How long a signal that ends the program may wait for an event: default actions are promised
+/// within 100 ms.
+const LAST_EVENT: Duration = Duration::from_millis(60);
 /// A replica that is to stand has to get through two clones.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -93,6 +97,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) sink: &'a mut dyn EventSink,
     pub(crate) group: Arc<Group>,
     pub(crate) modules: Modules,
+    held: Held,
+    /// When a signal that ends the program began to wait for the leader's next event.
+    dying: Option<Instant>,
     pub(crate) started: Instant,
     pub(crate) setup: Duration,
     pub(crate) replicas: Vec<ReplicaInfo>,
@@ -269,6 +276,8 @@ impl<'a> Supervisor<'a> {
             sink,
             group,
             modules: launched.modules,
+            held: Held::default(),
+            dying: None,
             started,
             setup: Duration::ZERO,
             replicas: vec![ReplicaInfo::default(); usize::from(plan.replicas)],
@@ -458,7 +467,8 @@ impl<'a> Supervisor<'a> {
                     return Ok(());
                 }
             }
-            self.group.sleep(seen, WATCH);
+            let until = self.hasten_death();
+            self.group.sleep(seen, until);
         }
     }
 
@@ -640,23 +650,61 @@ impl<'a> Supervisor<'a> {
     /// Answers the leader, which waits for it.
     pub(crate) fn answer_request(&mut self) {
         let request = self.group.get32(at!(rpc rpc));
-        let arg = |index: usize| self.group.get64(at!(rpc arg) + 8 * index);
-        let (addr, len, fd, offset, out) = (arg(0), arg(1), arg(2).cast_signed(), arg(3), arg(4));
-        let answer = match request {
-            abi::RPC_PATCH => self.plan_patches(addr..addr + len, fd, offset),
-            abi::RPC_SITE => self.plan_site(addr),
-            _ => return,
-        };
-        self.group.set32(at!(rpc rpc), 0);
-        let at = abi::OFF_PAYLOAD + usize::try_from(out).unwrap_or(0);
-        let mut ret = 0;
-        if at + answer.len() <= abi::SHARED_BYTES {
-            self.group.memory.write(at, &answer);
-            ret = answer.len() as u64;
+        if request == 0 {
+            return;
         }
-        self.group.set64(at!(rpc ret), ret);
+        self.group.set32(at!(rpc rpc), 0);
+        let arg = [0, 1, 2, 3, 4].map(|index| self.group.get64(at!(rpc arg) + 8 * index));
+        let ret = match request {
+            abi::RPC_PATCH => {
+                let plan = self.plan_patches(arg[0]..arg[0] + arg[1], arg[2].cast_signed(), arg[3]);
+                self.give(&plan, arg[4])
+            }
+            abi::RPC_SITE => {
+                let plan = self.plan_site(arg[0]);
+                self.give(&plan, arg[4])
+            }
+            abi::RPC_HOLD => match self.held.hold(self.replicas[0].pid, arg[0], arg[1], arg[2]) {
+                Ok(number) => i64::from(number),
+                Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+            },
+            abi::RPC_DROP => {
+                self.held.drop(arg[0]);
+                0
+            }
+            _ => -i64::from(libc::ENOSYS),
+        };
+        self.group.set64(at!(rpc ret), ret.cast_unsigned());
         self.group.set32(at!(rpc done), 1);
         steadfast_sys::futex::wake(self.group.memory.u32(at!(rpc done)));
+    }
+
+    /// Writes a plan to the payload; its length.
+    fn give(&self, answer: &[u8], out: u64) -> i64 {
+        let at = abi::OFF_PAYLOAD + usize::try_from(out).unwrap_or(0);
+        if at + answer.len() > abi::SHARED_BYTES {
+            return 0;
+        }
+        self.group.memory.write(at, answer);
+        i64::try_from(answer.len()).expect("bounded by the shared memory")
+    }
+
+    /// A program with stores to a shared mapping dies at its next event, where they can be agreed
+    /// on. One that comes to none in time dies where it is: the leader does so at the second signal.
+    fn hasten_death(&mut self) -> Duration {
+        let signal = self.group.get32(at!(dying)).cast_signed();
+        if signal == 0 || self.leader_end.is_some() {
+            self.dying = None;
+            return WATCH;
+        }
+        let since = *self.dying.get_or_insert_with(Instant::now);
+        if let Some(left) = LAST_EVENT.checked_sub(since.elapsed()) {
+            return left.max(Duration::from_millis(1));
+        }
+        self.dying = None;
+        self.group.set32(at!(dying), 0);
+        child::kill(self.replicas[0].pid, signal);
+        WATCH
     }
 
     fn plan_site(&mut self, addr: u64) -> Vec<u8> {

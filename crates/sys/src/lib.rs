@@ -9,6 +9,7 @@
 
 pub mod child;
 pub mod cpu;
+pub mod descriptor;
 pub mod futex;
 pub mod memory;
 pub mod procfs;
