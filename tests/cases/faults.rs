@@ -203,6 +203,24 @@ fn long() -> Result<Target, String> {
     Target::steady(30)
 }
 
+/// A file mapped shared: stores that wait for their write-back.
+fn mapped() -> Result<Target, String> {
+    Ok(Target {
+        program: build::guest("mmap_shared_rounds.c", Variant::Dynamic)?,
+        args: Vec::new(),
+        stdin: Stdin::Null,
+    })
+}
+
+fn database() -> Result<Target, String> {
+    let case = programs::find("sqlite3_wal").case()?;
+    Ok(Target {
+        program: case.invocation.program,
+        args: case.invocation.args,
+        stdin: case.invocation.stdin,
+    })
+}
+
 fn compressor() -> Result<Target, String> {
     let case = programs::find("bzip2").case()?;
     Ok(Target {
@@ -213,7 +231,7 @@ fn compressor() -> Result<Target, String> {
 }
 
 /// A flip that must change the output of a single replica, and its protected forms.
-fn family(name: &str, flip: &str) -> Vec<Trial> {
+fn family(name: &str, flip: &str, target: fn() -> Result<Target, String>) -> Vec<Trial> {
     let fault = |suffix: &str, replicas, stop, who: &str, after| {
         let prefix = if who.is_empty() {
             String::new()
@@ -227,7 +245,7 @@ fn family(name: &str, flip: &str) -> Vec<Trial> {
             flip: format!("{prefix}{flip}"),
             after,
         }
-        .trial(long)
+        .trial(target)
     };
     vec![
         fault("alone", 1, false, "", After::Unprotected),
@@ -251,10 +269,11 @@ fn at_every_event(
     who: &'static str,
     effect: &'static str,
     after: After,
+    target: fn() -> Result<Target, String>,
 ) -> Trial {
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
-        let target = short()?;
+        let target = target()?;
         let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
         let events = dir.join("events");
         let healthy = {
@@ -449,24 +468,32 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(family(
         "value_early",
         "at=steady!flip_here n=1 reg=rax bit=0",
+        long,
     ));
     trials.extend(family(
         "value_middle",
         "at=steady!flip_here n=60000 reg=rax bit=17",
+        long,
     ));
     trials.extend(family(
         "value_late",
         "at=steady!flip_here n=122000 reg=rax bit=63",
+        long,
     ));
     // The stack pointer and the next instruction: the replica crashes.
     trials.extend(family(
         "stack_pointer",
         "at=steady!flip_here n=30000 reg=rsp bit=40",
+        long,
     ));
     trials.extend(family(
         "instruction_pointer",
         "at=steady!flip_here n=30000 ip bit=44",
+        long,
     ));
+    // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
+    trials.extend(family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped));
+    trials.extend(family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped));
     let one =
         |name: &str, replicas, stop, flip: &str, after, target: fn() -> Result<Target, String>| {
             Fault {
@@ -518,13 +545,20 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("bzip2_killed", 2, false, "replica=follower event=15 kill=9", After::Corrected, compressor),
         memory_limit(),
         // Every event, in both roles.
-        at_every_event(1, "kill_follower_at_every_event", 2, "follower", "kill=9", After::Corrected),
-        at_every_event(1, "kill_leader_at_every_event", 2, "leader", "kill=9", After::Corrected),
-        at_every_event(3, "kill_leader_of_3_at_events", 3, "leader", "kill=9", After::Corrected),
-        at_every_event(3, "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected),
-        at_every_event(2, "number_at_events", 2, "leader", "reg=rax bit=2", After::Right),
-        at_every_event(2, "argument_at_events", 2, "follower", "reg=rsi bit=12", After::Right),
-        at_every_event(2, "buffer_at_events", 2, "leader", "mem=[rsi] bit=3", After::Right),
+        at_every_event(1, "kill_follower_at_every_event", 2, "follower", "kill=9", After::Corrected, short),
+        at_every_event(1, "kill_leader_at_every_event", 2, "leader", "kill=9", After::Corrected, short),
+        at_every_event(3, "kill_leader_of_3_at_events", 3, "leader", "kill=9", After::Corrected, short),
+        at_every_event(3, "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected, short),
+        at_every_event(2, "number_at_events", 2, "leader", "reg=rax bit=2", After::Right, short),
+        at_every_event(2, "argument_at_events", 2, "follower", "reg=rsi bit=12", After::Right, short),
+        at_every_event(2, "buffer_at_events", 2, "leader", "mem=[rsi] bit=3", After::Right, short),
+        // With a file mapped shared: before and after the vote on a write-back, and a leader that has to map it anew.
+        at_every_event(5, "mapped_before_vote", 3, "leader", "mem=[rdi+0x10010] bit=5", After::Right, mapped),
+        at_every_event(5, "mapped_after_vote", 3, "leader", "after-vote mem=[rdi+0x10010] bit=5", After::Right, mapped),
+        at_every_event(11, "mapped_leader_killed", 2, "leader", "kill=9", After::Corrected, mapped),
+        at_every_event(11, "mapped_follower_killed", 2, "follower", "kill=9", After::Corrected, mapped),
+        at_every_event(61, "database_leader_killed", 2, "leader", "kill=9", After::Corrected, database),
+        at_every_event(83, "database_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, database),
         // From outside, at any moment.
         from_outside("sigkill_to_leader_of_2", 2, 0, Signal::SIGKILL, false),
         from_outside("sigkill_to_follower_of_2", 2, 1, Signal::SIGKILL, false),

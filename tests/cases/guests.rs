@@ -175,9 +175,13 @@ pub(crate) fn rows() -> Vec<Row> {
         row("mprotect.c").shapes(Variant::PAIR),
         row("madvise.c").shapes(Variant::PAIR),
         row("mmap_private.c"),
-        row("mmap_shared_file.c").expect(Expect::Limit("writable shared mappings of files are refused")),
-        row("mmap_shared_coherent.c").expect(Expect::Limit("stores through a shared mapping reach the file at msync, munmap and exit only")),
+        row("mmap_shared_file.c"),
+        row("mmap_shared_coherent.c"),
+        row("mmap_shared_edges.c").shapes(Variant::PAIR),
+        row("mmap_shared_large.c"),
+        row("mmap_shared_rounds.c"),
         row("mmap_shared_anon.c"),
+        row("memfd_seal.c"),
         row("memfd.c").expect(Expect::Limit("two writable views of one memory object")),
         row("munmap.c"),
         row("map_fixed.c").shapes(Variant::PAIR),
@@ -309,6 +313,18 @@ pub(crate) fn rows() -> Vec<Row> {
         row("denied_calls.c"),
         // Handled signals without an event in sight: see `outside`, which also shows how such a run is ended.
     ];
+    // Stores to a shared mapping outlive every agreed end.
+    for (how, end) in [
+        ("exit", "status 4"),
+        ("quick", "status 3"),
+        ("abort", "signal 6"),
+        ("kill", "signal 9"),
+        ("null", "signal 11"),
+        ("fpe", "signal 8"),
+        ("alarm", "signal 14"),
+    ] {
+        rows.push(row("mmap_shared_death.c").args(how, &[how]).ends(end));
+    }
     for how in ["fork", "vfork", "spawn", "system", "popen", "clone3"] {
         rows.push(row("fork.c").args(how, &[how]).expect(PROCESS));
     }

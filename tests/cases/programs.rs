@@ -60,6 +60,8 @@ enum Input {
     Lua,
     Ruby,
     Sql,
+    /// The same, kept in a write-ahead log with an index that is mapped shared.
+    Wal,
     Awk,
     Diff,
     /// Commands for whatever reads them.
@@ -135,7 +137,7 @@ const CC1: &str = "/usr/lib/gcc/x86_64-linux-gnu/12/cc1";
 
 #[rustfmt::skip]
 fn rows() -> Vec<Row> {
-    use Input::{Assembly, Awk, Bz2, CSource, Diff, Gz, Json, Lua, Noise, Object, Perl, Python, Ruby, Script, Sql, Table, Tar, Text, Xz};
+    use Input::{Assembly, Awk, Bz2, CSource, Diff, Gz, Json, Lua, Noise, Object, Perl, Python, Ruby, Script, Sql, Table, Tar, Text, Wal, Xz};
     vec![
         // Compressors; bzip2's own check is that -1, -2 and -3 of its samples come back, -ds included.
         row("bzip2", "/usr/bin/bzip2", &["-9", "-c"]).stdin(Text).widely(),
@@ -246,6 +248,7 @@ fn rows() -> Vec<Row> {
         row("bash", "/bin/bash", &["--norc"]).stdin(Script("declare -A m; for i in {1..100}; do m[$((i % 7))]+=\"$i \"; done; echo \"${m[3]}\"; printf '%s\\n' \"${!m[@]}\" | cat >/dev/null\n")).expect(Expect::Refused("process")),
         row("bash_builtins", "/bin/bash", &["--norc"]).stdin(Script("declare -A m; for i in {1..300}; do m[$((i % 7))]+=\"$i \"; done; echo \"${m[3]}\"; [[ abc =~ b(.) ]] && echo \"${BASH_REMATCH[1]}\"\n")),
         row("sqlite3", "/usr/bin/sqlite3", &["-batch", "data.db"]).stdin(Sql).widely(),
+        row("sqlite3_wal", "/usr/bin/sqlite3", &["-batch", "data.db"]).stdin(Wal).widely(),
         row("sqlite3_memory", "/usr/bin/sqlite3", &["-batch", ":memory:"]).stdin(Sql),
         row("jq", "/usr/bin/jq", &["-S", "[.rows[] | select(.n % 3 == 0) | {k: .name, v: (.n * .n)}] | sort_by(.k)"]).stdin(Json).widely(),
         // Static.
@@ -258,6 +261,7 @@ fn rows() -> Vec<Row> {
         row("cc1", CC1, &["-quiet", "-O2", "-fpreprocessed", "source.i", "-o", "out.s"]).with(&[CSource]).widely(),
         row("cc1_to_stdout", CC1, &["-quiet", "-O0", "-g", "-fpreprocessed", "source.i", "-o", "-"]).with(&[CSource]),
         row("as", "/usr/bin/as", &["source.s", "-o", "out.o"]).with(&[Assembly]).widely(),
+        row("ld_gold", "/usr/bin/ld.gold", &["-r", "source.o", "-o", "out.o"]).with(&[Object]).widely(),
         row("ld", "/usr/bin/ld", &["-r", "source.o", "-o", "out.o"]).with(&[Object]),
         row("objdump", "/usr/bin/objdump", &["-d", "-r", "source.o"]).with(&[Object]).widely(),
         row("readelf", "/usr/bin/readelf", &["-a", "-W", "source.o"]).with(&[Object]),
@@ -289,6 +293,7 @@ impl Input {
             Self::Lua => "program.lua",
             Self::Ruby => "program.rb",
             Self::Sql => "script.sql",
+            Self::Wal => "wal.sql",
             Self::Awk => "program.awk",
             Self::Diff => "table.diff",
         }
@@ -342,6 +347,8 @@ fn make_inputs() -> Result<PathBuf, String> {
     put(Input::Lua, LUA.as_bytes())?;
     put(Input::Ruby, RUBY.as_bytes())?;
     put(Input::Sql, SQL.as_bytes())?;
+    let wal = SQL.replacen("=DELETE;\n", "=WAL;\nDROP TABLE IF EXISTS t;\n", 1);
+    put(Input::Wal, wal.as_bytes())?;
     let make = |output: Input, program: &str, args: &[&str], stdout: bool| -> Result<(), String> {
         let to = dir.join(output.name());
         let mut command = Command::new(packages::program(program)?);
