@@ -82,13 +82,17 @@ pub(crate) fn leaf(golden: &Golden, seen: &Evidence) -> Leaf {
 pub(crate) fn read(text: &str) -> Seen {
     let mut seen = Seen::default();
     for line in text.lines() {
-        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
+            continue;
+        };
         let number = |key: &str| event[key].as_u64().unwrap_or(0);
         match event["type"].as_str() {
             Some("divergence") if seen.difference.is_empty() => {
                 seen.difference = match &event["difference"] {
                     serde_json::Value::String(word) => word.clone(),
-                    serde_json::Value::Object(one) => one.keys().next().cloned().unwrap_or_default(),
+                    serde_json::Value::Object(one) => {
+                        one.keys().next().cloned().unwrap_or_default()
+                    }
                     _ => String::new(),
                 };
                 seen.latency_ns = event["latency_ns"].as_u64();
@@ -96,7 +100,9 @@ pub(crate) fn read(text: &str) -> Seen {
             Some("recovery") if seen.action.is_empty() => {
                 seen.action = match &event["action"] {
                     serde_json::Value::String(word) => word.clone(),
-                    serde_json::Value::Object(one) => one.keys().next().cloned().unwrap_or_default(),
+                    serde_json::Value::Object(one) => {
+                        one.keys().next().cloned().unwrap_or_default()
+                    }
                     _ => String::new(),
                 };
             }
@@ -105,9 +111,9 @@ pub(crate) fn read(text: &str) -> Seen {
                 seen.verdict = event["verdict"].as_str().unwrap_or_default().to_owned();
                 seen.divergences = number("divergences");
                 seen.recoveries = number("recoveries");
-                seen.hits = event["faults"]
-                    .as_array()
-                    .map_or(0, |faults| faults.iter().filter_map(|f| f["hits"].as_u64()).sum());
+                seen.hits = event["faults"].as_array().map_or(0, |faults| {
+                    faults.iter().filter_map(|f| f["hits"].as_u64()).sum()
+                });
             }
             _ => {}
         }
@@ -120,24 +126,60 @@ mod tests {
     use super::*;
 
     fn seen(output: &[u8], verdict: &str, hits: u64, divergences: u64) -> Evidence {
-        let events = Seen { ended: true, verdict: verdict.into(), hits, divergences, ..Seen::default() };
-        Evidence { status: Some(0), output: output.to_vec(), events, ..Evidence::default() }
+        let events = Seen {
+            ended: true,
+            verdict: verdict.into(),
+            hits,
+            divergences,
+            ..Seen::default()
+        };
+        Evidence {
+            status: Some(0),
+            output: output.to_vec(),
+            events,
+            ..Evidence::default()
+        }
     }
 
     #[test]
     fn each_rule_rings() {
-        let golden = Golden { status: 0, output: b"right".to_vec() };
-        assert_eq!(leaf(&golden, &seen(b"right", "agreed", 1, 0)), Leaf::MaskedClean);
-        assert_eq!(leaf(&golden, &seen(b"right", "corrected", 1, 1)), Leaf::Corrected);
-        assert_eq!(leaf(&golden, &seen(b"wrong", "corrected", 1, 1)), Leaf::CorrectedWrong);
+        let golden = Golden {
+            status: 0,
+            output: b"right".to_vec(),
+        };
+        assert_eq!(
+            leaf(&golden, &seen(b"right", "agreed", 1, 0)),
+            Leaf::MaskedClean
+        );
+        assert_eq!(
+            leaf(&golden, &seen(b"right", "corrected", 1, 1)),
+            Leaf::Corrected
+        );
+        assert_eq!(
+            leaf(&golden, &seen(b"wrong", "corrected", 1, 1)),
+            Leaf::CorrectedWrong
+        );
         assert_eq!(leaf(&golden, &seen(b"wrong", "agreed", 1, 0)), Leaf::Sdc);
-        assert_eq!(leaf(&golden, &seen(b"right", "agreed", 0, 0)), Leaf::NotFired);
-        let stopped = |output: &[u8]| Evidence { status: Some(122), ..seen(output, "stopped", 1, 1) };
+        assert_eq!(
+            leaf(&golden, &seen(b"right", "agreed", 0, 0)),
+            Leaf::NotFired
+        );
+        let stopped = |output: &[u8]| Evidence {
+            status: Some(122),
+            ..seen(output, "stopped", 1, 1)
+        };
         assert_eq!(leaf(&golden, &stopped(b"rig")), Leaf::DetectedStop);
         assert_eq!(leaf(&golden, &stopped(b"rag")), Leaf::SdcLate);
-        let died = Evidence { status: None, signal: Some(11), ..seen(b"", "unprotected", 1, 0) };
+        let died = Evidence {
+            status: None,
+            signal: Some(11),
+            ..seen(b"", "unprotected", 1, 0)
+        };
         assert_eq!(leaf(&golden, &died), Leaf::CrashSignal);
-        let hung = Evidence { timed_out: true, ..Evidence::default() };
+        let hung = Evidence {
+            timed_out: true,
+            ..Evidence::default()
+        };
         assert_eq!(leaf(&golden, &hung), Leaf::HangDeadlock);
     }
 }

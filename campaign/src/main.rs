@@ -97,21 +97,27 @@ enum Command {
     },
     /// One profile, in a process of its own
     #[command(hide = true)]
-    Profile {
-        program: String,
-        to: PathBuf,
-    },
+    Profile { program: String, to: PathBuf },
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::List => programs::list(),
-        Command::Run { common, replicas, jobs, budget } => {
+        Command::Run {
+            common,
+            replicas,
+            jobs,
+            budget,
+        } => {
             sandbox::enter(&common.out)?;
             runner::campaign(&common, replicas, jobs, budget)
         }
         Command::Report { out } => report::print(&out),
-        Command::Replay { common, replicas, id } => runner::replay(&common, replicas, id),
+        Command::Replay {
+            common,
+            replicas,
+            id,
+        } => runner::replay(&common, replicas, id),
         Command::Profile { program, to } => profile::take(&program, &to),
     }
 }

@@ -11,7 +11,9 @@ use crate::draw::Draw;
 
 /// The groups that reports print. Which share of a group's faults is of which kind is said at
 /// each arm of [`Group::draw`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Group {
     /// A register is wrong after it was written.
@@ -29,7 +31,14 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] = [Self::Wreg, Self::Rreg, Self::Wval, Self::Rval, Self::Addr, Self::Cf];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Wreg,
+        Self::Rreg,
+        Self::Wval,
+        Self::Rval,
+        Self::Addr,
+        Self::Cf,
+    ];
 
     pub(crate) fn word(self) -> &'static str {
         match self {
@@ -62,30 +71,47 @@ impl Group {
             Self::Wreg => Some(on_register(&registers(insn, writes), " after", insn, draw)),
             Self::Rreg => Some(on_register(&registers(insn, reads), "", insn, draw)),
             // Uniform over the bits of the operand.
-            Self::Wval => Some(format!("wval bit={}", draw.below(memory(insn, writes)?.min(512)))),
-            Self::Rval => Some(format!("rval bit={}", draw.below(memory(insn, reads)?.min(512)))),
+            Self::Wval => Some(format!(
+                "wval bit={}",
+                draw.below(memory(insn, writes)?.min(512))
+            )),
+            Self::Rval => Some(format!(
+                "rval bit={}",
+                draw.below(memory(insn, reads)?.min(512))
+            )),
             // The 48 bits that an address has; where an instruction loads and stores, either.
             Self::Addr => {
-                let which: Vec<&str> = [(memory(insn, reads), "raddr"), (memory(insn, writes), "waddr")]
-                    .into_iter()
-                    .filter_map(|(has, word)| has.map(|_| word))
-                    .collect();
+                let which: Vec<&str> = [
+                    (memory(insn, reads), "raddr"),
+                    (memory(insn, writes), "waddr"),
+                ]
+                .into_iter()
+                .filter_map(|(has, word)| has.map(|_| word))
+                .collect();
                 Some(format!("{} bit={}", draw.one_of(&which), draw.below(48)))
             }
             // A conditional branch goes the other way in one of two cases; else one of the 48 bits
             // of the address of the next instruction.
-            Self::Cf if insn.is_jcc_short_or_near() && draw.below(2) == 0 => Some("kind=invert".into()),
+            Self::Cf if insn.is_jcc_short_or_near() && draw.below(2) == 0 => {
+                Some("kind=invert".into())
+            }
             Self::Cf => Some(format!("ip bit={}", draw.below(48))),
         }
     }
 }
 
 fn reads(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+    matches!(
+        access,
+        OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 fn writes(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 fn falls_through(insn: &Instruction) -> bool {
@@ -95,7 +121,13 @@ fn falls_through(insn: &Instruction) -> bool {
 /// Bits of the one memory operand of this kind.
 fn memory(insn: &Instruction, kind: fn(OpAccess) -> bool) -> Option<u64> {
     let mut factory = InstructionInfoFactory::new();
-    let used: Vec<UsedMemory> = factory.info(insn).used_memory().iter().copied().filter(|m| kind(m.access())).collect();
+    let used: Vec<UsedMemory> = factory
+        .info(insn)
+        .used_memory()
+        .iter()
+        .copied()
+        .filter(|m| kind(m.access()))
+        .collect();
     match used[..] {
         [one] if one.vsib_size() == 0 && one.segment() != Register::GS => {
             let bits = one.memory_size().size() as u64 * 8;
@@ -113,9 +145,18 @@ fn registers(insn: &Instruction, kind: fn(OpAccess) -> bool) -> Vec<(String, u64
         .used_registers()
         .iter()
         .filter(|u| kind(u.access()))
-        .filter_map(|u| name(u.register(), std::ptr::fn_addr_eq(kind, writes as fn(OpAccess) -> bool)))
+        .filter_map(|u| {
+            name(
+                u.register(),
+                std::ptr::fn_addr_eq(kind, writes as fn(OpAccess) -> bool),
+            )
+        })
         .collect();
-    let flags = if std::ptr::fn_addr_eq(kind, reads as fn(OpAccess) -> bool) { insn.rflags_read() } else { insn.rflags_modified() };
+    let flags = if std::ptr::fn_addr_eq(kind, reads as fn(OpAccess) -> bool) {
+        insn.rflags_read()
+    } else {
+        insn.rflags_modified()
+    };
     if !flag_names(flags).is_empty() {
         out.push(("flags".into(), 0));
     }
@@ -128,7 +169,11 @@ fn name(register: Register, written: bool) -> Option<(String, u64)> {
     let shown = |r: Register| format!("{r:?}").to_lowercase();
     if register.is_gpr() {
         let whole = register.is_gpr64() || register.is_gpr32() && written;
-        let named = if whole { register.full_register() } else { register };
+        let named = if whole {
+            register.full_register()
+        } else {
+            register
+        };
         return Some((gpr_name(named), named.size() as u64 * 8));
     }
     // Without EVEX the upper registers and the mask registers do not occur.
@@ -149,17 +194,34 @@ fn gpr_name(register: Register) -> String {
 
 fn flag_names(set: u32) -> Vec<&'static str> {
     use iced_x86::RflagsBits as R;
-    [(R::CF, "cf"), (R::PF, "pf"), (R::AF, "af"), (R::ZF, "zf"), (R::SF, "sf"), (R::DF, "df"), (R::OF, "of")]
-        .into_iter()
-        .filter(|(bit, _)| set & bit != 0)
-        .map(|(_, name)| name)
-        .collect()
+    [
+        (R::CF, "cf"),
+        (R::PF, "pf"),
+        (R::AF, "af"),
+        (R::ZF, "zf"),
+        (R::SF, "sf"),
+        (R::DF, "df"),
+        (R::OF, "of"),
+    ]
+    .into_iter()
+    .filter(|(bit, _)| set & bit != 0)
+    .map(|(_, name)| name)
+    .collect()
 }
 
-fn on_register(registers: &[(String, u64)], moment: &str, insn: &Instruction, draw: &mut Draw) -> String {
+fn on_register(
+    registers: &[(String, u64)],
+    moment: &str,
+    insn: &Instruction,
+    draw: &mut Draw,
+) -> String {
     let (name, bits) = draw.one_of(registers);
     if name == "flags" {
-        let set = if moment.is_empty() { insn.rflags_read() } else { insn.rflags_modified() };
+        let set = if moment.is_empty() {
+            insn.rflags_read()
+        } else {
+            insn.rflags_modified()
+        };
         return format!("flag={}{moment}", draw.one_of(&flag_names(set)));
     }
     format!("reg={name}{moment} bit={}", draw.below(*bits))

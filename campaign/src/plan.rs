@@ -53,11 +53,19 @@ struct File {
 }
 
 /// The plan in `dir`, made now if there is none.
-pub(crate) fn of(population: &Population, dir: &Path, runs: u64, seed: u64) -> anyhow::Result<Vec<Planned>> {
+pub(crate) fn of(
+    population: &Population,
+    dir: &Path,
+    runs: u64,
+    seed: u64,
+) -> anyhow::Result<Vec<Planned>> {
     let path = dir.join(format!("plan-{seed}-{runs}.jsonl"));
     if !path.exists() {
         let (plan, reach) = make(population, runs, seed)?;
-        fs::write(dir.join(format!("reach-{seed}-{runs}.json")), serde_json::to_vec_pretty(&reach)?)?;
+        fs::write(
+            dir.join(format!("reach-{seed}-{runs}.json")),
+            serde_json::to_vec_pretty(&reach)?,
+        )?;
         let fresh = dir.join("plan.new");
         let mut out = BufWriter::new(fs::File::create(&fresh)?);
         for one in &plan {
@@ -79,9 +87,15 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
     for (path, counts) in &population.modules {
         let bytes = fs::read(path).with_context(|| path.display().to_string())?;
         decode(&bytes, counts, files.len(), &mut sites)?;
-        files.push(File { path: path.clone(), bytes });
+        files.push(File {
+            path: path.clone(),
+            bytes,
+        });
     }
-    let mut reach = Reach { total: population.total(), ..Reach::default() };
+    let mut reach = Reach {
+        total: population.total(),
+        ..Reach::default()
+    };
     let mut plan = Vec::new();
     let mut known: HashMap<String, Result<(), String>> = HashMap::new();
     for (g, group) in Group::ALL.into_iter().enumerate() {
@@ -112,23 +126,36 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
             let n = execution - (ends[at] - site.count) + 1;
             let file = &files[site.module];
             let name = file.path.file_name().unwrap_or_default().to_string_lossy();
-            let Some(effect) = group.draw(&site.insn, &mut draw) else { continue };
+            let Some(effect) = group.draw(&site.insn, &mut draw) else {
+                continue;
+            };
             let line = format!("at={name}+{:#x} n={n} {effect}", site.offset);
             let fault: Fault = line.parse().with_context(|| line.clone())?;
             // Whether it can be planted does not depend on the execution or the bit.
             let kind = effect.split(" bit=").next().unwrap_or_default();
             let key = format!("{name}+{:#x} {kind}", site.offset);
             let plantable = known.entry(key).or_insert_with(|| {
-                steadfast_replica::plantable(&file.path, &file.bytes, &fault).map_err(|error| reason(&error))
+                steadfast_replica::plantable(&file.path, &file.bytes, &fault)
+                    .map_err(|error| reason(&error))
             });
             *reach.drawn.entry(group).or_default() += 1;
             match plantable {
                 Ok(()) => {
-                    plan.push(Planned { id: 0, group, fault: line, victim: draw.next() });
+                    plan.push(Planned {
+                        id: 0,
+                        group,
+                        fault: line,
+                        victim: draw.next(),
+                    });
                     made += 1;
                 }
                 Err(reason) => {
-                    *reach.refused.entry(group).or_default().entry(reason.clone()).or_default() += 1;
+                    *reach
+                        .refused
+                        .entry(group)
+                        .or_default()
+                        .entry(reason.clone())
+                        .or_default() += 1;
                 }
             }
         }
@@ -144,19 +171,29 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
         })
         .collect();
     keyed.sort_by_key(|(turn, one)| (*turn, one.group));
-    let plan = (0..).zip(keyed).map(|(id, (_, one))| Planned { id, ..one }).collect();
+    let plan = (0..)
+        .zip(keyed)
+        .map(|(id, (_, one))| Planned { id, ..one })
+        .collect();
     Ok((plan, reach))
 }
 
 /// Without the addresses.
 fn reason(error: &steadfast_replica::FlipError) -> String {
     match error.found.split_once('(') {
-        Some((_, why)) if error.requirement.contains("room") => format!("window: {}", why.trim_end_matches(')')),
+        Some((_, why)) if error.requirement.contains("room") => {
+            format!("window: {}", why.trim_end_matches(')'))
+        }
         _ => error.requirement.clone(),
     }
 }
 
-fn decode(bytes: &[u8], counts: &[(u64, u64)], module: usize, sites: &mut Vec<Site>) -> anyhow::Result<()> {
+fn decode(
+    bytes: &[u8],
+    counts: &[(u64, u64)],
+    module: usize,
+    sites: &mut Vec<Site>,
+) -> anyhow::Result<()> {
     let file = object::File::parse(bytes)?;
     let start = file.segments().map(|s| s.address()).min().unwrap_or(0) & !0xfff;
     for (offset, count) in counts {
@@ -168,7 +205,12 @@ fn decode(bytes: &[u8], counts: &[(u64, u64)], module: usize, sites: &mut Vec<Si
         let Some(code) = code else { continue };
         let insn = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
         if !insn.is_invalid() {
-            sites.push(Site { module, offset: *offset, count: *count, insn });
+            sites.push(Site {
+                module,
+                offset: *offset,
+                count: *count,
+                insn,
+            });
         }
     }
     Ok(())

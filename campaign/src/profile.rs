@@ -25,7 +25,11 @@ pub(crate) struct Population {
 
 impl Population {
     pub(crate) fn total(&self) -> u64 {
-        self.modules.values().flatten().map(|(_, count)| count).sum()
+        self.modules
+            .values()
+            .flatten()
+            .map(|(_, count)| count)
+            .sum()
     }
 }
 
@@ -37,7 +41,10 @@ pub(crate) fn take(program: &str, to: &Path) -> anyhow::Result<()> {
     let (report, profile) = steadfast_replica::profile(&plan)?;
     let mut modules: BTreeMap<PathBuf, Vec<(u64, u64)>> = BTreeMap::new();
     for site in profile.sites {
-        modules.entry(site.module).or_default().push((site.offset, site.count));
+        modules
+            .entry(site.module)
+            .or_default()
+            .push((site.offset, site.count));
     }
     let population = Population {
         modules,
@@ -66,7 +73,10 @@ pub(crate) fn of(program: &Program, dir: &Path) -> anyhow::Result<Population> {
             .stdout(Stdio::null())
             .status()?;
         if !status.success() {
-            bail!("a profile of {} is needed, and taking it failed: {status}", program.name);
+            bail!(
+                "a profile of {} is needed, and taking it failed: {status}",
+                program.name
+            );
         }
         fs::rename(&fresh, &path)?;
     }

@@ -20,8 +20,9 @@ pub(crate) struct Program {
 pub(crate) const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C"), ("PATH", "/usr/bin:/bin")];
 
 const WORDS: [&str; 24] = [
-    "the", "of", "replica", "and", "event", "a", "leader", "to", "flip", "log", "in", "vote", "memory", "is", "that",
-    "register", "kernel", "not", "page", "with", "follower", "as", "bit", "core",
+    "the", "of", "replica", "and", "event", "a", "leader", "to", "flip", "log", "in", "vote",
+    "memory", "is", "that", "register", "kernel", "not", "page", "with", "follower", "as", "bit",
+    "core",
 ];
 
 /// Text that compresses and sorts like text.
@@ -60,15 +61,38 @@ pub(crate) fn all() -> Vec<Program> {
         program("bunzip2", &["bzip2", "-dc"], BZ2.to_vec()),
         program("gzip", &["gzip", "-9n"], text(20_000)),
         program("sort", &["sort"], text(12_000)),
-        program("sed", &["sed", "-e", "s/leader/follower/g;s/[0-9]\\+/<&>/;/vote/d"], text(12_000)),
+        program(
+            "sed",
+            &["sed", "-e", "s/leader/follower/g;s/[0-9]\\+/<&>/;/vote/d"],
+            text(12_000),
+        ),
         program("sha256sum", &["sha256sum"], text(20_000)),
-        program("grep", &["grep", "-c", "-E", "vo[st]e|re(gister|plica)"], text(12_000)),
+        program(
+            "grep",
+            &["grep", "-c", "-E", "vo[st]e|re(gister|plica)"],
+            text(12_000),
+        ),
         program(
             "perl",
-            &["perl", "-ne", "$n{$_}++ for split; END { print map { \"$_ $n{$_}\\n\" } sort keys %n }"],
+            &[
+                "perl",
+                "-ne",
+                "$n{$_}++ for split; END { print map { \"$_ $n{$_}\\n\" } sort keys %n }",
+            ],
             text(3_000),
         ),
-        program("cc1", &["/usr/lib/gcc/x86_64-linux-gnu/12/cc1", "-quiet", "-O1", "-", "-o", "-"], C.into()),
+        program(
+            "cc1",
+            &[
+                "/usr/lib/gcc/x86_64-linux-gnu/12/cc1",
+                "-quiet",
+                "-O1",
+                "-",
+                "-o",
+                "-",
+            ],
+            C.into(),
+        ),
     ]
 }
 
@@ -77,16 +101,23 @@ pub(crate) fn all() -> Vec<Program> {
 const BZ2: &[u8] = include_bytes!("../guests/steadfast.bz2");
 
 pub(crate) fn find(name: &str) -> anyhow::Result<Program> {
-    all()
-        .into_iter()
-        .find(|p| p.name == name)
-        .ok_or_else(|| anyhow::anyhow!("a program of the list is needed, found '{name}': see `steadfast-campaign list`"))
+    all().into_iter().find(|p| p.name == name).ok_or_else(|| {
+        anyhow::anyhow!(
+            "a program of the list is needed, found '{name}': see `steadfast-campaign list`"
+        )
+    })
 }
 
 pub(crate) fn list() -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     for program in all() {
-        writeln!(out, "{:10} {} ({} bytes in)", program.name, program.argv.join(" "), program.input.len())?;
+        writeln!(
+            out,
+            "{:10} {} ({} bytes in)",
+            program.name,
+            program.argv.join(" "),
+            program.input.len()
+        )?;
     }
     Ok(())
 }
@@ -102,6 +133,8 @@ impl Program {
             .iter()
             .map(|dir| PathBuf::from(dir).join(name))
             .find(|path| path.exists())
-            .ok_or_else(|| anyhow::anyhow!("{name} is needed in /usr/bin, found none: apt-get install it"))
+            .ok_or_else(|| {
+                anyhow::anyhow!("{name} is needed in /usr/bin, found none: apt-get install it")
+            })
     }
 }

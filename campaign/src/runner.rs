@@ -60,7 +60,10 @@ fn line(fault: &str, victim: u64, replicas: u8) -> String {
 impl Bench<'_> {
     fn command(&self, fault: Option<&str>, events: &Path) -> Command {
         let mut command = Command::new(&self.steadfast);
-        command.arg("run").arg("--quiet").arg(format!("--replicas={}", self.replicas));
+        command
+            .arg("run")
+            .arg("--quiet")
+            .arg(format!("--replicas={}", self.replicas));
         command.arg(format!("--events={}", events.display()));
         if let Some(fault) = fault {
             command.arg(format!("--flip={fault}"));
@@ -119,13 +122,19 @@ fn golden(program: &Program, dir: &Path) -> anyhow::Result<Golden> {
             .stderr(Stdio::null())
             .output()?;
         let status = output.status.code().context("the program dies by itself")?;
-        Ok(Golden { status, output: output.stdout })
+        Ok(Golden {
+            status,
+            output: output.stdout,
+        })
     };
     let first = once()?;
     for _ in 0..2 {
         let again = once()?;
         if again.output != first.output || again.status != first.status {
-            bail!("a program with the same output every time is needed, found {}", program.name);
+            bail!(
+                "a program with the same output every time is needed, found {}",
+                program.name
+            );
         }
     }
     Ok(first)
@@ -142,16 +151,27 @@ fn prepare(common: &Common) -> anyhow::Result<(Program, PathBuf, Vec<Planned>)> 
 }
 
 fn results_path(dir: &Path, common: &Common, replicas: u8) -> PathBuf {
-    dir.join(format!("results-{}-{}-n{replicas}.jsonl", common.seed, common.runs))
+    dir.join(format!(
+        "results-{}-{}-n{replicas}.jsonl",
+        common.seed, common.runs
+    ))
 }
 
 /// Runs what of the plan has not been run yet.
-pub(crate) fn campaign(common: &Common, replicas: u8, jobs: usize, budget: Option<u64>) -> anyhow::Result<()> {
+pub(crate) fn campaign(
+    common: &Common,
+    replicas: u8,
+    jobs: usize,
+    budget: Option<u64>,
+) -> anyhow::Result<()> {
     let (program, dir, plan) = prepare(common)?;
     let golden = golden(&program, &dir)?;
     let mut bench = Bench {
         program: &program,
-        steadfast: common.steadfast.canonicalize().with_context(|| common.steadfast.display().to_string())?,
+        steadfast: common
+            .steadfast
+            .canonicalize()
+            .with_context(|| common.steadfast.display().to_string())?,
         dir: dir.clone(),
         replicas,
         limit: Duration::from_secs(60),
@@ -177,11 +197,17 @@ pub(crate) fn campaign(common: &Common, replicas: u8, jobs: usize, budget: Optio
             if over || failed.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            let Some(one) = left.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+            let Some(one) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                return Ok(());
+            };
             let fault = line(&one.fault, one.victim, replicas);
             let (evidence, ms) = bench.run(Some(&fault), job)?;
             let leaf = judge::leaf(&golden, &evidence);
-            if matches!(leaf.outcome(), Outcome::Sdc | Outcome::Hang | Outcome::Infra) || replicas > 1 && leaf.outcome() == Outcome::Crash {
+            if matches!(
+                leaf.outcome(),
+                Outcome::Sdc | Outcome::Hang | Outcome::Infra
+            ) || replicas > 1 && leaf.outcome() == Outcome::Crash
+            {
                 keep(&dir, &bench, one.id, job)?;
             }
             let line = Done {
@@ -195,20 +221,39 @@ pub(crate) fn campaign(common: &Common, replicas: u8, jobs: usize, budget: Optio
             };
             let mut text = serde_json::to_string(&line)?;
             text.push('\n');
-            file.lock().expect("no panics inside").write_all(text.as_bytes())?;
+            file.lock()
+                .expect("no panics inside")
+                .write_all(text.as_bytes())?;
             let mut tally = tally.lock().expect("no panics inside");
             *tally.entry(leaf.outcome()).or_default() += 1;
             let so_far: u64 = tally.values().sum();
             if so_far.is_multiple_of(200) {
-                let words: Vec<String> = tally.iter().map(|(outcome, n)| format!("{outcome} {n}")).collect();
-                let rate = so_far * 1000 / u64::try_from(started.elapsed().as_millis()).unwrap_or(1).max(1);
-                writeln!(std::io::stderr(), "{} n={replicas}: {so_far} of {}, {rate}/s: {}", program.name, left.len(), words.join(", "))?;
+                let words: Vec<String> = tally
+                    .iter()
+                    .map(|(outcome, n)| format!("{outcome} {n}"))
+                    .collect();
+                let rate = so_far * 1000
+                    / u64::try_from(started.elapsed().as_millis())
+                        .unwrap_or(1)
+                        .max(1);
+                writeln!(
+                    std::io::stderr(),
+                    "{} n={replicas}: {so_far} of {}, {rate}/s: {}",
+                    program.name,
+                    left.len(),
+                    words.join(", ")
+                )?;
             }
         }
     };
     let outcome: Vec<anyhow::Result<()>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..jobs.max(1)).map(|job| scope.spawn(move || work_of(work, job))).collect();
-        threads.into_iter().map(|t| t.join().expect("no panics inside")).collect()
+        let threads: Vec<_> = (0..jobs.max(1))
+            .map(|job| scope.spawn(move || work_of(work, job)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().expect("no panics inside"))
+            .collect()
     });
     failed.store(true, Ordering::Relaxed);
     outcome.into_iter().collect()
@@ -235,16 +280,28 @@ fn keep(dir: &Path, bench: &Bench<'_>, id: u64, job: usize) -> anyhow::Result<()
 fn dummies(bench: &Bench<'_>, golden: &Golden, plan: &[Planned]) -> anyhow::Result<Duration> {
     let mut slowest = 0;
     for i in 0..DUMMIES {
-        let one = plan.get(usize::try_from(i)?).context("a plan with faults is needed, found none")?;
-        let (head, tail) = one.fault.split_once(" n=").context("faults of a plan count executions")?;
+        let one = plan
+            .get(usize::try_from(i)?)
+            .context("a plan with faults is needed, found none")?;
+        let (head, tail) = one
+            .fault
+            .split_once(" n=")
+            .context("faults of a plan count executions")?;
         let rest = tail.split_once(' ').map_or("", |(_, rest)| rest);
-        let fault = line(&format!("{head} n=1152921504606846976 {rest}"), one.victim, bench.replicas);
+        let fault = line(
+            &format!("{head} n=1152921504606846976 {rest}"),
+            one.victim,
+            bench.replicas,
+        );
         let (evidence, ms) = bench.run(Some(&fault), 0)?;
         slowest = slowest.max(ms);
         let right = evidence.output == golden.output && evidence.status == Some(golden.status);
         if !right || evidence.events.divergences > 0 || evidence.timed_out {
             keep(&bench.dir, bench, 1_000_000 + i, 0)?;
-            bail!("runs without a fault have to agree, found {:?} under {fault}", evidence.events);
+            bail!(
+                "runs without a fault have to agree, found {:?} under {fault}",
+                evidence.events
+            );
         }
     }
     Ok(LIMIT_LEAST.max(Duration::from_millis(20 * slowest)))
@@ -253,18 +310,34 @@ fn dummies(bench: &Bench<'_>, golden: &Golden, plan: &[Planned]) -> anyhow::Resu
 /// Prints the command that repeats a run.
 pub(crate) fn replay(common: &Common, replicas: u8, id: u64) -> anyhow::Result<()> {
     let (program, dir, plan) = prepare(common)?;
-    let one = plan.iter().find(|one| one.id == id).context("no such fault in the plan")?;
-    let bench = Bench { program: &program, steadfast: common.steadfast.clone(), dir: dir.clone(), replicas, limit: Duration::MAX };
+    let one = plan
+        .iter()
+        .find(|one| one.id == id)
+        .context("no such fault in the plan")?;
+    let bench = Bench {
+        program: &program,
+        steadfast: common.steadfast.clone(),
+        dir: dir.clone(),
+        replicas,
+        limit: Duration::MAX,
+    };
     let fault = line(&one.fault, one.victim, replicas);
     let command = bench.command(Some(&fault), Path::new("/dev/stderr"));
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| {
             let word = word.to_string_lossy();
-            if word.contains([' ', ';', '$', '"', '[', '|', '<', '&']) { format!("'{word}'") } else { word.into_owned() }
+            if word.contains([' ', ';', '$', '"', '[', '|', '<', '&']) {
+                format!("'{word}'")
+            } else {
+                word.into_owned()
+            }
         })
         .collect();
-    let environment: Vec<String> = ENVIRONMENT.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    let environment: Vec<String> = ENVIRONMENT
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
     writeln!(
         std::io::stdout(),
         "env -i {} {} < {}",

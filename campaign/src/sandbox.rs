@@ -18,14 +18,26 @@ pub(crate) fn enter(out: &Path) -> anyhow::Result<()> {
         return Ok(());
     }
     if !nix::unistd::geteuid().is_root() {
-        writeln!(std::io::stderr(), "campaign: not root: faulty runs have the rights of this user")?;
+        writeln!(
+            std::io::stderr(),
+            "campaign: not root: faulty runs have the rights of this user"
+        )?;
         return Ok(());
     }
     let out = out.canonicalize()?;
     let script = "mount --make-rprivate / && mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro / && \
                   mount -t proc proc /proc && exec \"$@\"";
     let error = Command::new("unshare")
-        .args(["--pid", "--mount", "--fork", "--kill-child", "--", "sh", "-c", script])
+        .args([
+            "--pid",
+            "--mount",
+            "--fork",
+            "--kill-child",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
         .arg(out)
         .arg(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
