@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -29,10 +30,22 @@ pub(crate) struct Module {
     pub(crate) path: PathBuf,
     pub(crate) range: Range<u64>,
     pub(crate) bias: u64,
-    file: Vec<u8>,
+    /// Read again when an address wants a name: a libc held in memory is 2 MiB.
+    file: fs::File,
     pub(crate) build_id: Option<String>,
     plans: Vec<patch::Plan>,
     executable_bytes: u64,
+}
+
+impl Module {
+    /// An address that stands for `original` in this module; its symbol is for the caller.
+    fn site(&self, addr: u64, original: u64) -> Site {
+        let mut site = Site::at(GuestAddr(addr));
+        site.module = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        site.offset = Some(GuestAddr(original - self.range.start));
+        site.build_id.clone_from(&self.build_id);
+        site
+    }
 }
 
 /// What has to be written to memory to patch one region.
@@ -101,8 +114,16 @@ pub(crate) struct Modules {
     list: Vec<Module>,
     /// End of the lowest arena given out near libraries, per pool.
     pool: Option<u64>,
+    /// Plans were made since somebody last asked.
+    pub(crate) planned: bool,
     /// Faults to be planted as their modules appear.
     pub(crate) flips: Flips,
+}
+
+fn contents(file: &fs::File) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
 }
 
 fn load_bias(file: &object::File<'_>, mapped: u64, offset: u64) -> Option<u64> {
@@ -127,7 +148,9 @@ impl Modules {
         offset: u64,
         taken: &[Range<u64>],
     ) -> Option<Prepared> {
-        let file = fs::read(open_as).ok()?;
+        let on_disk = fs::File::open(open_as).ok()?;
+        let file = contents(&on_disk)?;
+        self.planned = true;
         let parsed = object::File::parse(&*file).ok()?;
         if parsed.architecture() != object::Architecture::X86_64 {
             return None;
@@ -201,7 +224,7 @@ impl Modules {
             build_id: id,
             plans: vec![plan],
             executable_bytes: region.end - region.start,
-            file,
+            file: on_disk,
         });
         Some(prepared)
     }
@@ -212,7 +235,8 @@ impl Modules {
         let index = self.list.iter().position(|module| module.range.contains(&addr))?;
         let arena = self.place(&self.list[index].range.clone(), taken);
         let known = &self.list[index];
-        let module = patch::elf::module(&known.file, known.bias).ok()?;
+        let file = contents(&known.file)?;
+        let module = patch::elf::module(&file, known.bias).ok()?;
         let site = patch::site_at(&module, addr, patch::SiteKind::Syscall)?;
         let (patched, hooked): (Vec<_>, Vec<_>) =
             known.plans.iter().map(|plan| (plan.patched.clone(), plan.hooked.clone())).unzip();
@@ -275,7 +299,6 @@ impl Modules {
         if let Some(site) = flips::agent_site(addr) {
             return site;
         }
-        let mut site = Site::at(GuestAddr(addr));
         let original = self
             .list
             .iter()
@@ -283,25 +306,11 @@ impl Modules {
             .find_map(|plan| plan.original(addr))
             .unwrap_or(addr);
         let Some(module) = self.list.iter().find(|module| module.range.contains(&original)) else {
-            return site;
+            return Site::at(GuestAddr(addr));
         };
-        site.module = module.path.file_name().map(|name| name.to_string_lossy().into_owned());
-        site.offset = Some(GuestAddr(original - module.range.start));
-        site.build_id.clone_from(&module.build_id);
-        let Ok(parsed) = object::File::parse(&*module.file) else {
-            return site;
-        };
-        let in_file = original.wrapping_sub(module.bias);
-        site.symbol = parsed
-            .symbols()
-            .chain(parsed.dynamic_symbols())
-            .filter(|symbol| symbol.kind() == object::SymbolKind::Text && symbol.address() <= in_file)
-            .filter(|symbol| in_file < symbol.address() + symbol.size().max(1))
-            .max_by_key(ObjectSymbol::address)
-            .and_then(|symbol| {
-                let name = symbol.name().ok()?;
-                Some(format!("{name}+{:#x}", in_file - symbol.address()))
-            });
+        let mut site = module.site(addr, original);
+        site.symbol = contents(&module.file)
+            .and_then(|file| symbol(&object::File::parse(&*file).ok()?, original.wrapping_sub(module.bias)));
         site
     }
 
@@ -336,6 +345,8 @@ impl Modules {
         for module in &self.list {
             let mut patched = BTreeMap::new();
             let mut slow = 0;
+            let file = contents(&module.file).unwrap_or_default();
+            let parsed = object::File::parse(&*file).ok();
             for plan in &module.plans {
                 for done in &plan.patched {
                     *patched.entry(done.site.kind.name().to_owned()).or_insert(0) += 1;
@@ -343,8 +354,10 @@ impl Modules {
                 for refused in &plan.refused {
                     let patch::Asked::Site(site) = &refused.asked else { continue };
                     slow += 1;
+                    let mut place = module.site(site.addr, site.addr);
+                    place.symbol = parsed.as_ref().and_then(|file| symbol(file, site.addr.wrapping_sub(module.bias)));
                     total.slow_sites.push(SlowSite {
-                        site: self.site(site.addr),
+                        site: place,
                         instruction: site.kind.name().to_owned(),
                         reason: refused.reason.name().to_owned(),
                     });
@@ -390,6 +403,19 @@ fn after_save(save: &patch::Save) -> patch::Hook {
     code.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
     code.extend(abi::ENTRY_ENTROPY.to_le_bytes());
     patch::Hook { addr: save.addr, place: patch::Place::After, code }
+}
+
+/// The function around an address of the file.
+fn symbol(file: &object::File<'_>, in_file: u64) -> Option<String> {
+    file.symbols()
+        .chain(file.dynamic_symbols())
+        .filter(|symbol| symbol.kind() == object::SymbolKind::Text && symbol.address() <= in_file)
+        .filter(|symbol| in_file < symbol.address() + symbol.size().max(1))
+        .max_by_key(ObjectSymbol::address)
+        .and_then(|symbol| {
+            let name = symbol.name().ok()?;
+            Some(format!("{name}+{:#x}", in_file - symbol.address()))
+        })
 }
 
 /// Run-time addresses a file occupies.

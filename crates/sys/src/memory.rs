@@ -1,5 +1,6 @@
 //! Memory of other processes: which pages they own, reading, and writing regardless of
-//! protection.
+//! protection. And this process's own heap.
+#![allow(unsafe_code, reason = "malloc_trim(3) has no safe wrapper")]
 
 use std::fs::File;
 use std::io;
@@ -7,6 +8,15 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
+
+/// Gives the heap's free pages back to the system, where the C library can.
+pub fn trim() {
+    // SAFETY: malloc_trim(3) takes the allocator's own locks and touches free memory alone.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
 
 /// Another process's memory and page map, open for as long as it is at hand.
 #[derive(Debug)]
