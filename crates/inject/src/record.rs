@@ -1,0 +1,697 @@
+//! What a campaign leaves on disk: the contract between the engines and the reports.
+//!
+//! ```text
+//!   DIR/campaign.json     what was asked for, on which machine, of which population
+//!   DIR/profile.jsonl     one executed function per line
+//!   DIR/plan.jsonl        one planned run per line, written before the first run
+//!   DIR/runs.jsonl        one finished run per line, appended
+//!   DIR/golden/           streams and files of the run without a fault
+//!   DIR/evidence/ID/      streams, files and events of a run that is not plainly masked
+//! ```
+//!
+//! Invariants
+//!  1. Every file says its `schema`; a reader refuses a higher one and ignores unknown fields.
+//!  2. A line of `runs.jsonl` is written at once and ends with a newline: a last line without one,
+//!     or that is no JSON, was cut off by a crash, and its run is done again.
+//!  3. Among lines of one id the last counts.
+//!  4. Numbers that may need more than 53 bits are strings.
+//!
+//! Not covered: how the numbers come about (docs/campaign-format.md says what they mean).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use steadfast_integrity::fault::Fault;
+use steadfast_integrity::outcome::Leaf;
+
+/// The version of all files of a campaign directory.
+pub const SCHEMA: u32 = 1;
+
+/// `campaign.json`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Campaign {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// Version of Steadfast that made it.
+    pub steadfast: String,
+    /// Commit of the tree that the campaign was started from, if it was one, `-dirty` included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// When it was planned, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// The target: program and arguments, as given.
+    pub command: Vec<String>,
+    /// File that standard input comes from; nothing is /dev/null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+    /// Variables the target has beside the fixed ones.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// How the target is protected.
+    pub protection: Protection,
+    /// Files that were executed from, the program first.
+    pub modules: Vec<Module>,
+    /// Where it ran.
+    pub machine: Machine,
+    /// 256 bits, 64 hexadecimal digits: the source of every random choice.
+    pub seed: String,
+    /// What carries the faults out.
+    pub engine: Engine,
+    /// What faults are drawn from.
+    pub population: Population,
+    /// One for each fault type, in the order of the plan.
+    pub strata: Vec<Stratum>,
+    /// Lines of `plan.jsonl`, over all shards.
+    pub planned: u64,
+    /// Which part of the plan this directory runs: ids with `id % of == index`.
+    pub shard: Shard,
+    /// The run without a fault.
+    pub golden: Golden,
+    /// How an output is compared with the golden one.
+    pub comparator: Comparator,
+    /// When a run is given up.
+    pub limits: Limits,
+    /// What the box around each run could and could not close off.
+    pub sandbox: Vec<String>,
+    /// Runs that were armed with a fault that cannot fire: the base of limits and false alarms.
+    pub dummies: Dummies,
+}
+
+/// What stands between a fault and the output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection {
+    /// `bare`, or a name that tables print: `run -n 2`, `cc`.
+    pub name: String,
+    /// Replicas of `steadfast run`; 0 when the target is started by itself.
+    #[serde(default)]
+    pub replicas: u8,
+}
+
+/// A file that was executed from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Module {
+    /// File name without its directory: what fault lines say.
+    pub name: String,
+    /// Where it was.
+    pub path: String,
+    /// GNU build id, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+}
+
+/// Where a campaign ran.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Model name of the processor.
+    pub cpu: String,
+    /// Logical CPUs.
+    pub cpus: u32,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// `ID VERSION_ID` of the distribution.
+    pub os: String,
+    /// Whether it ran as root.
+    pub root: bool,
+}
+
+/// What carries faults out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Engine {
+    /// Countdowns planted in the program, which runs natively.
+    Plant,
+    /// Single steps from outside.
+    Step,
+    /// Stops at moments of time.
+    Timer,
+    /// `steadfast run` plants them.
+    Run,
+}
+
+impl Engine {
+    /// The word in files and reports.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Plant => "plant",
+            Self::Step => "step",
+            Self::Timer => "timer",
+            Self::Run => "run",
+        }
+    }
+}
+
+/// What a count pass found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Population {
+    /// Executed instructions of the target. 0: not counted (timer engine).
+    pub dynamic: u64,
+    /// Those at instructions where a fault can be planted. [`Population::reachable_share`].
+    pub reachable: u64,
+    /// Executions that a fault cannot be planted at, by reason.
+    pub unreachable: BTreeMap<String, u64>,
+    /// Executions in functions, modules or phases that were left out on request.
+    pub excluded: u64,
+    /// Executions at sites whose counts differed between two passes.
+    pub unstable: u64,
+    /// Different instructions that were executed.
+    pub sites: u64,
+    /// Executions by module name.
+    pub by_module: BTreeMap<String, u64>,
+}
+
+impl Population {
+    /// Share of the population that is drawn from.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a share for display")]
+    pub fn reachable_share(&self) -> f64 {
+        if self.dynamic == 0 {
+            1.0
+        } else {
+            self.reachable as f64 / self.dynamic as f64
+        }
+    }
+}
+
+/// One fault type: faults of the plan are drawn within it, uniformly over the executions that
+/// can have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stratum {
+    /// Name that plan and runs refer to: `wreg`, `cf`, ..., unique in a campaign.
+    pub name: String,
+    /// Executions that can have such a fault, whether reachable or not: what failures are
+    /// extrapolated to.
+    pub population: u64,
+    /// Those that are drawn from.
+    pub reachable: u64,
+    /// Runs planned, over all shards.
+    pub planned: u64,
+    /// Share of the campaign's fault space, all strata summing to 1: for weighted estimates.
+    pub weight: f64,
+}
+
+/// `index` of `of`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shard {
+    /// From 0.
+    pub index: u32,
+    /// From 1.
+    pub of: u32,
+}
+
+/// How the run without a fault ends.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Golden {
+    /// Runs that were compared for stability.
+    pub runs: u32,
+    /// Exit status.
+    pub status: i32,
+    /// Digests of what it wrote.
+    pub outputs: Outputs,
+    /// Wall time of the slowest, nanoseconds.
+    pub wall_ns_max: u64,
+    /// CPU time of the slowest.
+    pub cpu_ns_max: u64,
+}
+
+/// Digests (`crc32c:` and eight digits, then `/` and the length) by name: `stdout`, `stderr`, and
+/// files by path from the scratch directory.
+pub type Outputs = BTreeMap<String, String>;
+
+/// How outputs are compared.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Comparator {
+    /// Equal byte for byte.
+    Byte,
+    /// Equal after everything that matches these expressions is taken out.
+    Masked {
+        /// The expressions.
+        patterns: Vec<String>,
+    },
+    /// Numbers in the text may differ by this share; everything else is equal.
+    Numeric {
+        /// Relative tolerance.
+        tolerance: f64,
+    },
+    /// The same lines in any order.
+    Lines,
+    /// A command that gets the golden directory and the run's, and exits with 0 for equal, 1 for
+    /// different, 2 for different and rejected by the client's own checks.
+    Command {
+        /// Program and arguments.
+        command: Vec<String>,
+    },
+}
+
+/// When a run is given up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Wall time.
+    pub wall_ns: u64,
+    /// CPU time of all processes.
+    pub cpu_ns: u64,
+    /// Later than this a right output is `slow`.
+    pub slow_ns: u64,
+    /// Address space of a process, bytes; 0: unlimited.
+    pub memory: u64,
+    /// Largest file it may write, bytes.
+    pub file_size: u64,
+}
+
+/// Armed with a fault that is never reached.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dummies {
+    /// How many.
+    pub runs: u64,
+    /// Those with output, status and silence as the golden run has them. The rest are
+    /// false alarms or the injector's own fault.
+    pub masked: u64,
+    /// Those in which a detector spoke.
+    pub false_alarms: u64,
+    /// 99th percentile of wall time.
+    pub wall_ns_p99: u64,
+    /// Median wall time.
+    pub wall_ns_p50: u64,
+}
+
+/// A line of `profile.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// File name of the module.
+    pub module: String,
+    /// Symbol; nothing where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// Executed instructions.
+    pub executions: u64,
+    /// Those at reachable sites.
+    pub reachable: u64,
+}
+
+/// A line of `plan.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// From 0, without gaps over all shards.
+    pub id: u64,
+    /// Name of its [`Stratum`].
+    pub stratum: String,
+    /// The faults of the run, `; ` between several.
+    pub fault: String,
+    /// Where the first of them strikes; nothing for triggers that are not a place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<Place>,
+    /// Register that is hit, as the fault names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register: Option<String>,
+    /// Bits that are hit, counted within the target.
+    #[serde(default)]
+    pub bits: Vec<u16>,
+    /// Which execution of the site is hit, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n: Option<u64>,
+    /// Executions the site has in a run without a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executions: Option<u64>,
+}
+
+/// One instruction of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// File name of the module.
+    pub module: String,
+    /// Its build id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// Distance from the lowest address at which the module is mapped, `0x...`.
+    pub offset: String,
+    /// Enclosing symbol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<String>,
+    /// `file.c:123`, where the module has line tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// The instruction, Intel syntax.
+    pub disassembly: String,
+    /// Its mnemonic.
+    pub opcode: String,
+}
+
+/// A line of `runs.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The plan's id.
+    pub id: u64,
+    /// Name of its stratum, as in the plan.
+    pub stratum: String,
+    /// What became of it.
+    pub outcome: Leaf,
+    /// Times that its faults fired.
+    pub hits: u64,
+    /// The first hit of each fault.
+    #[serde(default)]
+    pub fired: Vec<Fired>,
+    /// Exit status; nothing if it did not exit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<i32>,
+    /// Signal that it died of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// From start to end, the box not counted.
+    pub wall_ns: u64,
+    /// Of all its processes.
+    pub cpu_ns: u64,
+    /// What it cost to set up: box, planting.
+    pub setup_ns: u64,
+    /// Digests of what it wrote; empty when all are as in the golden run.
+    #[serde(default)]
+    pub outputs: Outputs,
+    /// Which of them differ.
+    #[serde(default)]
+    pub differ: Vec<String>,
+    /// Who spoke up first, if anybody did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detection: Option<Detection>,
+    /// Directory under the campaign's, with what the run left behind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+}
+
+/// A fault that fired.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fired {
+    /// Which execution, from 1.
+    pub n: u64,
+    /// The 64 bits around the lowest one that was hit, before and after, `0x...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// After.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+    /// On which CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<u32>,
+}
+
+/// A detector that spoke.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Detection {
+    /// `replicas`, `cc`, or the name the detector gives itself.
+    pub by: String,
+    /// In what it saw the difference.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub what: Option<String>,
+    /// From the first hit to the alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<u64>,
+}
+
+impl Run {
+    /// The plan's line without anything having come of it.
+    #[must_use]
+    pub fn new(planned: &Planned, outcome: Leaf) -> Self {
+        Self {
+            schema: SCHEMA,
+            id: planned.id,
+            stratum: planned.stratum.clone(),
+            outcome,
+            hits: 0,
+            fired: Vec::new(),
+            status: None,
+            signal: None,
+            wall_ns: 0,
+            cpu_ns: 0,
+            setup_ns: 0,
+            outputs: Outputs::new(),
+            differ: Vec::new(),
+            detection: None,
+            evidence: None,
+        }
+    }
+}
+
+impl Planned {
+    /// The faults, parsed.
+    ///
+    /// # Errors
+    /// When the line is none of the grammar.
+    pub fn faults(&self) -> Result<Vec<Fault>, RecordError> {
+        Fault::parse_all(&self.fault).map_err(|why| RecordError::Wrong {
+            path: PathBuf::from("plan.jsonl"),
+            line: self.id + 1,
+            needed: "faults of docs/fault-grammar.md",
+            found: why.to_string(),
+        })
+    }
+}
+
+impl Shard {
+    /// Whether a run belongs to this part.
+    #[must_use]
+    pub const fn has(self, id: u64) -> bool {
+        id % self.of as u64 == self.index as u64
+    }
+}
+
+/// Why a campaign directory cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// The file system.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What stands there is not of this format.
+    #[error("{path}, line {line}: {needed} is needed, found {found}")]
+    Wrong {
+        /// Which file.
+        path: PathBuf,
+        /// From 1.
+        line: u64,
+        /// What should be there.
+        needed: &'static str,
+        /// What is.
+        found: String,
+    },
+}
+
+fn io_at(path: &Path) -> impl FnOnce(io::Error) -> RecordError + '_ {
+    |source| RecordError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// A campaign directory.
+#[derive(Debug, Clone)]
+pub struct Dir(PathBuf);
+
+impl Dir {
+    /// Names it; nothing is looked at.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// `campaign.json`.
+    ///
+    /// # Errors
+    /// When it cannot be read or is of a later schema.
+    pub fn campaign(&self) -> Result<Campaign, RecordError> {
+        let path = self.0.join("campaign.json");
+        let text = fs::read_to_string(&path).map_err(io_at(&path))?;
+        value(&path, 1, &text)
+    }
+
+    /// Writes `campaign.json`, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_campaign(&self, campaign: &Campaign) -> Result<(), RecordError> {
+        let mut text = serde_json::to_string_pretty(campaign).unwrap_or_default();
+        text.push('\n');
+        self.replace("campaign.json", text.as_bytes())
+    }
+
+    /// `plan.jsonl`.
+    ///
+    /// # Errors
+    /// When it cannot be read or a line is wrong.
+    pub fn plan(&self) -> Result<Vec<Planned>, RecordError> {
+        lines(&self.0.join("plan.jsonl"), LastLine::Whole)
+    }
+
+    /// Writes `plan.jsonl`, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_plan(&self, plan: &[Planned]) -> Result<(), RecordError> {
+        self.replace("plan.jsonl", &joined(plan))
+    }
+
+    /// `profile.jsonl`; empty if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read or a line is wrong.
+    pub fn profile(&self) -> Result<Vec<Function>, RecordError> {
+        let path = self.0.join("profile.jsonl");
+        if path.exists() {
+            lines(&path, LastLine::Whole)
+        } else {
+            Ok(Vec::new())
+        }
+    }
+
+    /// Writes `profile.jsonl`, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_profile(&self, profile: &[Function]) -> Result<(), RecordError> {
+        self.replace("profile.jsonl", &joined(profile))
+    }
+
+    /// Finished runs by id, the last line of each; empty before the first run.
+    ///
+    /// # Errors
+    /// When the file cannot be read or a line other than the last is wrong.
+    pub fn runs(&self) -> Result<BTreeMap<u64, Run>, RecordError> {
+        let path = self.0.join("runs.jsonl");
+        if !path.exists() {
+            return Ok(BTreeMap::new());
+        }
+        let runs: Vec<Run> = lines(&path, LastLine::MayBeCut)?;
+        Ok(runs.into_iter().map(|run| (run.id, run)).collect())
+    }
+
+    /// Opens `runs.jsonl` to append to; a line that a crash cut off is taken away first.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn append(&self) -> Result<Appender, RecordError> {
+        let path = self.0.join("runs.jsonl");
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io_at(&path)(error)),
+        };
+        let file = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&path)
+            .map_err(io_at(&path))?;
+        let whole = bytes
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map_or(0, |at| at + 1);
+        if whole < bytes.len() {
+            file.set_len(whole as u64).map_err(io_at(&path))?;
+        }
+        Ok(Appender { file, path })
+    }
+
+    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        let path = self.0.join(name);
+        let new = self.0.join(format!(".{name}.new"));
+        fs::create_dir_all(&self.0).map_err(io_at(&self.0))?;
+        let mut file = fs::File::create(&new).map_err(io_at(&new))?;
+        file.write_all(bytes).map_err(io_at(&new))?;
+        file.sync_all().map_err(io_at(&new))?;
+        fs::rename(&new, &path).map_err(io_at(&path))
+    }
+}
+
+/// The end of `runs.jsonl`.
+#[derive(Debug)]
+pub struct Appender {
+    file: fs::File,
+    path: PathBuf,
+}
+
+impl Appender {
+    /// Adds a run with one write(2): a reader sees all of it or, after a crash, none.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add(&mut self, run: &Run) -> Result<(), RecordError> {
+        let mut text = serde_json::to_vec(run).unwrap_or_default();
+        text.push(b'\n');
+        self.file.write_all(&text).map_err(io_at(&self.path))
+    }
+}
+
+fn joined<T: Serialize>(items: &[T]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for item in items {
+        out.extend(serde_json::to_vec(item).unwrap_or_default());
+        out.push(b'\n');
+    }
+    out
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LastLine {
+    Whole,
+    MayBeCut,
+}
+
+fn lines<T: DeserializeOwned>(path: &Path, last: LastLine) -> Result<Vec<T>, RecordError> {
+    let mut file = BufReader::new(fs::File::open(path).map_err(io_at(path))?);
+    let mut out = Vec::new();
+    let mut text = Vec::new();
+    for number in 1.. {
+        text.clear();
+        if file.read_until(b'\n', &mut text).map_err(io_at(path))? == 0 {
+            break;
+        }
+        if text.last() != Some(&b'\n') && last == LastLine::MayBeCut {
+            break;
+        }
+        out.push(value(path, number, &String::from_utf8_lossy(&text))?);
+    }
+    Ok(out)
+}
+
+fn value<T: DeserializeOwned>(path: &Path, line: u64, text: &str) -> Result<T, RecordError> {
+    #[derive(Deserialize)]
+    struct Version {
+        schema: u32,
+    }
+    let wrong = |needed, found: String| RecordError::Wrong {
+        path: path.to_owned(),
+        line,
+        needed,
+        found,
+    };
+    let version: Version = serde_json::from_str(text)
+        .map_err(|why| wrong("a JSON object with a schema", why.to_string()))?;
+    if version.schema > SCHEMA {
+        return Err(wrong(
+            "schema 1, or a newer steadfast",
+            version.schema.to_string(),
+        ));
+    }
+    serde_json::from_str(text)
+        .map_err(|why| wrong("an object of docs/campaign-format.md", why.to_string()))
+}
+
+#[cfg(test)]
+mod tests;
