@@ -1,0 +1,101 @@
+/*
+ * The contract between hardened code, as the pass writes it, and the runtime.
+ *
+ * Layout shared with harden/pass (pass/abi.h repeats the offsets and asserts them against this file). The pass emits
+ * the hot path of a store inline, from the first fields of struct sf_tls; everything else is a call.
+ *
+ * One logged word, in both runs:
+ *
+ *     key  = word address << 17 | epoch << 8       word address: a multiple of 8 below 2^47, so 44 bits and a 20-bit gap
+ *     slot = table + 2 * (word address & index_mask)
+ *     if slot.tag ^ (key | 0xff) has a bit of ~0xff | need: __sf_store_slow(word address, need)
+ *     store
+ *     if slot.tag ... has no such word: __sf_store_slow has put it elsewhere; __sf_store_check(word address, need)
+ *
+ * `need` holds one bit for each byte of the word that the store writes. The low byte of a tag holds the bytes that are
+ * logged (E1), or seen again (E2), so one comparison answers "this word, this run, these bytes".
+ *
+ * Invariants
+ *  1. The low 8 bits of `epoch_key` are zero, and so are those at and above bit 20.
+ *  2. Epoch 0 is never used: a zeroed table holds nothing.
+ *  3. Functions marked preserve_most keep every general register but r11, and use no vector register.
+ */
+#ifndef STEADFAST_ABI_H
+#define STEADFAST_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
+   names __sf_abi_N. */
+#define SF_ABI 1
+
+enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
+
+/* 16 bytes: the inline path doubles the word address to reach it. */
+struct sf_slot {
+  uint64_t tag;
+  uint64_t mask_first; /* in E2: the bytes that the first run logged */
+};
+_Static_assert(sizeof(struct sf_slot) == 16, "the pass computes 2 * (address & index_mask)");
+
+#define SF_EPOCH_SHIFT 8
+#define SF_EPOCH_BITS 12
+#define SF_WORD_SHIFT 17
+
+/* First fields: read by inline code of every store. */
+struct sf_tls {
+  struct sf_slot *table;
+  uint64_t index_mask; /* (slots - 1) << 3 */
+  uint64_t epoch_key;  /* epoch << SF_EPOCH_SHIFT */
+  uint64_t phase;      /* enum sf_phase */
+};
+_Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
+_Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
+_Static_assert(offsetof(struct sf_tls, phase) == 24, "offset known to the pass");
+extern __thread struct sf_tls __sf_tls __attribute__((tls_model("initial-exec")));
+
+/* One for each handler, constant, written by the pass. */
+struct sf_handler {
+  const char *name;
+  const char *where; /* file:line */
+  uint64_t id;       /* hash of name and file: mixed into the gates */
+  uint64_t flags;    /* SF_HANDLER_* */
+};
+#define SF_HANDLER_LOCAL 1
+
+/* One for each function that hardened code may reach through a pointer (section sf_clones). */
+struct sf_clone {
+  void *original;
+  void *hardened;
+};
+
+/* Driver of a handler, in this order: begin, run, mid, run, end; all again while end is not 0. A result of up to 64 bits
+   is passed as it is, a longer one as __sf_hash of it. */
+void __sf_begin(const struct sf_handler *handler);
+void __sf_mid(const struct sf_handler *handler, uint64_t result);
+int __sf_end(const struct sf_handler *handler, uint64_t result);
+uint64_t __sf_hash(const void *bytes, size_t length);
+void __sf_edge_string(const char *message);
+
+/* Stores. */
+__attribute__((preserve_most)) void __sf_store_slow(uintptr_t word, uint64_t need);
+__attribute__((preserve_most)) void __sf_store_check(uintptr_t word, uint64_t need);
+void __sf_log(const void *bytes, size_t length);
+void __sf_logged(const void *bytes, size_t length);
+void *__sf_memcpy(void *to, const void *from, size_t length);
+void *__sf_memmove(void *to, const void *from, size_t length);
+void *__sf_memset(void *to, int byte, size_t length);
+
+/* Calls. */
+void *__sf_clone(void *function, const char *where);
+_Noreturn void __sf_refuse(const char *what, const char *where);
+/* A volatile load: the second run is given the first run's value. */
+uint64_t __sf_load_once(const void *at, size_t size);
+/* Calls of class once: before E1's call returns 0, and then _done records the result; in E2 returns 1 and the result. */
+int __sf_once(const char *name, uint64_t arguments, uint64_t *result);
+void __sf_once_done(uint64_t result);
+/* Calls of class defer: the function with up to six integer or pointer arguments. */
+void __sf_defer(const char *name, void *function, size_t count, const uint64_t *arguments);
+
+#endif
