@@ -1,0 +1,17 @@
+//! What runs add up to: rates with intervals, gates, comparisons, and the pages that show them.
+//!
+//! Campaigns and benchmarks of every part hand in what they counted; this crate says what that
+//! supports and prints it. [`stats`] is the arithmetic.
+//!
+//! Invariants
+//!  1. Everything here is a pure function of its inputs: no clock, no file, no network, no
+//!     environment, no unsafe. The same results give the same bytes.
+//!  2. No protection is known by name: outcomes are the shared words, groups are whatever the
+//!     campaign calls them.
+//!  3. A rate never stands alone: it has an interval, and a zero has its upper bound.
+//!
+//! Not covered: reading a campaign from disk, and looking up symbols, lines and instructions.
+
+#![forbid(unsafe_code)]
+
+pub mod stats;

@@ -1,0 +1,215 @@
+//! Rates over groups that were drawn with unequal chances.
+//!
+//! Group h makes up the share W_h of the population and got n_h of the runs. The estimate is
+//! Σ W_h k_h / n_h (Horvitz and Thompson 1952), whatever the allocation was; counting all runs
+//! alike would answer a question about the plan, not about the program.
+//!
+//! Two intervals, as for one rate:
+//!  * shown: the score limits of the groups combined by their distances from the estimates
+//!    (Zou, Huang and Zhang 2009). One group alone gives Wilson's interval.
+//!  * decided on: [`Strata::upper`] and [`Strata::lower`], which hold at any size:
+//!    Σ W_h p_h = Σ (W_h/n_h)·(n_h p_h) ≤ max(W_h/n_h) · Σ n_h p_h, and the sum on the right
+//!    belongs to a tally of all these runs together, whose Clopper–Pearson bound also holds when
+//!    runs have different chances (Hoeffding 1956, theorem 5, for bounds that are not within one
+//!    run of certainty). With proportional allocation all W_h/n_h are equal and nothing is lost.
+//!    Otherwise groups of similar weight are taken together and share α; which are taken together
+//!    depends on weights and numbers of runs alone, so the data do not choose their own test.
+
+use super::interval::{Confidence, Interval, Tally};
+use super::sequential::Sequential;
+
+/// One group: its share of the population, and what its runs gave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stratum {
+    /// Its weight; the shares are these over their sum.
+    pub weight: f64,
+    /// Its runs.
+    pub tally: Tally,
+}
+
+/// All groups of a population.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Strata(Vec<Stratum>);
+
+impl Strata {
+    /// Groups with positive weight; the others are no part of the population. Nothing if none is
+    /// left, or a weight is not a number.
+    #[must_use]
+    pub fn new(strata: impl IntoIterator<Item = Stratum>) -> Option<Self> {
+        let mut kept: Vec<Stratum> = Vec::new();
+        for stratum in strata {
+            if !stratum.weight.is_finite() || stratum.weight < 0.0 {
+                return None;
+            }
+            if stratum.weight > 0.0 {
+                kept.push(stratum);
+            }
+        }
+        let sum: f64 = kept.iter().map(|s| s.weight).sum();
+        for stratum in &mut kept {
+            stratum.weight /= sum;
+        }
+        (!kept.is_empty()).then_some(Self(kept))
+    }
+
+    /// One group: the simple case.
+    #[must_use]
+    pub fn single(tally: Tally) -> Self {
+        Self(vec![Stratum { weight: 1.0, tally }])
+    }
+
+    /// All runs as if they were alike.
+    #[must_use]
+    pub fn pooled(&self) -> Tally {
+        self.0
+            .iter()
+            .fold(Tally::default(), |sum, s| sum.and(s.tally))
+    }
+
+    /// The weighted rate; nothing while a group has no runs.
+    #[must_use]
+    pub fn rate(&self) -> Option<f64> {
+        self.0
+            .iter()
+            .map(|s| s.tally.rate().map(|rate| s.weight * rate))
+            .sum()
+    }
+
+    /// The interval that is shown.
+    #[must_use]
+    pub fn interval(&self, confidence: Confidence) -> Interval {
+        let Some(rate) = self.rate() else {
+            return Interval::UNKNOWN;
+        };
+        let (mut below, mut above) = (0.0, 0.0);
+        for s in &self.0 {
+            let wilson = s.tally.wilson(confidence);
+            let one = s.tally.rate().unwrap_or(0.0);
+            below += (s.weight * (one - wilson.low)).powi(2);
+            above += (s.weight * (wilson.high - one)).powi(2);
+        }
+        Interval {
+            low: (rate - below.sqrt()).max(0.0),
+            high: (rate + above.sqrt()).min(1.0),
+        }
+    }
+
+    /// The weighted rate is below this with at least this confidence, one-sided.
+    #[must_use]
+    pub fn upper(&self, confidence: Confidence) -> f64 {
+        self.bound(
+            |tally, parts| tally.upper(confidence.shared_by(parts)),
+            Side::Upper,
+        )
+    }
+
+    /// The weighted rate is above this with at least this confidence, one-sided.
+    #[must_use]
+    pub fn lower(&self, confidence: Confidence) -> f64 {
+        self.bound(
+            |tally, parts| tally.lower(confidence.shared_by(parts)),
+            Side::Lower,
+        )
+    }
+
+    /// As [`Strata::upper`], and however often one looks. Nothing is lost by looking, provided
+    /// that the groups grow in step.
+    #[must_use]
+    pub fn upper_any_time(&self, confidence: Confidence) -> f64 {
+        self.bound(
+            |tally, parts| Sequential::new(confidence.shared_by(parts)).upper(tally),
+            Side::Upper,
+        )
+    }
+
+    /// As [`Strata::lower`], and however often one looks.
+    #[must_use]
+    pub fn lower_any_time(&self, confidence: Confidence) -> f64 {
+        self.bound(
+            |tally, parts| Sequential::new(confidence.shared_by(parts)).lower(tally),
+            Side::Lower,
+        )
+    }
+
+    fn bound(&self, of: impl Fn(Tally, usize) -> f64, side: Side) -> f64 {
+        let merged = self.merged();
+        let sum: f64 = merged
+            .iter()
+            .map(|group| {
+                let per_run = match side {
+                    Side::Upper => group.per_run_max,
+                    Side::Lower => group.per_run_min,
+                };
+                let bound = of(group.tally, merged.len());
+                if group.tally.runs == 0 {
+                    // No run says nothing: all of it may have failed, or none.
+                    return if matches!(side, Side::Upper) {
+                        group.weight
+                    } else {
+                        0.0
+                    };
+                }
+                // A group's rate is at most 1, whatever its lightest member suggests.
+                (per_run * group.tally.runs as f64 * bound).min(group.weight)
+            })
+            .sum();
+        sum.clamp(0.0, 1.0)
+    }
+
+    /// Groups of similar weight per run, taken together. A function of weights and numbers of
+    /// runs alone.
+    fn merged(&self) -> Vec<Merged> {
+        // What a bound may lose by treating a run as if it weighed as much as the heaviest of its
+        // group. Proportional allocation rounds to whole runs and stays within it from four runs
+        // a group on.
+        const SPREAD_MAX: f64 = 1.25;
+        let mut sorted: Vec<Merged> = self.0.iter().map(Merged::from).collect();
+        sorted.sort_by(|a, b| a.per_run_max.total_cmp(&b.per_run_max));
+        let mut groups: Vec<Merged> = Vec::new();
+        for next in sorted {
+            match groups.last_mut() {
+                Some(last) if next.per_run_max <= SPREAD_MAX * last.per_run_min => {
+                    last.absorb(next);
+                }
+                _ => groups.push(next),
+            }
+        }
+        groups
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Upper,
+    Lower,
+}
+
+/// Strata taken together.
+#[derive(Debug, Clone, Copy)]
+struct Merged {
+    weight: f64,
+    per_run_min: f64,
+    per_run_max: f64,
+    tally: Tally,
+}
+
+impl Merged {
+    fn absorb(&mut self, other: Self) {
+        self.weight += other.weight;
+        self.per_run_min = self.per_run_min.min(other.per_run_min);
+        self.per_run_max = self.per_run_max.max(other.per_run_max);
+        self.tally = self.tally.and(other.tally);
+    }
+}
+
+impl From<&Stratum> for Merged {
+    fn from(stratum: &Stratum) -> Self {
+        let per_run = stratum.weight / stratum.tally.runs as f64;
+        Self {
+            weight: stratum.weight,
+            per_run_min: per_run,
+            per_run_max: per_run,
+            tally: stratum.tally,
+        }
+    }
+}
