@@ -45,7 +45,7 @@ struct sf_regs {
 };
 
 struct sf_tls {
-	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch;
+	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch, leaving;
 	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
 	u64 flip_rcx __attribute__((aligned(2048)));
 	u64 flip_desc, flip_rsp, flip_rip;
@@ -66,6 +66,7 @@ _Static_assert(offsetof(struct sf_tls, resume) == TLS_RESUME, "gate.S");
 _Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
 _Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/modules.rs");
 _Static_assert(offsetof(struct sf_tls, scratch) == TLS_SCRATCH, "gate.S");
+_Static_assert(offsetof(struct sf_tls, leaving) == TLS_LEAVING, "gate.S");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -201,9 +202,9 @@ extern struct sf_traps sf_traps;
 
 /* gate.S */
 s64 sf_gate(const u64 call[7], u64 token);
-s64 sf_raw(const u64 call[7]);
+s64 sf_raw_gate(const u64 call[7], u64 token);
 void sf_leave(const struct sf_regs *) NORETURN;
-void sf_sigreturn(u64 frame) NORETURN;
+void sf_return_gate(u64 rsp, u64 token) NORETURN;
 extern u8 sf_entry_syscall[], sf_entry_entropy[], sf_gate_open[], sf_gate_syscall[], sf_gate_return[], sf_raw_syscall[],
 	sf_raw_return[], sf_sigreturn_syscall[], sf_sigreturn_return[], sf_gate_pending[], sf_sigreturn_tail[], sf_sigreturn_jump[], sf_signal_entry[], sf_restorer[];
 extern u8 sf_stack[], sf_alt_stack[], sf_image_start[], sf_image_end[];
@@ -258,9 +259,29 @@ INLINE s64 sf_sys(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	tls.abort = 0;
 	/* The agent's own calls mint their token here, on the only path that makes them. */
 	tls.token = tls.secret ^ nr;
+	tls.selector = 1; /* a handler inside this one has left it at 0 (signal.c) */
 	s64 r = sf_gate(call, tls.secret ^ nr);
 	tls.abort = saved;
 	return r;
+}
+/* Made whatever signals wait. May stand between another call's token and its use, and in its
+ * open gate. */
+INLINE s64 sf_raw(const u64 call[7])
+{
+	u64 kept = tls.token, selector = tls.selector;
+	tls.token = tls.secret ^ ~call[0];
+	tls.selector = 1;
+	s64 r = sf_raw_gate(call, tls.secret ^ ~call[0]);
+	tls.selector = selector;
+	tls.token = kept;
+	return r;
+}
+
+NORETURN INLINE void sf_sigreturn(u64 rsp)
+{
+	tls.leaving = tls.secret ^ rsp;
+	tls.selector = 1;
+	sf_return_gate(rsp, tls.secret ^ rsp);
 }
 #define sys0(n) sf_sys(n, 0, 0, 0, 0, 0, 0)
 #define sys1(n, a) sf_sys(n, (u64)(a), 0, 0, 0, 0, 0)
@@ -427,6 +448,7 @@ void sf_profile(u64 ip);
 
 /* recover.c */
 s64 sf_fork_follower(u32 slot);
+s64 sf_try_arm(void);
 void sf_arm(void);
 void sf_die_with_launcher(void);
 s64 sf_filter(void);

@@ -286,9 +286,7 @@ static s64 copy_self(void)
 {
 	struct clone_args ca = { .flags = 0x400 /* CLONE_FILES */ };
 	u64 call[7] = { NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0 };
-	u64 selector = tls.selector;
 	s64 pid = sf_raw(call);
-	tls.selector = selector;
 	if (pid == 0) {
 		u64 die[7] = { NR_prctl, 1, 9, 0, 0, 0, 0 };
 		sf_raw(die);

@@ -43,10 +43,7 @@ enum { NR_mprotect = 10, NR_getpid = 39, NR_kill = 62, NR_arch_prctl = 158 };
 static s64 raw3(u64 nr, u64 a, u64 b, u64 c)
 {
 	u64 call[7] = { nr, a, b, c, 0, 0, 0 };
-	u64 selector = tls.selector;
-	s64 r = sf_raw(call);
-	tls.selector = selector;
-	return r;
+	return sf_raw(call);
 }
 
 static u64 *reg(struct sf_regs *r, u32 n)

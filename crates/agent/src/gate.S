@@ -5,10 +5,11 @@
  * with rcx saved at gs:[TLS_RCX]. Nothing is pushed on the program's stack: the 128 bytes
  * below rsp belong to leaf functions (System V ABI, "The Stack Frame").
  *
- * Into the kernel: sf_gate. Syscall user dispatch lets a call through only while the
+ * Into the kernel: sf_gate, and for a few calls sf_raw_gate and sf_return_gate. Syscall user dispatch lets a call through only while the
  * selector is 0, and the gate derives the selector from the caller's token: a jump to the
  * gate without the token ends in ud2, one to the bare syscall instruction in SIGSYS.
- * The token is used up by the comparison.
+ * The token is used up by the comparison. A selector that a fault has opened is closed by the
+ * gate's own exclusive or, and the call that follows is this replica's last.
  *
  * Only general registers are touched anywhere in the agent; vector state is the program's.
  */
@@ -125,6 +126,7 @@ sf_gate:
 	mov	rax, gs:[TLS_SECRET]
 	mov	gs:[TLS_TOKEN], rax
 	jnz	sf_gate_refused		/* mov leaves the flags of xor */
+	lea	r11d, [r11 + 1]
 	mov	rax, [rdi]
 	mov	rsi, [rdi + 16]
 	mov	rdx, [rdi + 24]
@@ -136,7 +138,7 @@ sf_gate:
 sf_gate_open:				/* from here a signal must not be lost: signal.c */
 	cmp	qword ptr gs:[TLS_ABORT], 0
 	jne	sf_gate_pending
-	mov	byte ptr gs:[TLS_SELECTOR], r11b	/* 0 if and only if the token fitted */
+	xor	byte ptr gs:[TLS_SELECTOR], r11b	/* 1 becomes 0 if and only if the token fitted */
 	.globl	sf_gate_syscall
 sf_gate_syscall:
 	syscall
@@ -152,11 +154,18 @@ sf_gate_refused:
 	ud2
 	.size	sf_gate, . - sf_gate
 
-/* int64_t sf_raw(const uint64_t call[7]): before the backstop stands, and in children
- * that have none. */
-	.globl	sf_raw
-	.type	sf_raw, @function
-sf_raw:
+/* int64_t sf_raw_gate(const uint64_t call[7], uint64_t token): for calls that no signal may
+ * turn back, before the backstop stands, in children that have none, and for clones, which
+ * begin at its return. Token and selector as above. */
+	.globl	sf_raw_gate
+	.type	sf_raw_gate, @function
+sf_raw_gate:
+	mov	r11, gs:[TLS_TOKEN]
+	xor	r11, rsi
+	mov	rax, gs:[TLS_SECRET]
+	mov	gs:[TLS_TOKEN], rax
+	jnz	sf_gate_refused
+	lea	r11d, [r11 + 1]
 	mov	rax, [rdi]
 	mov	rsi, [rdi + 16]
 	mov	rdx, [rdi + 24]
@@ -164,7 +173,7 @@ sf_raw:
 	mov	r8, [rdi + 40]
 	mov	r9, [rdi + 48]
 	mov	rdi, [rdi + 8]
-	mov	byte ptr gs:[TLS_SELECTOR], 0
+	xor	byte ptr gs:[TLS_SELECTOR], r11b
 	.globl	sf_raw_syscall
 sf_raw_syscall:
 	syscall
@@ -172,17 +181,24 @@ sf_raw_syscall:
 sf_raw_return:
 	mov	byte ptr gs:[TLS_SELECTOR], 1
 	ret
-	.size	sf_raw, . - sf_raw
+	.size	sf_raw_gate, . - sf_raw_gate
 
-/* Return from a kernel signal frame: rdi is its ucontext's frame (rsp for rt_sigreturn),
- * and the interrupted context had the selector at 1 when sil is 1. The kernel comes back
- * at sf_sigreturn_tail or where the frame says (signal.c decides). */
-	.globl	sf_sigreturn
-	.type	sf_sigreturn, @function
-sf_sigreturn:
+/* void sf_return_gate(uint64_t rsp, uint64_t token): return from a kernel signal frame, whose
+ * second word rsp points to. The kernel comes back at sf_sigreturn_tail or where the frame
+ * says (signal.c decides). Its token has a place of its own, since the interrupted code may
+ * be about to use the other one. */
+	.globl	sf_return_gate
+	.type	sf_return_gate, @function
+sf_return_gate:
+	mov	r11, gs:[TLS_LEAVING]
+	xor	r11, rsi
+	mov	rax, gs:[TLS_SECRET]
+	mov	gs:[TLS_LEAVING], rax
+	jnz	sf_gate_refused
+	lea	r11d, [r11 + 1]
 	mov	rsp, rdi
 	mov	eax, 15
-	mov	byte ptr gs:[TLS_SELECTOR], 0
+	xor	byte ptr gs:[TLS_SELECTOR], r11b
 	.globl	sf_sigreturn_syscall
 sf_sigreturn_syscall:
 	syscall
@@ -195,7 +211,7 @@ sf_sigreturn_tail:
 	.globl	sf_sigreturn_jump
 sf_sigreturn_jump:
 	jmp	qword ptr gs:[TLS_RESUME]
-	.size	sf_sigreturn, . - sf_sigreturn
+	.size	sf_return_gate, . - sf_return_gate
 
 /* The kernel enters here for every signal: (signo, info, ucontext), rsp on our altstack,
  * return address unused. */

@@ -64,6 +64,9 @@ NORETURN void sf_init(void)
 	step = 2;
 	if ((G->options & SF_O_SECCOMP) && (r = sf_filter()) < 0)
 		setup_failed(step, r);
+	step = 3;
+	if ((r = sf_try_arm()) < 0)
+		setup_failed(step, r);
 	sf_make_keeper();
 	for (u32 s = 1; s < G->replicas; s++) {
 		step = 10 + s;
@@ -73,10 +76,8 @@ NORETURN void sf_init(void)
 		if (r < 0)
 			setup_failed(step, r);
 	}
-	if (me.slot == 0) {
-		sf_arm();
+	if (me.slot == 0)
 		sf_privatise_all();
-	}
 	me.last_epoch_tsc = sf_tsc();
 	me.epoch_gap = G->epoch_tsc;
 	/* Two replicas can settle a difference from the first event on: this copy is the state

@@ -75,12 +75,21 @@ s64 sf_filter(void)
 }
 
 /* From here on a call passes only with the selector at 0 (gate.S). */
-void sf_arm(void)
+s64 sf_try_arm(void)
 {
+	s64 r = 0;
 	if (G->options & SF_O_SUD)
-		raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
+		r = raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
 	tls.selector = 1;
 	sf_signals_start();
+	return r;
+}
+
+/* What one process could have, all can; one that cannot is no replica. */
+void sf_arm(void)
+{
+	if (sf_try_arm() < 0)
+		raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 }
 
 static u32 digits(char *at, u64 v)

@@ -1022,9 +1022,7 @@ s64 sf_with_own_table(void (*what)(void))
 	struct clone_args ca = { .flags = 0x100 | 0x4000 /* CLONE_VM|CLONE_VFORK */, .stack = (u64)sf_alt_stack,
 				 .stack_size = (u64)top - (u64)sf_alt_stack };
 	u64 call[7] = { NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0 };
-	u64 armed = tls.selector;
 	s64 pid = sf_raw(call);
-	tls.selector = armed;
 	if (pid < 0)
 		return pid;
 	while (sys4(NR_wait4, pid, 0, 0x80000000u /* __WCLONE: it ends without a signal */, 0) == -EINTR)

@@ -1070,12 +1070,12 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		take(s, info, f);
 interrupt:
 	/* A call about to be made must not sleep through this, and one that the kernel would
-	 * start again must not start. The gate's r11 is 0 until the kernel has been entered,
-	 * which leaves the flags there. */
+	 * start again must not start. The gate's r11 is 1 until the kernel has been entered,
+	 * which leaves the flags there: never 1. */
 	if (me.interruptible) {
 		tls.abort = 1;
 		if (ip >= (u64)sf_gate_open && ip <= (u64)sf_gate_syscall) {
-			me.rewound = ip == (u64)sf_gate_syscall && m->r11 != 0;
+			me.rewound = ip == (u64)sf_gate_syscall && m->r11 != 1;
 			m->rip = ip = (u64)sf_gate_pending;
 		}
 	}

@@ -14,5 +14,6 @@
 #define TLS_ABORT 80    /* 1: a signal waits, the call in preparation ends with EINTR */
 #define TLS_EA 88       /* where a vector image was saved (modules.rs, after_save) */
 #define TLS_SCRATCH 96
+#define TLS_LEAVING 104  /* what the way back from a signal expects */
 #define TLS_INSIDE 72  /* 1 while the agent runs on its own stack */
 #endif

@@ -243,12 +243,12 @@ words! {
     /// What keeps a call that does not come through the gate from reaching the kernel.
     #[derive(Default)]
     Backstop {
-        /// a one-time token checked at the gate
+        /// a one-time token opens the gate, and only while it is open the kernel takes calls
+        #[default]
         Token = "token",
         /// an instruction-pointer filter in the kernel
         Seccomp = "seccomp",
-        /// token and filter
-        #[default]
+        /// token and filter, should the word that opens the gate be hit itself
         Both = "both",
         /// nothing: a wild jump may reach the kernel unseen
         None = "none",

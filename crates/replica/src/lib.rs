@@ -81,6 +81,9 @@ pub enum LaunchError {
     /// The agent could not set up a replica.
     #[error("replica {replica} needs a process of its own, step {step} failed")]
     Agent { replica: u32, step: u32, source: io::Error },
+    /// Calls that come past the agent would reach the kernel.
+    #[error("the backstop needs {what}, and the kernel refused")]
+    Backstop { what: &'static str, source: io::Error },
     /// The agent stopped on an assertion.
     #[error("the agent of replica {replica} failed its own check at line {line} (value {value:#x})")]
     Bug { replica: u32, line: u32, value: i64 },
@@ -114,6 +117,8 @@ impl Advise for LaunchError {
                 "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",
                 "to keep it: a file in /etc/sysctl.d, see sysctl.d(5)",
             ),
+            LaunchError::Backstop { what, .. } if what.contains("seccomp") => Remedy::new("--backstop=token"),
+            LaunchError::Backstop { .. } => Remedy::new("--backstop=seccomp"),
             LaunchError::Flip(error) => Remedy::new(error.fix.clone()),
             LaunchError::NotX86_64 { .. } => Remedy::new("install the amd64 build of the program"),
             LaunchError::SetId { .. } => Remedy::new("run steadfast as root"),

@@ -412,11 +412,15 @@ impl<'a> Supervisor<'a> {
         let nr = self.group.get32(at!(end_nr));
         let replica = self.group.get32(at!(end_slot));
         match self.group.get32(at!(end)) {
-            end::SETUP => Err(LaunchError::Agent {
-                replica: nr.saturating_sub(10),
-                step: nr,
-                source: std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0)),
-            }),
+            end::SETUP => {
+                let source = std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0));
+                Err(match nr {
+                    // crates/agent/src/init.c: the filter, user dispatch, then replicas.
+                    2 => LaunchError::Backstop { what: "a seccomp filter", source },
+                    3 => LaunchError::Backstop { what: "syscall user dispatch, Linux 5.11", source },
+                    _ => LaunchError::Agent { replica: nr.saturating_sub(10), step: nr, source },
+                })
+            }
             end::BUG => Err(LaunchError::Bug { replica, line: nr, value }),
             _ => Ok(()),
         }
