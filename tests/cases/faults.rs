@@ -203,6 +203,22 @@ fn long() -> Result<Target, String> {
     Target::steady(30)
 }
 
+/// Root's program that becomes an ordinary user before it works.
+fn dropped() -> Result<Target, String> {
+    Ok(Target {
+        program: build::guest("drop_steady.c", Variant::Dynamic)?,
+        args: vec!["400".to_owned()],
+        stdin: Stdin::Null,
+    })
+}
+
+/// One that keeps its user and drops its capabilities.
+fn dropped_caps() -> Result<Target, String> {
+    let mut target = dropped()?;
+    target.args.push("caps".to_owned());
+    Ok(target)
+}
+
 /// A file mapped shared: stores that wait for their write-back.
 fn mapped() -> Result<Target, String> {
     Ok(Target {
@@ -289,9 +305,7 @@ fn at_every_event(
         if last < 10 {
             return Err(format!("only {last} events: nothing to strike at").into());
         }
-        // Memory checks count as events and come by the clock: the last numbers of one run may
-        // not exist in the next.
-        for event in (1..=last.saturating_sub(4)).step_by(step) {
+        for event in (1..=last).step_by(step) {
             let fault = Fault {
                 name: name.to_owned(),
                 replicas,
@@ -316,9 +330,20 @@ fn from_outside(
     signal: Signal,
     resume: bool,
 ) -> Trial {
+    struck_from_outside(name, replicas, which, signal, resume, || Target::steady(400))
+}
+
+fn struck_from_outside(
+    name: &'static str,
+    replicas: u8,
+    which: usize,
+    signal: Signal,
+    resume: bool,
+    target: fn() -> Result<Target, String>,
+) -> Trial {
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
-        let target = Target::steady(400)?;
+        let target = target()?;
         let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
         for delay_ms in [0_u64, 3, 10, 25, 60] {
             let events = dir.join("events");
@@ -494,6 +519,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
     trials.extend(family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped));
     trials.extend(family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped));
+    trials.extend(family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped));
     let one =
         |name: &str, replicas, stop, flip: &str, after, target: fn() -> Result<Target, String>| {
             Fault {
@@ -565,6 +591,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         from_outside("sigkill_to_leader_of_3", 3, 0, Signal::SIGKILL, false),
         from_outside("sigkill_to_follower_of_3", 3, 2, Signal::SIGKILL, false),
         from_outside("sigsegv_to_follower_of_2", 2, 1, Signal::SIGSEGV, false),
+        struck_from_outside("sigkill_to_leader_of_2_without_rights", 2, 0, Signal::SIGKILL, false, dropped),
+        struck_from_outside("sigkill_to_follower_of_2_without_rights", 2, 1, Signal::SIGKILL, false, dropped),
+        struck_from_outside("sigkill_to_leader_of_3_without_rights", 3, 0, Signal::SIGKILL, false, dropped),
+        struck_from_outside("sigkill_to_follower_of_3_without_capabilities", 3, 1, Signal::SIGKILL, false, dropped_caps),
         from_outside("stop_and_continue_leader", 2, 0, Signal::SIGSTOP, true),
         from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
     ]);

@@ -297,6 +297,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("rust_time.rs").shapes(Variant::PAIR),
         // Pace.
         row("steady.c").shapes(Variant::PAIR),
+        row("drop_steady.c"),
+        row("drop_steady.c").args("caps", &["30", "caps"]),
         row("many_calls.c"),
         row("lag.c"),
         // Refusals: each of these starts something that is not protected yet.

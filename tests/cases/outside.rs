@@ -15,6 +15,8 @@ use crate::check::{last_lines, output_difference, protector, repeat};
 use crate::run::{Invocation, Ran, Running, Stdin, Stdout};
 
 const LIMIT: Duration = Duration::from_secs(20);
+/// A lockstep of three replicas takes its turns on two cores that others keep busy.
+const END: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_millis(100);
 
 /// What somebody outside does to a run.
@@ -84,7 +86,7 @@ impl Scene {
         if played.is_err() {
             running.signal_group(Signal::SIGKILL);
         }
-        let ran = running.wait(LIMIT)?;
+        let ran = running.wait(END)?;
         played.map_err(|why| format!("{why}\n{}", last_lines(&ran)))?;
         ran.nothing_left(GRACE)?;
         Ok(ran)
@@ -178,6 +180,23 @@ fn scenes() -> Vec<Scene> {
             ready(run)?;
             run.signal_group(Signal::SIGINT);
             ends_within(run, PROMPT)
+        }),
+        scene("stop_and_continue", "steady.c", &["600"], |run| {
+            run.await_output("round 3 ", LIMIT)?;
+            run.signal_group(Signal::SIGTSTP);
+            thread::sleep(Duration::from_millis(300));
+            run.signal_group(Signal::SIGCONT);
+            Ok(())
+        }),
+        scene("stop_and_continue_at_once", "steady.c", &["600"], |run| {
+            run.await_output("round 3 ", LIMIT)?;
+            for pause_us in [0, 100, 1000, 3000, 10_000, 30_000] {
+                run.signal_group(Signal::SIGTSTP);
+                thread::sleep(Duration::from_micros(pause_us));
+                run.signal_group(Signal::SIGCONT);
+                thread::sleep(Duration::from_micros(pause_us / 2));
+            }
+            Ok(())
         }),
         scene("stop_command_and_continue", "steady.c", &["600"], |run| {
             run.await_output("round 3 ", LIMIT)?;
@@ -405,6 +424,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<_> = scenes().into_iter().map(Scene::trial).collect();
     trials.extend([
         launcher_killed("launcher_killed_while_asleep", "sleeper.c", &[], 2),
+        launcher_killed("launcher_killed_after_rights_were_dropped", "drop_steady.c", &["1000000"], 2),
+        launcher_killed("launcher_killed_after_capabilities_were_dropped", "drop_steady.c", &["1000000", "caps"], 3),
         launcher_killed(
             "launcher_killed_while_computing",
             "spinner.c",

@@ -173,6 +173,7 @@ struct sf_replica {
 	uint64_t slow;    /* events that came through the backstop */
 	uint32_t cpu;     /* last known core */
 	int32_t exit_status;
+	uint64_t own_events; /* of all until now, those of the agent's own: see sf_mirror */
 } __attribute__((aligned(64)));
 
 enum sf_end {

@@ -131,6 +131,9 @@ struct sf_mirror {
 	u64 alt_sp, alt_size;
 	u32 alt_flags;
 	u32 spare;
+	/* Memory checks and deliveries of signals until now: they come by the clock, so the program's
+	 * events are numbered without them, and event 7 of a run is that of the next. */
+	u64 own_events;
 	u64 brk_start, brk_now;
 	u64 gs_base;
 	struct sf_kept kept;
@@ -177,6 +180,9 @@ struct sf_me {
 	u64 stack_from, stack_to; /* stack bytes known to be readable */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
+	s32 parent; /* follower: whom it dies with */
+	s32 readable; /* in a pause: what sf_readable answered */
+	u32 own_event; /* that in progress is one of the agent's own */
 	u32 fatal; /* a signal that ends the program waits for the next event */
 };
 
@@ -312,6 +318,7 @@ int sf_payload_room(u64 len);
 void sf_result_end(struct sf_result *);
 const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the event */
 void sf_event_done(struct sf_event *, const struct sf_result *);
+void sf_own_event_done(struct sf_event *, const struct sf_result *);
 void sf_wake(u32 slot);
 void sf_follow_end(void);
 void sf_inherit_arrivals(u32 from);
@@ -414,7 +421,7 @@ u64 sf_now(void); /* CLOCK_MONOTONIC, nanoseconds */
 extern const u64 sf_kept_calls[8];
 #define SF_IN_SET(set, nr) ((set)[(nr) / 64 & 7] >> ((nr) & 63) & 1)
 void sf_kept_note(u32 nr, const u64 a[6], s64 ret);
-void sf_kept_restore(void);
+s64 sf_kept_restore(void);
 void sf_kept_siginfo(struct sf_siginfo *);
 void sf_kept_delivered(const struct sf_siginfo *);
 int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret);
@@ -430,6 +437,7 @@ void sf_flip_hit(struct sf_regs *, u64 desc);
 void sf_flip_arm(void);
 void sf_flip_disarm(void);
 void sf_flip_alarm(void);
+void sf_flip_moved(void);
 
 /* profile.c */
 void sf_profile(u64 ip);
@@ -453,7 +461,8 @@ void sf_arm(void);
 void sf_die_with_launcher(void);
 s64 sf_filter(void);
 void sf_send(void);
-void sf_receive(void);
+s64 sf_receive(void);
+s64 sf_readable(s64 yes);
 s64 sf_remap(void);
 int sf_epoch_due(void);
 NORETURN void sf_keep(void);

@@ -612,6 +612,7 @@ void sf_more_signals(struct sf_regs *r)
 		if (unlikely(me.restarted))
 			sf_again(r);
 		struct sf_event e = { .seq = me.next, .kind = SF_K_SIGNAL, .lockstep = 1 };
+		me.own_event = 1;
 		flags = SF_R_MORE;
 		if (me.slot == 0 && !sf_log_room(e.seq)) {
 			sf_pause();
@@ -634,7 +635,7 @@ void sf_more_signals(struct sf_regs *r)
 		flags = done->flags;
 		if (flags & SF_R_SIGNAL)
 			memcpy(&info, PAYLOAD + done->aux, sizeof info);
-		sf_event_done(&e, done);
+		sf_own_event_done(&e, done);
 		if (flags & SF_R_SIGNAL)
 			sf_deliver(r, &info);
 	} while (flags & SF_R_MORE);

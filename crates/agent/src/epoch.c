@@ -21,7 +21,7 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_kill = 62, NR_clone3 = 435,
+enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_getppid = 110, NR_clone3 = 435,
        NR_prctl = 157, NR_futex = 202, NR_sched_setaffinity = 203, NR_exit_group = 231, NR_wait4 = 61 };
 #define PAGE 4096ull
 #define FILE_ALL (16ull << 20)
@@ -203,12 +203,27 @@ static u64 hex(const u8 **p)
 	}
 }
 
+/* Whether this process owns its files in procfs, which one that has given up rights does not
+ * (prctl(2), PR_SET_DUMPABLE). The answer is what it was before. */
+s64 sf_readable(s64 yes)
+{
+	s64 before = sys1(NR_prctl, 3 /* PR_GET_DUMPABLE */);
+	if (before != yes)
+		sys2(NR_prctl, 4 /* PR_SET_DUMPABLE */, yes == 1); /* 2 cannot be set: its like is 0 */
+	return before;
+}
+
 struct sf_hash sf_memory_hash(int dirty_only)
 {
 	struct sf_hash sum = { 0, 0 };
 	dirty_only = dirty_only && me.role != SF_RERUN && tracking();
 	s64 maps = sys3(NR_open, "/proc/self/maps", 0, 0);
 	s64 pagemap = sys3(NR_open, "/proc/self/pagemap", 0, 0);
+	if (pagemap == -EACCES) {
+		s64 before = sf_readable(1);
+		pagemap = sys3(NR_open, "/proc/self/pagemap", 0, 0);
+		sf_readable(before);
+	}
 	if (maps >= 0 && pagemap >= 0) {
 		u64 have = 0;
 		for (;;) {
@@ -299,6 +314,7 @@ static void sleep_as_snapshot(u32 slot)
 {
 	static const s64 limit[2] = { 1, 0 };
 	struct sf_replica *own = &G->slot[slot];
+	s64 parent = sys0(NR_getppid);
 	me.role = SF_SNAPSHOT;
 	store(&own->phase, SF_P_PAUSED);
 	for (;;) {
@@ -306,7 +322,14 @@ static void sleep_as_snapshot(u32 slot)
 		u64 seq = load(&own->cmd_seq);
 		if (seq == own->cmd_ack) {
 			sys4(NR_futex, &own->bell, 0, bell, limit);
+			/* A parent that has given up rights cannot take this one with it. */
+			if (sys0(NR_getppid) != parent)
+				sys1(NR_exit_group, 0);
 			continue;
+		}
+		if (own->cmd == SF_C_EXIT) {
+			store(&own->cmd_ack, seq); /* the next snapshot in this slot is not meant */
+			sys1(NR_exit_group, 0);
 		}
 		while (sys4(NR_wait4, -1, 0, 0x80000001u /* __WCLONE|WNOHANG */, 0) > 0)
 			; /* earlier copies */
@@ -324,6 +347,7 @@ static void sleep_as_snapshot(u32 slot)
 				}
 				me.slot = as;
 				me.role = SF_RERUN;
+				me.parent = (s32)sys0(NR_getppid);
 				G->slot[as].next = me.next;
 				G->slot[as].verdict_seq = 0;
 				sf_arm();
@@ -345,7 +369,11 @@ void sf_snapshot(void)
 	u32 slot = G->replicas; /* the first slot beyond the replicas */
 	s32 old = me.snapshot_pid;
 	if (old > 0) {
-		sys2(NR_kill, old, 9);
+		/* Not by a signal: the program may have given up the right to send it one. */
+		struct sf_replica *its = &G->slot[slot];
+		its->cmd = SF_C_EXIT;
+		store(&its->cmd_seq, its->cmd_seq + 1);
+		sf_wake(slot);
 		sys4(NR_wait4, old, 0, 0x80000000u /* __WCLONE: no exit signal */, 0);
 	}
 	u64 base = me.base;
@@ -371,7 +399,7 @@ void sf_epoch(struct sf_regs *r)
 	for (;;) {
 		if (unlikely(me.restarted))
 			sf_again(r);
-		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
+		me.own_event = 1;
 		struct sf_event e = { .seq = me.next, .nr = 0, .kind = SF_K_CHECK, .lockstep = 1 };
 		e.bytes = sf_memory_hash(G->options & SF_O_CHECK_DIRTY);
 		if (me.slot == 0 && !sf_log_room(e.seq)) {
@@ -396,14 +424,18 @@ void sf_epoch(struct sf_regs *r)
 		 * until the new log has its snapshot. */
 		me.next = e.seq + 1;
 		if (me.slot == G->replicas - 1 && me.role == SF_FOLLOWER && (G->options & SF_O_RETAIN)) {
+			app.own_events++; /* here for the copy; counted below for this replica */
 			sf_snapshot();
-			if (me.role == SF_RERUN)
+			if (me.role == SF_RERUN) {
+				me.own_event = 0;
 				return;
+			}
+			app.own_events--;
 			G->snapshot_broken = 0;
 			G->undo_n = 0;
 			G->snapshot_seq = me.next;
 		}
-		sf_event_done(&e, done);
+		sf_own_event_done(&e, done);
 		break;
 	}
 	if (me.slot == 0) {

@@ -124,7 +124,7 @@ static int place(const struct sf_flip *f, struct sf_regs *r, u64 *out)
 		raw3(NR_arch_prctl, 0x1003 /* ARCH_GET_FS */, (u64)&at, 0);
 		break;
 	case SF_PL_ENTRY:
-		at = f->when == SF_T_ARRIVAL ? (u64)ARRIVAL(me.slot, f->event) : (u64)RESULT(f->event - me.base);
+		at = f->when == SF_T_ARRIVAL ? (u64)ARRIVAL(me.slot, me.next) : (u64)RESULT(me.next - me.base);
 		break;
 	}
 	if (p->base != SF_REG_NONE)
@@ -412,7 +412,8 @@ static u64 soonest(u32 when)
 		if (f->what && f->when == when && (f->slots >> me.slot & 1) && !own[i].spent && f->event < first)
 			first = f->event;
 	}
-	return first;
+	/* The program's number, as the log counts. */
+	return first == ~0ull ? first : first + app.own_events;
 }
 
 static void wait_for_events(void)
@@ -425,9 +426,11 @@ static void wait_for_events(void)
 
 static void on_event(u32 when, struct sf_regs *agent)
 {
+	if (me.own_event)
+		return;
 	for (u32 i = 0; i < SF_FLIPS_MAX; i++) {
 		const struct sf_flip *f = FLIP(i);
-		if (!f->what || f->when != when || own[i].spent || !(f->slots >> me.slot & 1) || f->event != me.next)
+		if (!f->what || f->when != when || own[i].spent || !(f->slots >> me.slot & 1) || f->event + app.own_events != me.next)
 			continue;
 		own[i].spent = 1;
 		wait_for_events();
@@ -481,6 +484,12 @@ void sf_flip_arm(void)
 		if (f->when == SF_T_SITE)
 			tls.flip_count[i] = own[i].n = f->first;
 	}
+	wait_for_events();
+}
+
+/* An event of the agent's own has passed: the program's next one has another number in the log. */
+void sf_flip_moved(void)
+{
 	wait_for_events();
 }
 

@@ -147,7 +147,7 @@ static void note_prctl(const u64 a[6])
 	}
 }
 
-static void make_again(const struct sf_kept_call *c)
+static s64 make_again(const struct sf_kept_call *c)
 {
 	u64 a[5] = { c->a[0], c->a[1], c->a[2], c->a[3], c->a[4] };
 	u64 bytes = (u64)c->bytes;
@@ -181,7 +181,7 @@ static void make_again(const struct sf_kept_call *c)
 		if (a[1] == G->leader_pid)
 			a[1] = 0;
 	}
-	sys6(c->nr, a[0], a[1], a[2], a[3], a[4], 0);
+	return sys6(c->nr, a[0], a[1], a[2], a[3], a[4], 0);
 }
 
 /* ---- timers ---- */
@@ -416,19 +416,34 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 	}
 }
 
-/* A new leader, which has the winner's memory and mirror: the rest of what it should be. */
-void sf_kept_restore(void)
+/* Whether a process in which this call has failed may have rights that the program gave up. */
+static int bounds_rights(u32 nr, const u64 a[5])
 {
+	if (nr == NR_prctl)
+		return a[0] == 24 || a[0] == 28 || a[0] == 38 || a[0] == 47; /* CAPBSET_DROP, SECUREBITS, NO_NEW_PRIVS, AMBIENT */
+	return (nr >= NR_setuid && nr <= NR_setgid) || (nr >= NR_setreuid && nr <= NR_capset);
+}
+
+/* A new leader, which has the winner's memory and mirror: the rest of what it should be.
+ * Negative: it would have more rights than the program, and must not go on. */
+s64 sf_kept_restore(void)
+{
+	if (K->lost)
+		return -ENOSPC;
 	/* Ids go down, limits and priorities too: those that need a right come before the calls
 	 * that give it up, as they did before. */
-	for (u32 i = 0; i < K->calls; i++)
-		make_again(&K->call[i]);
+	for (u32 i = 0; i < K->calls; i++) {
+		s64 r = make_again(&K->call[i]);
+		if (r < 0 && bounds_rights(K->call[i].nr, K->call[i].a))
+			return r;
+	}
 	for (u32 i = 0; i < REAL_TIMERS + SF_KEPT_TIMERS; i++)
 		if (i < REAL_TIMERS || K->timer[i].used)
 			arm_again(i);
 	if (me.tsc_traps)
 		sys2(NR_prctl, 26 /* PR_SET_TSC */, 2 /* PR_TSC_SIGSEGV */);
 	sf_die_with_launcher();
+	return 0;
 }
 
 /* ---- the leader's calls ---- */

@@ -513,6 +513,16 @@ void sf_event_done(struct sf_event *e, const struct sf_result *r)
 		return; /* the alarm is looked at again on the next arrival */
 }
 
+/* The same for an event that the program knows nothing of. */
+void sf_own_event_done(struct sf_event *e, const struct sf_result *r)
+{
+	me.own_event = 0;
+	app.own_events++;
+	G->slot[me.slot].own_events = app.own_events;
+	sf_flip_moved();
+	sf_event_done(e, r);
+}
+
 void sf_raise(u32 alarm, u64 seq)
 {
 	u32 quiet = SF_A_QUIET;
@@ -565,6 +575,7 @@ enum sf_meet sf_pause(void)
 {
 	struct sf_replica *own = &G->slot[me.slot];
 	sf_signals_hold();
+	me.readable = (s32)sf_readable(1); /* for the launcher, which may have to copy it */
 	own->again = me.next;
 	store(&own->phase, SF_P_PAUSED);
 	ring_launcher();
@@ -584,14 +595,16 @@ enum sf_meet sf_pause(void)
 		case SF_C_FORK:
 			ret = sf_fork_follower((u32)own->cmd_arg);
 			own = &G->slot[me.slot]; /* the copy goes on here as another slot */
-			if (ret == -1 && me.slot != 0)
+			if (ret == -1 && me.slot != 0) {
+				sf_readable(me.readable);
 				return SF_RESTART;
+			}
 			break;
 		case SF_C_SEND:
 			sf_send();
 			break;
 		case SF_C_RECEIVE:
-			sf_receive();
+			ret = sf_receive();
 			break;
 		case SF_C_REMAP:
 			ret = sf_remap();
@@ -610,6 +623,8 @@ enum sf_meet sf_pause(void)
 				sys1(231, 0);
 		case SF_C_RESUME:
 			me.raised = 0;
+			if (me.readable != 1)
+				sf_readable(me.readable);
 			store(&own->phase, SF_P_RUNNING);
 			own->cmd_ret = 0;
 			store(&own->cmd_ack, seq);

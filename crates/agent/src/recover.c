@@ -23,6 +23,7 @@
 #define CLONE_NEWPID 0x20000000ull
 #define SIGCHLD 17
 #define PR_SET_PDEATHSIG 1
+#define PR_SET_DUMPABLE 4
 #define MS_REC 16384
 #define MS_PRIVATE (1 << 18)
 #define MS_NOSUID 2
@@ -31,7 +32,7 @@
 
 enum { NR_write = 1, NR_open = 2, NR_close = 3, NR_poll = 7, NR_munmap = 11, NR_rt_sigprocmask = 14, NR_getpid = 39,
        NR_pidfd_open = 434, NR_clone3 = 435, NR_wait4 = 61, NR_prctl = 157,
-       NR_mount = 165, NR_exit_group = 231, NR_futex = 202, NR_getuid = 102, NR_getgid = 104, NR_getppid = 110 };
+       NR_mount = 165, NR_exit_group = 231, NR_futex = 202, NR_geteuid = 107, NR_getegid = 108, NR_getppid = 110 };
 
 struct clone_args {
 	u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup;
@@ -128,7 +129,7 @@ static void map_id(const char *path, u64 id)
 void sf_die_with_launcher(void)
 {
 	sf_sys(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
-	if (me.slot == 0 && sys0(NR_getppid) != sf_boot.launcher_pid)
+	if (sys0(NR_getppid) != (me.slot == 0 ? sf_boot.launcher_pid : me.parent))
 		for (;;)
 			sys1(NR_exit_group, 0);
 }
@@ -189,19 +190,21 @@ static void become(u32 slot)
 	struct sf_replica *own = &G->slot[slot];
 	own->cmd_ack = own->cmd_seq;
 	own->next = me.next;
+	own->own_events = app.own_events;
+	me.own_event = 0;
+	me.parent = (s32)raw6(NR_getppid, 0, 0, 0, 0, 0, 0);
 	sf_inherit_arrivals(0);
 	store(&own->done, me.next);
 	sf_arm();
 	sf_privatise_all();
 }
 
-/* 0 in the leader, -1 in the copy, another negative errno on failure. */
-s64 sf_fork_follower(u32 slot)
+#define COPY 1 /* no errno, and no success either */
+
+/* 0 in the leader, COPY in the copy, a negative errno on failure. */
+static s64 fork_follower(u32 slot, u64 ns)
 {
-	u64 ns = G->options & SF_O_PRIV_NS ? CLONE_NEWPID | CLONE_NEWNS : 0;
-	if (ns && (G->options & SF_O_USER_NS))
-		ns |= CLONE_NEWUSER;
-	s64 uid = raw6(NR_getuid, 0, 0, 0, 0, 0, 0), gid = raw6(NR_getgid, 0, 0, 0, 0, 0, 0);
+	s64 uid = raw6(NR_geteuid, 0, 0, 0, 0, 0, 0), gid = raw6(NR_getegid, 0, 0, 0, 0, 0, 0);
 	struct clone_args ca = { .flags = ns | CLONE_FILES | CLONE_PARENT };
 	u32 armed = tls.selector;
 	s64 watch = ns ? raw6(NR_pidfd_open, (u64)sf_boot.launcher_pid, 0, 0, 0, 0, 0) : -1;
@@ -218,10 +221,12 @@ s64 sf_fork_follower(u32 slot)
 	if (!ns) {
 		die_with_parent(sf_boot.launcher_pid);
 		become(slot);
-		return -1;
+		return COPY;
 	}
 	die_with_launcher(watch);
 	if (ns & CLONE_NEWUSER) {
+		/* Who has given up rights owns no file of its own in procfs (prctl(2)). */
+		raw6(NR_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0, 0);
 		write_file("/proc/self/setgroups", "deny", 4);
 		map_id("/proc/self/uid_map", (u64)uid);
 		map_id("/proc/self/gid_map", (u64)gid);
@@ -239,7 +244,23 @@ s64 sf_fork_follower(u32 slot)
 		be_init(slot);
 	die_with_parent(1);
 	become(slot);
-	return -1;
+	return COPY;
+}
+
+/* 0 in the leader, -1 in the copy, another negative errno on failure. A program that has given
+ * up the right to make namespaces makes them as an ordinary user; one in a changed root cannot
+ * do that either, and then a follower has another number, which only its own death could show. */
+s64 sf_fork_follower(u32 slot)
+{
+	u64 ns = G->options & SF_O_PRIV_NS ? CLONE_NEWPID | CLONE_NEWNS : 0;
+	if (ns && (G->options & SF_O_USER_NS))
+		ns |= CLONE_NEWUSER;
+	s64 r = fork_follower(slot, ns);
+	if (r < 0 && ns && !(ns & CLONE_NEWUSER))
+		r = fork_follower(slot, ns | CLONE_NEWUSER);
+	if (r < 0 && ns && me.next > 1) /* at the start the launcher chooses */
+		r = fork_follower(slot, 0);
+	return r == COPY ? -1 : r == -1 ? -EAGAIN : r;
 }
 
 /* Ask the launcher; everybody else waits for the result of the event in progress. */
@@ -327,8 +348,9 @@ void sf_send(void)
 		sf_fp_save(t->fp);
 }
 
-/* The loser becomes what the winner was: the launcher has copied memory already. */
-void sf_receive(void)
+/* The loser becomes what the winner was: the launcher has copied memory already. Negative when
+ * a new leader could not be given the rights of the old one. */
+s64 sf_receive(void)
 {
 	const struct transfer *t = TRANSFER;
 	sf_flip_disarm();
@@ -342,6 +364,8 @@ void sf_receive(void)
 		me.out = (r->out_off + r->out_len + 63) & ~63u;
 	}
 	app = t->app;
+	me.own_event = 0;
+	G->slot[me.slot].own_events = app.own_events;
 	me.doing = (u32)t->doing;
 	me.doing_desc = t->doing_desc;
 	if (!me.regs)
@@ -366,8 +390,11 @@ void sf_receive(void)
 			me.fake_tsc = sf_tsc();
 			me.tsc_traps = 1;
 		}
-		sf_kept_restore();
+		s64 r = sf_kept_restore();
+		me.readable = (s32)sys1(NR_prctl, 3 /* PR_GET_DUMPABLE */);
+		return r;
 	}
+	return 0;
 }
 
 /* Registers as an event found them, turned into a machine state that starts it again. */

@@ -105,6 +105,7 @@ pub(crate) struct SlotSeen {
     pub(crate) slow: u64,
     pub(crate) cpu: u32,
     pub(crate) exit_status: i32,
+    pub(crate) own_events: u64,
 }
 
 #[repr(C, align(64))]

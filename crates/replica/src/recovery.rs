@@ -317,7 +317,7 @@ impl Supervisor<'_> {
             }
             self.recoveries += 1;
             let action = match reran {
-                Some(events) => RecoveryAction::RolledBack { to: EventIndex(seq - events), reran: events },
+                Some(events) => RecoveryAction::RolledBack { to: EventIndex(self.event(seq).0.saturating_sub(events)), reran: events },
                 None if r == 0 => RecoveryAction::Reforked { from: id(winner) },
                 None => RecoveryAction::Reforked { from: id(0) },
             };
@@ -406,6 +406,7 @@ impl Supervisor<'_> {
         self.kill_child(old);
         self.gone.remove(&old);
         self.replicas[r].child = 0;
+        self.group.set32(at!(own r, init_pid), 0);
         self.group.set32(at!(slot r, phase), 0);
         self.group.set32(at!(slot r, cmd), 0);
         self.group.set32(at!(seen r, exit_status), 0);
@@ -448,7 +449,7 @@ impl Supervisor<'_> {
         let next = self.group.get64(at!(own winner, next));
         self.group.clear_ring(0);
         self.group.clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
-        self.group.order(0, cmd::RECEIVE, 0, ANSWER).is_some()
+        self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0)
     }
 
     /// A leader that was killed inside a write may have written without having said so. The
@@ -663,7 +664,7 @@ impl Supervisor<'_> {
             .collect();
         let divergence = Divergence {
             id: self.divergences,
-            event: (seq != 0).then_some(EventIndex(seq)),
+            event: (seq != 0).then(|| self.event(seq)),
             call,
             difference: self.difference(standing, claims, losers),
             votes,

@@ -37,6 +37,9 @@ const EPOCH_US: u64 = 50_000;
 /// How long a signal that ends the program may wait for an event: default actions are promised
 /// within 100 ms.
 const LAST_EVENT: Duration = Duration::from_millis(60);
+/// A SIGCONT that was sent before the sentry answered is heard within this: some turns of a busy
+/// core. A stop sent to us alone waits as long.
+const AFTERTHOUGHT: Duration = Duration::from_millis(30);
 /// A replica that is to stand has to get through two clones.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -112,6 +115,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) promotions: u64,
     pub(crate) accounts: Arc<Accounts>,
     news: &'a Receiver<News>,
+    /// News that have come and were not dealt with yet.
+    mail: VecDeque<News>,
     sentry: i32,
     /// Signals for which the leader's queue had no room.
     outbox: VecDeque<signals::Taken>,
@@ -288,6 +293,7 @@ impl<'a> Supervisor<'a> {
             accounts,
             promotions: 0,
             news: &hearing.news,
+            mail: VecDeque::new(),
             sentry,
             outbox: VecDeque::new(),
             was_stopped: false,
@@ -480,8 +486,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    fn collect(&mut self) {
+        self.mail.extend(self.news.try_iter());
+    }
+
     pub(crate) fn take_news(&mut self) {
-        while let Ok(news) = self.news.try_recv() {
+        loop {
+            self.collect();
+            let Some(news) = self.mail.pop_front() else { return };
             match news {
                 News::Child(pid, change, usage) => {
                     self.charge(pid, usage);
@@ -553,9 +565,10 @@ impl<'a> Supervisor<'a> {
         if self.group.get32(at!(standstill)) == standstill::LAUNCHER {
             return;
         }
-        // News may be older than the SIGCONT that ended the stop.
+        // News may be older than the SIGCONT that ended the stop. Sent to us alone it continues the
+        // leader when its turn comes (`forward`), which it never would if we stopped now.
         std::thread::sleep(Duration::from_millis(2));
-        if !procfs::is_stopped(self.leader()) {
+        if !procfs::is_stopped(self.leader()) || self.continued_since() {
             return;
         }
         self.group.set32(at!(standstill), standstill::LEADER);
@@ -568,11 +581,40 @@ impl<'a> Supervisor<'a> {
         self.go_on();
     }
 
-    /// Continues whatever stands.
+    /// Whether the newest word of job control that waits to be heard is to go on. One thread takes
+    /// all signals, and the kernel drops stops when a SIGCONT comes and the other way round, so
+    /// their order here is the true one.
+    fn continued_since(&mut self) -> bool {
+        self.collect();
+        let mut signals = self.mail.iter().rev().filter_map(|news| match news {
+            News::Signal(taken) => Some(taken.signal),
+            News::Child(..) => None,
+        });
+        signals.find(|signal| *signal == libc::SIGCONT || stops(*signal)) == Some(libc::SIGCONT)
+    }
+
+    /// As above, for a stop that came to us alone, or to a group that has been continued before
+    /// the sentry could tell: that SIGCONT is on its way here.
+    fn soon_continued(&mut self) -> bool {
+        let until = Instant::now() + AFTERTHOUGHT;
+        loop {
+            if self.continued_since() {
+                return true;
+            }
+            if Instant::now() > until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Continues whatever stands, or is about to: a process that has not run since its SIGSTOP
+    /// does not show it yet.
     fn go_on(&mut self) {
+        let all = self.group.get32(at!(standstill)) == standstill::LAUNCHER;
         self.group.set32(at!(standstill), standstill::MOVING);
         for r in 0..self.replicas.len() {
-            if procfs::is_stopped(self.replicas[r].pid) {
+            if r > 0 || all || procfs::is_stopped(self.replicas[r].pid) {
                 self.signal_follower(r, libc::SIGCONT);
             }
         }
@@ -588,6 +630,13 @@ impl<'a> Supervisor<'a> {
     fn forward(&mut self, taken: signals::Taken) {
         let (signal, from_kernel) = (taken.signal, taken.code > 0);
         let of_our_own = matches!(signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGXCPU | libc::SIGXFSZ);
+        if taken.pid == self.sentry && signal == libc::SIGCONT {
+            self.was_stopped = false;
+        }
+        // Older than the SIGCONT that ended our own stop, and ended by it.
+        if stops(signal) && self.was_stopped {
+            return;
+        }
         if (from_kernel && of_our_own) || taken.pid.cast_unsigned() == std::process::id() || taken.pid == self.sentry {
             return;
         }
@@ -610,7 +659,8 @@ impl<'a> Supervisor<'a> {
                 return;
             }
         }
-        if for_all {
+        // The sentry forgets a stop of the group when the group is continued.
+        if for_all || (stops(signal) && self.soon_continued()) {
             return;
         }
         if taken.pid == self.leader() && !from_kernel {
@@ -625,6 +675,14 @@ impl<'a> Supervisor<'a> {
         self.beat();
     }
 
+    /// The program's number of an entry of the log, which counts memory checks and deliveries of
+    /// signals as well: these come by the clock.
+    pub(crate) fn event(&self, seq: u64) -> EventIndex {
+        let there = |r: &usize| self.group.get64(at!(own *r, next)) == seq;
+        let r = (0..self.replicas.len()).find(there).unwrap_or(0);
+        EventIndex(seq.saturating_sub(self.group.get64(at!(seen r, own_events))))
+    }
+
     fn refused(&mut self) {
         let nr = self.group.get32(at!(end_nr));
         let detail = self.group.get64(at!(end_value));
@@ -637,7 +695,7 @@ impl<'a> Supervisor<'a> {
         let event = Refused {
             what: name,
             reason: why.to_owned(),
-            event: Some(EventIndex(self.group.get64(at!(own 0, next)))),
+            event: Some(self.event(self.group.get64(at!(own 0, next)))),
             site: Some(self.modules.site(ip)),
             fix: Some(fix.to_owned()),
         };
@@ -789,7 +847,7 @@ impl<'a> Supervisor<'a> {
         let report = RunReport {
             verdict,
             end,
-            events: self.group.get64(at!(own 0, next)),
+            events: self.event(self.group.get64(at!(own 0, next))).0,
             divergences: self.divergences,
             recoveries: self.recoveries,
             promotions: self.promotions,
@@ -816,6 +874,11 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn recovers(&self) -> bool {
         self.plan.on_mismatch == OnMismatch::Recover
     }
+}
+
+/// Stops by default, and can be taken.
+fn stops(signal: i32) -> bool {
+    matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
 }
 
 pub(crate) fn ns(d: Duration) -> u64 {
