@@ -15,11 +15,14 @@
 //!     clock readings; `Normalise` says exactly which bytes are dropped before comparing.
 //!  4. The environment is given in full; nothing of the caller's leaks in.
 //!
-//! Not covered: programs with threads or children (they will come as a second list), and
+//! Programs that are built from source and driven over sockets are a second list, [`servers`].
+//!
+//! Not covered: programs with threads or children other than those, and
 //! versions: packages are whatever the distribution ships today, which is why output digests
 //! are recorded at run time and never written into the source.
 
 pub mod inputs;
+pub mod servers;
 pub mod setup;
 pub mod store;
 pub mod verify;

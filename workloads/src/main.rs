@@ -6,6 +6,8 @@
 )]
 #![allow(clippy::print_stderr, reason = "progress goes to standard error")]
 
+mod server_cli;
+
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -55,6 +57,9 @@ enum Action {
         #[arg(long, default_value_t = 3)]
         runs: usize,
     },
+    /// The servers that are hardened when they are compiled: fetch, build, check
+    #[command(subcommand)]
+    Server(server_cli::Action),
 }
 
 #[derive(clap::Args)]
@@ -107,6 +112,7 @@ fn act(action: &Action) -> Result<ExitCode> {
             println!("{}", store.invocation(by_name(name)?, *size)?.shell_line());
         }
         Action::Verify { which, size, runs } => return verify_all(&store, which, *size, *runs),
+        Action::Server(action) => return server_cli::act(&store, action),
     }
     Ok(ExitCode::SUCCESS)
 }

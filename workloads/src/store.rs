@@ -53,6 +53,18 @@ impl Store {
         self.root.join("bin")
     }
 
+    /// Where source packages of servers lie.
+    #[must_use]
+    pub fn sources(&self) -> PathBuf {
+        self.root.join("sources")
+    }
+
+    /// Where builds of servers lie.
+    #[must_use]
+    pub fn servers(&self) -> PathBuf {
+        self.root.join("servers")
+    }
+
     /// Where the input files of a workload lie.
     #[must_use]
     pub fn inputs(&self, workload: &Workload, size: Size) -> PathBuf {

@@ -1,0 +1,147 @@
+//! `workloads server`: fetch, build and check the servers that are hardened at compile time.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use steadfast_workloads::Store;
+use steadfast_workloads::servers::build::{Builds, Recipe};
+use steadfast_workloads::servers::source::Sources;
+use steadfast_workloads::servers::suite::{self, End};
+use steadfast_workloads::servers::{SERVERS, Server, find};
+
+#[derive(Subcommand)]
+pub(crate) enum Action {
+    /// Download the source packages, verified by apt
+    Fetch { servers: Vec<String> },
+    /// Build a variant from untouched source
+    Build {
+        servers: Vec<String>,
+        #[command(flatten)]
+        recipe: RecipeArgs,
+        #[arg(long, default_value_t = 2)]
+        jobs: usize,
+    },
+    /// Run the server's own test suite against a build
+    Suite {
+        /// Test files [default: all that Debian runs]
+        tests: Vec<String>,
+        #[arg(long, default_value = "memcached")]
+        server: String,
+        #[arg(long, default_value = "plain")]
+        variant: String,
+        /// Start each server with -t 1
+        #[arg(long)]
+        single_threaded: bool,
+        /// Seconds after which a test file is ended
+        #[arg(long, default_value_t = 120)]
+        limit: u64,
+    },
+}
+
+/// What a variant is built with; without any of these, the plain build.
+#[derive(Args)]
+pub(crate) struct RecipeArgs {
+    /// The variant's name
+    #[arg(long, default_value = "plain")]
+    variant: String,
+    /// The compiler's command
+    #[arg(long, value_name = "COMMAND")]
+    cc: Option<String>,
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
+    cflags: Option<String>,
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
+    ldflags: Option<String>,
+    /// Objects and archives for the end of the link
+    #[arg(long, value_name = "FILES", allow_hyphen_values = true)]
+    libs: Option<String>,
+    /// Environment of configure and make
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
+    env: Vec<(String, String)>,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err(format!("NAME=VALUE is required, found {text:?}")),
+    }
+}
+
+impl RecipeArgs {
+    fn recipe(&self) -> Recipe {
+        let plain = Recipe::plain();
+        Recipe {
+            variant: self.variant.clone(),
+            cc: self.cc.clone().unwrap_or(plain.cc),
+            cflags: self.cflags.clone().unwrap_or(plain.cflags),
+            ldflags: self.ldflags.clone().unwrap_or(plain.ldflags),
+            libs: self.libs.clone().unwrap_or(plain.libs),
+            env: self.env.clone(),
+        }
+    }
+}
+
+pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
+    let sources = Sources::at(store.sources());
+    let mut say = |step: &str| eprintln!("{step}");
+    match action {
+        Action::Fetch { servers } => {
+            for server in chosen(servers)? {
+                println!("{}", sources.fetch(server, &mut say)?.display());
+            }
+        }
+        Action::Build {
+            servers,
+            recipe,
+            jobs,
+        } => {
+            let builds = Builds::at(store.servers(), *jobs);
+            for server in chosen(servers)? {
+                let built = builds.build(server, &recipe.recipe(), &sources, &mut say)?;
+                println!("{}", built.program.display());
+            }
+        }
+        Action::Suite {
+            tests,
+            server,
+            variant,
+            single_threaded,
+            limit,
+        } => {
+            let built = Builds::at(store.servers(), 1).find(by_name(server)?, variant)?;
+            let limit = Duration::from_secs(*limit);
+            let results = suite::run(&built, *single_threaded, tests, limit, &mut |run| {
+                let word = match run.end {
+                    End::Passed => "passed",
+                    End::Failed => "FAILED",
+                    End::TimedOut => "TIMED OUT",
+                };
+                println!("{word:<9} {:>7.1} s  {}", run.seconds, run.name);
+            })?;
+            let passed = results.iter().filter(|run| run.end == End::Passed).count();
+            println!("{passed} of {} test files passed", results.len());
+            for run in results.iter().filter(|run| run.end != End::Passed) {
+                println!("see {}", run.log.display());
+            }
+            if passed < results.len() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Server>> {
+    if names.is_empty() {
+        return Ok(SERVERS.iter().collect());
+    }
+    names.iter().map(|name| by_name(name)).collect()
+}
+
+fn by_name(name: &str) -> Result<&'static Server> {
+    find(name).with_context(|| {
+        let known: Vec<_> = SERVERS.iter().map(|server| server.name).collect();
+        format!("no server is called {name:?}\n  known: {}", known.join(" "))
+    })
+}

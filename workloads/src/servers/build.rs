@@ -1,0 +1,199 @@
+//! Builds: one source tree, one compiler, one set of flags.
+//!
+//! The flags are Debian's spirit and not its letter: `-O2 -g`, no profile-guided anything, no
+//! coverage (memcached's configure asks for it whenever it can link it, and then every function
+//! counts its calls). What a variant adds stands in [`Recipe`] and in the build's stamp.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::source::Sources;
+use super::{Built, Server};
+
+/// The compiler that plain and hardened builds have in common.
+pub const CC: &str = "clang-19";
+const STAMP: &str = "steadfast.stamp";
+
+/// What a variant is built with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// The name of the variant; a directory is named after it.
+    pub variant: String,
+    /// The compiler's command, possibly of several words.
+    pub cc: String,
+    pub cflags: String,
+    pub ldflags: String,
+    /// Objects and archives put at the end of the link.
+    pub libs: String,
+    /// Added to the environment of configure and make.
+    pub env: Vec<(String, String)>,
+}
+
+impl Recipe {
+    /// The untouched source, the plain compiler.
+    #[must_use]
+    pub fn plain() -> Self {
+        Recipe {
+            variant: "plain".to_owned(),
+            cc: CC.to_owned(),
+            cflags: "-O2 -g".to_owned(),
+            ldflags: String::new(),
+            libs: String::new(),
+            env: Vec::new(),
+        }
+    }
+
+    fn text(&self, dsc: &Path) -> String {
+        let mut text = format!(
+            "source: {}\ncc: {}\ncflags: {}\nldflags: {}\nlibs: {}\n",
+            dsc.file_name().unwrap_or_default().display(),
+            self.cc,
+            self.cflags,
+            self.ldflags,
+            self.libs
+        );
+        for (key, value) in &self.env {
+            text += &format!("env: {key}={value}\n");
+        }
+        text
+    }
+}
+
+/// Where builds lie.
+#[derive(Clone, Debug)]
+pub struct Builds {
+    root: PathBuf,
+    jobs: usize,
+}
+
+impl Builds {
+    #[must_use]
+    pub fn at(root: PathBuf, jobs: usize) -> Self {
+        Builds { root, jobs }
+    }
+
+    /// The tree of a variant, whether or not it has been built.
+    #[must_use]
+    pub fn tree(&self, server: &Server, variant: &str) -> PathBuf {
+        self.root.join(server.name).join(variant)
+    }
+
+    /// A finished build.
+    ///
+    /// # Errors
+    /// When it has not been finished.
+    pub fn find(&self, server: &'static Server, variant: &str) -> Result<Built> {
+        let tree = self.tree(server, variant);
+        let built = Built::at(server, variant, &tree);
+        ensure!(
+            tree.join(STAMP).exists() && built.program.exists(),
+            "there is no finished build {variant:?} of {} in {}\n  fix:   workloads server build --variant {variant} {0}",
+            server.name,
+            tree.display(),
+        );
+        Ok(built)
+    }
+
+    /// Builds a variant unless it is there, built with the same recipe.
+    ///
+    /// # Errors
+    /// When the source cannot be had, or configure or make fail; the message names the log.
+    pub fn build(
+        &self,
+        server: &'static Server,
+        recipe: &Recipe,
+        sources: &Sources,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Built> {
+        let dsc = sources.fetch(server, say)?;
+        let tree = self.tree(server, &recipe.variant);
+        let stamp = tree.join(STAMP);
+        let wanted = recipe.text(&dsc);
+        if fs::read_to_string(&stamp).is_ok_and(|text| text == wanted) {
+            return self.find(server, &recipe.variant);
+        }
+        if tree.exists() {
+            fs::remove_dir_all(&tree)
+                .with_context(|| format!("cannot clear {}", tree.display()))?;
+        }
+        if let Some(parent) = tree.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        sources.unpack(&dsc, &tree)?;
+        say(&format!("{}: building {}", server.name, recipe.variant));
+        match server.name {
+            "memcached" => self.memcached(&tree, recipe)?,
+            "dnsmasq" => self.dnsmasq(&tree, recipe)?,
+            other => unreachable!("{other} is a server that nobody knows how to build"),
+        }
+        fs::write(&stamp, wanted)?;
+        self.find(server, &recipe.variant)
+    }
+
+    fn memcached(&self, tree: &Path, recipe: &Recipe) -> Result<()> {
+        let mut configure = self.step(tree, "./configure", recipe);
+        // Dependency tracking is of no use in a tree that is built once.
+        configure.args(["--disable-coverage", "--disable-dependency-tracking"]);
+        configure.arg(format!("CC={}", recipe.cc));
+        configure.arg(format!("CFLAGS={}", recipe.cflags));
+        configure.arg(format!("LDFLAGS={}", recipe.ldflags));
+        configure.arg(format!("LIBS={}", recipe.libs));
+        logged(&mut configure, tree, "configure.log")?;
+        // The Perl suite drives memcached-debug and its helpers.
+        let mut make = self.step(tree, "make", recipe);
+        make.arg(format!("-j{}", self.jobs));
+        make.args([
+            "memcached",
+            "memcached-debug",
+            "sizes",
+            "testapp",
+            "timedrun",
+        ]);
+        logged(&mut make, tree, "make.log")
+    }
+
+    fn dnsmasq(&self, tree: &Path, recipe: &Recipe) -> Result<()> {
+        let mut make = self.step(tree, "make", recipe);
+        make.arg(format!("-j{}", self.jobs));
+        make.arg(format!("CC={}", recipe.cc));
+        make.arg(format!("CFLAGS={}", recipe.cflags));
+        make.arg(format!("LDFLAGS={}", recipe.ldflags));
+        // The last words of dnsmasq's link line.
+        make.arg(format!("LIBS={}", recipe.libs));
+        logged(&mut make, tree, "make.log")
+    }
+
+    fn step(&self, tree: &Path, program: &str, recipe: &Recipe) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(tree).stdin(Stdio::null());
+        let env = recipe.env.iter();
+        command.envs(env.map(|(key, value)| (OsString::from(key), OsString::from(value))));
+        command
+    }
+}
+
+fn logged(command: &mut Command, tree: &Path, name: &str) -> Result<()> {
+    let path = tree.join(name);
+    let log = fs::File::create(&path)?;
+    command.stdout(log.try_clone()?).stderr(log);
+    let program = command.get_program().to_owned();
+    let status = command
+        .status()
+        .with_context(|| format!("{} could not be started", program.display()))?;
+    if !status.success() {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(12).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        bail!(
+            "{} in {} ended with {status}; the last lines of {name}:\n{}",
+            program.display(),
+            tree.display(),
+            last.join("\n")
+        );
+    }
+    Ok(())
+}
