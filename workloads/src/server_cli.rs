@@ -56,6 +56,9 @@ pub(crate) struct RecipeArgs {
     /// Objects and archives for the end of the link
     #[arg(long, value_name = "FILES", allow_hyphen_values = true)]
     libs: Option<String>,
+    /// Link the message envelope beneath it
+    #[arg(long)]
+    envelope: bool,
     /// Environment of configure and make
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
@@ -77,6 +80,7 @@ impl RecipeArgs {
             cflags: self.cflags.clone().unwrap_or(plain.cflags),
             ldflags: self.ldflags.clone().unwrap_or(plain.ldflags),
             libs: self.libs.clone().unwrap_or(plain.libs),
+            envelope: self.envelope,
             env: self.env.clone(),
         }
     }

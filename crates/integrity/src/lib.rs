@@ -23,6 +23,7 @@ mod macros;
 pub mod advice;
 pub mod cpus;
 pub mod digest;
+pub mod envelope;
 pub mod event;
 pub mod exit;
 pub mod fault;

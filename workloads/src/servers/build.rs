@@ -29,6 +29,8 @@ pub struct Recipe {
     pub ldflags: String,
     /// Objects and archives put at the end of the link.
     pub libs: String,
+    /// Whether the message envelope (harden/envelope) is linked beneath the program.
+    pub envelope: bool,
     /// Added to the environment of configure and make.
     pub env: Vec<(String, String)>,
 }
@@ -43,18 +45,31 @@ impl Recipe {
             cflags: "-O2 -g".to_owned(),
             ldflags: String::new(),
             libs: String::new(),
+            envelope: false,
             env: Vec::new(),
+        }
+    }
+
+    /// The untouched source and the plain compiler, with the message envelope beneath: what the
+    /// envelope alone costs, and what its tests talk to.
+    #[must_use]
+    pub fn envelope() -> Self {
+        Recipe {
+            variant: "envelope".to_owned(),
+            envelope: true,
+            ..Recipe::plain()
         }
     }
 
     fn text(&self, dsc: &Path) -> String {
         let mut text = format!(
-            "source: {}\ncc: {}\ncflags: {}\nldflags: {}\nlibs: {}\n",
+            "source: {}\ncc: {}\ncflags: {}\nldflags: {}\nlibs: {}\nenvelope: {}\n",
             dsc.file_name().unwrap_or_default().display(),
             self.cc,
             self.cflags,
             self.ldflags,
-            self.libs
+            self.libs,
+            self.envelope
         );
         for (key, value) in &self.env {
             text += &format!("env: {key}={value}\n");
@@ -125,9 +140,15 @@ impl Builds {
         }
         sources.unpack(&dsc, &tree)?;
         say(&format!("{}: building {}", server.name, recipe.variant));
+        let mut recipe = recipe.clone();
+        if recipe.envelope {
+            let archive = envelope(&tree)?;
+            recipe.ldflags = format!("{} {}", recipe.ldflags, wrap_option());
+            recipe.libs = format!("{} {}", archive.display(), recipe.libs);
+        }
         match server.name {
-            "memcached" => self.memcached(&tree, recipe)?,
-            "dnsmasq" => self.dnsmasq(&tree, recipe)?,
+            "memcached" => self.memcached(&tree, &recipe)?,
+            "dnsmasq" => self.dnsmasq(&tree, &recipe)?,
             other => unreachable!("{other} is a server that nobody knows how to build"),
         }
         fs::write(&stamp, wanted)?;
@@ -174,6 +195,57 @@ impl Builds {
         command.envs(env.map(|(key, value)| (OsString::from(key), OsString::from(value))));
         command
     }
+}
+
+/// Compiles the server's end of the message envelope into an archive within the tree.
+fn envelope(tree: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("harden")
+        .join("envelope");
+    let place = tree.join("steadfast-envelope");
+    fs::create_dir_all(&place)?;
+    let archive = place.join("libsteadfast-envelope.a");
+    let mut objects = Vec::new();
+    for name in ["crc32c", "stream", "dns", "wrap"] {
+        let object = place.join(format!("{name}.o"));
+        let mut compile = Command::new(CC);
+        compile.args([
+            "-O2",
+            "-g",
+            "-std=gnu11",
+            "-ffreestanding",
+            "-fPIC",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-c",
+        ]);
+        compile
+            .arg(source.join(format!("{name}.c")))
+            .arg("-o")
+            .arg(&object);
+        logged(compile.current_dir(&place), tree, "envelope.log")?;
+        objects.push(object);
+    }
+    let mut ar = Command::new("ar");
+    ar.arg("rcs").arg(&archive).args(&objects);
+    logged(ar.current_dir(&place), tree, "envelope.log")?;
+    Ok(archive)
+}
+
+/// Functions of the C library that harden/envelope/wrap.c stands in for.
+const WRAPPED: [&str; 8] = [
+    "accept", "accept4", "close", "read", "write", "send", "sendmsg", "recvmsg",
+];
+
+/// The linker's option that leads calls of these functions to the envelope.
+#[must_use]
+pub fn wrap_option() -> String {
+    let options: Vec<String> = WRAPPED
+        .iter()
+        .map(|name| format!("--wrap={name}"))
+        .collect();
+    format!("-Wl,{}", options.join(","))
 }
 
 fn logged(command: &mut Command, tree: &Path, name: &str) -> Result<()> {
