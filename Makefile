@@ -17,6 +17,7 @@ man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+pages := run inject inject-report inject-compare inject-gate inject-merge
 
 .PHONY: help setup setup-build setup-demo build install uninstall test demo bench campaign docs clean
 
@@ -48,13 +49,13 @@ install:
 	install -D -m 755 $(STEADFAST) $(bindir)/steadfast
 	install -d $(man1dir) $(bashdir) $(zshdir) $(fishdir)
 	$(STEADFAST) man > $(man1dir)/steadfast.1
-	$(STEADFAST) man run > $(man1dir)/steadfast-run.1
+	for page in $(pages); do $(STEADFAST) man $$page > $(man1dir)/steadfast-$$page.1 || exit; done
 	$(STEADFAST) completions bash > $(bashdir)/steadfast
 	$(STEADFAST) completions zsh > $(zshdir)/_steadfast
 	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
 
 uninstall:
-	rm -f $(bindir)/steadfast $(man1dir)/steadfast.1 $(man1dir)/steadfast-run.1
+	rm -f $(bindir)/steadfast $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
 
 test: setup build

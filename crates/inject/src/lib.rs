@@ -12,4 +12,6 @@
 //!  2. The plan is written before the first run and follows from the seed and the profile alone.
 //!  3. A fault that did not fire never counts.
 
+pub mod merge;
 pub mod record;
+pub mod results;

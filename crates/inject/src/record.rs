@@ -548,6 +548,15 @@ impl Dir {
         self.replace("plan.jsonl", &joined(plan))
     }
 
+    /// Writes any list as lines, whole or not at all.
+    pub(crate) fn write_lines<T: Serialize>(
+        &self,
+        name: &str,
+        items: &[T],
+    ) -> Result<(), RecordError> {
+        self.replace(name, &joined(items))
+    }
+
     /// `profile.jsonl`; empty if there is none.
     ///
     /// # Errors
@@ -645,6 +654,11 @@ fn joined<T: Serialize>(items: &[T]) -> Vec<u8> {
         out.push(b'\n');
     }
     out
+}
+
+/// Reads lines that were written by [`Dir::write_lines`].
+pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>, RecordError> {
+    lines(path, LastLine::Whole)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

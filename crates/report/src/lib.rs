@@ -1,7 +1,8 @@
 //! What runs add up to: rates with intervals, gates, comparisons, and the pages that show them.
 //!
 //! Campaigns and benchmarks of every part hand in what they counted; this crate says what that
-//! supports and prints it. [`stats`] is the arithmetic.
+//! supports and prints it. [`stats`] is the arithmetic, [`results`] what a campaign hands in,
+//! [`report`] what it adds up to, [`gate`] what it must show.
 //!
 //! Invariants
 //!  1. Everything here is a pure function of its inputs: no clock, no file, no network, no
@@ -14,4 +15,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compare;
+pub mod format;
+pub mod gate;
+pub mod html;
+pub mod junit;
+pub mod report;
+pub mod results;
+pub mod rows;
 pub mod stats;
+pub mod tabulate;
+pub mod text;
+
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;

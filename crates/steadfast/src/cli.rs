@@ -17,6 +17,7 @@ use steadfast_integrity::plan::{
 };
 
 use crate::find::{self, FindError};
+use crate::inject;
 use crate::os;
 
 /// Keeps Linux programs correct on hardware that is not
@@ -50,6 +51,15 @@ pub(crate) enum Command {
     /// Each feature of the kernel and the processor is used once, in a process of its own, the way
     /// `run` uses it. The exit status is 0 if `run` can work here, and 121 if not.
     Check(CheckArgs),
+    /// Find out how often faults lead to wrong answers, and how much protection helps
+    ///
+    /// A campaign strikes a program with one planned fault a run, thousands of times, and judges
+    /// each run by its output. What it leaves in its directory is all that these commands read.
+    #[command(override_usage = "steadfast inject COMMAND")]
+    Inject {
+        #[command(subcommand)]
+        verb: inject::Verb,
+    },
     /// Write the completions of a shell to standard output
     #[command(hide = true)]
     Completions {

@@ -17,6 +17,7 @@ mod check;
 mod cli;
 mod engine;
 mod find;
+mod inject;
 mod manual;
 mod os;
 mod report;
@@ -52,6 +53,7 @@ fn command() -> Exit {
     match cli::parse(std::env::args_os()) {
         Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
         Ok(cli::Command::Check(args)) => check::check(&args, &mut console),
+        Ok(cli::Command::Inject { verb }) => inject::inject(&verb, &mut console),
         Ok(cli::Command::Completions { shell }) => manual::completions(&mut console, shell),
         Ok(cli::Command::Man { page }) => manual::man(&mut console, page.as_deref()),
         Err(said) => report::usage(&mut console, &said),

@@ -55,28 +55,13 @@ fn render(page: Option<&str>) -> Result<String, NoPage> {
             "\\fBsteadfast\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]".to_owned(),
         ),
         Some(name) => {
-            let pages: Vec<&clap::Command> = root
-                .get_subcommands()
-                .filter(|page| !page.is_hide_set())
-                .collect();
-            let Some(found) = pages.iter().find(|page| page.get_name() == name) else {
-                let pages = pages
-                    .iter()
-                    .map(|page| page.get_name())
-                    .collect::<Vec<_>>()
-                    .join(", ");
-                return Err(NoPage {
-                    page: name.to_owned(),
-                    pages,
-                });
-            };
-            let mut operands = String::new();
-            if found.get_positionals().next().is_some() {
-                operands.push_str(" [\\-\\-] \\fICMD\\fR [\\fIARGS\\fR]...");
-            }
+            let found = find(&root, name).ok_or_else(|| NoPage {
+                page: name.to_owned(),
+                pages: pages(&root).join(", "),
+            })?;
             (
-                (*found).clone().name(format!("steadfast-{name}")),
-                format!("\\fBsteadfast {name}\\fR [\\fIOPTIONS\\fR]{operands}"),
+                found.clone().name(format!("steadfast-{name}")),
+                synopsis(found, name),
             )
         }
     };
@@ -107,6 +92,52 @@ fn render(page: Option<&str>) -> Result<String, NoPage> {
     }
     text.push_str(see_also(page));
     Ok(text)
+}
+
+/// A command by the name of its page: `run`, `inject`, `inject-gate`.
+fn find<'a>(root: &'a clap::Command, page: &str) -> Option<&'a clap::Command> {
+    page.split('-').try_fold(root, |command, name| {
+        command
+            .get_subcommands()
+            .find(|one| one.get_name() == name && !one.is_hide_set())
+    })
+}
+
+/// The names of all pages below a command, in the order of its help.
+fn pages(command: &clap::Command) -> Vec<String> {
+    command
+        .get_subcommands()
+        .filter(|one| !one.is_hide_set())
+        .flat_map(|one| {
+            let name = one.get_name();
+            let below = pages(one)
+                .into_iter()
+                .map(move |page| format!("{name}-{page}"));
+            std::iter::once(name.to_owned()).chain(below)
+        })
+        .collect()
+}
+
+fn synopsis(command: &clap::Command, page: &str) -> String {
+    let words = page.replace('-', " ");
+    let mut synopsis = format!("\\fBsteadfast {words}\\fR");
+    if command.has_subcommands() {
+        return synopsis + " \\fICOMMAND\\fR";
+    }
+    synopsis.push_str(" [\\fIOPTIONS\\fR]");
+    for operand in command.get_positionals() {
+        let name = operand
+            .get_value_names()
+            .and_then(|names| names.first())
+            .map_or("", |name| name.as_str());
+        synopsis.push_str(&match name {
+            "CMD" => " [\\-\\-] \\fICMD\\fR [\\fIARGS\\fR]...".to_owned(),
+            // Only lists are written in the plural of dots.
+            "SHARD" => " \\fISHARD\\fR...".to_owned(),
+            name => format!(" \\fI{name}\\fR"),
+        });
+    }
+    synopsis
 }
 
 /// Every section brings the definition of the apostrophe along; the first one is enough.
@@ -153,7 +184,9 @@ The whole grammar is in docs/fault\\-grammar.md.\n";
 
 const fn see_also(page: Option<&str>) -> &'static str {
     match page {
-        None => ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1), \\fBsteadfast\\-check\\fR(1)\n",
+        None => {
+            ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1), \\fBsteadfast\\-check\\fR(1), \\fBsteadfast\\-inject\\fR(1)\n"
+        }
         Some(_) => ".SH \"SEE ALSO\"\n\\fBsteadfast\\fR(1)\n",
     }
 }

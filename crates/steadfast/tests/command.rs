@@ -84,6 +84,9 @@ fn help_is_a_result() {
         ("man", &["man"]),
         ("man_run", &["man", "run"]),
         ("man_check", &["man", "check"]),
+        ("help_inject", &["inject", "--help"]),
+        ("man_inject", &["man", "inject"]),
+        ("man_inject_gate", &["man", "inject-gate"]),
     ] {
         let output = steadfast(args);
         assert_eq!(

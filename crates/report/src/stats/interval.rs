@@ -42,6 +42,12 @@ impl Confidence {
         Self(1.0 - self.alpha() / parts.max(1) as f64)
     }
 
+    /// The confidence of a statement that may be wrong with this part of the chance.
+    #[must_use]
+    pub fn portion(self, part: f64) -> Self {
+        Self(1.0 - self.alpha() * part.clamp(0.0, 1.0))
+    }
+
     /// The confidence of a one-sided bound that is one end of a two-sided interval of this one.
     #[must_use]
     pub fn one_end(self) -> Self {

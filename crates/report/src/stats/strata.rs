@@ -12,8 +12,10 @@
 //!    belongs to a tally of all these runs together, whose Clopper–Pearson bound also holds when
 //!    runs have different chances (Hoeffding 1956, theorem 5, for bounds that are not within one
 //!    run of certainty). With proportional allocation all W_h/n_h are equal and nothing is lost.
-//!    Otherwise groups of similar weight are taken together and share α; which are taken together
-//!    depends on weights and numbers of runs alone, so the data do not choose their own test.
+//!    Otherwise there are two bounds, all runs together with the heaviest weight, and groups of
+//!    similar weight each with their own, and the better one is taken. The first is sharp when
+//!    little was seen, the second when a light group saw most. Both hold together because they
+//!    share α: four fifths for the first, which is the one that gates on rare events live on.
 
 use super::interval::{Confidence, Interval, Tally};
 use super::sequential::Sequential;
@@ -97,63 +99,52 @@ impl Strata {
     /// The weighted rate is below this with at least this confidence, one-sided.
     #[must_use]
     pub fn upper(&self, confidence: Confidence) -> f64 {
-        self.bound(
-            |tally, parts| tally.upper(confidence.shared_by(parts)),
-            Side::Upper,
-        )
+        self.bound(confidence, Tally::upper, Side::Upper)
     }
 
     /// The weighted rate is above this with at least this confidence, one-sided.
     #[must_use]
     pub fn lower(&self, confidence: Confidence) -> f64 {
-        self.bound(
-            |tally, parts| tally.lower(confidence.shared_by(parts)),
-            Side::Lower,
-        )
+        self.bound(confidence, Tally::lower, Side::Lower)
     }
 
     /// As [`Strata::upper`], and however often one looks. Nothing is lost by looking, provided
     /// that the groups grow in step.
     #[must_use]
     pub fn upper_any_time(&self, confidence: Confidence) -> f64 {
-        self.bound(
-            |tally, parts| Sequential::new(confidence.shared_by(parts)).upper(tally),
-            Side::Upper,
-        )
+        let any_time = |tally, confidence| Sequential::new(confidence).upper(tally);
+        self.bound(confidence, any_time, Side::Upper)
     }
 
     /// As [`Strata::lower`], and however often one looks.
     #[must_use]
     pub fn lower_any_time(&self, confidence: Confidence) -> f64 {
-        self.bound(
-            |tally, parts| Sequential::new(confidence.shared_by(parts)).lower(tally),
-            Side::Lower,
-        )
+        let any_time = |tally, confidence| Sequential::new(confidence).lower(tally);
+        self.bound(confidence, any_time, Side::Lower)
     }
 
-    fn bound(&self, of: impl Fn(Tally, usize) -> f64, side: Side) -> f64 {
-        let merged = self.merged();
-        let sum: f64 = merged
-            .iter()
-            .map(|group| {
-                let per_run = match side {
-                    Side::Upper => group.per_run_max,
-                    Side::Lower => group.per_run_min,
-                };
-                let bound = of(group.tally, merged.len());
-                if group.tally.runs == 0 {
-                    // No run says nothing: all of it may have failed, or none.
-                    return if matches!(side, Side::Upper) {
-                        group.weight
-                    } else {
-                        0.0
-                    };
-                }
-                // A group's rate is at most 1, whatever its lightest member suggests.
-                (per_run * group.tally.runs as f64 * bound).min(group.weight)
-            })
-            .sum();
-        sum.clamp(0.0, 1.0)
+    fn bound(
+        &self,
+        confidence: Confidence,
+        of: impl Fn(Tally, Confidence) -> f64,
+        side: Side,
+    ) -> f64 {
+        // How much of α the first of two bounds gets.
+        const TOGETHER: f64 = 0.8;
+        let groups = self.merged();
+        let Some(together) = groups.iter().copied().reduce(Merged::with) else {
+            return Interval::UNKNOWN.high;
+        };
+        if groups.len() == 1 {
+            return together.bound(confidence, &of, side);
+        }
+        let one = together.bound(confidence.portion(TOGETHER), &of, side);
+        let each = confidence.portion((1.0 - TOGETHER) / groups.len() as f64);
+        let apart: f64 = groups.iter().map(|g| g.bound(each, &of, side)).sum();
+        match side {
+            Side::Upper => one.min(apart),
+            Side::Lower => one.max(apart),
+        }
     }
 
     /// Groups of similar weight per run, taken together. A function of weights and numbers of
@@ -169,7 +160,7 @@ impl Strata {
         for next in sorted {
             match groups.last_mut() {
                 Some(last) if next.per_run_max <= SPREAD_MAX * last.per_run_min => {
-                    last.absorb(next);
+                    *last = last.with(next);
                 }
                 _ => groups.push(next),
             }
@@ -194,11 +185,36 @@ struct Merged {
 }
 
 impl Merged {
-    fn absorb(&mut self, other: Self) {
-        self.weight += other.weight;
-        self.per_run_min = self.per_run_min.min(other.per_run_min);
-        self.per_run_max = self.per_run_max.max(other.per_run_max);
-        self.tally = self.tally.and(other.tally);
+    fn with(self, other: Self) -> Self {
+        Self {
+            weight: self.weight + other.weight,
+            per_run_min: self.per_run_min.min(other.per_run_min),
+            per_run_max: self.per_run_max.max(other.per_run_max),
+            tally: self.tally.and(other.tally),
+        }
+    }
+
+    /// A bound of what these groups contribute to the whole.
+    fn bound(
+        &self,
+        confidence: Confidence,
+        of: impl Fn(Tally, Confidence) -> f64,
+        side: Side,
+    ) -> f64 {
+        if self.tally.runs == 0 {
+            // No run says nothing: all of it may have failed, or none.
+            return match side {
+                Side::Upper => self.weight,
+                Side::Lower => 0.0,
+            };
+        }
+        let per_run = match side {
+            Side::Upper => self.per_run_max,
+            Side::Lower => self.per_run_min,
+        };
+        // A rate is at most 1, whatever the heaviest weight suggests.
+        let runs = self.tally.runs as f64;
+        (per_run * runs * of(self.tally, confidence)).min(self.weight)
     }
 }
 

@@ -1,0 +1,308 @@
+//! A campaign directory as the results that reports, gates and comparisons are made from.
+//!
+//! Invariants
+//!  1. Every run stands in the plan, for the same fault type, in the part that this directory was
+//!     to run. Anything else was mixed in from elsewhere, and is refused.
+//!  2. The target is not looked at: what a page shows of an instruction stands in the plan.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use steadfast_report::results::{
+    ControlCount, Detection, FunctionCount, Group, Machine, Module, Place, Population, Provenance,
+    Results, Run,
+};
+
+use crate::record::{self, Comparator, Dir, RecordError, Shard};
+
+/// Why runs do not belong to their campaign.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A run that the plan does not have.
+    #[error("{dir}: run {id} is needed in the plan, whose last one is {last}")]
+    Unplanned {
+        /// Which directory.
+        dir: String,
+        /// The run.
+        id: u64,
+        /// The highest in the plan.
+        last: u64,
+    },
+    /// A run of another fault type than the plan says.
+    #[error(
+        "{dir}: run {id} is of fault type '{planned}' in the plan and '{found}' in the results"
+    )]
+    OtherStratum {
+        /// Which directory.
+        dir: String,
+        /// The run.
+        id: u64,
+        /// By the plan.
+        planned: String,
+        /// By the run.
+        found: String,
+    },
+    /// A run of another part of the plan.
+    #[error("{dir}: run {id} is not of part {index} of {of}")]
+    OtherShard {
+        /// Which directory.
+        dir: String,
+        /// The run.
+        id: u64,
+        /// The directory's part.
+        index: u32,
+        /// Of so many.
+        of: u32,
+    },
+    /// A fault type that the campaign does not list.
+    #[error("{dir}: fault type '{name}' of the plan is needed among the campaign's strata")]
+    NoStratum {
+        /// Which directory.
+        dir: String,
+        /// The name.
+        name: String,
+    },
+}
+
+/// One part of a merged campaign: a line of `merged.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// [`record::SCHEMA`].
+    pub schema: u32,
+    /// Its share of the plan.
+    pub shard: Shard,
+    /// Where it ran.
+    pub machine: record::Machine,
+    /// From which commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// When it was planned.
+    pub unix_ms: u64,
+    /// When its runs were given up.
+    pub limits: record::Limits,
+    /// Its finished runs.
+    pub runs: u64,
+}
+
+/// Reads a campaign; `name` is how a replay line calls the directory.
+///
+/// # Errors
+/// When a file cannot be read, or runs do not belong to the plan.
+pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
+    let campaign = dir.campaign()?;
+    let plan = dir.plan()?;
+    let group_of: BTreeMap<&str, usize> = campaign
+        .strata
+        .iter()
+        .enumerate()
+        .map(|(at, stratum)| (stratum.name.as_str(), at))
+        .collect();
+    let mut by_id = BTreeMap::new();
+    for line in &plan {
+        if !group_of.contains_key(line.stratum.as_str()) {
+            return Err(ResultsError::NoStratum {
+                dir: name.to_owned(),
+                name: line.stratum.clone(),
+            });
+        }
+        by_id.insert(line.id, line);
+    }
+    let mut runs = Vec::new();
+    for (id, run) in dir.runs()? {
+        let Some(planned) = by_id.get(&id) else {
+            return Err(ResultsError::Unplanned {
+                dir: name.to_owned(),
+                id,
+                last: plan.iter().map(|line| line.id).max().unwrap_or(0),
+            });
+        };
+        if planned.stratum != run.stratum {
+            return Err(ResultsError::OtherStratum {
+                dir: name.to_owned(),
+                id,
+                planned: planned.stratum.clone(),
+                found: run.stratum,
+            });
+        }
+        if !campaign.shard.has(id) {
+            return Err(ResultsError::OtherShard {
+                dir: name.to_owned(),
+                id,
+                index: campaign.shard.index,
+                of: campaign.shard.of,
+            });
+        }
+        runs.push(Run {
+            id,
+            group: group_of[planned.stratum.as_str()],
+            leaf: run.outcome,
+            fault: planned.fault.clone(),
+            replay: format!("steadfast inject replay {name} {id}"),
+            place: planned.site.as_ref().map(|site| Place {
+                module: site.module.clone(),
+                offset: site.offset.clone(),
+                function: site.function.clone(),
+                line: site.line.clone(),
+                disassembly: site.disassembly.clone(),
+                opcode: site.opcode.clone(),
+            }),
+            register: planned.register.clone(),
+            bits: planned.bits.clone(),
+            status: run.status,
+            signal: run.signal,
+            differ: run.differ,
+            detection: run.detection.map(|seen| Detection {
+                by: seen.by,
+                what: seen.what,
+                latency_ns: seen.latency_ns,
+            }),
+            wall_ns: run.wall_ns,
+            cpu_ns: run.cpu_ns,
+            evidence: run.evidence,
+        });
+    }
+    let functions = dir
+        .profile()?
+        .into_iter()
+        .map(|line| FunctionCount {
+            module: line.module,
+            function: line.function,
+            executions: line.executions,
+            reachable: line.reachable,
+        })
+        .collect();
+    Ok(Results {
+        population: Population {
+            dynamic: campaign.population.dynamic,
+            reachable: campaign.population.reachable,
+            unreachable: campaign.population.unreachable.clone(),
+            excluded: campaign.population.excluded,
+            unstable: campaign.population.unstable,
+            sites: campaign.population.sites,
+        },
+        groups: campaign
+            .strata
+            .iter()
+            .map(|stratum| Group {
+                name: stratum.name.clone(),
+                population: stratum.population,
+                reachable: stratum.reachable,
+                planned: stratum.planned,
+                weight: stratum.weight,
+            })
+            .collect(),
+        functions,
+        planned: plan
+            .iter()
+            .filter(|line| campaign.shard.has(line.id))
+            .count() as u64,
+        runs,
+        control: ControlCount {
+            runs: campaign.dummies.runs,
+            masked: campaign.dummies.masked,
+            false_alarms: campaign.dummies.false_alarms,
+        },
+        provenance: provenance(campaign, &parts(dir)?),
+    })
+}
+
+/// The parts of a merged campaign; empty for one that was never in parts.
+///
+/// # Errors
+/// When the list is there and cannot be read.
+pub fn parts(dir: &Dir) -> Result<Vec<Part>, RecordError> {
+    let path = dir.path().join("merged.jsonl");
+    if path.exists() {
+        record::read_lines(&path)
+    } else {
+        Ok(Vec::new())
+    }
+}
+
+fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
+    let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
+    let mut settings = BTreeMap::from([
+        ("golden runs".to_owned(), campaign.golden.runs.to_string()),
+        (
+            "golden run, slowest".to_owned(),
+            format!(
+                "{} wall, {} CPU",
+                seconds(campaign.golden.wall_ns_max),
+                seconds(campaign.golden.cpu_ns_max)
+            ),
+        ),
+        (
+            "given up as a hang after".to_owned(),
+            format!(
+                "{} wall, {} CPU",
+                seconds(campaign.limits.wall_ns),
+                seconds(campaign.limits.cpu_ns)
+            ),
+        ),
+        ("slow after".to_owned(), seconds(campaign.limits.slow_ns)),
+    ]);
+    if let Some(stdin) = campaign.stdin {
+        settings.insert("standard input".to_owned(), stdin);
+    }
+    for (name, value) in campaign.environment {
+        settings.insert(format!("environment {name}"), value);
+    }
+    for part in parts {
+        settings.insert(
+            format!("part {}/{}", part.shard.index, part.shard.of),
+            format!(
+                "{} runs on {}, {} CPUs, kernel {}",
+                part.runs, part.machine.cpu, part.machine.cpus, part.machine.kernel
+            ),
+        );
+    }
+    let comparator = match campaign.comparator {
+        Comparator::Byte => "byte for byte".to_owned(),
+        Comparator::Masked { patterns } => {
+            format!("byte for byte, without {}", patterns.join(", "))
+        }
+        Comparator::Numeric { tolerance } => format!("numbers within {tolerance}"),
+        Comparator::Lines => "as lines in any order".to_owned(),
+        Comparator::Command { command } => format!("by {}", command.join(" ")),
+    };
+    Provenance {
+        steadfast: campaign.steadfast,
+        commit: campaign.commit,
+        unix_ms: campaign.unix_ms,
+        command: campaign.command,
+        // Replicas are struck each; a bare target is one copy.
+        copies: u32::from(campaign.protection.replicas).max(1),
+        protection: campaign.protection.name,
+        engine: campaign.engine.word().to_owned(),
+        seed: campaign.seed,
+        comparator,
+        shard: (campaign.shard.of > 1)
+            .then(|| format!("{}/{}", campaign.shard.index, campaign.shard.of)),
+        modules: campaign
+            .modules
+            .into_iter()
+            .map(|module| Module {
+                executions: campaign
+                    .population
+                    .by_module
+                    .get(&module.name)
+                    .copied()
+                    .unwrap_or(0),
+                name: module.name,
+                build_id: module.build_id,
+            })
+            .collect(),
+        machine: Machine {
+            cpu: campaign.machine.cpu,
+            cpus: campaign.machine.cpus,
+            kernel: campaign.machine.kernel,
+            os: campaign.machine.os,
+            root: campaign.machine.root,
+        },
+        sandbox: campaign.sandbox,
+        settings,
+    }
+}

@@ -1,0 +1,195 @@
+//! `steadfast inject`: its verbs, each defined once.
+//!
+//! Verbs that read a campaign (report, compare, gate, merge) look at its directory and at nothing
+//! else, so they work anywhere and years later.
+
+mod compare;
+mod gate;
+mod merge;
+mod report;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use steadfast_inject::record::{Dir, RecordError};
+use steadfast_inject::results::{self, ResultsError};
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::{Exit, Own};
+use steadfast_report::results::Results;
+
+use crate::report::Console;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show what a campaign adds up to: rates with intervals, where faults struck, wrong answers
+    ///
+    /// DIR may still be growing: what is finished by now is shown.
+    ///
+    /// Examples:
+    ///   steadfast inject report results
+    ///   steadfast inject report results --html results.html --junit results.xml
+    ///   steadfast inject report results --json | jq .all.failed
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject report [OPTIONS] DIR"
+    )]
+    Report(report::ReportArgs),
+    /// Hold one campaign against another, by failures per unit of work
+    ///
+    /// Shares of runs do not compare programs: one that runs longer or is kept in more copies is
+    /// struck more often. Compared are failures if every executed instruction of one unit of work
+    /// were struck once.
+    ///
+    /// Examples:
+    ///   steadfast inject compare bare protected
+    ///   steadfast inject compare bare protected --html compared.html
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject compare [OPTIONS] A B"
+    )]
+    Compare(compare::CompareArgs),
+    /// Decide whether a campaign shows what it must, for build servers
+    ///
+    /// EXPR compares a measure of an outcome with a limit; comparisons are joined by `and`, `or`
+    /// and brackets. Outcomes: sdc, crash, hang, detected, corrected, masked, failed (sdc, crash
+    /// and hang), false_alarm, or a leaf such as crash_signal; [TYPE] restricts them to a fault
+    /// type. Measures: rate, count, and the guaranteed bounds upper95 and lower95 (90 and 99).
+    /// Also: valid.count, unreachable.rate, and ratio.OUTCOME over a baseline.
+    ///
+    /// The exit status is 0 if EXPR holds, 1 if it does not, 2 if more runs are needed to tell,
+    /// and 3 if the campaign cannot be read or its test bed failed.
+    ///
+    /// Examples:
+    ///   steadfast inject gate 'sdc.upper95 < 0.1%' results
+    ///   steadfast inject gate 'sdc.count == 0 and hang.upper95 < 1%' results
+    ///   steadfast inject gate 'sdc[rval].upper95 < 0.5%' results
+    ///   steadfast inject gate 'ratio.failed.upper95 < 0.5' protected --against bare
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject gate [OPTIONS] EXPR DIR"
+    )]
+    Gate(gate::GateArgs),
+    /// Put parts of one plan together, as one campaign
+    ///
+    /// Parts of another plan, seed, program or version are refused, and so is a run that two parts
+    /// have. Parts that are missing are counted and may be merged later.
+    ///
+    /// Example:
+    ///   steadfast inject merge part-0 part-1 part-2 --out results
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject merge SHARD... --out DIR"
+    )]
+    Merge(merge::MergeArgs),
+}
+
+/// Carries a verb out.
+pub(crate) fn inject(verb: &Verb, console: &mut Console<'_>) -> Exit {
+    match verb {
+        Verb::Report(args) => report::report(args, console),
+        Verb::Compare(args) => compare::compare(args, console),
+        Verb::Gate(args) => gate::gate(args, console),
+        Verb::Merge(args) => merge::merge(args, console),
+    }
+}
+
+/// A campaign that cannot be read, or a page that cannot be written.
+#[derive(Debug, thiserror::Error)]
+enum PageError {
+    #[error("{dir} must be a campaign directory, found no campaign.json in it")]
+    NoCampaign { dir: String },
+    #[error("{0}")]
+    Read(String, #[source] Option<io::Error>),
+    #[error("{path} cannot be written")]
+    Write { path: String, source: io::Error },
+    #[error("one result at a time can go to standard output, found --json and --markdown")]
+    TwoOutputs,
+}
+
+impl Advise for PageError {
+    fn exit(&self) -> Own {
+        match self {
+            Self::TwoOutputs => Own::Usage,
+            _ => Own::Setup,
+        }
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        match self {
+            Self::NoCampaign { .. } => Some(Remedy::new(
+                "the directory that `steadfast inject run --out DIR` wrote",
+            )),
+            Self::Read(..) => Some(Remedy::with_note(
+                "restore the file from where the campaign ran",
+                "docs/campaign-format.md says what each line must hold",
+            )),
+            Self::Write { .. } => Some(Remedy::new(
+                "a file in a directory that exists and may be written",
+            )),
+            Self::TwoOutputs => Some(Remedy::new(
+                "--json=FILE or --markdown=FILE for one of them",
+            )),
+        }
+    }
+}
+
+fn read_error(why: ResultsError) -> PageError {
+    if let ResultsError::Record(RecordError::Io { path, source }) = why {
+        let missing = source.kind() == io::ErrorKind::NotFound;
+        return match path
+            .parent()
+            .filter(|_| missing && path.ends_with("campaign.json"))
+        {
+            Some(dir) => PageError::NoCampaign {
+                dir: dir.display().to_string(),
+            },
+            None => PageError::Read(format!("{} cannot be read", path.display()), Some(source)),
+        };
+    }
+    PageError::Read(why.to_string(), None)
+}
+
+fn load(dir: &Path) -> Result<Results, PageError> {
+    let name = dir.display().to_string();
+    results::load(&Dir::new(dir), &name).map_err(read_error)
+}
+
+/// Writes a page, whole or not at all; `-` is standard output.
+fn write(console: &mut Console<'_>, path: &Path, text: &str) -> Result<(), PageError> {
+    if path == Path::new("-") {
+        console.result(text);
+        return Ok(());
+    }
+    let failed = |source| PageError::Write {
+        path: path.display().to_string(),
+        source,
+    };
+    // Not renamed into place: FILE may be a pipe or /dev/stdout. Half a page has no end tag.
+    fs::write(path, text).map_err(failed)
+}
+
+/// Where each page goes.
+fn write_all(
+    console: &mut Console<'_>,
+    pages: &[(&Option<PathBuf>, &dyn Fn() -> String)],
+    summary: impl FnOnce() -> String,
+) -> Result<(), PageError> {
+    let to_stdout = pages
+        .iter()
+        .filter(|(path, _)| path.as_deref() == Some(Path::new("-")))
+        .count();
+    if to_stdout > 1 {
+        return Err(PageError::TwoOutputs);
+    }
+    for (path, text) in pages {
+        if let Some(path) = path {
+            write(console, path, &text())?;
+        }
+    }
+    if to_stdout == 0 {
+        console.result(&summary());
+    }
+    Ok(())
+}
