@@ -219,6 +219,15 @@ fn dropped_caps() -> Result<Target, String> {
     Ok(target)
 }
 
+/// Memory that no child is to get, of a program that is repaired by copies of it.
+fn advised() -> Result<Target, String> {
+    Ok(Target {
+        program: build::guest("advice.c", Variant::Dynamic)?,
+        args: vec!["200".to_owned()],
+        stdin: Stdin::Null,
+    })
+}
+
 /// A file mapped shared: stores that wait for their write-back.
 fn mapped() -> Result<Target, String> {
     Ok(Target {
@@ -595,6 +604,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         struck_from_outside("sigkill_to_follower_of_2_without_rights", 2, 1, Signal::SIGKILL, false, dropped),
         struck_from_outside("sigkill_to_leader_of_3_without_rights", 3, 0, Signal::SIGKILL, false, dropped),
         struck_from_outside("sigkill_to_follower_of_3_without_capabilities", 3, 1, Signal::SIGKILL, false, dropped_caps),
+        struck_from_outside("sigkill_to_follower_that_advised_against_copies", 2, 1, Signal::SIGKILL, false, advised),
+        struck_from_outside("sigkill_to_leader_that_advised_against_copies", 2, 0, Signal::SIGKILL, false, advised),
         from_outside("stop_and_continue_leader", 2, 0, Signal::SIGSTOP, true),
         from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
     ]);

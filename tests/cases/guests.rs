@@ -151,6 +151,11 @@ pub(crate) fn rows() -> Vec<Row> {
         row("disk_full.c").stdout(Stdout::Full).ends("status 3").shapes(Variant::PAIR),
         row("disk_full.c").args("but_not_stdout", &[]),
         row("vectored.c").shapes(Variant::PAIR),
+        row("vectors_flags.c"),
+        row("large_vectors.c").replicas(&[2]),
+        row("file_calls.c"),
+        row("pipes_inside.c"),
+        row("close_ranges.c").shapes(Variant::PAIR),
         row("seek_append.c"),
         row("splice.c").expect(Expect::Limit("bytes that never pass through the program")),
         row("descriptors.c"),
@@ -188,6 +193,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("deep_stack.c").shapes(Variant::C),
         row("malloc_stress.c").shapes(&[Dynamic, Static, Variant::Musl]),
         row("mlock.c"),
+        row("advice.c"),
+        row("mapping_edges.c"),
         row("touch_huge.c"),
         // Code.
         row("dlopen_libm.c"),
@@ -234,6 +241,9 @@ pub(crate) fn rows() -> Vec<Row> {
         row("proc_mem_write.c").expect(Expect::Limit("memory written through a file")),
         row("proc_vm.c").expect(Expect::Denied("before\nread: Function not implemented\n")),
         row("prctl.c"),
+        row("rights.c"),
+        row("self_calls.c"),
+        row("bad_pointers.c").shapes(Variant::PAIR),
         row("sched.c"),
         row("uname.c"),
         row("args_env.c").args("", &["one", "", "three words here", "-n", "--", "last"]).shapes(&[Dynamic, Static, Variant::Musl, StaticPie]),
@@ -266,6 +276,13 @@ pub(crate) fn rows() -> Vec<Row> {
         row("signalfd.c"),
         // Talking to itself.
         row("poll_pipe.c"),
+        row("waits_masks.c"),
+        row("event_files.c"),
+        row("messages.c"),
+        row("sock_options.c").expect(Expect::Denied(
+            "reuse: yes\nnodelay: yes\nlinger: yes\nshort: yes\ninfo: yes\nno such: yes\nfilter: Protocol not available\n\
+             zerocopy: Operation not supported\nzerocopy asked: yes\n",
+        )),
         row("epoll.c"),
         row("socketpair.c"),
         row("tcp_echo.c"),
@@ -279,6 +296,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("sysv_shm.c").expect(Expect::Refused("shmat")),
         row("mqueue.c"),
         row("futex.c"),
+        row("futex_stores.c"),
         row("netlink.c"),
         // Language.
         row("longjmp.c").shapes(&[Dynamic, Static, Variant::Musl]),
@@ -326,6 +344,9 @@ pub(crate) fn rows() -> Vec<Row> {
         ("alarm", "signal 14"),
     ] {
         rows.push(row("mmap_shared_death.c").args(how, &[how]).ends(end));
+    }
+    for how in ["chdir", "openat", "openat2", "creat"] {
+        rows.push(row("proc_mem_ways.c").args(how, &[how]).expect(Expect::Refused("/mem")));
     }
     for how in ["fork", "vfork", "spawn", "system", "popen", "clone3"] {
         rows.push(row("fork.c").args(how, &[how]).expect(PROCESS));

@@ -63,6 +63,11 @@ const GUESTS: &[&str] = &[
     "seccomp.c",
     "ptrace.c",
     "drop_user.c",
+    "rights.c",
+    "advice.c",
+    "messages.c",
+    "self_calls.c",
+    "bad_pointers.c",
 ];
 
 const PROGRAMS: &[&str] = &[

@@ -108,6 +108,8 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			sf_hash_bytes(h, (void *)a[4], 16);
 		return;
 	}
+	if (e->nr == 270 /* pselect6 */ && a[5] && *(u64 *)a[5])
+		sf_hash_bytes(h, (void *)*(u64 *)a[5], 8); /* the mask, behind a pointer of its own */
 	for (int i = 0; i < 6; i++) {
 		const struct sf_arg *k = &c->arg[i];
 		if (k->kind <= SF_A_VAL || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i])

@@ -49,6 +49,11 @@ static const struct sf_sub msgctls[] = {
 #include "msgctl.def"
 };
 
+static const struct sockopt { u32 level, name; u8 class[2]; int16_t err[2]; } sockopts[] = { /* get, set */
+#define SOCKOPT(l, n, t, gc, ge, sc, se, nt) { l, n, { SF_##gc, SF_##sc }, { ge, se } },
+#include "sockopt.def"
+};
+
 void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
 {
 	if (me.slot != 0)
@@ -85,6 +90,56 @@ static const struct sf_sub *find(const struct sf_sub *t, u32 n, u32 command)
 }
 #define FIND(t, c) find(t, sizeof(t) / sizeof *(t), c)
 
+/* Socket options whose values are more than bytes. */
+static const struct sf_call *option(u32 nr, const u64 a[6], struct sf_call *own)
+{
+	int set = nr == 54;
+	for (u32 i = 0; i < sizeof sockopts / sizeof *sockopts; i++) {
+		const struct sockopt *o = &sockopts[i];
+		if (o->level != (u32)a[1] || o->name != (u32)a[2] || o->class[set] != SF_DENY)
+			continue;
+		own->class = SF_DENY;
+		own->err = o->err[set];
+		return own;
+	}
+	return &sf_calls[nr];
+}
+
+#define FUTEX_CMD 0x7f /* without PRIVATE and CLOCK_REALTIME */
+enum { FUTEX_WAIT, FUTEX_WAKE_OP = 5, FUTEX_LOCK_PI, FUTEX_UNLOCK_PI, FUTEX_TRYLOCK_PI, FUTEX_WAIT_BITSET,
+       FUTEX_WAIT_REQUEUE_PI = 11, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI2 };
+
+/* What each operation reads and stores (futex(2)): words that the kernel stores are stored in
+ * every replica, and limits are compared. */
+static const struct sf_call *futex(const u64 a[6], struct sf_call *own)
+{
+	static const struct sf_arg in_word = IN1_(4), word = SF_ARG_WHEN(INOUT, ONE_, ONE_, 4, ALWAYS), limit = IN1_(16);
+	*own = sf_calls[202];
+	switch (a[1] & FUTEX_CMD) {
+	case FUTEX_WAIT:
+	case FUTEX_WAIT_BITSET:
+		own->arg[0] = in_word;
+		own->arg[3] = limit;
+		return own;
+	case FUTEX_LOCK_PI:
+	case FUTEX_LOCK_PI2:
+		own->arg[3] = limit;
+		/* fall through */
+	case FUTEX_UNLOCK_PI:
+	case FUTEX_TRYLOCK_PI:
+		own->arg[0] = word;
+		return own;
+	case FUTEX_WAIT_REQUEUE_PI:
+		own->arg[3] = limit;
+		/* fall through */
+	case FUTEX_WAKE_OP:
+	case FUTEX_CMP_REQUEUE_PI:
+		own->arg[0] = own->arg[4] = word;
+		return own;
+	}
+	return &sf_calls[202];
+}
+
 /* The row in force for this call: a sub-table may replace class, errno and pointer. */
 static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 {
@@ -107,6 +162,10 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		else
 			s = FIND(msgctls, (u32)a[1] & 0xff), at = 2;
 		break;
+	case SF_H_sockopt:
+		return option(nr, a, own);
+	case SF_H_futex:
+		return futex(a, own);
 	default:
 		return c;
 	}
@@ -135,6 +194,26 @@ static int counted(u32 nr)
 	return 0;
 }
 
+/* The vector of a readv, as far as it fits into the log. */
+static void cut_vector(u64 call[7])
+{
+	static struct { u64 base, len; } v[1024]; /* UIO_MAXIOV */
+	u64 n = call[3], room = READ_MAX;
+	if (n > sizeof v / sizeof *v || sf_user_bytes(v, call[2], n * sizeof *v) < 0)
+		return;
+	for (u64 i = 0; i < n; i++) {
+		if ((s64)v[i].len < 0)
+			return; /* EINVAL, says the kernel */
+		if (v[i].len > room) {
+			v[i].len = room;
+			call[2] = (u64)v;
+			call[3] = i + 1;
+			return;
+		}
+		room -= v[i].len;
+	}
+}
+
 /* The leader's turn, or everybody's: make the call, again if nothing but our own nudge
  * interrupted it. SF_NOT_MADE or -EINTR from the leader: see sf_interrupted. */
 static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
@@ -145,6 +224,10 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	 * kernel's own do beyond 2 GiB (read(2), NOTES). */
 	if (me.slot == 0 && !sf_alone() && (nr == 0 || nr == 17 || nr == 45) && call[3] > READ_MAX)
 		call[3] = READ_MAX;
+	if (me.slot == 0 && !sf_alone() && unlikely(nr == 19 || nr == 295 || nr == 327) /* readv, preadv, preadv2 */)
+		cut_vector(call);
+	if (nr == 436 /* close_range */)
+		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
 	int limited = waits & SF_WAITS_LIMIT;
 	if (unlikely(me.reborn || nr == 157 /* prctl */) && me.slot == 0) {
@@ -245,6 +328,17 @@ static void patch_site(struct sf_result *r, u64 behind)
 	sf_apply_patch(PAYLOAD + r->aux, (u32)n);
 }
 
+static void decimal(char *to, u32 v)
+{
+	u32 digits[12], k = 0;
+	do
+		digits[k++] = v % 10;
+	while (v /= 10);
+	while (k)
+		*to++ = (char)('0' + digits[--k]);
+	*to = 0;
+}
+
 /* kill(2) family with SIGKILL at the program itself. */
 static int kills_itself(const struct sf_call *c, const u64 a[6])
 {
@@ -261,16 +355,26 @@ static int kills_itself(const struct sf_call *c, const u64 a[6])
 	return 0;
 }
 
-/* /proc/.../mem opened for writing: the stores would reach the leader's memory alone. */
+/* /proc/.../mem opened for writing, by whatever path: the stores would reach the leader's memory
+ * alone. The leader looks; whoever else took this way comes to no end (sf_follow_end). */
 static int opens_memory(u32 nr, const u64 a[6])
 {
-	const char *path = (const char *)(nr == 2 || nr == 85 ? a[0] : a[1]);
-	u64 flags = nr == 2 ? a[1] : nr == 257 ? a[2] : 0;
-	char name[64];
-	if (!(flags & 3) || sf_user_string(name, (u64)path, sizeof name) < 0)
+	int named = nr == 2 || nr == 85; /* open, creat: no directory */
+	u64 flags = nr == 2 ? a[1] : nr == 85 ? 1 : a[2];
+	static char name[4096], to[64];
+	char link[40] = "/proc/self/fd/";
+	if (me.slot != 0 || (nr == 437 /* openat2 */ && sf_user_bytes(&flags, a[2], 8) < 0))
 		return 0;
-	u32 n = (u32)sf_strlen(name);
-	return n >= 10 && memcmp(name, "/proc/", 6) == 0 && memcmp(name + n - 4, "/mem", 4) == 0;
+	s64 n = (flags & 3) ? sf_user_string(name, named ? a[0] : a[1], sizeof name) : -1;
+	if (n < 3 || memcmp(name + n - 3, "mem", 4) != 0 || (n > 3 && name[n - 4] != '/'))
+		return 0;
+	s64 fd = sys3(257 /* openat */, named ? (u64)-100 /* AT_FDCWD */ : a[0], name, 012000000 /* O_PATH|O_CLOEXEC */);
+	if (fd < 0)
+		return 0;
+	decimal(link + 14, (u32)fd);
+	n = sys3(89 /* readlink */, link, to, sizeof to);
+	sys1(3, fd);
+	return n > 6 && memcmp(to, "/proc/", 6) == 0;
 }
 
 /* A re-run repeats a file's mapping when its descriptor may be closed or mean another file:
@@ -278,13 +382,7 @@ static int opens_memory(u32 nr, const u64 a[6])
 static void note_path(struct sf_result *r, s32 fd)
 {
 	char link[32] = "/proc/self/fd/", path[4096];
-	u32 n = 14, digits[12], k = 0;
-	do
-		digits[k++] = (u32)fd % 10;
-	while (fd /= 10);
-	while (k)
-		link[n++] = (char)('0' + digits[--k]);
-	link[n] = 0;
+	decimal(link + 14, (u32)fd);
 	s64 len = sys3(89 /* readlink */, link, path, sizeof path - 8);
 	u64 bytes = len > 0 ? ((u64)len + 8) & ~7ull : 0;
 	if (len > 0)
@@ -377,6 +475,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	case ACT_ALL:
 		if (c->handler == SF_H_set_tid_address)
 			ret = (s32)G->leader_pid;
+		else if (c->handler == SF_H_mlockall)
+			ret = sf_mlockall(a[0]);
 		else
 			ret = execute(e, nr, a);
 		if (c->handler == SF_H_creds)
@@ -396,6 +496,13 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	if (act == ACT_LEADER)
 		sf_collect(*out, c, a, ret);
 	return ret;
+}
+
+static int of_rights(const struct sf_call *c, const u64 a[6])
+{
+	if (c->handler == SF_H_prctl) /* CAPBSET_DROP, SECUREBITS, CAP_AMBIENT */
+		return a[0] == 24 || a[0] == 28 || a[0] == 47;
+	return c->handler == SF_H_creds;
 }
 
 /* 0: this replica's own result does not fit the leader's. */
@@ -420,11 +527,20 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 	case ACT_ALL:
 		if (c->handler == SF_H_set_tid_address)
 			break;
+		if (c->handler == SF_H_mlockall) {
+			own = sf_mlockall(a[0]);
+			break;
+		}
+		/* In a user namespace only the caller's ids exist, and rights that mean nothing
+		 * outside: there the leader's result counts, and what failed is not tried. */
+		if (of_rights(c, a)) {
+			if (r->ret >= 0)
+				execute(e, nr, a);
+			if (c->handler == SF_H_creds)
+				sf_die_with_launcher();
+			break;
+		}
 		own = execute(e, nr, a);
-		if (c->handler == SF_H_creds)
-			sf_die_with_launcher();
-		if (c->handler == SF_H_creds)
-			own = r->ret; /* in a user namespace only the caller's ids exist */
 		break;
 	case ACT_LEADER:
 		sf_scatter(r, c, a, r->ret);
@@ -457,16 +573,11 @@ restart:;
 	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &own) : &own;
 
 	if (c->class == SF_LOCAL) {
-		if (c->handler == SF_H_getcpu) {
-			if (a[0])
-				*(u32 *)a[0] = 0;
-			if (a[1])
-				*(u32 *)a[1] = 0;
-		}
-		if (c->handler != SF_H_sigpending) {
-			r->rax = 0;
-			return;
-		}
+		static const u32 zero;
+		r->rax = 0;
+		if (c->handler == SF_H_getcpu && ((a[0] && sf_user_put(a[0], &zero, 4)) || (a[1] && sf_user_put(a[1], &zero, 4))))
+			r->rax = (u64)-EFAULT;
+		return;
 	}
 	if (unlikely(app.map_files)) {
 		if (sf_shared_before(r, c, nr, a))

@@ -7,6 +7,7 @@
  * `steadfast run --explain` counts unpatched executable bytes.
  */
 #include "agent.h"
+#include <asm/errno.h>
 
 int sf_log_room(u64 seq);
 
@@ -42,8 +43,17 @@ static void cpuid(u32 leaf, u32 sub, u32 out[4])
 		out[1] &= 0x00ffffff;
 		break;
 	case 7:
-		if (sub == 0)
+		if (sub == 0) {
 			out[1] &= ~(1u << 4 | 1u << 11); /* HLE, RTM */
+			out[2] &= ~(1u << 5); /* WAITPKG: its carry flag tells whether time ran out */
+		}
+		break;
+	case 0xd:
+		if (sub == 1)
+			out[0] &= ~(1u << 2); /* xgetbv with ecx 1: which state is in use is timing */
+		break;
+	case 0x80000008:
+		out[1] &= ~(1u << 4); /* RDPRU: counters of the core */
 		break;
 	case 0xb:
 	case 0x1f:
@@ -182,17 +192,26 @@ int sf_clock(u32 nr, u64 *a, s64 *ret)
 {
 	if (!sf_boot.vdso_ok)
 		return 0;
+	u64 v[2] = { 0, 0 };
 	switch (nr) {
 	case 228: /* clock_gettime: only ids that the vDSO answers by itself (vdso(7)) */
 		if (a[0] > 11 || !((1u << a[0]) & (1u << 0 | 1u << 1 | 1u << 4 | 1u << 5 | 1u << 6 | 1u << 7 | 1u << 11)))
 			return 0;
-		*ret = ((s64(*)(u64, u64))sf_boot.vdso_clock_gettime)(a[0], a[1]);
+		*ret = ((s64(*)(u64, u64))sf_boot.vdso_clock_gettime)(a[0], (u64)v);
+		if (*ret == 0 && unlikely(sf_user_put(a[1], v, sizeof v)))
+			*ret = -EFAULT;
 		return 1;
 	case 96: /* gettimeofday */
-		*ret = ((s64(*)(u64, u64))sf_boot.vdso_gettimeofday)(a[0], a[1]);
+		if (a[1])
+			return 0; /* the time zone is the kernel's */
+		*ret = ((s64(*)(u64, u64))sf_boot.vdso_gettimeofday)((u64)v, 0);
+		if (a[0] && sf_user_put(a[0], v, sizeof v))
+			*ret = -EFAULT;
 		return 1;
 	case 201: /* time */
-		*ret = ((s64(*)(u64))sf_boot.vdso_time)(a[0]);
+		*ret = ((s64(*)(u64))sf_boot.vdso_time)(0);
+		if (a[0] && sf_user_put(a[0], ret, 8))
+			*ret = -EFAULT;
 		return 1;
 	}
 	return 0;

@@ -181,6 +181,8 @@ static s64 make_again(const struct sf_kept_call *c)
 		if (a[1] == G->leader_pid)
 			a[1] = 0;
 	}
+	if (c->nr == NR_mlockall)
+		return sf_mlockall(a[0]);
 	return sys6(c->nr, a[0], a[1], a[2], a[3], a[4], 0);
 }
 

@@ -64,6 +64,99 @@ static void code_appears(void)
 	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, 2 /* PR_TSC_SIGSEGV */, 0, 0, 0, 0);
 }
 
+enum { MADV_DONTFORK = 10, MADV_DOFORK, MADV_MERGEABLE, MADV_UNMERGEABLE, MADV_WIPEONFORK = 18, MADV_KEEPONFORK };
+
+/* What a forked child would get is nobody's business, since the program cannot fork, but a
+ * repair copies a replica by forking it: such advice is given, for its errno, and taken back.
+ * Merging would put the replicas on one frame again: as a kernel without CONFIG_KSM. */
+static s64 advise(const u64 a[6])
+{
+	u32 advice = (u32)a[2];
+	if (advice == MADV_MERGEABLE || advice == MADV_UNMERGEABLE)
+		return -EINVAL;
+	s64 r = raw(NR_madvise, a[0], a[1], advice, 0, 0, 0);
+	if (advice == MADV_DONTFORK || advice == MADV_WIPEONFORK)
+		raw(NR_madvise, a[0], a[1], advice + 1, 0, 0, 0);
+	return r;
+}
+
+#define MCL_CURRENT 1u
+#define MCL_FUTURE 2u
+#define MCL_ONFAULT 4u
+#define MLOCK_ONFAULT 1
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+
+static u64 hex(const char **p)
+{
+	u64 v = 0;
+	for (;; (*p)++) {
+		char c = **p;
+		if (c >= '0' && c <= '9')
+			v = v << 4 | (u64)(c - '0');
+		else if (c >= 'a' && c <= 'f')
+			v = v << 4 | (u64)(c - 'a' + 10);
+		else
+			return v;
+	}
+}
+
+/* Lock what is the program's, mapping by mapping: the kernel's own call would lock and fill the
+ * log as well, which is 260 MiB. */
+static s64 lock_current(u32 flags)
+{
+	static char text[8192];
+	s64 fd = raw(2 /* open */, (u64)"/proc/self/maps", 0, 0, 0, 0, 0), r = 0;
+	u64 have = 0;
+	if (failed(fd))
+		return fd;
+	for (;;) {
+		s64 n = raw(0, (u64)fd, (u64)text + have, sizeof text - 1 - have, 0, 0, 0);
+		if (n > 0)
+			have += (u64)n;
+		text[have] = 0;
+		u64 line = 0;
+		for (u64 at = 0; at < have; at++) {
+			if (text[at] != '\n')
+				continue;
+			const char *p = text + line;
+			u64 from = hex(&p);
+			p++;
+			u64 to = hex(&p);
+			line = at + 1;
+			if ((from < SF_OWN_END && to > SF_BASE) || from >> 47)
+				continue;
+			s64 locked = raw(325 /* mlock2 */, from, to - from, MLOCK_ONFAULT, 0, 0, 0);
+			if (locked < 0 && locked != -EINVAL)
+				r = locked;
+			/* " rw": what may be written is written to, so that it has a page of its own. */
+			if (!locked && !(flags & MCL_ONFAULT) && p[1] == 'r')
+				raw(NR_madvise, from, to - from, p[2] == 'w' ? MADV_POPULATE_WRITE : MADV_POPULATE_READ, 0, 0, 0);
+		}
+		have -= line;
+		memcpy(text, text + line, have);
+		if (n <= 0)
+			break;
+	}
+	raw(3, (u64)fd, 0, 0, 0, 0, 0);
+	return r;
+}
+
+s64 sf_mlockall(u64 flags)
+{
+	u32 f = (u32)flags;
+	s64 r = 0;
+	if (!f || (f & ~(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT)) || f == MCL_ONFAULT)
+		return -EINVAL;
+	if (f & MCL_FUTURE)
+		r = raw(151 /* mlockall */, f & ~MCL_CURRENT, 0, 0, 0, 0, 0);
+	if (!r && (f & MCL_CURRENT))
+		r = lock_current(f);
+	if (r)
+		raw(152 /* munlockall */, 0, 0, 0, 0, 0, 0);
+	return r;
+}
+
 static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 {
 	u64 flags;
@@ -106,6 +199,8 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 	default:
 		if (touches_agent(a[0], a[1]))
 			return -EINVAL;
+		if (nr == NR_madvise)
+			return advise(a);
 		if (nr == NR_mprotect && (a[2] & PROT_EXEC))
 			code_appears();
 		return raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);

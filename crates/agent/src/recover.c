@@ -301,8 +301,7 @@ s64 sf_affinity(u32 nr, const u64 a[6])
 	}
 	if (a[1] < n || (a[1] & 7))
 		return -EINVAL;
-	memcpy((void *)a[2], G->affinity, n);
-	return n;
+	return sf_user_put(a[2], G->affinity, n) ? -EFAULT : (s64)n;
 }
 
 /* Limits hold for every replica, except the one that would kill followers by CPU time. */
