@@ -345,7 +345,6 @@ void sf_scatter(const struct sf_result *, const struct sf_call *, const u64 a[6]
 /* memory.c */
 s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced);
 s64 sf_affinity(u32 nr, const u64 a[6]);
-s64 sf_mlockall(u64 flags);
 void sf_follow_limit(u32 nr, const u64 a[6]);
 void sf_epoch(struct sf_regs *);
 void sf_privatise(u64 from, u64 to, u64 prot, int file);

@@ -145,4 +145,7 @@ static inline uint64_t sf_length_value(uint8_t kind, uint64_t value)
 	return kind == SF_A_U32 ? (uint32_t)value : value;
 }
 
+/* memory.c: mlockall(2), which generic treatment would have lock the log as well. */
+int64_t sf_mlockall(uint64_t flags);
+
 #endif
