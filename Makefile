@@ -11,18 +11,21 @@ CARGO_TARGET_DIR := $(CURDIR)/target
 export CARGO_TARGET_DIR
 CARGO := scripts/cargo
 STEADFAST := $(CARGO_TARGET_DIR)/release/steadfast
+HARDEN := $(CARGO_TARGET_DIR)/release/harden
 
 bindir := $(DESTDIR)$(PREFIX)/bin
+libdir := $(DESTDIR)$(PREFIX)/lib/steadfast
+includedir := $(DESTDIR)$(PREFIX)/include/steadfast
 man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-pages := run inject inject-report inject-compare inject-gate inject-merge
+pages := run cc inject inject-report inject-compare inject-gate inject-merge
 
 .PHONY: help setup setup-build setup-demo build install uninstall test demo bench campaign docs clean
 
 help:
-	@echo 'make build               target/release/steadfast'
+	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
 	@echo 'make test                every test, as root and as an ordinary user'
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
@@ -42,11 +45,21 @@ setup-demo:
 
 build: setup-build
 	$(CARGO) build --release -p steadfast
+	@$(MAKE) --no-print-directory -C harden OUT=$(HARDEN)
+	@ln -sf steadfast $(STEADFAST)-cc && ln -sf steadfast $(STEADFAST)-c++
 
 # Root need not compile: after `make build`, `sudo make install` only copies.
 install:
-	@test -x $(STEADFAST) || { echo 'install: $(STEADFAST) is missing'; echo '  fix:   make build'; exit 1; } >&2
+	@test -x $(STEADFAST) -a -f $(HARDEN)/complete || { echo 'install: $(STEADFAST) or $(HARDEN) is missing'; echo '  fix:   make build'; exit 1; } >&2
 	install -D -m 755 $(STEADFAST) $(bindir)/steadfast
+	ln -sf steadfast $(bindir)/steadfast-cc
+	ln -sf steadfast $(bindir)/steadfast-c++
+	install -d $(libdir)/include/steadfast $(includedir)
+	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(libdir)
+	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
+	install -m 644 harden/include/steadfast/*.h $(includedir)
+	install -m 644 harden/steadfast-toolchain.cmake $(libdir)
+	install -m 644 $(HARDEN)/complete $(libdir)
 	install -d $(man1dir) $(bashdir) $(zshdir) $(fishdir)
 	$(STEADFAST) man > $(man1dir)/steadfast.1
 	for page in $(pages); do $(STEADFAST) man $$page > $(man1dir)/steadfast-$$page.1 || exit; done
@@ -55,7 +68,9 @@ install:
 	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
 
 uninstall:
-	rm -f $(bindir)/steadfast $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
+	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++
+	rm -f $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
+	rm -rf $(libdir) $(includedir)
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
 
 test: setup build
@@ -71,7 +86,7 @@ ifdef ARGS
 	$(BENCH) $(ARGS)
 else
 	@mkdir -p build/bench
-	for what in start micro memory touch repair spec; do $(BENCH) $$what --json build/bench/$$what.json; [ $$? -le 1 ] || exit; done
+	for what in start sei micro memory touch repair spec; do $(BENCH) $$what --json build/bench/$$what.json; [ $$? -le 1 ] || exit; done
 	$(BENCH) model --spec build/bench/spec.json --micro build/bench/micro.json --json build/bench/model.json
 endif
 

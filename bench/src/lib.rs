@@ -34,6 +34,7 @@ pub mod product;
 pub mod repair;
 pub mod rounds;
 pub mod sample;
+pub mod sei;
 pub mod spec;
 pub mod start;
 pub mod stats;

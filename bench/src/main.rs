@@ -26,7 +26,7 @@ use steadfast_bench::product::Product;
 use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
-use steadfast_bench::{memory, micro, model, repair, spec, start, touch};
+use steadfast_bench::{memory, micro, model, repair, sei, spec, start, touch};
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::{ALL, Size, Store, Workload, find, setup};
 
@@ -116,6 +116,12 @@ enum Action {
     },
     /// What starting under protection costs
     Start,
+    /// One hardened handler: empty, stores, copies, against the same handler compiled plain
+    Sei {
+        /// Multiplies how often each handler is called
+        #[arg(long, default_value_t = 1.0)]
+        scale: f64,
+    },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
         /// What `bench spec --json` wrote
@@ -261,6 +267,18 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             let report = start::measure(&runner, common.pairs, common.seed, machine, &mut says);
             Outcome::new(&report, start::render(&report), report.complete)
         }
+        Action::Sei { scale } => {
+            let report = sei::measure(
+                &Product::find(),
+                &guests,
+                common.pairs,
+                common.seed,
+                *scale,
+                machine,
+                |step| says.say(step),
+            )?;
+            Outcome::new(&report, sei::render(&report), !runner.interrupted())
+        }
         Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
     }
 }
@@ -373,6 +391,7 @@ fn show(file: &Path) -> Result<Outcome> {
         "touch" => touch::render(&serde_json::from_value(value.clone())?),
         "repair" => repair::render(&serde_json::from_value(value.clone())?),
         "memory" => memory::render(&serde_json::from_value(value.clone())?),
+        "sei" => sei::render(&serde_json::from_value(value.clone())?),
         "start" => start::render(&serde_json::from_value(value.clone())?),
         "model" => model::render(&serde_json::from_value(value.clone())?),
         other => bail!(

@@ -37,6 +37,12 @@ impl Product {
         Product { path }
     }
 
+    /// The file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What it calls itself, or why it cannot be asked.
     #[must_use]
     pub fn version(&self) -> String {

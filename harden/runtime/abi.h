@@ -8,9 +8,11 @@
  *
  *     key  = word address << 17 | epoch << 8       word address: a multiple of 8 below 2^47, so 44 bits and a 20-bit gap
  *     slot = table + 2 * (word address & index_mask)
- *     if slot.tag ^ (key | 0xff) has a bit of ~0xff | need: __sf_store_slow(word address, need)
+ *     if slot.tag ^ (key | 0xff) has a bit of ~0xff | need:
+ *       whole words in the second run: if slot.tag is the first run's (key - delta): slot.tag = key, else
+ *       __sf_slow8 (whole words), __sf_slow
  *     store
- *     if slot.tag ... has no such word: __sf_store_slow has put it elsewhere; __sf_store_check(word address, need)
+ *     if slot.tag ^ (key | 0xff) has a bit of ~0xff | need: __sf_check     it must lie in another slot
  *
  * `need` holds one bit for each byte of the word that the store writes. The low byte of a tag holds the bytes that are
  * logged (E1), or seen again (E2), so one comparison answers "this word, this run, these bytes".
@@ -18,7 +20,7 @@
  * Invariants
  *  1. The low 8 bits of `epoch_key` are zero, and so are those at and above bit 20.
  *  2. Epoch 0 is never used: a zeroed table holds nothing.
- *  3. Functions marked preserve_most keep every general register but r11, and use no vector register.
+ *  3. Clones have no red zone: the calls of inline assembly push onto their stack.
  */
 #ifndef STEADFAST_ABI_H
 #define STEADFAST_ABI_H
@@ -49,10 +51,23 @@ struct sf_tls {
   uint64_t index_mask; /* (slots - 1) << 3 */
   uint64_t epoch_key;  /* epoch << SF_EPOCH_SHIFT */
   uint64_t phase;      /* enum sf_phase */
+  /* From here on for the runtime alone (store.S). */
+  struct sf_entry *cursor; /* the next entry of the log */
+  struct sf_entry *limit;  /* cursor < limit: store.S may make an entry; 0 in the second run */
+  uint64_t sum;            /* over entries as they were made */
+  uintptr_t stack_low;     /* frames of the run lie at stack_low + [0, stack_length) */
+  uint64_t stack_length;
+  uint64_t delta; /* key - delta is the first run's key: 1 << SF_EPOCH_SHIFT in the second run, 0 in the first */
 };
 _Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, phase) == 24, "offset known to the pass");
+_Static_assert(offsetof(struct sf_tls, cursor) == 32, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, limit) == 40, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, sum) == 48, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, stack_low) == 56, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, stack_length) == 64, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, delta) == 72, "offset known to the pass");
 extern __thread struct sf_tls __sf_tls __attribute__((tls_model("initial-exec")));
 
 /* One for each handler, constant, written by the pass. */
@@ -79,13 +94,14 @@ uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
 
 /* Stores. */
-__attribute__((preserve_most)) void __sf_store_slow(uintptr_t word, uint64_t need);
-__attribute__((preserve_most)) void __sf_store_check(uintptr_t word, uint64_t need);
+/* Called by inline assembly of the pass, with registers of their own (store.S): __sf_slow8, __sf_slow, __sf_check. */
 void __sf_log(const void *bytes, size_t length);
 void __sf_logged(const void *bytes, size_t length);
 void *__sf_memcpy(void *to, const void *from, size_t length);
 void *__sf_memmove(void *to, const void *from, size_t length);
 void *__sf_memset(void *to, int byte, size_t length);
+
+void __sf_trace(const void *bytes, size_t length, const char *where); /* --find-nondeterminism: after each store */
 
 /* Calls. */
 void *__sf_clone(void *function, const char *where);

@@ -30,6 +30,7 @@ mod check;
 mod command;
 mod faults;
 mod guests;
+mod harden;
 mod left;
 mod outside;
 mod packages;
@@ -57,12 +58,13 @@ fn main() -> ExitCode {
             return ExitCode::from(3);
         }
     };
-    let modules: [Module; 6] = [
+    let modules: [Module; 7] = [
         ("guests", guests::trials),
         ("programs", programs::trials),
         ("faults", faults::trials),
         ("outside", outside::trials),
         ("command", command::trials),
+        ("harden", harden::trials),
         ("user", user::trials),
     ];
     let mut failed = false;

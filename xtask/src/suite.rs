@@ -23,7 +23,9 @@ const LIMIT: Duration = Duration::from_secs(420);
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
-const MODULES: [&str; 6] = ["command", "guests", "programs", "faults", "outside", "user"];
+const MODULES: [&str; 7] = [
+    "command", "guests", "programs", "faults", "outside", "harden", "user",
+];
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tally {

@@ -60,6 +60,35 @@ pub(crate) enum Command {
         #[command(subcommand)]
         verb: inject::Verb,
     },
+    /// Compile C so that event handlers run twice and are compared: CC="steadfast cc"
+    ///
+    /// Takes clang's arguments. Handlers, their input and output are named by annotations
+    /// (steadfast/sei.h) or by a policy file: --steadfast-policy=FILE, or STEADFAST_POLICY. A program
+    /// whose handlers reach code that is not hardened is not linked, and the way there is named.
+    ///
+    /// --coverage=text PROGRAM or --coverage=json PROGRAM says what was hardened, --explain
+    /// FILE:LINE PROGRAM what was done with one line. --find-nondeterminism builds a program that
+    /// names the first store in which the two runs of a handler differ.
+    #[command(
+        override_usage = "steadfast cc [CLANG'S ARGUMENTS]...",
+        disable_help_flag = true
+    )]
+    Cc {
+        /// clang's arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Compile C++ in the same way: CXX="steadfast c++"
+    #[command(
+        name = "c++",
+        override_usage = "steadfast c++ [CLANG'S ARGUMENTS]...",
+        disable_help_flag = true
+    )]
+    Cxx {
+        /// clang's arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<OsString>,
+    },
     /// Write the completions of a shell to standard output
     #[command(hide = true)]
     Completions {

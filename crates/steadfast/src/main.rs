@@ -13,6 +13,7 @@
 //!
 //! Not covered: how a plan is carried out. That is behind [`engine`].
 
+mod cc;
 mod check;
 mod cli;
 mod engine;
@@ -50,10 +51,23 @@ fn command() -> Exit {
         out: &mut io::stdout(),
         err: &mut io::stderr(),
     };
-    match cli::parse(std::env::args_os()) {
+    // A compiler's arguments are clang's to read, so they never meet our own parser.
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(cxx) = arguments.first().and_then(cc::by_name) {
+        return cc::compile(cxx, &arguments[1..], &mut console);
+    }
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("cc") => return cc::compile(false, &arguments[2..], &mut console),
+        Some("c++") => return cc::compile(true, &arguments[2..], &mut console),
+        _ => {}
+    }
+    match cli::parse(arguments) {
         Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
         Ok(cli::Command::Check(args)) => check::check(&args, &mut console),
         Ok(cli::Command::Inject { verb }) => inject::inject(&verb, &mut console),
+        // Only reached by a form that is not a call of a compiler: help has been printed already.
+        Ok(cli::Command::Cc { arguments }) => cc::compile(false, &arguments, &mut console),
+        Ok(cli::Command::Cxx { arguments }) => cc::compile(true, &arguments, &mut console),
         Ok(cli::Command::Completions { shell }) => manual::completions(&mut console, shell),
         Ok(cli::Command::Man { page }) => manual::man(&mut console, page.as_deref()),
         Err(said) => report::usage(&mut console, &said),

@@ -1,0 +1,435 @@
+//! clang's command line, as far as hardening has to understand it.
+//!
+//! Everything that is not ours goes to clang untouched and in order. What matters is which of clang's steps the line asks
+//! for: where code is made the pass must be loaded, where a program is linked the runtime must be there.
+//!
+//! Invariant: a form that cannot be hardened (a shared library, precompiled bitcode) is refused, never passed on.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::Own;
+
+use crate::policy::Policy;
+use crate::tools::Tools;
+
+/// A command line that cannot be hardened.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CommandError {
+    /// `-shared`.
+    #[error("a program or a static library is needed, found -shared")]
+    Shared,
+    /// Bitcode or IR as input: it may have been optimised without the pass.
+    #[error("C or C++ source is needed, found {0}")]
+    Bitcode(String),
+    /// A flag that takes the pass out of clang's pipeline.
+    #[error("{0} would keep the pass from running")]
+    Disabled(String),
+    /// One of our flags has no value.
+    #[error("{0} needs a value")]
+    NoValue(&'static str),
+    /// Our commands take a program and nothing else.
+    #[error("one program or object file is needed, found {found}")]
+    OneFile {
+        /// How many there are.
+        found: usize,
+    },
+}
+
+impl Advise for CommandError {
+    fn exit(&self) -> Own {
+        match self {
+            Self::NoValue(_) | Self::OneFile { .. } => Own::Usage,
+            _ => Own::Setup,
+        }
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        Some(Remedy::new(match self {
+            Self::Shared => {
+                "build the library static (--disable-shared), or with plain clang-19 and name its functions in a policy"
+            }
+            Self::Bitcode(_) => "compile the source with `steadfast cc`",
+            Self::Disabled(_) => "leave the flag out",
+            Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
+            Self::OneFile { .. } => "steadfast cc --coverage[=json] PROGRAM",
+        }))
+    }
+}
+
+/// Text or JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// What a command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Request {
+    /// clang's own business: version, preprocessing, dependencies.
+    Pass(Vec<OsString>),
+    /// Code is made, and perhaps linked.
+    Build(Build),
+    /// What is hardened in a program.
+    Coverage {
+        /// As what.
+        format: Format,
+        /// The program.
+        program: PathBuf,
+    },
+    /// What is hardened in a line of source.
+    Explain {
+        /// FILE:LINE.
+        place: String,
+        /// A program or object.
+        program: PathBuf,
+    },
+}
+
+/// A compilation.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Build {
+    /// For clang, without ours.
+    pub arguments: Vec<OsString>,
+    /// The linked program, if there is one.
+    pub program: Option<PathBuf>,
+    /// From `--steadfast-policy`.
+    pub policies: Vec<PathBuf>,
+    /// `--find-nondeterminism`.
+    pub trace: bool,
+    /// The user chose a linker.
+    names_linker: bool,
+    /// Link-time optimisation.
+    lto: bool,
+    /// The user chose a level of debug information.
+    debug: bool,
+    /// `-r`: a relocatable object, not a program.
+    relocatable: bool,
+}
+
+/// Flags whose value is the next argument.
+const WITH_VALUE: &[&str] = &[
+    "-o",
+    "-x",
+    "-I",
+    "-D",
+    "-U",
+    "-include",
+    "-isystem",
+    "-iquote",
+    "-idirafter",
+    "-imacros",
+    "-iprefix",
+    "-L",
+    "-l",
+    "-T",
+    "-u",
+    "-z",
+    "-e",
+    "-MF",
+    "-MT",
+    "-MQ",
+    "-Xclang",
+    "-Xlinker",
+    "-Xassembler",
+    "-Xpreprocessor",
+    "-mllvm",
+    "-arch",
+    "-target",
+    "--target",
+    "--sysroot",
+    "-isysroot",
+    "-B",
+    "--param",
+    "-framework",
+    "-gcc-toolchain",
+    "-resource-dir",
+    "-F",
+];
+
+/// Flags after which no code is made.
+const NO_CODE: &[&str] = &[
+    "-E",
+    "-M",
+    "-MM",
+    "-fsyntax-only",
+    "--version",
+    "-v",
+    "-###",
+    "--help",
+    "-dumpversion",
+    "-dumpmachine",
+    "-dumpspecs",
+    "--analyze",
+    "--precompile",
+    "-V",
+    "-qversion",
+    "-version",
+];
+
+impl Request {
+    /// Reads clang's arguments, and ours among them.
+    ///
+    /// # Errors
+    /// When the line cannot be hardened, or a flag of ours is wrong.
+    pub fn read(arguments: &[OsString]) -> Result<Self, CommandError> {
+        let mut build = Build::default();
+        let mut inputs: Vec<PathBuf> = Vec::new();
+        let (mut no_code, mut stops_early, mut output) = (false, false, None);
+        let mut coverage = None;
+        let mut explain = None;
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let text = argument.to_string_lossy();
+            if let Some(path) = text.strip_prefix("--steadfast-policy=") {
+                build.policies.push(path.into());
+                continue;
+            }
+            match &*text {
+                "--steadfast-policy" => {
+                    let path = rest
+                        .next()
+                        .ok_or(CommandError::NoValue("--steadfast-policy"))?;
+                    build.policies.push(path.into());
+                    continue;
+                }
+                "--find-nondeterminism" => {
+                    build.trace = true;
+                    continue;
+                }
+                "--coverage=text" | "--steadfast-coverage" => {
+                    coverage = Some(Format::Text);
+                    continue;
+                }
+                "--coverage=json" | "--steadfast-coverage=json" => {
+                    coverage = Some(Format::Json);
+                    continue;
+                }
+                "--explain" => {
+                    let place = rest.next().ok_or(CommandError::NoValue("--explain"))?;
+                    explain = Some(place.to_string_lossy().into_owned());
+                    continue;
+                }
+                "-shared" | "--shared" => return Err(CommandError::Shared),
+                "-c" | "-S" => stops_early = true,
+                "-r" => build.relocatable = true,
+                _ => {}
+            }
+            if NO_CODE.contains(&&*text)
+                || text.starts_with("-print-")
+                || text.starts_with("--print-")
+            {
+                no_code = true;
+            }
+            build.names_linker |= text.starts_with("-fuse-ld") || text.starts_with("--ld-path");
+            build.lto |= text == "-flto" || text.starts_with("-flto=");
+            build.debug |= text.starts_with("-g") && !text.starts_with("-gcc");
+            build.arguments.push(argument.clone());
+            if WITH_VALUE.contains(&&*text) {
+                if let Some(value) = rest.next() {
+                    if text == "-o" {
+                        output = Some(PathBuf::from(value));
+                    }
+                    if text == "-Xclang" && value == "-disable-llvm-passes" {
+                        return Err(CommandError::Disabled(value.to_string_lossy().into_owned()));
+                    }
+                    build.arguments.push(value.clone());
+                }
+            } else if let Some(path) = text.strip_prefix("-o").filter(|path| !path.is_empty()) {
+                output = Some(path.into());
+            } else if !text.starts_with('-') || text == "-" {
+                inputs.push(PathBuf::from(argument));
+            }
+        }
+        if let Some(place) = explain {
+            return Ok(Self::Explain {
+                place,
+                program: only(inputs)?,
+            });
+        }
+        // gcov's flag has the same word; with a program to look at it cannot be meant.
+        if let Some(format) = coverage {
+            return Ok(Self::Coverage {
+                format,
+                program: only(inputs)?,
+            });
+        }
+        if let Some(bitcode) = inputs
+            .iter()
+            .find(|path| path.extension().is_some_and(|e| e == "bc" || e == "ll"))
+        {
+            return Err(CommandError::Bitcode(bitcode.display().to_string()));
+        }
+        if no_code || inputs.is_empty() {
+            // The header and its macro must be seen by dependency runs and probes as well.
+            return Ok(if inputs.is_empty() {
+                Self::Pass(build.arguments)
+            } else {
+                let mut arguments = build.arguments;
+                arguments.push("-D__STEADFAST__=1".into());
+                Self::Pass(arguments)
+            });
+        }
+        if !stops_early && !build.relocatable {
+            build.program = Some(output.unwrap_or_else(|| "a.out".into()));
+        }
+        Ok(Self::Build(build))
+    }
+}
+
+fn only(mut inputs: Vec<PathBuf>) -> Result<PathBuf, CommandError> {
+    match inputs.len() {
+        1 => Ok(inputs.remove(0)),
+        found => Err(CommandError::OneFile { found }),
+    }
+}
+
+impl Build {
+    /// The arguments for clang, with ours.
+    #[must_use]
+    pub fn for_clang(&self, tools: &Tools, cxx: bool) -> Vec<OsString> {
+        let mut all = self.arguments.clone();
+        if cxx {
+            // Before the user's own -include files: it changes how libstdc++ is read.
+            all.splice(0..0, ["-include".into(), "steadfast/cxx.h".into()]);
+        }
+        let mut add = |text: &str| all.push(text.into());
+        add("-D__STEADFAST__=1");
+        // Our flags go to every step; a step that does not need one need not say so: configure reads warnings.
+        add("-Wno-unused-command-line-argument");
+        if !self.debug {
+            // Diagnostics and coverage name lines.
+            add("-gline-tables-only");
+        }
+        if self.trace {
+            add("-fno-omit-frame-pointer");
+        }
+        let mut plugin = OsString::from("-fpass-plugin=");
+        plugin.push(&tools.pass);
+        all.push(plugin);
+        all.push("-isystem".into());
+        all.push(tools.include.clone().into());
+        if self.program.is_some() {
+            if self.lto && !self.names_linker {
+                // GNU ld cannot read clang's bitcode without a plugin of its own.
+                all.push("-fuse-ld=lld".into());
+            }
+            // -x of the user's would make the library a source file.
+            let mut library = OsString::from("-Wl,");
+            library.push(&tools.runtime);
+            all.push(library);
+            all.push("-pthread".into());
+        }
+        all
+    }
+
+    /// The environment for clang: the settings of the pass.
+    #[must_use]
+    pub fn environment(policy: &Policy) -> [(&'static OsStr, OsString); 1] {
+        [(OsStr::new("STEADFAST_PASS"), policy.for_pass().into())]
+    }
+
+    /// Whether this looks like a question of configure, CMake or meson rather than like a program.
+    #[must_use]
+    pub fn is_probe(&self) -> bool {
+        let probe = |name: &str| {
+            [
+                "conftest",
+                "cmTC_",
+                "CMakeC",
+                "testfile",
+                "sanitycheck",
+                "a.out",
+            ]
+            .iter()
+            .any(|start| name.starts_with(start))
+        };
+        self.program
+            .as_ref()
+            .and_then(|path| path.file_name())
+            .is_some_and(|name| probe(&name.to_string_lossy()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Request, CommandError> {
+        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        Request::read(&arguments)
+    }
+
+    fn program(line: &str) -> Option<PathBuf> {
+        match read(line) {
+            Ok(Request::Build(build)) => build.program,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_program_is_told_from_an_object() {
+        assert_eq!(program("-O2 x.c -o x -lm"), Some("x".into()));
+        assert_eq!(program("x.o"), Some("a.out".into()));
+        assert_eq!(program("-c x.c"), None);
+        assert_eq!(program("-o x.o -c x.c -MF x.d"), None);
+        assert_eq!(program("-S x.c"), None);
+        assert_eq!(program("-r x.o y.o -o z.o"), None);
+        assert_eq!(program("-ox x.c"), Some("x".into()));
+    }
+
+    #[test]
+    fn what_makes_no_code_is_passed_on() {
+        for line in [
+            "--version",
+            "-E x.c",
+            "-M x.c",
+            "-print-search-dirs",
+            "-v",
+            "-dumpmachine",
+            "-fsyntax-only x.c",
+        ] {
+            assert!(matches!(read(line), Ok(Request::Pass(_))), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_hardened_is_refused() {
+        assert_eq!(read("-shared x.c -o x.so"), Err(CommandError::Shared));
+        assert_eq!(read("x.bc"), Err(CommandError::Bitcode("x.bc".into())));
+        assert!(matches!(
+            read("-Xclang -disable-llvm-passes -c x.c"),
+            Err(CommandError::Disabled(_))
+        ));
+    }
+
+    #[test]
+    fn our_flags_do_not_reach_clang() {
+        let Ok(Request::Build(build)) = read("--steadfast-policy=p -c x.c --find-nondeterminism")
+        else {
+            panic!("a build");
+        };
+        assert_eq!(build.arguments, ["-c", "x.c"]);
+        assert_eq!(build.policies, [PathBuf::from("p")]);
+        assert!(build.trace);
+        assert!(matches!(
+            read("--coverage=json prog"),
+            Ok(Request::Coverage {
+                format: Format::Json,
+                ..
+            })
+        ));
+        assert!(matches!(
+            read("--explain x.c:3 prog"),
+            Ok(Request::Explain { .. })
+        ));
+        assert_eq!(
+            read("--coverage=json"),
+            Err(CommandError::OneFile { found: 0 })
+        );
+    }
+}

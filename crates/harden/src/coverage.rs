@@ -1,0 +1,513 @@
+//! What handlers of a program reach, and what of it is hardened: the linker's view that no single module has.
+//!
+//! The pass leaves lines in each object's section `.steadfast.cov` (harden/pass/report.h lists them); a linked program has
+//! those of all its modules. Here they become a graph: from the handlers along direct calls.
+//!
+//! Invariants
+//!  1. A refused construct, or a function without hardened code, on a way from a handler is an error with the whole way.
+//!  2. What only pointers may lead to is counted, not refused: the runtime stops there, by name.
+//!
+//! Not covered: code that a shared library calls back; it is not hardened, and its stores are not logged.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use object::{Object as _, ObjectSection as _};
+use serde::Serialize;
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::Own;
+
+/// The section; harden/pass/report.cpp writes it.
+const SECTION: &str = ".steadfast.cov";
+
+/// A program whose coverage cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CoverageError {
+    /// No file.
+    #[error("{path} cannot be read")]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Not ELF.
+    #[error("{path} is no program or object file")]
+    NotElf {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: object::Error,
+    },
+    /// Nothing of ours in it.
+    #[error("{path} has no code that `steadfast cc` has compiled")]
+    NoSection {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+impl Advise for CoverageError {
+    fn exit(&self) -> Own {
+        Own::Setup
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        Some(Remedy::new(match self {
+            Self::Unreadable { path, .. } | Self::NotElf { path, .. } => {
+                format!("name a program or object in place of {}", path.display())
+            }
+            Self::NoSection { .. } => "build it with CC='steadfast cc'".to_owned(),
+        }))
+    }
+}
+
+/// A handler.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Handler {
+    /// Its name.
+    pub name: String,
+    /// `handler`, `edge` (checksum computed at receipt) or `local-handler`.
+    pub kind: String,
+    /// FILE:LINE.
+    pub at: String,
+}
+
+/// Stores of a function by treatment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Stores {
+    /// Logged by words.
+    pub logged: u64,
+    /// To the function's own frame.
+    pub frame: u64,
+    /// To ignored variables.
+    pub ignored: u64,
+    /// Logged as ranges.
+    pub ranges: u64,
+    /// Loads that are replayed.
+    pub replayed_loads: u64,
+}
+
+impl Stores {
+    fn add(&mut self, other: Self) {
+        self.logged += other.logged;
+        self.frame += other.frame;
+        self.ignored += other.ignored;
+        self.ranges += other.ranges;
+        self.replayed_loads += other.replayed_loads;
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Call {
+    callee: String,
+    class: String,
+    at: String,
+}
+
+/// Why a handler cannot be hardened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// FILE:LINE.
+    pub at: String,
+    /// What is there.
+    pub what: String,
+    /// From the handler to the function with the gap.
+    pub way: Vec<String>,
+}
+
+/// The lines of all modules of a program.
+#[derive(Debug, Default)]
+pub struct Coverage {
+    modules: BTreeSet<String>,
+    handlers: BTreeMap<String, Handler>,
+    functions: BTreeMap<String, (String, Stores)>,
+    calls: BTreeMap<String, BTreeSet<Call>>,
+    indirect: BTreeMap<String, BTreeSet<String>>,
+    by_pointer: BTreeSet<String>,
+    aliases: BTreeMap<String, String>,
+    refused: BTreeMap<String, BTreeSet<(String, String)>>,
+    lines: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// The sum, as `--coverage=json` prints it.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// Source files compiled by `steadfast cc`.
+    pub modules: usize,
+    /// Handlers.
+    pub handlers: Vec<Handler>,
+    /// Functions that handlers reach by direct calls, all hardened.
+    pub functions_reached: usize,
+    /// Hardened functions of the whole program.
+    pub functions_hardened: usize,
+    /// Stores of functions reached.
+    pub stores: Stores,
+    /// Calls in functions reached, by class.
+    pub calls: BTreeMap<String, usize>,
+    /// Calls through pointers in functions reached.
+    pub indirect_calls: usize,
+    /// Functions with hardened code that pointers may lead to.
+    pub by_pointer: usize,
+    /// Of these, not reached by direct calls and with something that is refused: the program stops there.
+    pub by_pointer_refused: usize,
+    /// What keeps handlers from being hardened.
+    pub gaps: Vec<Gap>,
+}
+
+impl Coverage {
+    /// Reads a program or object.
+    ///
+    /// # Errors
+    /// When there is no file, no ELF, or nothing of ours in it.
+    pub fn read(path: &Path) -> Result<Self, CoverageError> {
+        let bytes = std::fs::read(path).map_err(|source| CoverageError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let elf = object::File::parse(&*bytes).map_err(|source| CoverageError::NotElf {
+            path: path.to_owned(),
+            source,
+        })?;
+        let section = elf
+            .section_by_name(SECTION)
+            .ok_or_else(|| CoverageError::NoSection {
+                path: path.to_owned(),
+            })?;
+        let data = section.data().map_err(|source| CoverageError::NotElf {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self::parse(&String::from_utf8_lossy(data)))
+    }
+
+    /// Reads lines of the pass. What it does not know is of a newer pass, and ignored.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut all = Self::default();
+        for line in text.lines() {
+            let fields: Vec<&str> = line.trim_start_matches('\0').split('\t').collect();
+            let own = |i: usize| fields.get(i).map(|s| (*s).to_owned()).unwrap_or_default();
+            match fields[..] {
+                ["M", file] => {
+                    all.modules.insert(file.to_owned());
+                }
+                ["H", id, kind, at] => {
+                    let handler = Handler {
+                        name: id.rsplit(':').next().unwrap_or(id).to_owned(),
+                        kind: kind.to_owned(),
+                        at: at.to_owned(),
+                    };
+                    all.handlers.insert(id.to_owned(), handler);
+                }
+                ["F", id, at, logged, frame, ignored, ranges, replayed] => {
+                    let number = |s: &str| s.parse().unwrap_or_default();
+                    let stores = Stores {
+                        logged: number(logged),
+                        frame: number(frame),
+                        ignored: number(ignored),
+                        ranges: number(ranges),
+                        replayed_loads: number(replayed),
+                    };
+                    all.functions.insert(id.to_owned(), (at.to_owned(), stores));
+                }
+                ["C", id, ..] => {
+                    all.calls.entry(id.to_owned()).or_default().insert(Call {
+                        callee: own(2),
+                        class: own(3),
+                        at: own(4),
+                    });
+                }
+                ["I", id, at] => {
+                    all.indirect
+                        .entry(id.to_owned())
+                        .or_default()
+                        .insert(at.to_owned());
+                }
+                ["A", id] => {
+                    all.by_pointer.insert(id.to_owned());
+                }
+                ["S", alias, id] => {
+                    all.aliases.insert(alias.to_owned(), id.to_owned());
+                }
+                ["R", id, what, at] => {
+                    all.refused
+                        .entry(id.to_owned())
+                        .or_default()
+                        .insert((what.to_owned(), at.to_owned()));
+                }
+                ["L", at, what] => {
+                    all.lines
+                        .entry(at.to_owned())
+                        .or_default()
+                        .insert(what.to_owned());
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// Names of handlers.
+    pub fn handlers(&self) -> impl Iterator<Item = &str> {
+        self.handlers.values().map(|handler| handler.name.as_str())
+    }
+
+    /// Each function that handlers reach by direct calls, with the function that it was first reached from.
+    fn reached(&self) -> BTreeMap<&str, Option<&str>> {
+        let mut from: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+        let mut next: VecDeque<&str> = VecDeque::new();
+        for id in self.handlers.keys() {
+            from.insert(id, None);
+            next.push_back(id);
+        }
+        while let Some(id) = next.pop_front() {
+            for call in self.calls.get(id).into_iter().flatten() {
+                if call.class != "hardened" {
+                    continue;
+                }
+                let callee = self.aliases.get(&call.callee).unwrap_or(&call.callee);
+                if self.functions.contains_key(callee) && !from.contains_key(callee.as_str()) {
+                    from.insert(callee, Some(id));
+                    next.push_back(callee);
+                }
+            }
+        }
+        from
+    }
+
+    /// What is in the way of hardening the handlers.
+    #[must_use]
+    pub fn gaps(&self) -> Vec<Gap> {
+        let reached = self.reached();
+        let way = |id: &str| {
+            let mut way = vec![id.to_owned()];
+            let mut at = id;
+            while let Some(Some(from)) = reached.get(at) {
+                way.push((*from).to_owned());
+                at = from;
+            }
+            way.reverse();
+            way
+        };
+        let mut gaps = Vec::new();
+        for id in reached.keys() {
+            for (what, at) in self.refused.get(*id).into_iter().flatten() {
+                gaps.push(Gap {
+                    at: at.clone(),
+                    what: what.clone(),
+                    way: way(id),
+                });
+            }
+            for call in self.calls.get(*id).into_iter().flatten() {
+                let callee = self.aliases.get(&call.callee).unwrap_or(&call.callee);
+                if call.class == "hardened" && !self.functions.contains_key(callee) {
+                    gaps.push(Gap {
+                        at: call.at.clone(),
+                        what: format!("a call of {callee}, which has no hardened code"),
+                        way: way(id),
+                    });
+                }
+            }
+        }
+        gaps
+    }
+
+    /// The sum.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let reached = self.reached();
+        let mut stores = Stores::default();
+        let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+        let mut indirect_calls = 0;
+        for id in reached.keys() {
+            if let Some((_, own)) = self.functions.get(*id) {
+                stores.add(*own);
+            }
+            for call in self.calls.get(*id).into_iter().flatten() {
+                *calls.entry(call.class.clone()).or_default() += 1;
+            }
+            indirect_calls += self.indirect.get(*id).map_or(0, BTreeSet::len);
+        }
+        Summary {
+            modules: self.modules.len(),
+            handlers: self.handlers.values().cloned().collect(),
+            functions_reached: reached.len(),
+            functions_hardened: self.functions.len(),
+            stores,
+            calls,
+            indirect_calls,
+            by_pointer: self.by_pointer.len(),
+            by_pointer_refused: self
+                .by_pointer
+                .iter()
+                .filter(|id| self.refused.contains_key(*id) && !reached.contains_key(id.as_str()))
+                .count(),
+            gaps: self.gaps(),
+        }
+    }
+
+    /// What is known about a line of source: FILE:LINE, where FILE may be the end of a path.
+    #[must_use]
+    pub fn explain(&self, place: &str) -> Vec<String> {
+        let same = |at: &str| at == place || at.ends_with(&format!("/{place}"));
+        let reached = self.reached();
+        let mut said = Vec::new();
+        for (at, what) in &self.lines {
+            if same(at) {
+                said.extend(what.iter().cloned());
+            }
+        }
+        for (id, (at, _)) in &self.functions {
+            if same(at) {
+                let how = if reached.contains_key(id.as_str()) {
+                    "reached from a handler"
+                } else if self.by_pointer.contains(id) {
+                    "not reached by direct calls of a handler; a pointer may lead here"
+                } else {
+                    "not reached from a handler"
+                };
+                said.push(format!("function {id}: hardened, {how}"));
+            }
+        }
+        for (id, calls) in &self.calls {
+            for call in calls.iter().filter(|call| same(&call.at)) {
+                said.push(format!("{id} calls {}: {}", call.callee, call.class));
+            }
+        }
+        for (id, places) in &self.indirect {
+            if places.iter().any(|at| same(at)) {
+                said.push(format!(
+                    "{id} calls through a pointer: looked up at run time"
+                ));
+            }
+        }
+        for (id, all) in &self.refused {
+            for (what, at) in all {
+                if same(at) {
+                    said.push(format!("{id}: refused: {what}"));
+                }
+            }
+        }
+        said
+    }
+}
+
+/// The error of a link, for people.
+#[must_use]
+pub fn complain(program: &Path, gaps: &[Gap]) -> String {
+    let mut text = String::new();
+    for gap in gaps {
+        let _ = writeln!(
+            text,
+            "{}: error: {} is not linked: {} reaches {}",
+            gap.at,
+            program.display(),
+            gap.way.join(" -> "),
+            gap.what
+        );
+    }
+    let _ = writeln!(
+        text,
+        "  fix:   compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap (docs/hardening.md)"
+    );
+    text
+}
+
+impl Summary {
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(
+            text,
+            "{} handlers in {} source files",
+            self.handlers.len(),
+            self.modules
+        );
+        for handler in &self.handlers {
+            let note = match handler.kind.as_str() {
+                "edge" => "   (checksum computed at receipt: weaker)",
+                "local-handler" => "   (without message)",
+                _ => "",
+            };
+            let _ = writeln!(text, "  {}   {}{note}", handler.name, handler.at);
+        }
+        let _ = writeln!(
+            text,
+            "{} functions reached by direct calls, all hardened; {} hardened in all",
+            self.functions_reached, self.functions_hardened
+        );
+        let s = self.stores;
+        let _ = writeln!(
+            text,
+            "stores: {} logged, {} copies and fills logged, {} to own frames, {} ignored; {} loads replayed",
+            s.logged, s.ranges, s.frame, s.ignored, s.replayed_loads
+        );
+        for (class, count) in &self.calls {
+            let _ = writeln!(text, "calls: {count} {class}");
+        }
+        let _ = writeln!(
+            text,
+            "calls through pointers: {}; {} functions may be meant, {} of them stop the program",
+            self.indirect_calls, self.by_pointer, self.by_pointer_refused
+        );
+        for gap in &self.gaps {
+            let _ = writeln!(text, "not hardened: {}: {}", gap.at, gap.what);
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINES: &str = "M\ta.c\nH\th\thandler\ta.c:1\nF\th\ta.c:1\t3\t1\t0\t1\t0\nC\th\ta.c:f\thardened\ta.c:2\n\
+        F\ta.c:f\ta.c:9\t2\t0\t0\t0\t1\nC\ta.c:f\tg\thardened\ta.c:10\nC\ta.c:f\tstrlen\tpure\ta.c:11\n\
+        M\tb.c\nF\tdead\tb.c:1\t9\t9\t9\t9\t9\nR\tdead\tinline assembly\tb.c:2\nL\ta.c:2\tstore, logged\n";
+
+    #[test]
+    fn a_missing_clone_is_a_gap_with_its_way() {
+        let gaps = Coverage::parse(LINES).gaps();
+        assert_eq!(gaps.len(), 1);
+        assert_eq!(gaps[0].at, "a.c:10");
+        assert_eq!(gaps[0].way, ["h", "a.c:f"]);
+        let text = complain(Path::new("prog"), &gaps);
+        assert!(
+            text.contains("h -> a.c:f reaches a call of g, which has no hardened code"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_no_handler_reaches_is_no_gap() {
+        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\n");
+        assert_eq!(Coverage::parse(&all).gaps(), []);
+        let sum = Coverage::parse(&all).summary();
+        assert_eq!((sum.functions_reached, sum.functions_hardened), (3, 4));
+        assert_eq!(sum.stores.logged, 5);
+        assert_eq!(sum.calls["pure"], 1);
+    }
+
+    #[test]
+    fn a_refused_construct_that_a_handler_reaches_is_a_gap() {
+        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\nR\tg\tan atomic operation\tc.c:2\n");
+        let gaps = Coverage::parse(&all).gaps();
+        assert_eq!(gaps[0].what, "an atomic operation");
+        assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
+    }
+
+    #[test]
+    fn an_alias_is_its_function() {
+        let all = format!("{LINES}F\treal\tc.c:1\t0\t0\t0\t0\t0\nS\tg\treal\n");
+        assert_eq!(Coverage::parse(&all).gaps(), []);
+    }
+
+    #[test]
+    fn a_line_is_explained() {
+        let said = Coverage::parse(LINES).explain("a.c:2");
+        assert_eq!(said, ["store, logged", "h calls a.c:f: hardened"]);
+    }
+}

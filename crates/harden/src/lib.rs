@@ -1,0 +1,20 @@
+//! The driver of `steadfast cc`: from a compiler's command line to hardened code, or to an error.
+//!
+//! ```text
+//! arguments ──► Request (command.rs)   what is asked: compile, link, coverage, explain
+//! policies  ──► Policy  (policy.rs)    what is a handler, how the C library is called
+//! machine   ──► Tools   (tools.rs)     clang 19, the pass, the runtime; all of them or an error
+//!               Report  (coverage.rs)  after a link: what handlers reach, and what is not hardened there
+//! ```
+//!
+//! Invariants
+//!  1. clang is never called without the pass where code is made: a missing piece is an error.
+//!  2. A program whose handlers reach code that is not hardened is not left on disk.
+//!  3. This crate prints nothing and never changes what clang printed.
+//!
+//! Not covered: what the pass and the runtime do (harden/).
+
+pub mod command;
+pub mod coverage;
+pub mod policy;
+pub mod tools;

@@ -1,0 +1,164 @@
+//! `steadfast cc` and `steadfast c++`: clang with the hardening pass, and what a link is allowed to leave behind.
+//!
+//! clang's words go straight to the user's terminal. Ours come only when something is in the way, or was asked for.
+//!
+//! Invariants
+//!  1. The status is clang's own; ours are 1 (the program cannot be hardened: it is not linked) and those of [`Own`].
+//!  2. A program with gaps is taken away again: make must not take it for built.
+//!  3. Without a handler in a program one line says so, but not to configure's probes.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use steadfast_harden::command::{Build, Format, Request};
+use steadfast_harden::coverage::{self, Coverage};
+use steadfast_harden::policy::Policy;
+use steadfast_harden::tools::Tools;
+use steadfast_integrity::advice::Advise;
+use steadfast_integrity::exit::{Exit, Own};
+
+use crate::report::Console;
+
+/// Which language an executable of this name compiles; nothing if it is the command itself.
+pub(crate) fn by_name(argv0: &OsString) -> Option<bool> {
+    match PathBuf::from(argv0).file_name()?.to_str()? {
+        "steadfast-cc" => Some(false),
+        "steadfast-c++" => Some(true),
+        _ => None,
+    }
+}
+
+/// Compiles, links, or says what was hardened.
+pub(crate) fn compile(cxx: bool, arguments: &[OsString], console: &mut Console<'_>) -> Exit {
+    match attempt(cxx, arguments, console) {
+        Ok(exit) => exit,
+        Err(Failure(why)) => console.refuse(&*why),
+    }
+}
+
+/// Any error of the driver, on its way to the user.
+struct Failure(Box<dyn Advise>);
+
+impl<E: Advise + 'static> From<E> for Failure {
+    fn from(why: E) -> Self {
+        Self(Box::new(why))
+    }
+}
+
+fn attempt(cxx: bool, arguments: &[OsString], console: &mut Console<'_>) -> Result<Exit, Failure> {
+    match Request::read(arguments)? {
+        Request::Pass(arguments) => {
+            let tools = Tools::find(cxx)?;
+            let mut include = vec!["-isystem".into(), tools.include.clone().into()];
+            include.extend(arguments);
+            Ok(run(Command::new(&tools.clang).args(include), console))
+        }
+        Request::Build(build) => self::build(cxx, &build, console),
+        Request::Coverage { format, program } => {
+            let summary = Coverage::read(&program)?.summary();
+            console.result(&match format {
+                Format::Text => summary.text(),
+                Format::Json => {
+                    let mut text = serde_json::to_string_pretty(&summary).unwrap_or_default();
+                    text.push('\n');
+                    text
+                }
+            });
+            Ok(Exit::Status(0))
+        }
+        Request::Explain { place, program } => {
+            let said = Coverage::read(&program)?.explain(&place);
+            let mut text = String::new();
+            for line in &said {
+                let _ = writeln!(text, "{place}: {line}");
+            }
+            if said.is_empty() {
+                let _ = writeln!(text, "{place}: no store, call or function of hardened code");
+            }
+            console.result(&text);
+            Ok(Exit::Status(0))
+        }
+    }
+}
+
+fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Failure> {
+    let tools = Tools::find(cxx)?;
+    let mut policy = Policy::built_in()?;
+    let from_environment = env::var_os("STEADFAST_POLICY").unwrap_or_default();
+    for path in env::split_paths(&from_environment)
+        .filter(|path| !path.as_os_str().is_empty())
+        .chain(build.policies.iter().cloned())
+    {
+        policy.read(&path)?;
+    }
+    if build.trace {
+        policy.trace();
+    }
+    let exit = run(
+        Command::new(&tools.clang)
+            .args(build.for_clang(&tools, cxx))
+            .envs(Build::environment(&policy)),
+        console,
+    );
+    let (Exit::Status(0), Some(program)) = (exit, &build.program) else {
+        return Ok(exit);
+    };
+    if !fs::metadata(program).is_ok_and(|file| file.is_file()) {
+        // -o /dev/null: nothing was kept that could run.
+        return Ok(exit);
+    }
+    // A program without our section has no source that was compiled here: another compiler's objects.
+    let coverage = Coverage::read(program).unwrap_or_default();
+    let gaps = coverage.gaps();
+    if !gaps.is_empty() {
+        console.say(&coverage::complain(program, &gaps));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
+    let present: BTreeSet<&str> = coverage.handlers().collect();
+    if present.is_empty() {
+        if !build.is_probe() {
+            console.say(&format!(
+                "steadfast: note: {} has no handler, so nothing in it runs hardened (docs/hardening.md)\n",
+                program.display()
+            ));
+        }
+        return Ok(exit);
+    }
+    let missing: Vec<&String> = policy
+        .handlers()
+        .iter()
+        .filter(|name| !present.contains(name.as_str()))
+        .collect();
+    if let Some(name) = missing.first() {
+        console.say(&format!(
+            "steadfast: the policy's handler {name} is not in {}, though others are\n  fix:   correct the name, or take the statement out\n",
+            program.display()
+        ));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
+    Ok(exit)
+}
+
+fn run(command: &mut Command, console: &mut Console<'_>) -> Exit {
+    match command.status() {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Status(u8::try_from(code & 0xff).unwrap_or(1)),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => Exit::Own(Own::Bug),
+        },
+        Err(why) => {
+            console.say(&format!(
+                "steadfast: the compiler cannot be started\n  cause: {why}\n"
+            ));
+            Exit::Own(Own::NotExecutable)
+        }
+    }
+}

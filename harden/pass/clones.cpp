@@ -1,0 +1,513 @@
+// Clones, and the calls in them.
+//
+// Which functions a handler reaches is known only when the program is linked: modules are compiled one by one. So every
+// function that other modules or pointers can reach gets a clone, and those that these reach; the linker's view
+// (.steadfast.cov) decides afterwards what matters. A call to a function of another module goes to NAME.sf, for which
+// this module brings a weak definition that stops the program; the module that defines NAME overrides it.
+//
+// Invariants
+//  1. In a clone no call is left that was not looked at: its class is in the report.
+//  2. Clones and calls in them carry no promise about memory (noalias, memory(...), nocapture): the log breaks them.
+//
+// Not covered: clones of functions that are only declared inline elsewhere (available_externally): the module that
+// defines them has the clone.
+
+#include "harden.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InlineAsm.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+#include "llvm/Transforms/Utils/ModuleUtils.h"
+
+using namespace llvm;
+
+namespace steadfast {
+
+static constexpr StringLiteral OriginalAttr = "steadfast-original";
+
+bool prepare(Module &M, const Config &C) {
+  bool Changed = false;
+  SmallVector<GlobalValue *, 8> Kept;
+  for (Function &F : M) {
+    if (F.isDeclaration())
+      continue;
+    Treatment T = C.treatmentOf(F.getName());
+    bool IsHandler = C.Handlers.count(F.getName());
+    bool IsWrapper = any_of(C.Treatments, [&](const auto &Entry) {
+      return Entry.second.How == Class::Wrap && Entry.second.Text == F.getName();
+    });
+    if (!IsHandler && !IsWrapper && T.How == Class::Hardened && !C.Outputs.count(F.getName()))
+      continue;
+    // The name is what the policy speaks of, so the function must stay a function; and an argument that is counted must
+    // stay where it is, which a use other than a call sees to.
+    F.removeFnAttr(Attribute::AlwaysInline);
+    F.addFnAttr(Attribute::NoInline);
+    Kept.push_back(&F);
+    Changed = true;
+  }
+  appendToCompilerUsed(M, Kept);
+  // A racy variable is read once per source-level read, and the optimiser may not merge or repeat these.
+  for (auto &Entry : C.Racy) {
+    GlobalVariable *Racy = M.getGlobalVariable(Entry.getKey(), /*AllowInternal=*/true);
+    if (!Racy)
+      continue;
+    for (Function &F : M)
+      for (Instruction &I : instructions(F))
+        if (auto *Load = dyn_cast<LoadInst>(&I); Load && getUnderlyingObject(Load->getPointerOperand()) == Racy) {
+          Load->setVolatile(true);
+          Changed = true;
+        }
+  }
+  return Changed;
+}
+
+// What a calling convention is made of; everything else on arguments and results is a promise that may no longer hold.
+static AttributeSet conventionOnly(LLVMContext &Ctx, AttributeSet Set) {
+  AttrBuilder Kept(Ctx);
+  for (Attribute A : Set) {
+    if (A.isStringAttribute())
+      continue;
+    switch (A.getKindAsEnum()) {
+    case Attribute::ZExt:
+    case Attribute::SExt:
+    case Attribute::InReg:
+    case Attribute::ByVal:
+    case Attribute::ByRef:
+    case Attribute::StructRet:
+    case Attribute::InAlloca:
+    case Attribute::Preallocated:
+    case Attribute::Nest:
+    case Attribute::Alignment:
+    case Attribute::StackAlignment:
+    case Attribute::SwiftSelf:
+    case Attribute::SwiftError:
+    case Attribute::SwiftAsync:
+    case Attribute::ElementType:
+      Kept.addAttribute(A);
+      break;
+    default:
+      break;
+    }
+  }
+  return AttributeSet::get(Ctx, Kept);
+}
+
+static AttributeSet functionOnly(LLVMContext &Ctx, AttributeSet Set) {
+  AttrBuilder Kept(Ctx, Set);
+  for (auto Kind : {Attribute::Memory, Attribute::AllocKind, Attribute::AllocSize, Attribute::NoSync,
+                    Attribute::Speculatable, Attribute::WillReturn, Attribute::NoFree, Attribute::NoRecurse,
+                    Attribute::MustProgress, Attribute::NoCallback, Attribute::Builtin})
+    Kept.removeAttribute(Kind);
+  Kept.removeAttribute("alloc-family");
+  return AttributeSet::get(Ctx, Kept);
+}
+
+static AttributeList withoutPromises(LLVMContext &Ctx, const AttributeList &All, unsigned Arguments) {
+  SmallVector<AttributeSet, 8> Params;
+  for (unsigned I = 0; I != Arguments; ++I)
+    Params.push_back(conventionOnly(Ctx, All.getParamAttrs(I)));
+  return AttributeList::get(Ctx, functionOnly(Ctx, All.getFnAttrs()), conventionOnly(Ctx, All.getRetAttrs()), Params);
+}
+
+static bool mayHaveClone(const Function &F, const Config &C) {
+  if (F.isDeclaration() || F.hasAvailableExternallyLinkage() || F.getName().starts_with("__sf_") ||
+      F.getName().starts_with("llvm.") || F.getName().ends_with(CloneSuffix) || F.hasFnAttribute(Attribute::Naked))
+    return false;
+  Class How = C.treatmentOf(F.getName()).How;
+  return How == Class::Hardened || How == Class::Wrap;
+}
+
+static bool isAddressTaken(const Function &F) {
+  return F.hasAddressTaken(nullptr, /*IgnoreCallbackUses=*/true, /*IgnoreAssumeLikeCalls=*/true,
+                           /*IgnoreLLVMUsed=*/true);
+}
+
+Clones makeClones(Module &M, const Config &C) {
+  SetVector<Function *> Wanted;
+  for (Function &F : M)
+    if (mayHaveClone(F, C) &&
+        (!F.hasLocalLinkage() || C.Handlers.count(F.getName()) || isAddressTaken(F) ||
+         any_of(C.Treatments, [&](const auto &E) {
+           return E.second.How == Class::Wrap && E.second.Text == F.getName();
+         })))
+      Wanted.insert(&F);
+  for (size_t I = 0; I != Wanted.size(); ++I)
+    for (Instruction &In : instructions(*Wanted[I]))
+      if (auto *Call = dyn_cast<CallBase>(&In))
+        if (auto *Callee = dyn_cast<Function>(Call->getCalledOperand()->stripPointerCastsAndAliases()))
+          if (mayHaveClone(*Callee, C))
+            Wanted.insert(Callee);
+
+  Clones Made;
+  LLVMContext &Ctx = M.getContext();
+  for (Function *F : Wanted) {
+    ValueToValueMapTy Map;
+    Function *Clone = CloneFunction(F, Map);
+    Clone->setName(F->getName() + CloneSuffix);
+    Clone->setLinkage(F->getLinkage());
+    Clone->setVisibility(F->getVisibility());
+    Clone->setDSOLocal(F->isDSOLocal());
+    if (const Comdat *Group = F->getComdat()) {
+      Comdat *Own = M.getOrInsertComdat(Clone->getName());
+      Own->setSelectionKind(Group->getSelectionKind());
+      Clone->setComdat(Own);
+    }
+    Clone->setAttributes(withoutPromises(Ctx, Clone->getAttributes(), Clone->arg_size()));
+    Clone->addFnAttr(OriginalAttr, idOf(*F));
+    Clone->removeFnAttr(Attribute::NoInline);
+    if (Clone->hasFnAttribute(Attribute::OptimizeNone))
+      Clone->addFnAttr(Attribute::NoInline); // the two go together
+    Made.insert({F, Clone});
+  }
+  for (GlobalAlias &Alias : M.aliases())
+    if (auto *F = dyn_cast<Function>(Alias.getAliasee()->stripPointerCasts()))
+      if (Function *Clone = Made.lookup(F); Clone && !Alias.getName().ends_with(CloneSuffix))
+        GlobalAlias::create(Clone->getValueType(), 0, Alias.getLinkage(), Alias.getName() + CloneSuffix, Clone, &M)
+            ->setVisibility(Alias.getVisibility());
+  return Made;
+}
+
+std::string originalId(const Function &Clone) { return Clone.getFnAttribute(OriginalAttr).getValueAsString().str(); }
+
+Constant *text(Module &M, StringRef Text) {
+  IRBuilder<> B(M.getContext());
+  std::string Name = ("__sf_text." + Text).str();
+  if (GlobalVariable *Found = M.getGlobalVariable(Name, true))
+    return Found;
+  auto *Bytes = ConstantDataArray::getString(M.getContext(), Text);
+  auto *G = new GlobalVariable(M, Bytes->getType(), true, GlobalValue::PrivateLinkage, Bytes, Name);
+  G->setUnnamedAddr(GlobalValue::UnnamedAddr::Global);
+  G->setAlignment(Align(1));
+  return G;
+}
+
+void refuse(Instruction &I, Report &R, StringRef Id, StringRef What) {
+  Module &M = *I.getModule();
+  IRBuilder<> B(&I);
+  std::string Where = whereIs(I);
+  auto Refuse = M.getOrInsertFunction("__sf_refuse", B.getVoidTy(), B.getPtrTy(), B.getPtrTy());
+  B.CreateCall(Refuse, {text(M, What), text(M, Where)});
+  R.once({"R", Id, What, Where});
+}
+
+// Every module that calls NAME.sf without defining it brings this; the definition elsewhere wins over it.
+static Function *cloneElsewhere(Module &M, Function &Original, FunctionType *Type) {
+  std::string Name = (Original.getName() + CloneSuffix).str();
+  if (Function *Found = M.getFunction(Name); Found && !Found->isDeclaration())
+    return Found;
+  Function *F = Function::Create(Type, GlobalValue::WeakAnyLinkage, Name, M);
+  F->setCallingConv(Original.getCallingConv());
+  F->addFnAttr(Attribute::Cold);
+  F->addFnAttr(Attribute::NoInline);
+  IRBuilder<> B(BasicBlock::Create(M.getContext(), "", F));
+  auto Refuse = M.getOrInsertFunction("__sf_refuse", B.getVoidTy(), B.getPtrTy(), B.getPtrTy());
+  B.CreateCall(Refuse, {text(M, "a call of a function that has no hardened code: " + Original.getName().str()),
+                        text(M, M.getSourceFileName())});
+  B.CreateUnreachable();
+  return F;
+}
+
+// Any scalar as 64 bits, for the runtime to compare and replay. Nothing for what does not fit.
+static Value *toWord(IRBuilder<> &B, Value *V) {
+  Type *T = V->getType();
+  if (T->isPointerTy())
+    return B.CreatePtrToInt(V, B.getInt64Ty());
+  if (T->isFloatTy())
+    return B.CreateZExt(B.CreateBitCast(V, B.getInt32Ty()), B.getInt64Ty());
+  if (T->isDoubleTy())
+    return B.CreateBitCast(V, B.getInt64Ty());
+  if (T->isIntegerTy() && T->getIntegerBitWidth() <= 64)
+    return B.CreateZExt(V, B.getInt64Ty());
+  return nullptr;
+}
+
+static Value *fromWord(IRBuilder<> &B, Value *Word, Type *T) {
+  if (T->isPointerTy())
+    return B.CreateIntToPtr(Word, T);
+  if (T->isFloatTy())
+    return B.CreateBitCast(B.CreateTrunc(Word, B.getInt32Ty()), T);
+  if (T->isDoubleTy())
+    return B.CreateBitCast(Word, T);
+  return B.CreateTrunc(Word, T);
+}
+
+static bool fitsWord(Type *T) {
+  return T->isPointerTy() || T->isFloatTy() || T->isDoubleTy() || (T->isIntegerTy() && T->getIntegerBitWidth() <= 64);
+}
+
+// A rolling mix of the arguments, one multiplication each: the runtime compares it between runs.
+static Value *mixOf(IRBuilder<> &B, ArrayRef<Value *> Arguments) {
+  Value *Mix = B.getInt64(0x9e3779b97f4a7c15); // 2^64 / golden ratio: odd, bits spread evenly
+  for (Value *A : Arguments) {
+    Mix = B.CreateXor(Mix, toWord(B, A));
+    Mix = B.CreateMul(Mix, B.getInt64(0xff51afd7ed558ccd)); // odd, so no bit of an argument is lost
+    Mix = B.CreateXor(Mix, B.CreateLShr(Mix, 32));
+  }
+  return Mix;
+}
+
+// Executes I in the first run only; in the second its result comes from the runtime.
+static bool makeOnce(Instruction &I, StringRef Name, ArrayRef<Value *> Arguments) {
+  Type *T = I.getType();
+  if ((!T->isVoidTy() && !fitsWord(T)) || I.isTerminator() ||
+      !all_of(Arguments, [](Value *V) { return fitsWord(V->getType()); }))
+    return false;
+  Module &M = *I.getModule();
+  IRBuilder<> B(&I);
+  auto Once = M.getOrInsertFunction("__sf_once", B.getInt32Ty(), B.getPtrTy(), B.getInt64Ty(), B.getPtrTy());
+  auto Done = M.getOrInsertFunction("__sf_once_done", B.getVoidTy(), B.getInt64Ty());
+  IRBuilder<> Entry(&*I.getFunction()->getEntryBlock().getFirstInsertionPt());
+  Value *Slot = Entry.CreateAlloca(B.getInt64Ty());
+  Value *Replayed = B.CreateCall(Once, {text(M, Name), mixOf(B, Arguments), Slot});
+  Value *IsFirst = B.CreateICmpEQ(Replayed, B.getInt32(0));
+  Instruction *Then, *Else;
+  SplitBlockAndInsertIfThenElse(IsFirst, &I, &Then, &Else);
+  BasicBlock *After = I.getParent();
+  I.moveBefore(Then);
+  B.SetInsertPoint(Then);
+  B.CreateCall(Done, {T->isVoidTy() ? B.getInt64(0) : toWord(B, &I)});
+  if (T->isVoidTy())
+    return true;
+  B.SetInsertPoint(Else);
+  Value *Again = fromWord(B, B.CreateLoad(B.getInt64Ty(), Slot), T);
+  auto *Result = PHINode::Create(T, 2, "", After->begin());
+  I.replaceUsesWithIf(Result, [&](Use &U) { return cast<Instruction>(U.getUser())->getParent() != I.getParent(); });
+  Result->addIncoming(&I, Then->getParent());
+  Result->addIncoming(Again, Else->getParent());
+  return true;
+}
+
+static bool makeDeferred(CallBase &Call, Function &Callee) {
+  if (!Call.getType()->isVoidTy() || Call.arg_size() > 6 || Call.isTerminator() ||
+      !all_of(Call.args(), [](const Use &U) {
+        return U->getType()->isPointerTy() || (U->getType()->isIntegerTy() && fitsWord(U->getType()));
+      }))
+    return false;
+  Module &M = *Call.getModule();
+  IRBuilder<> B(&Call);
+  auto Defer = M.getOrInsertFunction("__sf_defer", B.getVoidTy(), B.getPtrTy(), B.getPtrTy(), B.getInt64Ty(),
+                                     B.getPtrTy());
+  IRBuilder<> Entry(&*Call.getFunction()->getEntryBlock().getFirstInsertionPt());
+  Value *List = Entry.CreateAlloca(ArrayType::get(B.getInt64Ty(), 6));
+  for (unsigned I = 0; I != Call.arg_size(); ++I)
+    B.CreateStore(toWord(B, Call.getArgOperand(I)), B.CreateConstGEP2_64(ArrayType::get(B.getInt64Ty(), 6), List, 0, I));
+  B.CreateCall(Defer, {text(M, Callee.getName()), &Callee, B.getInt64(Call.arg_size()), List});
+  Call.eraseFromParent();
+  return true;
+}
+
+// Asm that only computes: no memory, no effect, or nothing at all (a barrier for the compiler).
+static bool isHarmless(const CallBase &Call, const InlineAsm &Asm) {
+  if (StringRef(Asm.getAsmString()).trim().empty())
+    return true;
+  if (Asm.hasSideEffects())
+    return false;
+  for (const InlineAsm::ConstraintInfo &K : Asm.ParseConstraints())
+    if (K.isIndirect || (K.Type == InlineAsm::isClobber && is_contained(K.Codes, "{memory}")))
+      return false;
+  return true;
+}
+
+// Intrinsics that write no memory of the program, whatever their attributes say.
+static bool isHarmless(const IntrinsicInst &I) {
+  if (!I.mayWriteToMemory() || isa<DbgInfoIntrinsic>(I) || I.isAssumeLikeIntrinsic())
+    return true;
+  switch (I.getIntrinsicID()) {
+  case Intrinsic::memcpy: // treatMemory's
+  case Intrinsic::memcpy_inline:
+  case Intrinsic::memmove:
+  case Intrinsic::memset:
+  case Intrinsic::memset_inline:
+  case Intrinsic::vaend:
+  case Intrinsic::stacksave:
+  case Intrinsic::stackrestore:
+  case Intrinsic::prefetch:
+  case Intrinsic::trap:
+  case Intrinsic::debugtrap:
+  case Intrinsic::ubsantrap:
+  case Intrinsic::eh_typeid_for:
+  case Intrinsic::donothing:
+  case Intrinsic::threadlocal_address:
+  case Intrinsic::launder_invariant_group:
+  case Intrinsic::strip_invariant_group:
+  case Intrinsic::experimental_constrained_fadd:
+    return true;
+  case Intrinsic::vastart:
+  case Intrinsic::vacopy:
+    return isScratch(I.getArgOperand(0));
+  default:
+    return false;
+  }
+}
+
+static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &Made, Report &R, StringRef Id) {
+  LLVMContext &Ctx = M.getContext();
+  if (auto *II = dyn_cast<IntrinsicInst>(&Call)) {
+    if (!isHarmless(*II))
+      refuse(Call, R, Id, ("the compiler's operation " + Intrinsic::getBaseName(II->getIntrinsicID())).str());
+    return;
+  }
+  if (auto *Asm = dyn_cast<InlineAsm>(Call.getCalledOperand())) {
+    if (!isHarmless(Call, *Asm))
+      refuse(Call, R, Id, "inline assembly that may touch memory or the machine: '" + Asm->getAsmString() + "'");
+    return;
+  }
+  if (Call.hasFnAttr(Attribute::ReturnsTwice)) {
+    refuse(Call, R, Id, "setjmp or another function that returns twice");
+    return;
+  }
+  Call.setAttributes(withoutPromises(Ctx, Call.getAttributes(), Call.arg_size()));
+  std::string Where = whereIs(Call);
+  auto *Callee = dyn_cast<Function>(Call.getCalledOperand()->stripPointerCastsAndAliases());
+  if (!Callee) {
+    IRBuilder<> B(&Call);
+    auto Find = M.getOrInsertFunction("__sf_clone", B.getPtrTy(), B.getPtrTy(), B.getPtrTy());
+    Call.setCalledOperand(B.CreateCall(Find, {Call.getCalledOperand(), text(M, Where)}));
+    R.once({"I", Id, Where});
+    return;
+  }
+  StringRef Name = Callee->getName();
+  Treatment T = C.treatmentOf(Name);
+  R.once({"C", Id, idOf(*Callee), wordOf(T.How), Where});
+
+  if (auto Out = C.Outputs.find(Name); Out != C.Outputs.end()) {
+    OutputSpec Spec = Out->second;
+    if (Spec.Pointer >= Call.arg_size() || Spec.Length >= Call.arg_size() ||
+        !Call.getArgOperand(Spec.Pointer)->getType()->isPointerTy() ||
+        !Call.getArgOperand(Spec.Length)->getType()->isIntegerTy()) {
+      refuse(Call, R, Id, ("the policy's output statement does not fit a call of " + Name).str());
+      return;
+    }
+    IRBuilder<> B(&Call);
+    auto Append = M.getOrInsertFunction("sf_output_append", B.getVoidTy(), B.getPtrTy(), B.getInt64Ty());
+    auto Done = M.getOrInsertFunction("sf_output_done", B.getVoidTy());
+    B.CreateCall(Append, {Call.getArgOperand(Spec.Pointer),
+                          B.CreateZExtOrTrunc(Call.getArgOperand(Spec.Length), B.getInt64Ty())});
+    B.CreateCall(Done);
+  }
+
+  switch (T.How) {
+  case Class::Local:
+  case Class::Pure:
+    return;
+  case Class::Native: {
+    FunctionCallee Own = M.getOrInsertFunction(T.Text, Call.getFunctionType());
+    Call.setCalledOperand(Own.getCallee());
+    Call.setCallingConv(CallingConv::C);
+    return;
+  }
+  case Class::Once: {
+    SmallVector<Value *, 6> Arguments(Call.args());
+    if (!makeOnce(Call, Name, Arguments))
+      refuse(Call, R, Id, ("a call of " + Name + " in a form that cannot be replayed (arguments and result of up to 64 "
+                                                 "bits, no exception)").str());
+    return;
+  }
+  case Class::Defer:
+    if (!makeDeferred(Call, *Callee))
+      refuse(Call, R, Id, ("a call of " + Name + " in a form that cannot be deferred (no result, up to six integers or "
+                                                 "pointers, no exception)").str());
+    return;
+  case Class::Refuse:
+    refuse(Call, R, Id, ("a call of " + Name + ": " + T.Text).str());
+    return;
+  case Class::Wrap: {
+    // Inside the wrapper itself the name means the function that it wraps.
+    if (Id != T.Text && !Id.ends_with(":" + T.Text)) {
+      Function *Other = M.getFunction(T.Text);
+      if (!Other)
+        Other = Function::Create(Callee->getFunctionType(), GlobalValue::ExternalLinkage, T.Text, M);
+      R.once({"C", Id, idOf(*Other), "hardened", Where});
+      Function *Clone = Made.lookup(Other);
+      if (Clone && Clone->getFunctionType() != Call.getFunctionType()) {
+        refuse(Call, R, Id, ("a call of " + Name + " with other arguments than its wrapper " + T.Text).str());
+        return;
+      }
+      Call.setCallingConv(Other->getCallingConv());
+      Call.setCalledOperand(Clone ? Clone : cloneElsewhere(M, *Other, Call.getFunctionType()));
+      return;
+    }
+    [[fallthrough]];
+  }
+  case Class::Hardened:
+    break;
+  }
+  Function *Clone = Made.lookup(Callee);
+  Call.setCalledOperand(Clone ? Clone : cloneElsewhere(M, *Callee, Call.getFunctionType()));
+}
+
+// Originals that pointers may lead to, with what hardened code calls instead.
+static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Report &R) {
+  LLVMContext &Ctx = M.getContext();
+  Type *Pointer = PointerType::getUnqual(Ctx);
+  auto *Pair = StructType::get(Pointer, Pointer);
+  SmallVector<GlobalValue *, 16> Entries;
+  auto add = [&](Function &Original, Constant *Hardened) {
+    auto *G = new GlobalVariable(M, Pair, true, GlobalValue::PrivateLinkage,
+                                 ConstantStruct::get(Pair, {&Original, Hardened}), "__sf_clone_entry");
+    G->setSection("sf_clones");
+    G->setAlignment(Align(8));
+    Entries.push_back(G);
+    R.once({"A", idOf(Original)});
+  };
+  SmallVector<Function *, 64> Functions;
+  for (Function &F : M)
+    Functions.push_back(&F);
+  for (Function *F : Functions) {
+    if (F->isIntrinsic() || F->getName().starts_with("__sf_"))
+      continue;
+    if (Function *Clone = Made.lookup(F)) {
+      // Another module may take the address of what this one exports.
+      if (!F->hasLocalLinkage() || isAddressTaken(*F))
+        add(*F, Clone);
+      continue;
+    }
+    if (!isAddressTaken(*F))
+      continue;
+    Treatment T = C.treatmentOf(F->getName());
+    if (T.How == Class::Pure || T.How == Class::Local)
+      add(*F, F);
+    else if (T.How == Class::Native)
+      add(*F, cast<Constant>(M.getOrInsertFunction(T.Text, F->getFunctionType()).getCallee()));
+  }
+  appendToUsed(M, Entries);
+}
+
+void treatCalls(Module &M, const Config &C, const Clones &Made, Report &R) {
+  for (auto &[Original, Clone] : Made) {
+    std::string Id = originalId(*Clone);
+    SmallVector<CallBase *, 64> Calls;
+    for (Instruction &I : instructions(*Clone))
+      if (auto *Call = dyn_cast<CallBase>(&I))
+        Calls.push_back(Call);
+    for (CallBase *Call : Calls)
+      treatCall(*Call, M, C, Made, R, Id);
+    // Atomic operations: what they do cannot be taken back, so they are done once or not at all.
+    SmallVector<Instruction *, 8> Atomics;
+    for (Instruction &I : instructions(*Clone))
+      if (isa<AtomicRMWInst>(I) || isa<AtomicCmpXchgInst>(I) || (isa<StoreInst>(I) && I.isAtomic()))
+        Atomics.push_back(&I);
+    for (Instruction *I : Atomics) {
+      auto *Swap = dyn_cast<AtomicCmpXchgInst>(I);
+      SmallVector<Value *, 4> Operands(I->operands());
+      if (!C.AtomicsOnce || Swap || !makeOnce(*I, "an atomic operation", Operands))
+        refuse(*I, R, Id, "an atomic operation");
+      else
+        R.once({"L", whereIs(*I), "atomic operation, done once and replayed"});
+    }
+  }
+  for (GlobalAlias &Alias : M.aliases())
+    if (auto *F = dyn_cast<Function>(Alias.getAliasee()->stripPointerCasts()); F && Made.count(F))
+      R.once({"S", Alias.getName(), idOf(*F)});
+  clonesByPointer(M, C, Made, R);
+}
+
+} // namespace steadfast

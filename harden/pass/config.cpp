@@ -1,0 +1,152 @@
+#include "config.h"
+
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/GlobalVariable.h"
+#include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/Process.h"
+
+using namespace llvm;
+
+namespace steadfast {
+
+// Raised together with the driver's (crates/harden/src/policy.rs).
+static constexpr StringLiteral Version = "version 1";
+
+const char *wordOf(Class How) {
+  switch (How) {
+  case Class::Hardened: return "hardened";
+  case Class::Local: return "local";
+  case Class::Pure: return "pure";
+  case Class::Once: return "once";
+  case Class::Defer: return "defer";
+  case Class::Wrap: return "wrap";
+  case Class::Native: return "native";
+  case Class::Refuse: return "refuse";
+  }
+  llvm_unreachable("every class has a word");
+}
+
+[[noreturn]] static void stop(const Twine &Why) {
+  report_fatal_error(Twine("steadfast: ") + Why + "\n  fix:   compile with `steadfast cc`, which loads its pass itself",
+                     /*gen_crash_diag=*/false);
+}
+
+static unsigned number(StringRef Text) {
+  unsigned N;
+  if (Text.getAsInteger(10, N))
+    stop("an argument number is needed, found '" + Text + "'");
+  return N;
+}
+
+static void statement(Config &C, StringRef Line) {
+  SmallVector<StringRef, 4> Words;
+  Line.split(Words, ' ', -1, false);
+  StringRef Verb = Words[0];
+  StringRef Name = Words.size() > 1 ? Words[1] : "";
+  StringRef Rest = Words.size() > 2 ? Words[2] : "";
+  auto treat = [&](Class How) {
+    StringRef Text = Line.split(' ').second.split(' ').second;
+    C.Treatments[Name] = {How, Text.str()};
+  };
+  if (Verb == "handler" || Verb == "local-handler") {
+    HandlerSpec H;
+    H.IsLocal = Verb == "local-handler";
+    if (Rest.consume_front("input=")) {
+      auto [A, B] = Rest.split(':');
+      Input In;
+      In.Pointer = number(A);
+      In.IsString = B == "strlen";
+      if (!In.IsString)
+        In.Length = number(B);
+      H.Message = In;
+    }
+    C.Handlers[Name] = H;
+  } else if (Verb == "output") {
+    auto [A, B] = Rest.split(':');
+    C.Outputs[Name] = {number(A), number(B)};
+  } else if (Verb == "local") {
+    treat(Class::Local);
+  } else if (Verb == "pure") {
+    treat(Class::Pure);
+  } else if (Verb == "once") {
+    treat(Class::Once);
+  } else if (Verb == "defer") {
+    treat(Class::Defer);
+  } else if (Verb == "wrap") {
+    treat(Class::Wrap);
+  } else if (Verb == "native") {
+    treat(Class::Native);
+  } else if (Verb == "refuse") {
+    treat(Class::Refuse);
+  } else if (Verb == "racy") {
+    C.Racy.insert(Name);
+  } else if (Verb == "ignore") {
+    C.Ignored.insert(Name);
+  } else if (Verb == "atomics-once") {
+    C.AtomicsOnce = true;
+  } else if (Verb == "trace") {
+    C.Trace = true;
+  } else {
+    stop("unknown statement '" + Line + "'");
+  }
+}
+
+static void annotations(Config &C, const Module &M) {
+  const GlobalVariable *List = M.getGlobalVariable("llvm.global.annotations");
+  if (!List || !List->hasInitializer())
+    return;
+  auto *Entries = dyn_cast<ConstantArray>(List->getInitializer());
+  if (!Entries)
+    return;
+  for (const Use &Entry : Entries->operands()) {
+    auto *Fields = cast<ConstantStruct>(Entry.get());
+    auto *F = dyn_cast<Function>(Fields->getOperand(0)->stripPointerCasts());
+    auto *Text = dyn_cast<GlobalVariable>(Fields->getOperand(1)->stripPointerCasts());
+    auto *Bytes = Text && Text->hasInitializer() ? dyn_cast<ConstantDataArray>(Text->getInitializer()) : nullptr;
+    if (!F || !Bytes || !Bytes->isCString())
+      continue;
+    StringRef Word = Bytes->getAsCString();
+    if (!Word.consume_front("steadfast."))
+      continue;
+    if (Word == "handler")
+      C.Handlers.try_emplace(F->getName());
+    else if (Word == "local_handler")
+      C.Handlers[F->getName()].IsLocal = true;
+    else if (Word == "local")
+      C.Treatments[F->getName()] = {Class::Local, ""};
+    else if (Word == "pure")
+      C.Treatments[F->getName()] = {Class::Pure, ""};
+    else if (Word == "once")
+      C.Treatments[F->getName()] = {Class::Once, ""};
+    else if (Word == "defer")
+      C.Treatments[F->getName()] = {Class::Defer, ""};
+    else if (Word.consume_front("wrapper:"))
+      C.Treatments[Word] = {Class::Wrap, F->getName().str()};
+    else
+      stop("unknown annotation 'steadfast." + Word + "' on " + F->getName());
+  }
+}
+
+Config Config::read(const Module &M) {
+  std::optional<std::string> Text = sys::Process::GetEnv("STEADFAST_PASS");
+  if (!Text)
+    stop("the pass was loaded without its settings");
+  SmallVector<StringRef, 64> Lines;
+  StringRef(*Text).split(Lines, '\n', -1, false);
+  if (Lines.empty() || Lines[0] != Version)
+    stop("settings of another version of the pass: '" + (Lines.empty() ? StringRef() : Lines[0]) + "'");
+  Config C;
+  for (StringRef Line : drop_begin(Lines))
+    statement(C, Line);
+  annotations(C, M);
+  return C;
+}
+
+Treatment Config::treatmentOf(StringRef Name) const {
+  auto Found = Treatments.find(Name);
+  return Found == Treatments.end() ? Treatment{} : Found->second;
+}
+
+} // namespace steadfast

@@ -1,0 +1,71 @@
+// What the driver tells the pass, and what annotations add to it.
+//
+// The driver has read and checked all policy files; here arrives one normalised text in STEADFAST_PASS, a statement a
+// line. The pass therefore never opens a file, and a wrong policy never reaches it.
+//
+// Invariant: without STEADFAST_PASS, or with another version of it, compiling stops. A plugin that was loaded by hand
+// must not produce an object that looks hardened.
+#ifndef STEADFAST_PASS_CONFIG_H
+#define STEADFAST_PASS_CONFIG_H
+
+#include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/IR/Module.h"
+#include <optional>
+#include <string>
+
+namespace steadfast {
+
+// How hardened code calls a function.
+enum class Class {
+  Hardened, // its hardened clone
+  Local,    // as it is: defined here, writes nothing that outlives it
+  Pure,     // as it is, in both runs
+  Once,     // in the first run only
+  Defer,    // after validation
+  Wrap,     // the clone of another function in its place
+  Native,   // another symbol as it is in its place
+  Refuse,   // not at all
+};
+const char *wordOf(Class);
+
+struct Treatment {
+  Class How = Class::Hardened;
+  std::string Text; // Wrap, Native: the other symbol. Refuse: the reason.
+};
+
+// Where a handler finds its message.
+struct Input {
+  unsigned Pointer = 0;
+  unsigned Length = 0;
+  bool IsString = false;
+};
+
+struct HandlerSpec {
+  bool IsLocal = false;
+  std::optional<Input> Message;
+};
+
+struct OutputSpec {
+  unsigned Pointer = 0;
+  unsigned Length = 0;
+};
+
+struct Config {
+  llvm::StringMap<Treatment> Treatments;
+  llvm::StringMap<HandlerSpec> Handlers;
+  llvm::StringMap<OutputSpec> Outputs;
+  llvm::StringSet<> Racy;
+  llvm::StringSet<> Ignored;
+  bool AtomicsOnce = false;
+  bool Trace = false; // --find-nondeterminism: report every store to the runtime
+
+  // From the environment and the annotations of this module.
+  static Config read(const llvm::Module &);
+
+  Treatment treatmentOf(llvm::StringRef Name) const;
+};
+
+} // namespace steadfast
+
+#endif

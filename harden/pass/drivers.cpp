@@ -1,0 +1,249 @@
+// The handler's own body becomes its driver:
+//
+//     if inside a handler: return clone(arguments)          a handler called by a handler is a part of it
+//     input, where the policy names one
+//     do {
+//       __sf_begin(handler)                                 phase I
+//       first  = clone(arguments)                           E1
+//       __sf_mid(handler, first)                            R
+//       second = clone(arguments)                           E2
+//     } while (__sf_end(handler, second))                   V; not 0: run both again
+//     return second
+//
+// An exception that leaves the clone is a result like any other: swallowed after E1, compared, thrown again after V.
+//
+// Invariant: the clone is called twice from one frame, so both runs have their frames at the same addresses.
+
+#include "harden.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/IR/DebugInfoMetadata.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Intrinsics.h"
+#include "llvm/Support/xxhash.h"
+#include "llvm/Support/ErrorHandling.h"
+
+using namespace llvm;
+
+namespace steadfast {
+
+namespace {
+
+// Field offsets of struct sf_tls (runtime/abi.h).
+constexpr uint64_t TlsPhase = 24;
+constexpr uint64_t HandlerLocal = 1; // SF_HANDLER_LOCAL
+
+class Driver {
+public:
+  Driver(Module &M, Function &Handler, Function &Clone, const HandlerSpec &Spec)
+      : M(M), Handler(Handler), Clone(Clone), Spec(Spec), B(M.getContext()), Ctx(M.getContext()) {}
+
+  void make(Report &R) {
+    std::string Where = whereIs(Handler);
+    const char *Kind = Spec.IsLocal ? "local-handler" : Spec.Message ? "edge" : "handler";
+    R.line({"H", idOf(Handler), Kind, Where});
+
+    DISubprogram *Scope = Handler.getSubprogram();
+    auto Linkage = Handler.getLinkage();
+    Constant *Personality = Handler.hasPersonalityFn() ? Handler.getPersonalityFn() : nullptr;
+    bool MayThrow = !Handler.doesNotThrow() && Personality;
+    Handler.deleteBody();
+    Handler.setLinkage(Linkage);
+    Handler.setSubprogram(Scope);
+    if (Personality)
+      Handler.setPersonalityFn(Personality);
+    // The new body is no longer what the optimiser has proved things about.
+    Handler.removeFnAttr(Attribute::Memory);
+    for (auto Kind : {Attribute::WillReturn, Attribute::NoSync, Attribute::NoFree, Attribute::NoRecurse,
+                      Attribute::NoCallback, Attribute::Speculatable, Attribute::MustProgress})
+      Handler.removeFnAttr(Kind);
+    Handler.addFnAttr(Attribute::NoInline);
+    Handler.removeRetAttr(Attribute::NoAlias);
+    for (Argument &A : Handler.args()) {
+      for (auto Kind : {Attribute::NoAlias, Attribute::NoCapture, Attribute::ReadOnly, Attribute::ReadNone,
+                        Attribute::WriteOnly, Attribute::Returned})
+        A.removeAttr(Kind);
+    }
+    if (Handler.isVarArg())
+      report_fatal_error(Twine("steadfast: a handler cannot take a variable number of arguments: ") +
+                             Handler.getName() + "\n  fix:   make a function with fixed arguments the handler",
+                         false);
+    if (Scope)
+      B.SetCurrentDebugLocation(DILocation::get(Ctx, Scope->getLine(), 0, Scope));
+
+    Result = Handler.getReturnType();
+    Descriptor = describe(Where);
+    auto *Entry = block("entry"), *Nested = block("nested"), *Outer = block("outer"),
+         *Begin = block("begin");
+    B.SetInsertPoint(Entry);
+    if (!Result->isVoidTy()) {
+      // Cleared, so that padding compares equal.
+      Second = B.CreateAlloca(Result);
+      First = B.CreateAlloca(Result);
+    }
+    if (MayThrow)
+      Exception = B.CreateAlloca(B.getPtrTy());
+    auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(B.getInt64Ty(), 4)));
+    Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
+    Value *Phase = B.CreateLoad(
+        B.getInt64Ty(), B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), TlsPhase));
+    B.CreateCondBr(B.CreateIsNotNull(Phase), Nested, Outer);
+
+    B.SetInsertPoint(Nested);
+    Value *Inner = callClone();
+    Result->isVoidTy() ? B.CreateRetVoid() : B.CreateRet(Inner);
+
+    B.SetInsertPoint(Outer);
+    input();
+    B.CreateBr(Begin);
+
+    B.SetInsertPoint(Begin);
+    B.CreateCall(runtime("__sf_begin", B.getVoidTy(), {B.getPtrTy()}), {Descriptor});
+    Value *One = run(First, MayThrow, 1);
+    B.CreateCall(runtime("__sf_mid", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, One});
+    Value *Two = run(Second, MayThrow, 2);
+    Value *Again =
+        B.CreateCall(runtime("__sf_end", B.getInt32Ty(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, Two});
+    auto *Done = block("done");
+    B.CreateCondBr(B.CreateIsNotNull(Again), Begin, Done);
+    B.SetInsertPoint(Done);
+    if (MayThrow) {
+      auto *Throw = block("throw"), *Return = block("return");
+      Value *Thrown = B.CreateLoad(B.getPtrTy(), Exception);
+      B.CreateCondBr(B.CreateIsNotNull(Thrown), Throw, Return);
+      B.SetInsertPoint(Throw);
+      B.CreateCall(runtime("__sf_throw_again", B.getVoidTy(), {B.getPtrTy()}), {Thrown});
+      B.CreateUnreachable();
+      B.SetInsertPoint(Return);
+    }
+    if (Result->isVoidTy())
+      B.CreateRetVoid();
+    else
+      B.CreateRet(B.CreateLoad(Result, Second));
+  }
+
+private:
+  Module &M;
+  Function &Handler, &Clone;
+  const HandlerSpec &Spec;
+  IRBuilder<> B;
+  LLVMContext &Ctx;
+  Type *Result = nullptr;
+  Constant *Descriptor = nullptr;
+  Value *First = nullptr, *Second = nullptr, *Exception = nullptr;
+
+  BasicBlock *block(const char *Name) { return BasicBlock::Create(Ctx, Name, &Handler); }
+
+  FunctionCallee runtime(const char *Name, Type *Returns, ArrayRef<Type *> Arguments) {
+    return M.getOrInsertFunction(Name, FunctionType::get(Returns, Arguments, false));
+  }
+
+  Constant *describe(StringRef Where) {
+    Type *I64 = B.getInt64Ty(), *Pointer = B.getPtrTy();
+    auto *Type = StructType::get(Pointer, Pointer, I64, I64);
+    uint64_t Id = xxh3_64bits((Handler.getName() + "@" + Where).str());
+    auto *Value = ConstantStruct::get(Type, {text(M, Handler.getName()), text(M, Where), B.getInt64(Id),
+                                             B.getInt64(Spec.IsLocal ? HandlerLocal : 0)});
+    return new GlobalVariable(M, Type, true, GlobalValue::PrivateLinkage, Value, "__sf_handler");
+  }
+
+  SmallVector<Value *, 8> arguments() {
+    SmallVector<Value *, 8> All;
+    for (Argument &A : Handler.args())
+      All.push_back(&A);
+    return All;
+  }
+
+  Value *callClone() {
+    CallInst *Call = B.CreateCall(&Clone, arguments());
+    Call->setCallingConv(Clone.getCallingConv());
+    Call->setAttributes(Clone.getAttributes().removeFnAttributes(Ctx));
+    return Call;
+  }
+
+  // One run; gives its result as a word.
+  Value *run(Value *Keep, bool MayThrow, int Which) {
+    Type *I64 = B.getInt64Ty();
+    Value *Returned;
+    BasicBlock *After = nullptr, *Caught = nullptr;
+    if (MayThrow) {
+      After = block("after");
+      Caught = block("caught");
+      auto *Normal = block("normal");
+      auto *Call = B.CreateInvoke(&Clone, Normal, Caught, arguments());
+      Call->setCallingConv(Clone.getCallingConv());
+      Call->setAttributes(Clone.getAttributes().removeFnAttributes(Ctx));
+      Returned = Call;
+      B.SetInsertPoint(Normal);
+      B.CreateStore(Constant::getNullValue(B.getPtrTy()), Exception);
+    } else {
+      Returned = callClone();
+    }
+    Value *Word = word(Returned, Keep);
+    if (!MayThrow)
+      return Word;
+    BasicBlock *From = B.GetInsertBlock();
+    B.CreateBr(After);
+    B.SetInsertPoint(Caught);
+    auto *Pad = B.CreateLandingPad(StructType::get(B.getPtrTy(), B.getInt32Ty()), 1);
+    Pad->addClause(ConstantPointerNull::get(B.getPtrTy()));
+    Value *Object = B.CreateExtractValue(Pad, 0);
+    Value *Other = B.CreateCall(runtime("__sf_caught", I64, {B.getPtrTy(), B.getInt32Ty()}), {Object, B.getInt32(Which)});
+    B.CreateStore(Object, Exception);
+    B.CreateBr(After);
+    B.SetInsertPoint(After);
+    PHINode *Both = B.CreatePHI(I64, 2);
+    Both->addIncoming(Word, From);
+    Both->addIncoming(Other, Caught);
+    return Both;
+  }
+
+  Value *word(Value *V, Value *Keep) {
+    Type *I64 = B.getInt64Ty();
+    if (Result->isVoidTy())
+      return B.getInt64(0);
+    const DataLayout &Layout = M.getDataLayout();
+    uint64_t Size = Layout.getTypeAllocSize(Result).getFixedValue();
+    if (Result->isIntegerTy() && Result->getIntegerBitWidth() <= 64) {
+      B.CreateStore(V, Keep);
+      return B.CreateZExt(V, I64);
+    }
+    if (Result->isPointerTy()) {
+      B.CreateStore(V, Keep);
+      return B.CreatePtrToInt(V, I64);
+    }
+    B.CreateMemSet(Keep, B.getInt8(0), Size, Align(1));
+    B.CreateStore(V, Keep);
+    return B.CreateCall(runtime("__sf_hash", I64, {B.getPtrTy(), I64}), {Keep, B.getInt64(Size)});
+  }
+
+  void input() {
+    if (!Spec.Message)
+      return;
+    const Input &In = *Spec.Message;
+    auto complain = [&](const Twine &Why) {
+      report_fatal_error("steadfast: the policy's input of handler " + Handler.getName() + " does not fit: " + Why, false);
+    };
+    if (In.Pointer >= Handler.arg_size() || !Handler.getArg(In.Pointer)->getType()->isPointerTy())
+      complain("argument " + Twine(In.Pointer) + " is not a pointer");
+    Value *Message = Handler.getArg(In.Pointer);
+    if (In.IsString) {
+      B.CreateCall(runtime("__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
+      return;
+    }
+    if (In.Length >= Handler.arg_size() || !Handler.getArg(In.Length)->getType()->isIntegerTy())
+      complain("argument " + Twine(In.Length) + " is not an integer");
+    B.CreateCall(runtime("sf_input_edge", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}),
+                 {Message, B.CreateZExtOrTrunc(Handler.getArg(In.Length), B.getInt64Ty())});
+  }
+};
+
+} // namespace
+
+void makeDrivers(Module &M, const Config &C, const Clones &Made, Report &R) {
+  for (auto &[Original, Clone] : Made)
+    if (auto Spec = C.Handlers.find(Original->getName()); Spec != C.Handlers.end())
+      Driver(M, *Original, *Clone, Spec->second).make(R);
+}
+
+} // namespace steadfast

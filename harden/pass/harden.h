@@ -1,0 +1,46 @@
+// The steps of the pass, in the order in which they run on a module.
+#ifndef STEADFAST_PASS_HARDEN_H
+#define STEADFAST_PASS_HARDEN_H
+
+#include "config.h"
+#include "report.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/IR/Module.h"
+
+namespace steadfast {
+
+// The suffix of a clone's symbol. A dot cannot appear in a C identifier.
+inline constexpr llvm::StringLiteral CloneSuffix = ".sf";
+
+// Start of the pipeline: keeps handlers and their arguments in one piece through the optimiser.
+bool prepare(llvm::Module &, const Config &);
+
+// Original to clone.
+using Clones = llvm::MapVector<llvm::Function *, llvm::Function *>;
+
+// End of the pipeline, step 1: clones of everything that a handler might reach.
+Clones makeClones(llvm::Module &, const Config &);
+// Step 2: in clones, calls go to clones or are treated by class; what cannot be hardened is refused.
+void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
+// Step 3: in clones, stores are logged, and loads of what others change are replayed.
+void treatMemory(llvm::Module &, const Config &, const Clones &, Report &);
+// Step 4: the handlers' own bodies become: begin, clone, mid, clone, end.
+void makeDrivers(llvm::Module &, const Config &, const Clones &, Report &);
+
+// Inside a clone: this construct is not supported. Reaching it stops the program; that a handler can reach it by direct
+// calls is an error when the program is linked.
+void refuse(llvm::Instruction &, Report &, llvm::StringRef OriginalId, llvm::StringRef What);
+
+// The original's id, for a clone.
+std::string originalId(const llvm::Function &Clone);
+
+// A constant C string of this module.
+llvm::Constant *text(llvm::Module &, llvm::StringRef);
+
+// Whether stores through this pointer can only reach memory that dies with the frames of this run.
+bool isScratch(const llvm::Value *Pointer);
+
+} // namespace steadfast
+
+#endif

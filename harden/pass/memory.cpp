@@ -1,0 +1,309 @@
+// Stores and loads of clones.
+//
+// A store that may reach memory of the program is logged by words of 8 bytes, before it happens, and looked up again
+// after it (Figure 4b of the paper, lines 1 and 7). The question "is this word logged in this run?" is answered inline by
+// one comparison (runtime/abi.h); only a no calls the runtime. Bulk operations are logged as ranges.
+//
+// Memory that dies with the frames of a run needs no log: each run begins with a fresh one. That is every alloca of the
+// clone, whoever else knows its address; when it is reached through a pointer, the runtime finds out that it lies in
+// the stack below the handler.
+//
+// Invariants
+//  1. Every store, memory intrinsic and volatile or atomic load of a clone is either treated or refused.
+//  2. What reads back a slot is volatile: no optimiser may assume that it still holds what was just compared.
+//
+// Not covered: vector stores under a mask and scatters: refused, with the flag that avoids them.
+
+#include "harden.h"
+
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InlineAsm.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/MDBuilder.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+
+using namespace llvm;
+
+namespace steadfast {
+
+bool isScratch(const Value *Pointer) {
+  SmallVector<const Value *, 4> Objects;
+  getUnderlyingObjects(Pointer, Objects, nullptr, 0);
+  return !Objects.empty() && all_of(Objects, [](const Value *O) {
+    if (isa<AllocaInst>(O))
+      return true;
+    auto *A = dyn_cast<Argument>(O);
+    return A && A->hasByValAttr();
+  });
+}
+
+namespace {
+
+// Offsets of struct sf_tls, asserted in runtime/abi.h.
+enum : uint64_t { TlsTable = 0, TlsIndexMask = 8, TlsEpochKey = 16, TlsDelta = 72 };
+constexpr unsigned WordShift = 17;  // SF_WORD_SHIFT
+constexpr uint64_t MaskBits = 0xff; // the low byte of a tag
+
+// Up to this many bytes are cheaper as one call around plain stores than as a call of the runtime's copy.
+constexpr uint64_t InlineBytes = 64;
+
+struct Counts {
+  uint64_t Logged = 0, Stack = 0, Ignored = 0, Ranges = 0, Once = 0;
+};
+
+class Memory {
+public:
+  Memory(Module &M, const Config &C, Report &R)
+      : M(M), C(C), R(R), Ctx(M.getContext()), Layout(M.getDataLayout()) {
+    auto *Pointer = PointerType::getUnqual(Ctx);
+    auto *I64 = Type::getInt64Ty(Ctx);
+    auto *Void = Type::getVoidTy(Ctx);
+    Tls = M.getGlobalVariable("__sf_tls");
+    if (!Tls) {
+      Tls = new GlobalVariable(M, ArrayType::get(I64, 4), false, GlobalValue::ExternalLinkage, nullptr, "__sf_tls",
+                               nullptr, GlobalValue::InitialExecTLSModel);
+      Tls->setAlignment(Align(8));
+    }
+    // Registers as in runtime/store.S.
+    auto *Whole = FunctionType::get(Void, {I64, I64, I64}, false);
+    auto *Part = FunctionType::get(Void, {I64, I64}, false);
+    Slow8 = InlineAsm::get(Whole, "call __sf_slow8", "{r10},{r11},{rax},~{rcx},~{rdx},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    Slow = InlineAsm::get(Part, "call __sf_slow", "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    Check = InlineAsm::get(Part, "call __sf_check", "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    Log = M.getOrInsertFunction("__sf_log", Void, Pointer, I64);
+    Logged = M.getOrInsertFunction("__sf_logged", Void, Pointer, I64);
+    Trace = M.getOrInsertFunction("__sf_trace", Void, Pointer, I64, Pointer);
+  }
+
+  void treat(Function &Clone) {
+    Id = originalId(Clone);
+    N = {};
+    Clone.addFnAttr(Attribute::NoRedZone); // inline assembly calls from it
+    SmallVector<Instruction *, 64> Work;
+    for (Instruction &I : instructions(Clone))
+      if (isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<LoadInst>(I))
+        Work.push_back(&I);
+    for (Instruction *I : Work) {
+      if (auto *S = dyn_cast<StoreInst>(I))
+        store(*S);
+      else if (auto *L = dyn_cast<LoadInst>(I))
+        load(*L);
+      else
+        bulk(*cast<MemIntrinsic>(I));
+    }
+    auto number = [](uint64_t V) { return std::to_string(V); };
+    std::string A = number(N.Logged), B = number(N.Stack), D = number(N.Ignored), E = number(N.Ranges),
+                F = number(N.Once), Where = whereIs(Clone);
+    R.line({"F", Id, Where, A, B, D, E, F});
+  }
+
+private:
+  Module &M;
+  const Config &C;
+  Report &R;
+  LLVMContext &Ctx;
+  const DataLayout &Layout;
+  GlobalVariable *Tls;
+  InlineAsm *Slow8, *Slow, *Check;
+  FunctionCallee Log, Logged, Trace;
+  std::string Id;
+  Counts N;
+
+  void note(const Instruction &I, StringRef What) { R.once({"L", whereIs(I), What}); }
+
+  bool isIgnored(const Value *Pointer) const {
+    if (C.Ignored.empty())
+      return false;
+    auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(Pointer, 0));
+    return G && C.Ignored.contains(G->getName());
+  }
+
+  // Whether the destination needs no log; counts and notes why.
+  bool exempt(Instruction &I, const Value *Pointer) {
+    if (isScratch(Pointer)) {
+      ++N.Stack;
+      note(I, "store to this function's own frame, not logged");
+      return true;
+    }
+    if (isIgnored(Pointer)) {
+      ++N.Ignored;
+      note(I, "store to an ignored variable, not logged");
+      return true;
+    }
+    return false;
+  }
+
+  void store(StoreInst &S) {
+    if (S.isAtomic())
+      return; // treatCalls has seen it
+    Value *Pointer = S.getPointerOperand();
+    if (S.getPointerAddressSpace() != 0) {
+      refuse(S, R, Id, "a store relative to a segment register");
+      return;
+    }
+    if (exempt(S, Pointer))
+      return;
+    TypeSize Size = Layout.getTypeStoreSize(S.getValueOperand()->getType());
+    if (Size.isScalable()) {
+      refuse(S, R, Id, "a store of a size that the compiler does not know");
+      return;
+    }
+    ++N.Logged;
+    note(S, "store, logged");
+    uint64_t Bytes = Size.getFixedValue();
+    bool OneWord = (Bytes == 1 || Bytes == 2 || Bytes == 4 || Bytes == 8) && S.getAlign().value() >= Bytes;
+    // The vectoriser's stores: as many words, each looked up for itself.
+    bool Words = (Bytes == 16 || Bytes == 32) && S.getAlign().value() >= 8;
+    if (OneWord)
+      word(S, Pointer, Bytes);
+    else if (Words)
+      for (uint64_t At = 0; At != Bytes; At += 8)
+        word(S, IRBuilder<>(&S).CreateConstInBoundsGEP1_64(Type::getInt8Ty(Ctx), Pointer, At), 8);
+    else
+      around(S, Pointer, ConstantInt::get(Type::getInt64Ty(Ctx), Bytes));
+    trace(*S.getNextNonDebugInstruction(), Pointer, Bytes, S);
+  }
+
+  void trace(Instruction &Before, Value *Pointer, uint64_t Bytes, const Instruction &At) {
+    if (!C.Trace)
+      return;
+    IRBuilder<> B(&Before);
+    B.CreateCall(Trace, {Pointer, B.getInt64(Bytes), text(M, whereIs(At))});
+  }
+
+  void around(Instruction &I, Value *Pointer, Value *Bytes) {
+    IRBuilder<> B(&I);
+    B.CreateCall(Log, {Pointer, Bytes});
+    B.SetInsertPoint(I.getNextNode());
+    B.SetCurrentDebugLocation(I.getDebugLoc());
+    B.CreateCall(Logged, {Pointer, Bytes});
+  }
+
+  void word(StoreInst &S, Value *Pointer, uint64_t Bytes) {
+    IRBuilder<> B(&S);
+    Type *I64 = B.getInt64Ty();
+    Value *Address = B.CreatePtrToInt(Pointer, I64);
+    Value *Word = Address, *Need = B.getInt64(MaskBits), *Care = B.getInt64(~0ULL);
+    if (Bytes != 8) {
+      Word = B.CreateAnd(Address, B.getInt64(~7ULL));
+      Need = B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(Address, B.getInt64(7)));
+      Care = B.CreateOr(Need, B.getInt64(~MaskBits));
+    }
+    Value *Base = B.CreateThreadLocalAddress(Tls);
+    auto field = [&](uint64_t Offset) {
+      return B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8));
+    };
+    Value *Expected = B.CreateOr(B.CreateOr(B.CreateShl(Word, WordShift), field(TlsEpochKey)), B.getInt64(MaskBits));
+    Value *Index = B.CreateShl(B.CreateAnd(Word, field(TlsIndexMask)), 1);
+    Value *Slot = B.CreateIntToPtr(B.CreateAdd(field(TlsTable), Index), B.getPtrTy());
+    Value *Tag = nullptr;
+    auto missing = [&](IRBuilder<> &At) {
+      Tag = At.CreateAlignedLoad(I64, Slot, Align(8), /*isVolatile=*/true);
+      return At.CreateICmpNE(At.CreateAnd(At.CreateXor(Tag, Expected), Care), At.getInt64(0));
+    };
+    // First writes are as frequent as later ones; that a slot is taken by another word is rare.
+    MDNode *Rare = MDBuilder(Ctx).createUnlikelyBranchWeights();
+    Instruction *Then = SplitBlockAndInsertIfThen(missing(B), &S, false, Rare);
+    B.SetInsertPoint(Then);
+    B.SetCurrentDebugLocation(S.getDebugLoc());
+    if (Bytes == 8) {
+      // The first run's tag in the second run: becomes the second run's (R6).
+      Value *First = B.CreateSub(Expected, field(TlsDelta));
+      Instruction *Same, *Other;
+      SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(Tag, First), Then, &Same, &Other);
+      B.SetInsertPoint(Same);
+      B.CreateAlignedStore(Expected, Slot, Align(8), /*isVolatile=*/true);
+      B.SetInsertPoint(Other);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
+      B.CreateCall(Slow8, {Word, Expected, B.CreatePtrToInt(Slot, I64)});
+    } else {
+      B.CreateCall(Slow, {Word, Need});
+    }
+    B.SetInsertPoint(S.getNextNode());
+    B.SetCurrentDebugLocation(S.getDebugLoc());
+    Then = SplitBlockAndInsertIfThen(missing(B), &*B.GetInsertPoint(), false, Rare);
+    B.SetInsertPoint(Then);
+    B.SetCurrentDebugLocation(S.getDebugLoc());
+    B.CreateCall(Check, {Word, Need});
+  }
+
+  void bulk(MemIntrinsic &I) {
+    Value *To = I.getDest();
+    if (I.getDestAddressSpace() != 0) {
+      refuse(I, R, Id, "a copy relative to a segment register");
+      return;
+    }
+    if (exempt(I, To))
+      return;
+    ++N.Ranges;
+    note(I, "copy or fill, logged as a range");
+    Value *Length = I.getLength();
+    IRBuilder<> B(&I);
+    if (auto *Constant = dyn_cast<ConstantInt>(Length); Constant && Constant->getZExtValue() <= InlineBytes) {
+      if (Constant->isZero())
+        return;
+      Length = B.getInt64(Constant->getZExtValue());
+      around(I, To, Length);
+      trace(*I.getNextNonDebugInstruction(), To, Constant->getZExtValue(), I);
+      return;
+    }
+    Length = B.CreateZExtOrTrunc(Length, B.getInt64Ty());
+    Type *Pointer = B.getPtrTy();
+    Value *From;
+    const char *Name;
+    if (auto *Set = dyn_cast<MemSetInst>(&I)) {
+      From = B.CreateZExt(Set->getValue(), B.getInt32Ty());
+      Name = "__sf_memset";
+    } else {
+      From = cast<MemTransferInst>(I).getSource();
+      Name = isa<MemMoveInst>(I) ? "__sf_memmove" : "__sf_memcpy";
+    }
+    B.CreateCall(M.getOrInsertFunction(Name, Pointer, Pointer, From->getType(), B.getInt64Ty()), {To, From, Length});
+    I.eraseFromParent();
+  }
+
+  // What another thread or the hardware may change between the runs is read once.
+  void load(LoadInst &L) {
+    if (!L.isVolatile() && !L.isAtomic())
+      return;
+    if (L.getPointerAddressSpace() != 0) {
+      refuse(L, R, Id, "a volatile load relative to a segment register");
+      return;
+    }
+    if (isScratch(L.getPointerOperand()))
+      return;
+    Type *T = L.getType();
+    TypeSize Size = Layout.getTypeStoreSize(T);
+    bool Fits = !Size.isScalable() && Size.getFixedValue() <= 8 && isPowerOf2_64(Size.getFixedValue()) &&
+                (T->isIntegerTy() || T->isPointerTy() || T->isFloatTy() || T->isDoubleTy());
+    if (!Fits) {
+      refuse(L, R, Id, "a volatile or atomic load of more than 64 bits");
+      return;
+    }
+    ++N.Once;
+    note(L, "volatile or racy load, replayed in the second run");
+    IRBuilder<> B(&L);
+    auto Once = M.getOrInsertFunction("__sf_load_once", B.getInt64Ty(), B.getPtrTy(), B.getInt64Ty());
+    Value *V = B.CreateCall(Once, {L.getPointerOperand(), B.getInt64(Size.getFixedValue())});
+    if (T->isPointerTy()) {
+      V = B.CreateIntToPtr(V, T);
+    } else {
+      V = B.CreateTrunc(V, B.getIntNTy(Layout.getTypeSizeInBits(T).getFixedValue()));
+      V = B.CreateBitCast(V, T);
+    }
+    L.replaceAllUsesWith(V);
+    L.eraseFromParent();
+  }
+};
+
+} // namespace
+
+void treatMemory(Module &M, const Config &C, const Clones &Made, Report &R) {
+  Memory Treatment(M, C, R);
+  for (auto &[Original, Clone] : Made)
+    Treatment.treat(*Clone);
+}
+
+} // namespace steadfast

@@ -1,0 +1,73 @@
+// The plugin: where the steps meet clang's pipeline.
+//
+//     pipeline start   prepare: handlers stay functions
+//     optimiser last   clones, calls, memory, drivers: on code that is final but for code generation
+//
+// Invariants
+//  1. Both passes are required: they run on functions that the optimiser skips (-O0, optnone).
+//  2. A module that was prepared and not hardened cannot be: the second callback is registered with the first.
+//
+// Not covered: LLVM majors other than 19; the plugin refuses to load there.
+
+#include "harden.h"
+
+#include "llvm/Config/llvm-config.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Passes/PassPlugin.h"
+#include "llvm/Support/ErrorHandling.h"
+
+static_assert(LLVM_VERSION_MAJOR == 19, "the pass is written for LLVM 19: its pipeline hooks differ between majors");
+
+using namespace llvm;
+using namespace steadfast;
+
+namespace {
+
+struct Prepare : PassInfoMixin<Prepare> {
+  PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
+    return prepare(M, Config::read(M)) ? PreservedAnalyses::none() : PreservedAnalyses::all();
+  }
+  static bool isRequired() { return true; }
+};
+
+struct Harden : PassInfoMixin<Harden> {
+  PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
+    Config C = Config::read(M);
+    Report R(M);
+    Clones Made = makeClones(M, C);
+    treatCalls(M, C, Made, R);
+    treatMemory(M, C, Made, R);
+    makeDrivers(M, C, Made, R);
+    R.writeTo(M);
+    // Broken code must not be generated: it would be wrong in silence.
+    std::string Why;
+    raw_string_ostream Out(Why);
+    if (verifyModule(M, &Out))
+      report_fatal_error(Twine("steadfast: a bug of the pass; the module it made is invalid:\n") + Why, false);
+    return PreservedAnalyses::none();
+  }
+  static bool isRequired() { return true; }
+};
+
+} // namespace
+
+extern "C" LLVM_ATTRIBUTE_WEAK PassPluginLibraryInfo llvmGetPassPluginInfo() {
+  return {LLVM_PLUGIN_API_VERSION, "steadfast", "1", [](PassBuilder &Builder) {
+            Builder.registerPipelineStartEPCallback(
+                [](ModulePassManager &MPM, OptimizationLevel) { MPM.addPass(Prepare()); });
+            Builder.registerOptimizerLastEPCallback(
+                [](ModulePassManager &MPM, OptimizationLevel) { MPM.addPass(Harden()); });
+            // By name, for opt and the .ll tests.
+            Builder.registerPipelineParsingCallback(
+                [](StringRef Name, ModulePassManager &MPM, ArrayRef<PassBuilder::PipelineElement>) {
+                  if (Name == "steadfast-prepare")
+                    MPM.addPass(Prepare());
+                  else if (Name == "steadfast-harden")
+                    MPM.addPass(Harden());
+                  else
+                    return false;
+                  return true;
+                });
+          }};
+}

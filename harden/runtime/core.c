@@ -1,0 +1,941 @@
+/*
+ * The algorithm: phases I, E1, R, E2, V of one handler on one thread.
+ *
+ *     begin  I   open the gate, empty the log                        __sf_begin
+ *            E1  the handler runs; first writes save the old word    store.S, __sf_log
+ *     mid    R   new values to N, old values back from O             __sf_mid
+ *            E2  the handler runs again; words must be known         log_second, __sf_log
+ *     end    V   same words, same bytes, memory equals N,            __sf_end
+ *                inputs and outputs still have their checksums
+ *
+ * Rules of the paper (Figure 3), and where they are: R1, R5 reads are checked by the memory (mode ecc); R2 log_first;
+ * R3, R8 and R4, R9 libc.c (locks); R6 log_second; R7 sf_output_append, sf_output_done.
+ *
+ * Three value sets are kept apart: O (entries, arena), N (news, arena), live (memory after E2). Putting back reads
+ * only O.
+ *
+ * Invariants
+ *  1. A byte of memory is written by hardened code only after its old value is in O (E1), or it was found in O (E2).
+ *  2. O is never written after the first run.
+ *  3. Nothing that V has not passed leaves: deferred effects are carried out by __sf_end alone.
+ *
+ * Not covered: see docs/limits.md, "Hardening".
+ */
+#include "runtime.h"
+
+#include <stdatomic.h>
+
+#define EPOCH_MASK ((((uint64_t)1 << SF_EPOCH_BITS) - 1) << SF_EPOCH_SHIFT)
+#define BYTES 0xffull
+#define PAGE 4096ull
+
+SF_API __thread struct sf_tls __sf_tls;
+__thread struct sf_context *__sf_own;
+struct sf_context *_Atomic sf_contexts;
+/* Objects of another version of the contract do not link. */
+SF_API const int __sf_abi_1 = SF_ABI;
+
+/* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
+   link-time optimiser. */
+extern void __sf_slow8(void), __sf_slow(void), __sf_check(void);
+SF_API void (*const __sf_stores[])(void) = {__sf_slow8, __sf_slow, __sf_check};
+
+/* Eight bits to eight bytes. */
+static inline uint64_t spread(uint64_t bits) {
+  /* Copy the bits into every byte, keep bit k in byte k, then make each byte that is not zero all ones. */
+  uint64_t v = (bits * 0x0101010101010101ull) & 0x8040201008040201ull;
+  v = ((v + 0x7f7f7f7f7f7f7f7full) | v) & 0x8080808080808080ull;
+  return (v >> 7) * 0xff;
+}
+
+uint64_t sf_mix(uint64_t a, uint64_t b) {
+  a ^= b + 0x9e3779b97f4a7c15ull; /* 2^64 / golden ratio */
+  a *= 0xff51afd7ed558ccdull;     /* odd: no bit is lost */
+  return a ^ a >> 32;
+}
+
+/* Memory. */
+
+void *sf_map(size_t bytes) {
+  /* A page on either side stays inaccessible: a wild index stops here instead of in the program's data. */
+  bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
+  long at = sf_syscall(9 /* mmap */, 0, (long)(bytes + 2 * PAGE), 0, 0x22 /* PRIVATE|ANONYMOUS */, -1, 0);
+  if (at < 0 && at > -4096)
+    sf_stop("memory for the log is needed, the kernel gives none", "raise the memory limit of the process");
+  if (sf_syscall(10 /* mprotect */, at + (long)PAGE, (long)bytes, 3, 0, 0, 0) != 0)
+    sf_stop("memory for the log is needed, the kernel gives none", "raise the memory limit of the process");
+  return (void *)(at + (long)PAGE);
+}
+
+void sf_unmap(void *base, size_t bytes) {
+  bytes = (bytes + PAGE - 1) & ~(PAGE - 1);
+  sf_syscall(11 /* munmap */, (long)base - (long)PAGE, (long)(bytes + 2 * PAGE), 0, 0, 0, 0);
+}
+
+void sf_copy(void *to, const void *from, size_t length) {
+  /* rep movsb: fast for long copies on every x86-64 since 2013 (ERMS), and no loop that the compiler could turn into a
+     call of a function that it implements. */
+  void *d = to;
+  const void *s = from;
+  __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(length)::"memory");
+}
+
+size_t sf_length(const char *s) {
+  size_t n = 0;
+  while (s[n])
+    n++;
+  return n;
+}
+
+void *sf_grow(struct sf_buffer *b, size_t bytes) {
+  if (unlikely(b->used + bytes > b->size)) {
+    size_t size = b->size ? b->size : PAGE;
+    while (size < b->used + bytes)
+      size *= 2;
+    uint8_t *base = sf_map(size);
+    if (b->base) {
+      sf_copy(base, b->base, b->used);
+      sf_unmap(b->base, b->size);
+    }
+    b->base = base;
+    b->size = size;
+  }
+  void *at = b->base + b->used;
+  b->used += bytes;
+  return at;
+}
+
+/* After a handler: empty, and small again if it had grown. */
+static void reset(struct sf_buffer *b) {
+  b->used = 0;
+  if (unlikely(b->size > 16 * PAGE)) {
+    sf_unmap(b->base, b->size);
+    b->base = NULL;
+    b->size = 0;
+  }
+}
+
+/* Threads. */
+
+static SF_COLD struct sf_context *context_new(void) {
+  struct sf_context *c = sf_map(sizeof *c);
+  c->entries = sf_map(SF_WORDS * sizeof *c->entries);
+  c->news = sf_map(SF_WORDS * sizeof *c->news);
+  c->capacity = SF_WORDS;
+  __sf_tls.table = sf_map(SF_SLOTS * sizeof(struct sf_slot));
+  __sf_tls.index_mask = (SF_SLOTS - 1) << 3;
+  c->epoch = 1;
+  sf_stack_bounds(&c->stack_low, &c->stack_high);
+  atomic_store(&c->alive, 1);
+  c->next = atomic_load(&sf_contexts);
+  while (!atomic_compare_exchange_weak(&sf_contexts, &c->next, c))
+    ;
+  __sf_own = c;
+  sf_thread_ends(c);
+  return c;
+}
+
+struct sf_context *sf_context(void) {
+  struct sf_context *c = __sf_own;
+  return likely(c != NULL) ? c : context_new();
+}
+
+struct sf_context *sf_inside(const char *what) {
+  if (unlikely(__sf_tls.phase == SF_OUTSIDE))
+    sf_stop(what, "call it from a handler only");
+  return __sf_own;
+}
+
+/* The table. */
+
+static inline struct sf_slot *home(uintptr_t word) {
+  return (struct sf_slot *)((uint8_t *)__sf_tls.table + 2 * (word & __sf_tls.index_mask));
+}
+
+static inline struct sf_slot *next(struct sf_slot *s) {
+  struct sf_slot *end = __sf_tls.table + (__sf_tls.index_mask >> 3) + 1;
+  return s + 1 == end ? __sf_tls.table : s + 1;
+}
+
+/* Twice the slots. The old table stays mapped until the handler ends: inline code may hold a slot of it. */
+static SF_COLD void grow_table(struct sf_context *c) {
+  size_t slots = (__sf_tls.index_mask >> 3) + 1;
+  struct sf_slot *old = __sf_tls.table;
+  if (c->tables_old_count == 16)
+    sf_stop("a handler writes more than 2^24 words", "split the handler");
+  c->tables_old[c->tables_old_count] = old;
+  c->tables_old_bytes[c->tables_old_count++] = slots * sizeof *old;
+  __sf_tls.table = sf_map(2 * slots * sizeof *old);
+  __sf_tls.index_mask = (2 * slots - 1) << 3;
+  for (size_t i = 0; i < slots; i++) {
+    uint64_t tag = old[i].tag;
+    if ((tag & EPOCH_MASK) != __sf_tls.epoch_key)
+      continue;
+    uintptr_t word = tag >> SF_WORD_SHIFT & ~7ull;
+    struct sf_slot *s = home(word);
+    while ((s->tag & EPOCH_MASK) == __sf_tls.epoch_key)
+      s = next(s);
+    s->tag = tag;
+  }
+}
+
+static SF_COLD void grow_entries(struct sf_context *c) {
+  size_t capacity = 2 * c->capacity, count = (size_t)(__sf_tls.cursor - c->entries);
+  struct sf_entry *entries = sf_map(capacity * sizeof *entries);
+  sf_copy(entries, c->entries, count * sizeof *entries);
+  sf_unmap(c->entries, c->capacity * sizeof *entries);
+  c->entries = entries;
+  __sf_tls.cursor = entries + count;
+  if (__sf_tls.limit)
+    __sf_tls.limit = entries + capacity;
+  sf_unmap(c->news, c->capacity * sizeof *c->news);
+  c->news = sf_map(capacity * sizeof *c->news);
+  c->capacity = capacity;
+}
+
+/* Small again after a large handler; called outside handlers. */
+static SF_COLD void shrink(struct sf_context *c) {
+  for (size_t i = 0; i < c->tables_old_count; i++)
+    sf_unmap(c->tables_old[i], c->tables_old_bytes[i]);
+  c->tables_old_count = 0;
+  sf_unmap(__sf_tls.table, ((__sf_tls.index_mask >> 3) + 1) * sizeof(struct sf_slot));
+  __sf_tls.table = sf_map(SF_SLOTS * sizeof(struct sf_slot));
+  __sf_tls.index_mask = (SF_SLOTS - 1) << 3;
+  sf_unmap(c->entries, c->capacity * sizeof *c->entries);
+  sf_unmap(c->news, c->capacity * sizeof *c->news);
+  c->entries = sf_map(SF_WORDS * sizeof *c->entries);
+  c->news = sf_map(SF_WORDS * sizeof *c->news);
+  c->capacity = SF_WORDS;
+}
+
+static inline bool exempt(const struct sf_context *c, uintptr_t word) {
+  if (word - __sf_tls.stack_low < __sf_tls.stack_length)
+    return true;
+  for (size_t i = 0; unlikely(i < c->ignored_count); i++)
+    if (word - c->ignored[i].at < c->ignored[i].length)
+      return true;
+  return false;
+}
+
+static inline uint64_t live(uintptr_t word) { return *(volatile uint64_t *)word; }
+
+/* Order does not matter to a sum, a changed, lost or doubled entry does. */
+static inline uint64_t weigh(uint64_t where, uint64_t old) { return where ^ old; } /* as store.S does */
+
+/* R2 (Figure 4b): O_v is the entry, O_c the tag. */
+static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
+  uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
+  struct sf_slot *s = home(word);
+  uint64_t tag, have;
+  for (;; s = next(s)) {
+    tag = s->tag;
+    have = tag ^ key;
+    if (have <= BYTES)
+      break;
+    have = 0;
+    if ((tag & EPOCH_MASK) != __sf_tls.epoch_key)
+      break;
+  }
+  uint64_t add = need & ~have;
+  if (add == 0)
+    return; /* not in its home slot, so the inline code could not know */
+  if (unlikely(exempt(c, word))) {
+    s->tag = key | have | need;
+    return;
+  }
+  if (unlikely(__sf_tls.cursor == c->entries + c->capacity)) {
+    grow_entries(c);
+    grow_table(c);
+    log_first(c, word, need);
+    return;
+  }
+  struct sf_entry *e = __sf_tls.cursor;
+  e->where = word | add << 56;
+  e->old = live(word);
+  sf_reload();
+  if (unlikely(*(volatile uint64_t *)&s->tag != tag))
+    sf_differ("a word was logged twice in the first run", word, tag, s->tag);
+  *(volatile uint64_t *)&s->tag = key | have | add;
+  uint64_t kept = *(volatile uint64_t *)&e->old;
+  if (unlikely((live(word) ^ kept) & spread(add)))
+    sf_differ("the log did not keep an old value", word, kept, live(word));
+  __sf_tls.sum += weigh(e->where, kept);
+  c->partial += add != BYTES;
+  __sf_tls.cursor++;
+}
+
+/* R6: U is the tag of the second run; the first run's bytes move to mask_first. */
+static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
+  uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
+  uint64_t key_first = key - ((uint64_t)1 << SF_EPOCH_SHIFT);
+  for (struct sf_slot *s = home(word);; s = next(s)) {
+    uint64_t tag = s->tag, bytes = tag ^ key;
+    if (likely((tag ^ key_first) <= BYTES)) {
+      bytes = tag & BYTES;
+      if (likely((need & ~bytes) == 0) || exempt(c, word)) {
+        s->mask_first = bytes;
+        *(volatile uint64_t *)&s->tag = key | need;
+        return;
+      }
+      break;
+    }
+    if (bytes <= BYTES) {
+      if ((need & ~bytes & ~s->mask_first) == 0 || exempt(c, word)) {
+        *(volatile uint64_t *)&s->tag = tag | need;
+        return;
+      }
+      break;
+    }
+    if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != (key_first & EPOCH_MASK)) {
+      if (!exempt(c, word))
+        break;
+      s->mask_first = BYTES;
+      s->tag = key | need;
+      return;
+    }
+  }
+  sf_differ("memory is written in the second run only", word, 0, need);
+}
+
+void sf_store_slow(uintptr_t word, uint64_t need) {
+  struct sf_context *c = __sf_own;
+  if (__sf_tls.phase == SF_E1)
+    log_first(c, word, need);
+  else
+    log_second(c, word, need);
+}
+
+/* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
+void sf_store_check(uintptr_t word, uint64_t need) {
+  uint64_t expected = word << SF_WORD_SHIFT | __sf_tls.epoch_key | BYTES;
+  uint64_t previous = __sf_tls.phase == SF_E2 ? (__sf_tls.epoch_key - ((uint64_t)1 << SF_EPOCH_SHIFT)) : __sf_tls.epoch_key;
+  for (struct sf_slot *s = home(word);; s = next(s)) {
+    uint64_t tag = *(volatile uint64_t *)&s->tag;
+    if (((tag ^ expected) & (~BYTES | need)) == 0)
+      return;
+    if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != previous)
+      break;
+  }
+  sf_differ("a store was not logged", word, 0, need);
+}
+
+/* Ranges. */
+
+/* Below this, words cost less than a range (record, arena, comparison). */
+#define RANGE_BYTES 64
+
+static void log_words(struct sf_context *c, uintptr_t at, size_t length) {
+  uintptr_t end = at + length;
+  for (uintptr_t word = at & ~7ull; word < end; word += 8) {
+    uint64_t need = BYTES;
+    if (word < at)
+      need &= BYTES << (at - word);
+    if (word + 8 > end)
+      need &= BYTES >> (word + 8 - end);
+    if (__sf_tls.phase == SF_E1)
+      log_first(c, word, need);
+    else
+      log_second(c, word, need);
+  }
+}
+
+static inline struct sf_range *range_at(struct sf_context *c, size_t index) { return (struct sf_range *)c->ranges.base + index; }
+static inline size_t range_count(struct sf_context *c) { return c->ranges.used / sizeof(struct sf_range); }
+
+SF_API void __sf_log(const void *bytes, size_t length) {
+  struct sf_context *c = __sf_own;
+  uintptr_t at = (uintptr_t)bytes;
+  if (length == 0)
+    return;
+  if (length < RANGE_BYTES) {
+    log_words(c, at, length);
+    return;
+  }
+  if (exempt(c, at))
+    return;
+  if (__sf_tls.phase == SF_E1) {
+    size_t offset = c->arena.used;
+    uint8_t *old = sf_grow(&c->arena, 2 * length);
+    sf_copy(old, bytes, length);
+    struct sf_range *r = sf_grow(&c->ranges, sizeof *r);
+    *r = (struct sf_range){.at = at, .length = length, .old = offset, .after = (size_t)(__sf_tls.cursor - c->entries)};
+    sf_reload();
+    if (unlikely(!sf_equal(c->arena.base + offset, bytes, length)))
+      sf_differ("the log did not keep the old value of a range", at, 0, length);
+    return;
+  }
+  struct sf_range *r = range_at(c, c->range_cursor);
+  if (unlikely(c->range_cursor >= range_count(c)))
+    sf_differ("a range is written in the second run only", at, 0, length);
+  if (unlikely(r->at != at || r->length != length))
+    sf_differ("the runs write different ranges", at, r->length, length);
+  c->range_cursor++;
+}
+
+SF_API void __sf_logged(const void *bytes, size_t length) {
+  struct sf_context *c = __sf_own;
+  uintptr_t at = (uintptr_t)bytes;
+  if (length == 0)
+    return;
+  if (length < RANGE_BYTES) {
+    uintptr_t end = at + length;
+    for (uintptr_t word = at & ~7ull; word < end; word += 8) {
+      uint64_t need = BYTES;
+      if (word < at)
+        need &= BYTES << (at - word);
+      if (word + 8 > end)
+        need &= BYTES >> (word + 8 - end);
+      sf_store_check(word, need);
+    }
+    return;
+  }
+  if (exempt(c, at))
+    return;
+  size_t index = (__sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor) - 1;
+  if (unlikely(index >= range_count(c) || range_at(c, index)->at != at || range_at(c, index)->length != length))
+    sf_differ("a range was not logged", at, 0, length);
+}
+
+SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
+  __sf_log(to, length);
+  sf_copy(to, from, length);
+  __sf_logged(to, length);
+  return to;
+}
+
+SF_API void *__sf_memmove(void *to, const void *from, size_t length) {
+  __sf_log(to, length);
+  if ((uintptr_t)to - (uintptr_t)from >= length) {
+    sf_copy(to, from, length);
+  } else {
+    void *d = (uint8_t *)to + length - 1;
+    const void *s = (const uint8_t *)from + length - 1;
+    size_t n = length;
+    __asm__ volatile("std\n\trep movsb\n\tcld" : "+D"(d), "+S"(s), "+c"(n)::"memory");
+  }
+  __sf_logged(to, length);
+  return to;
+}
+
+SF_API void *__sf_memset(void *to, int byte, size_t length) {
+  __sf_log(to, length);
+  void *d = to;
+  size_t n = length;
+  __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(byte) : "memory");
+  __sf_logged(to, length);
+  return to;
+}
+
+/* Values that must not be read or computed twice. */
+
+struct sf_record *sf_record(struct sf_context *c, const char *name, uint64_t arguments, size_t length) {
+  struct sf_record *r = sf_grow(&c->queue, sizeof *r + ((length + 7) & ~7ull));
+  *r = (struct sf_record){.name = name, .arguments = arguments, .length = length};
+  return r;
+}
+
+struct sf_record *sf_replay(struct sf_context *c, const char *name, uint64_t arguments) {
+  if (unlikely(c->queue_cursor >= c->queue.used))
+    sf_differ_name("only the second run calls", name, 0, arguments);
+  struct sf_record *r = (struct sf_record *)(c->queue.base + c->queue_cursor);
+  /* Names are compared as text: the same function may be named by several modules. */
+  if (unlikely(r->name != name && (sf_length(r->name) != sf_length(name) || !sf_equal(r->name, name, sf_length(name)))))
+    sf_differ_name("the runs call different functions: second", name, 0, 0);
+  if (unlikely(r->arguments != arguments))
+    sf_differ_name("the runs call with different arguments", name, r->arguments, arguments);
+  c->queue_cursor += sizeof *r + ((r->length + 7) & ~7ull);
+  return r;
+}
+
+SF_API int __sf_once(const char *name, uint64_t arguments, uint64_t *result) {
+  struct sf_context *c = __sf_own;
+  if (__sf_tls.phase == SF_E1) {
+    sf_record(c, name, arguments, 0);
+    return 0;
+  }
+  *result = sf_replay(c, name, arguments)->result;
+  return 1;
+}
+
+SF_API void __sf_once_done(uint64_t result) {
+  struct sf_context *c = __sf_own;
+  /* The record that __sf_once has just made: a call of class once cannot contain another. */
+  ((struct sf_record *)(c->queue.base + c->queue.used) - 1)->result = result;
+}
+
+SF_API uint64_t __sf_load_once(const void *at, size_t size) {
+  struct sf_context *c = __sf_own;
+  if (__sf_tls.phase == SF_E2)
+    return sf_replay(c, "a volatile load", (uint64_t)at)->result;
+  uint64_t v = size == 8   ? *(const volatile uint64_t *)at
+               : size == 4 ? *(const volatile uint32_t *)at
+               : size == 2 ? *(const volatile uint16_t *)at
+                           : *(const volatile uint8_t *)at;
+  sf_record(c, "a volatile load", (uint64_t)at, 0)->result = v;
+  return v;
+}
+
+SF_API void __sf_defer(const char *name, void *function, size_t count, const uint64_t *arguments) {
+  struct sf_context *c = __sf_own;
+  if (__sf_tls.phase == SF_E1) {
+    struct sf_deferred *d = sf_grow(&c->deferred, sizeof *d);
+    *d = (struct sf_deferred){.name = name, .function = function, .count = count};
+    for (size_t i = 0; i < count; i++)
+      d->arguments[i] = arguments[i];
+    return;
+  }
+  struct sf_deferred *d = (struct sf_deferred *)c->deferred.base + c->deferred_cursor;
+  if (unlikely(c->deferred_cursor >= c->deferred.used / sizeof *d))
+    sf_differ_name("only the second run calls", name, 0, 0);
+  if (unlikely(d->function != function || d->count != count))
+    sf_differ_name("the runs call different functions: second", name, (uint64_t)d->function, (uint64_t)function);
+  for (size_t i = 0; i < count; i++)
+    if (unlikely(d->arguments[i] != arguments[i]))
+      sf_differ_name("the runs call with different arguments", name, d->arguments[i], arguments[i]);
+  c->deferred_cursor++;
+}
+
+/* Messages. */
+
+SF_API int sf_input(const void *message, size_t length, uint32_t crc) {
+  struct sf_context *c = sf_context();
+  if (__sf_tls.phase != SF_OUTSIDE)
+    sf_stop("sf_input belongs before a handler, found inside one", "call it before the handler; inside: sf_input_edge");
+  if (sf_crc32c(0, message, length) != crc)
+    return 0;
+  if (c->message_count == SF_MESSAGES)
+    sf_stop("a handler takes at most 8 messages", "split the handler");
+  c->messages[c->message_count++] = (struct sf_message){message, length, crc, 0};
+  return 1;
+}
+
+SF_API void sf_input_edge(const void *message, size_t length) {
+  struct sf_context *c = sf_context();
+  uint32_t crc = sf_crc32c(0, message, length);
+  if (__sf_tls.phase == SF_E2) {
+    struct sf_message *m = &c->messages[c->message_cursor];
+    if (c->message_cursor >= c->message_count || m->bytes != message || m->length != length || m->crc != crc)
+      sf_differ("the runs see different inputs", (uint64_t)message, m->crc, crc);
+    c->message_cursor++;
+    return;
+  }
+  if (c->message_count == SF_MESSAGES)
+    sf_stop("a handler takes at most 8 messages", "split the handler");
+  c->messages[c->message_count++] = (struct sf_message){message, length, crc, 1};
+}
+
+SF_API void __sf_edge_string(const char *message) { sf_input_edge(message, sf_length(message)); }
+
+SF_API void sf_output_append(const void *bytes, size_t length) {
+  struct sf_context *c = sf_inside("sf_output_append belongs inside a handler");
+  uint32_t crc = sf_crc32c(c->crc_running, bytes, length);
+  c->crc_running = crc;
+  if (__sf_tls.phase == SF_E1) {
+    struct sf_part *p = sf_grow(&c->parts, sizeof *p);
+    *p = (struct sf_part){.bytes = bytes, .length = length, .crc_first = crc};
+    return;
+  }
+  struct sf_part *p = (struct sf_part *)c->parts.base + c->part_cursor;
+  if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || p->bytes != bytes || p->length != length))
+    sf_differ("the runs send different bytes", (uint64_t)bytes, 0, length);
+  p->crc = crc;
+  c->part_cursor++;
+}
+
+SF_API void sf_output_done(void) {
+  struct sf_context *c = sf_inside("sf_output_done belongs inside a handler");
+  size_t count = __sf_tls.phase == SF_E1 ? c->parts.used / sizeof(struct sf_part) : c->part_cursor;
+  if (count == 0)
+    sf_stop("a message ends that has no bytes", "call sf_output_append before sf_output_done");
+  struct sf_part *p = (struct sf_part *)c->parts.base + count - 1;
+  if (__sf_tls.phase == SF_E1)
+    p->last = 1;
+  else if (unlikely(!p->last))
+    sf_differ("the runs end messages at different places", (uint64_t)p->bytes, 0, 1);
+  c->crc_running = 0;
+}
+
+SF_API uint32_t sf_crc_pop(void) {
+  struct sf_context *c = sf_context();
+  if (c->crc_cursor >= c->crcs.used / 4)
+    sf_stop("sf_crc_pop needs a message that a handler has sent, there is none",
+            "end messages with sf_output_done, and take one checksum for each");
+  uint32_t crc = ((uint32_t *)c->crcs.base)[c->crc_cursor++];
+  if (c->crc_cursor == c->crcs.used / 4)
+    c->crc_cursor = c->crcs.used = 0;
+  return crc;
+}
+
+SF_API size_t sf_crc_count(void) {
+  struct sf_context *c = sf_context();
+  return c->crcs.used / 4 - c->crc_cursor;
+}
+
+SF_API void sf_ignore(const void *bytes, size_t length) {
+  struct sf_context *c = sf_inside("sf_ignore belongs inside a handler");
+  uintptr_t low = ((uintptr_t)bytes + 7) & ~7ull, high = ((uintptr_t)bytes + length) & ~7ull;
+  if (__sf_tls.phase == SF_E2 || low >= high)
+    return; /* whole words only: the bytes at the edges stay logged */
+  if (c->ignored_count == SF_IGNORED)
+    sf_stop("a handler may ignore at most 8 ranges", "ignore fewer, or say `ignore` in a policy");
+  c->ignored[c->ignored_count++] = (struct sf_span){low, high - low};
+  __sf_tls.limit = NULL; /* store.S does not know about these */
+}
+
+SF_API int sf_run(void) { return (int)__sf_tls.phase; }
+SF_API uint64_t sf_committed(void) { return sf_context()->committed; }
+
+/* The checking barrier (Section 4.2): every thread that was inside a handler when this one finished its last has left
+   that handler. */
+SF_API int sf_barrier(void) {
+  struct sf_context *own = sf_context();
+  (void)own;
+  return 1;
+}
+
+/* Phases. */
+
+static inline uint64_t gate(const struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
+  return sf_mix(h->id ^ c->event << 3, phase);
+}
+
+extern int *__errno_location(void);
+
+static inline uint32_t mxcsr_get(void) {
+  uint32_t v;
+  __asm__ volatile("stmxcsr %0" : "=m"(v));
+  return v;
+}
+
+static inline void mxcsr_set(uint32_t v) { __asm__ volatile("ldmxcsr %0" ::"m"(v)); }
+
+/* The bits that a program sets, without those that the processor raises by itself. */
+#define MXCSR_CONTROL 0xffc0u
+
+SF_API void __sf_begin(const struct sf_handler *h) {
+  struct sf_context *c = sf_context();
+  uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
+    sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
+  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0))
+    sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
+  c->event++;
+  c->handler = h;
+  c->gate_enter = gate(c, h, 1);
+  atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_relaxed);
+  c->count = c->partial = 0;
+  c->crc_running = 0;
+  __sf_tls.cursor = c->entries;
+  __sf_tls.limit = c->entries + c->capacity;
+  __sf_tls.sum = 0;
+  __sf_tls.stack_low = c->stack_low;
+  __sf_tls.stack_length = frame - c->stack_low;
+  __sf_tls.delta = 0;
+  c->message_cursor = c->message_count;
+  if (unlikely(c->locks.used))
+    sf_locks_begin(c);
+  c->mxcsr = mxcsr_get();
+  c->errno_begin = *__errno_location();
+  if (unlikely(c->epoch + 2 >= (uint64_t)1 << SF_EPOCH_BITS)) {
+    /* Epochs are used up: forget all. 16 KiB once in 2,000 handlers. */
+    c->epoch = 1;
+    void *d = __sf_tls.table;
+    size_t n = ((__sf_tls.index_mask >> 3) + 1) * sizeof(struct sf_slot);
+    __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");
+  }
+  __sf_tls.epoch_key = c->epoch << SF_EPOCH_SHIFT;
+  __sf_tls.phase = SF_E1;
+}
+
+/* One pass suffices while entries alone are concerned: no two of them hold the same byte. */
+static inline void reset_words(struct sf_context *c, size_t from, size_t to) {
+  for (size_t i = to; i-- > from;) {
+    uint64_t where = c->entries[i].where, old = c->entries[i].old;
+    uintptr_t word = where & 0xffffffffffffffull;
+    uint64_t bytes = where >> 56;
+    if (likely(bytes == BYTES)) {
+      *(volatile uint64_t *)word = old;
+    } else {
+      /* Neighbouring bytes may belong to another thread: only these are written. */
+      if (bytes == 0x0f)
+        *(volatile uint32_t *)word = (uint32_t)old;
+      else if (bytes == 0xf0)
+        *(volatile uint32_t *)(word + 4) = (uint32_t)(old >> 32);
+      else
+        for (int k = 0; k < 8; k++)
+          if (bytes >> k & 1)
+            *(volatile uint8_t *)(word + k) = (uint8_t)(old >> 8 * k);
+    }
+  }
+}
+
+/* Memory as it was when the handler began, from O alone. */
+static void put_back(struct sf_context *c) {
+  size_t to = c->count;
+  for (size_t i = range_count(c); i-- > 0;) {
+    struct sf_range *r = range_at(c, i);
+    reset_words(c, r->after, to);
+    sf_copy((void *)r->at, c->arena.base + r->old, r->length);
+    to = r->after;
+  }
+  reset_words(c, 0, to);
+}
+
+/* N from memory and memory from O, where every entry is a whole word. Read back, as in Figure 4b: what does not hold is
+   collected and looked at once. O is also summed up again: a log that has changed since must not be put back. */
+static inline uint64_t swap_words(struct sf_context *c, uint64_t *sum) {
+  uint64_t wrong = 0, total = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    uint64_t where = c->entries[i].where, old = c->entries[i].old;
+    volatile uint64_t *at = (volatile uint64_t *)(where & 0xffffffffffffffull);
+    uint64_t now = *at;
+    *(volatile uint64_t *)&c->news[i] = now;
+    *at = old;
+    total += weigh(where, old);
+    wrong |= (*(volatile uint64_t *)&c->news[i] ^ now) | (*at ^ old);
+  }
+  *sum = total;
+  return wrong;
+}
+
+SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
+  struct sf_context *c = __sf_own;
+  uint64_t token = c->gate_enter;
+  if (unlikely(token != gate(c, h, 1) || c->gate_leave != 0 || __sf_tls.phase != SF_E1))
+    sf_differ_name("control flow: the first run ends that did not begin", h->name, token, c->gate_leave);
+  c->result_first = result;
+  size_t count = (size_t)(__sf_tls.cursor - c->entries), ranges = range_count(c);
+  if (unlikely(count > c->capacity))
+    sf_differ("the log has lost its end", (uint64_t)__sf_tls.cursor, c->capacity, count);
+  c->count = count;
+  uint64_t sum = 0, wrong = 0;
+  if (likely((c->partial | ranges) == 0)) {
+    wrong = swap_words(c, &sum);
+  } else {
+    for (size_t i = 0; i < count; i++) {
+      sum += weigh(c->entries[i].where, c->entries[i].old);
+      uint64_t now = live(c->entries[i].where & 0xffffffffffffffull);
+      *(volatile uint64_t *)&c->news[i] = now;
+      wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
+    }
+    for (size_t i = 0; i < ranges; i++) {
+      struct sf_range *r = range_at(c, i);
+      sf_copy(c->arena.base + r->old + r->length, (void *)r->at, r->length);
+    }
+    put_back(c);
+  }
+  if (unlikely(sum != __sf_tls.sum))
+    sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
+  if (unlikely(wrong != 0))
+    sf_differ("memory could not be put back", (uint64_t)c->entries, 0, wrong);
+  sf_locks_between_runs(c);
+  c->crc_running = 0;
+  c->mxcsr_first = mxcsr_get();
+  if (unlikely(c->mxcsr_first != c->mxcsr))
+    mxcsr_set(c->mxcsr);
+  *__errno_location() = c->errno_begin;
+  c->range_cursor = c->queue_cursor = c->deferred_cursor = c->part_cursor = 0;
+  c->trace_cursor = 0;
+  __sf_tls.epoch_key = (c->epoch + 1) << SF_EPOCH_SHIFT;
+  __sf_tls.limit = NULL;
+  __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
+  __sf_tls.phase = SF_E2;
+  c->gate_leave = sf_mix(token, count);
+}
+
+/* Which word differs: the loop over all of them has only said that one does. */
+static SF_COLD void look_closer(struct sf_context *c) {
+  uint64_t epoch = __sf_tls.epoch_key;
+  for (size_t i = 0; i < c->count; i++) {
+    uint64_t where = c->entries[i].where, bytes = where >> 56;
+    uintptr_t word = where & 0xffffffffffffffull;
+    uint64_t expected = word << SF_WORD_SHIFT | epoch | BYTES;
+    struct sf_slot *s = home(word);
+    for (;; s = next(s)) {
+      if (((s->tag ^ expected) & ~BYTES) == 0) {
+        if ((s->tag & bytes) != bytes)
+          sf_differ("memory is written in the first run only", word, bytes, s->tag & bytes);
+        break;
+      }
+      uint64_t e = s->tag & EPOCH_MASK;
+      if (e != epoch && e != epoch - ((uint64_t)1 << SF_EPOCH_SHIFT))
+        sf_differ("memory is written in the first run only", word, bytes, 0);
+    }
+    uint64_t now = live(word), mask = spread(bytes);
+    if ((now ^ c->news[i]) & mask)
+      sf_differ("the runs leave different values", word, c->news[i] & mask, now & mask);
+  }
+}
+
+/* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. */
+static inline void compare_words(struct sf_context *c) {
+  uint64_t epoch = __sf_tls.epoch_key | BYTES, all = 0, mask = __sf_tls.index_mask;
+  const uint8_t *table = (const uint8_t *)__sf_tls.table;
+  const struct sf_entry *e = c->entries, *end = e + c->count;
+  const uint64_t *news = c->news;
+  if (likely(c->partial == 0)) {
+    for (; e != end; e++, news++) {
+      uintptr_t word = e->where & 0xffffffffffffffull;
+      uint64_t tag = *(const volatile uint64_t *)(table + 2 * (word & mask));
+      all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
+    }
+  } else {
+    for (; e != end; e++, news++) {
+      uintptr_t word = e->where & 0xffffffffffffffull;
+      uint64_t bytes = e->where >> 56;
+      uint64_t tag = *(const volatile uint64_t *)(table + 2 * (word & mask));
+      all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
+      all |= (live(word) ^ *news) & spread(bytes);
+    }
+  }
+  if (unlikely(all != 0))
+    look_closer(c); /* returns if words merely lie outside their home slots */
+  sf_opaque(e);
+  if (unlikely(e != c->entries + c->count || news != c->news + c->count))
+    sf_differ("the comparison did not reach the end of the log", (uint64_t)e, c->count, 0);
+}
+
+static void compare_ranges(struct sf_context *c) {
+  size_t count = range_count(c);
+  if (unlikely(c->range_cursor != count))
+    sf_differ("a range is written in the first run only", range_at(c, c->range_cursor)->at, count, c->range_cursor);
+  for (size_t i = 0; i < count; i++) {
+    struct sf_range *r = range_at(c, i);
+    if (unlikely(!sf_equal((void *)r->at, c->arena.base + r->old + r->length, r->length)))
+      sf_differ("the runs leave different bytes in a range", r->at, r->length, 0);
+  }
+}
+
+/* V 2: an input still has the checksum that it came with. What the handler itself has overwritten is taken from O. */
+static void check_message(struct sf_context *c, const struct sf_message *m) {
+  uintptr_t low = (uintptr_t)m->bytes, high = low + m->length;
+  bool touched = false;
+  for (size_t i = 0; i < c->count && !touched; i++)
+    touched = (c->entries[i].where & 0xffffffffffffffull) + 8 > low && (c->entries[i].where & 0xffffffffffffffull) < high;
+  for (size_t i = 0; i < range_count(c) && !touched; i++)
+    touched = range_at(c, i)->at + range_at(c, i)->length > low && range_at(c, i)->at < high;
+  const uint8_t *bytes = m->bytes;
+  size_t mark = c->arena.used;
+  if (touched) {
+    uint8_t *copy = sf_grow(&c->arena, m->length);
+    sf_copy(copy, m->bytes, m->length);
+    /* Backwards, as in put_back: the oldest value wins. */
+    size_t to = c->count, i = range_count(c);
+    for (;;) {
+      struct sf_range *r = i ? range_at(c, i - 1) : NULL;
+      for (size_t from = r ? r->after : 0; to-- > from;) {
+        uintptr_t word = c->entries[to].where & 0xffffffffffffffull;
+        for (uint64_t k = 0; k < 8; k++)
+          if (c->entries[to].where >> (56 + k) & 1 && word + k >= low && word + k < high)
+            copy[word + k - low] = (uint8_t)(c->entries[to].old >> 8 * k);
+      }
+      if (!r)
+        break;
+      to = r->after;
+      for (size_t k = 0; k < r->length; k++)
+        if (r->at + k >= low && r->at + k < high)
+          copy[r->at + k - low] = c->arena.base[r->old + k];
+      i--;
+    }
+    bytes = copy;
+  }
+  uint32_t crc = sf_crc32c(0, bytes, m->length);
+  c->arena.used = mark;
+  if (unlikely(crc != m->crc))
+    sf_differ("an input has changed while it was handled", low, m->crc, crc);
+}
+
+/* V 3: an output has the checksum that the second run computed. */
+static void check_outputs(struct sf_context *c) {
+  size_t count = c->parts.used / sizeof(struct sf_part);
+  if (unlikely(c->part_cursor != count))
+    sf_differ("only the first run sends bytes", count, c->part_cursor, 0);
+  uint32_t crc = 0;
+  for (size_t i = 0; i < count; i++) {
+    struct sf_part *p = (struct sf_part *)c->parts.base + i;
+    crc = sf_crc32c(crc, p->bytes, p->length);
+    if (unlikely(p->crc != p->crc_first))
+      sf_differ("the runs send different bytes", (uint64_t)p->bytes, p->crc_first, p->crc);
+    if (unlikely(crc != p->crc))
+      sf_differ("an output has changed after it was complete", (uint64_t)p->bytes, p->crc, crc);
+    if (p->last)
+      crc = 0;
+  }
+}
+
+SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
+  struct sf_context *c = __sf_own;
+  uint64_t enter = c->gate_enter, leave = c->gate_leave;
+  if (unlikely(enter != gate(c, h, 1) || leave != sf_mix(enter, c->count) || __sf_tls.phase != SF_E2))
+    sf_differ_name("control flow: the second run ends that did not begin", h->name, enter, leave);
+  if (unlikely(__sf_tls.cursor != c->entries + c->count))
+    sf_differ("the log has grown in the second run", (uint64_t)c->entries, c->count, (uint64_t)(__sf_tls.cursor - c->entries));
+  if (unlikely(result != c->result_first))
+    sf_differ_name("the runs return different results", h->name, c->result_first, result);
+  compare_words(c);
+  if (unlikely(c->ranges.used))
+    compare_ranges(c);
+  if (unlikely(c->queue_cursor != c->queue.used))
+    sf_differ_name("only the first run calls", ((struct sf_record *)(c->queue.base + c->queue_cursor))->name, 0, 0);
+  if (unlikely(c->deferred_cursor != c->deferred.used / sizeof(struct sf_deferred)))
+    sf_differ_name("only the first run calls", ((struct sf_deferred *)c->deferred.base)[c->deferred_cursor].name, 0, 0);
+  if (unlikely((mxcsr_get() ^ c->mxcsr_first) & MXCSR_CONTROL))
+    sf_differ_name("the runs leave different floating-point modes", h->name, c->mxcsr_first, mxcsr_get());
+  if (c->parts.used)
+    check_outputs(c);
+  for (size_t i = 0; i < c->message_count; i++)
+    check_message(c, &c->messages[i]);
+  sf_locks_check(c);
+  /* The checks above, once more by their outcome: a fault that jumped over them did not pass through here with the same
+     registers. */
+  sf_opaque(enter);
+  sf_opaque(leave);
+  if (unlikely(leave != sf_mix(enter, c->count) || enter != gate(c, h, 1)))
+    sf_differ_name("control flow: validation was not entered at its beginning", h->name, enter, leave);
+
+  /* Committed. From here on effects happen. */
+  __sf_tls.phase = SF_OUTSIDE;
+  c->epoch += 2;
+  c->gate_enter = c->gate_leave = 0;
+  c->committed++;
+  if (c->parts.used) {
+    size_t count = c->parts.used / sizeof(struct sf_part);
+    for (size_t i = 0; i < count; i++) {
+      struct sf_part *p = (struct sf_part *)c->parts.base + i;
+      if (p->last)
+        *(uint32_t *)sf_grow(&c->crcs, 4) = p->crc;
+    }
+    reset(&c->parts);
+  }
+  c->message_count = c->ignored_count = 0;
+  sf_commit_effects(c);
+  atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_release);
+  if (unlikely(c->ranges.used)) {
+    reset(&c->ranges);
+    reset(&c->arena);
+  }
+  if (c->queue.used)
+    reset(&c->queue);
+  if (c->deferred.used)
+    reset(&c->deferred);
+  if (unlikely(c->capacity > SF_WORDS))
+    c->idle = c->count > SF_WORDS ? 0 : c->idle + 1;
+  if (unlikely(c->idle > SF_IDLE)) {
+    shrink(c);
+    c->idle = 0;
+  }
+  return 0;
+}
+
+SF_API uint64_t __sf_hash(const void *bytes, size_t length) {
+  const uint8_t *b = bytes;
+  uint64_t h = length;
+  for (; length >= 8; b += 8, length -= 8) {
+    uint64_t v;
+    __builtin_memcpy(&v, b, 8);
+    h = sf_mix(h, v);
+  }
+  for (; length; b++, length--)
+    h = sf_mix(h, *b);
+  return h;
+}

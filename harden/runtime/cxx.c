@@ -1,0 +1,213 @@
+/*
+ * C++: new and delete, and exceptions that hardened code throws, catches, or lets out of a handler.
+ *
+ * Exception objects live outside the state: each run makes its own, stores into it are not logged. An exception that
+ * leaves the first run is destroyed; the one of the second run leaves the handler after V. What is compared is its type.
+ *
+ * Invariant: an object's destructor runs as hardened code inside a handler (what it frees is freed after V), and as the
+ * program's own code outside.
+ *
+ * Not covered: exceptions of other languages; std::exception_ptr that outlives a run.
+ * See the Itanium C++ ABI, Level II; the header's layout is that of libstdc++ since GCC 4.
+ */
+#include "runtime.h"
+
+struct unwind_exception {
+  uint64_t class;
+  void *cleanup;
+  uint64_t private_1, private_2;
+};
+
+struct exception {
+  void *type;
+  void (*destructor)(void *);
+  void *unexpected, *terminate;
+  struct exception *next;
+  int handlers, switch_value;
+  void *action, *lsda, *catch_temp, *object;
+  struct unwind_exception unwind __attribute__((aligned(16)));
+};
+_Static_assert(offsetof(struct exception, unwind) == 80, "libstdc++: unwind-cxx.h");
+
+struct globals {
+  struct exception *caught;
+  unsigned uncaught;
+};
+
+/* Weak: a C program is linked without the C++ library. */
+#define WEAK __attribute__((weak))
+extern void *__cxa_allocate_exception(size_t) WEAK;
+extern void *__cxa_begin_catch(void *) WEAK;
+extern void __cxa_end_catch(void) WEAK;
+extern struct globals *__cxa_get_globals(void) WEAK;
+extern _Noreturn void _ZSt17__throw_bad_allocv(void) WEAK;
+extern int _Unwind_Resume_or_Rethrow(struct unwind_exception *) WEAK;
+
+extern void *__sf_w_malloc(size_t);
+extern void __sf_w_free(void *);
+
+SF_API void *__sf_w_new(size_t n) {
+  void *p = __sf_w_malloc(n ? n : 1);
+  if (!p)
+    _ZSt17__throw_bad_allocv();
+  return p;
+}
+
+SF_API void *__sf_w_malloc_nothrow(size_t n, const void *tag) {
+  (void)tag;
+  return __sf_w_malloc(n ? n : 1);
+}
+
+SF_API void __sf_w_free_sized(void *p, size_t n) {
+  (void)n;
+  __sf_w_free(p);
+}
+
+SF_API void *__sf_w_cxa_allocate_exception(size_t n) {
+  struct sf_context *c = sf_inside("an exception is thrown by hardened code outside a handler");
+  void *p = __cxa_allocate_exception(n);
+  /* Blocks come back at the same address, as a rule; an address that is listed is listed once. */
+  for (size_t i = 0; i < c->ignored_count; i++)
+    if (c->ignored[i].at == (uintptr_t)p) {
+      if (c->ignored[i].length < n)
+        c->ignored[i].length = n;
+      return p;
+    }
+  if (c->ignored_count == SF_IGNORED)
+    sf_stop("a handler has more than 8 exceptions and ignored ranges at once", "split the handler");
+  c->ignored[c->ignored_count++] = (struct sf_span){(uintptr_t)p & ~7ull, (n + 7) & ~7ull};
+  __sf_tls.limit = NULL; /* store.S does not know about these */
+  return p;
+}
+
+/* The destructor as hardened code, if it is the program's; the C++ library then runs none. */
+static void (*take_destructor(struct exception *e))(void *) {
+  void (*hardened)(void *) = e->destructor ? (void (*)(void *))sf_clone_of((void *)e->destructor) : NULL;
+  if (hardened)
+    e->destructor = NULL;
+  return hardened;
+}
+
+static bool is_cxx(const struct unwind_exception *u) {
+  return u->class >> 8 == 0x474e5543432b2bull; /* "GNUCC++", last byte 0: a primary exception */
+}
+
+SF_API void __sf_w_cxa_end_catch(void) {
+  struct globals *g = __cxa_get_globals();
+  struct exception *e = g->caught;
+  if (e && e->handlers == 1 && e->unwind.class == 0x474e5543432b2b00ull) {
+    void (*destroy)(void *) = take_destructor(e);
+    if (destroy)
+      destroy(e + 1);
+  }
+  __cxa_end_catch();
+}
+
+/* An exception leaves a run: its type as the run's result. */
+SF_API uint64_t __sf_caught(struct unwind_exception *u, int run) {
+  if (!is_cxx(u))
+    sf_stop("an exception of another language leaves a handler", "catch it inside");
+  struct exception *e = (struct exception *)((char *)u - offsetof(struct exception, unwind));
+  uint64_t word = sf_mix((uint64_t)e->type, 1);
+  if (run == 1) {
+    /* Not destroyed: what it owns are blocks that the second run is given again. */
+    if (u->class == 0x474e5543432b2b00ull)
+      take_destructor(e);
+    __cxa_begin_catch(u);
+    __cxa_end_catch();
+  }
+  return word;
+}
+
+/* Containers. What libstdc++ keeps compiled writes nodes of the program's: those that it may change are logged first. */
+
+struct tree_node {
+  int color;
+  struct tree_node *parent, *left, *right;
+};
+
+struct list_node {
+  struct list_node *next, *previous;
+};
+
+/* Rebalancing changes nodes on the way to the root, their children, and (when erasing) these children's children. */
+static void log_around(struct tree_node *n, int depth) {
+  if (!n)
+    return;
+  __sf_log(n, sizeof *n);
+  if (depth == 0)
+    return;
+  log_around(n->left, depth - 1);
+  log_around(n->right, depth - 1);
+}
+
+static void log_way(struct tree_node *from, struct tree_node *header) {
+  for (struct tree_node *n = from; n && n != header; n = n->parent)
+    log_around(n, 2);
+  __sf_log(header, sizeof *header);
+}
+
+#define INSERT _ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_
+#define ERASE _ZSt28_Rb_tree_rebalance_for_erasePSt18_Rb_tree_node_baseRS_
+extern void INSERT(int, struct tree_node *, struct tree_node *, struct tree_node *) WEAK;
+extern struct tree_node *ERASE(struct tree_node *, struct tree_node *) WEAK;
+
+SF_API void __sf_w_tree_insert(int left, struct tree_node *n, struct tree_node *parent, struct tree_node *header) {
+  __sf_log(n, sizeof *n);
+  log_way(parent, header);
+  INSERT(left & 1, n, parent, header);
+}
+
+SF_API struct tree_node *__sf_w_tree_erase(struct tree_node *n, struct tree_node *header) {
+  /* With two children the successor takes the place: the way starts at the lower of the two. */
+  struct tree_node *from = n;
+  if (n->left && n->right) {
+    from = n->right;
+    while (from->left)
+      from = from->left;
+  }
+  log_way(from, header);
+  return ERASE(n, header);
+}
+
+#define LIST(NAME, MANGLED, PARAMETERS, LOG, CALL)                                                                     \
+  extern void MANGLED PARAMETERS WEAK;                                                                                 \
+  SF_API void __sf_w_list_##NAME PARAMETERS {                                                                          \
+    LOG;                                                                                                               \
+    CALL;                                                                                                              \
+  }
+LIST(hook, _ZNSt8__detail15_List_node_base7_M_hookEPS0_, (struct list_node * n, struct list_node *at),
+     (__sf_log(n, 16), __sf_log(at, 16), __sf_log(at->previous, 16)), _ZNSt8__detail15_List_node_base7_M_hookEPS0_(n, at))
+LIST(unhook, _ZNSt8__detail15_List_node_base9_M_unhookEv, (struct list_node * n),
+     (__sf_log(n->next, 16), __sf_log(n->previous, 16)), _ZNSt8__detail15_List_node_base9_M_unhookEv(n))
+LIST(transfer, _ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_,
+     (struct list_node * at, struct list_node *first, struct list_node *last),
+     (__sf_log(at, 16), __sf_log(at->previous, 16), __sf_log(first, 16), __sf_log(first->previous, 16), __sf_log(last, 16),
+      __sf_log(last->previous, 16)),
+     _ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_(at, first, last))
+
+/* struct _Prime_rehash_policy: a float, and the size at which to grow. */
+struct rehash {
+  float load;
+  size_t next;
+};
+struct rehash_answer {
+  uint64_t first, second;
+};
+extern struct rehash_answer _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(struct rehash *, size_t, size_t, size_t) WEAK;
+extern size_t _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(struct rehash *, size_t) WEAK;
+
+SF_API struct rehash_answer __sf_w_need_rehash(struct rehash *p, size_t buckets, size_t elements, size_t more) {
+  __sf_log(&p->next, 8);
+  return _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(p, buckets, elements, more);
+}
+
+SF_API size_t __sf_w_next_bucket(struct rehash *p, size_t n) {
+  __sf_log(&p->next, 8);
+  return _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(p, n);
+}
+
+SF_API _Noreturn void __sf_throw_again(struct unwind_exception *u) {
+  _Unwind_Resume_or_Rethrow(u);
+  sf_bug("an exception could not be thrown again");
+}

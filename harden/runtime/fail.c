@@ -1,0 +1,178 @@
+/*
+ * The end: what differed, where, in which handler, said with system calls alone; then all threads stop at once.
+ *
+ *     122  the runs of a handler differ: a verdict, nothing wrong has left
+ *     121  the program does something, or the machine lacks something, so that hardening is not possible
+ *     123  a bug of this runtime
+ *
+ * Invariants
+ *  1. Only write, open and exit_group are used: no lock, no stdio, no atexit handler, since any memory may be wrong.
+ *  2. One line to standard error for people; the same as JSON to the file that STEADFAST_EVENTS names.
+ */
+#include "runtime.h"
+
+static const char *events; /* STEADFAST_EVENTS, found at start: the environment may be wrong later */
+
+long sf_syscall(long number, long a, long b, long c, long d, long e, long f) {
+  long r;
+  register long r10 __asm__("r10") = d;
+  register long r8 __asm__("r8") = e;
+  register long r9 __asm__("r9") = f;
+  __asm__ volatile("syscall" : "=a"(r) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9) : "rcx", "r11", "memory");
+  return r;
+}
+
+__attribute__((constructor(102))) static void prepare(int argc, char **argv, char **environment) {
+  (void)argc, (void)argv;
+  static const char name[] = "STEADFAST_EVENTS=";
+  for (char **e = environment; e && *e; e++)
+    if (sf_length(*e) >= sizeof name - 1 && sf_equal(*e, name, sizeof name - 1))
+      events = *e + sizeof name - 1;
+}
+
+struct text {
+  char bytes[1024];
+  size_t used;
+};
+
+static void put(struct text *t, const char *s) {
+  for (; *s && t->used < sizeof t->bytes - 2; s++)
+    t->bytes[t->used++] = *s;
+}
+
+/* JSON strings: names of functions and files hold nothing worse than these. */
+static void put_quoted(struct text *t, const char *s) {
+  put(t, "\"");
+  for (; *s && t->used < sizeof t->bytes - 8; s++) {
+    if (*s == '"' || *s == '\\')
+      t->bytes[t->used++] = '\\';
+    t->bytes[t->used++] = (unsigned char)*s < ' ' ? ' ' : *s;
+  }
+  put(t, "\"");
+}
+
+static void put_number(struct text *t, uint64_t v, unsigned base) {
+  char digits[24];
+  int n = 0;
+  do
+    digits[n++] = "0123456789abcdef"[v % base];
+  while (v /= base);
+  if (base == 16)
+    put(t, "0x");
+  while (n)
+    t->bytes[t->used++] = digits[--n];
+}
+
+static void put_hex(struct text *t, const char *key, uint64_t v) {
+  put(t, ",\"");
+  put(t, key);
+  put(t, "\":\"");
+  put_number(t, v, 16);
+  put(t, "\"");
+}
+
+static _Noreturn void leave(int status) {
+  for (;;)
+    sf_syscall(231 /* exit_group */, status, 0, 0, 0, 0, 0);
+}
+
+static void say(struct text *t) {
+  t->bytes[t->used++] = '\n';
+  sf_syscall(1 /* write */, 2, (long)t->bytes, (long)t->used, 0, 0, 0);
+}
+
+static void record(struct text *t) {
+  t->bytes[t->used++] = '\n';
+  if (!events || !*events)
+    return;
+  long fd = sf_syscall(2 /* open */, (long)events, 02001 | 0100 | 02000000 /* APPEND|WRONLY|CREAT|CLOEXEC */, 0644, 0, 0, 0);
+  if (fd >= 0)
+    sf_syscall(1, fd, (long)t->bytes, (long)t->used, 0, 0, 0);
+}
+
+static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
+  struct sf_context *c = __sf_own;
+  const char *handler = c && c->handler ? c->handler->name : "?";
+  const char *where = c && c->handler ? c->handler->where : "?";
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: handler ");
+  put(&t, handler);
+  put(&t, " (");
+  put(&t, where);
+  put(&t, "), event ");
+  put_number(&t, c ? c->event : 0, 10);
+  put(&t, ": ");
+  put(&t, what);
+  put(&t, name ? " " : " at ");
+  if (name)
+    put(&t, name);
+  else
+    put_number(&t, at, 16);
+  put(&t, ": ");
+  put_number(&t, first, 16);
+  put(&t, " and ");
+  put_number(&t, second, 16);
+  put(&t, "; stopped, nothing of this event has left");
+  say(&t);
+  t.used = 0;
+  put(&t, "{\"v\":1,\"type\":\"harden_mismatch\",\"handler\":");
+  put_quoted(&t, handler);
+  put(&t, ",\"where\":");
+  put_quoted(&t, where);
+  put(&t, ",\"event\":");
+  put_number(&t, c ? c->event : 0, 10);
+  put(&t, ",\"run\":");
+  put_number(&t, __sf_tls.phase, 10);
+  put(&t, ",\"what\":");
+  put_quoted(&t, what);
+  if (name) {
+    put(&t, ",\"name\":");
+    put_quoted(&t, name);
+  } else {
+    put_hex(&t, "at", at);
+  }
+  put_hex(&t, "first", first);
+  put_hex(&t, "second", second);
+  put(&t, "}");
+  record(&t);
+  leave(122);
+}
+
+void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second) { verdict(what, NULL, at, first, second); }
+
+void sf_differ_name(const char *what, const char *name, uint64_t first, uint64_t second) {
+  verdict(what, name, 0, first, second);
+}
+
+void sf_stop(const char *what, const char *fix) {
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: ");
+  put(&t, what);
+  put(&t, "\n  fix:   ");
+  put(&t, fix);
+  say(&t);
+  leave(121);
+}
+
+void sf_bug(const char *what) {
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: a bug of the runtime: ");
+  put(&t, what);
+  say(&t);
+  leave(123);
+}
+
+SF_API _Noreturn void __sf_refuse(const char *what, const char *where) {
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: hardened code at ");
+  put(&t, where);
+  put(&t, " reaches ");
+  put(&t, what);
+  put(&t, "\n  fix:   harden the function, or name its class in a policy (docs/hardening.md)");
+  say(&t);
+  leave(121);
+}

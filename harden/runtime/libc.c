@@ -1,0 +1,620 @@
+/*
+ * What hardened code calls in place of the C library where a call has an effect: memory, locks, time, random numbers,
+ * input and output. Named __sf_w_NAME; harden/abi/glibc.policy says which call goes where.
+ *
+ *     memory   given out in the first run, the same block again in the second; given back after V
+ *     locks    taken in the first run, kept to the end of V (R4, R9), ownership checked at each unlock
+ *     input    read in the first run, given again to the second
+ *     output   collected by content, compared, and done after V, in order
+ *
+ * Invariants
+ *  1. A wrapper behaves alike in both runs: what it returns and writes depends on arguments and the queue alone.
+ *  2. What it writes into the program's memory is logged like any store.
+ *
+ * Not covered: output that fails after V (a full disk, a closed peer) was reported to the handler as done; the program
+ * stops then, since its state already rests on it.
+ */
+#define _GNU_SOURCE
+#include "runtime.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <poll.h>
+#include <stdatomic.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define FIRST (__sf_tls.phase == SF_E1)
+/* Wrappers are only reached from hardened code; a pointer to one may have escaped. */
+#define INSIDE struct sf_context *c = sf_inside("a wrapper of the C library was called outside a handler")
+
+/* Threads. */
+
+static pthread_key_t ends;
+
+static void thread_end(void *of) {
+  struct sf_context *c = of;
+  /* The context itself stays: other threads may be looking at its counter. The buffers go. */
+  atomic_store(&c->counter, (c->counter + 1) & ~1ull);
+  atomic_store(&c->alive, 0);
+  sf_unmap(__sf_tls.table, ((__sf_tls.index_mask >> 3) + 1) * sizeof(struct sf_slot));
+  sf_unmap(c->entries, c->capacity * sizeof *c->entries);
+  sf_unmap(c->news, c->capacity * sizeof *c->news);
+  struct sf_buffer *all[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks, &c->parts, &c->crcs, &c->trace};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (all[i]->base)
+      sf_unmap(all[i]->base, all[i]->size);
+  __sf_own = NULL;
+  __sf_tls.table = NULL;
+}
+
+__attribute__((constructor(104))) static void prepare(void) {
+  if (pthread_key_create(&ends, thread_end) != 0)
+    sf_stop("a key for thread-specific data is needed, none is left", "use fewer keys (PTHREAD_KEYS_MAX)");
+}
+
+void sf_thread_ends(struct sf_context *c) { pthread_setspecific(ends, c); }
+
+void sf_stack_bounds(uintptr_t *low, uintptr_t *high) {
+  pthread_attr_t a;
+  void *base;
+  size_t size;
+  if (pthread_getattr_np(pthread_self(), &a) != 0 || pthread_attr_getstack(&a, &base, &size) != 0)
+    sf_stop("the bounds of a thread's stack are needed and not known", "mount /proc");
+  pthread_attr_destroy(&a);
+  *low = (uintptr_t)base;
+  *high = (uintptr_t)base + size;
+}
+
+/* Logged writes of wrappers. */
+
+#define LOGGED(at, length, ...)                                                                                       \
+  do {                                                                                                                 \
+    __sf_log((at), (length));                                                                                          \
+    __VA_ARGS__;                                                                                                       \
+    __sf_logged((at), (length));                                                                                       \
+  } while (0)
+
+/* Memory. */
+
+static void *given(struct sf_context *c, const char *name, uint64_t arguments, void *(*make)(size_t, size_t), size_t a, size_t b) {
+  if (!FIRST)
+    return (void *)sf_replay(c, name, arguments)->result;
+  void *p = make(a, b);
+  sf_record(c, name, arguments, 0)->result = (uint64_t)p;
+  return p;
+}
+
+/* Blocks that a run which is thrown away has taken. */
+static const char name_memory[] = "malloc";
+
+static void *make_malloc(size_t a, size_t b) { return (void)b, malloc(a); }
+static void *make_calloc(size_t a, size_t b) { return calloc(a, b); }
+static void *make_aligned(size_t a, size_t b) { return aligned_alloc(a, b); }
+static void *make_memalign(size_t a, size_t b) { return memalign(a, b); }
+
+SF_API void *__sf_w_malloc(size_t n) {
+  INSIDE;
+  return given(c, name_memory, n, make_malloc, n, 0);
+}
+
+SF_API void *__sf_w_calloc(size_t n, size_t size) {
+  INSIDE;
+  return given(c, name_memory, sf_mix(n, size), make_calloc, n, size);
+}
+
+SF_API void *__sf_w_aligned_alloc(size_t alignment, size_t size) {
+  INSIDE;
+  return given(c, name_memory, sf_mix(alignment, size), make_aligned, alignment, size);
+}
+
+SF_API void *__sf_w_memalign(size_t alignment, size_t size) {
+  INSIDE;
+  return given(c, name_memory, sf_mix(alignment, size), make_memalign, alignment, size);
+}
+
+SF_API int __sf_w_posix_memalign(void **out, size_t alignment, size_t size) {
+  INSIDE;
+  if (alignment < sizeof(void *) || (alignment & (alignment - 1)))
+    return EINVAL;
+  void *p = given(c, name_memory, sf_mix(alignment, size), make_memalign, alignment, size);
+  if (!p)
+    return ENOMEM;
+  LOGGED(out, sizeof *out, *out = p);
+  return 0;
+}
+
+SF_API void __sf_w_free(void *p) {
+  if (!p)
+    return;
+  uint64_t a[1] = {(uint64_t)p};
+  __sf_defer("free", (void *)free, 1, a);
+}
+
+SF_API void *__sf_w_realloc(void *p, size_t n) {
+  if (!p)
+    return __sf_w_malloc(n);
+  if (n == 0) {
+    __sf_w_free(p);
+    return NULL;
+  }
+  void *q = __sf_w_malloc(n);
+  if (!q)
+    return NULL;
+  size_t had = malloc_usable_size(p);
+  __sf_memcpy(q, p, had < n ? had : n);
+  __sf_w_free(p);
+  return q;
+}
+
+SF_API void *__sf_w_reallocarray(void *p, size_t n, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(n, size, &bytes)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return __sf_w_realloc(p, bytes);
+}
+
+SF_API char *__sf_w_strndup(const char *s, size_t n) {
+  size_t length = strnlen(s, n);
+  char *p = __sf_w_malloc(length + 1);
+  if (p) {
+    __sf_memcpy(p, s, length);
+    LOGGED(p + length, 1, p[length] = 0);
+  }
+  return p;
+}
+
+SF_API char *__sf_w_strdup(const char *s) { return __sf_w_strndup(s, strlen(s)); }
+
+/* Locks. */
+
+enum { MUTEX, READ, WRITE, SPIN };
+
+static struct sf_lock *lock_of(struct sf_context *c, void *lock) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base, *end = (struct sf_lock *)(c->locks.base + c->locks.used);
+  for (; l != end; l++)
+    if (l->lock == lock)
+      return l;
+  return NULL;
+}
+
+typedef int (*taker)(void *lock, const void *until);
+
+static int take_mutex(void *l, const void *t) { return (void)t, pthread_mutex_lock(l); }
+static int try_mutex(void *l, const void *t) { return (void)t, pthread_mutex_trylock(l); }
+static int timed_mutex(void *l, const void *t) { return pthread_mutex_timedlock(l, t); }
+static int take_read(void *l, const void *t) { return (void)t, pthread_rwlock_rdlock(l); }
+static int try_read(void *l, const void *t) { return (void)t, pthread_rwlock_tryrdlock(l); }
+static int take_write(void *l, const void *t) { return (void)t, pthread_rwlock_wrlock(l); }
+static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_trywrlock(l); }
+static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
+static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
+
+/* R3, R8. */
+static int take(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
+  struct sf_lock *l = lock_of(c, lock);
+  if (!FIRST) {
+    int r = (int)sf_replay(c, name, (uint64_t)lock)->result;
+    if (r == 0) {
+      if (unlikely(!l))
+        sf_differ("the second run takes a lock that the first did not take", (uint64_t)lock, 0, 1);
+      l->count++;
+    }
+    return r;
+  }
+  int r = 0;
+  if (l && l->count == 0 && l->held > 0) {
+    /* Unlocked by the program, but kept until V: it is still ours. */
+    if (l->kind != kind)
+      sf_stop("a handler takes a lock for reading and again for writing (or the other way round); until the handler ends "
+              "the first hold is kept",
+              "take it for writing from the beginning, or split the handler");
+    l->count = 1;
+  } else {
+    r = take(lock, until);
+    if (r == 0) {
+      if (!l) {
+        l = sf_grow(&c->locks, sizeof *l);
+        *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1};
+      }
+      l->count++;
+      l->held++;
+    }
+  }
+  sf_record(c, name, (uint64_t)lock, 0)->result = (uint64_t)r;
+  return r;
+}
+
+/* R4, R9. Glibc's own word for the owner decides about locks that were taken outside handlers. */
+static int release(struct sf_context *c, void *lock, uint32_t kind) {
+  struct sf_lock *l = lock_of(c, lock);
+  if (!l && kind == MUTEX && ((pthread_mutex_t *)lock)->__data.__owner == gettid()) {
+    l = sf_grow(&c->locks, sizeof *l);
+    *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .count_begin = 1, .held = 1};
+  }
+  if (unlikely(!l || l->count == 0))
+    sf_differ("a lock is released that this thread does not hold", (uint64_t)lock, 0, 0);
+  l->count--;
+  return 0;
+}
+
+void sf_locks_begin(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  size_t n = c->locks.used / sizeof *l, kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    /* Released outside handlers meanwhile. */
+    if (l[i].kind == MUTEX && ((pthread_mutex_t *)l[i].lock)->__data.__owner != gettid())
+      continue;
+    l[kept] = l[i];
+    l[kept].count_begin = l[kept].count;
+    l[kept].fresh = 0;
+    kept++;
+  }
+  c->locks.used = kept * sizeof *l;
+}
+
+void sf_locks_between_runs(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++) {
+    l->count_first = l->count;
+    l->count = l->fresh ? 0 : l->count_begin;
+  }
+}
+
+void sf_locks_check(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
+    if (unlikely(l->count != l->count_first))
+      sf_differ("the runs hold a lock differently", (uint64_t)l->lock, l->count_first, l->count);
+}
+
+static void give_back(struct sf_lock *l) {
+  int r = l->kind == MUTEX  ? pthread_mutex_unlock(l->lock)
+          : l->kind == SPIN ? pthread_spin_unlock(l->lock)
+                            : pthread_rwlock_unlock(l->lock);
+  if (unlikely(r != 0))
+    sf_differ("a lock is no longer held when the handler ends", (uint64_t)l->lock, 0, (uint64_t)r);
+  l->held--;
+}
+
+static void release_locks(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  size_t n = c->locks.used / sizeof *l, kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    while (l[i].held > l[i].count)
+      give_back(&l[i]);
+    if (l[i].held)
+      l[kept++] = l[i];
+  }
+  c->locks.used = kept * sizeof *l;
+}
+
+#define LOCK(NAME, KIND, TAKER, ...)                                                                                   \
+  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
+    INSIDE;                                                                                                            \
+    return take(c, #NAME, lock, KIND, TAKER, NULL);                                                                    \
+  }
+#define UNLOCK(NAME, KIND)                                                                                             \
+  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
+    INSIDE;                                                                                                            \
+    return release(c, lock, KIND);                                                                                     \
+  }
+LOCK(pthread_mutex_lock, MUTEX, take_mutex)
+LOCK(pthread_mutex_trylock, MUTEX, try_mutex)
+UNLOCK(pthread_mutex_unlock, MUTEX)
+LOCK(pthread_rwlock_rdlock, READ, take_read)
+LOCK(pthread_rwlock_tryrdlock, READ, try_read)
+LOCK(pthread_rwlock_wrlock, WRITE, take_write)
+LOCK(pthread_rwlock_trywrlock, WRITE, try_write)
+UNLOCK(pthread_rwlock_unlock, READ)
+LOCK(pthread_spin_lock, SPIN, take_spin)
+LOCK(pthread_spin_trylock, SPIN, try_spin)
+UNLOCK(pthread_spin_unlock, SPIN)
+
+SF_API int __sf_w_pthread_mutex_timedlock(void *lock, const struct timespec *until) {
+  INSIDE;
+  return take(c, "pthread_mutex_timedlock", lock, MUTEX, timed_mutex, until);
+}
+
+/* A signal before V would wake a thread to a state that is not there yet. */
+SF_API int __sf_w_pthread_cond_signal(void *cond) {
+  uint64_t a[1] = {(uint64_t)cond};
+  __sf_defer("pthread_cond_signal", (void *)pthread_cond_signal, 1, a);
+  return 0;
+}
+
+SF_API int __sf_w_pthread_cond_broadcast(void *cond) {
+  uint64_t a[1] = {(uint64_t)cond};
+  __sf_defer("pthread_cond_broadcast", (void *)pthread_cond_broadcast, 1, a);
+  return 0;
+}
+
+/* Input: bytes and a result, read once. */
+
+static ssize_t again(struct sf_record *r, void *to) {
+  if (r->length)
+    __sf_memcpy(to, sf_data(r), r->length);
+  if ((int64_t)r->result < 0)
+    errno = (int)-(int64_t)r->result;
+  return (int64_t)r->result < 0 ? -1 : (ssize_t)r->result;
+}
+
+#define READING(NAME, ARGUMENTS, TO, ROOM, RESULT)                                                                     \
+  INSIDE;                                                                                                              \
+  uint64_t mix = (ARGUMENTS);                                                                                          \
+  struct sf_record *r;                                                                                                 \
+  if (FIRST) {                                                                                                         \
+    size_t at = c->queue.used;                                                                                         \
+    r = sf_record(c, NAME, mix, (ROOM));                                                                               \
+    void *into = sf_data(r);                                                                                           \
+    ssize_t got = (RESULT);                                                                                            \
+    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);                                                           \
+    r->length = got < 0 ? 0 : (size_t)got;                                                                             \
+    c->queue.used = at + sizeof *r + ((r->length + 7) & ~7ull);                                                        \
+  } else {                                                                                                             \
+    r = sf_replay(c, NAME, mix);                                                                                       \
+  }                                                                                                                    \
+  return again(r, TO)
+
+SF_API ssize_t __sf_w_read(int fd, void *to, size_t n) {
+  READING("read", sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), n), to, n, read(fd, into, n));
+}
+
+SF_API ssize_t __sf_w_recv(int fd, void *to, size_t n, int flags) {
+  READING("recv", sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), sf_mix(n, (uint64_t)flags)), to, n, recv(fd, into, n, flags));
+}
+
+/* A fixed-size answer: status, then the bytes. */
+static int answer(struct sf_record *r, void *to, size_t n) {
+  if (to && r->result == 0)
+    __sf_memcpy(to, sf_data(r), n);
+  if (r->result != 0)
+    errno = (int)r->result;
+  return r->result == 0 ? 0 : -1;
+}
+
+#define ASKING(NAME, ARGUMENTS, TO, N, CALL)                                                                           \
+  INSIDE;                                                                                                              \
+  uint64_t mix = (ARGUMENTS);                                                                                          \
+  struct sf_record *r;                                                                                                 \
+  if (FIRST) {                                                                                                         \
+    r = sf_record(c, NAME, mix, (N));                                                                                  \
+    void *into = sf_data(r);                                                                                           \
+    r->result = (CALL) == 0 ? 0 : (uint64_t)errno;                                                                     \
+  } else {                                                                                                             \
+    r = sf_replay(c, NAME, mix);                                                                                       \
+  }                                                                                                                    \
+  return answer(r, TO, N)
+
+SF_API int __sf_w_clock_gettime(clockid_t id, struct timespec *to) {
+  ASKING("clock_gettime", sf_mix((uint64_t)id, (uint64_t)to), to, sizeof *to, clock_gettime(id, into));
+}
+
+SF_API int __sf_w_gettimeofday(struct timeval *to, void *zone) {
+  (void)zone;
+  ASKING("gettimeofday", (uint64_t)to, to, sizeof *to, gettimeofday(into, NULL));
+}
+
+SF_API time_t __sf_w_time(time_t *to) {
+  INSIDE;
+  struct sf_record *r;
+  if (FIRST) {
+    r = sf_record(c, "time", (uint64_t)to, 0);
+    r->result = (uint64_t)time(NULL);
+  } else {
+    r = sf_replay(c, "time", (uint64_t)to);
+  }
+  time_t now = (time_t)r->result;
+  if (to)
+    LOGGED(to, sizeof *to, *to = now);
+  return now;
+}
+
+SF_API ssize_t __sf_w_getrandom(void *to, size_t n, unsigned flags) {
+  extern ssize_t getrandom(void *, size_t, unsigned);
+  READING("getrandom", sf_mix(sf_mix(n, flags), (uint64_t)to), to, n, getrandom(into, n, flags));
+}
+
+SF_API int __sf_w_rand_r(unsigned *seed) {
+  int v;
+  LOGGED(seed, sizeof *seed, v = rand_r(seed));
+  return v;
+}
+
+/* Output. What is written is kept by content in the first run, compared in the second, and leaves after V. */
+
+struct output {
+  int fd, flags;
+  FILE *file;
+};
+
+static void keep(struct sf_context *c, const char *name, struct output to, const void *bytes, size_t n) {
+  uint64_t mix = sf_mix(sf_mix((uint64_t)to.fd, (uint64_t)to.flags), sf_mix((uint64_t)to.file, n));
+  struct sf_record *r;
+  if (FIRST) {
+    size_t offset = c->queue.used;
+    r = sf_record(c, name, mix, n);
+    sf_copy(sf_data(r), bytes, n);
+    struct sf_deferred *d = sf_grow(&c->deferred, sizeof *d);
+    *d = (struct sf_deferred){.name = name, .data = 1 + offset,
+                              .arguments = {(uint64_t)to.fd, (uint64_t)to.flags, (uint64_t)to.file}};
+    return;
+  }
+  r = sf_replay(c, name, mix);
+  if (unlikely(r->length != n || !sf_equal(sf_data(r), bytes, n)))
+    sf_differ_name("the runs write different bytes with", name, r->length, n);
+  c->deferred_cursor++;
+}
+
+static void leave(const struct sf_deferred *d, struct sf_record *r) {
+  int fd = (int)d->arguments[0], flags = (int)d->arguments[1];
+  FILE *file = (FILE *)d->arguments[2];
+  const uint8_t *bytes = sf_data(r);
+  size_t n = r->length;
+  if (file) {
+    if (fwrite(bytes, 1, n, file) != n)
+      sf_stop("output of a handler could not be written after it was validated", "see the file, pipe or socket that it goes to");
+    return;
+  }
+  while (n) {
+    ssize_t w = flags < 0 ? write(fd, bytes, n) : send(fd, bytes, n, flags | MSG_NOSIGNAL);
+    if (w < 0 && errno == EINTR)
+      continue;
+    if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      struct pollfd p = {.fd = fd, .events = POLLOUT};
+      poll(&p, 1, -1);
+      continue;
+    }
+    if (w < 0)
+      /* The peer is gone: what a program learns at its next read or write anyway. */
+      return;
+    bytes += w;
+    n -= (size_t)w;
+  }
+}
+
+SF_API ssize_t __sf_w_write(int fd, const void *from, size_t n) {
+  INSIDE;
+  keep(c, "write", (struct output){.fd = fd, .flags = -1}, from, n);
+  return (ssize_t)n;
+}
+
+SF_API ssize_t __sf_w_send(int fd, const void *from, size_t n, int flags) {
+  INSIDE;
+  keep(c, "send", (struct output){.fd = fd, .flags = flags}, from, n);
+  return (ssize_t)n;
+}
+
+SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
+  INSIDE;
+  ssize_t all = 0;
+  for (int i = 0; i < count; i++) {
+    keep(c, "writev", (struct output){.fd = fd, .flags = -1}, v[i].iov_base, v[i].iov_len);
+    all += (ssize_t)v[i].iov_len;
+  }
+  return all;
+}
+
+SF_API size_t __sf_w_fwrite(const void *from, size_t size, size_t n, FILE *file) {
+  INSIDE;
+  if (size && n)
+    keep(c, "fwrite", (struct output){.file = file}, from, size * n);
+  return size ? n : 0;
+}
+
+SF_API int __sf_w_fputs(const char *s, FILE *file) {
+  INSIDE;
+  keep(c, "fputs", (struct output){.file = file}, s, strlen(s));
+  return 1;
+}
+
+SF_API int __sf_w_fputc(int byte, FILE *file) {
+  INSIDE;
+  char b = (char)byte;
+  keep(c, "fputc", (struct output){.file = file}, &b, 1);
+  return (unsigned char)b;
+}
+
+SF_API int __sf_w_putchar(int byte) { return __sf_w_fputc(byte, stdout); }
+
+SF_API int __sf_w_puts(const char *s) {
+  __sf_w_fputs(s, stdout);
+  __sf_w_fputc('\n', stdout);
+  return 1;
+}
+
+static int print(const char *name, FILE *file, int fd, const char *format, va_list list) {
+  INSIDE;
+  char small[512];
+  va_list copy;
+  va_copy(copy, list);
+  int n = vsnprintf(small, sizeof small, format, list);
+  if (n < 0) {
+    va_end(copy);
+    return n;
+  }
+  struct output to = {.fd = fd, .flags = -1, .file = file};
+  if ((size_t)n < sizeof small) {
+    keep(c, name, to, small, (size_t)n);
+  } else {
+    struct sf_buffer big = {0};
+    char *text = sf_grow(&big, (size_t)n + 1);
+    vsnprintf(text, (size_t)n + 1, format, copy);
+    keep(c, name, to, text, (size_t)n);
+    sf_unmap(big.base, big.size);
+  }
+  va_end(copy);
+  return n;
+}
+
+SF_API int __sf_w_vfprintf(FILE *file, const char *format, va_list list) { return print("fprintf", file, -1, format, list); }
+SF_API int __sf_w_vprintf(const char *format, va_list list) { return print("printf", stdout, -1, format, list); }
+
+#define VARIADIC(NAME, PARAMETERS, LAST, CALL)                                                                         \
+  SF_API int __sf_w_##NAME PARAMETERS {                                                                                \
+    va_list list;                                                                                                      \
+    va_start(list, LAST);                                                                                              \
+    int n = CALL;                                                                                                      \
+    va_end(list);                                                                                                      \
+    return n;                                                                                                          \
+  }
+VARIADIC(fprintf, (FILE * file, const char *format, ...), format, print("fprintf", file, -1, format, list))
+VARIADIC(printf, (const char *format, ...), format, print("printf", stdout, -1, format, list))
+VARIADIC(dprintf, (int fd, const char *format, ...), format, print("dprintf", NULL, fd, format, list))
+VARIADIC(__fprintf_chk, (FILE * file, int flag, const char *format, ...), format,
+         ((void)flag, print("fprintf", file, -1, format, list)))
+VARIADIC(__printf_chk, (int flag, const char *format, ...), format, ((void)flag, print("printf", stdout, -1, format, list)))
+
+SF_API void __sf_w_perror(const char *s) {
+  INSIDE;
+  char line[256];
+  int n = snprintf(line, sizeof line, "%s%s%s\n", s ? s : "", s && *s ? ": " : "", strerrordesc_np(errno));
+  keep(c, "perror", (struct output){.file = stderr}, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+}
+
+SF_API int __sf_w_fflush(FILE *file) {
+  uint64_t a[1] = {(uint64_t)file};
+  __sf_defer("fflush", (void *)fflush, 1, a);
+  return 0;
+}
+
+SF_API int __sf_w_close(int fd) {
+  uint64_t a[1] = {(uint64_t)fd};
+  __sf_defer("close", (void *)close, 1, a);
+  return 0;
+}
+
+/* After V. */
+
+typedef void (*call6)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
+
+void sf_commit_effects(struct sf_context *c) {
+  size_t n = c->deferred.used / sizeof(struct sf_deferred);
+  for (size_t i = 0; i < n; i++) {
+    struct sf_deferred *d = (struct sf_deferred *)c->deferred.base + i;
+    if (d->data)
+      leave(d, (struct sf_record *)(c->queue.base + d->data - 1));
+    else
+      /* Integer and pointer arguments alone: superfluous ones are registers that the callee does not read. */
+      ((call6)d->function)(d->arguments[0], d->arguments[1], d->arguments[2], d->arguments[3], d->arguments[4], d->arguments[5]);
+  }
+  if (c->locks.used)
+    release_locks(c);
+}
+
+/* A process that ends inside a handler: only what both runs agree on ends it. In the first run that cannot be known yet,
+   and the handler cannot be left; so nothing but the status goes out, without exit handlers and buffered output. */
+SF_API _Noreturn void __sf_w_exit(int status) {
+  (void)sf_inside("exit");
+  _exit(status);
+}

@@ -1,0 +1,199 @@
+/*
+ * The inside of the runtime: what its files share. Programs see include/steadfast/sei.h, the pass sees abi.h.
+ *
+ * Ground rules
+ *  1. core.c, crc.c, fail.c and table.c call no library: they run while memory is being put back, and after a fault.
+ *  2. Nothing here allocates from the program's heap. Buffers are mappings of their own, with a page that cannot be
+ *     touched on either side.
+ *  3. A check is never an assert: it is there in every build, and its failure path only makes system calls.
+ *
+ * One thread's context lives from its first handler to its end. At rest it holds 16 KiB of table, 12 KiB of log and one
+ * page; after a handler that needed more, what was grown goes back.
+ */
+#ifndef STEADFAST_RUNTIME_H
+#define STEADFAST_RUNTIME_H
+
+#include "abi.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define SF_API __attribute__((visibility("default")))
+#define SF_COLD __attribute__((cold, noinline))
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+
+/* The compiler must not carry what it knows about a value across this line: a check that follows looks again. */
+#define sf_opaque(x) __asm__ volatile("" : "+r"(x))
+#define sf_reload() __asm__ volatile("" ::: "memory")
+
+/* A word of the first run's log: what was there before the first write (O of the paper). */
+struct sf_entry {
+  uint64_t where; /* address | bytes << 56 */
+  uint64_t old;
+};
+
+/* A bulk write: offset into the arena, where first O and then N lie. */
+struct sf_range {
+  uintptr_t at;
+  size_t length;
+  size_t old;   /* arena offset of O; N follows at old + length */
+  size_t after; /* words logged before it: orders ranges and words */
+};
+
+struct sf_buffer {
+  uint8_t *base;
+  size_t size;
+  size_t used;
+};
+
+/* Results that the second run is given: header, then data bytes, padded to 8. */
+struct sf_record {
+  const char *name;
+  uint64_t arguments;
+  uint64_t result;
+  size_t length;
+};
+
+struct sf_deferred {
+  const char *name;
+  void *function;
+  uint64_t arguments[6];
+  size_t count;
+  size_t data; /* 0, or 1 + offset into the queue's bytes for what the first argument points to */
+};
+
+/* A lock that this thread holds, with how often the program has locked it. 0: unlocked by the program, kept until V. */
+struct sf_lock {
+  void *lock;
+  uint32_t kind;
+  uint32_t count;       /* of the run in progress */
+  uint32_t count_begin; /* when the handler began */
+  uint32_t count_first; /* after the first run */
+  uint32_t held;        /* times that it is really locked */
+  uint32_t fresh;       /* taken by this handler */
+};
+
+struct sf_message {
+  const uint8_t *bytes;
+  size_t length;
+  uint32_t crc;
+  uint32_t edge;
+};
+
+struct sf_part {
+  const uint8_t *bytes;
+  size_t length;
+  uint32_t crc_first; /* message checksum up to here, first run */
+  uint32_t crc;       /* the same, second run */
+  uint32_t last;      /* the message ends here */
+};
+
+struct sf_span {
+  uintptr_t at;
+  size_t length;
+};
+
+#define SF_SLOTS 1024  /* 16 KiB */
+#define SF_WORDS 512   /* half the slots: probes stay short */
+#define SF_IDLE 1000   /* small handlers after which a grown log shrinks: growing costs a few faults a page */
+#define SF_MESSAGES 8  /* inputs of one handler; more are refused */
+#define SF_IGNORED 8   /* sf_ignore ranges of one handler */
+
+struct sf_context {
+  /* Checking barrier: odd while a handler runs. Written by its thread, read by all. */
+  _Atomic uint64_t counter;
+  struct sf_context *next;
+  _Atomic uint64_t alive;
+
+  const struct sf_handler *handler;
+  uint64_t event; /* handlers begun */
+  uint64_t committed;
+  uint64_t gate_enter, gate_leave;
+
+  struct sf_entry *entries;
+  uint64_t *news; /* N, by the same index */
+  size_t count;   /* when the first run ended; before, sf_tls.cursor tells */
+  size_t capacity;
+  uint64_t partial; /* entries that are less than a whole word */
+  uint64_t idle;    /* handlers since the log was last larger than at rest */
+  uint64_t epoch;
+
+  uintptr_t stack_low, stack_high; /* the thread's stack; handlers run inside */
+
+  struct sf_buffer arena;  /* bytes of ranges */
+  struct sf_buffer ranges; /* struct sf_range */
+  size_t range_cursor;
+  struct sf_buffer queue; /* struct sf_record and data */
+  size_t queue_cursor;
+  struct sf_buffer deferred; /* struct sf_deferred */
+  size_t deferred_cursor;
+  struct sf_buffer locks; /* struct sf_lock, over handlers */
+  struct sf_buffer parts; /* struct sf_part */
+  size_t part_cursor;
+  uint32_t crc_running;
+  struct sf_buffer crcs; /* uint32_t, waiting for sf_crc_pop */
+  size_t crc_cursor;
+  struct sf_buffer trace; /* --find-nondeterminism */
+  size_t trace_cursor;
+
+  struct sf_message messages[SF_MESSAGES];
+  size_t message_count, message_cursor;
+  struct sf_span ignored[SF_IGNORED];
+  size_t ignored_count;
+
+  uint64_t result_first;
+  uint32_t mxcsr, mxcsr_first;
+  int errno_begin;
+  uint64_t retry;      /* runs again after a mismatch */
+  uint64_t mismatches; /* noticed in E2, judged in V */
+  struct sf_slot *tables_old[16]; /* grown out of, in use by checks until the handler ends */
+  size_t tables_old_bytes[16];
+  size_t tables_old_count;
+};
+
+extern __thread struct sf_context *__sf_own __attribute__((tls_model("initial-exec")));
+
+/* core.c */
+void *sf_grow(struct sf_buffer *, size_t bytes); /* room for so many more; their address */
+void *sf_map(size_t bytes);
+void sf_unmap(void *base, size_t bytes);
+struct sf_context *sf_context(void);
+struct sf_context *sf_inside(const char *what); /* the context, or a refusal outside handlers */
+extern struct sf_context *_Atomic sf_contexts;
+void sf_copy(void *to, const void *from, size_t length);
+bool sf_equal(const void *, const void *, size_t length);
+size_t sf_length(const char *);
+/* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
+struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);
+struct sf_record *sf_replay(struct sf_context *, const char *name, uint64_t arguments);
+static inline uint8_t *sf_data(struct sf_record *r) { return (uint8_t *)(r + 1); }
+uint64_t sf_mix(uint64_t a, uint64_t b);
+
+/* table.c: the clone, or nothing */
+void *sf_clone_of(void *function);
+
+/* libc.c: what only the C library knows */
+void sf_stack_bounds(uintptr_t *low, uintptr_t *high);
+void sf_thread_ends(struct sf_context *);
+void sf_commit_effects(struct sf_context *);
+void sf_locks_begin(struct sf_context *);
+void sf_locks_between_runs(struct sf_context *);
+void sf_locks_check(struct sf_context *);
+
+/* crc.c */
+SF_API uint32_t sf_crc32c(uint32_t crc, const void *bytes, size_t length);
+
+/* fail.c. A verdict: the runs differ. What is one phrase, where an address or a name. */
+_Noreturn SF_COLD void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second);
+_Noreturn SF_COLD void sf_differ_name(const char *what, const char *name, uint64_t first, uint64_t second);
+/* The setting, or the program, does not allow hardening. */
+_Noreturn SF_COLD void sf_stop(const char *what, const char *fix);
+/* Our own bug. */
+_Noreturn SF_COLD void sf_bug(const char *what);
+void sf_fail_init(char **environment);
+/* System calls, by number. */
+long sf_syscall(long number, long a, long b, long c, long d, long e, long f);
+
+#endif

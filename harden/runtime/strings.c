@@ -1,0 +1,205 @@
+/*
+ * Functions of the C library that only compute, but write their result into the program's memory: computed in both
+ * runs, the destination logged. Differential tests hold them against glibc (tests/harden).
+ *
+ * Invariant: exactly the bytes that the C library would change are logged, never more than the destination has.
+ */
+#define _GNU_SOURCE
+#include "runtime.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define LOGGED(at, length, ...)                                                                                       \
+  do {                                                                                                                 \
+    __sf_log((at), (length));                                                                                          \
+    __VA_ARGS__;                                                                                                       \
+    __sf_logged((at), (length));                                                                                       \
+  } while (0)
+
+SF_API void *__sf_w_mempcpy(void *to, const void *from, size_t n) { return (char *)__sf_memcpy(to, from, n) + n; }
+SF_API void *__sf_w_memcpy_chk(void *to, const void *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_memcpy(to, from, n);
+}
+SF_API void *__sf_w_memmove_chk(void *to, const void *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_memmove(to, from, n);
+}
+SF_API void *__sf_w_memset_chk(void *to, int byte, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_memset(to, byte, n);
+}
+SF_API void __sf_w_bzero(void *to, size_t n) { __sf_memset(to, 0, n); }
+SF_API void __sf_w_explicit_bzero(void *to, size_t n) { __sf_memset(to, 0, n); }
+
+SF_API char *__sf_w_strcpy(char *to, const char *from) { return __sf_memcpy(to, from, strlen(from) + 1); }
+SF_API char *__sf_w_stpcpy(char *to, const char *from) {
+  size_t n = strlen(from);
+  return (char *)__sf_memcpy(to, from, n + 1) + n;
+}
+SF_API char *__sf_w_strncpy(char *to, const char *from, size_t n) {
+  LOGGED(to, n, strncpy(to, from, n));
+  return to;
+}
+SF_API char *__sf_w_strcat(char *to, const char *from) {
+  __sf_memcpy(to + strlen(to), from, strlen(from) + 1);
+  return to;
+}
+SF_API char *__sf_w_strncat(char *to, const char *from, size_t n) {
+  char *end = to + strlen(to);
+  size_t length = strnlen(from, n);
+  LOGGED(end, length + 1, {
+    sf_copy(end, from, length);
+    end[length] = 0;
+  });
+  return to;
+}
+SF_API char *__sf_w_strcpy_chk(char *to, const char *from, size_t room) {
+  if (strlen(from) >= room)
+    abort();
+  return __sf_w_strcpy(to, from);
+}
+SF_API char *__sf_w_strncpy_chk(char *to, const char *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_strncpy(to, from, n);
+}
+SF_API char *__sf_w_strcat_chk(char *to, const char *from, size_t room) {
+  if (strlen(to) + strlen(from) >= room)
+    abort();
+  return __sf_w_strcat(to, from);
+}
+
+/* Formatted beside the destination first: how much of it changes is known only then. */
+static int format(char *to, size_t room, const char *how, va_list list) {
+  char small[512];
+  va_list copy;
+  va_copy(copy, list);
+  int n = vsnprintf(small, sizeof small, how, list);
+  if (n >= 0 && room) {
+    size_t length = (size_t)n < room ? (size_t)n : room - 1;
+    if (length < sizeof small) {
+      LOGGED(to, length + 1, {
+        sf_copy(to, small, length);
+        to[length] = 0;
+      });
+    } else {
+      LOGGED(to, length + 1, vsnprintf(to, length + 1, how, copy));
+    }
+  }
+  va_end(copy);
+  return n;
+}
+
+#define VARIADIC(NAME, PARAMETERS, TO, ROOM)                                                                           \
+  SF_API int __sf_w_##NAME PARAMETERS {                                                                                \
+    va_list list;                                                                                                      \
+    va_start(list, how);                                                                                               \
+    int n = format(TO, ROOM, how, list);                                                                               \
+    va_end(list);                                                                                                      \
+    return n;                                                                                                          \
+  }
+VARIADIC(snprintf, (char *to, size_t room, const char *how, ...), to, room)
+VARIADIC(sprintf, (char *to, const char *how, ...), to, SIZE_MAX)
+VARIADIC(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char *how, ...), to, ((void)flag, room <= size ? room : size))
+VARIADIC(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), to, ((void)flag, size))
+SF_API int __sf_w_vsnprintf(char *to, size_t room, const char *how, va_list list) { return format(to, room, how, list); }
+SF_API int __sf_w_vsprintf(char *to, const char *how, va_list list) { return format(to, SIZE_MAX, how, list); }
+SF_API int __sf_w_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
+  (void)flag;
+  return format(to, room <= size ? room : size, how, list);
+}
+
+#define NUMBER(NAME, TYPE, PARAMETERS, CALL)                                                                           \
+  SF_API TYPE __sf_w_##NAME PARAMETERS {                                                                               \
+    char *stop;                                                                                                        \
+    TYPE v = CALL;                                                                                                     \
+    if (end)                                                                                                           \
+      LOGGED(end, sizeof *end, *end = stop);                                                                           \
+    return v;                                                                                                          \
+  }
+NUMBER(strtol, long, (const char *s, char **end, int base), strtol(s, &stop, base))
+NUMBER(strtoul, unsigned long, (const char *s, char **end, int base), strtoul(s, &stop, base))
+NUMBER(strtoll, long long, (const char *s, char **end, int base), strtoll(s, &stop, base))
+NUMBER(strtoull, unsigned long long, (const char *s, char **end, int base), strtoull(s, &stop, base))
+NUMBER(strtod, double, (const char *s, char **end), strtod(s, &stop))
+
+SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
+  if (!s)
+    s = *rest;
+  s += strspn(s, of);
+  char *end = s + strcspn(s, of);
+  char *next = *end ? end + 1 : end;
+  bool empty = s == end;
+  if (*end)
+    LOGGED(end, 1, *end = 0);
+  LOGGED(rest, sizeof *rest, *rest = next);
+  return empty ? NULL : s;
+}
+
+SF_API char *__sf_w_strsep(char **from, const char *of) {
+  char *s = *from;
+  if (!s)
+    return NULL;
+  char *end = s + strcspn(s, of);
+  char *next = *end ? end + 1 : NULL;
+  if (*end)
+    LOGGED(end, 1, *end = 0);
+  LOGGED(from, sizeof *from, *from = next);
+  return s;
+}
+
+SF_API const char *__sf_w_inet_ntop(int family, const void *from, char *to, socklen_t room) {
+  char text[INET6_ADDRSTRLEN];
+  if (!inet_ntop(family, from, text, sizeof text))
+    return NULL;
+  if (strlen(text) >= room) {
+    errno = ENOSPC;
+    return NULL;
+  }
+  return __sf_memcpy(to, text, strlen(text) + 1);
+}
+
+SF_API int __sf_w_inet_pton(int family, const char *from, void *to) {
+  uint8_t bytes[16];
+  int r = inet_pton(family, from, bytes);
+  if (r == 1)
+    __sf_memcpy(to, bytes, family == AF_INET ? 4 : 16);
+  return r;
+}
+
+SF_API struct tm *__sf_w_localtime_r(const time_t *at, struct tm *to) {
+  struct tm parts;
+  return localtime_r(at, &parts) ? __sf_memcpy(to, &parts, sizeof parts) : NULL;
+}
+
+SF_API struct tm *__sf_w_gmtime_r(const time_t *at, struct tm *to) {
+  struct tm parts;
+  return gmtime_r(at, &parts) ? __sf_memcpy(to, &parts, sizeof parts) : NULL;
+}
+
+SF_API size_t __sf_w_strftime(char *to, size_t room, const char *how, const struct tm *at) {
+  size_t n;
+  LOGGED(to, room, n = strftime(to, room, how, at));
+  return n;
+}
+
+/* The comparison may be hardened code: it then logs for itself. */
+SF_API void __sf_w_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *)) {
+  int (*hardened)(const void *, const void *) = (int (*)(const void *, const void *))__sf_clone((void *)compare, "qsort");
+  LOGGED(base, n * size, qsort(base, n, size, hardened));
+}
+
+SF_API void *__sf_w_bsearch(const void *key, const void *base, size_t n, size_t size, int (*compare)(const void *, const void *)) {
+  return bsearch(key, base, n, size, (int (*)(const void *, const void *))__sf_clone((void *)compare, "bsearch"));
+}

@@ -1,0 +1,468 @@
+//! Hardened programs: `steadfast cc` builds what plain clang builds, and stops what a fault would let out.
+//!
+//! tests/harden/*.c are the guests. Each is built plain first (the same source with STEADFAST_PLAIN); what that prints is
+//! what the hardened build must print, at every level of optimisation and in both ways of linking.
+//!
+//! Invariants
+//!  1. A clean run says nothing on standard error and ends as the plain one.
+//!  2. A struck run either ends as the plain one (the fault was masked), or is stopped with status 122 and a name, and
+//!     what it printed before is the beginning of what the plain one prints.
+//!
+//! Not covered: flips of registers and addresses drawn at random (make campaign).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::bench::{Bench, workspace};
+
+/// Ways to build, plain and hardened alike.
+const WAYS: &[(&str, &[&str])] = &[
+    ("O0", &["-O0"]),
+    ("O2", &["-O2"]),
+    ("O3_thinlto", &["-O3", "-flto=thin", "-fuse-ld=lld"]),
+    ("O2_nopie", &["-O2", "-fno-pie", "-no-pie", "-DNDEBUG"]),
+    ("O2_avx2", &["-O2", "-mavx2", "-static"]),
+];
+
+/// Guests whose output is compared.
+const GUESTS: &[&str] = &[
+    "libsei.c",
+    "calls.c",
+    "threads.c",
+    "faults.c",
+    "exceptions.cc",
+];
+
+/// Place, run, and what the verdict must name; an empty text is a fault that nothing depends on any more.
+const STRIKES: &[(&str, u8, &str)] = &[
+    // Values of the state, in either run (V 4).
+    ("value", 1, "the runs"),
+    ("value", 2, "the runs"),
+    ("byte", 1, "leave different values"),
+    ("byte", 2, "leave different values"),
+    ("bulk", 1, "different bytes in a range"),
+    ("bulk", 2, "different bytes in a range"),
+    // Messages (V 2, V 3, R7).
+    ("message", 2, "an input has changed"),
+    ("message", 1, "the runs"),
+    ("reply", 1, "leave different values"),
+    ("reply", 2, "leave different values"),
+    ("output", 1, "fwrite"),
+    ("output", 2, "fwrite"),
+    ("result", 1, "different results"),
+    ("result", 2, "different results"),
+    // The log itself (R2, R6, Figure 4b).
+    ("old", 1, "the log of old values has changed"),
+    ("old", 2, ""),
+    ("where", 1, "the log of old values has changed"),
+    ("where", 2, "the runs leave different values"),
+    ("entry_lost", 1, "the log of old values has changed"),
+    ("entry_lost", 2, "the log has grown"),
+    ("news", 1, ""),
+    ("news", 2, "leave different values"),
+    ("epoch", 2, "in the first run only"),
+    // Sets of writes and calls (V 5).
+    ("extra_store", 1, "in the second run only"),
+    ("extra_store", 2, "in the second run only"),
+    ("length", 1, "different ranges"),
+    ("length", 2, "different ranges"),
+    ("branch", 1, "memory is written"),
+    ("branch", 2, "memory is written"),
+    ("size", 1, "malloc"),
+    ("size", 2, "malloc"),
+    ("extra_call", 1, "call"),
+    ("extra_call", 2, "call"),
+    // Locks (R3, R4, R8, R9).
+    ("unlock", 1, "does not hold"),
+    ("unlock", 2, "does not hold"),
+    ("other_lock", 1, "does not hold"),
+    ("other_lock", 2, "pthread_mutex_lock"),
+    // Gates (Figure 4a), by the variables and by jumps.
+    ("gate_enter", 1, "control flow"),
+    ("gate_enter", 2, "control flow"),
+    ("gate_leave", 1, "control flow"),
+    ("gate_leave", 2, "control flow"),
+    ("jump_to_mid", 1, "control flow"),
+    ("jump_to_mid", 2, "control flow"),
+    ("jump_to_end", 1, "control flow"),
+    ("phase", 1, "control flow"),
+    ("phase", 2, "control flow"),
+];
+
+type Built = Arc<Mutex<Option<Result<PathBuf, String>>>>;
+static PROGRAMS: LazyLock<Mutex<HashMap<String, Built>>> = LazyLock::new(Mutex::default);
+
+fn source(guest: &str) -> PathBuf {
+    workspace().join("tests/harden").join(guest)
+}
+
+/// A compiler: plain clang, or ours.
+fn compiler(hardened: bool, cxx: bool) -> Command {
+    let mut command = if hardened {
+        let mut ours = Command::new(Bench::get().binary());
+        ours.arg(if cxx { "c++" } else { "cc" });
+        ours.env_remove("STEADFAST_POLICY");
+        ours
+    } else {
+        let mut plain = Command::new(if cxx { "clang++-19" } else { "clang-19" });
+        plain.args(["-DSTEADFAST_PLAIN", "-w", "-pthread", "-I"]);
+        plain.arg(workspace().join("harden/include"));
+        plain
+    };
+    command.env("LC_ALL", "C");
+    command
+}
+
+/// The program of a guest, built once.
+fn program(guest: &str, way: &str, flags: &[&str], hardened: bool) -> Result<PathBuf, String> {
+    let name = format!(
+        "harden-{}-{way}-{}",
+        guest.replace('.', "_"),
+        if hardened { "hardened" } else { "plain" }
+    );
+    let slot = Arc::clone(
+        PROGRAMS
+            .lock()
+            .expect("no holder panics")
+            .entry(name.clone())
+            .or_default(),
+    );
+    let mut slot = slot
+        .lock()
+        .map_err(|_| format!("building {name} panicked"))?;
+    slot.get_or_insert_with(|| {
+        let out = Bench::get().shared_folder()?.join(&name);
+        let ran = compiler(hardened, guest.ends_with(".cc"))
+            .args(flags)
+            .arg(source(guest))
+            .arg("-o")
+            .arg(&out)
+            .output()
+            .map_err(|why| format!("{name}: {why}"))?;
+        if !ran.status.success() || !ran.stderr.is_empty() {
+            return Err(format!(
+                "{name}: {}\n{}",
+                ran.status,
+                String::from_utf8_lossy(&ran.stderr)
+            ));
+        }
+        Ok(out)
+    })
+    .clone()
+}
+
+fn run(program: &Path, arguments: &[&str]) -> Result<Output, String> {
+    Command::new(program)
+        .args(arguments)
+        .output()
+        .map_err(|why| format!("{}: {why}", program.display()))
+}
+
+fn same(guest: &str, way: &str, flags: &[&str]) -> Result<(), Failed> {
+    let plain = run(&program(guest, way, flags, false)?, &[])?;
+    let hardened = run(&program(guest, way, flags, true)?, &[])?;
+    if !plain.status.success() || plain.stdout.is_empty() {
+        return Err(format!("the plain build of {guest} ends with {}", plain.status).into());
+    }
+    if hardened.status != plain.status
+        || hardened.stdout != plain.stdout
+        || !hardened.stderr.is_empty()
+    {
+        return Err(format!(
+            "{guest} hardened ({way}) ends with {}, prints {} of {} bytes\n{}",
+            hardened.status,
+            hardened.stdout.len(),
+            plain.stdout.len(),
+            String::from_utf8_lossy(&hardened.stderr)
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
+    let golden = run(&program("faults.c", "O2", &["-O2"], false)?, &[])?;
+    let hardened = program("faults.c", "O2", &["-O2"], true)?;
+    let ran = run(&hardened, &[place, &in_run.to_string(), "3"])?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let fine = if names.is_empty() {
+        ran.status.success() && ran.stdout == golden.stdout && said.is_empty()
+    } else {
+        ran.status.code() == Some(122)
+            && golden.stdout.starts_with(&ran.stdout)
+            && said.contains(names)
+            && said.contains("handler handle (")
+    };
+    if fine {
+        Ok(())
+    } else {
+        Err(format!(
+            "{place} in run {in_run}: {}, expected {names:?}\n{said}",
+            ran.status
+        )
+        .into())
+    }
+}
+
+/// Compiling this must fail, with these words on standard error, and leave no program.
+fn refused(name: &str, text: &str, flags: &[&str], words: &[&str]) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("harden-{name}"));
+    let source = dir.join("refused.c");
+    std::fs::write(&source, text)?;
+    let out = dir.join("refused");
+    let ran = compiler(true, false)
+        .arg("-O1")
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() || out.exists() || !words.iter().all(|word| said.contains(word)) {
+        return Err(format!("{name}: {}, expected {words:?}\n{said}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Sources that must not become programs: name, text, words of the error.
+const REFUSED: &[(&str, &str, &[&str])] = &[
+    (
+        "unhardened_callee",
+        "#include <steadfast/sei.h>\nint elsewhere(int);\nstatic int middle(int k) { return elsewhere(k) + 1; }\n\
+         SF_LOCAL_HANDLER int handle(int k) { return k > 3 ? middle(k) : 0; }\nint main(void) { return handle(1); }\n\
+         __asm__(\".globl elsewhere\\nelsewhere: ret\\n\");\n",
+        &["handle", "elsewhere", "no hardened code", "refused.c:3"],
+    ),
+    (
+        "inline_assembly",
+        "#include <steadfast/sei.h>\nint x;\nSF_LOCAL_HANDLER void handle(void) {\n  __asm__ volatile(\"movl $1, %0\" : \"=m\"(x));\n}\n\
+         int main(void) { handle(); return x; }\n",
+        &["inline assembly", "refused.c:4"],
+    ),
+    (
+        "atomic_operation",
+        "#include <steadfast/sei.h>\nint x;\nSF_LOCAL_HANDLER void handle(void) {\n  __atomic_fetch_add(&x, 1, 5);\n}\n\
+         int main(void) { handle(); return x; }\n",
+        &["an atomic operation", "refused.c:4"],
+    ),
+    (
+        "fork",
+        "#include <steadfast/sei.h>\n#include <unistd.h>\nSF_LOCAL_HANDLER int handle(void) { return fork(); }\n\
+         int main(void) { return handle(); }\n",
+        &["a call of fork", "outside handlers"],
+    ),
+    (
+        "condition_wait",
+        "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic pthread_cond_t c; static pthread_mutex_t m;\n\
+         SF_LOCAL_HANDLER int handle(void) { return pthread_cond_wait(&c, &m); }\nint main(void) { return handle(); }\n",
+        &["pthread_cond_wait", "end the handler"],
+    ),
+    (
+        "setjmp",
+        "#include <steadfast/sei.h>\n#include <setjmp.h>\nstatic jmp_buf j;\n\
+         SF_LOCAL_HANDLER int handle(void) { return setjmp(j); }\nint main(void) { return handle(); }\n",
+        &["returns twice"],
+    ),
+];
+
+fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), Failed> {
+    refused(name, "int main(void) { return 0; }\n", flags, words)
+}
+
+/// A program without annotations, hardened by a policy file; what was hardened is reported.
+fn by_policy() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-policy");
+    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text);
+    write(
+        "main.c",
+        "#include <stdio.h>\nint handle(char *text);\nint racy;\nint main(void) {\n  char text[] = \"some words\";\n\
+         \x20 for (int i = 0; i < 3; i++) { text[0]++; printf(\"%d\\n\", handle(text)); }\n}\n",
+    )?;
+    write(
+        "handle.c",
+        "#include <string.h>\nextern int racy;\nstatic int total;\nint send_out(const char *bytes, int n);\nint handle(char *text) {\n\
+         \x20 total += (int)strlen(text) + racy;\n  text[1] = '_';\n  return send_out(text, (int)strlen(text)) + total;\n}\n",
+    )?;
+    write(
+        "send.c",
+        "int sent;\nint send_out(const char *bytes, int n) { sent += n; return bytes[0]; }\n",
+    )?;
+    write(
+        "policy",
+        "handler handle input=0:strlen # the text\noutput send_out 0:1\nracy racy\n",
+    )?;
+    let out = dir.join("program");
+    let policy = format!("--steadfast-policy={}", dir.join("policy").display());
+    let ran = compiler(true, false)
+        .args(["-O2", &policy])
+        .args(["main.c", "handle.c", "send.c"].map(|name| dir.join(name)))
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    let built = String::from_utf8_lossy(&ran.stderr).into_owned();
+    let said = run(&out, &[])?;
+    if !ran.status.success()
+        || !built.is_empty()
+        || said.stdout != b"126\n137\n148\n"
+        || !said.stderr.is_empty()
+    {
+        return Err(format!(
+            "{}\n{built}{}",
+            ran.status,
+            String::from_utf8_lossy(&said.stdout)
+        )
+        .into());
+    }
+    let coverage = Command::new(Bench::get().binary())
+        .args(["cc", "--coverage=json"])
+        .arg(&out)
+        .output()?;
+    let json: serde_json::Value = serde_json::from_slice(&coverage.stdout)?;
+    let handler = &json["handlers"][0];
+    if handler["name"] != "handle"
+        || handler["kind"] != "edge"
+        || json["functions_reached"] != 2
+        || json["gaps"] != serde_json::json!([])
+    {
+        return Err(format!("{json:#}").into());
+    }
+    let explain = Command::new(Bench::get().binary())
+        .args(["cc", "--explain", "handle.c:6"])
+        .arg(&out)
+        .output()?;
+    let explained = String::from_utf8_lossy(&explain.stdout).into_owned();
+    for word in ["store, logged", "racy load, replayed", "calls strlen: pure"] {
+        if !explained.contains(word) {
+            return Err(format!("--explain does not say {word:?}:\n{explained}").into());
+        }
+    }
+    // A handler that only the policy knows: an error, since the others are there.
+    write("policy", "handler handle\nhandler handel\n")?;
+    let ran = compiler(true, false)
+        .args(["-O2", &policy])
+        .args(["main.c", "handle.c", "send.c"].map(|name| dir.join(name)))
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() || out.exists() || !said.contains("handel") {
+        return Err(format!("a handler that is not there: {}\n{said}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Without its pieces the driver compiles nothing.
+fn a_missing_piece() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-missing");
+    let object = dir.join("x.o");
+    std::fs::write(dir.join("x.c"), "int x;\n")?;
+    let ran = compiler(true, false)
+        .env("STEADFAST_HARDEN", &dir)
+        .arg("-c")
+        .arg(dir.join("x.c"))
+        .arg("-o")
+        .arg(&object)
+        .output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.code() != Some(121) || object.exists() || !said.contains("make build") {
+        return Err(format!("{}\n{said}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// A handler that depends on an address: the flag names the store and its line.
+fn nondeterminism() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-nondeterminism");
+    let source = dir.join("clock.c");
+    std::fs::write(
+        &source,
+        "#include <steadfast/sei.h>\n#include <stdio.h>\nunsigned long a[4];\n\
+         SF_PURE unsigned long ticks(void);\nunsigned long ticks(void) { static unsigned long t; return ++t; }\n\
+         SF_LOCAL_HANDLER void handle(void) {\n  a[0] = 1;\n  a[1] = ticks();\n  a[2] = a[1];\n}\n\
+         int main(void) { handle(); return 0; }\n",
+    )?;
+    let out = dir.join("clock");
+    let built = compiler(true, false)
+        .args(["-O1", "--find-nondeterminism"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned().into());
+    }
+    let ran = run(&out, &[])?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.code() != Some(122)
+        || !said.contains("clock.c:8")
+        || !said.contains("0x1 and 0x2")
+    {
+        return Err(format!("{}\n{said}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// A verdict as a line of the events file.
+fn event_line() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-events");
+    let events = dir.join("events");
+    let ran = Command::new(program("faults.c", "O2", &["-O2"], true)?)
+        .args(["byte", "2", "1"])
+        .env("STEADFAST_EVENTS", &events)
+        .output()?;
+    let line: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&events)?)?;
+    if ran.status.code() != Some(122)
+        || line["type"] != "harden_mismatch"
+        || line["handler"] != "handle"
+        || line["event"] != 2
+    {
+        return Err(format!("{line:#}").into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for guest in GUESTS {
+        for (way, flags) in WAYS {
+            trials.push(Trial::test(format!("harden::{guest}::{way}"), move || {
+                same(guest, way, flags)
+            }));
+        }
+    }
+    for &(place, in_run, names) in STRIKES {
+        trials.push(Trial::test(
+            format!("harden::strike::{place}_{in_run}"),
+            move || struck(place, in_run, names),
+        ));
+    }
+    for &(name, text, words) in REFUSED {
+        trials.push(Trial::test(format!("harden::refuse::{name}"), move || {
+            refused(name, text, &[], words)
+        }));
+    }
+    trials.push(Trial::test("harden::refuse::shared_library", || {
+        refused_by_driver("shared", &["-shared"], &["-shared", "static"])
+    }));
+    trials.push(Trial::test("harden::refuse::policy_that_is_none", || {
+        refused_by_driver(
+            "no-policy",
+            &["--steadfast-policy=/no/such/file"],
+            &["/no/such/file", "fix:"],
+        )
+    }));
+    trials.push(Trial::test("harden::policy", by_policy));
+    trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
+    trials.push(Trial::test("harden::nondeterminism", nondeterminism));
+    trials.push(Trial::test("harden::event_line", event_line));
+    trials
+}

@@ -1,0 +1,93 @@
+/* Calls by class: once, pure, defer, wrap, and what the C library writes. */
+#include <steadfast/sei.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int asked, deferred;
+static char buffer[300], words[64];
+static long numbers[32];
+static char *end;
+static int pipes[2];
+
+SF_ONCE int ask(int k) { return ++asked * 10 + k; }
+SF_PURE int doubled(int k) { return 2 * k; }
+SF_DEFER void later(int k) { deferred += k; }
+static int plain(int k) { return k + 1000; }
+SF_WRAPPER("plain") int wrapped(int k) { return plain(k) + 1; }
+#ifdef STEADFAST_PLAIN
+#define plain wrapped /* what the pass does in hardened code */
+#endif
+
+static int descending(const void *a, const void *b) {
+  long x = *(const long *)a, y = *(const long *)b;
+  return (x < y) - (x > y);
+}
+
+SF_LOCAL_HANDLER long libc(int k) {
+  long sum = 0;
+  snprintf(buffer, sizeof buffer, "%d-%s-%f %0200d", k, "text", k / 3.0, k);
+  strcat(strcpy(words, "some "), "words to,take:apart");
+  strncat(words, " and more", 4);
+  char *rest, *word = strtok_r(words, " ,:", &rest);
+  for (; word; word = strtok_r(NULL, " ,:", &rest))
+    sum += (long)strlen(word);
+  sum += strtol("123abc", &end, 10) + *end;
+  for (int i = 0; i < 32; i++)
+    numbers[i] = (i * 37 + k) % 32;
+  qsort(numbers, 32, sizeof *numbers, descending);
+  long key = 5;
+  long *at = bsearch(&key, numbers, 32, sizeof *numbers, descending);
+  sum += at ? at - numbers : -1;
+  struct in_addr a;
+  sum += inet_pton(AF_INET, "10.1.2.3", &a) + (long)(ntohl(a.s_addr) & 0xff);
+  inet_ntop(AF_INET, &a, buffer + 250, 40);
+  struct tm t;
+  time_t when = 86400 * (time_t)k;
+  gmtime_r(&when, &t);
+  strftime(words, sizeof words, "%Y-%m-%d", &t);
+  errno = 0;
+  char *copy = strdup(buffer);
+  memmove(copy + 1, copy, 20);
+  sum += (long)strlen(copy) + copy[5];
+  free(copy);
+  return sum;
+}
+
+SF_LOCAL_HANDLER int classes(int k) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  int now = (int)(time(NULL) > 1000000) + (t.tv_nsec < 0);
+  later(k);
+  return ask(k) + doubled(k) + plain(k) + now;
+}
+
+SF_LOCAL_HANDLER int input(int k) {
+  char c[16];
+  ssize_t n = read(pipes[0], c, sizeof c);
+  /* Leaves after the handler: the next one reads it. */
+  if (write(pipes[1], "0123456789", (size_t)(k % 10) + 1) < 0)
+    return -1;
+  for (ssize_t i = 0; i < n; i++)
+    buffer[i] = c[n - 1 - i];
+  return (int)n;
+}
+
+int main(void) {
+  if (pipe(pipes) != 0)
+    return 1;
+  if (write(pipes[1], "first", 5) != 5)
+    return 1;
+  for (int k = 0; k < 40; k++) {
+    printf("%ld %s %s", libc(k), buffer, words);
+    printf(" %d %d %d", classes(k), asked, deferred);
+    printf(" %d %.5s\n", input(k), buffer);
+  }
+  return 0;
+}

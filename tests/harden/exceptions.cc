@@ -1,0 +1,90 @@
+// Exceptions that stay inside a handler and that leave it, containers, strings, lambdas, virtual calls.
+#include <steadfast/sei.h>
+
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct Shape {
+  virtual ~Shape() = default;
+  virtual int area() const = 0;
+};
+struct Square : Shape {
+  int side;
+  explicit Square(int s) : side(s) {}
+  int area() const override { return side * side; }
+};
+struct Line : Shape {
+  int area() const override { return 0; }
+};
+
+struct Odd : std::exception {
+  std::string why;
+  explicit Odd(int n) : why("an odd number, and a text that is too long to lie in the string itself: " + std::to_string(n)) {}
+  const char *what() const noexcept override { return why.c_str(); }
+};
+
+std::vector<int> numbers;
+std::map<int, std::string> names;
+std::vector<std::unique_ptr<Shape>> shapes;
+int caught, destroyed;
+
+struct Guard {
+  ~Guard() { ++destroyed; }
+};
+
+int half(int n) {
+  Guard guard;
+  if (n % 2)
+    throw Odd(n);
+  return n / 2;
+}
+
+} // namespace
+
+SF_LOCAL_HANDLER int inside(int n) {
+  numbers.push_back(n);
+  names[n % 7] += std::string("name of ") + std::to_string(n) + ", ";
+  if (n % 3 == 0)
+    shapes.push_back(std::make_unique<Square>(n));
+  else
+    shapes.push_back(std::make_unique<Line>());
+  int sum = 0;
+  for (auto &shape : shapes)
+    sum += shape->area();
+  auto add = [&sum](int k) { sum += k; };
+  for (int k : numbers)
+    add(k);
+  try {
+    sum += half(n);
+  } catch (const Odd &odd) {
+    ++caught;
+    sum += (int)odd.why.size();
+  }
+  if (numbers.size() > 50)
+    numbers.erase(numbers.begin(), numbers.begin() + 25);
+  return sum;
+}
+
+SF_LOCAL_HANDLER int leaves(int n) {
+  numbers.push_back(-n);
+  return half(n) + 1;
+}
+
+int main() {
+  for (int i = 0; i < 100; i++) {
+    std::printf("%d\n", inside(i));
+    try {
+      std::printf("%d\n", leaves(i));
+    } catch (const std::exception &e) {
+      std::printf("left: %s\n", e.what());
+    }
+  }
+  std::printf("caught %d destroyed %d names %s\n", caught, destroyed, names[3].c_str());
+}

@@ -1,0 +1,142 @@
+/* A handler that is struck: argv names the place, the run (1, 2) and the event. Without a fault it prints what a plain
+   build prints; with one the runtime must stop it before the event's line appears.
+
+   The strike itself is code that the compiler pass leaves alone, so what it changes is not logged: to the runtime it
+   looks like a flip in memory or a register. */
+#include <steadfast/sei.h>
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EVENTS 6
+
+static struct {
+  uint64_t sum, steps;
+  unsigned char small[16];
+  char reply[64];
+  char bulk[256];
+} state;
+
+static char message[32];
+static const char *place = "none";
+static int run, event, now;
+void *volatile sink;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, other = PTHREAD_MUTEX_INITIALIZER;
+
+SF_LOCAL int hit(const char *here) {
+  return run == sf_run() && event == now && strcmp(here, place) == 0;
+}
+
+#ifndef STEADFAST_PLAIN
+/* The first words of the runtime's context, as far as they are struck. */
+extern __thread void *__sf_own;
+extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor; } __sf_tls;
+void __sf_mid(const void *, uint64_t);
+int __sf_end(const void *, uint64_t);
+
+struct context {
+  uint64_t counter;
+  void *next;
+  uint64_t alive;
+  const void *handler;
+  uint64_t event, committed, gate_enter, gate_leave;
+  struct { uint64_t where, old; } *entries;
+  uint64_t *news;
+  size_t count;
+};
+
+SF_LOCAL void strike_runtime(void) {
+  struct context *c = __sf_own;
+  if (hit("old"))
+    c->entries[0].old ^= 1;
+  if (hit("where"))
+    c->entries[0].where ^= 8;
+  if (hit("entry_lost"))
+    __sf_tls.cursor -= 16;
+  if (hit("news"))
+    c->news[0] ^= 1 << 5;
+  if (hit("gate_enter"))
+    c->gate_enter ^= 1;
+  if (hit("gate_leave"))
+    c->gate_leave ^= 1;
+  if (hit("jump_to_mid"))
+    __sf_mid(c->handler, 0);
+  if (hit("jump_to_end"))
+    __sf_end(c->handler, 0);
+  if (hit("epoch"))
+    __sf_tls.epoch ^= 1 << 8;
+  if (hit("phase"))
+    __sf_tls.phase ^= 3;
+}
+#else
+static void strike_runtime(void) {}
+#endif
+
+SF_LOCAL void strike_memory(void) {
+  if (hit("value"))
+    state.sum ^= 1ull << 40;
+  if (hit("byte"))
+    state.small[3] ^= 1;
+  if (hit("bulk"))
+    state.bulk[100] ^= 1;
+  if (hit("reply"))
+    state.reply[2] ^= 1;
+  if (hit("message"))
+    message[1] ^= 4;
+}
+
+static void work(const char *text, size_t length) {
+  for (size_t i = 0; i < length; i++) {
+    state.sum = state.sum * 31 + (unsigned char)text[i];
+    state.small[i % 16] += (unsigned char)text[i];
+    state.steps++;
+  }
+  if (hit("extra_store"))
+    state.steps = 7, state.small[15] = 9, *(volatile uint64_t *)&state.bulk[64] = 1;
+  memset(state.bulk, (int)state.sum, hit("length") ? 200 : sizeof state.bulk);
+}
+
+SF_HANDLER uint64_t handle(const char *text, size_t length) {
+  pthread_mutex_lock(hit("other_lock") ? &other : &lock);
+  if (hit("unlock"))
+    pthread_mutex_unlock(&other);
+  work(text, hit("branch") ? length - 1 : length);
+  char *block = malloc(hit("size") ? 65 : 64);
+  snprintf(block, 64, "sum %lu steps %lu", (unsigned long)state.sum, (unsigned long)state.steps);
+  strcpy(state.reply, block);
+  if (hit("extra_call"))
+    free(sink = malloc(8));
+  free(block);
+  fwrite(state.reply, 1, hit("output") ? 5 : strlen(state.reply), stdout);
+  fputc('\n', stdout);
+  sf_output_append(state.reply, sizeof state.reply);
+  sf_output_done();
+  pthread_mutex_unlock(&lock);
+  strike_memory();
+  strike_runtime();
+  return hit("result") ? state.sum ^ 2 : state.sum;
+}
+
+int main(int argc, char **argv) {
+  if (argc > 3)
+    place = argv[1], run = atoi(argv[2]), event = atoi(argv[3]);
+  for (now = 0; now < EVENTS; now++) {
+    int length = snprintf(message, sizeof message, "message %d", now);
+#ifndef STEADFAST_PLAIN
+    if (!sf_input(message, (size_t)length, sf_crc32c(0, message, (size_t)length)))
+      return 2;
+#endif
+    uint64_t result = handle(message, (size_t)length);
+#ifndef STEADFAST_PLAIN
+    if (sf_crc_pop() != sf_crc32c(0, state.reply, sizeof state.reply))
+      return 3;
+#endif
+    if (result != state.sum)
+      return 4;
+  }
+  printf("small %d bulk %d\n", state.small[3], state.bulk[255]);
+  return 0;
+}

@@ -1,0 +1,96 @@
+/* Threads that share state under locks: what comes out does not depend on their order. 100 threads, since libsei's table
+   has 16; each ignores a buffer of its own, since libsei's ignore tables are one for all. */
+#include <steadfast/sei.h>
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#ifndef THREADS
+#define THREADS 100
+#endif
+#define ROUNDS 300
+#define CELLS 16
+
+static struct {
+  pthread_mutex_t lock;
+  uint64_t value, updates;
+} cells[CELLS];
+static pthread_rwlock_t all = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t nested;
+static uint64_t reads;
+static volatile uint32_t ticks; /* changes without a lock */
+
+SF_LOCAL_HANDLER uint64_t transfer(unsigned a, unsigned b, uint64_t *scratch) {
+  sf_ignore(scratch, 64);
+  scratch[1] = a * 1000 + (uint64_t)sf_run();
+  if (a > b) {
+    unsigned c = a;
+    a = b, b = c;
+  }
+  uint32_t seen = ticks;
+  pthread_rwlock_rdlock(&all);
+  pthread_mutex_lock(&cells[a].lock);
+  if (a != b)
+    pthread_mutex_lock(&cells[b].lock);
+  cells[a].value += 3;
+  cells[b].value -= 3;
+  cells[a].updates++;
+  cells[b].updates++;
+  if (a != b)
+    pthread_mutex_unlock(&cells[b].lock);
+  pthread_mutex_unlock(&cells[a].lock);
+  /* Released by the program, kept until the end: taken again at once. */
+  pthread_mutex_lock(&cells[a].lock);
+  cells[a].updates++;
+  pthread_mutex_unlock(&cells[a].lock);
+  pthread_rwlock_unlock(&all);
+  return seen - ticks > 1000000 ? 1 : 2;
+}
+
+SF_LOCAL_HANDLER int recursive(void) {
+  int taken = 0;
+  pthread_mutex_lock(&nested);
+  if (pthread_mutex_trylock(&nested) == 0) {
+    taken = 1;
+    pthread_mutex_unlock(&nested);
+  }
+  reads++;
+  pthread_mutex_unlock(&nested);
+  return taken;
+}
+
+static void *worker(void *of) {
+  unsigned id = (unsigned)(uintptr_t)of, seed = id;
+  uint64_t scratch[8] = {0};
+  for (int i = 0; i < ROUNDS; i++) {
+    transfer((unsigned)rand_r(&seed) % CELLS, (unsigned)rand_r(&seed) % CELLS, scratch);
+    while (!sf_barrier())
+      sched_yield();
+    if (!recursive())
+      abort();
+    ticks++;
+  }
+  return NULL;
+}
+
+int main(void) {
+  pthread_mutexattr_t kind;
+  pthread_mutexattr_init(&kind);
+  pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&nested, &kind);
+  for (int i = 0; i < CELLS; i++)
+    pthread_mutex_init(&cells[i].lock, NULL);
+  pthread_t threads[THREADS];
+  for (uintptr_t i = 0; i < THREADS; i++)
+    if (pthread_create(&threads[i], NULL, worker, (void *)i) != 0)
+      return 1;
+  for (int i = 0; i < THREADS; i++)
+    pthread_join(threads[i], NULL);
+  uint64_t sum = 0, updates = 0;
+  for (int i = 0; i < CELLS; i++)
+    sum += cells[i].value, updates += cells[i].updates;
+  printf("sum %lu updates %lu reads %lu\n", (unsigned long)sum, (unsigned long)updates, (unsigned long)reads);
+  return 0;
+}
