@@ -303,7 +303,7 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 |step| says.say(step),
             )?;
             Outcome::new(&report, sei::render(&report), !runner.interrupted())
-    },
+        }
         Action::SeiServers {
             memcached,
             dnsmasq,
