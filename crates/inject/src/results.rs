@@ -140,7 +140,7 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             group: group_of[planned.stratum.as_str()],
             leaf: run.outcome,
             fault: planned.fault.clone(),
-            replay: format!("steadfast inject replay {name} {id}"),
+            replay: format!("steadfast inject replay {id} --out {}", quoted(name)),
             place: planned.site.as_ref().map(|site| Place {
                 module: site.module.clone(),
                 offset: site.offset.clone(),
@@ -207,6 +207,15 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
         },
         provenance: provenance(campaign, &parts(dir)?),
     })
+}
+
+/// A word of a shell, quoted where it must be.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_./-+:,=@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
 }
 
 /// The parts of a merged campaign; empty for one that was never in parts.
@@ -304,5 +313,18 @@ fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
         },
         sandbox: campaign.sandbox,
         settings,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_replay_line_can_be_pasted() {
+        assert_eq!(quoted("../results-2"), "../results-2");
+        assert_eq!(quoted("my results"), "'my results'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
     }
 }

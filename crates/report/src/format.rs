@@ -71,35 +71,42 @@ pub fn between(rate: &Rate) -> String {
     )
 }
 
-/// `1,234` or `4.52e6`: failures that were extrapolated.
+/// `1,234`, `45.1M` or `1.20e-4`: failures that were extrapolated, executions.
 #[must_use]
 pub fn quantity(value: f64) -> String {
     if !value.is_finite() {
         return "∞".to_owned();
     }
-    if value.abs() >= 99_999.5 {
-        return format!("{value:.2e}");
+    let size = value.abs();
+    for (unit, suffix) in [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")] {
+        // Up to a hundred thousand a number is still read as one.
+        if size >= unit * 0.9995 && size >= 99_999.5 {
+            let value = value / unit;
+            if value.abs() >= 1e5 {
+                return format!("{:.2e}", value * unit);
+            }
+            return format!("{value:.*}{suffix}", digits_after_point(value));
+        }
     }
-    if value.abs() >= 999.5 {
+    if size >= 999.5 {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "between a thousand and a hundred thousand"
         )]
-        let whole = value.abs().round() as u64;
+        let whole = size.round() as u64;
         return format!("{}{}", if value < 0.0 { "-" } else { "" }, count(whole));
     }
     if value == 0.0 {
         return "0".to_owned();
     }
-    if value.abs() < 0.001 {
+    if size < 0.001 {
         return format!("{value:.2e}");
     }
-    let digits = digits_after_point(value).min(6);
-    format!("{value:.digits$}")
+    format!("{value:.*}", digits_after_point(value).min(6))
 }
 
-/// `4.52e6 (4.21e6 to 4.84e6)`, `0 (< 120)`, or a dash.
+/// `4.52M (4.21M to 4.84M)`, `0 (< 120)`, or a dash.
 #[must_use]
 pub fn extent(extent: &Extent) -> String {
     match extent.failures {
@@ -201,7 +208,13 @@ mod tests {
             (3.0, "3.00"),
             (42.0, "42.0"),
             (1_234.0, "1,234"),
-            (4_520_000.0, "4.52e6"),
+            (99_999.0, "99,999"),
+            (100_000.0, "100k"),
+            (999_700.0, "1.00M"),
+            (4_520_000.0, "4.52M"),
+            (-45_100_000.0, "-45.1M"),
+            (7e15, "7000T"),
+            (7e18, "7.00e18"),
             (0.000_12, "1.20e-4"),
             (f64::INFINITY, "∞"),
         ] {

@@ -22,10 +22,10 @@ use crate::report::{Cell, Counts, Extent, Function, Line, Rate, Report, SHOWN};
 use crate::text;
 
 /// How much of long lists is shown; the rest is in JSON and CSV, and the page says so.
-const FUNCTIONS_MAX: usize = 40;
+const FUNCTIONS_MAX: usize = 25;
 const LINES_MAX: usize = 40;
-const CELLS_MAX: usize = 40;
-const WRONG_MAX: usize = 200;
+const CELLS_MAX: usize = 24;
+const WRONG_MAX: usize = 100;
 
 /// A campaign as a page, with what its gates said.
 #[must_use]

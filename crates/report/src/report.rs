@@ -331,7 +331,11 @@ impl Extent {
     pub fn of(strata: &Strata, space: f64) -> Self {
         let shown = strata.interval(P95).times(space);
         Self {
-            failures: strata.rate().map(|rate| rate * space),
+            // Nothing was counted, so there is nothing to extrapolate to.
+            failures: strata
+                .rate()
+                .filter(|_| space > 0.0)
+                .map(|rate| rate * space),
             low: shown.low,
             high: shown.high,
             upper95: strata.upper(P95) * space,

@@ -8,8 +8,8 @@
 //! read off whenever one likes holds with its confidence over all looks together.
 //!
 //! The stakes follow a Beta(1/4, 1) cut off at p, which has most of its weight near zero: a run of
-//! clean results decides "< 0.1 %" after 3,418 instead of the 2,995 that a size fixed in advance
-//! needs (a flat Beta(1, 1) would take 4,560). Bets in the other direction mirror it.
+//! clean results decides "< 0.1 %" after about 3,400 instead of the 2,995 that a size fixed in
+//! advance needs (a flat Beta(1, 1) would take 4,500). Bets in the other direction mirror it.
 //!
 //! Not covered: groups that grow out of step; the plan interleaves them.
 

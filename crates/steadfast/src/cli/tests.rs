@@ -38,7 +38,7 @@ fn without_flags_every_default_protects() {
     );
     assert_eq!(bare.replicas, 2);
     assert_eq!(bare.on_mismatch, OnMismatch::Recover);
-    assert_eq!(bare.backstop, Backstop::Both);
+    assert_eq!(bare.backstop, Backstop::Token);
 }
 
 #[test]
