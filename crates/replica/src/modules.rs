@@ -310,7 +310,7 @@ impl Modules {
         };
         let mut site = module.site(addr, original);
         site.symbol = contents(&module.file)
-            .and_then(|file| symbol(&object::File::parse(&*file).ok()?, original.wrapping_sub(module.bias)));
+            .and_then(|file| Functions::of(&object::File::parse(&*file).ok()?).at(original.wrapping_sub(module.bias)));
         site
     }
 
@@ -345,8 +345,9 @@ impl Modules {
         for module in &self.list {
             let mut patched = BTreeMap::new();
             let mut slow = 0;
-            let file = contents(&module.file).unwrap_or_default();
-            let parsed = object::File::parse(&*file).ok();
+            let named = module.plans.iter().any(|plan| !plan.refused.is_empty());
+            let file = named.then(|| contents(&module.file)).flatten().unwrap_or_default();
+            let functions = object::File::parse(&*file).ok().map(|file| Functions::of(&file));
             for plan in &module.plans {
                 for done in &plan.patched {
                     *patched.entry(done.site.kind.name().to_owned()).or_insert(0) += 1;
@@ -355,7 +356,7 @@ impl Modules {
                     let patch::Asked::Site(site) = &refused.asked else { continue };
                     slow += 1;
                     let mut place = module.site(site.addr, site.addr);
-                    place.symbol = parsed.as_ref().and_then(|file| symbol(file, site.addr.wrapping_sub(module.bias)));
+                    place.symbol = functions.as_ref().and_then(|list| list.at(site.addr.wrapping_sub(module.bias)));
                     total.slow_sites.push(SlowSite {
                         site: place,
                         instruction: site.kind.name().to_owned(),
@@ -405,17 +406,31 @@ fn after_save(save: &patch::Save) -> patch::Hook {
     patch::Hook { addr: save.addr, place: patch::Place::After, code }
 }
 
-/// The function around an address of the file.
-fn symbol(file: &object::File<'_>, in_file: u64) -> Option<String> {
-    file.symbols()
-        .chain(file.dynamic_symbols())
-        .filter(|symbol| symbol.kind() == object::SymbolKind::Text && symbol.address() <= in_file)
-        .filter(|symbol| in_file < symbol.address() + symbol.size().max(1))
-        .max_by_key(ObjectSymbol::address)
-        .and_then(|symbol| {
-            let name = symbol.name().ok()?;
-            Some(format!("{name}+{:#x}", in_file - symbol.address()))
-        })
+/// Functions of a file by address. A library of a hundred megabytes has as many symbols as it
+/// has sites to name, so they are sorted once.
+struct Functions<'a>(Vec<(u64, u64, &'a str)>);
+
+/// Functions lie in each other rarely, and not deep: aliases and outlined parts.
+const NESTED: usize = 32;
+
+impl<'a> Functions<'a> {
+    fn of(file: &object::File<'a>) -> Self {
+        let mut list: Vec<_> = file
+            .symbols()
+            .chain(file.dynamic_symbols())
+            .filter(|symbol| symbol.kind() == object::SymbolKind::Text)
+            .filter_map(|symbol| Some((symbol.address(), symbol.size().max(1), symbol.name().ok()?)))
+            .collect();
+        list.sort_by_key(|(address, ..)| *address);
+        Self(list)
+    }
+
+    /// The one around an address of the file.
+    fn at(&self, in_file: u64) -> Option<String> {
+        let behind = self.0.partition_point(|(address, ..)| *address <= in_file);
+        let around = self.0[..behind].iter().rev().take(NESTED).find(|(address, size, _)| in_file - address < *size);
+        around.map(|(address, _, name)| format!("{name}+{:#x}", in_file - address))
+    }
 }
 
 /// Run-time addresses a file occupies.
