@@ -8,6 +8,7 @@
 //! | `bench repair` | how long a repair holds the program up; how late faults are detected |
 //! | `bench memory` | memory of N replicas against N copies |
 //! | `bench start` | what starting under protection costs |
+//! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
 //!
 //! Rules every command keeps
@@ -35,6 +36,7 @@ pub mod repair;
 pub mod rounds;
 pub mod sample;
 pub mod sei;
+pub mod sei_servers;
 pub mod spec;
 pub mod start;
 pub mod stats;

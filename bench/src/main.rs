@@ -21,13 +21,16 @@ use serde::de::DeserializeOwned;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use steadfast_bench::column::Column;
-use steadfast_bench::machine::Machine;
+use steadfast_bench::machine::{self, Machine};
 use steadfast_bench::product::Product;
 use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
-use steadfast_bench::{memory, micro, model, repair, sei, spec, start, touch};
+use steadfast_bench::{memory, micro, model, repair, sei, sei_servers, spec, start, touch};
 use steadfast_workloads::inputs::Rng;
+use steadfast_workloads::servers::SERVERS;
+use steadfast_workloads::servers::build::{Builds, Recipe};
+use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::{ALL, Size, Store, Workload, find, setup};
 
 #[derive(Parser)]
@@ -38,7 +41,8 @@ use steadfast_workloads::{ALL, Size, Store, Workload, find, setup};
         bench spec --json spec.json                        all programs, hours\n  \
         bench spec --size small --pairs 2 --programs bzip2 a look, seconds\n  \
         bench micro --json micro.json\n  \
-        bench model --spec spec.json --micro micro.json\n\n\
+        bench model --spec spec.json --micro micro.json\n  \
+        bench sei-servers --pairs 2 --rows memcached\n\n\
         The product is target/release/steadfast of this repository, or what STEADFAST_BIN names.\n\
         Exit codes: 0 every run gave a number, 1 some failed, 2 interrupted, 3 nothing could be run.",
     max_term_width = 100
@@ -121,6 +125,27 @@ enum Action {
         /// Multiplies how often each handler is called
         #[arg(long, default_value_t = 1.0)]
         scale: f64,
+    },
+    /// memcached and dnsmasq, hardened at compile time against plain, server saturated
+    SeiServers {
+        /// A hardened memcached [default: what `workloads server build --variant hardened` built]
+        #[arg(long, value_name = "PROGRAM")]
+        memcached: Option<PathBuf>,
+        /// A hardened dnsmasq [default: likewise]
+        #[arg(long, value_name = "PROGRAM")]
+        dnsmasq: Option<PathBuf>,
+        /// Only rows whose name begins so, or of that server
+        #[arg(long, value_delimiter = ';', value_name = "NAMES")]
+        rows: Vec<String>,
+        /// Seconds of each run
+        #[arg(long, default_value_t = 1.5)]
+        seconds: f64,
+        /// Halvings of the search for the highest rate under 1 ms; 0 leaves it out
+        #[arg(long, default_value_t = 6)]
+        rate_steps: usize,
+        /// Requests per second at which response times are compared
+        #[arg(long, default_value_t = 10_000.0)]
+        low_rate: f64,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -279,8 +304,75 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             )?;
             Outcome::new(&report, sei::render(&report), !runner.interrupted())
         }
+        Action::SeiServers {
+            memcached,
+            dnsmasq,
+            rows,
+            seconds,
+            rate_steps,
+            low_rate,
+        } => {
+            let settings = sei_servers::Settings {
+                pairs: common.pairs,
+                seed: common.seed,
+                seconds: *seconds,
+                rate_steps: *rate_steps,
+                low_rate: *low_rate,
+                only: rows.clone(),
+            };
+            let builds = server_builds(memcached.as_deref(), dnsmasq.as_deref(), &mut says)?;
+            let report = sei_servers::measure(
+                &builds,
+                &place,
+                &settings,
+                machine,
+                &|| runner.interrupted(),
+                &mut |step| says.say(step),
+            )?;
+            Outcome::new(&report, sei_servers::render(&report), report.complete)
+        }
         Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
     }
+}
+
+/// The plain builds, those with the message envelope alone, and the hardened ones if there are
+/// any: given, or built as the variant "hardened".
+fn server_builds(
+    memcached: Option<&Path>,
+    dnsmasq: Option<&Path>,
+    says: &mut Says,
+) -> Result<Vec<sei_servers::Build>> {
+    let store = Store::default_place();
+    let sources = Sources::at(store.sources());
+    let makes = Builds::at(store.servers(), machine::cores());
+    let mut builds = Vec::new();
+    for server in &SERVERS {
+        let mut add = |column: &str, program: PathBuf| {
+            builds.push(sei_servers::Build {
+                column: column.to_owned(),
+                server: server.name.to_owned(),
+                program,
+                envelope: column != "plain",
+            });
+        };
+        for recipe in [Recipe::plain(), Recipe::envelope()] {
+            let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
+            add(&recipe.variant, built.program);
+        }
+        let given = match server.name {
+            "memcached" => memcached,
+            _ => dnsmasq,
+        };
+        match given {
+            Some(program) => add("hardened", program.to_owned()),
+            None => {
+                if let Ok(built) = makes.find(server, "hardened") {
+                    add("hardened", built.program);
+                }
+            }
+        }
+    }
+    Ok(builds)
 }
 
 fn spec_report(
@@ -392,6 +484,7 @@ fn show(file: &Path) -> Result<Outcome> {
         "repair" => repair::render(&serde_json::from_value(value.clone())?),
         "memory" => memory::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
+        "sei-servers" => sei_servers::render(&serde_json::from_value(value.clone())?),
         "start" => start::render(&serde_json::from_value(value.clone())?),
         "model" => model::render(&serde_json::from_value(value.clone())?),
         other => bail!(

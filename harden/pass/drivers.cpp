@@ -98,7 +98,8 @@ public:
     B.CreateBr(Begin);
 
     B.SetInsertPoint(Begin);
-    B.CreateCall(runtime("__sf_begin", B.getVoidTy(), {B.getPtrTy()}), {Descriptor});
+    B.CreateCall(runtime("__sf_begin", B.getVoidTy(), {B.getPtrTy()}), {Descriptor})
+        ->addFnAttr(Attribute::ReturnsTwice); // a retry comes back to here
     Value *One = run(First, MayThrow, 1);
     B.CreateCall(runtime("__sf_mid", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, One});
     Value *Two = run(Second, MayThrow, 2);

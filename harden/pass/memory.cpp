@@ -69,8 +69,9 @@ public:
     // Registers as in runtime/store.S.
     auto *Whole = FunctionType::get(Void, {I64, I64, I64}, false);
     auto *Part = FunctionType::get(Void, {I64, I64}, false);
-    Slow8 = InlineAsm::get(Whole, "call __sf_slow8", "{r10},{r11},{rax},~{rcx},~{rdx},~{memory},~{flags},~{dirflag},~{fpsr}", true);
-    Slow = InlineAsm::get(Part, "call __sf_slow", "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    Slow8 = InlineAsm::get(Whole, "call __sf_slow8", "{r10},{r11},{rax},~{rcx},~{rdx},~{r8},~{r9},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    SlowPart = InlineAsm::get(FunctionType::get(Void, {I64, I64, I64, I64}, false), "call __sf_slow_part",
+                              "{r10},{r11},{rax},{r9},~{rcx},~{rdx},~{rsi},~{r8},~{memory},~{flags},~{dirflag},~{fpsr}", true);
     Check = InlineAsm::get(Part, "call __sf_check", "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}", true);
     Log = M.getOrInsertFunction("__sf_log", Void, Pointer, I64);
     Logged = M.getOrInsertFunction("__sf_logged", Void, Pointer, I64);
@@ -106,7 +107,7 @@ private:
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
-  InlineAsm *Slow8, *Slow, *Check;
+  InlineAsm *Slow8, *SlowPart, *Check;
   FunctionCallee Log, Logged, Trace;
   std::string Id;
   Counts N;
@@ -196,7 +197,7 @@ private:
       return B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8));
     };
     Value *Expected = B.CreateOr(B.CreateOr(B.CreateShl(Word, WordShift), field(TlsEpochKey)), B.getInt64(MaskBits));
-    Value *Index = B.CreateShl(B.CreateAnd(Word, field(TlsIndexMask)), 1);
+    Value *Index = B.CreateAnd(Word, field(TlsIndexMask));
     Value *Slot = B.CreateIntToPtr(B.CreateAdd(field(TlsTable), Index), B.getPtrTy());
     Value *Tag = nullptr;
     auto missing = [&](IRBuilder<> &At) {
@@ -208,18 +209,26 @@ private:
     Instruction *Then = SplitBlockAndInsertIfThen(missing(B), &S, false, Rare);
     B.SetInsertPoint(Then);
     B.SetCurrentDebugLocation(S.getDebugLoc());
+    // The first run's tag in the second run becomes the second run's (R6); its bytes go to the slot's mask. A whole word
+    // needs no mask: there is nothing beside it that the second run might add.
+    Value *Own = Bytes == 8 ? Expected : B.CreateXor(Expected, B.CreateXor(Need, B.getInt64(MaskBits)));
+    Instruction *Same, *Other;
+    SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(Tag, B.CreateSub(Own, field(TlsDelta))), Then, &Same, &Other);
+    B.SetInsertPoint(Same);
+    if (Bytes != 8) {
+      Value *Masks = B.CreateAdd(B.CreateAdd(field(TlsTable), field(TlsIndexMask)), B.getInt64(8));
+      Value *Mask = B.CreateIntToPtr(B.CreateAdd(Masks, B.CreateLShr(Index, 3)), B.getPtrTy());
+      B.CreateStore(B.CreateTrunc(Need, B.getInt8Ty()), Mask);
+    }
+    B.CreateAlignedStore(Own, Slot, Align(8), /*isVolatile=*/true);
+    B.SetInsertPoint(Other);
+    B.SetCurrentDebugLocation(S.getDebugLoc());
     if (Bytes == 8) {
-      // The first run's tag in the second run: becomes the second run's (R6).
-      Value *First = B.CreateSub(Expected, field(TlsDelta));
-      Instruction *Same, *Other;
-      SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(Tag, First), Then, &Same, &Other);
-      B.SetInsertPoint(Same);
-      B.CreateAlignedStore(Expected, Slot, Align(8), /*isVolatile=*/true);
-      B.SetInsertPoint(Other);
-      B.SetCurrentDebugLocation(S.getDebugLoc());
-      B.CreateCall(Slow8, {Word, Expected, B.CreatePtrToInt(Slot, I64)});
+      B.CreateCall(Slow8, {Word, Own, B.CreatePtrToInt(Slot, I64)});
     } else {
-      B.CreateCall(Slow, {Word, Need});
+      Value *Wide = B.CreateShl(B.getInt64((1ULL << 8 * Bytes) - 1),
+                                B.CreateShl(B.CreateAnd(Address, B.getInt64(7)), 3));
+      B.CreateCall(SlowPart, {Word, Own, B.CreatePtrToInt(Slot, I64), Wide});
     }
     B.SetInsertPoint(S.getNextNode());
     B.SetCurrentDebugLocation(S.getDebugLoc());

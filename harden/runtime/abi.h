@@ -7,12 +7,12 @@
  * One logged word, in both runs:
  *
  *     key  = word address << 17 | epoch << 8       word address: a multiple of 8 below 2^47, so 44 bits and a 20-bit gap
- *     slot = table + 2 * (word address & index_mask)
- *     if slot.tag ^ (key | 0xff) has a bit of ~0xff | need:
- *       whole words in the second run: if slot.tag is the first run's (key - delta): slot.tag = key, else
- *       __sf_slow8 (whole words), __sf_slow
+ *     slot = table + (word address & index_mask)
+ *     if slot ^ (key | 0xff) has a bit of ~0xff | need:
+ *       if slot = key - delta | need, the first run's tag in the second run: slot = key | need, mask = need, else
+ *       __sf_slow8 (whole words) or __sf_slow_part
  *     store
- *     if slot.tag ^ (key | 0xff) has a bit of ~0xff | need: __sf_check     it must lie in another slot
+ *     if slot ^ (key | 0xff) has a bit of ~0xff | need: __sf_check     it must lie in another slot
  *
  * `need` holds one bit for each byte of the word that the store writes. The low byte of a tag holds the bytes that are
  * logged (E1), or seen again (E2), so one comparison answers "this word, this run, these bytes".
@@ -34,20 +34,13 @@
 
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
 
-/* 16 bytes: the inline path doubles the word address to reach it. */
-struct sf_slot {
-  uint64_t tag;
-  uint64_t mask_first; /* in E2: the bytes that the first run logged */
-};
-_Static_assert(sizeof(struct sf_slot) == 16, "the pass computes 2 * (address & index_mask)");
-
 #define SF_EPOCH_SHIFT 8
 #define SF_EPOCH_BITS 12
 #define SF_WORD_SHIFT 17
 
 /* First fields: read by inline code of every store. */
 struct sf_tls {
-  struct sf_slot *table;
+  uint64_t *table; /* tags */
   uint64_t index_mask; /* (slots - 1) << 3 */
   uint64_t epoch_key;  /* epoch << SF_EPOCH_SHIFT */
   uint64_t phase;      /* enum sf_phase */
@@ -58,6 +51,8 @@ struct sf_tls {
   uintptr_t stack_low;     /* frames of the run lie at stack_low + [0, stack_length) */
   uint64_t stack_length;
   uint64_t delta; /* key - delta is the first run's key: 1 << SF_EPOCH_SHIFT in the second run, 0 in the first */
+  uint64_t kept[8]; /* callee-saved registers, return address and stack pointer of the call of __sf_begin */
+  uint64_t partial; /* not 0: some entry is less than a whole word */
 };
 _Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
@@ -68,6 +63,8 @@ _Static_assert(offsetof(struct sf_tls, sum) == 48, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, stack_low) == 56, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, stack_length) == 64, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, delta) == 72, "offset known to the pass");
+_Static_assert(offsetof(struct sf_tls, partial) == 144, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, kept) == 80, "offset known to store.S");
 extern __thread struct sf_tls __sf_tls __attribute__((tls_model("initial-exec")));
 
 /* One for each handler, constant, written by the pass. */
@@ -94,7 +91,8 @@ uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
 
 /* Stores. */
-/* Called by inline assembly of the pass, with registers of their own (store.S): __sf_slow8, __sf_slow, __sf_check. */
+/* Called by inline assembly of the pass, with registers of their own (store.S): __sf_slow8,
+   __sf_slow_part, __sf_check. The mask of a slot is a byte; they lie behind the tags, at table + index_mask + 8. */
 void __sf_log(const void *bytes, size_t length);
 void __sf_logged(const void *bytes, size_t length);
 void *__sf_memcpy(void *to, const void *from, size_t length);

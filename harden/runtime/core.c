@@ -37,8 +37,8 @@ SF_API const int __sf_abi_1 = SF_ABI;
 
 /* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
    link-time optimiser. */
-extern void __sf_slow8(void), __sf_slow(void), __sf_check(void);
-SF_API void (*const __sf_stores[])(void) = {__sf_slow8, __sf_slow, __sf_check};
+extern void __sf_slow8(void), __sf_slow_part(void), __sf_check(void);
+SF_API void (*const __sf_stores[])(void) = {__sf_slow8, __sf_slow_part, __sf_check};
 
 /* Eight bits to eight bytes. */
 static inline uint64_t spread(uint64_t bits) {
@@ -105,77 +105,49 @@ void *sf_grow(struct sf_buffer *b, size_t bytes) {
   return at;
 }
 
-/* After a handler: empty, and small again if it had grown. */
+/* After a handler: empty, and small again when it has been much larger than needed for a while. */
 static void reset(struct sf_buffer *b) {
+  b->idle = b->used < b->size / 4 ? b->idle + 1 : 0;
   b->used = 0;
-  if (unlikely(b->size > 16 * PAGE)) {
+  if (unlikely(b->size > 16 * PAGE && b->idle > SF_IDLE)) {
     sf_unmap(b->base, b->size);
-    b->base = NULL;
-    b->size = 0;
+    *b = (struct sf_buffer){0};
   }
 }
 
-/* Threads. */
+/* The table: tags by word address, open addressing; a mask beside each. */
 
-static SF_COLD struct sf_context *context_new(void) {
-  struct sf_context *c = sf_map(sizeof *c);
-  c->entries = sf_map(SF_WORDS * sizeof *c->entries);
-  c->news = sf_map(SF_WORDS * sizeof *c->news);
-  c->capacity = SF_WORDS;
-  __sf_tls.table = sf_map(SF_SLOTS * sizeof(struct sf_slot));
-  __sf_tls.index_mask = (SF_SLOTS - 1) << 3;
-  c->epoch = 1;
-  sf_stack_bounds(&c->stack_low, &c->stack_high);
-  atomic_store(&c->alive, 1);
-  c->next = atomic_load(&sf_contexts);
-  while (!atomic_compare_exchange_weak(&sf_contexts, &c->next, c))
-    ;
-  __sf_own = c;
-  sf_thread_ends(c);
-  return c;
-}
+static size_t slots(void) { return (__sf_tls.index_mask >> 3) + 1; }
 
-struct sf_context *sf_context(void) {
-  struct sf_context *c = __sf_own;
-  return likely(c != NULL) ? c : context_new();
-}
+static inline size_t home(uintptr_t word) { return (word & __sf_tls.index_mask) >> 3; }
 
-struct sf_context *sf_inside(const char *what) {
-  if (unlikely(__sf_tls.phase == SF_OUTSIDE))
-    sf_stop(what, "call it from a handler only");
-  return __sf_own;
-}
+static inline size_t next(size_t slot) { return (slot + 1) & (__sf_tls.index_mask >> 3); }
 
-/* The table. */
+static inline volatile uint64_t *tag_at(size_t slot) { return __sf_tls.table + slot; }
 
-static inline struct sf_slot *home(uintptr_t word) {
-  return (struct sf_slot *)((uint8_t *)__sf_tls.table + 2 * (word & __sf_tls.index_mask));
-}
-
-static inline struct sf_slot *next(struct sf_slot *s) {
-  struct sf_slot *end = __sf_tls.table + (__sf_tls.index_mask >> 3) + 1;
-  return s + 1 == end ? __sf_tls.table : s + 1;
+static void table_new(struct sf_context *c, size_t count) {
+  __sf_tls.table = sf_map(count * 9);
+  __sf_tls.index_mask = (count - 1) << 3;
+  c->masks = (uint8_t *)(__sf_tls.table + count);
 }
 
 /* Twice the slots. The old table stays mapped until the handler ends: inline code may hold a slot of it. */
 static SF_COLD void grow_table(struct sf_context *c) {
-  size_t slots = (__sf_tls.index_mask >> 3) + 1;
-  struct sf_slot *old = __sf_tls.table;
+  size_t count = slots();
+  uint64_t *old = __sf_tls.table;
   if (c->tables_old_count == 16)
     sf_stop("a handler writes more than 2^24 words", "split the handler");
   c->tables_old[c->tables_old_count] = old;
-  c->tables_old_bytes[c->tables_old_count++] = slots * sizeof *old;
-  __sf_tls.table = sf_map(2 * slots * sizeof *old);
-  __sf_tls.index_mask = (2 * slots - 1) << 3;
-  for (size_t i = 0; i < slots; i++) {
-    uint64_t tag = old[i].tag;
+  c->tables_old_bytes[c->tables_old_count++] = count * 9;
+  table_new(c, 2 * count);
+  for (size_t i = 0; i < count; i++) {
+    uint64_t tag = old[i];
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key)
       continue;
-    uintptr_t word = tag >> SF_WORD_SHIFT & ~7ull;
-    struct sf_slot *s = home(word);
-    while ((s->tag & EPOCH_MASK) == __sf_tls.epoch_key)
+    size_t s = home(tag >> SF_WORD_SHIFT & ~7ull);
+    while ((*tag_at(s) & EPOCH_MASK) == __sf_tls.epoch_key)
       s = next(s);
-    s->tag = tag;
+    *tag_at(s) = tag;
   }
 }
 
@@ -193,19 +165,64 @@ static SF_COLD void grow_entries(struct sf_context *c) {
   c->capacity = capacity;
 }
 
-/* Small again after a large handler; called outside handlers. */
-static SF_COLD void shrink(struct sf_context *c) {
+static SF_COLD void drop_old_tables(struct sf_context *c) {
   for (size_t i = 0; i < c->tables_old_count; i++)
     sf_unmap(c->tables_old[i], c->tables_old_bytes[i]);
   c->tables_old_count = 0;
-  sf_unmap(__sf_tls.table, ((__sf_tls.index_mask >> 3) + 1) * sizeof(struct sf_slot));
-  __sf_tls.table = sf_map(SF_SLOTS * sizeof(struct sf_slot));
-  __sf_tls.index_mask = (SF_SLOTS - 1) << 3;
+}
+
+/* Small again after large handlers; called outside handlers. */
+static SF_COLD void shrink(struct sf_context *c) {
+  sf_unmap(__sf_tls.table, slots() * 9);
+  table_new(c, SF_SLOTS);
   sf_unmap(c->entries, c->capacity * sizeof *c->entries);
   sf_unmap(c->news, c->capacity * sizeof *c->news);
   c->entries = sf_map(SF_WORDS * sizeof *c->entries);
   c->news = sf_map(SF_WORDS * sizeof *c->news);
   c->capacity = SF_WORDS;
+}
+
+/* Threads. */
+
+/* One of a thread that has ended, or a new one. Contexts are never unmapped: others look at their counters. */
+static struct sf_context *context_get(void) {
+  for (struct sf_context *c = atomic_load(&sf_contexts); c; c = c->next) {
+    uint64_t dead = 0;
+    if (atomic_compare_exchange_strong(&c->alive, &dead, 1))
+      return c;
+  }
+  struct sf_context *c = sf_map(sizeof *c);
+  atomic_store(&c->alive, 1);
+  c->next = atomic_load(&sf_contexts);
+  while (!atomic_compare_exchange_weak(&sf_contexts, &c->next, c))
+    ;
+  return c;
+}
+
+static SF_COLD struct sf_context *context_new(void) {
+  struct sf_context *c = context_get();
+  c->entries = sf_map(SF_WORDS * sizeof *c->entries);
+  c->news = sf_map(SF_WORDS * sizeof *c->news);
+  c->capacity = SF_WORDS;
+  table_new(c, SF_SLOTS);
+  c->epoch = 1;
+  sf_stack_bounds(&c->stack_low, &c->stack_high);
+  if (sf_recovers())
+    sf_recover_thread();
+  __sf_own = c;
+  sf_thread_ends(c);
+  return c;
+}
+
+struct sf_context *sf_context(void) {
+  struct sf_context *c = __sf_own;
+  return likely(c != NULL) ? c : context_new();
+}
+
+struct sf_context *sf_inside(const char *what) {
+  if (unlikely(__sf_tls.phase == SF_OUTSIDE))
+    sf_stop(what, "call it from a handler only");
+  return __sf_own;
 }
 
 static inline bool exempt(const struct sf_context *c, uintptr_t word) {
@@ -225,10 +242,10 @@ static inline uint64_t weigh(uint64_t where, uint64_t old) { return where ^ old;
 /* R2 (Figure 4b): O_v is the entry, O_c the tag. */
 static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
-  struct sf_slot *s = home(word);
+  size_t s = home(word);
   uint64_t tag, have;
   for (;; s = next(s)) {
-    tag = s->tag;
+    tag = *tag_at(s);
     have = tag ^ key;
     if (have <= BYTES)
       break;
@@ -240,7 +257,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   if (add == 0)
     return; /* not in its home slot, so the inline code could not know */
   if (unlikely(exempt(c, word))) {
-    s->tag = key | have | need;
+    *tag_at(s) = key | have | need;
     return;
   }
   if (unlikely(__sf_tls.cursor == c->entries + c->capacity)) {
@@ -253,14 +270,14 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   e->where = word | add << 56;
   e->old = live(word);
   sf_reload();
-  if (unlikely(*(volatile uint64_t *)&s->tag != tag))
-    sf_differ("a word was logged twice in the first run", word, tag, s->tag);
-  *(volatile uint64_t *)&s->tag = key | have | add;
+  if (unlikely(*tag_at(s) != tag))
+    sf_differ("a word was logged twice in the first run", word, tag, *tag_at(s));
+  *tag_at(s) = key | have | add;
   uint64_t kept = *(volatile uint64_t *)&e->old;
   if (unlikely((live(word) ^ kept) & spread(add)))
     sf_differ("the log did not keep an old value", word, kept, live(word));
   __sf_tls.sum += weigh(e->where, kept);
-  c->partial += add != BYTES;
+  __sf_tls.partial |= add ^ BYTES;
   __sf_tls.cursor++;
 }
 
@@ -268,20 +285,20 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
 static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
   uint64_t key_first = key - ((uint64_t)1 << SF_EPOCH_SHIFT);
-  for (struct sf_slot *s = home(word);; s = next(s)) {
-    uint64_t tag = s->tag, bytes = tag ^ key;
+  for (size_t s = home(word);; s = next(s)) {
+    uint64_t tag = *tag_at(s), bytes = tag ^ key;
     if (likely((tag ^ key_first) <= BYTES)) {
       bytes = tag & BYTES;
       if (likely((need & ~bytes) == 0) || exempt(c, word)) {
-        s->mask_first = bytes;
-        *(volatile uint64_t *)&s->tag = key | need;
+        c->masks[s] = (uint8_t)bytes;
+        *tag_at(s) = key | need;
         return;
       }
       break;
     }
     if (bytes <= BYTES) {
-      if ((need & ~bytes & ~s->mask_first) == 0 || exempt(c, word)) {
-        *(volatile uint64_t *)&s->tag = tag | need;
+      if ((need & ~bytes & ~(uint64_t)c->masks[s]) == 0 || exempt(c, word)) {
+        *tag_at(s) = tag | need;
         return;
       }
       break;
@@ -289,8 +306,8 @@ static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != (key_first & EPOCH_MASK)) {
       if (!exempt(c, word))
         break;
-      s->mask_first = BYTES;
-      s->tag = key | need;
+      c->masks[s] = BYTES;
+      *tag_at(s) = key | need;
       return;
     }
   }
@@ -309,8 +326,8 @@ void sf_store_slow(uintptr_t word, uint64_t need) {
 void sf_store_check(uintptr_t word, uint64_t need) {
   uint64_t expected = word << SF_WORD_SHIFT | __sf_tls.epoch_key | BYTES;
   uint64_t previous = __sf_tls.phase == SF_E2 ? (__sf_tls.epoch_key - ((uint64_t)1 << SF_EPOCH_SHIFT)) : __sf_tls.epoch_key;
-  for (struct sf_slot *s = home(word);; s = next(s)) {
-    uint64_t tag = *(volatile uint64_t *)&s->tag;
+  for (size_t s = home(word);; s = next(s)) {
+    uint64_t tag = *tag_at(s);
     if (((tag ^ expected) & (~BYTES | need)) == 0)
       return;
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != previous)
@@ -359,6 +376,8 @@ SF_API void __sf_log(const void *bytes, size_t length) {
     sf_copy(old, bytes, length);
     struct sf_range *r = sf_grow(&c->ranges, sizeof *r);
     *r = (struct sf_range){.at = at, .length = length, .old = offset, .after = (size_t)(__sf_tls.cursor - c->entries)};
+    if (sf_recovers())
+      r->crc = sf_crc32c(0, c->arena.base + offset, length);
     sf_reload();
     if (unlikely(!sf_equal(c->arena.base + offset, bytes, length)))
       sf_differ("the log did not keep the old value of a range", at, 0, length);
@@ -430,7 +449,7 @@ SF_API void *__sf_memset(void *to, int byte, size_t length) {
 
 struct sf_record *sf_record(struct sf_context *c, const char *name, uint64_t arguments, size_t length) {
   struct sf_record *r = sf_grow(&c->queue, sizeof *r + ((length + 7) & ~7ull));
-  *r = (struct sf_record){.name = name, .arguments = arguments, .length = length};
+  *r = (struct sf_record){.name = name, .arguments = arguments, .length = (uint32_t)length};
   return r;
 }
 
@@ -447,10 +466,29 @@ struct sf_record *sf_replay(struct sf_context *c, const char *name, uint64_t arg
   return r;
 }
 
+struct sf_record *sf_kept(struct sf_context *c, const char *name, uint64_t arguments) {
+  if (likely(c->kept_cursor >= c->kept.used))
+    return NULL;
+  struct sf_record *r = (struct sf_record *)(c->kept.base + c->kept_cursor);
+  if (sf_length(r->name) != sf_length(name) || !sf_equal(r->name, name, sf_length(name)) || r->arguments != arguments)
+    /* What the failed run has done outside cannot be undone, and this run wants something else. */
+    sf_stop("a retry calls something else than the run that failed", "none: the fault had an effect outside; restart the program");
+  size_t bytes = sizeof *r + ((r->length + 7) & ~7ull);
+  c->kept_cursor += bytes;
+  struct sf_record *copy = sf_grow(&c->queue, bytes);
+  sf_copy(copy, r, bytes);
+  return copy;
+}
+
 SF_API int __sf_once(const char *name, uint64_t arguments, uint64_t *result) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E1) {
-    sf_record(c, name, arguments, 0);
+    struct sf_record *again = sf_kept(c, name, arguments);
+    if (again) {
+      *result = again->result;
+      return 1;
+    }
+    sf_record(c, name, arguments, 0)->once = 1;
     return 0;
   }
   *result = sf_replay(c, name, arguments)->result;
@@ -585,19 +623,50 @@ SF_API void sf_ignore(const void *bytes, size_t length) {
 SF_API int sf_run(void) { return (int)__sf_tls.phase; }
 SF_API uint64_t sf_committed(void) { return sf_context()->committed; }
 
-/* The checking barrier (Section 4.2): every thread that was inside a handler when this one finished its last has left
-   that handler. */
+/* The checking barrier (Section 4.2): every thread that was inside a handler when this one was first asked after its
+   last handler has left that handler since. A thread that does not leave for a second (it waits for input or a lock) is
+   no longer waited for: one that blocks must not hold back all others. */
+#define BARRIER_NS 1000000000ull
+
+struct wait {
+  struct sf_context *on;
+  uint64_t counter;
+};
+
+static uint64_t now_ns(void) {
+  uint64_t t[2];
+  sf_syscall(228 /* clock_gettime */, 1 /* MONOTONIC */, (long)t, 0, 0, 0, 0);
+  return t[0] * 1000000000ull + t[1];
+}
+
 SF_API int sf_barrier(void) {
   struct sf_context *own = sf_context();
-  (void)own;
-  return 1;
+  if (__sf_tls.phase != SF_OUTSIDE)
+    sf_stop("sf_barrier belongs after a handler, found inside one", "call it before the handler's bytes are sent");
+  if (own->barrier_event != own->event) {
+    own->barrier_event = own->event;
+    own->waits.used = 0;
+    atomic_thread_fence(memory_order_seq_cst);
+    for (struct sf_context *c = atomic_load(&sf_contexts); c; c = c->next) {
+      uint64_t counter = atomic_load(&c->counter);
+      if (c != own && counter & 1)
+        *(struct wait *)sf_grow(&own->waits, sizeof(struct wait)) = (struct wait){c, counter};
+    }
+    if (own->waits.used)
+      own->barrier_since = now_ns();
+  }
+  struct wait *w = (struct wait *)own->waits.base;
+  size_t n = own->waits.used / sizeof *w, kept = 0;
+  for (size_t i = 0; i < n; i++)
+    if (atomic_load_explicit(&w[i].on->counter, memory_order_acquire) == w[i].counter)
+      w[kept++] = w[i];
+  own->waits.used = kept * sizeof *w;
+  if (kept && now_ns() - own->barrier_since > BARRIER_NS)
+    own->waits.used = 0;
+  return own->waits.used == 0;
 }
 
 /* Phases. */
-
-static inline uint64_t gate(const struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
-  return sf_mix(h->id ^ c->event << 3, phase);
-}
 
 extern int *__errno_location(void);
 
@@ -609,21 +678,91 @@ static inline uint32_t mxcsr_get(void) {
 
 static inline void mxcsr_set(uint32_t v) { __asm__ volatile("ldmxcsr %0" ::"m"(v)); }
 
+extern void sf_resume(const struct sf_handler *);
+
+static void put_back(struct sf_context *c);
+
+void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
+  struct sf_context *c = __sf_own;
+  if (!sf_recovers() || !c || __sf_tls.phase == SF_OUTSIDE || c->retry == SF_RETRIES)
+    return;
+  uint64_t seen[4] = {(uint64_t)what, at, first, second};
+  if (c->retry && sf_equal(seen, c->last, sizeof seen))
+    return; /* the same difference again: not a fault */
+  sf_copy(c->last, seen, sizeof seen);
+  if (__sf_tls.phase == SF_E1)
+    c->count = (size_t)(__sf_tls.cursor - c->entries);
+  /* O as it was logged, or not at all. */
+  uint64_t sum = 0;
+  if (c->count > c->capacity)
+    return;
+  for (size_t i = 0; i < c->count; i++)
+    sum += weigh(c->entries[i].where, c->entries[i].old);
+  if (sum != __sf_tls.sum)
+    return;
+  for (size_t i = 0; i < range_count(c); i++)
+    if (sf_crc32c(0, c->arena.base + range_at(c, i)->old, range_at(c, i)->length) != range_at(c, i)->crc)
+      return;
+  put_back(c);
+  /* A word that was logged twice shows its older value; only the first entry of it can be looked at again here. */
+  for (size_t i = 0; range_count(c) == 0 && i < c->count; i++)
+    if ((live(c->entries[i].where & 0xffffffffffffffull) ^ c->entries[i].old) & spread(c->entries[i].where >> 56))
+      return;
+  sf_tell(what, name, at, first, second, "retry");
+  c->kept.used = 0;
+  c->kept_cursor = 0;
+  for (size_t i = 0; i < c->queue.used;) {
+    struct sf_record *r = (struct sf_record *)(c->queue.base + i);
+    size_t bytes = sizeof *r + ((r->length + 7) & ~7ull);
+    if (r->once)
+      sf_copy(sf_grow(&c->kept, bytes), r, bytes);
+    else if (sf_length(r->name) == 6 && sf_equal(r->name, "malloc", 6))
+      sf_recover_free((void *)r->result);
+    i += bytes;
+  }
+  c->queue.used = c->deferred.used = c->parts.used = c->ranges.used = c->arena.used = 0;
+  c->message_count = c->messages_outside;
+  c->ignored_count = 0;
+  sf_locks_between_runs(c);
+  c->epoch += 2;
+  c->gate_enter = c->gate_leave = 0;
+  c->retry++;
+  mxcsr_set(c->mxcsr);
+  *__errno_location() = c->errno_begin;
+  sf_recover_move(c);
+  __sf_tls.phase = SF_OUTSIDE;
+  sf_resume(c->handler);
+}
+
+static inline uint64_t gate(const struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
+  return sf_mix(h->id ^ c->event << 3, phase);
+}
+
+
 /* The bits that a program sets, without those that the processor raises by itself. */
 #define MXCSR_CONTROL 0xffc0u
 
-SF_API void __sf_begin(const struct sf_handler *h) {
+/* Called by __sf_begin (store.S), and again by a retry. */
+void sf_begin(const struct sf_handler *h) {
   struct sf_context *c = sf_context();
   uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
   if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0))
     sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
-  c->event++;
+  if (likely(c->retry == 0)) {
+    c->event++;
+    c->messages_outside = c->message_count;
+    /* Seen by all before anything of the state is read: a locked instruction, which alone on the machine is not needed. */
+    if (atomic_load_explicit(&sf_contexts, memory_order_relaxed)->next)
+      atomic_fetch_add(&c->counter, 1);
+    else
+      atomic_store_explicit(&c->counter, c->counter + 1, memory_order_relaxed);
+  }
   c->handler = h;
   c->gate_enter = gate(c, h, 1);
-  atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_relaxed);
-  c->count = c->partial = 0;
+  c->count = 0;
+  __sf_tls.partial = 0;
   c->crc_running = 0;
   __sf_tls.cursor = c->entries;
   __sf_tls.limit = c->entries + c->capacity;
@@ -640,7 +779,7 @@ SF_API void __sf_begin(const struct sf_handler *h) {
     /* Epochs are used up: forget all. 16 KiB once in 2,000 handlers. */
     c->epoch = 1;
     void *d = __sf_tls.table;
-    size_t n = ((__sf_tls.index_mask >> 3) + 1) * sizeof(struct sf_slot);
+    size_t n = slots() * 8;
     __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");
   }
   __sf_tls.epoch_key = c->epoch << SF_EPOCH_SHIFT;
@@ -709,7 +848,7 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
     sf_differ("the log has lost its end", (uint64_t)__sf_tls.cursor, c->capacity, count);
   c->count = count;
   uint64_t sum = 0, wrong = 0;
-  if (likely((c->partial | ranges) == 0)) {
+  if (likely((__sf_tls.partial | ranges) == 0)) {
     wrong = swap_words(c, &sum);
   } else {
     for (size_t i = 0; i < count; i++) {
@@ -750,14 +889,14 @@ static SF_COLD void look_closer(struct sf_context *c) {
     uint64_t where = c->entries[i].where, bytes = where >> 56;
     uintptr_t word = where & 0xffffffffffffffull;
     uint64_t expected = word << SF_WORD_SHIFT | epoch | BYTES;
-    struct sf_slot *s = home(word);
-    for (;; s = next(s)) {
-      if (((s->tag ^ expected) & ~BYTES) == 0) {
-        if ((s->tag & bytes) != bytes)
-          sf_differ("memory is written in the first run only", word, bytes, s->tag & bytes);
+    for (size_t s = home(word);; s = next(s)) {
+      uint64_t tag = *tag_at(s);
+      if (((tag ^ expected) & ~BYTES) == 0) {
+        if ((tag & bytes) != bytes)
+          sf_differ("memory is written in the first run only", word, bytes, tag & bytes);
         break;
       }
-      uint64_t e = s->tag & EPOCH_MASK;
+      uint64_t e = tag & EPOCH_MASK;
       if (e != epoch && e != epoch - ((uint64_t)1 << SF_EPOCH_SHIFT))
         sf_differ("memory is written in the first run only", word, bytes, 0);
     }
@@ -773,17 +912,17 @@ static inline void compare_words(struct sf_context *c) {
   const uint8_t *table = (const uint8_t *)__sf_tls.table;
   const struct sf_entry *e = c->entries, *end = e + c->count;
   const uint64_t *news = c->news;
-  if (likely(c->partial == 0)) {
+  if (likely(__sf_tls.partial == 0)) {
     for (; e != end; e++, news++) {
       uintptr_t word = e->where & 0xffffffffffffffull;
-      uint64_t tag = *(const volatile uint64_t *)(table + 2 * (word & mask));
+      uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
     }
   } else {
     for (; e != end; e++, news++) {
       uintptr_t word = e->where & 0xffffffffffffffull;
       uint64_t bytes = e->where >> 56;
-      uint64_t tag = *(const volatile uint64_t *)(table + 2 * (word & mask));
+      uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
       all |= (live(word) ^ *news) & spread(bytes);
     }
@@ -909,6 +1048,12 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
   }
   c->message_count = c->ignored_count = 0;
   sf_commit_effects(c);
+  if (unlikely(c->retry)) {
+    sf_recovered(c);
+    sf_recover_done(c);
+    c->retry = 0;
+    c->kept.used = c->kept_cursor = 0;
+  }
   atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_release);
   if (unlikely(c->ranges.used)) {
     reset(&c->ranges);
@@ -918,6 +1063,8 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     reset(&c->queue);
   if (c->deferred.used)
     reset(&c->deferred);
+  if (unlikely(c->tables_old_count))
+    drop_old_tables(c);
   if (unlikely(c->capacity > SF_WORDS))
     c->idle = c->count > SF_WORDS ? 0 : c->idle + 1;
   if (unlikely(c->idle > SF_IDLE)) {

@@ -90,7 +90,7 @@ static void record(struct text *t) {
     sf_syscall(1, fd, (long)t->bytes, (long)t->used, 0, 0, 0);
 }
 
-static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
+SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action) {
   struct sf_context *c = __sf_own;
   const char *handler = c && c->handler ? c->handler->name : "?";
   const char *where = c && c->handler ? c->handler->where : "?";
@@ -113,7 +113,7 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
   put_number(&t, first, 16);
   put(&t, " and ");
   put_number(&t, second, 16);
-  put(&t, "; stopped, nothing of this event has left");
+  put(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
   say(&t);
   t.used = 0;
   put(&t, "{\"v\":1,\"type\":\"harden_mismatch\",\"handler\":");
@@ -134,9 +134,46 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
   }
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
+  put(&t, ",\"action\":");
+  put_quoted(&t, action);
   put(&t, "}");
   record(&t);
+}
+
+static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
+  struct sf_context *c = __sf_own;
+  bool again = c && c->retry && c->last[0] == (uint64_t)what && c->last[2] == first && c->last[3] == second;
+  if (!again)
+    sf_try_again(what, name, at, first, second);
+  if (again) {
+    static const char text[] = "steadfast: the same difference in a retry: the handler is not deterministic, no core is to blame\n"
+                               "  fix:   build with --find-nondeterminism, which names the store\n";
+    sf_syscall(1, 2, (long)text, sizeof text - 1, 0, 0, 0);
+  }
+  sf_tell(what, name, at, first, second, "stopped");
   leave(122);
+}
+
+void sf_recovered(const struct sf_context *c) {
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: handler ");
+  put(&t, c->handler->name);
+  put(&t, ", event ");
+  put_number(&t, c->event, 10);
+  put(&t, ": recovered, both runs of retry ");
+  put_number(&t, c->retry, 10);
+  put(&t, " agree");
+  say(&t);
+  t.used = 0;
+  put(&t, "{\"v\":1,\"type\":\"harden_recovered\",\"handler\":");
+  put_quoted(&t, c->handler->name);
+  put(&t, ",\"event\":");
+  put_number(&t, c->event, 10);
+  put(&t, ",\"retries\":");
+  put_number(&t, c->retry, 10);
+  put(&t, "}");
+  record(&t);
 }
 
 void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second) { verdict(what, NULL, at, first, second); }

@@ -7,7 +7,7 @@
  *     touched on either side.
  *  3. A check is never an assert: it is there in every build, and its failure path only makes system calls.
  *
- * One thread's context lives from its first handler to its end. At rest it holds 16 KiB of table, 12 KiB of log and one
+ * One thread's context lives from its first handler to its end. At rest it holds 18 KiB of table, 9 KiB of log and one
  * page; after a handler that needed more, what was grown goes back.
  */
 #ifndef STEADFAST_RUNTIME_H
@@ -40,12 +40,14 @@ struct sf_range {
   size_t length;
   size_t old;   /* arena offset of O; N follows at old + length */
   size_t after; /* words logged before it: orders ranges and words */
+  uint32_t crc; /* of O, with --recover */
 };
 
 struct sf_buffer {
   uint8_t *base;
   size_t size;
   size_t used;
+  size_t idle; /* handlers since most of it was last needed */
 };
 
 /* Results that the second run is given: header, then data bytes, padded to 8. */
@@ -53,7 +55,8 @@ struct sf_record {
   const char *name;
   uint64_t arguments;
   uint64_t result;
-  size_t length;
+  uint32_t length;
+  uint32_t once; /* cannot be asked again: a retry is given this one */
 };
 
 struct sf_deferred {
@@ -95,10 +98,12 @@ struct sf_span {
   size_t length;
 };
 
-#define SF_SLOTS 1024  /* 16 KiB */
-#define SF_WORDS 512   /* half the slots: probes stay short */
+#define SF_SLOTS 2048  /* 16 KiB of tags, 2 KiB of masks */
+#define SF_WORDS 384   /* 9 KiB of log. Fewer than a fifth of the slots: with random addresses one word in eleven at most is
+                          not in its home slot. All of it stays below 30 KiB a thread. */
 #define SF_IDLE 1000   /* small handlers after which a grown log shrinks: growing costs a few faults a page */
 #define SF_MESSAGES 8  /* inputs of one handler; more are refused */
+#define SF_RETRIES 3
 #define SF_IGNORED 8   /* sf_ignore ranges of one handler */
 
 struct sf_context {
@@ -116,7 +121,6 @@ struct sf_context {
   uint64_t *news; /* N, by the same index */
   size_t count;   /* when the first run ended; before, sf_tls.cursor tells */
   size_t capacity;
-  uint64_t partial; /* entries that are less than a whole word */
   uint64_t idle;    /* handlers since the log was last larger than at rest */
   uint64_t epoch;
 
@@ -143,12 +147,20 @@ struct sf_context {
   struct sf_span ignored[SF_IGNORED];
   size_t ignored_count;
 
+  struct sf_buffer waits; /* checking barrier */
+  uint64_t barrier_event, barrier_since;
+
   uint64_t result_first;
   uint32_t mxcsr, mxcsr_first;
   int errno_begin;
-  uint64_t retry;      /* runs again after a mismatch */
-  uint64_t mismatches; /* noticed in E2, judged in V */
-  struct sf_slot *tables_old[16]; /* grown out of, in use by checks until the handler ends */
+  uint64_t retry;             /* times that this handler has begun again */
+  uint64_t last[4];           /* the mismatch that led there */
+  uint64_t affinity[16];      /* the cores that the program allows */
+  struct sf_buffer kept;      /* records that cannot be asked again */
+  size_t kept_cursor;
+  size_t messages_outside;    /* taken by sf_input, before the handler */
+  uint8_t *masks; /* for each slot, in E2: the bytes that the first run logged */
+  uint64_t *tables_old[16]; /* grown out of, in use by checks until the handler ends */
   size_t tables_old_bytes[16];
   size_t tables_old_count;
 };
@@ -168,11 +180,25 @@ size_t sf_length(const char *);
 /* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
 struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);
 struct sf_record *sf_replay(struct sf_context *, const char *name, uint64_t arguments);
+/* In a retry: what the failed run was given by this call, now in the queue; nothing if it is a first time. */
+struct sf_record *sf_kept(struct sf_context *, const char *name, uint64_t arguments);
 static inline uint8_t *sf_data(struct sf_record *r) { return (uint8_t *)(r + 1); }
 uint64_t sf_mix(uint64_t a, uint64_t b);
 
 /* table.c: the clone, or nothing */
 void *sf_clone_of(void *function);
+
+/* recover.c, in programs linked with --recover; elsewhere these are not there. */
+extern const int __sf_recover_on __attribute__((weak));
+void sf_recover_thread(void) __attribute__((weak));
+void sf_recover_move(struct sf_context *) __attribute__((weak));
+void sf_recover_done(struct sf_context *) __attribute__((weak));
+void sf_recover_free(void *) __attribute__((weak));
+static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
+/* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
+void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
+/* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
+void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
 /* libc.c: what only the C library knows */
 void sf_stack_bounds(uintptr_t *low, uintptr_t *high);
@@ -192,7 +218,8 @@ _Noreturn SF_COLD void sf_differ_name(const char *what, const char *name, uint64
 _Noreturn SF_COLD void sf_stop(const char *what, const char *fix);
 /* Our own bug. */
 _Noreturn SF_COLD void sf_bug(const char *what);
-void sf_fail_init(char **environment);
+/* A mismatch was repaired: the handler's effects are out. */
+void sf_recovered(const struct sf_context *);
 /* System calls, by number. */
 long sf_syscall(long number, long a, long b, long c, long d, long e, long f);
 

@@ -1,9 +1,9 @@
 /*
  * The way from a store that is not yet logged into the log, called by inline code of the pass. Assembly, because the
- * caller gives up three registers only: a call that saved all of them would cost more than the log entry.
+ * caller gives up few registers: a call that saved all of them would cost more than the log entry.
  *
  *     in       r10 word address, r11 key | 0xff, rax its home slot        (see abi.h)
- *     changed  rcx, rdx, flags
+ *     changed  rcx, rdx, r8, r9, flags
  *
  * __sf_slow8 makes the entry itself when the whole word is new in the first run, its slot is free and it lies outside the
  * stack; this is rule R2 of the paper as Figure 4b spells it out (the numbers on the right are its lines). In all other
@@ -18,6 +18,8 @@
 #define TLS_SUM 48
 #define TLS_LOW 56
 #define TLS_LENGTH 64
+#define TLS_KEPT 80
+#define TLS_PARTIAL 144
 
 	.text
 	.globl	__sf_slow8
@@ -28,34 +30,30 @@ __sf_slow8:
 	movq	%fs:TLS_CURSOR(%rcx), %rdx
 	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
 	jae	.Lgeneral8                      /* second run, or the log is full, or ranges are ignored */
-	pushq	%r11
-	movq	%r10, %r11
-	subq	%fs:TLS_LOW(%rcx), %r11
-	cmpq	%fs:TLS_LENGTH(%rcx), %r11
-	popq	%r11
+	movq	%r10, %r8
+	subq	%fs:TLS_LOW(%rcx), %r8
+	cmpq	%fs:TLS_LENGTH(%rcx), %r8
 	jb	.Lgeneral8                      /* the stack of this run */
-	movq	(%rax), %rcx
-	xorq	%r11, %rcx
-	testl	$0xfff00, %ecx
+	movq	(%rax), %r8
+	xorq	%r11, %r8
+	testl	$0xfff00, %r8d
 	jz	.Lgeneral8                      /* 1: another word of this run, or other bytes of this word */
-	movq	$-1, %rcx
-	shlq	$56, %rcx
-	orq	%r10, %rcx
-	movq	%rcx, (%rdx)                    /* where */
-	movq	(%r10), %rcx
-	movq	%rcx, 8(%rdx)                   /* 2: O_v := v */
+	movq	$-1, %r8
+	shlq	$56, %r8
+	orq	%r10, %r8
+	movq	%r8, (%rdx)                     /* where */
+	movq	(%r10), %r9
+	movq	%r9, 8(%rdx)                    /* 2: O_v := v */
 	cmpq	(%rax), %r11
 	je	.Ltwice                         /* 3: O_c must not hold v yet */
 	movq	%r11, (%rax)                    /* 4: O_c := true */
-	cmpq	(%r10), %rcx
+	movq	8(%rdx), %r9
+	cmpq	(%r10), %r9
 	jne	.Lnot_kept                      /* 5: v = O_v? */
-	xorq	(%rdx), %rcx
+	xorq	%r8, %r9
 	addq	$16, %rdx
-	pushq	%rax
-	movq	__sf_tls@gottpoff(%rip), %rax
-	addq	%rcx, %fs:TLS_SUM(%rax)
-	movq	%rdx, %fs:TLS_CURSOR(%rax)
-	popq	%rax
+	addq	%r9, %fs:TLS_SUM(%rcx)
+	movq	%rdx, %fs:TLS_CURSOR(%rcx)
 	ret
 
 .Lgeneral8:
@@ -64,6 +62,56 @@ __sf_slow8:
 	call	__sf_slow
 	popq	%r11
 	ret
+	.size	__sf_slow8, .-__sf_slow8
+
+/*
+ * The same for a part of a word: r11 key | bytes of the store (one bit each), r9 these bytes as a mask of 64 bits; also
+ * changes rsi. Only the store's own bytes are compared: the others may belong to another thread.
+ */
+	.globl	__sf_slow_part
+	.type	__sf_slow_part, @function
+	.p2align 5
+__sf_slow_part:
+	movq	__sf_tls@gottpoff(%rip), %rcx
+	movq	%fs:TLS_CURSOR(%rcx), %rdx
+	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
+	jae	.Lgeneral_part
+	movq	%r10, %r8
+	subq	%fs:TLS_LOW(%rcx), %r8
+	cmpq	%fs:TLS_LENGTH(%rcx), %r8
+	jb	.Lgeneral_part
+	movq	(%rax), %r8
+	xorq	%r11, %r8
+	testl	$0xfff00, %r8d
+	jz	.Lgeneral_part                  /* 1 */
+	movq	%r11, %r8
+	shlq	$56, %r8
+	orq	%r10, %r8
+	movq	%r8, (%rdx)
+	movq	(%r10), %rsi
+	movq	%rsi, 8(%rdx)                   /* 2 */
+	cmpq	(%rax), %r11
+	je	.Ltwice                         /* 3 */
+	movq	%r11, (%rax)                    /* 4 */
+	movq	8(%rdx), %rsi
+	xorq	%rsi, %r8
+	addq	%r8, %fs:TLS_SUM(%rcx)
+	xorq	(%r10), %rsi
+	testq	%r9, %rsi
+	jne	.Lnot_kept                      /* 5 */
+	movq	$1, %fs:TLS_PARTIAL(%rcx)
+	addq	$16, %rdx
+	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	ret
+
+.Lgeneral_part:
+	pushq	%r11
+	movzbl	%r11b, %r11d
+	call	__sf_slow
+	popq	%r11
+	ret
+	.size	__sf_slow_part, .-__sf_slow_part
+
 .Ltwice:
 	leaq	.Ltwice_text(%rip), %rdi
 	jmp	.Lfail
@@ -72,10 +120,10 @@ __sf_slow8:
 .Lfail:
 	movq	%r10, %rsi
 	movq	(%rax), %rdx
+	movq	%r9, %rcx
 	andq	$-16, %rsp
 	call	sf_differ
 	ud2
-	.size	__sf_slow8, .-__sf_slow8
 
 /* r10 word address, r11 bytes of it. Keeps every general register. */
 	.macro	to_c name, function
@@ -112,6 +160,46 @@ __sf_slow8:
 	ret
 	.size	\name, .-\name
 	.endm
+
+/* Phase I begins. Keeps what a function has to keep, so that a retry can come back to here (sf_resume). rdi: handler. */
+	.globl	__sf_begin
+	.type	__sf_begin, @function
+	.p2align 4
+__sf_begin:
+	.cfi_startproc
+	movq	__sf_tls@gottpoff(%rip), %rax
+	movq	%rbx, %fs:TLS_KEPT(%rax)
+	movq	%rbp, %fs:TLS_KEPT+8(%rax)
+	movq	%r12, %fs:TLS_KEPT+16(%rax)
+	movq	%r13, %fs:TLS_KEPT+24(%rax)
+	movq	%r14, %fs:TLS_KEPT+32(%rax)
+	movq	%r15, %fs:TLS_KEPT+40(%rax)
+	movq	(%rsp), %rcx
+	movq	%rcx, %fs:TLS_KEPT+48(%rax)
+	movq	%rsp, %fs:TLS_KEPT+56(%rax)
+	jmp	sf_begin
+	.cfi_endproc
+	.size	__sf_begin, .-__sf_begin
+
+/* Back to the call of __sf_begin, from wherever a mismatch was noticed. rdi: handler. */
+	.globl	sf_resume
+	.hidden	sf_resume
+	.type	sf_resume, @function
+	.p2align 4
+sf_resume:
+	movq	__sf_tls@gottpoff(%rip), %rax
+	movq	%fs:TLS_KEPT(%rax), %rbx
+	movq	%fs:TLS_KEPT+8(%rax), %rbp
+	movq	%fs:TLS_KEPT+16(%rax), %r12
+	movq	%fs:TLS_KEPT+24(%rax), %r13
+	movq	%fs:TLS_KEPT+32(%rax), %r14
+	movq	%fs:TLS_KEPT+40(%rax), %r15
+	movq	%fs:TLS_KEPT+48(%rax), %rcx
+	movq	%fs:TLS_KEPT+56(%rax), %rsp
+	movq	%rcx, (%rsp)
+	cld
+	jmp	sf_begin
+	.size	sf_resume, .-sf_resume
 
 	to_c	__sf_slow, sf_store_slow
 	to_c	__sf_check, sf_store_check

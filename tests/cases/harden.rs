@@ -208,6 +208,194 @@ fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
     }
 }
 
+/// Strikes that `--recover` cannot repair: what it would put back, or the input, is itself damaged. It stops as ever.
+const FINAL: &[(&str, u8)] = &[
+    ("message", 1),
+    ("message", 2),
+    ("old", 1),
+    ("where", 1),
+    ("where", 2),
+    ("entry_lost", 1),
+    ("phase", 1),
+];
+
+/// With `--recover` the program ends as if nothing had happened, and says so; or it stops.
+fn recovered(place: &str, in_run: u8) -> Result<(), Failed> {
+    const FLAGS: &[&str] = &["-O2", "--recover"];
+    let golden = run(&program("faults.c", "O2", &["-O2"], false)?, &[])?;
+    let hardened = program("faults.c", "recover", FLAGS, true)?;
+    let ran = run(&hardened, &[place, &in_run.to_string(), "3"])?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let stays_wrong = FINAL.contains(&(place, in_run));
+    let fine = if stays_wrong {
+        ran.status.code() == Some(122) && golden.stdout.starts_with(&ran.stdout)
+    } else {
+        ran.status.success()
+            && ran.stdout == golden.stdout
+            && said.contains("runs again")
+            && said.contains("recovered")
+    };
+    if fine {
+        Ok(())
+    } else {
+        Err(format!(
+            "{place} in run {in_run}: {}, stays wrong: {stays_wrong}\n{said}",
+            ran.status
+        )
+        .into())
+    }
+}
+
+/// A handler that is not deterministic is not blamed on a core, and does not run for ever.
+fn recover_tells_nondeterminism() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-recover-nondeterminism");
+    let source = dir.join("run.c");
+    std::fs::write(
+        &source,
+        "#include <steadfast/sei.h>\nunsigned long a;\nSF_LOCAL_HANDLER void handle(void) { a = sf_run() == 2; }\n\
+         int main(void) { handle(); return 0; }\n",
+    )?;
+    let out = dir.join("run");
+    let built = compiler(true, false)
+        .args(["-O1", "--recover"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    if !built.status.success() {
+        return Err(String::from_utf8_lossy(&built.stderr).into_owned().into());
+    }
+    let ran = run(&out, &[])?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.code() != Some(122)
+        || !said.contains("not deterministic")
+        || said.contains("recovered")
+    {
+        return Err(format!("{}\n{said}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Numbers from a seed (Knuth's 64-bit linear congruence; the upper bits are good enough for choices).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// A program of random statements over state of all widths; the seed is in its name.
+fn random_source(seed: u64) -> String {
+    let mut dice = Dice(seed);
+    let mut text = String::from(
+        "#include <steadfast/sei.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+         struct s { unsigned char a; unsigned b; unsigned long c; unsigned short d; double e; };\n\
+         unsigned char u8[256]; unsigned short u16[128]; unsigned u32[64]; unsigned long u64[32]; double f64[16];\n\
+         struct s st[8]; void *blocks[8]; unsigned long in, calls;\n",
+    );
+    let functions = 4 + dice.below(5);
+    for f in 0..functions {
+        text += &format!(
+            "static unsigned long f{f}(unsigned long x) {{\n  unsigned long l[4] = {{x, 1, 2, 3}}; struct s t = st[x % 8];\n  calls++;\n"
+        );
+        for _ in 0..3 + dice.below(10) {
+            let (i, j, k) = (dice.below(256), dice.below(256), 1 + dice.below(90));
+            text += &match dice.below(14) {
+                0 => format!(
+                    "  u8[(x + {i}) % 256] += (unsigned char)(x >> {});\n",
+                    j % 60
+                ),
+                1 => format!(
+                    "  u16[(x * {k}) % 128] ^= (unsigned short)(l[{}] + {i});\n",
+                    j % 4
+                ),
+                2 => format!("  u32[{}] = u32[x % 64] * {k}u + {j};\n", i % 64),
+                3 => format!("  u64[(x + {i}) % 32] += u64[{}] + {k};\n", j % 32),
+                4 => format!("  f64[{}] = f64[x % 16] * 0.5 + {j};\n", i % 16),
+                5 => format!("  memcpy(u8 + {}, u64, {});\n", i % 100, k),
+                6 => format!("  memset(u32 + {}, (int)x, {});\n", i % 30, k),
+                7 => format!("  memmove(u8 + {}, u8 + {}, {});\n", i % 150, j % 150, k),
+                8 => format!("  t.a += {}; t.c ^= x; st[{}] = t;\n", i % 200, j % 8),
+                9 => format!(
+                    "  free(blocks[{}]); blocks[{}] = calloc(1, {}); memset(blocks[{}], {}, {});\n",
+                    i % 8,
+                    i % 8,
+                    k + 8,
+                    i % 8,
+                    j % 100,
+                    k
+                ),
+                10 => format!(
+                    "  if (blocks[{}]) u64[{}] += *(unsigned char *)blocks[{}];\n",
+                    i % 8,
+                    j % 32,
+                    i % 8
+                ),
+                11 => format!("  l[{}] = u32[{}] + u16[{}];\n", i % 4, j % 64, k),
+                12 => format!(
+                    "  snprintf((char *)u8 + {}, {}, \"%lu-%s\", x, \"text\");\n",
+                    i % 100,
+                    1 + k % 40
+                ),
+                _ if f > 0 => format!("  x += f{}(x + {k}) % 1000;\n", dice.below(f)),
+                _ => format!(
+                    "  for (unsigned i = 0; i < {k}; i++) u16[i] += (unsigned short)(x * i);\n"
+                ),
+            };
+        }
+        text += "  return x + l[0] + l[x % 4] + t.c;\n}\n";
+    }
+    text += "static unsigned long (*const table[])(unsigned long) = {";
+    for f in 0..functions {
+        text += &format!("f{f},");
+    }
+    text += &format!(
+        "}};\nSF_LOCAL_HANDLER unsigned long handle(unsigned long x) {{ return table[x % {functions}](x) + f{}(x * 3); }}\n\
+         int main(void) {{\n  unsigned long sum = 0;\n  for (unsigned long i = 0; i < 400; i++) {{\n    sum = sum * 31 + handle(i * 2654435761u % 1000);\n\
+         \x20   for (int k = 0; k < 256; k++) sum += u8[k];\n    printf(\"%lu %lu %u %f\\n\", sum, u64[i % 32], u32[i % 64], f64[i % 16]);\n  }}\n  return 0;\n}}\n",
+        functions - 1
+    );
+    text
+}
+
+/// A random program prints hardened what it prints plain, at -O0 and -O2.
+fn random_program(seed: u64) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("harden-random-{seed}"));
+    let source = dir.join("random.c");
+    std::fs::write(&source, random_source(seed))?;
+    let mut golden: Option<Vec<u8>> = None;
+    for (hardened, level) in [(false, "-O2"), (true, "-O0"), (true, "-O2")] {
+        let out = dir.join(format!("random-{hardened}{level}"));
+        let built = compiler(hardened, false)
+            .args([level, "-w", "-ftrivial-auto-var-init=zero"])
+            .arg(&source)
+            .arg("-o")
+            .arg(&out)
+            .output()?;
+        if !built.status.success() {
+            return Err(format!("seed {seed}: {}", String::from_utf8_lossy(&built.stderr)).into());
+        }
+        let ran = run(&out, &[])?;
+        let same = golden.get_or_insert_with(|| ran.stdout.clone()) == &ran.stdout;
+        if !same || !ran.status.success() || !ran.stderr.is_empty() {
+            return Err(format!(
+                "seed {seed}, hardened {hardened} {level}: {}, the same output: {same}\n{}",
+                ran.status,
+                String::from_utf8_lossy(&ran.stderr)
+            )
+            .into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// Compiling this must fail, with these words on standard error, and leave no program.
 fn refused(name: &str, text: &str, flags: &[&str], words: &[&str]) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("harden-{name}"));
@@ -445,6 +633,21 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || struck(place, in_run, names),
         ));
     }
+    for &(place, in_run, names) in STRIKES
+        .iter()
+        .chain(&[("crash", 1, "crashed"), ("crash", 2, "crashed")])
+    {
+        if !names.is_empty() {
+            trials.push(Trial::test(
+                format!("harden::recover::{place}_{in_run}"),
+                move || recovered(place, in_run),
+            ));
+        }
+    }
+    trials.push(Trial::test(
+        "harden::recover::nondeterminism",
+        recover_tells_nondeterminism,
+    ));
     for &(name, text, words) in REFUSED {
         trials.push(Trial::test(format!("harden::refuse::{name}"), move || {
             refused(name, text, &[], words)
@@ -460,6 +663,11 @@ pub(crate) fn trials() -> Vec<Trial> {
             &["/no/such/file", "fix:"],
         )
     }));
+    for seed in 1..=8 {
+        trials.push(Trial::test(format!("harden::random::{seed}"), move || {
+            random_program(seed)
+        }));
+    }
     trials.push(Trial::test("harden::policy", by_policy));
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));

@@ -105,10 +105,27 @@ SF_LOCAL_HANDLER struct large by_value(struct large in, int k) {
   return in;
 }
 
+/* Copied with its padding, which lies on a stack that the first run has left in another state. */
+struct padded {
+  char c;
+  long l;
+  short s;
+};
+static struct padded state[4];
+SF_LOCAL_HANDLER void padding(int k) {
+  struct padded local;
+  local.c = (char)k;
+  local.l = k * 3;
+  local.s = (short)k;
+  struct padded *volatile escapes = &local;
+  memcpy(&state[k % 4], escapes, sizeof local);
+}
+
 static int deep(int n) { return n ? deep(n - 1) + 1 : 0; }
 SF_LOCAL_HANDLER int nested(int n) {
   again();
-  return deep(n);
+  padding(n);
+  return deep(n) + state[n % 4].s - n;
 }
 
 int main(void) {

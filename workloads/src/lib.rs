@@ -21,7 +21,10 @@
 //! versions: packages are whatever the distribution ships today, which is why output digests
 //! are recorded at run time and never written into the source.
 
+pub mod dns;
 pub mod inputs;
+pub mod load;
+pub mod replay;
 pub mod servers;
 pub mod setup;
 pub mod store;

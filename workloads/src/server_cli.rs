@@ -1,15 +1,16 @@
 //! `workloads server`: fetch, build and check the servers that are hardened at compile time.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use steadfast_workloads::Store;
 use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::servers::suite::{self, End};
 use steadfast_workloads::servers::{SERVERS, Server, find};
+use steadfast_workloads::{Store, replay};
 
 #[derive(Subcommand)]
 pub(crate) enum Action {
@@ -37,6 +38,26 @@ pub(crate) enum Action {
         /// Seconds after which a test file is ended
         #[arg(long, default_value_t = 120)]
         limit: u64,
+    },
+    /// Put requests whose right answers are known, and compare
+    Replay {
+        server: String,
+        #[arg(long, default_value = "plain")]
+        variant: String,
+        /// This program instead of a variant
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// Through the message envelope
+        #[arg(long)]
+        envelope: bool,
+        /// Requests of the trace (memcached)
+        #[arg(long, default_value_t = 20_000)]
+        length: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Workers (memcached)
+        #[arg(long, default_value_t = 1)]
+        threads: usize,
     },
 }
 
@@ -129,6 +150,43 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
                 println!("see {}", run.log.display());
             }
             if passed < results.len() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Action::Replay {
+            server,
+            variant,
+            program,
+            envelope,
+            length,
+            seed,
+            threads,
+        } => {
+            let server = by_name(server)?;
+            let program = match program {
+                Some(program) => program.clone(),
+                None => {
+                    Builds::at(store.servers(), 1)
+                        .find(server, variant)?
+                        .program
+                }
+            };
+            let settings = replay::Settings {
+                seed: *seed,
+                length: *length,
+                envelope: *envelope,
+                threads: *threads,
+            };
+            let dir = store.servers();
+            let found = match server.name {
+                "memcached" => replay::play_memcached(&program, &dir, settings)?,
+                _ => replay::play_dnsmasq(&program, &dir, settings)?,
+            };
+            for wrong in &found.wrong {
+                println!("wrong: {wrong}");
+            }
+            println!("{} requests, {} wrong", found.requests, found.wrong.len());
+            if !found.wrong.is_empty() {
                 return Ok(ExitCode::FAILURE);
             }
         }

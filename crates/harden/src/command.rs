@@ -101,6 +101,8 @@ pub struct Build {
     pub policies: Vec<PathBuf>,
     /// `--find-nondeterminism`.
     pub trace: bool,
+    /// `--recover`.
+    pub recover: bool,
     /// The user chose a linker.
     names_linker: bool,
     /// Link-time optimisation.
@@ -201,6 +203,10 @@ impl Request {
                     build.trace = true;
                     continue;
                 }
+                "--recover" => {
+                    build.recover = true;
+                    continue;
+                }
                 "--coverage=text" | "--steadfast-coverage" => {
                     coverage = Some(Format::Text);
                     continue;
@@ -293,6 +299,8 @@ impl Build {
     #[must_use]
     pub fn for_clang(&self, tools: &Tools, cxx: bool) -> Vec<OsString> {
         let mut all = self.arguments.clone();
+        // Padding of a local structure is copied into the state with it; what lies there must be the same in both runs.
+        all.insert(0, "-ftrivial-auto-var-init=zero".into());
         if cxx {
             // Before the user's own -include files: it changes how libstdc++ is read.
             all.splice(0..0, ["-include".into(), "steadfast/cxx.h".into()]);
@@ -323,6 +331,10 @@ impl Build {
             library.push(&tools.runtime);
             all.push(library);
             all.push("-pthread".into());
+            if self.recover {
+                // Takes the runtime's part for it out of the library.
+                all.push("-Wl,-u,__sf_recover_on".into());
+            }
         }
         all
     }

@@ -68,7 +68,8 @@ pub(crate) enum Command {
     ///
     /// --coverage=text PROGRAM or --coverage=json PROGRAM says what was hardened, --explain
     /// FILE:LINE PROGRAM what was done with one line. --find-nondeterminism builds a program that
-    /// names the first store in which the two runs of a handler differ.
+    /// names the first store in which the two runs of a handler differ. --recover, when linking,
+    /// makes one that puts memory back after a mismatch and runs the handler again, on another core.
     #[command(
         override_usage = "steadfast cc [CLANG'S ARGUMENTS]...",
         disable_help_flag = true

@@ -1,0 +1,607 @@
+//! `bench sei-servers`: memcached and dnsmasq, hardened against plain.
+//!
+//! Same source, same compiler, same flags, same CPUs, same load; the hardened build sends its
+//! checksums in the message envelope and the client checks them, the plain build sends plain
+//! bytes. A third build, the plain compiler with the envelope beneath, says what of the cost is
+//! the envelope's.
+//!
+//! Three numbers of each pair of runs: the server's CPU time per request while it is saturated;
+//! the highest rate with a mean response time under 1 ms, which is the published metric; and the
+//! mean response time at a low rate. Ratios are taken within a round.
+//!
+//! A row whose server was busy less than [`BUSY_MIN`] of the time was limited by its client: its
+//! throughput says nothing, and it is marked so. CPU time per request is meant to be compared
+//! all the same, since what a server does for a request it does busy or not.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
+use steadfast_workloads::inputs::Rng;
+use steadfast_workloads::load::memcached::Mix;
+use steadfast_workloads::load::process::{Running, Split, on_client_cpu};
+use steadfast_workloads::load::{Paced, Saturated, dns, highest_rate, memcached};
+
+use crate::machine::Machine;
+use crate::stats::{Estimate, median, median_estimate};
+use crate::table;
+use crate::verdict::{self, Promise};
+
+/// The share of time that a saturated server must have been busy.
+pub const BUSY_MIN: f64 = 0.95;
+
+/// The limit of the published metric: a mean response time of one millisecond.
+const MEAN_US_MAX: f64 = 1000.0;
+
+/// Connections: enough that a server with a few workers always has requests waiting, few enough
+/// that a round through them takes less than the limit above at 100,000 requests a second.
+const CONNECTIONS: usize = 32;
+
+/// What a row's promise limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Loss of saturated throughput per CPU: percent by which CPU time per request grows, turned
+    /// into the throughput that is lost.
+    ThroughputLoss,
+    /// Percent by which the mean response time at a low rate grows.
+    ResponseTime,
+}
+
+/// One row: a server under one load.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    pub name: &'static str,
+    pub server: &'static str,
+    pub threads: usize,
+    mix: Mix,
+    /// What is promised, in percent.
+    targets: &'static [(Metric, f64)],
+}
+
+const fn mix(keys: usize, value_bytes: usize, get_percent: usize) -> Mix {
+    Mix {
+        keys,
+        value_bytes,
+        get_percent,
+    }
+}
+
+/// The rows, in the order of the table. 8 B values over 8 threads need nine CPUs.
+pub const ROWS: [Row; 10] = [
+    Row {
+        name: "8 B, 8 threads",
+        server: "memcached",
+        threads: 8,
+        mix: mix(100_000, 8, 95),
+        targets: &[(Metric::ThroughputLoss, 10.0)],
+    },
+    Row {
+        name: "128 B, 8 threads",
+        server: "memcached",
+        threads: 8,
+        mix: mix(100_000, 128, 95),
+        targets: &[(Metric::ThroughputLoss, 2.0)],
+    },
+    Row {
+        name: "8 B",
+        server: "memcached",
+        threads: 1,
+        mix: mix(100_000, 8, 95),
+        targets: &[],
+    },
+    Row {
+        name: "8 B, half sets",
+        server: "memcached",
+        threads: 1,
+        mix: mix(100_000, 8, 50),
+        targets: &[],
+    },
+    Row {
+        name: "8 B, 10 keys",
+        server: "memcached",
+        threads: 1,
+        mix: mix(10, 8, 95),
+        targets: &[],
+    },
+    Row {
+        name: "8 B, 1 M keys",
+        server: "memcached",
+        threads: 1,
+        mix: mix(1_000_000, 8, 95),
+        targets: &[],
+    },
+    Row {
+        name: "128 B",
+        server: "memcached",
+        threads: 1,
+        mix: mix(100_000, 128, 95),
+        targets: &[],
+    },
+    Row {
+        name: "1 KiB",
+        server: "memcached",
+        threads: 1,
+        mix: mix(100_000, 1 << 10, 95),
+        targets: &[(Metric::ThroughputLoss, 8.0), (Metric::ResponseTime, 3.0)],
+    },
+    Row {
+        name: "8 KiB",
+        server: "memcached",
+        threads: 1,
+        mix: mix(20_000, 8 << 10, 95),
+        targets: &[],
+    },
+    Row {
+        name: "DNS, A record",
+        server: "dnsmasq",
+        threads: 1,
+        mix: mix(dns::HOSTS, 4, 100),
+        targets: &[],
+    },
+];
+
+/// One build that is measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Build {
+    pub column: String,
+    pub server: String,
+    pub program: PathBuf,
+    /// Whether clients ask for the message envelope.
+    pub envelope: bool,
+}
+
+/// How much is measured.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub pairs: usize,
+    pub seed: u64,
+    /// Seconds of each saturated and each paced run.
+    pub seconds: f64,
+    /// Halvings of the search for the highest rate; none leaves that number out.
+    pub rate_steps: usize,
+    /// Requests per second at which response times are compared.
+    pub low_rate: f64,
+    /// Rows whose name begins so; all if empty.
+    pub only: Vec<String>,
+}
+
+/// One run of one build.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sample {
+    pub saturated: Saturated,
+    pub low: Paced,
+    /// Requests per second.
+    pub rate_under_1ms: Option<f64>,
+    pub peak_kib: u64,
+}
+
+/// All runs of one build under one load.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Series {
+    pub column: String,
+    /// `None` where the round failed.
+    pub samples: Vec<Option<Sample>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<String>,
+}
+
+/// One row, measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub row: String,
+    pub server: String,
+    pub threads: usize,
+    /// Why it was not measured.
+    pub pending: Option<String>,
+    pub series: Vec<Series>,
+    pub promises: Vec<Promise>,
+}
+
+/// The whole result, as it is written to a file.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SeiServersReport {
+    pub bench: String,
+    pub machine: Machine,
+    pub pairs: usize,
+    pub seed: u64,
+    pub seconds: f64,
+    pub low_rate: f64,
+    pub complete: bool,
+    pub builds: Vec<Build>,
+    pub rows: Vec<Measured>,
+}
+
+/// Measures every row with every build of its server, in turns.
+///
+/// `interrupted` is asked between runs, `say` is told of each round.
+///
+/// # Errors
+/// When no directory for logs can be made; a run that fails is in the report.
+pub fn measure(
+    builds: &[Build],
+    place: &Path,
+    settings: &Settings,
+    machine: Machine,
+    interrupted: &dyn Fn() -> bool,
+    say: &mut dyn FnMut(&str),
+) -> Result<SeiServersReport> {
+    let place = place.join("sei-servers");
+    fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
+    let mut report = SeiServersReport {
+        bench: "sei-servers".to_owned(),
+        machine,
+        pairs: settings.pairs,
+        seed: settings.seed,
+        seconds: settings.seconds,
+        low_rate: settings.low_rate,
+        complete: true,
+        builds: builds.to_vec(),
+        rows: Vec::new(),
+    };
+    let mut rng = Rng::new(settings.seed);
+    let wanted = |row: &&Row| {
+        settings.only.is_empty()
+            || settings
+                .only
+                .iter()
+                .any(|name| row.name.starts_with(name.as_str()) || row.server == name)
+    };
+    for row in ROWS.iter().filter(wanted) {
+        let own: Vec<&Build> = builds
+            .iter()
+            .filter(|build| build.server == row.server)
+            .collect();
+        if own.is_empty() {
+            continue;
+        }
+        report.rows.push(measure_row(
+            row,
+            &own,
+            &place,
+            settings,
+            &mut rng,
+            interrupted,
+            say,
+        ));
+        report.complete = !interrupted();
+    }
+    Ok(report)
+}
+
+fn measure_row(
+    row: &Row,
+    builds: &[&Build],
+    place: &Path,
+    settings: &Settings,
+    rng: &mut Rng,
+    interrupted: &dyn Fn() -> bool,
+    say: &mut dyn FnMut(&str),
+) -> Measured {
+    let mut measured = Measured {
+        row: row.name.to_owned(),
+        server: row.server.to_owned(),
+        threads: row.threads,
+        pending: None,
+        series: builds
+            .iter()
+            .map(|build| Series {
+                column: build.column.clone(),
+                samples: Vec::new(),
+                failures: Vec::new(),
+            })
+            .collect(),
+        promises: Vec::new(),
+    };
+    match Split::of(row.threads) {
+        Err(error) => measured.pending = Some(error.to_string()),
+        Ok(split) => {
+            for round in 0..settings.pairs {
+                say(&format!(
+                    "{}, {}: round {} of {}",
+                    row.server,
+                    row.name,
+                    round + 1,
+                    settings.pairs
+                ));
+                // One seed for all builds of a round: the same requests.
+                let seed = rng.next_u64();
+                for index in shuffled(builds.len(), rng) {
+                    let series = &mut measured.series[index];
+                    if interrupted() {
+                        series.samples.push(None);
+                        continue;
+                    }
+                    let sample = on_client_cpu(&split, || {
+                        one(row, builds[index], &split, place, settings, seed)
+                    });
+                    if let Err(error) = &sample {
+                        series.failures.push(format!("{error:#}"));
+                        say(&format!("{}, {}: {error:#}", row.name, series.column));
+                    }
+                    series.samples.push(sample.ok());
+                }
+            }
+        }
+    }
+    measured.promises = promises(row, &measured, settings.seed);
+    measured
+}
+
+fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, rng.below(last + 1));
+    }
+    order
+}
+
+/// A client of either kind.
+enum Client {
+    Memcached(memcached::Client),
+    Dns(dns::Client),
+}
+
+impl Client {
+    fn saturate(&mut self, server: &Running, warm: Duration, time: Duration) -> Result<Saturated> {
+        match self {
+            Client::Memcached(client) => client.saturate(server, warm, time),
+            Client::Dns(client) => client.saturate(server, warm, time),
+        }
+    }
+
+    fn pace(&mut self, rate: f64, time: Duration) -> Result<Paced> {
+        match self {
+            Client::Memcached(client) => client.pace(rate, time),
+            Client::Dns(client) => client.pace(rate, time),
+        }
+    }
+}
+
+fn one(
+    row: &Row,
+    build: &Build,
+    split: &Split,
+    place: &Path,
+    settings: &Settings,
+    seed: u64,
+) -> Result<Sample> {
+    let (mut server, mut client) = match row.server {
+        "memcached" => {
+            // Twice what the values take: nothing is evicted, and slabs have room to be moved.
+            let mib = 64 + 2 * ((row.mix.keys * (row.mix.value_bytes + 100)) >> 20);
+            let log = place.join(format!("{}.log", build.column));
+            let server = memcached::start(&build.program, split, mib, &log)?;
+            let client = memcached::Client::connect(
+                server.address,
+                CONNECTIONS,
+                build.envelope,
+                row.mix,
+                seed,
+            )?;
+            (server, Client::Memcached(client))
+        }
+        "dnsmasq" => {
+            let server = dns::start(&build.program, split, place, &[])?;
+            let client = dns::Client::connect(server.address, build.envelope, seed)?;
+            (server, Client::Dns(client))
+        }
+        other => bail!("no client for {other}"),
+    };
+    let time = Duration::from_secs_f64(settings.seconds);
+    let saturated = client.saturate(&server, time / 4, time)?;
+    let low = client.pace(settings.low_rate, time)?;
+    let rate_under_1ms = match settings.rate_steps {
+        0 => None,
+        steps => {
+            let above = saturated.requests_per_second() * 1.25;
+            Some(highest_rate(above, steps, MEAN_US_MAX, |rate| {
+                client.pace(rate, time)
+            })?)
+        }
+    };
+    let peak_kib = server.peak_kib()?;
+    server.check_alive()?;
+    Ok(Sample {
+        saturated,
+        low,
+        rate_under_1ms,
+        peak_kib,
+    })
+}
+
+impl Series {
+    fn values(&self, number: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        self.samples.iter().flatten().map(number).collect()
+    }
+
+    /// Percent by which a number is above the base's, for each round in which both have one.
+    fn above(&self, base: &Series, number: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        let rounds = self.samples.iter().zip(&base.samples);
+        rounds
+            .filter_map(|(mine, theirs)| {
+                Some((number(mine.as_ref()?) / number(theirs.as_ref()?) - 1.0) * 100.0)
+            })
+            .collect()
+    }
+
+    fn busy(&self) -> Option<f64> {
+        median(&self.values(|sample| sample.saturated.busy()))
+    }
+}
+
+impl Measured {
+    fn find(&self, column: &str) -> Option<&Series> {
+        self.series.iter().find(|series| series.column == column)
+    }
+}
+
+fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
+    let mut rng = Rng::new(seed);
+    let judge = |&(metric, target): &(Metric, f64)| {
+        let pair = measured.find("hardened").zip(measured.find("plain"));
+        let found: Option<Estimate> = pair.and_then(|(hardened, plain)| {
+            let values = match metric {
+                // r times the CPU time is 1/r of the throughput.
+                Metric::ThroughputLoss => hardened
+                    .above(plain, |sample| sample.saturated.cpu_ns_per_request())
+                    .iter()
+                    .map(|percent| 100.0 * percent / (100.0 + percent))
+                    .collect(),
+                Metric::ResponseTime => hardened.above(plain, |sample| sample.low.mean_us),
+            };
+            median_estimate(&values, &mut rng)
+        });
+        let what = match metric {
+            Metric::ThroughputLoss => format!("{}, {}: throughput lost", row.server, row.name),
+            Metric::ResponseTime => format!("{}, {}: response time added", row.server, row.name),
+        };
+        let promise = Promise::at_most(&what, "%", target, verdict::SLACK_POINTS, found);
+        let rounds = found.map_or(0, |found| found.rounds);
+        match (&measured.pending, pair) {
+            (Some(why), _) => promise.pending(why.as_str()),
+            (None, None) => promise.pending("no hardened build was given"),
+            // Promises are judged from ten rounds on.
+            (None, Some(_)) if rounds < 10 => promise.pending(format!("{rounds} rounds of 10")),
+            (None, Some((hardened, plain))) => {
+                let idle = [hardened, plain]
+                    .into_iter()
+                    .filter_map(Series::busy)
+                    .any(|busy| busy < BUSY_MIN);
+                if metric == Metric::ThroughputLoss && idle {
+                    promise.pending("the client was the limit")
+                } else {
+                    promise
+                }
+            }
+        }
+    };
+    row.targets.iter().map(judge).collect()
+}
+
+/// The report as text.
+#[must_use]
+pub fn render(report: &SeiServersReport) -> String {
+    let mut rng = Rng::new(report.seed);
+    let mut out = report.machine.render();
+    out += &format!(
+        "{} rounds, seed {}, {} s a run, response times at {} requests/s{}\n",
+        report.pairs,
+        report.seed,
+        report.seconds,
+        report.low_rate,
+        if report.complete { "" } else { ", INTERRUPTED" }
+    );
+    for build in &report.builds {
+        out += &format!(
+            "{} {}: {}{}\n",
+            build.server,
+            build.column,
+            build.program.display(),
+            if build.envelope {
+                ", with the message envelope"
+            } else {
+                ""
+            }
+        );
+    }
+    out.push('\n');
+    let mut rows = Vec::new();
+    for measured in &report.rows {
+        let base = measured.find("plain");
+        for series in &measured.series {
+            let middle = |values: &[f64], digits: usize| {
+                median(values).map_or("-".to_owned(), |value| format!("{value:.digits$}"))
+            };
+            let change = |rng: &mut Rng, number: fn(&Sample) -> f64| match base {
+                Some(base) if series.column != "plain" => median_estimate(
+                    &series.above(base, number),
+                    rng,
+                )
+                .map_or("-".to_owned(), |found| {
+                    format!(
+                        "{:+.1} [{:+.1}, {:+.1}]",
+                        found.value, found.low, found.high
+                    )
+                }),
+                _ => String::new(),
+            };
+            rows.push(vec![
+                format!("{} {}", measured.server, measured.row),
+                series.column.clone(),
+                middle(
+                    &series.values(|sample| sample.saturated.cpu_ns_per_request()),
+                    0,
+                ),
+                change(&mut rng, |sample| sample.saturated.cpu_ns_per_request()),
+                middle(
+                    &series.values(|sample| sample.saturated.requests_per_second() / 1e3),
+                    1,
+                ),
+                middle(&series.values(|sample| sample.saturated.busy() * 100.0), 1),
+                middle(
+                    &series
+                        .samples
+                        .iter()
+                        .flatten()
+                        .filter_map(|sample| Some(sample.rate_under_1ms? / 1e3))
+                        .collect::<Vec<_>>(),
+                    1,
+                ),
+                middle(&series.values(|sample| sample.low.mean_us), 1),
+                change(&mut rng, |sample| sample.low.mean_us),
+                middle(&series.values(|sample| sample.peak_kib as f64 / 1024.0), 1),
+            ]);
+        }
+    }
+    out += &table::render(
+        &[
+            "row",
+            "build",
+            "CPU ns/req",
+            "more %",
+            "kreq/s",
+            "busy %",
+            "kreq/s < 1 ms",
+            "mean us",
+            "more %",
+            "peak MiB",
+        ],
+        &rows,
+    );
+    out.push('\n');
+    for measured in &report.rows {
+        if let Some(why) = &measured.pending {
+            out += &format!("pending {} {}: {why}\n", measured.server, measured.row);
+        }
+        for series in &measured.series {
+            let limited = series.busy().is_some_and(|busy| busy < BUSY_MIN);
+            if limited {
+                out += &format!(
+                    "caution {} {}, {}: the server was busy less than {:.0} % of the time; its client was the limit\n",
+                    measured.server,
+                    measured.row,
+                    series.column,
+                    BUSY_MIN * 100.0
+                );
+            }
+            for failure in &series.failures {
+                out += &format!(
+                    "error   {} {}, {}: {}\n",
+                    measured.server,
+                    measured.row,
+                    series.column,
+                    failure.replace('\n', "; ")
+                );
+            }
+        }
+    }
+    let all: Vec<Promise> = report
+        .rows
+        .iter()
+        .flat_map(|row| row.promises.clone())
+        .collect();
+    out + &verdict::render(&all)
+}

@@ -1,0 +1,280 @@
+//! Questions to a forwarding and caching DNS server, and the answers that its configuration and
+//! its upstream make right.
+//!
+//! The upstream is a thread of ours that answers by rules; it counts what it is asked, so that an
+//! answer from the cache can be told from one that was forwarded.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use crate::dns::{self, NXDOMAIN, Record, SERVFAIL, kind};
+use crate::load::dns::{HOSTS, address_of, host};
+
+/// A question and what is right.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub name: String,
+    pub kind: u16,
+    pub rcode: u8,
+    /// Name, type and data of each answer, sorted; lifetimes may have begun to run down.
+    pub answers: Vec<(String, u16, String)>,
+    /// How often the upstream is asked for it when it is put twice in a row; how often a failing
+    /// upstream is asked again is nobody's promise.
+    pub forwarded: Option<u64>,
+}
+
+/// Options of dnsmasq that, with the hosts file, decide the local answers below.
+#[must_use]
+pub fn options(upstream: SocketAddr) -> Vec<String> {
+    vec![
+        format!("--server={}#{}", upstream.ip(), upstream.port()),
+        "--cache-size=2000".to_owned(),
+        "--address=/wild.test/192.0.2.9".to_owned(),
+        "--address=/wild.test/2001:db8::9".to_owned(),
+        "--host-record=both.test,192.0.2.7,2001:db8::7".to_owned(),
+        "--cname=alias.test,both.test".to_owned(),
+        "--mx-host=mail.test,mx.mail.test,10".to_owned(),
+        "--txt-record=text.test,one string and no other".to_owned(),
+        "--srv-host=_ldap._tcp.test,ldap.test,389,5,7".to_owned(),
+        "--ptr-record=printer.test,line-printer.test".to_owned(),
+        "--local=/test/".to_owned(),
+    ]
+}
+
+/// All questions.
+#[must_use]
+pub fn questions() -> Vec<Question> {
+    let local = |name: &str, kind, data: &[&str]| Question {
+        name: name.to_owned(),
+        kind,
+        rcode: 0,
+        answers: data
+            .iter()
+            .map(|data| (name.to_owned(), kind, (*data).to_owned()))
+            .collect(),
+        forwarded: Some(0),
+    };
+    let missing = |name: &str, kind| Question {
+        rcode: NXDOMAIN,
+        ..local(name, kind, &[])
+    };
+    let mut all = vec![
+        local("anything.wild.test", kind::A, &["192.0.2.9"]),
+        local("wild.test", kind::A, &["192.0.2.9"]),
+        local("a.b.c.wild.test", kind::AAAA, &["2001:db8::9"]),
+        local("both.test", kind::A, &["192.0.2.7"]),
+        local("both.test", kind::AAAA, &["2001:db8::7"]),
+        local("mail.test", kind::MX, &["10 mx.mail.test"]),
+        local("text.test", kind::TXT, &["one string and no other"]),
+        local("_ldap._tcp.test", kind::SRV, &["5 7 389 ldap.test"]),
+        local("printer.test", kind::PTR, &["line-printer.test"]),
+        local("7.2.0.192.in-addr.arpa", kind::PTR, &["both.test"]),
+        // A name that exists, and has no such record.
+        local("both.test", kind::MX, &[]),
+        missing("nobody.test", kind::A),
+        missing("nobody.bench.test", kind::AAAA),
+    ];
+    all.push(Question {
+        answers: vec![
+            ("alias.test".to_owned(), kind::CNAME, "both.test".to_owned()),
+            ("both.test".to_owned(), kind::A, "192.0.2.7".to_owned()),
+        ],
+        ..local("alias.test", kind::A, &[])
+    });
+    for index in (0..HOSTS).step_by(41) {
+        let [a, b, c, d] = address_of(index).octets();
+        all.push(local(
+            &host(index),
+            kind::A,
+            &[&address_of(index).to_string()],
+        ));
+        all.push(local(
+            &format!("{d}.{c}.{b}.{a}.in-addr.arpa"),
+            kind::PTR,
+            &[&host(index)],
+        ));
+    }
+    // What the upstream knows: see `Upstream::answer`.
+    for number in 0..60_u32 {
+        for kind in [kind::A, kind::AAAA, kind::TXT] {
+            let name = format!("n{number}.up.example");
+            all.push(upstream_question(&name, kind));
+        }
+        all.push(upstream_question(&format!("c{number}.up.example"), kind::A));
+        all.push(upstream_question(&format!("x{number}.up.example"), kind::A));
+    }
+    all.push(upstream_question("fail.up.example", kind::A));
+    all
+}
+
+fn upstream_question(name: &str, kind: u16) -> Question {
+    let (rcode, records) = knows(name, kind);
+    let mut answers: Vec<_> = records
+        .into_iter()
+        .map(|record| (record.name, record.kind, record.data))
+        .collect();
+    answers.sort();
+    Question {
+        name: name.to_owned(),
+        kind,
+        rcode,
+        answers,
+        // Failures are not kept, nor, in this version, records other than addresses and names;
+        // negative answers would be, but the set-up of the load runs without (--no-negcache).
+        forwarded: match (rcode, kind) {
+            (SERVFAIL, _) => None,
+            (0, kind::A | kind::AAAA) => Some(1),
+            _ => Some(2),
+        },
+    }
+}
+
+/// The upstream's rules.
+fn knows(name: &str, kind: u16) -> (u8, Vec<Record>) {
+    let first = name.split('.').next().unwrap_or("");
+    let number: u32 = first
+        .get(1..)
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or(0);
+    let record = |name: &str, kind, data: String| Record {
+        name: name.to_owned(),
+        kind,
+        ttl: 3600,
+        data,
+    };
+    let of = |name: &str, kind| match kind {
+        kind::A => vec![record(
+            name,
+            kind,
+            format!("198.51.{}.{}", 100 + number / 250, 1 + number % 250),
+        )],
+        kind::AAAA => vec![record(name, kind, format!("2001:db8:1::{:x}", number + 1))],
+        kind::TXT => vec![record(name, kind, format!("text of {name}"))],
+        _ => Vec::new(),
+    };
+    match first.as_bytes().first() {
+        Some(b'n') => (0, of(name, kind)),
+        Some(b'c') => {
+            // Not one that is asked for by itself: it comes into the cache with this reply.
+            let target = format!("n{}.up.example", 1000 + number);
+            let mut records = vec![record(name, kind::CNAME, target.clone())];
+            records.extend(knows(&target, kind).1);
+            (0, records)
+        }
+        Some(b'f') => (SERVFAIL, Vec::new()),
+        _ => (NXDOMAIN, Vec::new()),
+    }
+}
+
+/// The upstream, until dropped.
+#[derive(Debug)]
+pub struct Upstream {
+    pub address: SocketAddr,
+    asked: Arc<Mutex<BTreeMap<(String, u16), u64>>>,
+    total: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Upstream {
+    /// Starts answering on a port of the loopback.
+    ///
+    /// # Errors
+    /// When no socket can be had.
+    pub fn start() -> Result<Self> {
+        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let mut upstream = Upstream {
+            address: socket.local_addr()?,
+            asked: Arc::default(),
+            total: Arc::default(),
+            stop: Arc::default(),
+            thread: None,
+        };
+        let (asked, total, stop) = (
+            Arc::clone(&upstream.asked),
+            Arc::clone(&upstream.total),
+            Arc::clone(&upstream.stop),
+        );
+        upstream.thread = Some(std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while !stop.load(Ordering::Relaxed) {
+                let Ok((got, peer)) = socket.recv_from(&mut buffer) else {
+                    continue;
+                };
+                let Some(query) = dns::decode(&buffer[..got]) else {
+                    continue;
+                };
+                let Some(question) = query.questions.first().cloned() else {
+                    continue;
+                };
+                let (rcode, records) = knows(&question.0, question.1);
+                let soa = (rcode == NXDOMAIN).then_some("up.example");
+                total.fetch_add(1, Ordering::Relaxed);
+                if let Ok(mut asked) = asked.lock() {
+                    *asked.entry(question).or_default() += 1;
+                }
+                if let Some(reply) = dns::reply(&buffer[..got], rcode, &records, soa) {
+                    let _ = socket.send_to(&reply, peer);
+                }
+            }
+        }));
+        Ok(upstream)
+    }
+
+    /// How often a question has arrived.
+    #[must_use]
+    pub fn asked(&self, name: &str, kind: u16) -> u64 {
+        let Ok(asked) = self.asked.lock() else {
+            return 0;
+        };
+        asked.get(&(name.to_owned(), kind)).copied().unwrap_or(0)
+    }
+
+    /// How many questions have arrived.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Says what is wrong with a reply, if anything.
+///
+/// # Errors
+/// When it is not well formed.
+pub fn compare(question: &Question, id: u16, reply: &[u8]) -> Result<Option<String>> {
+    let told = dns::decode(reply).context("the reply is not well formed")?;
+    let mut answers: Vec<_> = told
+        .answers
+        .iter()
+        .map(|record| (record.name.clone(), record.kind, record.data.clone()))
+        .collect();
+    answers.sort();
+    let right = told.id == id
+        && told.flags & 0x8000 != 0
+        && told.rcode == question.rcode
+        && told.questions == [(question.name.clone(), question.kind)]
+        && answers == question.answers
+        && told.answers.iter().all(|record| record.ttl <= 3600);
+    Ok((!right).then(|| {
+        format!(
+            "{} type {}: {:?} with code {} is right, {told:?} came",
+            question.name, question.kind, question.answers, question.rcode
+        )
+    }))
+}
