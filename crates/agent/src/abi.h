@@ -29,7 +29,8 @@
 #define SF_REPLICAS_MAX 8u
 #define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that give further opinions */
 #define SF_RING 64u      /* arrivals kept per slot: how far the leader may run ahead */
-#define SF_RESULTS_MAX 32768u
+#define SF_RESULTS_MAX 65536u
+#define SF_RESULTS_SOFT 8192u /* where nothing is retained: half of a small second-level cache */
 
 /* The payload area is sparse memory: pages never touched cost nothing. A call whose
  * output alone exceeds it is shortened (docs/limits.md). */
@@ -38,7 +39,7 @@
 
 #define SF_OFF_ARRIVALS 0x10000ull
 #define SF_OFF_RESULTS 0x40000ull
-#define SF_OFF_PAYLOAD 0x400000ull
+#define SF_OFF_PAYLOAD 0x800000ull
 /* Registers, vector state and mappings on their way between replicas. */
 #define SF_OFF_TRANSFER (SF_OFF_PAYLOAD + SF_PAYLOAD_BYTES)
 #define SF_TRANSFER_BYTES (4ull << 20)
@@ -57,9 +58,10 @@
 #define SF_OWN_END (SF_WINDOWS + (1ull << 40))
 #define SF_KEEPER_SLOT 11u /* commands to the keeper; never votes */
 
-/* Two replicas keep this much before they take a new snapshot and drop it: half of the 4 MiB
- * a replica that the group may cost beside its copies of the program. */
-#define SF_RETAIN_SOFT (4ull << 20)
+/* Two replicas keep this much before they take a new snapshot and drop it, whatever that
+ * costs; programs that read less than this in one gap between snapshots never get here. */
+#define SF_RETAIN_SOFT (32ull << 20)
+#define SF_RETAIN_EVENTS (SF_RESULTS_MAX / 4 * 3)
 
 enum sf_kind {
 	SF_K_SYSCALL = 1, /* nr is the call */
@@ -255,6 +257,8 @@ struct sf_group {
 	uint32_t undo_n; /* pages kept at SF_OFF_UNDO */
 	/* Between launcher and sentry: crates/replica/src/sentry.rs. */
 	uint32_t beat, standstill, sentry_bell, sentry_ask, sentry_answer;
+	uint64_t copy_tsc; /* ticks that copying a page at the first store after a snapshot takes */
+	uint64_t copied; /* page faults of the follower that left the snapshot, since then */
 };
 
 #define SF_O_SUD 1u

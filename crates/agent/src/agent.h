@@ -154,7 +154,7 @@ struct sf_me {
 	u32 raised;        /* this replica has raised the present alarm */
 	u32 interruptible; /* an app call is being made: signals end it with SF_NOT_MADE or EINTR */
 	u32 rewound; /* ... with SF_NOT_MADE after the kernel had begun it and would start it again */
-	u64 last_epoch_tsc, epoch_gap;
+	u64 last_epoch_tsc, epoch_gap, snapshot_faults;
 	struct sf_guard *guard;
 	struct sf_guard guard_store;
 	struct sf_regs *regs; /* of the event in progress */

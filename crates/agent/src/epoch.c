@@ -287,7 +287,7 @@ int sf_epoch_due(void)
 	if (gap > me.epoch_gap)
 		return 1;
 	/* What is retained has outgrown its room. */
-	if ((G->options & SF_O_RETAIN) && (me.out > SF_RETAIN_SOFT || me.next - me.base > SF_RESULTS_MAX / 2))
+	if ((G->options & SF_O_RETAIN) && (me.out > SF_RETAIN_SOFT || me.next - me.base > SF_RETAIN_EVENTS))
 		return 1;
 	/* No way back (the log had to be cut): mend that soon. */
 	return G->snapshot_broken && gap > G->epoch_tsc / 16;
@@ -390,12 +390,20 @@ void sf_snapshot(void)
 	me.snapshot_pid = pid > 0 ? (s32)pid : 0;
 }
 
+static u64 page_faults(void)
+{
+	u64 usage[18]; /* struct rusage, getrusage(2); ru_minflt is its ninth word */
+	return sys2(98 /* getrusage */, 0, usage) < 0 ? 0 : usage[8];
+}
+
 /* The event after a result marked SF_R_EPOCH. */
 void sf_epoch(struct sf_regs *r)
 {
 	u64 start = sf_tsc();
 	const struct sf_result *done;
 	me.doing = SF_D_EPOCH;
+	if (me.slot == G->replicas - 1 && (G->options & SF_O_RETAIN))
+		G->copied = me.snapshot_faults ? page_faults() - me.snapshot_faults : 0;
 	for (;;) {
 		if (unlikely(me.restarted))
 			sf_again(r);
@@ -431,6 +439,7 @@ void sf_epoch(struct sf_regs *r)
 				return;
 			}
 			app.own_events--;
+			me.snapshot_faults = page_faults();
 			G->snapshot_broken = 0;
 			G->undo_n = 0;
 			G->snapshot_seq = me.next;
@@ -439,8 +448,10 @@ void sf_epoch(struct sf_regs *r)
 		break;
 	}
 	if (me.slot == 0) {
-		/* An epoch may take epoch_permille of the time: the gap follows what it cost. */
-		u64 gap = (sf_tsc() - start) * 1000 / (G->epoch_permille ? G->epoch_permille : 10);
+		/* An epoch may take epoch_permille of the time: the gap follows what it cost, and
+		 * what the copies since the last one did. */
+		u64 cost = sf_tsc() - start + G->copied * G->copy_tsc;
+		u64 gap = cost * 1000 / (G->epoch_permille ? G->epoch_permille : 10);
 		me.last_epoch_tsc = sf_tsc();
 		me.epoch_gap = gap > G->epoch_tsc ? gap : G->epoch_tsc;
 	}

@@ -433,7 +433,7 @@ void sf_result_end(struct sf_result *r)
 		return;
 	}
 	me.out += (r->out_len + 63) & ~63u;
-	if (unlikely(me.out > SF_PAYLOAD_SOFT || seq - me.base > SF_RESULTS_MAX - 64)) {
+	if (unlikely(me.out > SF_PAYLOAD_SOFT || seq - me.base > SF_RESULTS_SOFT)) {
 		if (!(G->options & SF_O_RETAIN)) {
 			r->flags |= SF_R_RESET;
 			me.reset_pending = 1;

@@ -8,10 +8,10 @@ pub(crate) const BASE: u64 = 0x2a00_0000_0000;
 pub(crate) const SHARED: u64 = 0x2a10_0000_0000;
 pub(crate) const SLOTS_MAX: usize = 12;
 pub(crate) const RING: usize = 64;
-pub(crate) const RESULTS_MAX: usize = 32768;
+pub(crate) const RESULTS_MAX: usize = 65536;
 pub(crate) const OFF_ARRIVALS: usize = 0x10000;
 pub(crate) const OFF_RESULTS: usize = 0x40000;
-pub(crate) const OFF_PAYLOAD: usize = 0x40_0000;
+pub(crate) const OFF_PAYLOAD: usize = 0x80_0000;
 pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
 pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
@@ -171,6 +171,8 @@ pub(crate) struct Group {
     pub(crate) sentry_bell: u32,
     pub(crate) sentry_ask: u32,
     pub(crate) sentry_answer: u32,
+    pub(crate) copy_tsc: u64,
+    pub(crate) copied: u64,
 }
 
 #[repr(C)]

@@ -34,6 +34,9 @@ const WATCH: Duration = Duration::from_millis(100);
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
 /// small program, which this keeps below the default budget of 1 %.
 const EPOCH_US: u64 = 50_000;
+/// After a snapshot the next store to each page makes a copy of it. Measured on the reference
+/// machine: 2.2 to 2.6 µs for each 4 KiB, in huge pages too, which split.
+const COPY_NS: u64 = 2_400;
 /// How long a signal that ends the program may wait for an event: default actions are promised
 /// within 100 ms.
 const LAST_EVENT: Duration = Duration::from_millis(60);
@@ -253,7 +256,9 @@ impl<'a> Supervisor<'a> {
             CheckMemory::Full => options |= option::CHECK_FULL,
         }
         if plan.replicas > 1 && (retain || plan.check_memory != CheckMemory::Off) {
-            group.set64(at!(epoch_tsc), u64::from(cpu::ticks_per_us()) * EPOCH_US);
+            let ticks_per_us = u64::from(cpu::ticks_per_us());
+            group.set64(at!(epoch_tsc), ticks_per_us * EPOCH_US);
+            group.set64(at!(copy_tsc), ticks_per_us * COPY_NS / 1000);
             group.set32(at!(epoch_permille), plan.epoch_budget.permille().into());
             group.set32(at!(snapshot_broken), 1);
         }
