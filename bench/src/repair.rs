@@ -226,7 +226,9 @@ fn latencies(runner: &Runner, program: &Path, faults: usize, rng: &mut Rng) -> L
         "r14", "r15",
     ];
     let mut found = Latencies::default();
-    let job: Invocation = guest::invocation(program, &["16", "40000"]);
+    const ROUNDS: i64 = 40_000;
+    const WORDS_PER_ROUND: i64 = 2048; // bench/guests/steady.c
+    let job: Invocation = guest::invocation(program, &["16", &ROUNDS.to_string()]);
     let bare = match runner.run(&Column::bare("bare", 1, Pages::AsIs), &job, false) {
         Ok(sample) => sample,
         Err(why) => {
@@ -234,17 +236,12 @@ fn latencies(runner: &Runner, program: &Path, faults: usize, rng: &mut Rng) -> L
             return found;
         }
     };
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a run of seconds, in microseconds"
-    )]
-    let micros = (bare.wall * 1e6) as i64;
     for _ in 0..faults {
         let victim = rng.pick(&["follower", "leader"]);
         let register = rng.pick(&REGISTERS);
-        let at = rng.between(micros / 20, micros * 19 / 20);
+        let n = rng.between(1, ROUNDS * WORDS_PER_ROUND);
         let flip = format!(
-            "--flip=replica={victim} time={at}us reg={register} bit={}",
+            "--flip=replica={victim} at=steady!steady_word+0x0 n={n} reg={register} bit={}",
             rng.below(64)
         );
         let column = Column::protected("n2", 2, &[&flip]);
@@ -353,7 +350,7 @@ pub fn render(report: &RepairReport) -> String {
 
 fn render_latencies(found: &Latencies) -> String {
     let mut out = format!(
-        "\nfaults at uniformly drawn moments, 2 replicas, {} runs: {} corrected, {} detected, {} masked, {} sdc, {} not_fired\n",
+        "\nfaults at uniformly drawn steps of the computation, 2 replicas, {} runs: {} corrected, {} detected, {} masked, {} sdc, {} not_fired\n",
         found.runs, found.corrected, found.detected, found.masked, found.sdc, found.not_fired
     );
     let Some(middle) = median(&found.latency_ns) else {
