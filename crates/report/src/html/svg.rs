@@ -146,7 +146,7 @@ fn share(count: u64, of: u64) -> f64 {
 
 /// How many alarms had come by when, on a logarithmic time axis.
 pub(super) fn curve(latency: &Latency) -> String {
-    let (left, right, top, bottom) = (44.0, 630.0, 12.0, 196.0);
+    let (left, right, top, bottom) = (44.0, 612.0, 12.0, 196.0);
     let decade = |ns: f64| ns.max(1.0).log10();
     let first = latency
         .curve
