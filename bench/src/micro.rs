@@ -286,14 +286,14 @@ fn conclude(report: &mut MicroReport) {
             added("write 64 B", "n2-none", "bare"),
         ),
         Promise::at_most(
-            "backstop (both less none, getppid, 2 replicas)",
+            "backstop (token less none, getppid, 2 replicas)",
             "ns",
             60.0,
             0.0,
-            added("getppid", "n2-both", "n2-none"),
+            added("getppid", "n2-token", "n2-none"),
         ),
     ];
-    let reads = event("clock_gettime").map_or(Vec::new(), |measured| measured.total("n2-both"));
+    let reads = event("clock_gettime").map_or(Vec::new(), |measured| measured.total("n2-token"));
     let reads = median_estimate(&reads, &mut rng);
     promises.push(Promise::at_most(
         "one clock_gettime, 2 replicas",
@@ -405,5 +405,5 @@ pub fn master_ns(report: &MicroReport, replicas: u8) -> Option<f64> {
         .events
         .iter()
         .find(|measured| measured.event == "getppid")?;
-    median(&event.added(&format!("n{replicas}-both"), "bare"))
+    median(&event.added(&format!("n{replicas}-token"), "bare"))
 }
