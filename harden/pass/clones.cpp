@@ -286,7 +286,8 @@ static bool makeOnce(Instruction &I, StringRef Name, ArrayRef<Value *> Arguments
 }
 
 static bool makeDeferred(CallBase &Call, Function &Callee) {
-  if (!Call.getType()->isVoidTy() || Call.arg_size() > 6 || Call.isTerminator() ||
+  // What nobody looks at need not be known.
+  if (!Call.use_empty() || Call.arg_size() > 6 || Call.isTerminator() ||
       !all_of(Call.args(), [](const Use &U) {
         return U->getType()->isPointerTy() || (U->getType()->isIntegerTy() && fitsWord(U->getType()));
       }))
@@ -413,8 +414,8 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
   }
   case Class::Defer:
     if (!makeDeferred(Call, *Callee))
-      refuse(Call, R, Id, ("a call of " + Name + " in a form that cannot be deferred (no result, up to six integers or "
-                                                 "pointers, no exception)").str());
+      refuse(Call, R, Id, ("a call of " + Name + " in a form that cannot be deferred (result unused, up to six "
+                                                 "integers or pointers, no exception)").str());
     return;
   case Class::Refuse:
     refuse(Call, R, Id, ("a call of " + Name + ": " + T.Text).str());

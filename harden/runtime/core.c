@@ -225,6 +225,9 @@ struct sf_context *sf_inside(const char *what) {
   return __sf_own;
 }
 
+static inline uintptr_t word_of(const struct sf_entry *e) { return e->where & 0xffffffffffffffull; }
+static inline uint64_t bytes_of(const struct sf_entry *e) { return e->where >> 56 ^ BYTES; }
+
 static inline bool exempt(const struct sf_context *c, uintptr_t word) {
   if (word - __sf_tls.stack_low < __sf_tls.stack_length)
     return true;
@@ -267,7 +270,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
     return;
   }
   struct sf_entry *e = __sf_tls.cursor;
-  e->where = word | add << 56;
+  e->where = word | (add ^ BYTES) << 56;
   e->old = live(word);
   sf_reload();
   if (unlikely(*tag_at(s) != tag))
@@ -678,9 +681,57 @@ static inline uint32_t mxcsr_get(void) {
 
 static inline void mxcsr_set(uint32_t v) { __asm__ volatile("ldmxcsr %0" ::"m"(v)); }
 
-extern void sf_resume(const struct sf_handler *);
+extern _Noreturn void sf_resume(const struct sf_handler *);
 
 static void put_back(struct sf_context *c);
+
+/* Memory as it was when the handler began; false if the log cannot be trusted or did not help. */
+static bool roll_back(struct sf_context *c) {
+  if (__sf_tls.phase == SF_E1)
+    c->count = (size_t)(__sf_tls.cursor - c->entries);
+  uint64_t sum = 0;
+  if (c->count > c->capacity)
+    return false;
+  for (size_t i = 0; i < c->count; i++)
+    sum += weigh(c->entries[i].where, c->entries[i].old);
+  if (sum != __sf_tls.sum)
+    return false;
+  for (size_t i = 0; sf_recovers() && i < range_count(c); i++)
+    if (sf_crc32c(0, c->arena.base + range_at(c, i)->old, range_at(c, i)->length) != range_at(c, i)->crc)
+      return false;
+  put_back(c);
+  /* A word that was logged twice shows its older value; only without ranges is the first entry of each known. */
+  for (size_t i = 0; range_count(c) == 0 && i < c->count; i++)
+    if ((live(word_of(&c->entries[i])) ^ c->entries[i].old) & spread(bytes_of(&c->entries[i])))
+      return false;
+  return true;
+}
+
+/* Everything else of the run is forgotten, but for what it had from outside; then the handler begins again. */
+static _Noreturn void begin_again(struct sf_context *c) {
+  c->kept.used = 0;
+  c->kept_cursor = 0;
+  for (size_t i = 0; i < c->queue.used;) {
+    struct sf_record *r = (struct sf_record *)(c->queue.base + i);
+    size_t bytes = sizeof *r + ((r->length + 7) & ~7ull);
+    if (r->once)
+      sf_copy(sf_grow(&c->kept, bytes), r, bytes);
+    else if (sf_length(r->name) == 6 && sf_equal(r->name, "malloc", 6))
+      sf_free((void *)r->result);
+    i += bytes;
+  }
+  c->queue.used = c->deferred.used = c->parts.used = c->ranges.used = c->arena.used = 0;
+  c->message_count = c->messages_outside;
+  c->ignored_count = 0;
+  sf_locks_between_runs(c);
+  c->epoch += 2;
+  c->gate_enter = c->gate_leave = 0;
+  mxcsr_set(c->mxcsr);
+  *__errno_location() = c->errno_begin;
+  __sf_tls.phase = SF_OUTSIDE;
+  c->again = 1;
+  sf_resume(c->handler);
+}
 
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
   struct sf_context *c = __sf_own;
@@ -690,48 +741,23 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   if (c->retry && sf_equal(seen, c->last, sizeof seen))
     return; /* the same difference again: not a fault */
   sf_copy(c->last, seen, sizeof seen);
-  if (__sf_tls.phase == SF_E1)
-    c->count = (size_t)(__sf_tls.cursor - c->entries);
-  /* O as it was logged, or not at all. */
-  uint64_t sum = 0;
-  if (c->count > c->capacity)
+  if (!roll_back(c))
     return;
-  for (size_t i = 0; i < c->count; i++)
-    sum += weigh(c->entries[i].where, c->entries[i].old);
-  if (sum != __sf_tls.sum)
-    return;
-  for (size_t i = 0; i < range_count(c); i++)
-    if (sf_crc32c(0, c->arena.base + range_at(c, i)->old, range_at(c, i)->length) != range_at(c, i)->crc)
-      return;
-  put_back(c);
-  /* A word that was logged twice shows its older value; only the first entry of it can be looked at again here. */
-  for (size_t i = 0; range_count(c) == 0 && i < c->count; i++)
-    if ((live(c->entries[i].where & 0xffffffffffffffull) ^ c->entries[i].old) & spread(c->entries[i].where >> 56))
-      return;
   sf_tell(what, name, at, first, second, "retry");
-  c->kept.used = 0;
-  c->kept_cursor = 0;
-  for (size_t i = 0; i < c->queue.used;) {
-    struct sf_record *r = (struct sf_record *)(c->queue.base + i);
-    size_t bytes = sizeof *r + ((r->length + 7) & ~7ull);
-    if (r->once)
-      sf_copy(sf_grow(&c->kept, bytes), r, bytes);
-    else if (sf_length(r->name) == 6 && sf_equal(r->name, "malloc", 6))
-      sf_recover_free((void *)r->result);
-    i += bytes;
-  }
-  c->queue.used = c->deferred.used = c->parts.used = c->ranges.used = c->arena.used = 0;
-  c->message_count = c->messages_outside;
-  c->ignored_count = 0;
-  sf_locks_between_runs(c);
-  c->epoch += 2;
-  c->gate_enter = c->gate_leave = 0;
   c->retry++;
-  mxcsr_set(c->mxcsr);
-  *__errno_location() = c->errno_begin;
   sf_recover_move(c);
-  __sf_tls.phase = SF_OUTSIDE;
-  sf_resume(c->handler);
+  begin_again(c);
+}
+
+/* Two handlers wait for each other's locks, which both keep only until their ends. This one gives way: nothing of it has
+   happened yet. */
+void sf_give_way(struct sf_context *c) {
+  if (__sf_tls.phase != SF_E1 || !roll_back(c))
+    sf_stop("two handlers wait for each other's locks, and this one cannot be rolled back", "take locks in one order in all handlers");
+  sf_locks_between_runs(c);
+  sf_locks_release(c);
+  c->gave_way++;
+  begin_again(c);
 }
 
 static inline uint64_t gate(const struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
@@ -750,7 +776,7 @@ void sf_begin(const struct sf_handler *h) {
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0))
     sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
-  if (likely(c->retry == 0)) {
+  if (likely(c->again == 0)) {
     c->event++;
     c->messages_outside = c->message_count;
     /* Seen by all before anything of the state is read: a locked instruction, which alone on the machine is not needed. */
@@ -759,6 +785,7 @@ void sf_begin(const struct sf_handler *h) {
     else
       atomic_store_explicit(&c->counter, c->counter + 1, memory_order_relaxed);
   }
+  c->again = 0;
   c->handler = h;
   c->gate_enter = gate(c, h, 1);
   c->count = 0;
@@ -789,9 +816,8 @@ void sf_begin(const struct sf_handler *h) {
 /* One pass suffices while entries alone are concerned: no two of them hold the same byte. */
 static inline void reset_words(struct sf_context *c, size_t from, size_t to) {
   for (size_t i = to; i-- > from;) {
-    uint64_t where = c->entries[i].where, old = c->entries[i].old;
-    uintptr_t word = where & 0xffffffffffffffull;
-    uint64_t bytes = where >> 56;
+    uint64_t old = c->entries[i].old, bytes = bytes_of(&c->entries[i]);
+    uintptr_t word = word_of(&c->entries[i]);
     if (likely(bytes == BYTES)) {
       *(volatile uint64_t *)word = old;
     } else {
@@ -824,14 +850,15 @@ static void put_back(struct sf_context *c) {
    collected and looked at once. O is also summed up again: a log that has changed since must not be put back. */
 static inline uint64_t swap_words(struct sf_context *c, uint64_t *sum) {
   uint64_t wrong = 0, total = 0;
-  for (size_t i = 0; i < c->count; i++) {
-    uint64_t where = c->entries[i].where, old = c->entries[i].old;
-    volatile uint64_t *at = (volatile uint64_t *)(where & 0xffffffffffffffull);
+  volatile uint64_t *news = c->news;
+  for (const struct sf_entry *e = c->entries, *end = e + c->count; e != end; e++, news++) {
+    uint64_t where = e->where, old = e->old;
+    volatile uint64_t *at = (volatile uint64_t *)where; /* whole words: no bytes are missing */
     uint64_t now = *at;
-    *(volatile uint64_t *)&c->news[i] = now;
+    *news = now;
     *at = old;
     total += weigh(where, old);
-    wrong |= (*(volatile uint64_t *)&c->news[i] ^ now) | (*at ^ old);
+    wrong |= (*news ^ now) | (*at ^ old);
   }
   *sum = total;
   return wrong;
@@ -853,7 +880,7 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
   } else {
     for (size_t i = 0; i < count; i++) {
       sum += weigh(c->entries[i].where, c->entries[i].old);
-      uint64_t now = live(c->entries[i].where & 0xffffffffffffffull);
+      uint64_t now = live(word_of(&c->entries[i]));
       *(volatile uint64_t *)&c->news[i] = now;
       wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
     }
@@ -886,8 +913,8 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
 static SF_COLD void look_closer(struct sf_context *c) {
   uint64_t epoch = __sf_tls.epoch_key;
   for (size_t i = 0; i < c->count; i++) {
-    uint64_t where = c->entries[i].where, bytes = where >> 56;
-    uintptr_t word = where & 0xffffffffffffffull;
+    uint64_t bytes = bytes_of(&c->entries[i]);
+    uintptr_t word = word_of(&c->entries[i]);
     uint64_t expected = word << SF_WORD_SHIFT | epoch | BYTES;
     for (size_t s = home(word);; s = next(s)) {
       uint64_t tag = *tag_at(s);
@@ -914,14 +941,14 @@ static inline void compare_words(struct sf_context *c) {
   const uint64_t *news = c->news;
   if (likely(__sf_tls.partial == 0)) {
     for (; e != end; e++, news++) {
-      uintptr_t word = e->where & 0xffffffffffffffull;
+      uintptr_t word = e->where; /* no bytes are missing; a damaged one does not have its tag */
       uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
     }
   } else {
     for (; e != end; e++, news++) {
-      uintptr_t word = e->where & 0xffffffffffffffull;
-      uint64_t bytes = e->where >> 56;
+      uintptr_t word = word_of(e);
+      uint64_t bytes = bytes_of(e);
       uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
       all |= (live(word) ^ *news) & spread(bytes);
@@ -950,7 +977,7 @@ static void check_message(struct sf_context *c, const struct sf_message *m) {
   uintptr_t low = (uintptr_t)m->bytes, high = low + m->length;
   bool touched = false;
   for (size_t i = 0; i < c->count && !touched; i++)
-    touched = (c->entries[i].where & 0xffffffffffffffull) + 8 > low && (c->entries[i].where & 0xffffffffffffffull) < high;
+    touched = word_of(&c->entries[i]) + 8 > low && word_of(&c->entries[i]) < high;
   for (size_t i = 0; i < range_count(c) && !touched; i++)
     touched = range_at(c, i)->at + range_at(c, i)->length > low && range_at(c, i)->at < high;
   const uint8_t *bytes = m->bytes;
@@ -963,9 +990,9 @@ static void check_message(struct sf_context *c, const struct sf_message *m) {
     for (;;) {
       struct sf_range *r = i ? range_at(c, i - 1) : NULL;
       for (size_t from = r ? r->after : 0; to-- > from;) {
-        uintptr_t word = c->entries[to].where & 0xffffffffffffffull;
+        uintptr_t word = word_of(&c->entries[to]);
         for (uint64_t k = 0; k < 8; k++)
-          if (c->entries[to].where >> (56 + k) & 1 && word + k >= low && word + k < high)
+          if (bytes_of(&c->entries[to]) >> k & 1 && word + k >= low && word + k < high)
             copy[word + k - low] = (uint8_t)(c->entries[to].old >> 8 * k);
       }
       if (!r)
@@ -1052,8 +1079,8 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_recovered(c);
     sf_recover_done(c);
     c->retry = 0;
-    c->kept.used = c->kept_cursor = 0;
   }
+  c->kept.used = c->kept_cursor = 0;
   atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_release);
   if (unlikely(c->ranges.used)) {
     reset(&c->ranges);

@@ -26,6 +26,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
@@ -203,6 +204,37 @@ static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_tr
 static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
 static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
 
+/* A handler keeps what the program has already released, so that two handlers may come to wait for each other though the
+   program's own order is sound. Whoever has waited for a tenth of a second, holding such a lock, gives way. */
+#define GIVE_WAY_NS 100000000
+
+static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
+  bool keeps = false;
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
+    keeps |= l->held > l->count && l->lock != lock;
+  if (likely(!keeps) || until || (take != take_mutex && take != take_read && take != take_write))
+    return take(lock, until);
+  /* The common case first: nobody else has it. */
+  int r = take == take_mutex  ? pthread_mutex_trylock(lock)
+          : take == take_read ? pthread_rwlock_tryrdlock(lock)
+                              : pthread_rwlock_trywrlock(lock);
+  if (r != EBUSY)
+    return r;
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  /* Threads wait for different times, or they would give way together for ever. */
+  t.tv_nsec += GIVE_WAY_NS / 2 + (long)((sf_mix((uint64_t)c, c->event + c->gave_way) >> 8) % (GIVE_WAY_NS / 2));
+  if (t.tv_nsec >= 1000000000)
+    t.tv_sec++, t.tv_nsec -= 1000000000;
+  r = take == take_mutex  ? pthread_mutex_timedlock(lock, &t)
+      : take == take_read ? pthread_rwlock_timedrdlock(lock, &t)
+                          : pthread_rwlock_timedwrlock(lock, &t);
+  if (r == ETIMEDOUT)
+    sf_give_way(c);
+  return r;
+}
+
 /* R3, R8. */
 static int take(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
   struct sf_lock *l = lock_of(c, lock);
@@ -224,7 +256,8 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
               "take it for writing from the beginning, or split the handler");
     l->count = 1;
   } else {
-    r = take(lock, until);
+    r = take_or_give_way(c, lock, take, until);
+    l = lock_of(c, lock);
     if (r == 0) {
       if (!l) {
         l = sf_grow(&c->locks, sizeof *l);
@@ -290,7 +323,9 @@ static void give_back(struct sf_lock *l) {
   l->held--;
 }
 
-static void release_locks(struct sf_context *c) {
+void sf_free(void *p) { free(p); }
+
+void sf_locks_release(struct sf_context *c) {
   struct sf_lock *l = (struct sf_lock *)c->locks.base;
   size_t n = c->locks.used / sizeof *l, kept = 0;
   for (size_t i = 0; i < n; i++) {
@@ -410,6 +445,44 @@ SF_API int __sf_w_gettimeofday(struct timeval *to, void *zone) {
   (void)zone;
   ASKING("gettimeofday", (uint64_t)to, to, sizeof *to, gettimeofday(into, NULL));
 }
+
+SF_API int __sf_w_getrusage(int who, struct rusage *to) {
+  ASKING("getrusage", sf_mix((uint64_t)who, (uint64_t)to), to, sizeof *to, getrusage(who, into));
+}
+
+/* An address and its length, which goes in as the room and comes out as what was needed. */
+static int address(const char *name, int (*ask)(int, struct sockaddr *, socklen_t *), int fd, void *to, socklen_t *length) {
+  INSIDE;
+  struct kept {
+    socklen_t length;
+    struct sockaddr_storage at;
+  };
+  uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), *length);
+  struct sf_record *r;
+  if (FIRST) {
+    r = sf_record(c, name, mix, sizeof(struct kept));
+    struct kept *k = (struct kept *)sf_data(r);
+    k->length = sizeof k->at;
+    r->result = ask(fd, (struct sockaddr *)&k->at, &k->length) == 0 ? 0 : (uint64_t)errno;
+  } else {
+    r = sf_replay(c, name, mix);
+  }
+  if (r->result != 0) {
+    errno = (int)r->result;
+    return -1;
+  }
+  struct kept k;
+  memcpy(&k, sf_data(r), sizeof k);
+  __sf_memcpy(to, &k.at, k.length < *length ? k.length : *length);
+  LOGGED(length, sizeof *length, *length = k.length);
+  return 0;
+}
+
+static int ask_own(int fd, struct sockaddr *a, socklen_t *n) { return getsockname(fd, a, n); }
+static int ask_peer(int fd, struct sockaddr *a, socklen_t *n) { return getpeername(fd, a, n); }
+
+SF_API int __sf_w_getsockname(int fd, void *to, socklen_t *length) { return address("getsockname", ask_own, fd, to, length); }
+SF_API int __sf_w_getpeername(int fd, void *to, socklen_t *length) { return address("getpeername", ask_peer, fd, to, length); }
 
 SF_API time_t __sf_w_time(time_t *to) {
   INSIDE;
@@ -615,7 +688,7 @@ void sf_commit_effects(struct sf_context *c) {
       ((call6)d->function)(d->arguments[0], d->arguments[1], d->arguments[2], d->arguments[3], d->arguments[4], d->arguments[5]);
   }
   if (c->locks.used)
-    release_locks(c);
+    sf_locks_release(c);
 }
 
 /* A process that ends inside a handler: only what both runs agree on ends it. In the first run that cannot be known yet,

@@ -85,5 +85,3 @@ void sf_recover_done(struct sf_context *c) {
   memcpy(&all, c->affinity, sizeof c->affinity < sizeof all ? sizeof c->affinity : sizeof all);
   sched_setaffinity(0, sizeof all, &all);
 }
-
-void sf_recover_free(void *p) { free(p); }

@@ -30,7 +30,7 @@
 
 /* A word of the first run's log: what was there before the first write (O of the paper). */
 struct sf_entry {
-  uint64_t where; /* address | bytes << 56 */
+  uint64_t where; /* address | bytes that are not meant << 56: a whole word is its address */
   uint64_t old;
 };
 
@@ -154,6 +154,8 @@ struct sf_context {
   uint32_t mxcsr, mxcsr_first;
   int errno_begin;
   uint64_t retry;             /* times that this handler has begun again */
+  uint64_t again;             /* begins again: not a new event */
+  uint64_t gave_way;          /* times that a lock could not be had, over all handlers */
   uint64_t last[4];           /* the mismatch that led there */
   uint64_t affinity[16];      /* the cores that the program allows */
   struct sf_buffer kept;      /* records that cannot be asked again */
@@ -193,10 +195,11 @@ extern const int __sf_recover_on __attribute__((weak));
 void sf_recover_thread(void) __attribute__((weak));
 void sf_recover_move(struct sf_context *) __attribute__((weak));
 void sf_recover_done(struct sf_context *) __attribute__((weak));
-void sf_recover_free(void *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
 /* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
+/* core.c: a lock cannot be had while others are kept. Rolls back and begins again. */
+void sf_give_way(struct sf_context *);
 /* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
@@ -207,6 +210,8 @@ void sf_commit_effects(struct sf_context *);
 void sf_locks_begin(struct sf_context *);
 void sf_locks_between_runs(struct sf_context *);
 void sf_locks_check(struct sf_context *);
+void sf_locks_release(struct sf_context *); /* what is held more often than the program holds it */
+void sf_free(void *);
 
 /* crc.c */
 SF_API uint32_t sf_crc32c(uint32_t crc, const void *bytes, size_t length);

@@ -38,10 +38,7 @@ __sf_slow8:
 	xorq	%r11, %r8
 	testl	$0xfff00, %r8d
 	jz	.Lgeneral8                      /* 1: another word of this run, or other bytes of this word */
-	movq	$-1, %r8
-	shlq	$56, %r8
-	orq	%r10, %r8
-	movq	%r8, (%rdx)                     /* where */
+	movq	%r10, (%rdx)                    /* where: no byte is missing */
 	movq	(%r10), %r9
 	movq	%r9, 8(%rdx)                    /* 2: O_v := v */
 	cmpq	(%rax), %r11
@@ -50,7 +47,7 @@ __sf_slow8:
 	movq	8(%rdx), %r9
 	cmpq	(%r10), %r9
 	jne	.Lnot_kept                      /* 5: v = O_v? */
-	xorq	%r8, %r9
+	xorq	%r10, %r9
 	addq	$16, %rdx
 	addq	%r9, %fs:TLS_SUM(%rcx)
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
@@ -85,9 +82,10 @@ __sf_slow_part:
 	testl	$0xfff00, %r8d
 	jz	.Lgeneral_part                  /* 1 */
 	movq	%r11, %r8
+	notq	%r8
 	shlq	$56, %r8
 	orq	%r10, %r8
-	movq	%r8, (%rdx)
+	movq	%r8, (%rdx)                     /* where, and the bytes that are missing */
 	movq	(%r10), %rsi
 	movq	%rsi, 8(%rdx)                   /* 2 */
 	cmpq	(%rax), %r11

@@ -49,6 +49,16 @@ SF_LOCAL_HANDLER uint64_t transfer(unsigned a, unsigned b, uint64_t *scratch) {
   return seen - ticks > 1000000 ? 1 : 2;
 }
 
+/* One lock after the other, in any order: sound, since the program never holds two; but hardened both are kept. */
+SF_LOCAL_HANDLER void visit(unsigned a, unsigned b) {
+  unsigned way[2] = {a, b};
+  for (int i = 0; i < 2; i++) {
+    pthread_mutex_lock(&cells[way[i]].lock);
+    cells[way[i]].updates++;
+    pthread_mutex_unlock(&cells[way[i]].lock);
+  }
+}
+
 SF_LOCAL_HANDLER int recursive(void) {
   int taken = 0;
   pthread_mutex_lock(&nested);
@@ -70,6 +80,8 @@ static void *worker(void *of) {
       sched_yield();
     if (!recursive())
       abort();
+    if (i % 50 == 0)
+      visit((unsigned)rand_r(&seed) % CELLS, (unsigned)rand_r(&seed) % CELLS);
     ticks++;
   }
   return NULL;
