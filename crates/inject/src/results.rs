@@ -140,7 +140,7 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             group: group_of[planned.stratum.as_str()],
             leaf: run.outcome,
             fault: planned.fault.clone(),
-            replay: format!("steadfast inject replay {id} --out {}", quoted(name)),
+            replay: format!("steadfast inject replay {} {id}", quoted(name)),
             place: planned.site.as_ref().map(|site| Place {
                 module: site.module.clone(),
                 offset: site.offset.clone(),

@@ -59,7 +59,7 @@ pub(crate) fn generated(runs: u64, copies: u32) -> Results {
                 group: usize::from(id % 2 == 1),
                 leaf,
                 fault: format!("at=gzip+{offset:#x} n={n} reg=rax after bit={bit}"),
-                replay: format!("steadfast inject replay {id} --out results"),
+                replay: format!("steadfast inject replay results {id}"),
                 place: Some(Place {
                     module: "gzip".to_owned(),
                     offset: format!("{offset:#x}"),

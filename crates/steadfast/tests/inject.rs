@@ -238,7 +238,7 @@ fn a_report_goes_where_it_was_sent() {
     );
     assert_eq!(read("r.csv").lines().count() as u64, RUNS + 1);
     assert!(read("r.xml").contains("failures=\"1\""));
-    assert!(read("r.md").contains("`steadfast inject replay 0 --out bare`"));
+    assert!(read("r.md").contains("`steadfast inject replay bare 0`"));
     let json: serde_json::Value = serde_json::from_str(&read("r.json")).expect("JSON");
     assert_eq!(json["wrong"].as_array().map(Vec::len), Some(150));
     // The same results give the same bytes.
@@ -306,7 +306,7 @@ fn parts_become_a_campaign() {
     let all = bench.run(&["report", "all", "--csv", "-"]).stdout;
     let bare = bench.run(&["report", "bare", "--csv", "-"]).stdout;
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
-    assert_eq!(text(all).replace("--out all", "--out bare"), text(bare));
+    assert_eq!(text(all).replace("replay all", "replay bare"), text(bare));
     let some = bench.says(&["merge", "part-0", "part-1", "--out", "some"]);
     assert!(
         some.1.contains("1,000 runs of the plan are missing"),
