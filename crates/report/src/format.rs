@@ -30,6 +30,10 @@ fn percent_digits(rate: f64) -> String {
     if percent == 0.0 {
         return "0".to_owned();
     }
+    // A weighted sum of ones may miss 1 by its last bits.
+    if rate > 1.0 - 1e-12 {
+        return "100".to_owned();
+    }
     // A rate next to 1 must not be rounded to it: what is missing is what matters there.
     if rate < 1.0 && rate > 0.999 {
         let digits = digits_after_point(100.0 - percent).min(10);
@@ -193,6 +197,7 @@ mod tests {
         for (value, text) in [
             (0.0, "0 %"),
             (1.0, "100 %"),
+            (1.0 - 1e-15, "100 %"),
             (0.4418, "44.2 %"),
             (0.0966, "9.66 %"),
             (0.00375, "0.375 %"),

@@ -320,6 +320,26 @@ fn parts_become_a_campaign() {
     );
 }
 
+/// A real one, made by `steadfast inject run --runs 30 -- gzip -c /usr/share/common-licenses/GPL-3`
+/// on Debian 12; without its evidence, which no report looks at.
+#[test]
+fn a_real_campaign_is_shown() {
+    let bench = Bench::new();
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples/gzip");
+    let target = bench.path("gzip");
+    fs::create_dir(&target).expect("made");
+    for file in ["campaign.json", "profile.jsonl", "plan.jsonl", "runs.jsonl"] {
+        fs::copy(Path::new(sample).join(file), target.join(file)).expect(file);
+    }
+    let (status, text) = bench.says(&["report", "gzip", "--html", "g.html"]);
+    assert_eq!(status, Some(0), "{text}");
+    insta::assert_snapshot!("real", text);
+    let html = fs::read_to_string(bench.path("g.html")).expect("a page");
+    assert!(html.ends_with("</html>\n") && !html.contains("<script"));
+    assert_eq!(bench.says(&["gate", "sdc.upper95 < 1%", "gzip"]).0, Some(1));
+    assert_eq!(bench.says(&["gate", "sdc.lower95 > 1%", "gzip"]).0, Some(0));
+}
+
 #[test]
 fn two_campaigns_are_compared() {
     let bench = Bench::new();
