@@ -142,9 +142,9 @@ impl Builds {
         say(&format!("{}: building {}", server.name, recipe.variant));
         let mut recipe = recipe.clone();
         if recipe.envelope {
-            let archive = envelope(&tree)?;
+            let object = envelope(&tree)?;
             recipe.ldflags = format!("{} {}", recipe.ldflags, wrap_option());
-            recipe.libs = format!("{} {}", archive.display(), recipe.libs);
+            recipe.libs = format!("{} {}", object.display(), recipe.libs);
         }
         match server.name {
             "memcached" => self.memcached(&tree, &recipe)?,
@@ -197,14 +197,16 @@ impl Builds {
     }
 }
 
-/// Compiles the server's end of the message envelope into an archive within the tree.
+/// Compiles the server's end of the message envelope into one object within the tree.
 fn envelope(tree: &Path) -> Result<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .with_file_name("harden")
         .join("envelope");
     let place = tree.join("steadfast-envelope");
     fs::create_dir_all(&place)?;
-    let archive = place.join("libsteadfast-envelope.a");
+    // One object and no archive: a hardened program's runtime is linked behind this, and its calls
+    // are led here too, when an archive would not be searched any more.
+    let whole = place.join("steadfast-envelope.o");
     let mut objects = Vec::new();
     for name in ["crc32c", "stream", "dns", "wrap"] {
         let object = place.join(format!("{name}.o"));
@@ -227,10 +229,10 @@ fn envelope(tree: &Path) -> Result<PathBuf> {
         logged(compile.current_dir(&place), tree, "envelope.log")?;
         objects.push(object);
     }
-    let mut ar = Command::new("ar");
-    ar.arg("rcs").arg(&archive).args(&objects);
-    logged(ar.current_dir(&place), tree, "envelope.log")?;
-    Ok(archive)
+    let mut join = Command::new("ld");
+    join.arg("-r").arg("-o").arg(&whole).args(&objects);
+    logged(join.current_dir(&place), tree, "envelope.log")?;
+    Ok(whole)
 }
 
 /// Functions of the C library that harden/envelope/wrap.c stands in for.
