@@ -16,12 +16,14 @@
 //!  2. The same plan is run bare (one replica, nothing compared) and protected.
 //!  3. What the engine cannot reach is counted, by reason, beside every table.
 //!
-//! Not covered: faults in the agent and the log (their own share of code is not the program's),
-//! programs that read clocks or random numbers into their output.
+//! Flips in the agent and the log (`--whose=agent`) have tables of their own: ours.rs.
+//!
+//! Not covered: programs that read clocks or random numbers into their output.
 
 mod draw;
 mod judge;
 mod operands;
+mod ours;
 mod plan;
 mod profile;
 mod programs;
@@ -53,6 +55,9 @@ pub(crate) struct Common {
     /// Seed of every choice
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Whose state faults strike
+    #[arg(long, value_enum, default_value = "app")]
+    pub(crate) whose: plan::Whose,
     /// Where profile, plan and results are kept
     #[arg(long, default_value = "campaign-results")]
     pub(crate) out: PathBuf,
@@ -84,6 +89,9 @@ enum Command {
         /// Where profile, plan and results are kept
         #[arg(long, default_value = "campaign-results")]
         out: PathBuf,
+        /// Also write the sums over all programs to this file
+        #[arg(long)]
+        json: Option<PathBuf>,
     },
     /// Print the command that repeats one run
     Replay {
@@ -97,7 +105,11 @@ enum Command {
     },
     /// One profile, in a process of its own
     #[command(hide = true)]
-    Profile { program: String, to: PathBuf },
+    Profile {
+        program: String,
+        replicas: u8,
+        to: PathBuf,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -112,12 +124,16 @@ fn main() -> anyhow::Result<()> {
             sandbox::enter(&common.out)?;
             runner::campaign(&common, replicas, jobs, budget)
         }
-        Command::Report { out } => report::print(&out),
+        Command::Report { out, json } => report::print(&out, json.as_deref()),
         Command::Replay {
             common,
             replicas,
             id,
         } => runner::replay(&common, replicas, id),
-        Command::Profile { program, to } => profile::take(&program, &to),
+        Command::Profile {
+            program,
+            replicas,
+            to,
+        } => profile::take(&program, replicas, &to),
     }
 }

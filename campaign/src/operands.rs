@@ -28,16 +28,40 @@ pub(crate) enum Group {
     Addr,
     /// Execution goes on at a wrong place.
     Cf,
+    /// A bit of the agent's code or constants (this and the next: ours.rs).
+    Code,
+    /// A bit of the agent's variables or stacks.
+    Data,
+    /// A bit of the control block.
+    Control,
+    /// A bit of claims, results and the bytes that go with them.
+    Records,
+    /// An argument, or a byte that one points to, between vote and effect.
+    Window,
 }
 
 impl Group {
-    pub(crate) const ALL: [Self; 6] = [
+    /// Faults of an instruction.
+    pub(crate) const INSTRUCTIONS: [Self; 6] = [
         Self::Wreg,
         Self::Rreg,
         Self::Wval,
         Self::Rval,
         Self::Addr,
         Self::Cf,
+    ];
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Wreg,
+        Self::Rreg,
+        Self::Wval,
+        Self::Rval,
+        Self::Addr,
+        Self::Cf,
+        Self::Code,
+        Self::Data,
+        Self::Control,
+        Self::Records,
+        Self::Window,
     ];
 
     pub(crate) fn word(self) -> &'static str {
@@ -48,6 +72,11 @@ impl Group {
             Self::Rval => "rval",
             Self::Addr => "addr",
             Self::Cf => "cf",
+            Self::Code => "code",
+            Self::Data => "data",
+            Self::Control => "control",
+            Self::Records => "records",
+            Self::Window => "window",
         }
     }
 
@@ -61,6 +90,7 @@ impl Group {
             Self::Rval => memory(insn, reads).is_some(),
             Self::Addr => on && (memory(insn, reads).is_some() || memory(insn, writes).is_some()),
             Self::Cf => true,
+            _ => false,
         }
     }
 
@@ -96,6 +126,7 @@ impl Group {
                 Some("kind=invert".into())
             }
             Self::Cf => Some(format!("ip bit={}", draw.below(48))),
+            _ => None,
         }
     }
 }

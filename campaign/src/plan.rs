@@ -52,18 +52,58 @@ struct File {
     bytes: Vec<u8>,
 }
 
+/// Whose state faults strike.
+#[derive(
+    Debug,
+    Default,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    clap::ValueEnum,
+    Serialize,
+    Deserialize,
+)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Whose {
+    /// The program's: code, registers, memory.
+    #[default]
+    App,
+    /// The protection's: agent, log, control block, window.
+    Agent,
+}
+
+impl Whose {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::Agent => "agent",
+        }
+    }
+}
+
 /// The plan in `dir`, made now if there is none.
 pub(crate) fn of(
+    whose: Whose,
     population: &Population,
     dir: &Path,
     runs: u64,
     seed: u64,
 ) -> anyhow::Result<Vec<Planned>> {
-    let path = dir.join(format!("plan-{seed}-{runs}.jsonl"));
+    let name = format!("{}-{seed}-{runs}", whose.word());
+    let path = dir.join(format!("plan-{name}.jsonl"));
     if !path.exists() {
-        let (plan, reach) = make(population, runs, seed)?;
+        let (plan, reach) = match whose {
+            Whose::App => make(population, runs, seed)?,
+            Whose::Agent => {
+                let input = fs::metadata(dir.join("input"))?.len();
+                crate::ours::make(population, input, runs, seed)?
+            }
+        };
         fs::write(
-            dir.join(format!("reach-{seed}-{runs}.json")),
+            dir.join(format!("reach-{name}.json")),
             serde_json::to_vec_pretty(&reach)?,
         )?;
         let fresh = dir.join("plan.new");
@@ -81,33 +121,90 @@ pub(crate) fn of(
         .collect()
 }
 
-fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Planned>, Reach)> {
-    let mut files = Vec::new();
-    let mut sites = Vec::new();
-    for (path, counts) in &population.modules {
-        let bytes = fs::read(path).with_context(|| path.display().to_string())?;
-        decode(&bytes, counts, files.len(), &mut sites)?;
-        files.push(File {
-            path: path.clone(),
-            bytes,
-        });
+/// The program's files and instructions, to draw executions from.
+pub(crate) struct Drawer {
+    files: Vec<File>,
+    sites: Vec<Site>,
+    known: HashMap<String, Result<(), String>>,
+    ends: Vec<u64>,
+}
+
+impl Drawer {
+    pub(crate) fn new(population: &Population) -> anyhow::Result<Self> {
+        let mut files = Vec::new();
+        let mut sites = Vec::new();
+        for (path, counts) in &population.modules {
+            let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+            decode(&bytes, counts, files.len(), &mut sites)?;
+            files.push(File {
+                path: path.clone(),
+                bytes,
+            });
+        }
+        let ends = sums(sites.iter());
+        Ok(Self {
+            files,
+            sites,
+            known: HashMap::new(),
+            ends,
+        })
     }
+
+    /// Any execution of any instruction at which `effect` can be planted.
+    pub(crate) fn site(&mut self, effect: &str, draw: &mut Draw) -> anyhow::Result<Option<String>> {
+        let all = self.ends.last().copied().unwrap_or(0);
+        for _ in 0..100 {
+            let execution = draw.below(all.max(1));
+            let at = self.ends.partition_point(|end| *end <= execution);
+            let Some(site) = self.sites.get(at) else {
+                break;
+            };
+            let n = execution - (self.ends[at] - site.count) + 1;
+            let file = &self.files[site.module];
+            let name = file.name();
+            let line = format!("at={name}+{:#x} n={n}", site.offset);
+            let key = format!("{name}+{:#x}", site.offset);
+            let fault: Fault = format!("{line} {effect}").parse()?;
+            let plantable = self.known.entry(key).or_insert_with(|| {
+                steadfast_replica::plantable(&file.path, &file.bytes, &fault)
+                    .map_err(|error| reason(&error))
+            });
+            if plantable.is_ok() {
+                return Ok(Some(line));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl File {
+    fn name(&self) -> String {
+        let name = self.path.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+}
+
+/// Prefix sums of executions, to draw one uniformly.
+fn sums<'a>(sites: impl Iterator<Item = &'a Site>) -> Vec<u64> {
+    sites
+        .scan(0, |sum, site| {
+            *sum += site.count;
+            Some(*sum)
+        })
+        .collect()
+}
+
+fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Planned>, Reach)> {
+    let Drawer { files, sites, .. } = Drawer::new(population)?;
     let mut reach = Reach {
         total: population.total(),
         ..Reach::default()
     };
     let mut plan = Vec::new();
     let mut known: HashMap<String, Result<(), String>> = HashMap::new();
-    for (g, group) in Group::ALL.into_iter().enumerate() {
-        // Prefix sums of executions, to draw one uniformly.
+    for group in Group::INSTRUCTIONS {
         let eligible: Vec<&Site> = sites.iter().filter(|site| group.has(&site.insn)).collect();
-        let ends: Vec<u64> = eligible
-            .iter()
-            .scan(0, |sum, site| {
-                *sum += site.count;
-                Some(*sum)
-            })
-            .collect();
+        let ends = sums(eligible.iter().copied());
         let all = ends.last().copied().unwrap_or(0);
         reach.eligible.insert(group, all);
         if all == 0 {
@@ -117,7 +214,7 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
         let mut draws = 0;
         // A group of which next to nothing can be reached gives what it has.
         while made < runs && draws < 20 * runs {
-            let place = (g as u64) << 40 | draws;
+            let place = (group as u64) << 40 | draws;
             draws += 1;
             let mut draw = Draw::new(seed, place);
             let execution = draw.below(all);
@@ -125,7 +222,7 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
             let site = eligible[at];
             let n = execution - (ends[at] - site.count) + 1;
             let file = &files[site.module];
-            let name = file.path.file_name().unwrap_or_default().to_string_lossy();
+            let name = file.name();
             let Some(effect) = group.draw(&site.insn, &mut draw) else {
                 continue;
             };
@@ -160,7 +257,11 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
             }
         }
     }
-    // Groups take turns, so that a campaign cut short is a smaller one of the same kind.
+    Ok((turns(plan), reach))
+}
+
+/// Groups take turns, so that a campaign cut short is a smaller one of the same kind.
+pub(crate) fn turns(plan: Vec<Planned>) -> Vec<Planned> {
     let mut turns: BTreeMap<Group, u64> = BTreeMap::new();
     let mut keyed: Vec<(u64, Planned)> = plan
         .into_iter()
@@ -171,15 +272,14 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
         })
         .collect();
     keyed.sort_by_key(|(turn, one)| (*turn, one.group));
-    let plan = (0..)
+    (0..)
         .zip(keyed)
         .map(|(id, (_, one))| Planned { id, ..one })
-        .collect();
-    Ok((plan, reach))
+        .collect()
 }
 
 /// Without the addresses.
-fn reason(error: &steadfast_replica::FlipError) -> String {
+pub(crate) fn reason(error: &steadfast_replica::FlipError) -> String {
     match error.found.split_once('(') {
         Some((_, why)) if error.requirement.contains("room") => {
             format!("window: {}", why.trim_end_matches(')'))

@@ -5,11 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::plan::Plan;
 
 use crate::programs::{self, ENVIRONMENT, Program};
+
+/// An instruction takes some microseconds to step; programs here have ten million at most.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// What a run without a fault executes.
 #[derive(Debug, Serialize, Deserialize)]
@@ -17,6 +22,9 @@ pub(crate) struct Population {
     /// By file: offset and executions.
     pub(crate) modules: BTreeMap<PathBuf, Vec<(u64, u64)>>,
     pub(crate) agent: u64,
+    /// Instructions of the agent by replica, where several ran: offset and executions.
+    #[serde(default)]
+    pub(crate) ours: Vec<Vec<(u64, u64)>>,
     pub(crate) elsewhere: u64,
     pub(crate) lost: u64,
     /// Events of the run.
@@ -34,10 +42,11 @@ impl Population {
 }
 
 /// In a process of its own: the engine reaps every child of its process.
-pub(crate) fn take(program: &str, to: &Path) -> anyhow::Result<()> {
+pub(crate) fn take(program: &str, replicas: u8, to: &Path) -> anyhow::Result<()> {
     let program = programs::find(program)?;
     let args = program.argv[1..].iter().map(Into::into).collect();
-    let plan = Plan::new(program.argv[0].clone().into(), program.path()?, args);
+    let mut plan = Plan::new(program.argv[0].clone().into(), program.path()?, args);
+    plan.replicas = replicas;
     let (report, profile) = steadfast_replica::profile(&plan)?;
     let mut modules: BTreeMap<PathBuf, Vec<(u64, u64)>> = BTreeMap::new();
     for site in profile.sites {
@@ -48,7 +57,12 @@ pub(crate) fn take(program: &str, to: &Path) -> anyhow::Result<()> {
     }
     let population = Population {
         modules,
-        agent: profile.agent.iter().map(|(_, count)| count).sum(),
+        agent: profile.agent.iter().flatten().map(|(_, count)| count).sum(),
+        ours: if replicas > 1 {
+            profile.agent
+        } else {
+            Vec::new()
+        },
         elsewhere: profile.elsewhere,
         lost: profile.lost,
         events: report.events,
@@ -57,21 +71,38 @@ pub(crate) fn take(program: &str, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The profile of a program, taken now if there is none yet.
-pub(crate) fn of(program: &Program, dir: &Path) -> anyhow::Result<Population> {
-    let path = dir.join("profile.json");
+/// The profile of a program, taken now if there is none yet. With several replicas it tells what
+/// the agent executes in each.
+pub(crate) fn of(program: &Program, dir: &Path, replicas: u8) -> anyhow::Result<Population> {
+    let path = dir.join(match replicas {
+        1 => "profile.json".to_owned(),
+        n => format!("profile-{n}.json"),
+    });
     if !path.exists() {
         let fresh = dir.join("profile.new");
         let input = dir.join("input");
         let status = Command::new(std::env::current_exe()?)
             .arg("profile")
             .arg(program.name)
+            .arg(replicas.to_string())
             .arg(&fresh)
             .env_clear()
             .envs(ENVIRONMENT)
             .stdin(fs::File::open(&input)?)
             .stdout(Stdio::null())
-            .status()?;
+            .spawn()
+            .and_then(|mut child| {
+                let started = Instant::now();
+                loop {
+                    if let Some(status) = child.try_wait()? {
+                        return Ok(status);
+                    }
+                    if started.elapsed() > LIMIT {
+                        child.kill()?;
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            })?;
         if !status.success() {
             bail!(
                 "a profile of {} is needed, and taking it failed: {status}",

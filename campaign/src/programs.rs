@@ -66,6 +66,8 @@ pub(crate) fn all() -> Vec<Program> {
             &["sed", "-e", "s/leader/follower/g;s/[0-9]\\+/<&>/;/vote/d"],
             text(12_000),
         ),
+        // A write for every line.
+        program("lines", &["sed", "-u", "-e", "s/the/The/"], text(2_000)),
         program("sha256sum", &["sha256sum"], text(20_000)),
         program(
             "grep",

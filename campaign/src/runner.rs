@@ -19,7 +19,7 @@ use steadfast_integrity::outcome::{Leaf, Outcome};
 use crate::Common;
 use crate::judge::{self, Evidence, Golden, Seen};
 use crate::operands::Group;
-use crate::plan::{self, Planned};
+use crate::plan::{self, Planned, Whose};
 use crate::profile;
 use crate::programs::{self, ENVIRONMENT, Program};
 
@@ -145,15 +145,21 @@ fn prepare(common: &Common) -> anyhow::Result<(Program, PathBuf, Vec<Planned>)> 
     let dir = common.out.join(program.name);
     fs::create_dir_all(&dir)?;
     fs::write(dir.join("input"), &program.input)?;
-    let population = profile::of(&program, &dir)?;
-    let plan = plan::of(&population, &dir, common.runs, common.seed)?;
+    let mut population = profile::of(&program, &dir, 1)?;
+    if common.whose == Whose::Agent {
+        // The program's own share comes from the run in which nobody waits.
+        population.ours = profile::of(&program, &dir, 2)?.ours;
+    }
+    let plan = plan::of(common.whose, &population, &dir, common.runs, common.seed)?;
     Ok((program, dir, plan))
 }
 
 fn results_path(dir: &Path, common: &Common, replicas: u8) -> PathBuf {
     dir.join(format!(
-        "results-{}-{}-n{replicas}.jsonl",
-        common.seed, common.runs
+        "results-{}-{}-{}-n{replicas}.jsonl",
+        common.whose.word(),
+        common.seed,
+        common.runs
     ))
 }
 
@@ -205,7 +211,7 @@ pub(crate) fn campaign(
             let leaf = judge::leaf(&golden, &evidence);
             if matches!(
                 leaf.outcome(),
-                Outcome::Sdc | Outcome::Hang | Outcome::Infra
+                Outcome::Sdc | Outcome::Hang | Outcome::Infra | Outcome::Detected
             ) || replicas > 1 && leaf.outcome() == Outcome::Crash
             {
                 keep(&dir, &bench, one.id, job)?;
@@ -279,10 +285,8 @@ fn keep(dir: &Path, bench: &Bench<'_>, id: u64, job: usize) -> anyhow::Result<()
 /// Faults that are armed and never hit: the measure of time, and of false alarms.
 fn dummies(bench: &Bench<'_>, golden: &Golden, plan: &[Planned]) -> anyhow::Result<Duration> {
     let mut slowest = 0;
-    for i in 0..DUMMIES {
-        let one = plan
-            .get(usize::try_from(i)?)
-            .context("a plan with faults is needed, found none")?;
+    let countable = plan.iter().filter(|one| one.fault.contains(" n="));
+    for (i, one) in (0..DUMMIES).zip(countable.cycle()) {
         let (head, tail) = one
             .fault
             .split_once(" n=")

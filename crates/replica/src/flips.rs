@@ -842,6 +842,56 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), FlipErro
     flips.take_error().map_or(Ok(()), Err)
 }
 
+/// As [`plantable`], for an instruction of the agent.
+///
+/// # Errors
+/// What is in the way.
+pub fn plantable_in_agent(fault: &Fault) -> Result<(), FlipError> {
+    let mut flips = Flips { list: vec![compile(fault, 8)?], ..Flips::default() };
+    let mut image = crate::image::Image::new();
+    agent_hooks(&mut flips, &mut image.bytes);
+    flips.take_error().map_or(Ok(()), Err)
+}
+
+/// Where the group keeps its own state, for campaigns that strike there: distances from the start
+/// of the agent's image, and from the start of the shared memory.
+#[derive(Debug, Clone)]
+pub struct OwnPlaces {
+    /// The agent's code and constants.
+    pub fixed: std::ops::Range<u64>,
+    /// The agent's variables and stacks.
+    pub written: std::ops::Range<u64>,
+    /// The control block.
+    pub control: std::ops::Range<u64>,
+    /// One replica's ring of claims, by replica.
+    pub claims: Vec<std::ops::Range<u64>>,
+    /// One result after another.
+    pub results: u64,
+    /// Bytes of a result.
+    pub result_bytes: u64,
+    /// Where the bytes of results begin.
+    pub payload: u64,
+}
+
+/// Where those places are.
+#[must_use]
+pub fn own_places() -> OwnPlaces {
+    let image = crate::image::Image::new();
+    let wide = |bytes: usize| bytes as u64;
+    let ring = abi::RING * size_of::<abi::Arrival>();
+    OwnPlaces {
+        fixed: 0..image.fixed,
+        written: image.fixed..wide(image.bytes.len()),
+        control: 0..wide(size_of::<abi::Group>()),
+        claims: (0..abi::SLOTS_MAX)
+            .map(|slot| wide(abi::OFF_ARRIVALS + slot * ring)..wide(abi::OFF_ARRIVALS + (slot + 1) * ring))
+            .collect(),
+        results: wide(abi::OFF_RESULTS),
+        result_bytes: wide(size_of::<abi::Result>()),
+        payload: wide(abi::OFF_PAYLOAD),
+    }
+}
+
 /// Plans hooks in the agent's own image; they are written before it is placed.
 pub(crate) fn agent_hooks(flips: &mut Flips, image: &mut [u8]) -> Option<Vec<u8>> {
     let file = object::File::parse(steadfast_agent::ELF).expect("built by our own build.rs");

@@ -25,7 +25,7 @@ mod supervise;
 use std::io;
 use std::path::PathBuf;
 
-pub use flips::{FlipError, plantable};
+pub use flips::{FlipError, OwnPlaces, own_places, plantable, plantable_in_agent};
 pub use profile::{Executed, Profile, profile};
 
 use steadfast_integrity::advice::{Advise, Remedy};

@@ -1,8 +1,8 @@
 //! Profile: the population of dynamic instructions that a fault campaign draws from.
 //!
-//! The program runs once, alone, one instruction at a time (crates/agent/src/profile.c). What
-//! was executed in a trampoline counts for the instruction that was moved there; jumps of ours
-//! and the agent's own instructions count apart.
+//! The program runs once, one instruction at a time (crates/agent/src/profile.c). What was
+//! executed in a trampoline counts for the instruction that was moved there; jumps of ours and
+//! the agent's own instructions count apart. Two replicas show what the agent does to compare.
 //!
 //! Not covered: code that no file backs counts as `elsewhere`; a program that depends on time
 //! may take other turns when it runs a hundred times slower.
@@ -18,6 +18,7 @@ use crate::{LaunchError, Step};
 
 /// Shared with crates/agent/src/profile.c.
 const PLACES: usize = 1 << 21;
+const TABLES: u8 = 3;
 const OFF_TABLE: usize = abi::OFF_PAYLOAD + abi::PAYLOAD_BYTES / 2;
 const AGENT_END: u64 = abi::BASE + (32 << 20);
 
@@ -37,8 +38,8 @@ pub struct Executed {
 pub struct Profile {
     /// Instructions of mapped files, ascending.
     pub sites: Vec<Executed>,
-    /// Instructions of the agent, by distance from its start.
-    pub agent: Vec<(u64, u64)>,
+    /// Instructions of the agent, by replica, as distance from its start and executions.
+    pub agent: Vec<Vec<(u64, u64)>>,
     /// Executions of code that no file backs.
     pub elsewhere: u64,
     /// Jumps to and from trampolines.
@@ -47,7 +48,8 @@ pub struct Profile {
     pub lost: u64,
 }
 
-/// Runs the planned program alone and counts what it executes.
+/// Runs the planned program and counts what it executes: the program as the leader does, the
+/// agent in every replica. At most three.
 ///
 /// # Errors
 /// As [`crate::run`].
@@ -56,7 +58,7 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
     // A step returns through the kernel, which the backstop would question every time.
     plan.backstop = Backstop::None;
     plan.equal_pids = EqualPids::Off;
-    plan.replicas = 1;
+    plan.replicas = plan.replicas.clamp(1, TABLES);
     plan.flips.clear();
     let mut nobody = ();
     let hearing = Hearing::start();
@@ -67,28 +69,35 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
     let mut profile = Profile::default();
     let mut sites: BTreeMap<(PathBuf, u64), u64> = BTreeMap::new();
     let memory = &supervisor.group.memory;
-    for place in 0..PLACES {
-        let at = OFF_TABLE + 16 * place;
-        let (ip, count) = (memory.get64(at), memory.get64(at + 8));
-        if ip == 0 {
-            continue;
+    for replica in 0..usize::from(plan.replicas) {
+        let table = OFF_TABLE + 16 * (PLACES + 1) * replica;
+        let mut agent = Vec::new();
+        for place in 0..PLACES {
+            let at = table + 16 * place;
+            let (ip, count) = (memory.get64(at), memory.get64(at + 8));
+            if ip == 0 {
+                continue;
+            }
+            if (abi::BASE..AGENT_END).contains(&ip) {
+                agent.push((ip - abi::BASE, count));
+            } else if replica > 0 {
+                // The same program once more.
+            } else if let Some((module, addr)) = supervisor.modules.executed(ip) {
+                *sites.entry((module.path.clone(), addr - module.range.start)).or_default() += count;
+            } else if supervisor.modules.ours(ip) {
+                profile.jumps += count;
+            } else {
+                profile.elsewhere += count;
+            }
         }
-        if (abi::BASE..AGENT_END).contains(&ip) {
-            profile.agent.push((ip - abi::BASE, count));
-        } else if let Some((module, addr)) = supervisor.modules.executed(ip) {
-            *sites.entry((module.path.clone(), addr - module.range.start)).or_default() += count;
-        } else if supervisor.modules.ours(ip) {
-            profile.jumps += count;
-        } else {
-            profile.elsewhere += count;
-        }
+        agent.sort_unstable();
+        profile.agent.push(agent);
+        profile.lost += memory.get64(table + 16 * PLACES + 8);
     }
-    profile.agent.sort_unstable();
     profile.sites = sites
         .into_iter()
         .map(|((module, offset), count)| Executed { module, offset, count })
         .collect();
-    profile.lost = memory.get64(OFF_TABLE + 16 * PLACES + 8);
     if profile.sites.is_empty() {
         let source = std::io::Error::other("nothing was counted");
         return Err(LaunchError::Step { step: Step::Trace, source });
