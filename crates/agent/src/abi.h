@@ -142,6 +142,7 @@ enum sf_cmd {
 	SF_C_REMAP,   /* new leader: make the mappings listed in the transfer area */
 	SF_C_TOUCH,   /* read the byte at `arg`: a stack grows down to it */
 	SF_C_HASH,    /* digest of all memory, to slot.hash */
+	SF_C_DROP,    /* give the copy of the page at `arg` back: it is the file's again */
 };
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
@@ -170,8 +171,10 @@ struct sf_replica {
 	uint64_t fault_ip;
 	uint32_t fault_signo;
 	uint32_t fault_code;
-	uint64_t waits;   /* times it slept */
-	uint64_t events;
+	/* Of the leader: the newest event with an effect for which the kernel has acted, and what it
+	 * answered. SF_MADE_OUT: bytes came with it, which nobody else has. */
+	uint64_t made;
+	int64_t made_ret;
 	uint64_t slow;    /* events that came through the backstop */
 	uint32_t cpu;     /* last known core */
 	int32_t exit_status;
@@ -185,6 +188,7 @@ enum sf_end {
 	SF_E_REFUSED,  /* a call that cannot be run protected; end_nr, end_ip, end_arg say which */
 	SF_E_SETUP,    /* the agent could not start; end_value is -errno, end_nr the step */
 	SF_E_BUG,      /* an assertion of the agent failed; end_nr is the line */
+	SF_E_TORN,     /* what the kernel gave and what the log holds differ */
 };
 
 enum sf_alarm {
@@ -255,11 +259,16 @@ struct sf_group {
 	uint32_t pdeathsig; /* what the program wants to hear when its parent dies */
 	uint32_t dying;  /* a signal that ends the program waits for the leader's next event */
 	uint32_t undo_n; /* pages kept at SF_OFF_UNDO */
+	uint32_t remade; /* the leader was made anew: its copies of files are memory of its own */
 	/* Between launcher and sentry: crates/replica/src/sentry.rs. */
 	uint32_t beat, standstill, sentry_bell, sentry_ask, sentry_answer;
 	uint64_t copy_tsc; /* ticks that copying a page at the first store after a snapshot takes */
 	uint64_t copied; /* page faults of the follower that left the snapshot, since then */
 };
+
+/* fault_signo of a replica that failed its own check; fault_code is the line. */
+#define SF_BUG_SIGNO 0xb06u
+#define SF_MADE_OUT (1ull << 63)
 
 #define SF_O_SUD 1u
 #define SF_O_SECCOMP 2u
@@ -273,7 +282,7 @@ struct sf_group {
 #define SF_O_PRIVATE_RODATA 1024u
 #define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
-#define SF_O_PROFILE 4096u /* count executions of every instruction; one replica, no backstop */
+#define SF_O_PROFILE 4096u /* count executions of every instruction; no backstop */
 
 /* Everything the launcher writes into the agent before it starts. */
 /* Sites of entropy instructions on which a breakpoint stands. */

@@ -142,6 +142,8 @@ struct sf_mirror {
 	struct sf_map map[SF_MAPS_MAX];
 };
 
+struct sf_hash { u64 a, b; };
+
 /* Own to one process. */
 struct sf_me {
 	u32 slot;
@@ -184,6 +186,10 @@ struct sf_me {
 	s32 readable; /* in a pause: what sf_readable answered */
 	u32 own_event; /* that in progress is one of the agent's own */
 	u32 fatal; /* a signal that ends the program waits for the next event */
+	u64 made, retried; /* event whose call the kernel has carried out, and of which a fault here began anew */
+	s64 made_ret;
+	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
+	u32 snapshot_known, snapshot_remade;
 };
 
 enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
@@ -223,7 +229,6 @@ void *memset(void *, int, size_t);
 int memcmp(const void *, const void *, size_t);
 size_t sf_strlen(const char *);
 u32 sf_check(const void *, size_t);
-struct sf_hash { u64 a, b; };
 void sf_hash_bytes(struct sf_hash *, const void *, size_t);
 NORETURN COLD void sf_bug(u32 line, s64 value);
 #define ASSERT(c) do { if (unlikely(!(c))) sf_bug(__LINE__, (s64)(me.next)); } while (0)
@@ -304,6 +309,7 @@ struct sf_event {
 	u32 nr;
 	u16 kind;
 	u16 lockstep;
+	u64 outs; /* the call may bring bytes */
 	u64 args[6];
 	struct sf_hash bytes;
 	u64 state;
@@ -316,6 +322,7 @@ struct sf_result *sf_result_begin(struct sf_event *, s64 ret);
 void sf_result_bytes(struct sf_result *, const void *, u32 len);
 int sf_payload_room(u64 len);
 void sf_result_end(struct sf_result *);
+void sf_result_end_of(struct sf_result *, const struct sf_call *, const u64 a[6]);
 const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the event */
 void sf_event_done(struct sf_event *, const struct sf_result *);
 void sf_own_event_done(struct sf_event *, const struct sf_result *);
@@ -339,6 +346,7 @@ extern const struct sf_call sf_calls[];
 /* args.c */
 void sf_digest_args(struct sf_event *, const struct sf_call *, const u64 a[6]);
 void sf_collect(struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
+int sf_collected(const struct sf_result *, const struct sf_call *, const u64 a[6]);
 u64 sf_out_bound(const struct sf_call *, const u64 a[6]);
 void sf_scatter(const struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
 

@@ -178,6 +178,7 @@ static u32 traits(const struct sf_call *c)
 
 void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
+	e->outs = traits(c) & WRITES;
 	if (sf_alone() || !(traits(c) & READS))
 		return;
 	if (sf_guard_enter(&me.guard_store) == 0) {
@@ -195,7 +196,19 @@ struct carry {
 	const u8 *in;
 	u32 left;
 	int short_log;
+	int verify, differs; /* the log against memory, and nothing moves */
 };
+
+static int differ(const u8 *x, const u8 *y, u64 n)
+{
+	typedef u64 word __attribute__((may_alias, aligned(1)));
+	u64 d = 0;
+	for (; n >= 8; n -= 8, x += 8, y += 8)
+		d |= *(const word *)x ^ *(const word *)y;
+	for (; n; n--)
+		d |= *x++ ^ *y++;
+	return d != 0;
+}
 
 static void move(struct carry *m, u64 at, u64 n)
 {
@@ -204,7 +217,10 @@ static void move(struct carry *m, u64 at, u64 n)
 	if (m->out) {
 		sf_result_bytes(m->out, (void *)at, (u32)n);
 	} else if (m->left >= n) {
-		memcpy((void *)at, m->in, n);
+		if (unlikely(m->verify))
+			m->differs |= differ((void *)at, m->in, n);
+		else
+			memcpy((void *)at, m->in, n);
 		m->in += n;
 		m->left -= (u32)n;
 	} else {
@@ -285,8 +301,13 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 	}
 }
 
+/* What sf_collect has been told last. */
+static struct { u64 seq_inv; s64 ret; } collected;
+
 void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
 {
+	collected.seq_inv = r->seq_inv;
+	collected.ret = ret;
 	struct carry m = { .out = r };
 	if (sf_alone() || !(traits(c) & WRITES))
 		return;
@@ -295,6 +316,20 @@ void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s6
 		carry(&m, c, a, ret);
 	}
 	me.guard = NULL;
+}
+
+/* 1: the log holds what memory holds. Memory that cannot be read is its owner's own fault. */
+int sf_collected(const struct sf_result *r, const struct sf_call *c, const u64 a[6])
+{
+	struct carry m = { .in = PAYLOAD + r->out_off, .left = r->out_len, .verify = 1 };
+	if (!(traits(c) & WRITES) || collected.seq_inv != r->seq_inv)
+		return 1;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		carry(&m, c, a, collected.ret);
+	}
+	me.guard = NULL;
+	return !(m.differs | m.short_log);
 }
 
 void sf_scatter(const struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)

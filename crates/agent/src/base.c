@@ -76,6 +76,20 @@ u32 sf_check(const void *p, size_t n)
 
 void sf_bug(u32 line, s64 value)
 {
+	/* Beside others this may be a fault like any other: the replica is lost, and made again. If
+	 * that does not help it was our bug, and the launcher says so. */
+	if (!sf_alone() && load(&G->go) && me.role != SF_KEEPER) {
+		if (me.role == SF_LEADER || me.role == SF_FOLLOWER) {
+			struct sf_replica *own = &G->slot[me.slot];
+			own->fault_signo = SF_BUG_SIGNO;
+			own->fault_code = line;
+			own->fault_addr = (u64)value;
+			sf_raise(SF_A_FAULTED, 0);
+			store(&own->phase, SF_P_DEAD);
+		}
+		for (;;)
+			sys1(231, 123);
+	}
 	G->end_nr = line;
 	G->end_value = value;
 	G->end_slot = me.slot;

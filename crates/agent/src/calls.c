@@ -239,7 +239,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		sf_limit_begin(e->seq, nr, call);
 	if (waits)
 		store(&G->begun, e->seq);
-	int counts = me.slot == 0 && counted(nr);
+	int counts = me.slot == 0 && counted(nr) && me.made != e->seq;
 	if (counts) {
 		G->wrote_before = me.wrote;
 		store(&G->wrote_seq, e->seq);
@@ -638,7 +638,7 @@ restart:;
 		u32 waited = unlikely(G->begun == e.seq) ? sf_waits[nr & 511] : 0;
 		if (unlikely(waited))
 			sf_before_wait(c, nr, a);
-		if (unlikely(sf_signal_pending())) {
+		if (unlikely(sf_signal_pending()) && me.made != e.seq) {
 			int again = !waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts());
 			if (again)
 				sf_after_wait();
@@ -669,7 +669,7 @@ restart:;
 			patch_site(res, trapped);
 		if (unlikely(e.lockstep && !(res->flags & SF_R_SIGNAL) && sf_epoch_due()))
 			res->flags |= SF_R_EPOCH;
-		sf_result_end(res);
+		sf_result_end_of(res, act == ACT_LEADER ? c : NULL, a);
 		done = res;
 	} else {
 		done = sf_result_wait(&e);

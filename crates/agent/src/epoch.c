@@ -15,7 +15,11 @@
  * is remembered. The sum is the same as after reading everything, so replicas, re-runs and
  * kernels that can or cannot keep such a list compare with each other.
  *
- * Not covered: memory that is not writable (see --private), and the agent's own.
+ * Memory that may only be read counts where it is the program's own copy: what the loader has
+ * relocated before it closed it, patched code. A snapshot would carry a fault there into every
+ * re-run. A leader that was made anew has such copies of whole files; from then on it is left out.
+ *
+ * Not covered: pages that replicas share with the file (see --private), and the agent's own.
  * See proc_pid_pagemap(5), ioctl PAGEMAP_SCAN in admin-guide/mm/pagemap.rst.
  */
 #include "agent.h"
@@ -225,6 +229,15 @@ static void hash_in_own_table(void)
 	full_table.sum = sf_memory_hash(full_table.dirty_only);
 }
 
+/* [vdso], [vvar], [vvar_vclock]: " r-xp offset device inode   name" */
+static int of_the_kernel(const u8 *p)
+{
+	for (; *p != '\n'; p++)
+		if (*p == '[')
+			return p[1] == 'v';
+	return 0;
+}
+
 struct sf_hash sf_memory_hash(int dirty_only)
 {
 	struct sf_hash sum = { 0, 0 };
@@ -266,7 +279,10 @@ struct sf_hash sf_memory_hash(int dirty_only)
 				p++;
 				u64 to = hex(&p);
 				/* " rw?p": readable, writable, private; ours and the kernel's excepted */
-				if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && (from >= SF_OWN_END || to <= SF_BASE)) {
+				int ours = from < SF_OWN_END && to > SF_BASE;
+				if (p[1] == 'r' && p[2] != 'w' && p[4] == 'p' && !ours && !G->remade && !of_the_kernel(p)) {
+					add_range(&sum, pagemap, from, to);
+				} else if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && !ours) {
 					p += 6; /* offset, device, inode */
 					hex(&p), p++, hex(&p), p++, hex(&p), p++;
 					int view, small = *p != '0' && to - from <= FILE_ALL;
@@ -335,6 +351,18 @@ static s64 copy_self(void)
 	return pid;
 }
 
+/* The snapshot and the follower that left it share what neither has written since: a cell that
+ * goes wrong there is wrong for both, and for every copy of it. What was agreed on then tells. */
+static int still_agreed(void)
+{
+	if (!me.snapshot_known || me.snapshot_remade != G->remade)
+		return 1;
+	app.own_events--;
+	struct sf_hash now = sf_memory_hash(0);
+	app.own_events++;
+	return now.a == me.snapshot.a && now.b == me.snapshot.b;
+}
+
 /* The snapshot sleeps here; copies of it return from here as re-runs. */
 static void sleep_as_snapshot(u32 slot)
 {
@@ -378,6 +406,8 @@ static void sleep_as_snapshot(u32 slot)
 				G->slot[as].verdict_seq = 0;
 				sf_arm();
 				sf_shared_undo();
+				if (!still_agreed())
+					sf_pause(); /* gives no opinion, and waits to be told to go */
 				store(&G->slot[as].phase, SF_P_RUNNING);
 				return;
 			}
@@ -458,6 +488,9 @@ void sf_epoch(struct sf_regs *r)
 		 * until the new log has its snapshot. */
 		me.next = e.seq + 1;
 		if (me.slot == G->replicas - 1 && me.role == SF_FOLLOWER && (G->options & SF_O_RETAIN)) {
+			me.snapshot = e.bytes;
+			me.snapshot_remade = G->remade;
+			me.snapshot_known = !app.map_files; /* files change: what they hold was agreed on then */
 			app.own_events++; /* here for the copy; counted below for this replica */
 			sf_snapshot();
 			if (me.role == SF_RERUN) {

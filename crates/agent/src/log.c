@@ -17,6 +17,8 @@
  */
 #include "agent.h"
 
+#include <asm/errno.h>
+
 #define SYS_futex 202
 #define SYS_sched_yield 24
 #define FUTEX_WAIT 0
@@ -142,7 +144,6 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner
 			__builtin_ia32_pause();
 		}
 		if (!ok) {
-			own->waits++;
 			own->sleeping = 1;
 			sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleep_limit);
 			own->sleeping = 0;
@@ -357,11 +358,23 @@ s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 		tls.token = ~tls.secret;
 		return sf_gate(call, ~tls.secret);
 	}
+	/* Once for an event, even if a fault leads this way again. */
+	if (unlikely(me.made == e->seq))
+		return me.made_ret;
 	u32 others = G->live & ~(1u << me.slot);
 	u32 peer = others && e->lockstep && me.role != SF_RERUN ? (u32)__builtin_ctz(others) : me.slot;
 	const struct sf_arrival *o = ARRIVAL(peer, e->seq);
 	tls.token = sf_mix(e->state, e->bytes.a) ^ tls.secret;
-	return sf_gate(call, sf_mix(o->state, o->bytes[0]) ^ tls.secret);
+	s64 r = sf_gate(call, sf_mix(o->state, o->bytes[0]) ^ tls.secret);
+	if (likely(r != -EINTR && r != SF_NOT_MADE)) {
+		me.made_ret = r;
+		me.made = e->seq;
+		if (me.slot == 0 && e->lockstep) {
+			G->slot[0].made_ret = r;
+			store(&G->slot[0].made, e->seq | (e->outs ? SF_MADE_OUT : 0));
+		}
+	}
+	return r;
 }
 
 /* Every follower has consumed all events below seq. */
@@ -426,6 +439,14 @@ int sf_payload_room(u64 len)
 
 void sf_result_end(struct sf_result *r)
 {
+	sf_result_end_of(r, NULL, NULL);
+}
+
+/* With the call whose bytes it carries: what the kernel has given to the leader exists once.
+ * Copied and summed, it is compared with where it came from; if the two differ then one of them
+ * went wrong since, nobody can say which, and the group stops before anyone uses either. */
+void sf_result_end_of(struct sf_result *r, const struct sf_call *call, const u64 a[6])
+{
 	u64 seq = ~r->seq_inv;
 	if (sf_alone()) {
 		me.base = seq + 1; /* nobody reads it: the next one may take its place */
@@ -446,6 +467,8 @@ void sf_result_end(struct sf_result *r)
 		}
 	}
 	r->payload_crc = r->out_len ? sf_check(PAYLOAD + r->out_off, r->out_len) : 0;
+	if (call && r->out_len && unlikely(!sf_collected(r, call, a)) && !sf_collected(r, call, a))
+		sf_end(SF_E_TORN, r->nr, 0, me.regs);
 	u64 c = 0; /* as result_crc(), with the seq that is not stored yet */
 	const u64 *w = (const u64 *)r;
 	__asm__("crc32q %1, %0" : "+r"(c) : "r"(seq));
@@ -623,6 +646,9 @@ enum sf_meet sf_pause(void)
 			break;
 		case SF_C_TOUCH:
 			(void)*(volatile u8 *)own->cmd_arg;
+			break;
+		case SF_C_DROP:
+			ret = sys3(28 /* madvise */, own->cmd_arg, 4096, 4 /* MADV_DONTNEED */);
 			break;
 		case SF_C_HASH: {
 			struct sf_hash h = sf_memory_hash(0);

@@ -181,6 +181,7 @@ static void become(u32 slot)
 	me.slot = slot;
 	me.role = SF_FOLLOWER;
 	me.pending_n = 0;
+	me.made = 0;
 	me.reborn = me.renumbered = 0;
 	if (me.reset_pending) /* the leader begins the log anew at its next event: read it from there */
 		me.base = me.next;
@@ -356,6 +357,7 @@ s64 sf_receive(void)
 	me.next = t->next;
 	me.base = t->base;
 	me.reset_pending = 0;
+	me.made = 0; /* memory is the winner's, not what that call has left */
 	me.poison = 0;
 	me.out = 0;
 	if (me.next > me.base) {

@@ -1036,6 +1036,19 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		}
 		if (!in_agent(ip) && on_entropy_trap(s, info, m))
 			goto out;
+		/* The kernel has acted for the leader, who alone knows what it answered, and who is not
+		 * back in the program yet, wherever this jump was to: the event starts again, once, and
+		 * takes the answer from where it is kept (sf_call_agreed). */
+		if (unlikely(me.made == me.next) && me.slot == 0 && me.role == SF_LEADER &&
+		    me.doing == SF_D_SYSCALL && me.retried != me.next) {
+			me.retried = me.next;
+			me.guard = NULL;
+			me.interruptible = 0;
+			sf_as_event(me.regs);
+			regs_to(m, me.regs);
+			ip = m->rip;
+			goto out;
+		}
 		if (me.guard && in_agent(ip)) {
 			struct sf_guard *g = me.guard;
 			me.guard = NULL;

@@ -100,8 +100,8 @@ pub(crate) struct SlotSeen {
     pub(crate) fault_ip: u64,
     pub(crate) fault_signo: u32,
     pub(crate) fault_code: u32,
-    pub(crate) waits: u64,
-    pub(crate) events: u64,
+    pub(crate) made: u64,
+    pub(crate) made_ret: i64,
     pub(crate) slow: u64,
     pub(crate) cpu: u32,
     pub(crate) exit_status: i32,
@@ -166,6 +166,7 @@ pub(crate) struct Group {
     pub(crate) pdeathsig: u32,
     pub(crate) dying: u32,
     pub(crate) undo_n: u32,
+    pub(crate) remade: u32,
     pub(crate) beat: u32,
     pub(crate) standstill: u32,
     pub(crate) sentry_bell: u32,
@@ -236,6 +237,7 @@ pub(crate) mod cmd {
     pub(crate) const SPAWN: u32 = 8;
     pub(crate) const REMAP: u32 = 9;
     pub(crate) const TOUCH: u32 = 10;
+    pub(crate) const DROP: u32 = 12;
 }
 
 /// Who was stopped (sentry.rs).
@@ -252,6 +254,7 @@ pub(crate) mod end {
     pub(crate) const REFUSED: u32 = 3;
     pub(crate) const SETUP: u32 = 4;
     pub(crate) const BUG: u32 = 5;
+    pub(crate) const TORN: u32 = 6;
 }
 
 pub(crate) mod alarm {
@@ -263,6 +266,12 @@ pub(crate) mod alarm {
     pub(crate) const HUNG: u32 = 5;
     pub(crate) const REQUEST: u32 = 6;
 }
+
+/// In a slot's `made`: bytes came with the answer.
+pub(crate) const MADE_OUT: u64 = 1 << 63;
+
+/// A replica's `fault_signo` when it failed its own check.
+pub(crate) const BUG_SIGNO: u32 = 0xb06;
 
 pub(crate) mod kind {
     pub(crate) const SYSCALL: u16 = 1;

@@ -37,6 +37,8 @@ pub(crate) struct Launched {
     pub(crate) pid: i32,
     pub(crate) modules: Modules,
     pub(crate) program: String,
+    /// Bytes of the agent that are never written, from its start on.
+    pub(crate) fixed: u64,
 }
 
 fn step<T>(step: Step, result: io::Result<T>) -> Result<T, LaunchError> {
@@ -273,7 +275,7 @@ fn prepare(
     step(Step::Inject, stop.set_regs(&regs))?;
     group.set32(std::mem::offset_of!(abi::Group, go), 0);
     step(Step::Trace, stop.detach())?;
-    Ok(Launched { pid, modules, program })
+    Ok(Launched { pid, modules, program, fixed: image.fixed })
 }
 
 fn find_auxv(stop: &mut ptrace::Stopped, rsp: u64) -> io::Result<u64> {

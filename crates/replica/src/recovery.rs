@@ -191,6 +191,12 @@ impl Supervisor<'_> {
             .then(|| self.group.get32(at!(alarm_slot)) as usize);
         let mut standing: Vec<Option<Standing>> = vec![None; n];
         let mut silence = Instant::now();
+        // An event that nobody is near was struck on its way here: it would be waited for in vain.
+        let furthest = (0..n).map(|r| self.group.get64(at!(own r, next))).max().unwrap_or(0);
+        if self.group.get64(at!(alarm_seq)) > furthest + 1 {
+            self.group.set64(at!(alarm_seq), 0);
+            (0..n).for_each(|r| self.group.ring(r));
+        }
         loop {
             let seen = self.group.bell();
             self.take_news();
@@ -239,7 +245,15 @@ impl Supervisor<'_> {
     pub(crate) fn recover(&mut self) {
         let begun = Instant::now();
         self.divergences += 1;
+        self.mend_constants();
         let standing = self.gather();
+        // The program had ended, agreed on by all, before whoever raised this was struck.
+        if self.leader_end.is_some() && matches!(self.group.get32(at!(end)), abi::end::EXITED | abi::end::SIGNALED) {
+            self.divergences -= 1;
+            self.group.set32(at!(alarm), alarm::QUIET);
+            return;
+        }
+        self.mend_agents(&standing);
         let n = self.replicas.len();
         let seq = self.group.get64(at!(alarm_seq));
         let all = (1_u32 << n) - 1;
@@ -254,7 +268,10 @@ impl Supervisor<'_> {
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
 
         let mut reran = None;
-        let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST;
+        // An alarm about an event at which nobody stands is none: its words were struck.
+        let at_it = |r: &usize| self.group.get64(at!(own *r, next)) <= seq && self.group.claim(*r, seq).is_some();
+        let disputed = paused.iter().any(at_it);
+        let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
         let reader = self.group.get32(at!(alarm_slot));
         let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && reader != 0;
         let losers = if absent != 0 {
@@ -277,6 +294,9 @@ impl Supervisor<'_> {
             // Everybody agrees, and one cannot read what the leader wrote and will not write
             // again: it becomes what those are who have read it.
             0 if damaged => 1 << reader,
+            // They came to a standstill at the same place again: what one of them waits for does
+            // not exist. All become what the leader is, who has acted for all so far.
+            0 if standstill && n > 1 && self.watch.repeats > 0 => all & !1,
             // Everybody agrees after all: a record was damaged on its way to one reader, and
             // its owner is about to write it again.
             0 => {
@@ -335,6 +355,39 @@ impl Supervisor<'_> {
         self.resume();
         let pause = begun.elapsed();
         self.pause_max = Some(self.pause_max.map_or(pause, |max| max.max(pause)));
+    }
+
+    /// Writes the agent's code and constants anew where they have changed: a repair in place
+    /// brings back the program's memory alone.
+    fn mend_agents(&self, standing: &[Standing]) {
+        let right = &self.agent_fixed;
+        let mut found = vec![0; right.len()];
+        for (r, _) in standing.iter().enumerate().filter(|(_, one)| !matches!(one, Standing::Died(_))) {
+            let Ok(memory) = Remote::open(self.replicas[r].pid) else { continue };
+            if memory.read(abi::BASE, &mut found).is_err() || found == *right {
+                continue;
+            }
+            for page in (0..right.len()).step_by(4096) {
+                let end = right.len().min(page + 4096);
+                if found[page..end] != right[page..end] {
+                    // What cannot be mended is outvoted again, and at last given up.
+                    let _ = memory.write(abi::BASE + page as u64, &right[page..end]);
+                }
+            }
+        }
+    }
+
+    /// The leader found what the kernel had given it and the log to differ: one is wrong, nobody
+    /// has used either yet.
+    pub(crate) fn torn(&mut self) {
+        let begun = Instant::now();
+        self.divergences += 1;
+        let n = self.replicas.len();
+        let seq = self.group.get64(at!(own 0, next));
+        let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
+        let all = (1_u32 << n) - 1;
+        self.tell(&vec![Standing::Paused; n], &claims, seq, all, Judgement::Unresolvable);
+        self.give_up(StopReason::Unrecoverable, begun);
     }
 
     /// Has every paused replica count the arrivals; the losers that most of them name.
@@ -410,6 +463,7 @@ impl Supervisor<'_> {
         self.group.set32(at!(slot r, phase), 0);
         self.group.set32(at!(slot r, cmd), 0);
         self.group.set32(at!(seen r, exit_status), 0);
+        self.group.set32(at!(seen r, fault_signo), 0);
         self.group.clear_ring(r);
         if r + 1 == self.replicas.len() {
             // The snapshot was its child and has gone with it; the next epoch makes another.
@@ -432,6 +486,9 @@ impl Supervisor<'_> {
     /// the program come from the winner. A leader that is gone or does not answer is made
     /// again by the keeper, which holds its descriptors.
     fn replace_leader(&mut self, winner: usize, standing: Standing) -> bool {
+        if !self.settle_last_call(winner) {
+            return false;
+        }
         if matches!(standing, Standing::Died(_)) {
             self.settle_last_write(winner);
         }
@@ -470,6 +527,33 @@ impl Supervisor<'_> {
         }
         let payload_at = self.group.payload_end(base, seq);
         self.group.publish(base, seq, &claim, moved.cast_signed(), payload_at);
+        self.pass(winner, seq);
+    }
+
+    /// A leader that was struck when the kernel had acted for it has left the answer behind: it is
+    /// published in its place, so that its successor does not act again. Where bytes came with the
+    /// answer they are lost with it, and what the kernel has given once it does not give again:
+    /// `false`.
+    fn settle_last_call(&mut self, winner: usize) -> bool {
+        let seq = self.group.get64(at!(own winner, next));
+        let base = self.group.get64(at!(base));
+        let made = self.group.get64(at!(seen 0, made));
+        if made & !abi::MADE_OUT != seq || seq < base || self.group.published(base, seq) {
+            return true;
+        }
+        let Some(claim) = self.group.claim(winner, seq) else { return true };
+        let ret = self.group.get64(at!(seen 0, made_ret)).cast_signed();
+        if made & abi::MADE_OUT != 0 && ret >= 0 {
+            return false;
+        }
+        self.group.publish(base, seq, &claim, ret, self.group.payload_end(base, seq));
+        self.pass(winner, seq);
+        true
+    }
+
+    /// Lets the others take the result of event `seq` and stop at the next one.
+    fn pass(&mut self, winner: usize, seq: u64) {
+        self.group.echo(winner, seq);
         self.group.set64(at!(alarm_seq), seq + 1);
         for r in 1..self.replicas.len() {
             if self.died(r).is_none() && self.group.phase(r) == phase::PAUSED {
@@ -496,6 +580,7 @@ impl Supervisor<'_> {
         }
         self.gone.remove(&old);
         self.leader_end = None;
+        self.group.set32(at!(seen 0, fault_signo), 0);
         let Ok(maps) = procfs::maps(self.replicas[winner].pid) else { return false };
         let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
         let heap_end = maps.iter().find(|m| m.path == Path::new("[heap]")).map_or(0, |m| m.range.end);
@@ -527,6 +612,7 @@ impl Supervisor<'_> {
         self.replicas[0].pid = pid;
         self.accounts.open(pid);
         self.promotions += 1;
+        self.group.set32(at!(remade), 1);
         if !self.group.wait_until(ANSWER, || self.group.phase(0) == phase::PAUSED) {
             return false;
         }
@@ -577,7 +663,11 @@ impl Supervisor<'_> {
                 while at < run.end {
                     from.read_sparse(at, &mut theirs[..4096])?;
                     to.read_sparse(at, &mut ours[..4096])?;
-                    if theirs[..4096] != ours[..4096] {
+                    if !fresh && !map.writable && map.inode != 0 {
+                        // It is the file's page, in the winner; a copy with the same bytes would
+                        // count as memory of the leader's own (epoch.c).
+                        self.group.order(0, cmd::DROP, at, ANSWER);
+                    } else if theirs[..4096] != ours[..4096] {
                         to.write(at, &theirs[..4096])?;
                     }
                     at += 4096;
@@ -695,7 +785,8 @@ impl Supervisor<'_> {
     }
 
     fn difference(&self, standing: &[Standing], claims: &[Option<Claim>], losers: u32) -> Difference {
-        if self.group.get32(at!(alarm)) == alarm::LOG {
+        let torn = self.group.get32(at!(end)) == abi::end::TORN;
+        if torn || self.group.get32(at!(alarm)) == alarm::LOG {
             return Difference::Log { check: LogCheck::Checksum };
         }
         for one in standing {

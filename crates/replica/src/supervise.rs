@@ -134,6 +134,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) suspects: Vec<CoreId>,
     pub(crate) stop: Option<StopReason>,
     pub(crate) watch: crate::recovery::Watch,
+    /// Words of the control block that keep their value, and the agent's code and constants.
+    constants: Vec<(usize, u32)>,
+    pub(crate) agent_fixed: Vec<u8>,
 }
 
 /// What the kernel has counted for the leader, read once more when it has ended and before it
@@ -255,7 +258,9 @@ impl<'a> Supervisor<'a> {
             CheckMemory::Dirty => options |= option::CHECK_DIRTY,
             CheckMemory::Full => options |= option::CHECK_FULL,
         }
-        if plan.replicas > 1 && (retain || plan.check_memory != CheckMemory::Off) {
+        // Under a profile checks by the clock would come a hundred times as often as they do.
+        let timed = more & option::PROFILE == 0;
+        if plan.replicas > 1 && timed && (retain || plan.check_memory != CheckMemory::Off) {
             let ticks_per_us = u64::from(cpu::ticks_per_us());
             group.set64(at!(epoch_tsc), ticks_per_us * EPOCH_US);
             group.set64(at!(copy_tsc), ticks_per_us * COPY_NS / 1000);
@@ -311,6 +316,8 @@ impl<'a> Supervisor<'a> {
             suspects: Vec::new(),
             stop: None,
             watch: crate::recovery::Watch::default(),
+            constants: Vec::new(),
+            agent_fixed: vec![0; usize::try_from(launched.fixed).expect("a small image")],
         };
         this.replicas[0] = ReplicaInfo { child: launched.pid, pid: launched.pid, ..ReplicaInfo::default() };
         let stood = this.stand();
@@ -319,6 +326,7 @@ impl<'a> Supervisor<'a> {
             stood?;
         }
         this.setup = this.started.elapsed();
+        this.remember_constants();
         this.announce(launched.program);
         this.group.set32(at!(go), 1);
         steadfast_sys::futex::wake(this.group.memory.u32(at!(go)));
@@ -461,8 +469,13 @@ impl<'a> Supervisor<'a> {
                     return Ok(());
                 }
                 end::BUG => return self.setup_failed(),
+                end::TORN => {
+                    self.torn();
+                    return Ok(());
+                }
                 _ => {}
             }
+            self.mend_constants();
             self.answer_request();
             if let Some(error) = self.modules.flips.take_error() {
                 return Err(error.into());
@@ -471,7 +484,7 @@ impl<'a> Supervisor<'a> {
             if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
                 self.recover();
                 if self.stop.is_some() {
-                    return Ok(());
+                    return self.failed_check().map_or(Ok(()), Err);
                 }
                 continue;
             }
@@ -493,6 +506,49 @@ impl<'a> Supervisor<'a> {
 
     fn collect(&mut self) {
         self.mail.extend(self.news.try_iter());
+    }
+
+    /// What keeps its value from here on is remembered where no replica can reach it.
+    fn remember_constants(&mut self) {
+        let words = [
+            at!(magic),
+            at!(magic) + 4,
+            at!(version),
+            at!(replicas),
+            at!(spin_tsc),
+            at!(yields),
+            at!(options),
+            at!(leader_pid),
+            at!(epoch_permille),
+            at!(epoch_tsc),
+            at!(epoch_tsc) + 4,
+            at!(wait live),
+        ];
+        self.constants = words.iter().map(|at| (*at, self.group.get32(*at))).collect();
+        let memory = steadfast_sys::memory::Remote::open(self.replicas[0].pid);
+        if !memory.is_ok_and(|memory| memory.read(abi::BASE, &mut self.agent_fixed).is_ok()) {
+            self.agent_fixed.clear();
+        }
+    }
+
+    /// Such a word that has changed was struck: everybody waits for what does not exist, or not
+    /// at all. A standstill ends when it is right again (recovery.rs).
+    pub(crate) fn mend_constants(&self) {
+        for (at, value) in &self.constants {
+            if self.group.get32(*at) != *value {
+                self.group.set32(*at, *value);
+            }
+        }
+    }
+
+    /// A replica that failed its own check, when making it anew did not help.
+    fn failed_check(&self) -> Option<LaunchError> {
+        let r = (0..self.replicas.len()).find(|r| self.group.get32(at!(seen *r, fault_signo)) == abi::BUG_SIGNO)?;
+        Some(LaunchError::Bug {
+            replica: u32::try_from(r).expect("few replicas"),
+            line: self.group.get32(at!(seen r, fault_code)),
+            value: self.group.get64(at!(seen r, fault_addr)).cast_signed(),
+        })
     }
 
     pub(crate) fn take_news(&mut self) {
