@@ -12,6 +12,46 @@
 //!  2. The plan is written before the first run and follows from the seed and the profile alone.
 //!  3. A fault that did not fire never counts.
 
+pub mod campaign;
+pub mod chacha;
+mod class;
+pub mod doctor;
+pub mod judge;
 pub mod merge;
+pub mod models;
+pub mod module;
+mod operand;
+mod payload;
+pub mod profile;
 pub mod record;
 pub mod results;
+mod step;
+pub mod target;
+pub mod warden;
+
+pub use payload::Refusal;
+
+/// The register by which the address of an instruction's operand is made wrong.
+pub(crate) struct AddressRegister {
+    pub(crate) number: u8,
+    /// Whether the instruction steps it along.
+    pub(crate) steps: bool,
+}
+
+pub(crate) fn operand_register(
+    insn: &iced_x86::Instruction,
+    target: &steadfast_integrity::fault::Target,
+) -> Option<AddressRegister> {
+    use steadfast_integrity::fault::Target;
+    let which = match target {
+        Target::ReadAddress => operand::Which::Read,
+        Target::WrittenAddress => operand::Which::Written,
+        _ => operand::Which::Only,
+    };
+    let operand = operand::memory(insn, which).ok()?;
+    let (number, undo) = operand::address(insn, &operand).ok()?;
+    Some(AddressRegister {
+        number,
+        steps: undo == operand::Undo::Delta,
+    })
+}

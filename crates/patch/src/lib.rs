@@ -31,6 +31,7 @@
 //!
 //! See Intel SDM vol. 2 (encodings), System V ABI AMD64 3.2.2 (red zone).
 
+mod blocks;
 mod coverage;
 mod discover;
 pub mod elf;
@@ -42,8 +43,9 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
+pub use blocks::{Block, End};
 pub use coverage::{Coverage, Tally};
-pub use plan::{plan, plan_hooks, replan};
+pub use plan::{Survey, plan, plan_hooks, replan};
 pub use save::{Save, find_saves};
 pub use scan::{find_sites, site_at};
 
@@ -353,6 +355,9 @@ pub struct Plan {
     /// (address in the arena, address in the module), ascending: an arena address stands
     /// for the module address of the last entry at or below it.
     pub map: Vec<(u64, u64)>,
+    /// Addresses in the arena at which eight bytes are an address in the module: all else moves
+    /// along with module and arena as it is.
+    pub absolutes: Vec<u64>,
     /// Windows of [`Existing`] that a write of this plan replaces. Their trampolines stay
     /// valid for whoever is still inside.
     pub superseded: Vec<Range<u64>>,

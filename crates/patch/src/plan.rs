@@ -105,6 +105,45 @@ pub fn replan(
     planner.emit()
 }
 
+/// A module that is planned for again and again: what its bytes say is worked out once.
+///
+/// Each plan stands by itself, as if no other window had been written. Instructions that a
+/// protection would intercept (system calls and the like) may move: here nobody does.
+#[derive(Debug)]
+pub struct Survey<'a> {
+    planner: Planner<'a>,
+}
+
+impl<'a> Survey<'a> {
+    /// Looks at the module.
+    pub fn new(module: &'a Module<'a>, arena: ArenaSpec) -> Self {
+        let mut planner = Planner::new(module, &[], Existing::default(), arena);
+        planner.targets = Some(Targets::new(&planner.index));
+        planner.moves_sites = true;
+        Survey { planner }
+    }
+
+    /// Plans payloads.
+    pub fn plan(&mut self, hooks: &[Hook]) -> Plan {
+        let mut asked: Vec<Item> = hooks.iter().cloned().map(Item::Hook).collect();
+        asked.sort_by_key(Item::addr);
+        for item in asked {
+            self.planner.place(item);
+        }
+        let plan = self.planner.emit();
+        self.planner.returns.clear();
+        plan
+    }
+
+    pub(crate) fn index(&self) -> &Index<'a> {
+        &self.planner.index
+    }
+
+    pub(crate) fn targets(&self) -> &Targets {
+        self.planner.targets.as_ref().expect("built by new")
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Item {
     Site(Site, Entries),
@@ -159,6 +198,8 @@ struct Planner<'a> {
     /// Ends of windows in memory: old trampolines jump there.
     returns: BTreeSet<u64>,
     refused: Vec<Refused>,
+    /// Whether windows may move system calls and the like that nobody asked for.
+    moves_sites: bool,
 }
 
 impl<'a> Planner<'a> {
@@ -191,6 +232,7 @@ impl<'a> Planner<'a> {
             windows,
             returns,
             refused: Vec::new(),
+            moves_sites: false,
         }
     }
 
@@ -465,7 +507,8 @@ impl<'a> Planner<'a> {
             }
             at = ins.end();
             let insn = self.insn(ins.addr).ok_or(RefusedReason::NotAnInstruction)?;
-            if let Some(site) = site_of(&insn, true) {
+            let movable_site = |site: &Site| self.moves_sites && site.kind != SiteKind::Xbegin;
+            if let Some(site) = site_of(&insn, true).filter(|site| !movable_site(site)) {
                 if !self.listed.contains(&site.addr) {
                     return Err(RefusedReason::UnlistedSite);
                 }
@@ -517,7 +560,7 @@ impl<'a> Planner<'a> {
         self.windows.insert(window.range.start, window);
     }
 
-    fn emit(mut self) -> Plan {
+    fn emit(&mut self) -> Plan {
         let mut plan = Plan {
             refused: std::mem::take(&mut self.refused),
             ..Plan::default()
@@ -666,7 +709,7 @@ impl<'a> Planner<'a> {
             out.jmp(window.code_end)?;
         }
         laid.trampoline = start..out.here();
-        laid.bytes = out.into_bytes();
+        (laid.bytes, laid.absolutes) = out.into_parts();
         let disp = rel32(window.range.start + JUMP_LEN, start).ok_or(OutOfReach)?;
         laid.jump = vec![0xE9];
         laid.jump.extend(disp.to_le_bytes());
@@ -695,6 +738,7 @@ impl Window {
 struct Laid {
     trampoline: Range<u64>,
     bytes: Vec<u8>,
+    absolutes: Vec<u64>,
     jump: Vec<u8>,
     map: Vec<(u64, u64)>,
     /// Index of a site among the window's items, and its resume address.
@@ -710,6 +754,7 @@ impl Laid {
         plan.arena.resize(offset, 0xCC);
         plan.arena.extend(self.bytes);
         plan.map.extend(self.map);
+        plan.absolutes.extend(self.absolutes);
         plan.writes.push(Write {
             addr: window.range.start,
             bytes: self.jump,

@@ -25,6 +25,8 @@ use crate::index::INSN_BYTES_MAX;
 pub(crate) struct Emitter {
     base: u64,
     bytes: Vec<u8>,
+    /// Where eight bytes are an address in the module.
+    absolutes: Vec<u64>,
 }
 
 /// A displacement did not fit; the caller checked reach before, so this is rare and refused.
@@ -36,6 +38,7 @@ impl Emitter {
         Emitter {
             base,
             bytes: Vec::with_capacity(64),
+            absolutes: Vec::new(),
         }
     }
 
@@ -47,8 +50,14 @@ impl Emitter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
-        self.bytes
+    /// An address in the module, spelled out.
+    pub(crate) fn absolute(&mut self, addr: u64) {
+        self.absolutes.push(self.here());
+        self.raw(&addr.to_le_bytes());
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<u8>, Vec<u64>) {
+        (self.bytes, self.absolutes)
     }
 
     /// Opcode bytes, then a 32-bit displacement from the end of the instruction.
@@ -172,13 +181,13 @@ impl Movable {
                 // Behind the two instructions nothing falls through, so the literal may stand there.
                 out.relative(PUSH_RIP, out.here() + PUSH_RIP_LEN + JMP_LEN)?;
                 out.jmp(target)?;
-                out.raw(&self.insn.next_ip().to_le_bytes());
+                out.absolute(self.insn.next_ip());
             }
             Move::CallIndirect => {
                 let jump = self.as_jump(out.here() + PUSH_RIP_LEN)?;
                 out.relative(PUSH_RIP, out.here() + PUSH_RIP_LEN + jump.len() as u64)?;
                 out.raw(&jump);
-                out.raw(&self.insn.next_ip().to_le_bytes());
+                out.absolute(self.insn.next_ip());
             }
         }
         Ok(())
@@ -241,6 +250,8 @@ fn how(insn: &Instruction, bytes: &[u8]) -> Result<Move, RefusedReason> {
             Some(Move::Counted { target })
         }
         FlowControl::Call if near => Some(Move::Call { target }),
+        // The kernel comes back to the next address, wherever that is.
+        FlowControl::Call if code == Code::Syscall => None,
         FlowControl::IndirectBranch if code == Code::Jmp_rm64 => None,
         FlowControl::IndirectCall if code == Code::Call_rm64 => {
             let rsp = insn.memory_base() == Register::RSP;

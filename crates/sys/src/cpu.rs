@@ -1,6 +1,9 @@
 //! Cores: which may be used, and putting a process on one.
 
-#![allow(unsafe_code, reason = "cpu_set_t is only reachable through raw pointers")]
+#![allow(
+    unsafe_code,
+    reason = "cpu_set_t is only reachable through raw pointers"
+)]
 
 use std::fs;
 use std::io;
@@ -19,7 +22,14 @@ pub fn allowed() -> Vec<usize> {
 pub fn affinity() -> Vec<u8> {
     let mut bits = vec![0_u8; 256];
     // SAFETY: the kernel writes at most the length given.
-    let n = unsafe { libc::syscall(libc::SYS_sched_getaffinity, 0, bits.len(), bits.as_mut_ptr()) };
+    let n = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            bits.len(),
+            bits.as_mut_ptr(),
+        )
+    };
     bits.truncate(usize::try_from(n).unwrap_or(0));
     bits
 }
@@ -47,7 +57,10 @@ pub fn last_level_cache(cpu: usize) -> usize {
     (0..5)
         .rev()
         .find_map(|index| {
-            fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/id")).ok()
+            fs::read_to_string(format!(
+                "/sys/devices/system/cpu/cpu{cpu}/cache/index{index}/id"
+            ))
+            .ok()
         })
         .and_then(|id| id.trim().parse().ok())
         .unwrap_or(0)
@@ -56,10 +69,17 @@ pub fn last_level_cache(cpu: usize) -> usize {
 /// The lowest-numbered sibling of a core: equal for threads of one physical core.
 #[must_use]
 pub fn physical(cpu: usize) -> usize {
-    fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"))
-        .ok()
-        .and_then(|list| list.trim().split([',', '-']).next().and_then(|n| n.parse().ok()))
-        .unwrap_or(cpu)
+    fs::read_to_string(format!(
+        "/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+    ))
+    .ok()
+    .and_then(|list| {
+        list.trim()
+            .split([',', '-'])
+            .next()
+            .and_then(|n| n.parse().ok())
+    })
+    .unwrap_or(cpu)
 }
 
 /// Time-stamp ticks per microsecond, measured against the monotonic clock over 2 ms: short
@@ -72,10 +92,24 @@ pub fn ticks_per_us() -> u32 {
         std::hint::spin_loop();
     }
     let ticks = tsc() - t0;
-    u32::try_from(ticks / u64::try_from(start.elapsed().as_micros().max(1)).unwrap_or(1)).unwrap_or(2000)
+    u32::try_from(ticks / u64::try_from(start.elapsed().as_micros().max(1)).unwrap_or(1))
+        .unwrap_or(2000)
 }
 
 fn tsc() -> u64 {
     // SAFETY: every x86-64 processor has rdtsc, and no kernel disables it for this process.
     unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+/// The parts of vector state that the kernel manages, tiles aside, and where in the standard
+/// format of xsave the upper halves of ymm, the mask registers, the upper halves of zmm and
+/// zmm16 to zmm31 lie (Intel SDM vol. 1, 13.4 and 13.5).
+#[must_use]
+pub fn vector_state() -> (u64, [u32; 4]) {
+    use std::arch::x86_64::__cpuid_count;
+    let place = |part| __cpuid_count(0xd, part).ebx;
+    let supported = __cpuid_count(0xd, 0);
+    // x87, sse, avx, opmask, zmm_hi256, hi16_zmm: what a fault can hit. Other parts stay loaded.
+    let mask = u64::from(supported.eax) & 0xe7;
+    (mask, [place(2), place(5), place(6), place(7)])
 }

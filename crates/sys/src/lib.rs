@@ -11,6 +11,7 @@ pub mod child;
 pub mod cpu;
 pub mod descriptor;
 pub mod futex;
+pub mod jail;
 pub mod memory;
 pub mod procfs;
 pub mod ptrace;

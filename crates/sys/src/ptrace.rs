@@ -1,6 +1,9 @@
 //! ptrace(2) from exec to the program's first instruction, with the state in the type.
 
-#![allow(unsafe_code, reason = "ptrace(2) is only reachable through raw pointers")]
+#![allow(
+    unsafe_code,
+    reason = "ptrace(2) is only reachable through raw pointers"
+)]
 
 use std::fs::File;
 use std::io;
@@ -18,7 +21,11 @@ pub struct Stopped {
 /// What a wait on a traced process brought.
 #[derive(Debug)]
 pub enum Waited {
-    Stopped { stop: Stopped, signal: i32, event: i32 },
+    Stopped {
+        stop: Stopped,
+        signal: i32,
+        event: i32,
+    },
     Exited(i32),
     Signaled(i32),
 }
@@ -59,6 +66,52 @@ pub fn wait(pid: i32) -> io::Result<Waited> {
     })
 }
 
+/// Seizes a child that runs and stops it; nothing comes back if it has ended.
+///
+/// # Errors
+/// As ptrace(2).
+pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
+    // SAFETY: PTRACE_SEIZE takes options as a number.
+    let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_EXITKILL) };
+    if rc < 0 {
+        let error = io::Error::last_os_error();
+        return if error.raw_os_error() == Some(libc::ESRCH) {
+            Ok(None)
+        } else {
+            Err(error)
+        };
+    }
+    // SAFETY: PTRACE_INTERRUPT takes no pointer.
+    let rc = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
+    check(rc)?;
+    loop {
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+        // SAFETY: `info` has room for what the kernel writes.
+        let rc =
+            unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), info.as_mut_ptr(), flags) };
+        check(rc.into())?;
+        // SAFETY: zeroed, then filled by the kernel.
+        let code = unsafe { info.assume_init() }.si_code;
+        if matches!(code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+            // Its end is for whoever waits for it.
+            return Ok(None);
+        }
+        match wait(pid)? {
+            // The stop that was asked for; a signal on its way is delivered first.
+            Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_STOP => {
+                return Ok(Some(stop));
+            }
+            Waited::Stopped { stop, signal, .. } => {
+                // SAFETY: PTRACE_CONT takes no pointer; `stop` proves ptrace-stop and is consumed.
+                let rc = unsafe { libc::ptrace(libc::PTRACE_CONT, stop.pid, 0, signal) };
+                check(rc)?;
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
 impl Stopped {
     /// Process id, in this namespace.
     #[must_use]
@@ -72,6 +125,23 @@ impl Stopped {
     /// As ptrace(2).
     pub fn set_options(&self) -> io::Result<()> {
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
+        // SAFETY: PTRACE_SETOPTIONS takes no pointer.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, self.pid, 0, options) };
+        check(rc).map(drop)
+    }
+
+    /// Kill the tracee with the tracer; exec stops by SIGTRAP at the new program's first
+    /// instruction. `threads`: report when the first further thread starts.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn set_plain_options(&self, threads: bool) -> io::Result<()> {
+        let options = libc::PTRACE_O_EXITKILL
+            | if threads {
+                libc::PTRACE_O_TRACECLONE
+            } else {
+                0
+            };
         // SAFETY: PTRACE_SETOPTIONS takes no pointer.
         let rc = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, self.pid, 0, options) };
         check(rc).map(drop)
@@ -116,13 +186,17 @@ impl Stopped {
     /// As ptrace(2).
     pub fn set_regs(&self, regs: &Regs) -> io::Result<()> {
         // SAFETY: `self` proves ptrace-stop, and the kernel only reads `regs`.
-        let rc = unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.pid, 0, std::ptr::from_ref(regs)) };
+        let rc =
+            unsafe { libc::ptrace(libc::PTRACE_SETREGS, self.pid, 0, std::ptr::from_ref(regs)) };
         check(rc).map(drop)
     }
 
     fn memory(&mut self) -> io::Result<&File> {
         if self.memory.is_none() {
-            let file = File::options().read(true).write(true).open(format!("/proc/{}/mem", self.pid))?;
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .open(format!("/proc/{}/mem", self.pid))?;
             self.memory = Some(file);
         }
         Ok(self.memory.as_ref().expect("just set"))
@@ -157,8 +231,15 @@ impl Stopped {
         let pid = self.pid;
         let memory = self.memory.take();
         self.resume()?;
-        let Waited::Stopped { mut stop, signal: libc::SIGTRAP, .. } = wait(pid)? else {
-            return Err(io::Error::other("the process did not reach its entry point"));
+        let Waited::Stopped {
+            mut stop,
+            signal: libc::SIGTRAP,
+            ..
+        } = wait(pid)?
+        else {
+            return Err(io::Error::other(
+                "the process did not reach its entry point",
+            ));
         };
         stop.memory = memory;
         stop.write(regs.rip, &code)?;
@@ -189,16 +270,192 @@ impl Stopped {
         let pid = self.pid;
         let memory = self.memory.take();
         self.resume()?;
-        let Waited::Stopped { mut stop, signal, .. } = wait(pid)? else {
+        let Waited::Stopped {
+            mut stop, signal, ..
+        } = wait(pid)?
+        else {
             return Err(io::Error::other("the process ended during a remote call"));
         };
         stop.memory = memory;
         if signal != libc::SIGTRAP {
-            return Err(io::Error::other(format!("signal {signal} during a remote call")));
+            return Err(io::Error::other(format!(
+                "signal {signal} during a remote call"
+            )));
         }
         let result = stop.regs()?.rax.cast_signed();
         stop.write(saved.rip, &code)?;
         stop.set_regs(&saved)?;
         Ok((stop, result))
     }
+}
+
+/// A word of `struct user`: the debug registers (ptrace(2), PTRACE_POKEUSER).
+const DEBUG_REGISTERS: usize = std::mem::offset_of!(libc::user, u_debugreg);
+/// `NT_X86_XSTATE`: vector state in the standard format of xsave.
+const XSTATE: i32 = 0x202;
+
+impl Stopped {
+    /// Executes one instruction and stops again; what that brought.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn step(self, signal: i32) -> io::Result<Waited> {
+        let pid = self.pid;
+        // SAFETY: PTRACE_SINGLESTEP takes no pointer; `self` proves ptrace-stop and is consumed.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, signal) };
+        check(rc)?;
+        self.follow(pid)
+    }
+
+    /// Runs on until it stops again, delivering a signal if there is one.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn run(self, signal: i32) -> io::Result<Waited> {
+        let pid = self.pid;
+        // SAFETY: PTRACE_CONT takes no pointer; `self` proves ptrace-stop and is consumed.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_CONT, pid, 0, signal) };
+        check(rc)?;
+        self.follow(pid)
+    }
+
+    fn follow(self, pid: i32) -> io::Result<Waited> {
+        let memory = self.memory;
+        Ok(match wait(pid)? {
+            Waited::Stopped {
+                stop,
+                signal,
+                event,
+            } => Waited::Stopped {
+                stop: Self {
+                    pid: stop.pid,
+                    memory,
+                },
+                signal,
+                event,
+            },
+            other => other,
+        })
+    }
+
+    /// Stops before the instruction at `addr`, from now on, leaving its bytes alone; 0 for none.
+    ///
+    /// # Errors
+    /// Where debug registers are not to be had.
+    pub fn watch_execution(&self, addr: u64) -> io::Result<()> {
+        let poke = |register: usize, value: u64| {
+            // SAFETY: `self` proves ptrace-stop; offset and value are numbers.
+            let rc = unsafe {
+                libc::ptrace(
+                    libc::PTRACE_POKEUSER,
+                    self.pid,
+                    DEBUG_REGISTERS + 8 * register,
+                    value,
+                )
+            };
+            check(rc).map(drop)
+        };
+        poke(7, 0)?;
+        if addr != 0 {
+            poke(0, addr)?;
+            // Local enable of breakpoint 0, kind 0: execution (Intel SDM vol. 3, 18.2.4).
+            poke(7, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Vector state, in the standard format.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn xstate(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0_u8; 16384];
+        let mut part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: `self` proves ptrace-stop, and `part` describes memory that is there.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, self.pid, XSTATE, &raw mut part) };
+        check(rc)?;
+        bytes.truncate(part.iov_len);
+        Ok(bytes)
+    }
+
+    /// Replaces vector state.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn set_xstate(&self, bytes: &mut [u8]) -> io::Result<()> {
+        let mut part = libc::iovec {
+            iov_base: bytes.as_mut_ptr().cast(),
+            iov_len: bytes.len(),
+        };
+        // SAFETY: `self` proves ptrace-stop, and the kernel only reads what `part` describes.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_SETREGSET, self.pid, XSTATE, &raw mut part) };
+        check(rc).map(drop)
+    }
+
+    /// Makes the process execute several system calls in a row, none of which may fail, with one
+    /// round trip for all of them.
+    ///
+    /// # Errors
+    /// The first that failed, as ptrace(2), or when the process ends meanwhile.
+    pub fn calls(mut self, list: &[(i64, [u64; 6])]) -> io::Result<Self> {
+        let saved = self.regs()?;
+        let code = call_list(list);
+        let mut kept = vec![0; code.len()];
+        self.read(saved.rip, &mut kept)?;
+        self.write(saved.rip, &code)?;
+        let mut regs = saved;
+        regs.orig_rax = u64::MAX;
+        self.set_regs(&regs)?;
+        let Waited::Stopped {
+            mut stop, signal, ..
+        } = self.run(0)?
+        else {
+            return Err(io::Error::other("the process ended during remote calls"));
+        };
+        let after = stop.regs()?;
+        stop.write(saved.rip, &kept)?;
+        stop.set_regs(&saved)?;
+        if signal != libc::SIGTRAP {
+            return Err(io::Error::other(format!(
+                "signal {signal} during remote calls"
+            )));
+        }
+        let result = after.rax.cast_signed();
+        if (-4095..0).contains(&result) {
+            return Err(io::Error::from_raw_os_error(
+                i32::try_from(-result).unwrap_or(libc::EIO),
+            ));
+        }
+        Ok(stop)
+    }
+}
+
+/// Loads the registers of each call, makes it, and traps at the first error or at the end.
+fn call_list(list: &[(i64, [u64; 6])]) -> Vec<u8> {
+    // movabs rdi, rsi, rdx, r10, r8, r9
+    const REGISTERS: [[u8; 2]; 6] = [
+        [0x48, 0xbf],
+        [0x48, 0xbe],
+        [0x48, 0xba],
+        [0x49, 0xba],
+        [0x49, 0xb8],
+        [0x49, 0xb9],
+    ];
+    let mut out = Vec::new();
+    for (nr, args) in list {
+        out.push(0xb8); // mov eax, imm32
+        out.extend(u32::try_from(*nr).unwrap_or(u32::MAX).to_le_bytes());
+        for (opcode, value) in REGISTERS.iter().zip(args) {
+            out.extend(opcode);
+            out.extend(value.to_le_bytes());
+        }
+        out.extend([0x0f, 0x05]); // syscall
+        out.extend([0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff]); // cmp rax, -4095
+        out.extend([0x72, 0x01, 0xcc]); // jb +1; int3
+    }
+    out.push(0xcc);
+    out
 }

@@ -1,0 +1,1386 @@
+//! A campaign from its command to its last line.
+//!
+//! ```text
+//!   golden runs ──► profile, twice ──► plan ──► audit ──► dummies ──► runs
+//!   (stable?)       (native counts)   (drawn)  (n exists?) (limits)   (one line each)
+//! ```
+//!
+//! Invariants
+//!  1. The plan is on disk before the first run, and follows from seed and profile alone.
+//!  2. A directory that has a plan is gone on with: finished runs are not repeated, others are
+//!     not lost.
+//!  3. Limits come from armed runs under the campaign's own load, not from bare ones.
+//!
+//! Not covered: drawing over time (state times residence); pruning.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use iced_x86::{Formatter as _, IntelFormatter};
+use steadfast_integrity::fault::{Effect, Fault, Target};
+use steadfast_integrity::outcome::{Leaf, Outcome};
+
+use crate::chacha::Seed;
+use crate::judge::{self, Captured, Detector, Evidence};
+use crate::models::{Model, Shape};
+use crate::module::Module;
+use crate::profile::Profile;
+use crate::record::{
+    self, Campaign, Comparator, Dir, Dummies, Engine, Fired, Function, Golden, Limits, Machine,
+    Place, Planned, Population, Protection, RecordError, Run, SCHEMA, Shard, Stratum,
+};
+use crate::target::{Discovered, Ran, Spec};
+use crate::warden::{Ask, Tell, Warden, WardenError};
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Order {
+    /// The target.
+    pub spec: Spec,
+    /// Where everything goes.
+    pub dir: PathBuf,
+    /// Where targets run; a directory of its own is made in it.
+    pub scratch: PathBuf,
+    /// Fault types to draw from.
+    pub models: Vec<Model>,
+    /// Faults to be run as they are written, instead of drawn ones.
+    pub lines: Vec<String>,
+    /// Bits of each.
+    pub shape: Shape,
+    /// Runs of each fault type (or of each line).
+    pub runs: u64,
+    /// Seed.
+    pub seed: Seed,
+    /// Engine.
+    pub engine: Engine,
+    /// Runs at the same time.
+    pub jobs: usize,
+    /// How outputs are compared.
+    pub comparator: Comparator,
+    /// How the program says that it detected something.
+    pub detector: Detector,
+    /// Only faults in these: `module` or `module!function`.
+    pub only: Vec<String>,
+    /// No faults in these.
+    pub except: Vec<String>,
+    /// This part of the plan.
+    pub shard: Shard,
+    /// Command that protects: it gets `--events` and `--flip` and the target. Empty: bare.
+    pub protect: Vec<String>,
+    /// Replicas that it makes.
+    pub replicas: u8,
+    /// Longest run that is waited for before limits are known.
+    pub patience: Duration,
+    /// Network of the machine inside the box.
+    pub network: bool,
+    /// Stop after so long.
+    pub budget: Option<Duration>,
+}
+
+/// What there is to tell meanwhile.
+#[derive(Debug, Clone)]
+pub enum Progress {
+    /// A stage begins.
+    Stage(String),
+    /// Runs done, of how many, and what became of them.
+    Runs {
+        /// Done.
+        done: u64,
+        /// Of this call.
+        of: u64,
+        /// By outcome.
+        tally: BTreeMap<Outcome, u64>,
+    },
+}
+
+/// Why a campaign cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum CampaignError {
+    /// Something is needed that is not there.
+    #[error("{needed}, found {found}")]
+    Needs {
+        /// The requirement.
+        needed: String,
+        /// What there is.
+        found: String,
+        /// What would help.
+        fix: String,
+    },
+    /// The directory.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The process that runs targets.
+    #[error(transparent)]
+    Warden(#[from] WardenError),
+    /// The operating system.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was being done.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl CampaignError {
+    /// What would help.
+    #[must_use]
+    pub fn fix(&self) -> Option<&str> {
+        match self {
+            Self::Needs { fix, .. } => Some(fix),
+            Self::Warden(WardenError::Failed { fix, .. }) => fix.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+fn needs(needed: &str, found: impl Into<String>, fix: &str) -> CampaignError {
+    CampaignError::Needs {
+        needed: needed.into(),
+        found: found.into(),
+        fix: fix.into(),
+    }
+}
+
+fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> CampaignError {
+    let what = what.into();
+    move |source| CampaignError::Os { what, source }
+}
+
+/// Which run of a warden a fault has to go through.
+fn ask(engine: Engine, lines: Vec<String>) -> Ask {
+    match engine {
+        Engine::Plant | Engine::Run => Ask::Plant(lines),
+        Engine::Step => Ask::Step(lines),
+        Engine::Timer => Ask::Timer(lines),
+    }
+}
+
+/// A target with its wardens.
+#[derive(Debug)]
+pub struct Field {
+    order: Order,
+    wardens: Vec<Warden>,
+    /// What the target maps.
+    pub discovered: Discovered,
+    modules: Vec<Module>,
+}
+
+/// More executions than any run has.
+const NEVER: u64 = 1 << 60;
+/// Golden runs that are compared.
+const GOLDEN: u32 = 3;
+/// Armed runs that limits are taken from.
+const DUMMIES: u64 = 20;
+
+impl Field {
+    /// Makes wardens and looks at the target. The caller has one thread.
+    ///
+    /// # Errors
+    /// When the box or the target cannot be set up.
+    pub fn open(order: &Order) -> Result<Self, CampaignError> {
+        let scratch = order
+            .scratch
+            .join(format!("steadfast-inject-{}", std::process::id()));
+        let mut wardens = Vec::new();
+        for job in 0..order.jobs.max(1) {
+            let dir = scratch.join(job.to_string());
+            fs::create_dir_all(&dir)
+                .map_err(os(format!("{} has to be writable", dir.display())))?;
+            wardens.push(
+                Warden::new(&order.spec, &dir, order.network)
+                    .map_err(os("a box for the target"))?,
+            );
+        }
+        let Tell::Discovered(discovered) = wardens[0].ask(&Ask::Discover, order.patience)? else {
+            return Err(needs("an answer about modules", "another", "report this"));
+        };
+        let modules = discovered
+            .modules
+            .iter()
+            .map(Module::open)
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(os("the target's files have to be readable"))?;
+        for warden in &mut wardens[1..] {
+            warden.ask(&Ask::Adopt(discovered.clone(), Vec::new()), order.patience)?;
+        }
+        Ok(Self {
+            order: order.clone(),
+            wardens,
+            discovered,
+            modules,
+        })
+    }
+
+    /// What the box closed off, and what it could not.
+    ///
+    /// # Errors
+    /// When the warden is gone.
+    pub fn walls(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
+        match self.wardens[0].ask(&Ask::Walls, Duration::ZERO)? {
+            Tell::Walls(closed, open) => Ok((closed, open)),
+            _ => Err(needs("an answer about the box", "another", "report this")),
+        }
+    }
+
+    /// The first warden.
+    pub fn warden(&mut self) -> &mut Warden {
+        &mut self.wardens[0]
+    }
+
+    /// Counts what the target executes.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn profile(&mut self) -> Result<Profile, CampaignError> {
+        match self.wardens[0].ask(&Ask::Profile, self.order.patience)? {
+            Tell::Profile(profile) => Ok(*profile),
+            _ => Err(needs("an answer about counts", "another", "report this")),
+        }
+    }
+
+    /// The instruction at a place, as people read it.
+    #[must_use]
+    pub fn place(&self, module: usize, addr: u64) -> Place {
+        let m = &self.modules[module];
+        let (disassembly, opcode) =
+            m.instruction(addr)
+                .map_or_else(Default::default, |(insn, _)| {
+                    let mut text = String::new();
+                    IntelFormatter::new().format(&insn, &mut text);
+                    (text, format!("{:?}", insn.mnemonic()).to_lowercase())
+                });
+        Place {
+            module: m.name.clone(),
+            build_id: m.build_id.clone(),
+            offset: format!("{:#x}", addr - m.found.lowest),
+            function: m.symbol(addr).map(str::to_owned),
+            line: None,
+            disassembly,
+            opcode,
+        }
+    }
+
+    /// Executed functions, the busiest first.
+    #[must_use]
+    pub fn functions(&self, profile: &Profile) -> Vec<Function> {
+        let mut by: BTreeMap<(usize, Option<&str>), (u64, u64)> = BTreeMap::new();
+        for site in &profile.sites {
+            let entry = by
+                .entry((site.module, self.modules[site.module].symbol(site.addr)))
+                .or_default();
+            entry.0 += site.count;
+            entry.1 += if site.refused.is_none() {
+                site.count
+            } else {
+                0
+            };
+        }
+        let mut out: Vec<Function> = by
+            .into_iter()
+            .map(|((module, function), (executions, reachable))| Function {
+                schema: SCHEMA,
+                module: self.modules[module].name.clone(),
+                function: function.map(str::to_owned),
+                executions,
+                reachable,
+            })
+            .collect();
+        out.sort_by_key(|f| std::cmp::Reverse(f.executions));
+        out
+    }
+
+    fn chosen(&self, module: usize, addr: u64) -> bool {
+        let m = &self.modules[module];
+        let within = |scope: &String| match scope.split_once('!') {
+            Some((name, function)) => m.name == name && m.symbol(addr) == Some(function),
+            None => m.name == *scope,
+        };
+        (self.order.only.is_empty() || self.order.only.iter().any(within))
+            && !self.order.except.iter().any(within)
+    }
+
+    /// What faults can be drawn from.
+    #[must_use]
+    pub fn population(&self, profile: &Profile, again: Option<&Profile>) -> Population {
+        let mut out = Population {
+            unreachable: BTreeMap::new(),
+            ..Population::default()
+        };
+        let second: HashMap<(usize, u64), u64> = again
+            .iter()
+            .flat_map(|p| &p.sites)
+            .map(|s| ((s.module, s.addr), s.count))
+            .collect();
+        for site in &profile.sites {
+            out.dynamic += site.count;
+            out.sites += 1;
+            *out.by_module
+                .entry(self.modules[site.module].name.clone())
+                .or_default() += site.count;
+            if !self.chosen(site.module, site.addr) {
+                out.excluded += site.count;
+            } else if let Some(reason) = &site.refused {
+                *out.unreachable
+                    .entry(format!("window: {reason}"))
+                    .or_default() += site.count;
+            } else {
+                out.reachable += site.count;
+                if again.is_some() && second.get(&(site.module, site.addr)) != Some(&site.count) {
+                    out.unstable += site.count;
+                }
+            }
+        }
+        if profile.unknown > 0 {
+            out.dynamic += profile.unknown;
+            out.unreachable
+                .insert("not counted (at most)".into(), profile.unknown);
+        }
+        out
+    }
+}
+
+/// A plan, and what was found on the way.
+#[derive(Debug)]
+pub struct Drafted {
+    /// By id.
+    pub plan: Vec<Planned>,
+    /// One for each fault type.
+    pub strata: Vec<Stratum>,
+    /// What was drawn from.
+    pub population: Population,
+    /// By module and address.
+    pub executed: Vec<(usize, u64)>,
+}
+
+struct Candidate {
+    module: usize,
+    addr: u64,
+    count: u64,
+}
+
+impl Field {
+    /// Draws a plan and audits it: every site of it is counted once more, exactly.
+    ///
+    /// # Errors
+    /// When there is nothing to draw from.
+    pub fn draft(
+        &mut self,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<(Drafted, Profile), CampaignError> {
+        tell(Progress::Stage("counting what the target executes".into()));
+        let profile = self.profile()?;
+        let again = self.profile()?;
+        let population = self.population(&profile, Some(&again));
+        let executed: Vec<(usize, u64)> =
+            profile.sites.iter().map(|s| (s.module, s.addr)).collect();
+        // A site that is executed less often in some runs is drawn from for what is certain.
+        let second: HashMap<(usize, u64), u64> = again
+            .sites
+            .iter()
+            .map(|s| ((s.module, s.addr), s.count))
+            .collect();
+        let certain = |s: &crate::profile::Executed| {
+            s.count
+                .min(second.get(&(s.module, s.addr)).copied().unwrap_or(0))
+        };
+        let mut strata = Vec::new();
+        let mut drawn: Vec<Vec<Planned>> = Vec::new();
+        if !self.order.lines.is_empty() {
+            return Ok((self.written(population, executed)?, profile));
+        }
+        tell(Progress::Stage("drawing the plan".into()));
+        let step_reaches = self.order.engine == Engine::Step;
+        for (number, model) in self.order.models.clone().into_iter().enumerate() {
+            let mut candidates: Vec<Candidate> = Vec::new();
+            let (mut all, mut reachable) = (0, 0);
+            for site in profile
+                .sites
+                .iter()
+                .filter(|s| self.chosen(s.module, s.addr))
+            {
+                let Some((insn, _)) = self.modules[site.module].instruction(site.addr) else {
+                    continue;
+                };
+                if !model.concerns(&insn) {
+                    continue;
+                }
+                all += site.count;
+                let windowed = site.refused.is_none() || step_reaches || model == Model::Code;
+                if !windowed || model.obstacle(&insn).is_some() {
+                    continue;
+                }
+                let count = certain(site);
+                reachable += site.count;
+                if count > 0 {
+                    candidates.push(Candidate {
+                        module: site.module,
+                        addr: site.addr,
+                        count,
+                    });
+                }
+            }
+            if candidates.is_empty() {
+                return Err(needs(
+                    &format!(
+                        "a campaign of {} needs an executed instruction that can have it",
+                        model.word()
+                    ),
+                    format!("{all} executions, none reachable"),
+                    "another --fault, or a wider --only",
+                ));
+            }
+            let planned = self.draw(
+                model,
+                u32::try_from(number).unwrap_or(0),
+                &candidates,
+                self.order.runs,
+            )?;
+            strata.push(Stratum {
+                name: model.word().into(),
+                population: all,
+                reachable,
+                planned: planned.len() as u64,
+                weight: 0.0,
+            });
+            drawn.push(planned);
+        }
+        #[allow(clippy::cast_precision_loss, reason = "shares")]
+        {
+            let total: u64 = strata.iter().map(|s| s.population).sum();
+            strata
+                .iter_mut()
+                .for_each(|s| s.weight = s.population as f64 / total.max(1) as f64);
+        }
+        // Types take turns, so that a campaign cut short is a smaller one of the same kind.
+        let most = drawn.iter().map(Vec::len).max().unwrap_or(0);
+        let mut plan: Vec<Planned> = Vec::new();
+        for turn in 0..most {
+            plan.extend(drawn.iter().filter_map(|list| list.get(turn)).cloned());
+        }
+        for (id, planned) in (0..).zip(&mut plan) {
+            planned.id = id;
+        }
+        tell(Progress::Stage("auditing the plan's sites".into()));
+        self.audit(&mut plan)?;
+        Ok((
+            Drafted {
+                plan,
+                strata,
+                population,
+                executed,
+            },
+            profile,
+        ))
+    }
+
+    fn draw(
+        &self,
+        model: Model,
+        number: u32,
+        from: &[Candidate],
+        runs: u64,
+    ) -> Result<Vec<Planned>, CampaignError> {
+        let ends: Vec<u64> = from
+            .iter()
+            .scan(0, |sum, c| {
+                *sum += c.count;
+                Some(*sum)
+            })
+            .collect();
+        let all = ends.last().copied().unwrap_or(0);
+        let mut out = Vec::new();
+        for run in 0..runs {
+            let mut draw = self.order.seed.stream(number, run);
+            let execution = draw.below(all);
+            let at = ends.partition_point(|end| *end <= execution);
+            let candidate = &from[at];
+            let n = execution - (ends[at] - candidate.count) + 1;
+            let module = &self.modules[candidate.module];
+            let Some((insn, _)) = module.instruction(candidate.addr) else {
+                continue;
+            };
+            let Some(drawn) = model.draw(&insn, self.order.shape, &mut draw) else {
+                continue;
+            };
+            let hits = if model == Model::Code {
+                "n=1..".to_owned()
+            } else {
+                format!("n={n}")
+            };
+            let fault = format!(
+                "at={}+{:#x} {hits} {}",
+                module.spelled(),
+                candidate.addr - module.found.lowest,
+                drawn.effect
+            );
+            let parsed: Fault =
+                fault
+                    .parse()
+                    .map_err(|why: steadfast_integrity::fault::FaultError| {
+                        needs(
+                            "a drawn fault has to be one of the grammar",
+                            why.to_string(),
+                            "report this",
+                        )
+                    })?;
+            out.push(Planned {
+                schema: SCHEMA,
+                id: 0,
+                stratum: model.word().into(),
+                fault: parsed.to_string(),
+                site: Some(self.place(candidate.module, candidate.addr)),
+                register: drawn.register,
+                bits: drawn.bits,
+                n: Some(n),
+                executions: Some(candidate.count),
+            });
+        }
+        Ok(out)
+    }
+
+    /// Faults that were written down, each as often as asked for.
+    fn written(
+        &self,
+        population: Population,
+        executed: Vec<(usize, u64)>,
+    ) -> Result<Drafted, CampaignError> {
+        let mut plan = Vec::new();
+        let mut strata = Vec::new();
+        for (number, line) in self.order.lines.iter().enumerate() {
+            let faults = Fault::parse_all(line).map_err(|why| {
+                needs(
+                    "a fault of docs/fault-grammar.md",
+                    why.to_string(),
+                    &why.fix,
+                )
+            })?;
+            let Some(first) = faults.first() else {
+                return Err(needs(
+                    "a fault of docs/fault-grammar.md",
+                    "an empty line",
+                    "at=MODULE+OFFSET n=1 reg=rax bit=3",
+                ));
+            };
+            let name = format!("{}-{number}", first.model());
+            strata.push(Stratum {
+                name: name.clone(),
+                population: population.dynamic,
+                reachable: population.reachable,
+                planned: self.order.runs,
+                weight: 0.0,
+            });
+            let text: Vec<String> = faults.iter().map(Fault::to_string).collect();
+            for run in 0..self.order.runs {
+                plan.push(Planned {
+                    schema: SCHEMA,
+                    id: run * self.order.lines.len() as u64 + number as u64,
+                    stratum: name.clone(),
+                    fault: text.join("; "),
+                    site: self.site_of(first),
+                    register: None,
+                    bits: Vec::new(),
+                    n: None,
+                    executions: None,
+                });
+            }
+        }
+        plan.sort_by_key(|planned| planned.id);
+        #[allow(clippy::cast_precision_loss, reason = "shares")]
+        let share = 1.0 / strata.len().max(1) as f64;
+        strata.iter_mut().for_each(|s| s.weight = share);
+        Ok(Drafted {
+            plan,
+            strata,
+            population,
+            executed,
+        })
+    }
+
+    fn site_of(&self, fault: &Fault) -> Option<Place> {
+        let steadfast_integrity::fault::Trigger::Site { at, .. } = fault.trigger() else {
+            return None;
+        };
+        let (module, addr) = self
+            .modules
+            .iter()
+            .find_map(|m| Some((m.found.index, m.address(at)?.ok()?)))?;
+        Some(self.place(module, addr))
+    }
+
+    /// Counts every site of the plan; what was drawn beyond a site's executions is drawn again.
+    fn audit(&mut self, plan: &mut [Planned]) -> Result<(), CampaignError> {
+        let of = |field: &Self, planned: &Planned| -> Option<(usize, u64)> {
+            let site = planned.site.as_ref()?;
+            let module = field
+                .modules
+                .iter()
+                .find(|m| m.name == site.module && m.build_id == site.build_id)?;
+            let offset = u64::from_str_radix(site.offset.trim_start_matches("0x"), 16).ok()?;
+            Some((module.found.index, module.found.lowest + offset))
+        };
+        let sites: Vec<(usize, u64)> = plan
+            .iter()
+            .filter_map(|p| of(self, p))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        // One site a window: those that share one are counted in another pass.
+        let mut counts: HashMap<(usize, u64), u64> = HashMap::new();
+        for part in sites.chunks(20_000) {
+            let Tell::Counts(found, _) =
+                self.wardens[0].ask(&Ask::Audit(part.to_vec()), self.order.patience)?
+            else {
+                return Err(needs("an answer about counts", "another", "report this"));
+            };
+            counts.extend(
+                part.iter()
+                    .zip(found)
+                    .filter_map(|(site, count)| Some((*site, count?))),
+            );
+        }
+        let mut wrong = 0;
+        for planned in plan.iter_mut() {
+            let Some(site) = of(self, planned) else {
+                continue;
+            };
+            let Some(&true_count) = counts.get(&site) else {
+                continue;
+            };
+            planned.executions = Some(true_count);
+            let Some(n) = planned.n else { continue };
+            if n > true_count && true_count > 0 && planned.stratum != Model::Code.word() {
+                wrong += 1;
+                let n = self
+                    .order
+                    .seed
+                    .stream(u32::MAX, planned.id)
+                    .below(true_count)
+                    + 1;
+                planned.n = Some(n);
+                let (head, rest) = planned
+                    .fault
+                    .split_once(" n=")
+                    .unwrap_or((&planned.fault, ""));
+                let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
+                planned.fault = format!("{head} n={n} {tail}");
+            }
+        }
+        // A profile that is wrong about many sites is wrong.
+        if wrong * 20 > plan.len() && wrong > 2 {
+            return Err(needs(
+                "a target that executes the same instructions in each run",
+                format!(
+                    "{wrong} of {} drawn executions that did not happen in another run",
+                    plan.len()
+                ),
+                "fix its seed, its clock and its threads (PYTHONHASHSEED=0, --env), or --engine timer",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The state of a directory that is being filled.
+#[derive(Debug)]
+pub struct Running {
+    field: Field,
+    dir: Dir,
+    /// What stands in `campaign.json`.
+    pub campaign: Campaign,
+    plan: Vec<Planned>,
+    golden: Captured,
+    executed: Vec<(usize, u64)>,
+}
+
+/// Looks at the machine.
+#[must_use]
+pub fn machine() -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpuinfo = read("/proc/cpuinfo");
+    let field = |text: &str, key: &str| {
+        text.lines()
+            .find(|l| l.starts_with(key))
+            .and_then(|l| l.split_once([':', '=']))
+            .map_or(String::new(), |(_, v)| {
+                v.trim().trim_matches('"').to_owned()
+            })
+    };
+    let release = read("/etc/os-release");
+    Machine {
+        cpu: field(&cpuinfo, "model name"),
+        cpus: u32::try_from(steadfast_sys::cpu::allowed().len()).unwrap_or(0),
+        kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        os: format!(
+            "{} {}",
+            field(&release, "ID="),
+            field(&release, "VERSION_ID=")
+        ),
+        root: steadfast_sys::procfs::is_privileged(),
+    }
+}
+
+fn commit(dir: &Path) -> Option<String> {
+    let git = |args: &[&str]| {
+        let out = std::process::Command::new("git")
+            .arg("-C")
+            .arg(dir)
+            .args(args)
+            .output()
+            .ok()?;
+        out.status
+            .success()
+            .then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    };
+    let head = git(&["rev-parse", "HEAD"])?;
+    let dirty = git(&["status", "--porcelain", "-uno"]).is_some_and(|s| !s.is_empty());
+    Some(if dirty { format!("{head}-dirty") } else { head })
+}
+
+impl Running {
+    /// Plans a campaign, or takes up the one that is in the directory.
+    ///
+    /// # Errors
+    /// Whatever is in the way, before any run with a fault.
+    pub fn prepare(
+        order: &Order,
+        version: &str,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Self, CampaignError> {
+        let dir = Dir::new(&order.dir);
+        let mut field = Field::open(order)?;
+        let known =
+            order.dir.join("campaign.json").exists() && order.dir.join("plan.jsonl").exists();
+        if known {
+            return Self::resume(order, dir, field);
+        }
+        let (closed, open) = field.walls()?;
+        tell(Progress::Stage("running without a fault".into()));
+        let (golden, captured) = field.golden()?;
+        let (drafted, profile) = field.draft(tell)?;
+        if drafted.population.dynamic == 0 {
+            return Err(needs(
+                "a target that executes something",
+                "no instructions",
+                "another command",
+            ));
+        }
+        let mut command = vec![order.spec.path.display().to_string()];
+        command.extend(order.spec.argv.iter().skip(1).cloned());
+        let campaign = Campaign {
+            schema: SCHEMA,
+            steadfast: version.into(),
+            commit: std::env::current_dir().ok().and_then(|dir| commit(&dir)),
+            unix_ms: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(0)),
+            command,
+            stdin: order.spec.stdin.as_ref().map(|p| p.display().to_string()),
+            environment: order.spec.env.iter().cloned().collect(),
+            protection: Protection {
+                name: if order.protect.is_empty() {
+                    "bare".into()
+                } else {
+                    format!("run -n {}", order.replicas)
+                },
+                replicas: if order.protect.is_empty() {
+                    0
+                } else {
+                    order.replicas
+                },
+            },
+            modules: field
+                .modules
+                .iter()
+                .map(|m| record::Module {
+                    name: m.name.clone(),
+                    path: m.path().display().to_string(),
+                    build_id: m.build_id.clone(),
+                })
+                .collect(),
+            machine: machine(),
+            seed: order.seed.to_string(),
+            engine: if order.protect.is_empty() {
+                order.engine
+            } else {
+                Engine::Run
+            },
+            population: drafted.population.clone(),
+            strata: drafted.strata.clone(),
+            planned: drafted.plan.len() as u64,
+            shard: order.shard,
+            golden,
+            comparator: order.comparator.clone(),
+            limits: Limits::default(),
+            sandbox: closed
+                .into_iter()
+                .chain(open.into_iter().map(|o| format!("not closed: {o}")))
+                .collect(),
+            dummies: Dummies::default(),
+        };
+        let golden_dir = order.dir.join("golden");
+        captured
+            .write(&golden_dir)
+            .map_err(os(format!("{} has to be writable", golden_dir.display())))?;
+        dir.write_profile(&field.functions(&profile))?;
+        let mut running = Self {
+            field,
+            dir,
+            campaign,
+            plan: drafted.plan,
+            golden: captured,
+            executed: drafted.executed,
+        };
+        running.share()?;
+        if order.engine == Engine::Plant && order.protect.is_empty() {
+            for line in &order.lines {
+                running
+                    .field
+                    .warden()
+                    .ask(&Ask::Arm(vec![line.clone()]), order.patience)?;
+            }
+        }
+        tell(Progress::Stage("runs with faults that never come".into()));
+        running.dummies()?;
+        running.dir.write_plan(&running.plan)?;
+        running.dir.write_campaign(&running.campaign)?;
+        Ok(running)
+    }
+
+    fn resume(order: &Order, dir: Dir, field: Field) -> Result<Self, CampaignError> {
+        let campaign = dir.campaign()?;
+        let mut command = vec![order.spec.path.display().to_string()];
+        command.extend(order.spec.argv.iter().skip(1).cloned());
+        if campaign.command != command {
+            return Err(needs(
+                "a directory of the same command, to go on with",
+                campaign.command.join(" "),
+                "another --out, or the command that it was begun with",
+            ));
+        }
+        for (was, is) in campaign.modules.iter().zip(&field.modules) {
+            if was.name != is.name || was.build_id != is.build_id {
+                return Err(needs(
+                    "the same files as when it was planned",
+                    format!("another build of {}", is.name),
+                    "another --out: this is a new campaign",
+                ));
+            }
+        }
+        let plan = dir.plan()?;
+        let golden = Captured::read_back(&order.dir.join("golden"))
+            .map_err(os("the golden output has to be readable"))?;
+        let mut running = Self {
+            field,
+            dir,
+            campaign,
+            plan,
+            golden,
+            executed: Vec::new(),
+        };
+        if running.plan.iter().any(|p| p.fault.contains("class=")) {
+            running.executed = running
+                .field
+                .profile()?
+                .sites
+                .iter()
+                .map(|s| (s.module, s.addr))
+                .collect();
+            running.share()?;
+        }
+        Ok(running)
+    }
+
+    /// Tells the wardens what faults in a class need to know.
+    fn share(&mut self) -> Result<(), CampaignError> {
+        if !self.plan.iter().any(|p| p.fault.contains("class=")) {
+            return Ok(());
+        }
+        let discovered = self.field.discovered.clone();
+        for warden in &mut self.field.wardens {
+            warden.ask(
+                &Ask::Adopt(discovered.clone(), self.executed.clone()),
+                Duration::ZERO,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Faults that are armed and never reached: the measure of time, and of false alarms.
+    fn dummies(&mut self) -> Result<(), CampaignError> {
+        let lines: Vec<String> = self
+            .plan
+            .iter()
+            .filter_map(|p| {
+                let (head, rest) = p.fault.split_once(" n=")?;
+                let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
+                let usable = p.site.is_some() && !p.fault.contains(';') && p.stratum != "code";
+                usable.then(|| format!("{head} n={NEVER} {tail}"))
+            })
+            .take(usize::try_from(DUMMIES).unwrap_or(0))
+            .collect();
+        let patience = self.field.order.patience;
+        let golden = self.golden.clone();
+        let status = self.campaign.golden.status;
+        let comparator = self.campaign.comparator.clone();
+        let order = self.field.order.clone();
+        let next = AtomicUsize::new(0);
+        let walls = Mutex::new((Vec::new(), 0_u64, 0_u64, None::<String>));
+        let total = usize::try_from(DUMMIES).unwrap_or(0);
+        let failed = parallel(&mut self.field.wardens, |warden, _| {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= total {
+                    return Ok(());
+                }
+                let line = lines.get(i % lines.len().max(1));
+                let (ran, seen) = one(
+                    warden,
+                    &order,
+                    line.map(String::as_str),
+                    Engine::Plant,
+                    patience,
+                )?;
+                let captured =
+                    Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+                let compared = judge::compare(&comparator, &golden, &captured);
+                let alarm = seen.as_ref().is_some_and(|seen| seen.divergences > 0)
+                    || order.detector.spoke(&ran, &captured).is_some();
+                let mut walls = walls.lock().expect("no panics inside");
+                walls.0.push(ran.wall_ns);
+                walls.1 += u64::from(ran.status == Some(status) && !compared.wrong() && !alarm);
+                walls.2 += u64::from(alarm);
+                if ran.status != Some(status) || compared.wrong() {
+                    walls.3 = Some(format!(
+                        "status {:?}, signal {:?}, {} differ, under {}",
+                        ran.status,
+                        ran.signal,
+                        compared.differ.join(", "),
+                        line.map_or("no fault", String::as_str)
+                    ));
+                }
+            }
+        });
+        failed?;
+        let (mut times, masked, false_alarms, wrong) =
+            walls.into_inner().expect("no panics inside");
+        if let Some(found) = wrong {
+            return Err(needs(
+                "runs with a fault that is never reached have to be as those without",
+                found,
+                "report this; --engine step leaves the program's code alone",
+            ));
+        }
+        times.sort_unstable();
+        let at = |share: usize| {
+            times
+                .get((times.len().saturating_sub(1)) * share / 100)
+                .copied()
+                .unwrap_or(0)
+        };
+        let (p50, p99) = (at(50), at(99));
+        // Five times the slowest of ordinary runs, and a second for the machine's other work.
+        let wall = (5 * p99).max(p99 + 1_000_000_000);
+        self.campaign.dummies = Dummies {
+            runs: times.len() as u64,
+            masked,
+            false_alarms,
+            wall_ns_p99: p99,
+            wall_ns_p50: p50,
+        };
+        self.campaign.limits = Limits {
+            wall_ns: wall,
+            cpu_ns: wall,
+            slow_ns: 3 * p99,
+            memory: self.field.order.spec.memory,
+            file_size: self.field.order.spec.file_size,
+        };
+        Ok(())
+    }
+
+    /// Runs what is left of the plan, until `stop` or the budget.
+    ///
+    /// # Errors
+    /// When the test bed fails.
+    pub fn run(
+        &mut self,
+        stop: &AtomicBool,
+        decided: &(dyn Fn() -> bool + Sync),
+        tell: &(dyn Fn(Progress) + Sync),
+    ) -> Result<u64, CampaignError> {
+        let done = self.dir.runs()?;
+        let shard = self.field.order.shard;
+        let left: Vec<&Planned> = self
+            .plan
+            .iter()
+            .filter(|p| shard.has(p.id) && !done.contains_key(&p.id))
+            .collect();
+        let file = Mutex::new(self.dir.append()?);
+        let next = AtomicUsize::new(0);
+        let over = AtomicBool::new(false);
+        let tally: Mutex<BTreeMap<Outcome, u64>> = Mutex::default();
+        let started = Instant::now();
+        let limits = self.campaign.limits;
+        let limit = if limits.wall_ns == 0 {
+            self.field.order.patience
+        } else {
+            Duration::from_nanos(limits.wall_ns)
+        };
+        let engine = self.field.order.engine;
+        let order = self.field.order.clone();
+        let (golden, campaign, dir) = (&self.golden, &self.campaign, &self.dir);
+        let result = parallel(&mut self.field.wardens, |warden, _| {
+            loop {
+                let budget = order
+                    .budget
+                    .is_some_and(|budget| started.elapsed() >= budget);
+                if budget || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let Some(planned) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
+                    return Ok(());
+                };
+                let run = judged(
+                    warden, &order, planned, engine, campaign, golden, dir, limit,
+                )
+                .inspect_err(|_| {
+                    over.store(true, Ordering::Relaxed);
+                })?;
+                file.lock().expect("no panics inside").add(&run)?;
+                let mut tally = tally.lock().expect("no panics inside");
+                *tally.entry(run.outcome.outcome()).or_default() += 1;
+                let done: u64 = tally.values().sum();
+                tell(Progress::Runs {
+                    done,
+                    of: left.len() as u64,
+                    tally: tally.clone(),
+                });
+                // A gate is looked at now and then only: it reads the whole directory.
+                if done.is_multiple_of(100) && decided() {
+                    over.store(true, Ordering::Relaxed);
+                }
+            }
+        });
+        result?;
+        Ok(tally.into_inner().expect("no panics inside").values().sum())
+    }
+
+    /// Repeats one run; its line, and what it wrote.
+    ///
+    /// # Errors
+    /// When there is no such run, or it cannot be set up.
+    pub fn replay(&mut self, id: u64) -> Result<(Planned, Run, Captured), CampaignError> {
+        let Some(planned) = self.plan.iter().find(|p| p.id == id).cloned() else {
+            return Err(needs(
+                "a run of the plan",
+                format!("id {id}"),
+                &format!("an id from 0 to {}", self.plan.len().saturating_sub(1)),
+            ));
+        };
+        let limit = Duration::from_nanos(self.campaign.limits.wall_ns).max(Duration::from_secs(1));
+        let order = self.field.order.clone();
+        let warden = &mut self.field.wardens[0];
+        let run = judged(
+            warden,
+            &order,
+            &planned,
+            order.engine,
+            &self.campaign,
+            &self.golden,
+            &self.dir,
+            limit,
+        )?;
+        let captured =
+            Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+        Ok((planned, run, captured))
+    }
+}
+
+impl Field {
+    /// Runs without a fault until it is clear that they are alike.
+    fn golden(&mut self) -> Result<(Golden, Captured), CampaignError> {
+        let order = self.order.clone();
+        let warden = &mut self.wardens[0];
+        let mut golden = Golden {
+            runs: GOLDEN,
+            ..Golden::default()
+        };
+        let mut first: Option<(Ran, Captured)> = None;
+        for _ in 0..GOLDEN {
+            let (ran, _) = one(warden, &order, None, Engine::Plant, order.patience)?;
+            if ran.timed_out {
+                return Err(needs(
+                    "a target that ends",
+                    format!("one that runs longer than {:?}", order.patience),
+                    "--patience SECONDS, or a client that ends it",
+                ));
+            }
+            let captured =
+                Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+            golden.wall_ns_max = golden.wall_ns_max.max(ran.wall_ns);
+            golden.cpu_ns_max = golden.cpu_ns_max.max(ran.cpu_ns);
+            let Some(status) = ran.status else {
+                return Err(needs(
+                    "a target that exits by itself",
+                    format!("death by signal {:?}", ran.signal),
+                    "another command",
+                ));
+            };
+            golden.status = status;
+            if let Some((before, output)) = &first {
+                let compared = judge::compare(&order.comparator, output, &captured);
+                if before.status != ran.status || compared.wrong() {
+                    let name = compared
+                        .differ
+                        .first()
+                        .cloned()
+                        .unwrap_or_else(|| "the exit status".into());
+                    return Err(needs(
+                        "a target with the same output in each run without a fault",
+                        format!(
+                            "{name} differs between two of them{}",
+                            first_difference(output.0.get(&name), captured.0.get(&name))
+                        ),
+                        "--compare masked=REGEX, lines or numeric=TOLERANCE; or fix its clock, seed or threads",
+                    ));
+                }
+            } else {
+                first = Some((ran, captured));
+            }
+        }
+        let (_, captured) = first.expect("at least one golden run");
+        golden.outputs = captured.digests();
+        Ok((golden, captured))
+    }
+}
+
+fn first_difference(a: Option<&Vec<u8>>, b: Option<&Vec<u8>>) -> String {
+    let (Some(a), Some(b)) = (a, b) else {
+        return String::new();
+    };
+    let at = a
+        .iter()
+        .zip(b)
+        .position(|(x, y)| x != y)
+        .unwrap_or(a.len().min(b.len()));
+    let near = |bytes: &[u8]| {
+        let from = at.saturating_sub(12);
+        String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 24)]).into_owned()
+    };
+    format!(" at byte {at}: {:?} and {:?}", near(a), near(b))
+}
+
+/// One run: bare, or under what protects.
+fn one(
+    warden: &mut Warden,
+    order: &Order,
+    line: Option<&str>,
+    engine: Engine,
+    limit: Duration,
+) -> Result<(Ran, Option<judge::Seen>), WardenError> {
+    let lines: Vec<String> = line.iter().map(|line| (*line).to_owned()).collect();
+    let Some(first) = order.protect.first() else {
+        return Ok((warden.run(&ask(engine, lines), limit)?, None));
+    };
+    let events = warden.scratch().join("events");
+    let _ = fs::remove_file(&events);
+    let mut argv = order.protect.clone();
+    argv.push(format!("--events={}", events.display()));
+    if let Some(line) = line {
+        argv.push("--flip".into());
+        argv.push(line.to_owned());
+    }
+    argv.push("--".into());
+    argv.push(order.spec.path.display().to_string());
+    argv.extend(order.spec.argv.iter().skip(1).cloned());
+    let ran = warden.run(&Ask::Bare(Some((PathBuf::from(first), argv))), limit)?;
+    let seen = judge::events(&fs::read_to_string(&events).unwrap_or_default());
+    Ok((ran, Some(seen)))
+}
+
+#[allow(clippy::too_many_arguments, reason = "one run's whole surroundings")]
+fn judged(
+    warden: &mut Warden,
+    order: &Order,
+    planned: &Planned,
+    engine: Engine,
+    campaign: &Campaign,
+    golden: &Captured,
+    dir: &Dir,
+    limit: Duration,
+) -> Result<Run, CampaignError> {
+    let line = if order.protect.is_empty() {
+        planned.fault.clone()
+    } else {
+        // The victim follows from the seed, like everything else.
+        let victim = order
+            .seed
+            .stream(u32::MAX - 1, planned.id)
+            .below(u64::from(order.replicas.max(1)));
+        planned
+            .fault
+            .split("; ")
+            .map(|one| format!("replica={victim} {one}"))
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let (ran, seen) = match one(warden, order, Some(&line), engine, limit) {
+        Ok(done) => done,
+        Err(WardenError::Failed { why, .. }) => (
+            Ran {
+                error: Some(why),
+                ..Ran::default()
+            },
+            None,
+        ),
+        Err(gone) => return Err(gone.into()),
+    };
+    let captured = Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+    let mut compared = judge::compare(&campaign.comparator, golden, &captured);
+    if let Comparator::Command { command } = &campaign.comparator
+        && compared.wrong()
+    {
+        asked(command, dir, warden, &captured, &mut compared)?;
+    }
+    let code = planned.faults()?.iter().all(|f| {
+        matches!(
+            f.effect(),
+            Effect::Bits {
+                target: Target::Code,
+                ..
+            }
+        )
+    });
+    let hits = match &seen {
+        Some(seen) => seen.hits,
+        None if code && ran.error.is_none() => 1,
+        None => ran.hits.iter().map(|hit| hit.hits).sum(),
+    };
+    let detection = seen
+        .as_ref()
+        .and_then(|seen| seen.detection.clone())
+        .or_else(|| order.detector.spoke(&ran, &captured));
+    let outcome = judge::leaf(&Evidence {
+        ran: &ran,
+        hits,
+        compared: &compared,
+        status: campaign.golden.status,
+        detection: detection.as_ref(),
+        seen: seen.as_ref(),
+        limits: &campaign.limits,
+    });
+    let plain = matches!(outcome, Leaf::MaskedClean | Leaf::NotFired | Leaf::Slow);
+    let hex = |value: u64| Some(format!("{value:#x}"));
+    let mut run = Run {
+        hits,
+        fired: ran
+            .hits
+            .iter()
+            .filter(|hit| hit.hits > 0)
+            .map(|hit| Fired {
+                n: hit.n,
+                before: hex(hit.before),
+                after: hex(hit.after),
+                cpu: Some(hit.cpu),
+            })
+            .collect(),
+        status: ran.status,
+        signal: ran.signal,
+        wall_ns: ran.wall_ns,
+        cpu_ns: ran.cpu_ns,
+        setup_ns: ran.setup_ns,
+        differ: compared.differ.clone(),
+        detection,
+        ..Run::new(planned, outcome)
+    };
+    if !compared.differ.is_empty() {
+        run.outputs = captured.digests();
+    }
+    if !plain {
+        let name = format!("evidence/{}", planned.id);
+        let place = dir.path().join(&name);
+        let failed = |source| CampaignError::Os {
+            what: format!("{} has to be writable", place.display()),
+            source,
+        };
+        fs::create_dir_all(&place).map_err(failed)?;
+        // Whole outputs by the thousand would fill the disk: what differs is kept, up to a size.
+        const KEPT_BYTES: usize = 1 << 20;
+        let kept = Captured(
+            captured
+                .0
+                .iter()
+                .filter(|(name, bytes)| compared.differ.contains(name) && bytes.len() <= KEPT_BYTES)
+                .map(|(name, bytes)| (name.clone(), bytes.clone()))
+                .collect(),
+        );
+        kept.write(&place).map_err(failed)?;
+        let mut why = format!("{}\n", planned.fault);
+        if let Some(error) = &ran.error {
+            why.push_str(error);
+            why.push('\n');
+        }
+        fs::write(place.join("fault"), why).map_err(failed)?;
+        let events = warden.scratch().join("events");
+        if events.exists() {
+            fs::copy(events, place.join("events.jsonl")).map_err(failed)?;
+        }
+        run.evidence = Some(name);
+    }
+    Ok(run)
+}
+
+/// The client's own check of an output that differs.
+fn asked(
+    command: &[String],
+    dir: &Dir,
+    warden: &Warden,
+    captured: &Captured,
+    compared: &mut judge::Compared,
+) -> Result<(), CampaignError> {
+    let place = warden.scratch().with_extension("compared");
+    let failed = || os(format!("{} has to be writable", place.display()));
+    let _ = fs::remove_dir_all(&place);
+    captured.write(&place).map_err(failed())?;
+    let Some((program, args)) = command.split_first() else {
+        return Ok(());
+    };
+    let status = std::process::Command::new(program)
+        .args(args)
+        .arg(dir.path().join("golden"))
+        .arg(&place)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .status()
+        .map_err(os(format!("the comparing command {program} has to run")))?;
+    let _ = fs::remove_dir_all(&place);
+    match status.code() {
+        Some(0) => compared.differ.clear(),
+        Some(2) => compared.rejected = true,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Runs `work` on each warden in a thread of its own.
+fn parallel(
+    wardens: &mut [Warden],
+    work: impl Fn(&mut Warden, usize) -> Result<(), CampaignError> + Sync,
+) -> Result<(), CampaignError> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = wardens
+            .iter_mut()
+            .enumerate()
+            .map(|(i, warden)| scope.spawn(move || work(warden, i)))
+            .collect();
+        threads
+            .into_iter()
+            .try_for_each(|t| t.join().expect("no panics inside"))
+    })
+}

@@ -1,0 +1,564 @@
+//! From what a run left behind to one leaf: the first rule that matches.
+//!
+//! Invariants
+//!  1. A fault that did not fire is `not_fired`, however the run ended.
+//!  2. A wrong output is never better than `sdc` unless somebody said so: a detector, the
+//!     program by its status or on its standard error, or the client's own check.
+//!
+//! Not covered: final state beyond the files of the scratch directory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+use steadfast_integrity::outcome::Leaf;
+
+use crate::record::{Comparator, Detection, Limits, Outputs};
+use crate::target::Ran;
+
+/// What a run wrote, by name: `stdout`, `stderr`, and files by path from the scratch directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Captured(pub BTreeMap<String, Vec<u8>>);
+
+impl Captured {
+    /// Reads it from a warden's scratch directory. Links are not followed: a faulty program may
+    /// have made them.
+    ///
+    /// # Errors
+    /// When a file cannot be read.
+    pub fn read(scratch: &Path) -> io::Result<Self> {
+        let mut out = BTreeMap::new();
+        for name in ["stdout", "stderr"] {
+            out.insert(name.to_owned(), fs::read(scratch.join(name))?);
+        }
+        walk(&scratch.join("run"), "", &mut out)?;
+        Ok(Self(out))
+    }
+
+    /// Digests by name.
+    #[must_use]
+    pub fn digests(&self) -> Outputs {
+        self.0
+            .iter()
+            .map(|(name, bytes)| {
+                (
+                    name.clone(),
+                    format!("crc32c:{:08x}/{}", crc32c::crc32c(bytes), bytes.len()),
+                )
+            })
+            .collect()
+    }
+
+    /// Writes it to a directory.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, to: &Path) -> io::Result<()> {
+        for (name, bytes) in &self.0 {
+            let place = if matches!(name.as_str(), "stdout" | "stderr") {
+                to.join(name)
+            } else {
+                to.join("files").join(name)
+            };
+            fs::create_dir_all(place.parent().unwrap_or(to))?;
+            fs::write(place, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what [`Captured::write`] wrote.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_back(from: &Path) -> io::Result<Self> {
+        let mut out = BTreeMap::new();
+        for name in ["stdout", "stderr"] {
+            out.insert(name.to_owned(), fs::read(from.join(name))?);
+        }
+        if from.join("files").exists() {
+            walk(&from.join("files"), "", &mut out)?;
+        }
+        Ok(Self(out))
+    }
+}
+
+fn walk(dir: &Path, under: &str, out: &mut BTreeMap<String, Vec<u8>>) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = format!("{under}{}", entry.file_name().to_string_lossy());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            walk(&entry.path(), &format!("{name}/"), out)?;
+        } else if kind.is_file() {
+            // One that its own program made unreadable is not what the golden run left.
+            out.insert(
+                name,
+                fs::read(entry.path()).unwrap_or_else(|_| b"(unreadable)".to_vec()),
+            );
+        } else {
+            out.insert(name, format!("({kind:?})").into_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// How two outputs compare.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Names that differ, standard error last.
+    pub differ: Vec<String>,
+    /// The client's own check rejects it.
+    pub rejected: bool,
+    /// What there is, is a beginning of what should be.
+    pub prefix: bool,
+}
+
+impl Compared {
+    /// Whether a client would notice: standard error is for people.
+    #[must_use]
+    pub fn wrong(&self) -> bool {
+        self.rejected || self.differ.iter().any(|name| name != "stderr")
+    }
+}
+
+/// Compares.
+#[must_use]
+pub fn compare(comparator: &Comparator, golden: &Captured, run: &Captured) -> Compared {
+    let names: std::collections::BTreeSet<&String> = golden.0.keys().chain(run.0.keys()).collect();
+    let mut out = Compared {
+        prefix: true,
+        ..Compared::default()
+    };
+    for name in names {
+        let pair = (golden.0.get(name), run.0.get(name));
+        let same = match pair {
+            (Some(a), Some(b)) => same(comparator, a, b),
+            _ => false,
+        };
+        if !same {
+            out.differ.push(name.clone());
+            if name != "stderr" {
+                out.prefix &= pair
+                    .0
+                    .is_some_and(|g| g.starts_with(pair.1.map_or(&[], Vec::as_slice)));
+            }
+        }
+    }
+    out.differ
+        .sort_by_key(|name| (name == "stderr", name.clone()));
+    out
+}
+
+fn same(comparator: &Comparator, a: &[u8], b: &[u8]) -> bool {
+    if a == b {
+        return true;
+    }
+    match comparator {
+        Comparator::Byte | Comparator::Command { .. } => false,
+        Comparator::Lines => {
+            let sorted = |bytes: &[u8]| {
+                let mut lines: Vec<Vec<u8>> =
+                    bytes.split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
+                lines.sort();
+                lines
+            };
+            sorted(a) == sorted(b)
+        }
+        Comparator::Masked { patterns } => {
+            let masked = |bytes: &[u8]| {
+                patterns.iter().fold(
+                    String::from_utf8_lossy(bytes).into_owned(),
+                    |text, pattern| {
+                        // Checked when the campaign was planned.
+                        regex_lite::Regex::new(pattern).map_or(text.clone(), |regex| {
+                            regex.replace_all(&text, "").into_owned()
+                        })
+                    },
+                )
+            };
+            masked(a) == masked(b)
+        }
+        Comparator::Numeric { tolerance } => numeric(
+            &String::from_utf8_lossy(a),
+            &String::from_utf8_lossy(b),
+            *tolerance,
+        ),
+    }
+}
+
+/// Text that is equal but for numbers, which are near each other.
+fn numeric(a: &str, b: &str, tolerance: f64) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        text.split_inclusive(|c: char| c.is_whitespace() || ",;:()[]".contains(c))
+            .map(str::to_owned)
+            .collect()
+    };
+    let (a, b) = (words(a), words(b));
+    let bare = |word: &str| {
+        word.trim_end_matches(|c: char| c.is_whitespace() || ",;:()[]".contains(c))
+            .parse::<f64>()
+            .ok()
+    };
+    a.len() == b.len()
+        && a.iter().zip(&b).all(|(a, b)| {
+            a == b
+                || matches!((bare(a), bare(b)), (Some(x), Some(y))
+                    if (x - y).abs() <= tolerance * x.abs().max(y.abs()))
+        })
+}
+
+/// What a run's event file says.
+#[derive(Debug, Default, Clone)]
+pub struct Seen {
+    /// The run was reported to its end.
+    pub ended: bool,
+    /// As the report says.
+    pub verdict: String,
+    /// Times faults fired.
+    pub hits: u64,
+    /// Disagreements.
+    pub divergences: u64,
+    /// The first one.
+    pub detection: Option<Detection>,
+}
+
+/// Reads an event file (docs/events.schema.json).
+#[must_use]
+pub fn events(text: &str) -> Seen {
+    #[derive(Deserialize)]
+    struct Line {
+        #[serde(rename = "type")]
+        kind: String,
+        #[serde(default)]
+        difference: serde_json::Value,
+        latency_ns: Option<u64>,
+        #[serde(default)]
+        verdict: String,
+        #[serde(default)]
+        divergences: u64,
+        #[serde(default)]
+        faults: Vec<serde_json::Value>,
+    }
+    let mut seen = Seen::default();
+    for line in text.lines() {
+        let Ok(line) = serde_json::from_str::<Line>(line) else {
+            continue;
+        };
+        match line.kind.as_str() {
+            "divergence" if seen.detection.is_none() => {
+                let what = match &line.difference {
+                    serde_json::Value::String(word) => Some(word.clone()),
+                    serde_json::Value::Object(one) => one.keys().next().cloned(),
+                    _ => None,
+                };
+                seen.detection = Some(Detection {
+                    by: "replicas".into(),
+                    what,
+                    latency_ns: line.latency_ns,
+                });
+            }
+            "run_end" => {
+                seen.ended = true;
+                seen.verdict = line.verdict;
+                seen.divergences = line.divergences;
+                seen.hits = line
+                    .faults
+                    .iter()
+                    .filter_map(|fault| fault["hits"].as_u64())
+                    .sum();
+            }
+            _ => {}
+        }
+    }
+    seen
+}
+
+/// How a detector of the program itself makes itself known.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Detector {
+    /// By this exit status.
+    pub status: Option<i32>,
+    /// By this text on standard error.
+    pub stderr: Option<String>,
+    /// By this signal.
+    pub signal: Option<i32>,
+}
+
+impl Detector {
+    /// Whether it spoke, and how.
+    #[must_use]
+    pub fn spoke(&self, ran: &Ran, captured: &Captured) -> Option<Detection> {
+        let detection = |what: &str| {
+            Some(Detection {
+                by: "program".into(),
+                what: Some(what.into()),
+                latency_ns: None,
+            })
+        };
+        if self.status.is_some() && ran.status == self.status {
+            return detection("status");
+        }
+        if self.signal.is_some() && ran.signal == self.signal {
+            return detection("signal");
+        }
+        let stderr = captured
+            .0
+            .get("stderr")
+            .map_or("".into(), |bytes| String::from_utf8_lossy(bytes));
+        self.stderr
+            .as_deref()
+            .and_then(|text| stderr.contains(text).then(|| detection("stderr")).flatten())
+    }
+}
+
+/// Exit codes of `steadfast run` itself (crates/integrity/src/exit.rs).
+const SETUP: i32 = 121;
+const STOPPED: i32 = 122;
+const BUG: i32 = 123;
+
+/// Everything a verdict rests on.
+#[derive(Debug)]
+pub struct Evidence<'a> {
+    /// How the run went.
+    pub ran: &'a Ran,
+    /// How often faults fired.
+    pub hits: u64,
+    /// What it wrote, beside the golden run.
+    pub compared: &'a Compared,
+    /// Exit status of the golden run.
+    pub status: i32,
+    /// The first detector that spoke.
+    pub detection: Option<&'a Detection>,
+    /// The event file, under `steadfast run`.
+    pub seen: Option<&'a Seen>,
+    /// When a run is given up, or slow.
+    pub limits: &'a Limits,
+}
+
+/// The leaf of a run with an armed fault.
+#[must_use]
+pub fn leaf(e: &Evidence<'_>) -> Leaf {
+    if e.ran.error.is_some() {
+        return Leaf::Infra;
+    }
+    let spoke = e.detection.is_some();
+    if let Some(seen) = e.seen {
+        match e.ran.status {
+            Some(SETUP) if !seen.ended => return Leaf::Infra,
+            Some(BUG) if !seen.ended => return Leaf::CrashAssert,
+            _ => {}
+        }
+        if seen.ended
+            && (seen.verdict == "stopped" || seen.verdict == "refused")
+            && (spoke || e.hits > 0)
+        {
+            let own = matches!(e.ran.status, Some(STOPPED | SETUP));
+            return if own && (e.compared.prefix || !e.compared.wrong()) {
+                Leaf::DetectedStop
+            } else {
+                Leaf::SdcLate
+            };
+        }
+    }
+    let killed_for_time = e.ran.timed_out || e.ran.signal == Some(libc::SIGXCPU);
+    if e.hits == 0 && !(killed_for_time && e.seen.is_some_and(|seen| !seen.ended)) {
+        return Leaf::NotFired;
+    }
+    if killed_for_time {
+        let busy = e.ran.signal == Some(libc::SIGXCPU) || e.ran.cpu_ns >= e.ran.wall_ns / 2;
+        return if busy {
+            Leaf::HangLivelock
+        } else {
+            Leaf::HangDeadlock
+        };
+    }
+    if spoke && e.seen.is_none() {
+        return match (e.compared.wrong(), e.ran.status == Some(e.status)) {
+            (false, true) => Leaf::Corrected,
+            (true, true) => Leaf::CorrectedWrong,
+            (_, false) if e.compared.prefix || !e.compared.wrong() => Leaf::DetectedStop,
+            _ => Leaf::SdcLate,
+        };
+    }
+    match e.ran.signal {
+        Some(libc::SIGABRT) => return Leaf::CrashAssert,
+        Some(_) => return Leaf::CrashSignal,
+        None => {}
+    }
+    if e.ran.status != Some(e.status) {
+        return Leaf::ErrorExit;
+    }
+    if e.compared.wrong() {
+        if spoke {
+            return Leaf::CorrectedWrong;
+        }
+        if e.compared.rejected {
+            return Leaf::DetectedClient;
+        }
+        if e.compared.prefix {
+            return Leaf::Truncated;
+        }
+        if e.compared.differ.iter().any(|name| name == "stderr") {
+            return Leaf::ErrorMsg;
+        }
+        return Leaf::Sdc;
+    }
+    if spoke {
+        return Leaf::Corrected;
+    }
+    if e.limits.slow_ns > 0 && e.ran.wall_ns > e.limits.slow_ns {
+        Leaf::Slow
+    } else {
+        Leaf::MaskedClean
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn captured(stdout: &str, stderr: &str) -> Captured {
+        Captured(
+            [("stdout", stdout), ("stderr", stderr)]
+                .map(|(k, v)| (k.to_owned(), v.as_bytes().to_vec()))
+                .into(),
+        )
+    }
+
+    fn judge(ran: &Ran, run: &Captured, hits: u64, detector: &Detector) -> Leaf {
+        let golden = captured("all is right\n", "");
+        let compared = compare(&Comparator::Byte, &golden, run);
+        let limits = Limits {
+            slow_ns: 1000,
+            ..Limits::default()
+        };
+        let detection = detector.spoke(ran, run);
+        leaf(&Evidence {
+            ran,
+            hits,
+            compared: &compared,
+            status: 0,
+            detection: detection.as_ref(),
+            seen: None,
+            limits: &limits,
+        })
+    }
+
+    #[test]
+    fn each_rule_rings() {
+        let ok = Ran {
+            status: Some(0),
+            wall_ns: 10,
+            ..Ran::default()
+        };
+        let none = Detector::default();
+        let right = captured("all is right\n", "");
+        assert_eq!(judge(&ok, &right, 1, &none), Leaf::MaskedClean);
+        assert_eq!(judge(&ok, &right, 0, &none), Leaf::NotFired);
+        assert_eq!(
+            judge(
+                &Ran {
+                    wall_ns: 2000,
+                    ..ok.clone()
+                },
+                &right,
+                1,
+                &none
+            ),
+            Leaf::Slow
+        );
+        assert_eq!(
+            judge(&ok, &captured("all is wrong\n", ""), 1, &none),
+            Leaf::Sdc
+        );
+        assert_eq!(
+            judge(&ok, &captured("all is", ""), 1, &none),
+            Leaf::Truncated
+        );
+        assert_eq!(
+            judge(&ok, &captured("all is wrong\n", "crc error"), 1, &none),
+            Leaf::ErrorMsg
+        );
+        assert_eq!(
+            judge(
+                &Ran {
+                    status: Some(2),
+                    ..ok.clone()
+                },
+                &right,
+                1,
+                &none
+            ),
+            Leaf::ErrorExit
+        );
+        let died = |signal| Ran {
+            status: None,
+            signal: Some(signal),
+            ..ok.clone()
+        };
+        assert_eq!(judge(&died(11), &right, 1, &none), Leaf::CrashSignal);
+        assert_eq!(judge(&died(6), &right, 1, &none), Leaf::CrashAssert);
+        let late = Ran {
+            timed_out: true,
+            wall_ns: 100,
+            cpu_ns: 90,
+            ..Ran::default()
+        };
+        assert_eq!(judge(&late, &right, 1, &none), Leaf::HangLivelock);
+        assert_eq!(
+            judge(&Ran { cpu_ns: 1, ..late }, &right, 1, &none),
+            Leaf::HangDeadlock
+        );
+        let own = Detector {
+            status: Some(99),
+            ..Detector::default()
+        };
+        let stopped = Ran {
+            status: Some(99),
+            ..ok.clone()
+        };
+        assert_eq!(
+            judge(&stopped, &captured("all", ""), 1, &own),
+            Leaf::DetectedStop
+        );
+        assert_eq!(
+            judge(&stopped, &captured("wrong", ""), 1, &own),
+            Leaf::SdcLate
+        );
+        assert_eq!(
+            judge(
+                &Ran {
+                    error: Some("x".into()),
+                    ..ok
+                },
+                &right,
+                1,
+                &none
+            ),
+            Leaf::Infra
+        );
+    }
+
+    #[test]
+    fn comparators() {
+        let same = |c: &Comparator, a: &str, b: &str| super::same(c, a.as_bytes(), b.as_bytes());
+        assert!(!same(&Comparator::Byte, "a", "b"));
+        assert!(
+            same(&Comparator::Lines, "a\nb\n", "b\na\n") && !same(&Comparator::Lines, "a\n", "b\n")
+        );
+        let masked = Comparator::Masked {
+            patterns: vec!["pid [0-9]+".into()],
+        };
+        assert!(
+            same(&masked, "x pid 12 y", "x pid 345 y")
+                && !same(&masked, "x pid 12 y", "x pid 12 z")
+        );
+        let near = Comparator::Numeric { tolerance: 1e-6 };
+        assert!(
+            same(&near, "x = 1.0000000 ok", "x = 1.0000001 ok")
+                && !same(&near, "x = 1.0 ok", "x = 1.1 ok")
+        );
+    }
+}

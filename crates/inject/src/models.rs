@@ -1,0 +1,311 @@
+//! Fault models: which instructions can have a fault, and how one is drawn there.
+//!
+//! The seven of SEI (Behrens et al., 2013, Table 1), flags apart from registers, and flips of
+//! code. An execution is drawn first, then one of the instruction's places for the fault, then
+//! bits of that place.
+//!
+//! Registers go by the name under which the instruction uses them, and a fault's bits are those
+//! of that name; a 32-bit result clears the upper half, so a write to `eax` is one to `rax`.
+//!
+//! Not covered: x87, MMX and segment registers; vectors of addresses.
+
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
+
+use crate::chacha::Draw;
+use crate::operand::{self, Which};
+use crate::payload::falls_through;
+
+/// A group of faults that are drawn alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Model {
+    /// A register is wrong after it was written.
+    Wreg,
+    /// A register is wrong when it is read, and stays so.
+    Rreg,
+    /// A wrong value is stored.
+    Wval,
+    /// A wrong value is loaded.
+    Rval,
+    /// A store goes to a wrong place.
+    Waddr,
+    /// A load comes from a wrong place.
+    Raddr,
+    /// Execution goes on at a wrong place.
+    Cf,
+    /// A flag is wrong after it was written.
+    Flags,
+    /// An instruction's own bytes are wrong, from the start on.
+    Code,
+}
+
+impl Model {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Wreg,
+        Self::Rreg,
+        Self::Wval,
+        Self::Rval,
+        Self::Waddr,
+        Self::Raddr,
+        Self::Cf,
+        Self::Flags,
+        Self::Code,
+    ];
+    /// The paper's seven.
+    pub const SEI: [Self; 7] = [
+        Self::Wreg,
+        Self::Rreg,
+        Self::Wval,
+        Self::Rval,
+        Self::Waddr,
+        Self::Raddr,
+        Self::Cf,
+    ];
+
+    /// The name in flags, files and reports.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Wreg => "wreg",
+            Self::Rreg => "rreg",
+            Self::Wval => "wval",
+            Self::Rval => "rval",
+            Self::Waddr => "waddr",
+            Self::Raddr => "raddr",
+            Self::Cf => "cf",
+            Self::Flags => "flags",
+            Self::Code => "code",
+        }
+    }
+
+    /// The model of this name.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|model| model.word() == word)
+    }
+
+    /// Whether the instruction has what this goes wrong in.
+    pub(crate) fn concerns(self, insn: &Instruction) -> bool {
+        match self {
+            Self::Wreg => !registers(insn, Use::Written).is_empty(),
+            Self::Rreg => !registers(insn, Use::Read).is_empty(),
+            Self::Wval | Self::Waddr => accesses(insn, Use::Written),
+            Self::Rval | Self::Raddr => accesses(insn, Use::Read),
+            Self::Cf | Self::Code => true,
+            Self::Flags => !flags(insn.rflags_modified()).is_empty(),
+        }
+    }
+
+    /// Why it cannot be injected at an instruction that it concerns, wherever that lies.
+    pub(crate) fn obstacle(self, insn: &Instruction) -> Option<&'static str> {
+        let behind = matches!(
+            self,
+            Self::Wreg | Self::Wval | Self::Waddr | Self::Raddr | Self::Flags
+        );
+        if behind && !falls_through(insn) {
+            return Some("nothing-behind");
+        }
+        let which = match self {
+            Self::Wval | Self::Waddr => Which::Written,
+            Self::Rval | Self::Raddr => Which::Read,
+            _ => return None,
+        };
+        match operand::memory(insn, which) {
+            Err(_) => Some("operand"),
+            Ok(operand) if operand.bits() == 0 => Some("operand"),
+            Ok(operand) => match self {
+                Self::Waddr | Self::Raddr if operand::address(insn, &operand).is_err() => {
+                    Some("no-address-register")
+                }
+                _ => None,
+            },
+        }
+    }
+
+    /// The effect part of a fault's line, at an instruction without an obstacle.
+    pub(crate) fn draw(self, insn: &Instruction, bits: Shape, draw: &mut Draw) -> Option<Drawn> {
+        let memory = |which, word: &str, domain: Option<u64>, draw: &mut Draw| {
+            let operand = operand::memory(insn, which).ok()?;
+            let domain = domain.unwrap_or(operand.bits().min(512) as u64);
+            Some(bits.drawn(word, None, domain, draw))
+        };
+        match self {
+            Self::Wreg | Self::Rreg => {
+                let used = if self == Self::Wreg {
+                    Use::Written
+                } else {
+                    Use::Read
+                };
+                let all = registers(insn, used);
+                let (name, width) = draw.one_of(&all).clone();
+                let target = format!(
+                    "reg={name}{}",
+                    if self == Self::Wreg { " after" } else { "" }
+                );
+                Some(bits.drawn(&target, Some(name), width, draw))
+            }
+            Self::Wval => memory(Which::Written, "wval", None, draw),
+            Self::Rval => memory(Which::Read, "rval", None, draw),
+            // The bits that an address has: beyond, it is no address at all.
+            Self::Waddr => memory(Which::Written, "waddr", Some(48), draw),
+            Self::Raddr => memory(Which::Read, "raddr", Some(48), draw),
+            Self::Cf => Some(bits.drawn("ip", None, 48, draw)),
+            Self::Flags => {
+                let all = flags(insn.rflags_modified());
+                let (name, bit) = *draw.one_of(&all);
+                Some(Drawn {
+                    effect: format!("flag={name} after"),
+                    register: Some(name.into()),
+                    bits: vec![bit],
+                })
+            }
+            Self::Code => Some(bits.drawn("code", None, insn.len() as u64 * 8, draw)),
+        }
+    }
+}
+
+/// What was drawn.
+#[derive(Debug, Clone)]
+pub(crate) struct Drawn {
+    pub(crate) effect: String,
+    pub(crate) register: Option<String>,
+    pub(crate) bits: Vec<u16>,
+}
+
+/// How many bits, and what becomes of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Shape {
+    /// How many.
+    pub count: u16,
+    /// Side by side, or anywhere, no bit twice.
+    pub burst: bool,
+    /// Forced to this instead of inverted.
+    pub stuck: Option<bool>,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            burst: false,
+            stuck: None,
+        }
+    }
+}
+
+impl Shape {
+    fn drawn(self, target: &str, register: Option<String>, domain: u64, draw: &mut Draw) -> Drawn {
+        let count = u64::from(self.count).min(domain).max(1);
+        let mut bits: Vec<u64> = Vec::new();
+        if self.burst {
+            let first = draw.below(domain - count + 1);
+            bits.extend(first..first + count);
+        }
+        while (bits.len() as u64) < count {
+            let bit = draw.below(domain);
+            if !bits.contains(&bit) {
+                bits.push(bit);
+            }
+        }
+        bits.sort_unstable();
+        let list: Vec<String> = bits.iter().map(u64::to_string).collect();
+        let word = if list.len() == 1 { "bit" } else { "bits" };
+        let stuck = self
+            .stuck
+            .map_or_else(String::new, |to| format!(" stuck={}", u8::from(to)));
+        Drawn {
+            effect: format!("{target} {word}={}{stuck}", list.join(",")),
+            register,
+            bits: bits
+                .into_iter()
+                .map(|bit| u16::try_from(bit).unwrap_or(u16::MAX))
+                .collect(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Read,
+    Written,
+}
+
+impl Use {
+    fn includes(self, access: OpAccess) -> bool {
+        use OpAccess as A;
+        match self {
+            Self::Read => matches!(
+                access,
+                A::Read | A::CondRead | A::ReadWrite | A::ReadCondWrite
+            ),
+            Self::Written => matches!(
+                access,
+                A::Write | A::CondWrite | A::ReadWrite | A::ReadCondWrite
+            ),
+        }
+    }
+}
+
+fn accesses(insn: &Instruction, used: Use) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    factory
+        .info(insn)
+        .used_memory()
+        .iter()
+        .any(|m| used.includes(m.access()))
+}
+
+/// Names and widths of the registers that are used in this way, each once.
+fn registers(insn: &Instruction, used: Use) -> Vec<(String, u64)> {
+    let mut factory = InstructionInfoFactory::new();
+    let mut out: Vec<(String, u64)> = factory
+        .info(insn)
+        .used_registers()
+        .iter()
+        .filter(|u| used.includes(u.access()))
+        .filter_map(|u| name(u.register(), used))
+        .collect();
+    out.sort();
+    out.dedup();
+    out
+}
+
+fn name(register: Register, used: Use) -> Option<(String, u64)> {
+    if register.is_gpr() {
+        let whole = register.is_gpr64() || register.is_gpr32() && used == Use::Written;
+        let named = if whole {
+            register.full_register()
+        } else {
+            register
+        };
+        // iced spells the low byte of r8 as r8l.
+        let shown = format!("{named:?}").to_lowercase();
+        let spelled = match shown.strip_suffix('l') {
+            Some(stem) if stem.starts_with('r') => format!("{stem}b"),
+            _ => shown,
+        };
+        return Some((spelled, named.size() as u64 * 8));
+    }
+    let shown = format!("{register:?}").to_lowercase();
+    if register.is_xmm() || register.is_ymm() || register.is_zmm() {
+        return Some((shown, register.size() as u64 * 8));
+    }
+    register.is_k().then_some((shown, 64))
+}
+
+fn flags(set: u32) -> Vec<(&'static str, u16)> {
+    use iced_x86::RflagsBits as R;
+    // The direction flag is left out: no program leaves it set.
+    [
+        (R::CF, "cf", 0),
+        (R::PF, "pf", 2),
+        (R::AF, "af", 4),
+        (R::ZF, "zf", 6),
+        (R::SF, "sf", 7),
+        (R::OF, "of", 11),
+    ]
+    .into_iter()
+    .filter(|(flag, ..)| set & flag != 0)
+    .map(|(_, name, bit)| (name, bit))
+    .collect()
+}

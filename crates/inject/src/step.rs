@@ -1,0 +1,891 @@
+//! The step engine: faults by breakpoints and single steps from outside, in pristine code.
+//!
+//! Slow (a stop costs tens of microseconds) and simple: the oracle that the planted payloads are
+//! checked against, and the way to instructions that have no room for a jump. It shares no code
+//! with the payloads but the decoder: what it does to registers and memory is written anew here.
+//!
+//! The timer engine is here as well: the same changes at a moment of time.
+//!
+//! Not covered: several threads (the first one's executions count), faults in a class.
+
+use std::time::{Duration, Instant};
+
+use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register as Name};
+use steadfast_integrity::fault::{
+    Bits, Change, Effect, Fault, Lasting, MemBase, MemExpr, Mishap, Moment, Register, Target,
+    Trigger,
+};
+use steadfast_sys::jail::{self, Ended};
+use steadfast_sys::procfs;
+use steadfast_sys::ptrace::{Regs, Stopped, Waited};
+
+use crate::payload::Refusal;
+use crate::target::{Bench, Hit, Ran, SetupError, Started};
+
+/// What a stop of the program turned out to be.
+enum Next {
+    At(Stopped),
+    Ended(Ended),
+}
+
+fn os(source: std::io::Error) -> SetupError {
+    SetupError::Os {
+        what: "the program has to be traced",
+        source,
+    }
+}
+
+fn ended(waited: &Waited, cpu_ns: u64) -> Ended {
+    match waited {
+        Waited::Exited(status) => Ended {
+            status: Some(*status),
+            cpu_ns,
+            ..Ended::default()
+        },
+        Waited::Signaled(signal) => Ended {
+            signal: Some(*signal),
+            cpu_ns,
+            ..Ended::default()
+        },
+        Waited::Stopped { .. } => Ended::default(),
+    }
+}
+
+/// Runs until the program stands at the watched address, delivering its signals.
+fn to_watched(mut stop: Stopped, addr: u64, deadline: Instant) -> Result<Next, SetupError> {
+    let mut deliver = 0;
+    loop {
+        let pid = stop.pid();
+        let cpu = procfs::cpu_ns(pid).unwrap_or(0);
+        match stop.run(deliver).map_err(os)? {
+            Waited::Stopped {
+                stop: next, signal, ..
+            } => {
+                if signal == libc::SIGTRAP && next.regs().map_err(os)?.rip == addr {
+                    return Ok(Next::At(next));
+                }
+                deliver = signal;
+                stop = next;
+                if Instant::now() > deadline {
+                    return Ok(Next::Ended(Ended {
+                        timed_out: true,
+                        ..Ended::default()
+                    }));
+                }
+            }
+            other => return Ok(Next::Ended(ended(&other, cpu))),
+        }
+    }
+}
+
+/// Runs the target with one fault at one instruction.
+///
+/// # Errors
+/// When it cannot be started, or the fault is of another kind.
+pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ran, SetupError> {
+    let refuse = |fault: &Fault, requirement: &str, found: &str| {
+        SetupError::Fault(Box::new(Refusal {
+            fault: fault.to_string(),
+            requirement: requirement.into(),
+            found: found.into(),
+            fix: "--engine plant".into(),
+        }))
+    };
+    let [fault] = faults else {
+        return Err(SetupError::NotStarted(format!(
+            "the step engine takes one fault a run, found {}",
+            faults.len()
+        )));
+    };
+    crate::payload::check(fault).map_err(|refusal| SetupError::Fault(Box::new(refusal)))?;
+    let Trigger::Site { at, hits } = fault.trigger() else {
+        return Err(refuse(fault, "one instruction", "another trigger"));
+    };
+    let (module, addr) = bench.resolve(fault, at).map_err(SetupError::Fault)?;
+    let Some((insn, _)) = bench.modules[module].instruction(addr) else {
+        return Err(refuse(fault, "an instruction", "none there"));
+    };
+    let Started { stop, at: from } = bench.launch(limit, false)?;
+    let pid = stop.pid();
+    let setup = from.elapsed();
+    let deadline = Instant::now() + limit;
+    let mut hit = Hit::default();
+    let result = (|| -> Result<Ended, SetupError> {
+        let mut stop = stop;
+        // Libraries are not mapped yet; the debug register watches an address all the same.
+        stop.watch_execution(addr).map_err(os)?;
+        let mut n = 0;
+        loop {
+            stop = match to_watched(stop, addr, deadline)? {
+                Next::At(stop) => stop,
+                Next::Ended(ended) => return Ok(ended),
+            };
+            n += 1;
+            let past = hits.last.is_some_and(|last| n > last.get());
+            if past {
+                break;
+            }
+            if !hits.includes(n) {
+                continue;
+            }
+            let mut struck = Struck { hit: &mut hit, n };
+            match struck.strike(fault, &insn, stop)? {
+                Ok(next) => stop = next,
+                Err(ended) => return Ok(ended),
+            }
+            if hits
+                .last
+                .is_some_and(|last| n + hits.step.get() > last.get())
+            {
+                break;
+            }
+        }
+        stop.watch_execution(0).map_err(os)?;
+        stop.detach().map_err(os)?;
+        Ok(jail::finish(
+            pid,
+            deadline.saturating_duration_since(Instant::now()),
+        ))
+    })();
+    let mut rest = Ended::default();
+    jail::end_all(&mut rest, Some(pid));
+    let mut ended = result?;
+    ended.cpu_ns += rest.cpu_ns;
+    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Ran {
+        status: ended.status,
+        signal: ended.signal,
+        timed_out: ended.timed_out,
+        wall_ns: ns(from.elapsed().saturating_sub(setup)),
+        cpu_ns: ended.cpu_ns,
+        setup_ns: ns(setup),
+        hits: vec![hit],
+        ..Ran::default()
+    })
+}
+
+struct Struck<'a> {
+    hit: &'a mut Hit,
+    n: u64,
+}
+
+fn changed(change: Change, value: u64, mask: u64) -> u64 {
+    match change {
+        Change::Flip => value ^ mask,
+        Change::Stuck0 => value & !mask,
+        Change::Stuck1 => value | mask,
+    }
+}
+
+fn gpr(regs: &mut Regs, number: u8) -> &mut u64 {
+    match number {
+        0 => &mut regs.rax,
+        1 => &mut regs.rcx,
+        2 => &mut regs.rdx,
+        3 => &mut regs.rbx,
+        4 => &mut regs.rsp,
+        5 => &mut regs.rbp,
+        6 => &mut regs.rsi,
+        7 => &mut regs.rdi,
+        8 => &mut regs.r8,
+        9 => &mut regs.r9,
+        10 => &mut regs.r10,
+        11 => &mut regs.r11,
+        12 => &mut regs.r12,
+        13 => &mut regs.r13,
+        14 => &mut regs.r14,
+        _ => &mut regs.r15,
+    }
+}
+
+impl Struck<'_> {
+    fn record(&mut self, before: u64, after: u64) {
+        if self.hit.hits == 0 {
+            (self.hit.n, self.hit.before, self.hit.after) = (self.n, before, after);
+        }
+        self.hit.hits += 1;
+    }
+
+    /// Carries the fault out around the instruction at which the program stands.
+    fn strike(
+        &mut self,
+        fault: &Fault,
+        insn: &Instruction,
+        stop: Stopped,
+    ) -> Result<Result<Stopped, Ended>, SetupError> {
+        let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
+        let next = |stop: Stopped| -> Result<Result<Stopped, Ended>, SetupError> {
+            let mut waited = stop.step(0).map_err(os)?;
+            // A repeated string instruction stops after each element.
+            while repeats
+                && let Waited::Stopped {
+                    stop,
+                    signal: libc::SIGTRAP,
+                    ..
+                } = waited
+            {
+                if stop.regs().map_err(os)?.rip != insn.ip() {
+                    return Ok(Ok(stop));
+                }
+                waited = stop.step(0).map_err(os)?;
+            }
+            Ok(match waited {
+                Waited::Stopped {
+                    stop,
+                    signal: libc::SIGTRAP,
+                    ..
+                } => Ok(stop),
+                Waited::Stopped { stop, signal, .. } => {
+                    // The instruction itself fails: the program's own affair.
+                    let pid = stop.pid();
+                    match stop.run(signal).map_err(os)? {
+                        Waited::Stopped { stop, .. } => Ok(stop),
+                        other => Err(ended(&other, procfs::cpu_ns(pid).unwrap_or(0))),
+                    }
+                }
+                other => Err(ended(&other, 0)),
+            })
+        };
+        match fault.effect() {
+            Effect::Bits {
+                target,
+                bits,
+                change,
+                ..
+            } => match target {
+                Target::Register(register, moment) => {
+                    if *moment == Moment::After {
+                        let stop = match next(stop)? {
+                            Ok(stop) => stop,
+                            Err(ended) => return Ok(Err(ended)),
+                        };
+                        self.register(&stop, *register, bits, *change)?;
+                        return Ok(Ok(stop));
+                    }
+                    let mut old = stop.regs().map_err(os)?;
+                    let old_vectors =
+                        matches!(register, Register::Gpr(..) | Register::Flags).then(Vec::new);
+                    let old_vectors = match old_vectors {
+                        None => stop.xstate().map_err(os)?,
+                        Some(none) => none,
+                    };
+                    self.register(&stop, *register, bits, *change)?;
+                    if *moment == Moment::Before {
+                        return Ok(Ok(stop));
+                    }
+                    let mut made = stop.regs().map_err(os)?;
+                    let stop = match next(stop)? {
+                        Ok(stop) => stop,
+                        Err(ended) => return Ok(Err(ended)),
+                    };
+                    match register {
+                        Register::Gpr(which, _) => {
+                            // Overwritten bits are the instruction's; the rest comes back.
+                            let number = which.number();
+                            let (was, wrong) = (*gpr(&mut old, number), *gpr(&mut made, number));
+                            let mut now = stop.regs().map_err(os)?;
+                            let value = gpr(&mut now, number);
+                            let kept = !written(insn, number);
+                            *value =
+                                (*value & !(kept & (was ^ wrong))) | (was & kept & (was ^ wrong));
+                            stop.set_regs(&now).map_err(os)?;
+                        }
+                        Register::Flags => {
+                            let mut now = stop.regs().map_err(os)?;
+                            let kept = (old.eflags ^ made.eflags) & !u64::from(modified(insn));
+                            now.eflags = (now.eflags & !kept) | (old.eflags & kept);
+                            stop.set_regs(&now).map_err(os)?;
+                        }
+                        Register::Vector { index, .. } => {
+                            let overwritten = {
+                                let mut factory = InstructionInfoFactory::new();
+                                factory.info(insn).used_registers().iter().any(|u| {
+                                    u.register().is_vector_register()
+                                        && u.register().number() == usize::from(*index)
+                                        && matches!(
+                                            u.access(),
+                                            OpAccess::Write | OpAccess::ReadWrite
+                                        )
+                                })
+                            };
+                            if !overwritten {
+                                let mut vectors = old_vectors;
+                                stop.set_xstate(&mut vectors).map_err(os)?;
+                            }
+                        }
+                        _ => {}
+                    }
+                    Ok(Ok(stop))
+                }
+                Target::Memory(expr, moment) => {
+                    let stop = if *moment == Moment::After {
+                        match next(stop)? {
+                            Ok(stop) => stop,
+                            Err(ended) => return Ok(Err(ended)),
+                        }
+                    } else {
+                        stop
+                    };
+                    let (mut stop, at) = address_of(stop, expr)?;
+                    let Some(at) = at else {
+                        self.hit.missed += 1;
+                        return Ok(Ok(stop));
+                    };
+                    let old = self.memory(&mut stop, at, bits, *change)?;
+                    if *moment != Moment::BeforeOnly {
+                        return Ok(Ok(stop));
+                    }
+                    match next(stop)? {
+                        Ok(mut stop) => {
+                            undo(&mut stop, at, &old, bits, *change)?;
+                            Ok(Ok(stop))
+                        }
+                        Err(ended) => Ok(Err(ended)),
+                    }
+                }
+                Target::ReadValue(lasting) => {
+                    let (mut stop, at) = operand_address(stop, insn, OpAccess::Read)?;
+                    let Some((at, _)) = at else {
+                        self.hit.missed += 1;
+                        return Ok(Ok(stop));
+                    };
+                    let old = self.memory(&mut stop, at, bits, *change)?;
+                    if *lasting == Lasting::Sticky {
+                        return Ok(Ok(stop));
+                    }
+                    match next(stop)? {
+                        Ok(mut stop) => {
+                            undo(&mut stop, at, &old, bits, *change)?;
+                            Ok(Ok(stop))
+                        }
+                        Err(ended) => Ok(Err(ended)),
+                    }
+                }
+                Target::WrittenValue => {
+                    let (stop, at) = operand_address(stop, insn, OpAccess::Write)?;
+                    match (next(stop)?, at) {
+                        (Ok(mut stop), Some((at, _))) => {
+                            self.memory(&mut stop, at, bits, *change)?;
+                            Ok(Ok(stop))
+                        }
+                        (other, _) => Ok(other),
+                    }
+                }
+                Target::Address | Target::ReadAddress | Target::WrittenAddress => {
+                    let access = if *target == Target::WrittenAddress {
+                        OpAccess::Write
+                    } else {
+                        OpAccess::Read
+                    };
+                    let (stop, at) = operand_address(stop, insn, access)?;
+                    let (Some((_, linear)), Some(register)) =
+                        (at, crate::operand_register(insn, target))
+                    else {
+                        self.hit.missed += 1;
+                        return Ok(Ok(stop));
+                    };
+                    let wrong = changed(*change, linear, bits.words()[0]);
+                    let delta = wrong.wrapping_sub(linear);
+                    let mut regs = stop.regs().map_err(os)?;
+                    let was = *gpr(&mut regs, register.number);
+                    *gpr(&mut regs, register.number) = was.wrapping_add(delta);
+                    self.record(linear, wrong);
+                    stop.set_regs(&regs).map_err(os)?;
+                    let stop = match next(stop)? {
+                        Ok(stop) => stop,
+                        Err(ended) => return Ok(Err(ended)),
+                    };
+                    let mut regs = stop.regs().map_err(os)?;
+                    let value = gpr(&mut regs, register.number);
+                    if register.steps {
+                        *value = value.wrapping_sub(delta);
+                    } else if written(insn, register.number) == 0 {
+                        *value = was;
+                    }
+                    stop.set_regs(&regs).map_err(os)?;
+                    Ok(Ok(stop))
+                }
+                Target::Ip => {
+                    let mut regs = stop.regs().map_err(os)?;
+                    let wrong = changed(*change, regs.rip, bits.words()[0]);
+                    self.record(regs.rip, wrong);
+                    regs.rip = wrong;
+                    stop.set_regs(&regs).map_err(os)?;
+                    Ok(Ok(stop))
+                }
+                Target::Code => {
+                    let mut stop = stop;
+                    let at = stop.regs().map_err(os)?.rip;
+                    self.memory(&mut stop, at, bits, *change)?;
+                    Ok(Ok(stop))
+                }
+            },
+            Effect::Mishap(mishap) => {
+                let mut regs = stop.regs().map_err(os)?;
+                match mishap {
+                    Mishap::Skip => regs.rip = insn.next_ip(),
+                    Mishap::Invert => {
+                        // Run it, then go where it did not.
+                        let taken = insn.near_branch_target();
+                        let stop = match next(stop)? {
+                            Ok(stop) => stop,
+                            Err(ended) => return Ok(Err(ended)),
+                        };
+                        let mut regs = stop.regs().map_err(os)?;
+                        regs.rip = if regs.rip == taken {
+                            insn.next_ip()
+                        } else {
+                            taken
+                        };
+                        self.record(0, 0);
+                        stop.set_regs(&regs).map_err(os)?;
+                        return Ok(Ok(stop));
+                    }
+                    Mishap::Repeat => {
+                        let stop = match next(stop)? {
+                            Ok(stop) => stop,
+                            Err(ended) => return Ok(Err(ended)),
+                        };
+                        regs = stop.regs().map_err(os)?;
+                        regs.rip = insn.ip();
+                        self.record(0, 0);
+                        stop.set_regs(&regs).map_err(os)?;
+                        return next(stop);
+                    }
+                    Mishap::Crash | Mishap::Hang => {
+                        let mut stop = stop;
+                        let code: &[u8] = if *mishap == Mishap::Crash {
+                            &[0x0f, 0x0b]
+                        } else {
+                            &[0xeb, 0xfe]
+                        };
+                        stop.write(regs.rip, code).map_err(os)?;
+                        self.record(0, 0);
+                        return Ok(Ok(stop));
+                    }
+                    Mishap::Stop => {
+                        steadfast_sys::child::kill(stop.pid(), libc::SIGSTOP);
+                    }
+                }
+                self.record(0, 0);
+                stop.set_regs(&regs).map_err(os)?;
+                Ok(Ok(stop))
+            }
+            Effect::Kill(signal) => {
+                self.record(0, 0);
+                steadfast_sys::child::kill(stop.pid(), i32::from(*signal));
+                Ok(Ok(stop))
+            }
+        }
+    }
+
+    fn register(
+        &mut self,
+        stop: &Stopped,
+        register: Register,
+        bits: &Bits,
+        change: Change,
+    ) -> Result<(), SetupError> {
+        let shift = u32::from(register.first_bit());
+        match register {
+            Register::Gpr(which, _) => {
+                let mut regs = stop.regs().map_err(os)?;
+                let value = gpr(&mut regs, which.number());
+                let before = *value;
+                *value = changed(change, before, bits.words()[0] << shift);
+                let after = *value;
+                self.record(before, after);
+                stop.set_regs(&regs).map_err(os)
+            }
+            Register::Flags => {
+                let mut regs = stop.regs().map_err(os)?;
+                let before = regs.eflags;
+                regs.eflags = changed(change, before, bits.words()[0] << shift);
+                // What a debug register needs to get past its address is no flag of the program's.
+                const RESUME: u64 = 1 << 16;
+                self.record(before & !RESUME, regs.eflags & !RESUME);
+                stop.set_regs(&regs).map_err(os)
+            }
+            Register::FsBase => {
+                let mut regs = stop.regs().map_err(os)?;
+                let before = regs.fs_base;
+                regs.fs_base = changed(change, before, bits.words()[0]);
+                self.record(before, regs.fs_base);
+                stop.set_regs(&regs).map_err(os)
+            }
+            Register::Vector { index, .. } => {
+                let (_, places) = steadfast_sys::cpu::vector_state();
+                let place = |byte: usize| {
+                    let [ymm, _, high, more] = places.map(|p| usize::try_from(p).unwrap_or(0));
+                    let index = usize::from(index);
+                    match (index, byte) {
+                        (16.., _) => more + 64 * (index - 16) + byte,
+                        (_, ..16) => 160 + 16 * index + byte,
+                        (_, 16..32) => ymm + 16 * index + byte - 16,
+                        _ => high + 32 * index + byte - 32,
+                    }
+                };
+                self.vectors(
+                    stop,
+                    bits,
+                    change,
+                    shift,
+                    place,
+                    if index >= 16 { 0xe6 } else { 0x66 },
+                )
+            }
+            Register::Mask(k) => {
+                let (_, [_, places, ..]) = steadfast_sys::cpu::vector_state();
+                let start = usize::try_from(places).unwrap_or(0) + 8 * usize::from(k);
+                self.vectors(stop, bits, change, shift, |byte| start + byte, 0x20)
+            }
+            Register::Mxcsr => self.vectors(stop, bits, change, shift, |byte| 24 + byte, 2),
+            Register::GsBase => Ok(()),
+        }
+    }
+
+    fn vectors(
+        &mut self,
+        stop: &Stopped,
+        bits: &Bits,
+        change: Change,
+        shift: u32,
+        place: impl Fn(usize) -> usize,
+        parts: u8,
+    ) -> Result<(), SetupError> {
+        let mut state = stop.xstate().map_err(os)?;
+        let set: Vec<usize> = (0..512)
+            .filter(|bit| bits.words()[bit / 64] >> (bit % 64) & 1 == 1)
+            .map(|bit| bit + usize::try_from(shift).unwrap_or(0))
+            .collect();
+        let word = set.first().map_or(0, |bit| bit / 64);
+        let read = |state: &[u8]| {
+            (0..8).fold(0_u64, |v, i| {
+                v | u64::from(state.get(place(8 * word + i)).copied().unwrap_or(0)) << (8 * i)
+            })
+        };
+        let before = read(&state);
+        for bit in set {
+            if let Some(byte) = state.get_mut(place(bit / 8)) {
+                let mask = 1 << (bit % 8);
+                *byte = match change {
+                    Change::Flip => *byte ^ mask,
+                    Change::Stuck0 => *byte & !mask,
+                    Change::Stuck1 => *byte | mask,
+                };
+            }
+        }
+        let after = read(&state);
+        state[512] |=
+            parts & u8::try_from(steadfast_sys::cpu::vector_state().0 & 0xff).unwrap_or(0);
+        self.record(before, after);
+        stop.set_xstate(&mut state).map_err(os)
+    }
+
+    /// Changes memory; what was there.
+    fn memory(
+        &mut self,
+        stop: &mut Stopped,
+        at: u64,
+        bits: &Bits,
+        change: Change,
+    ) -> Result<Vec<u8>, SetupError> {
+        let n = crate::payload::bits_end(bits.words()).div_ceil(8);
+        let mut old = vec![0; n];
+        if stop.read(at, &mut old).is_err() {
+            self.hit.missed += 1;
+            return Ok(Vec::new());
+        }
+        let new = apply(&old, bits, change);
+        let word = bits.words().iter().position(|w| *w != 0).unwrap_or(0);
+        let read = |bytes: &[u8]| {
+            (0..8).fold(0_u64, |v, i| {
+                v | u64::from(bytes.get(8 * word + i).copied().unwrap_or(0)) << (8 * i)
+            })
+        };
+        self.record(read(&old), read(&new));
+        stop.write(at, &new).map_err(os)?;
+        Ok(old)
+    }
+}
+
+fn apply(old: &[u8], bits: &Bits, change: Change) -> Vec<u8> {
+    let mask: Vec<u8> = bits.words().iter().flat_map(|w| w.to_le_bytes()).collect();
+    old.iter()
+        .zip(mask)
+        .map(|(byte, mask)| match change {
+            Change::Flip => byte ^ mask,
+            Change::Stuck0 => byte & !mask,
+            Change::Stuck1 => byte | mask,
+        })
+        .collect()
+}
+
+fn undo(
+    stop: &mut Stopped,
+    at: u64,
+    old: &[u8],
+    bits: &Bits,
+    change: Change,
+) -> Result<(), SetupError> {
+    let made = apply(old, bits, change);
+    let mut now = vec![0; old.len()];
+    if old.is_empty() || stop.read(at, &mut now).is_err() {
+        return Ok(());
+    }
+    for (i, byte) in now.iter_mut().enumerate() {
+        if *byte == made[i] {
+            *byte = old[i];
+        }
+    }
+    stop.write(at, &now).map_err(os)
+}
+
+/// Bits of a general register that the instruction writes.
+fn written(insn: &Instruction, number: u8) -> u64 {
+    let mut factory = InstructionInfoFactory::new();
+    factory
+        .info(insn)
+        .used_registers()
+        .iter()
+        .filter(|u| matches!(u.access(), OpAccess::Write | OpAccess::ReadWrite))
+        .filter(|u| {
+            u.register().is_gpr() && u.register().full_register().number() == usize::from(number)
+        })
+        .fold(0, |bits, u| {
+            bits | match u.register() {
+                Name::AH | Name::BH | Name::CH | Name::DH => 0xff00,
+                r if r.size() == 1 => 0xff,
+                r if r.size() == 2 => 0xffff,
+                _ => u64::MAX,
+            }
+        })
+}
+
+fn modified(insn: &Instruction) -> u32 {
+    use iced_x86::RflagsBits as R;
+    let set = insn.rflags_modified();
+    [
+        (R::CF, 0),
+        (R::PF, 2),
+        (R::AF, 4),
+        (R::ZF, 6),
+        (R::SF, 7),
+        (R::DF, 10),
+        (R::OF, 11),
+    ]
+    .into_iter()
+    .filter(|(flag, _)| set & flag != 0)
+    .fold(0, |bits, (_, bit)| bits | 1 << bit)
+}
+
+/// Where the instruction accesses memory: with and without what the segment adds.
+fn operand_address(
+    stop: Stopped,
+    insn: &Instruction,
+    access: OpAccess,
+) -> Result<(Stopped, Option<(u64, u64)>), SetupError> {
+    let mut regs = stop.regs().map_err(os)?;
+    let mut factory = InstructionInfoFactory::new();
+    let read = access == OpAccess::Read;
+    let used = factory.info(insn).used_memory().iter().copied().find(|m| {
+        use OpAccess as A;
+        match m.access() {
+            A::ReadWrite | A::ReadCondWrite => true,
+            A::Read | A::CondRead => read,
+            A::Write | A::CondWrite => !read,
+            _ => false,
+        }
+    });
+    // An address fault may ask for the only operand, whichever way it is used.
+    let used = used.or_else(|| factory.info(insn).used_memory().first().copied());
+    let Some(used) = used else {
+        return Ok((stop, None));
+    };
+    let fs = regs.fs_base;
+    let address = |segment: bool, regs: &mut Regs| {
+        used.virtual_address(0, |register, _, _| {
+            Some(match register {
+                Name::None | Name::DS | Name::ES | Name::SS | Name::CS => 0,
+                Name::FS => {
+                    if segment {
+                        fs
+                    } else {
+                        0
+                    }
+                }
+                Name::GS => 0,
+                Name::RIP => insn.next_ip(),
+                r if r.is_gpr64() => *gpr(regs, u8::try_from(r.number()).ok()?),
+                _ => return None,
+            })
+        })
+    };
+    let found = address(true, &mut regs).zip(address(false, &mut regs));
+    Ok((stop, found))
+}
+
+fn address_of(mut stop: Stopped, expr: &MemExpr) -> Result<(Stopped, Option<u64>), SetupError> {
+    let mut regs = stop.regs().map_err(os)?;
+    let base = match &expr.base {
+        MemBase::Register { base, index } => {
+            let index = index.as_ref().map_or(0, |i| {
+                gpr(&mut regs, i.register.number()).wrapping_mul(u64::from(i.scale))
+            });
+            Some(gpr(&mut regs, base.number()).wrapping_add(index))
+        }
+        MemBase::FsBase => Some(regs.fs_base),
+        MemBase::Absolute(address) => Some(*address),
+        MemBase::Pointer(inner) => {
+            let (next, at) = address_of(stop, inner)?;
+            stop = next;
+            let mut word = [0; 8];
+            at.and_then(|at| stop.read(at, &mut word).ok())
+                .map(|()| u64::from_le_bytes(word))
+        }
+        _ => None,
+    };
+    Ok((
+        stop,
+        base.map(|base| base.wrapping_add_signed(expr.displacement)),
+    ))
+}
+
+/// Executes the whole program by single steps and counts.
+///
+/// # Errors
+/// When it cannot be started.
+pub(crate) fn count(
+    bench: &Bench,
+    sites: &[(usize, u64)],
+    most: u64,
+    limit: Duration,
+) -> Result<(Vec<u64>, Ran), SetupError> {
+    let mut counts: std::collections::HashMap<u64, u64> =
+        sites.iter().map(|(_, addr)| (*addr, 0)).collect();
+    let Started { mut stop, at } = bench.launch(limit, false)?;
+    let pid = stop.pid();
+    let deadline = Instant::now() + limit;
+    let mut deliver = 0;
+    let mut last = u64::MAX;
+    let mut steps = 0;
+    let ended = loop {
+        let rip = stop.regs().map_err(os)?.rip;
+        // A repeated string instruction stops after each element; it is executed once.
+        let repeats = rip == last && deliver == 0;
+        if let Some(count) = counts.get_mut(&rip)
+            && !(repeats && is_repeated(&mut stop, rip))
+        {
+            *count += 1;
+        }
+        last = rip;
+        steps += 1;
+        if steps > most || Instant::now() > deadline {
+            break Ended {
+                timed_out: true,
+                ..Ended::default()
+            };
+        }
+        match stop.step(deliver).map_err(os)? {
+            Waited::Stopped {
+                stop: next, signal, ..
+            } => {
+                deliver = if signal == libc::SIGTRAP { 0 } else { signal };
+                stop = next;
+            }
+            other => break ended(&other, 0),
+        }
+    };
+    jail::end_all(&mut Ended::default(), Some(pid));
+    let ran = Ran {
+        status: ended.status,
+        signal: ended.signal,
+        timed_out: ended.timed_out,
+        wall_ns: u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        ..Ran::default()
+    };
+    Ok((sites.iter().map(|(_, addr)| counts[addr]).collect(), ran))
+}
+
+fn is_repeated(stop: &mut Stopped, rip: u64) -> bool {
+    let mut bytes = [0; 15];
+    let _ = stop.read(rip, &mut bytes);
+    let insn = iced_x86::Decoder::with_ip(64, &bytes, rip, iced_x86::DecoderOptions::NONE).decode();
+    insn.has_rep_prefix() || insn.has_repne_prefix()
+}
+
+/// Runs the target and changes a register at moments of time.
+///
+/// # Errors
+/// When it cannot be started, or the fault is of another kind.
+pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ran, SetupError> {
+    let [fault] = faults else {
+        return Err(SetupError::NotStarted(format!(
+            "the timer engine takes one fault a run, found {}",
+            faults.len()
+        )));
+    };
+    let refuse = |requirement: &str, found: &str| {
+        SetupError::Fault(Box::new(Refusal {
+            fault: fault.to_string(),
+            requirement: requirement.into(),
+            found: found.into(),
+            fix: "time=10ms reg=rax bit=3".into(),
+        }))
+    };
+    let Trigger::Clock {
+        after_ns,
+        every_ns,
+        within,
+    } = fault.trigger()
+    else {
+        return Err(refuse("a moment of time", "another trigger"));
+    };
+    let Effect::Bits {
+        target: Target::Register(register, Moment::Before),
+        bits,
+        change,
+        ..
+    } = fault.effect()
+    else {
+        return Err(refuse("a register that is hit, to stay", "another effect"));
+    };
+    let Started { stop, at } = bench.launch(limit, false)?;
+    let pid = stop.pid();
+    stop.detach().map_err(os)?;
+    let setup = at.elapsed();
+    let begin = Instant::now();
+    let mut hit = Hit::default();
+    let mut due = Duration::from_nanos(
+        after_ns
+            .or(every_ns.map(std::num::NonZero::get))
+            .unwrap_or(0),
+    );
+    let mut n = 0;
+    while due < limit && jail::alive_after(pid, due.saturating_sub(begin.elapsed())) {
+        n += 1;
+        if let Some(stop) = steadfast_sys::ptrace::interrupt(pid).map_err(os)? {
+            let rip = stop.regs().map_err(os)?.rip;
+            if bench.inside(within.as_ref(), rip) {
+                Struck { hit: &mut hit, n }.register(&stop, *register, bits, *change)?;
+            } else {
+                hit.missed += 1;
+            }
+            stop.detach().map_err(os)?;
+        }
+        let Some(every) = every_ns else { break };
+        due += Duration::from_nanos(every.get());
+    }
+    let ended = jail::finish(pid, limit.saturating_sub(begin.elapsed()));
+    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    Ok(Ran {
+        status: ended.status,
+        signal: ended.signal,
+        timed_out: ended.timed_out,
+        wall_ns: ns(begin.elapsed()),
+        cpu_ns: ended.cpu_ns,
+        setup_ns: ns(setup),
+        hits: vec![hit],
+        ..Ran::default()
+    })
+}

@@ -1,0 +1,1032 @@
+//! One run of the target inside the jail: started, planted, left alone, ended.
+//!
+//! ```text
+//!   start ──► exec stop: program and loader are patched ──► entry point: libraries are patched
+//!                                                             └──► detach ──► runs natively
+//! ```
+//!
+//! Invariants
+//!  1. Every run of a campaign, golden and dummies included, is started the same way, so none
+//!     differs from another by its environment.
+//!  2. The scratch directory is emptied before each run, and everything alive in the jail is
+//!     killed after it.
+//!
+//! Not covered: libraries that a program loads itself; programs that execute another (the faults
+//! stay with the first).
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use steadfast_integrity::fault::{Effect, Fault, Target as On, Trigger};
+use steadfast_sys::jail::{self, Ended, Limits, Program};
+use steadfast_sys::procfs;
+use steadfast_sys::ptrace::{self, Stopped, Waited};
+use steadfast_sys::shared::Shared;
+
+use crate::module::{ARENA_BYTES, BLOB_BYTES, Found, Laid, Module, SHARED_BYTES};
+use crate::payload::{self, Counting, Hooked, Refusal};
+
+/// What is run, and how.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Spec {
+    /// Absolute path of the program.
+    pub path: PathBuf,
+    /// `argv`, with `argv[0]`.
+    pub argv: Vec<String>,
+    /// The whole environment.
+    pub env: Vec<(String, String)>,
+    /// File for standard input.
+    pub stdin: Option<PathBuf>,
+    /// Directory whose contents are in the working directory at the start of each run.
+    pub input: Option<PathBuf>,
+    /// Randomised addresses, as the kernel likes it.
+    pub aslr: bool,
+    /// Address space, bytes; 0: unlimited.
+    pub memory: u64,
+    /// Largest file, bytes.
+    pub file_size: u64,
+    /// Processes of the user.
+    pub processes: u64,
+    /// User to run as.
+    pub user: Option<u32>,
+}
+
+/// What a run left behind, beside its files.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Ran {
+    /// Exit status.
+    pub status: Option<i32>,
+    /// Signal that it died of.
+    pub signal: Option<i32>,
+    /// It was given up.
+    pub timed_out: bool,
+    /// From the start of the program to its end.
+    pub wall_ns: u64,
+    /// CPU time of all its processes.
+    pub cpu_ns: u64,
+    /// Start and planting.
+    pub setup_ns: u64,
+    /// Of those, what planting took.
+    pub plant_ns: u64,
+    /// One for each fault: times it hit, and the first hit.
+    pub hits: Vec<Hit>,
+    /// The injector failed.
+    pub error: Option<String>,
+}
+
+/// What became of a fault.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hit {
+    /// How often it hit.
+    pub hits: u64,
+    /// Its place could not be reached so often.
+    pub missed: u64,
+    /// The first hit's execution.
+    pub n: u64,
+    /// Before.
+    pub before: u64,
+    /// After.
+    pub after: u64,
+    /// CPU.
+    pub cpu: u32,
+    /// Time stamp of the first hit.
+    pub tsc: u64,
+}
+
+/// Why a run could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// The operating system.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was being done.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A fault that this target cannot have.
+    #[error(transparent)]
+    Fault(Box<Refusal>),
+    /// It ended before its first instruction could be patched.
+    #[error("the program did not start: {0}")]
+    NotStarted(String),
+}
+
+fn os(what: &'static str) -> impl FnOnce(io::Error) -> SetupError {
+    move |source| SetupError::Os { what, source }
+}
+
+/// Where the launcher's descriptor of the shared memory is in the target until it is mapped.
+const SHARED_FD: i32 = 1023;
+
+/// A target, inside the jail.
+#[derive(Debug)]
+pub struct Bench {
+    pub(crate) spec: Spec,
+    /// Holds `run`, `stdout` and `stderr`.
+    pub(crate) scratch: PathBuf,
+    pub(crate) modules: Vec<Module>,
+    pub(crate) interpreter: Option<PathBuf>,
+    pub(crate) counting: Counting,
+    pub(crate) shared: Shared,
+}
+
+/// A target that stands at its first instruction.
+pub(crate) struct Started {
+    pub(crate) stop: Stopped,
+    pub(crate) at: Instant,
+}
+
+fn c_string(text: &[u8]) -> Result<CString, SetupError> {
+    CString::new(text).map_err(|_| {
+        os("arguments without zero bytes are needed")(io::ErrorKind::InvalidInput.into())
+    })
+}
+
+impl Bench {
+    /// Gets ready; nothing is started.
+    ///
+    /// # Errors
+    /// When there is no shared memory.
+    pub fn new(spec: Spec, scratch: PathBuf) -> io::Result<Self> {
+        let bytes = usize::try_from(SHARED_BYTES).unwrap_or(usize::MAX);
+        Ok(Self {
+            spec,
+            scratch,
+            modules: Vec::new(),
+            interpreter: None,
+            counting: Counting::Plain,
+            shared: Shared::new(c"steadfast-inject", bytes)?,
+        })
+    }
+
+    /// Takes over what an earlier discovery found.
+    ///
+    /// # Errors
+    /// When a module cannot be read.
+    pub fn adopt(&mut self, discovered: &Discovered) -> io::Result<()> {
+        self.modules = discovered
+            .modules
+            .iter()
+            .map(Module::open)
+            .collect::<io::Result<_>>()?;
+        self.interpreter.clone_from(&discovered.interpreter);
+        self.counting = if discovered.threads {
+            Counting::Locked
+        } else {
+            Counting::Plain
+        };
+        Ok(())
+    }
+
+    fn clean(&self) -> Result<(), SetupError> {
+        let dir = self.scratch.join("run");
+        let what = os("the scratch directory has to be emptied");
+        (|| {
+            if let Err(error) = fs::remove_dir_all(&dir)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(error);
+            }
+            fs::create_dir(&dir)?;
+            if let Some(input) = &self.spec.input {
+                copy_tree(input, &dir)?;
+            }
+            match self.spec.user {
+                Some(user) => own_tree(&dir, user),
+                None => Ok(()),
+            }
+        })()
+        .map_err(what)
+    }
+
+    /// Starts the program; it stands at its first instruction, or, untraced, runs.
+    fn start(&self, limit: Duration, traced: bool) -> Result<i32, SetupError> {
+        self.clean()?;
+        let stdin = self.spec.stdin.as_deref().unwrap_or(Path::new("/dev/null"));
+        let stdin = File::open(stdin).map_err(os("standard input has to be readable"))?;
+        let create = |name: &str| {
+            File::create(self.scratch.join(name)).map_err(os("output files have to be writable"))
+        };
+        let (stdout, stderr) = (create("stdout")?, create("stderr")?);
+        let path = c_string(self.spec.path.as_os_str().as_bytes())?;
+        let argv: Vec<CString> = self
+            .spec
+            .argv
+            .iter()
+            .map(|arg| c_string(arg.as_bytes()))
+            .collect::<Result<_, _>>()?;
+        let env: Vec<CString> = self
+            .spec
+            .env
+            .iter()
+            .map(|(k, v)| c_string(format!("{k}={v}").as_bytes()))
+            .collect::<Result<_, _>>()?;
+        let dir = c_string(self.scratch.join("run").as_os_str().as_bytes())?;
+        jail::start(&Program {
+            path: &path,
+            argv: &argv,
+            env: &env,
+            dir: &dir,
+            streams: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
+            inherit: traced.then(|| (self.shared.fd(), SHARED_FD)),
+            user: self.spec.user,
+            limits: Limits {
+                memory: self.spec.memory,
+                file_size: self.spec.file_size,
+                cpu_s: limit.as_secs() + 2,
+                processes: self.spec.processes,
+            },
+            fixed_addresses: !self.spec.aslr,
+            traced,
+            cpu: None,
+        })
+        .map_err(os("a process is needed"))
+    }
+
+    pub(crate) fn launch(&self, limit: Duration, threads: bool) -> Result<Started, SetupError> {
+        let at = Instant::now();
+        let pid = self.start(limit, true)?;
+        let stopped = |pid| match ptrace::wait(pid).map_err(os("the program has to be traced"))? {
+            Waited::Stopped { stop, .. } => Ok(stop),
+            Waited::Exited(127) => Err(SetupError::NotStarted(
+                "it cannot be executed by this user".into(),
+            )),
+            Waited::Exited(125) => Err(SetupError::NotStarted(
+                "its user or directory was refused".into(),
+            )),
+            other => Err(SetupError::NotStarted(format!("{other:?}"))),
+        };
+        let stop = stopped(pid)?;
+        let trace = || os("the program has to be traced");
+        stop.set_plain_options(threads).map_err(trace())?;
+        stop.resume().map_err(trace())?;
+        Ok(Started {
+            stop: stopped(pid)?,
+            at,
+        })
+    }
+
+    /// Runs it bare: no tracing, no planting.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn bare(&self, limit: Duration) -> Result<Ran, SetupError> {
+        let at = Instant::now();
+        let pid = self.start(limit, false)?;
+        let setup = at.elapsed();
+        let ended = jail::finish(pid, limit);
+        Ok(ran(
+            ended,
+            at.elapsed().saturating_sub(setup),
+            setup,
+            Duration::ZERO,
+            Vec::new(),
+        ))
+    }
+
+    /// Runs it once to its end, watching what it maps and whether it has threads.
+    ///
+    /// # Errors
+    /// When it cannot be started or traced.
+    pub fn discover(&mut self, limit: Duration) -> Result<Discovered, SetupError> {
+        let Started { stop, .. } = self.launch(limit, true)?;
+        let pid = stop.pid();
+        let found = self.to_entry(stop);
+        let (stop, interpreter) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                jail::end_all(&mut Ended::default(), Some(pid));
+                return Err(error);
+            }
+        };
+        let maps = procfs::maps(pid).map_err(os("the program's memory map has to be readable"))?;
+        let mut modules: Vec<Found> = Vec::new();
+        let real = fs::canonicalize(&self.spec.path).unwrap_or_else(|_| self.spec.path.clone());
+        for map in maps
+            .iter()
+            .filter(|map| map.executable && map.path.is_absolute())
+        {
+            let lowest = maps
+                .iter()
+                .filter(|m| m.path == map.path)
+                .map(|m| m.range.start)
+                .min()
+                .unwrap_or(0);
+            if !modules.iter().any(|m| m.path == map.path) {
+                modules.push(Found {
+                    path: map.path.clone(),
+                    lowest,
+                    index: 0,
+                });
+            }
+        }
+        // The program first.
+        modules.sort_by_key(|m| m.path != real);
+        for (index, module) in modules.iter_mut().enumerate() {
+            module.index = index;
+        }
+        let threads = watch_threads(stop, limit);
+        jail::end_all(&mut Ended::default(), Some(pid));
+        let discovered = Discovered {
+            modules,
+            interpreter,
+            threads,
+        };
+        self.adopt(&discovered)
+            .map_err(os("the target's files have to be readable"))?;
+        Ok(discovered)
+    }
+
+    /// From the exec stop to the entry point of the program.
+    fn to_entry(&self, mut stop: Stopped) -> Result<(Stopped, Option<PathBuf>), SetupError> {
+        let pid = stop.pid();
+        let read = || os("the program's memory has to be readable");
+        let auxv = procfs::auxv(pid).map_err(read())?;
+        let value = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map_or(0, |(_, v)| *v);
+        let (base, entry) = (value(7), value(9)); // AT_BASE, AT_ENTRY
+        let maps = procfs::maps(pid).map_err(read())?;
+        let interpreter = maps
+            .iter()
+            .find(|map| base != 0 && map.range.contains(&base))
+            .map(|map| map.path.clone());
+        if stop.regs().map_err(read())?.rip != entry {
+            stop = run_to(stop, entry)?
+                .ok_or_else(|| SetupError::NotStarted("it ended in its loader".into()))?;
+        }
+        Ok((stop, interpreter))
+    }
+
+    /// Which modules can be patched at the exec stop.
+    fn early(&self, module: usize) -> bool {
+        module == 0 || self.interpreter.as_deref() == Some(self.modules[module].path())
+    }
+
+    /// Runs it with payloads.
+    ///
+    /// # Errors
+    /// When it cannot be started or patched.
+    pub(crate) fn planted(
+        &self,
+        laid: &[Laid],
+        limit: Duration,
+        faults: usize,
+    ) -> Result<Ran, SetupError> {
+        let Started { stop, at } = self.launch(limit, false)?;
+        let pid = stop.pid();
+        let from = Instant::now();
+        let result = self.plant_all(stop, laid);
+        let plant = from.elapsed();
+        let stop = match result {
+            Ok(stop) => stop,
+            Err(error) => {
+                jail::end_all(&mut Ended::default(), Some(pid));
+                return Err(error);
+            }
+        };
+        if let Some(stop) = stop {
+            stop.detach().map_err(os("the program has to be let go"))?;
+        }
+        let setup = at.elapsed();
+        let ended = jail::finish(pid, limit);
+        Ok(ran(
+            ended,
+            at.elapsed().saturating_sub(setup),
+            setup,
+            plant,
+            self.hits(faults),
+        ))
+    }
+
+    /// Patches; nothing comes back if the program ended meanwhile.
+    pub(crate) fn plant_all(
+        &self,
+        mut stop: Stopped,
+        laid: &[Laid],
+    ) -> Result<Option<Stopped>, SetupError> {
+        let (early, late): (Vec<&Laid>, Vec<&Laid>) =
+            laid.iter().partition(|l| self.early(l.module));
+        let mut blob = None;
+        if !early.is_empty() {
+            stop = self.plant(stop, &early, &mut blob, late.is_empty())?;
+        }
+        if !late.is_empty() {
+            let auxv =
+                procfs::auxv(stop.pid()).map_err(os("the program's memory has to be readable"))?;
+            let entry = auxv.iter().find(|(k, _)| *k == 9).map_or(0, |(_, v)| *v);
+            // A payload may have replaced the entry's bytes: it is part of the program.
+            stop = match run_to(stop, entry)? {
+                Some(stop) => stop,
+                None => return Ok(None),
+            };
+            stop = self.plant(stop, &late, &mut blob, true)?;
+        }
+        Ok(Some(stop))
+    }
+
+    fn plant(
+        &self,
+        mut stop: Stopped,
+        laid: &[&Laid],
+        blob: &mut Option<u64>,
+        last: bool,
+    ) -> Result<Stopped, SetupError> {
+        const RWX: u64 = 7;
+        const NOREPLACE: u64 = 0x10_0000;
+        let what = || os("payloads have to be placed in the program");
+        let deltas = self.deltas(stop.pid(), laid)?;
+        let mut calls = Vec::new();
+        for (laid, delta) in laid.iter().zip(&deltas) {
+            let module = &self.modules[laid.module];
+            let at = module.arena.addr.wrapping_add(*delta);
+            let len = (laid.arena.len() as u64).next_multiple_of(4096);
+            if len > 0 {
+                calls.push((
+                    libc::SYS_mmap,
+                    [at, len, RWX, 0x22 | NOREPLACE, u64::MAX, 0],
+                ));
+            }
+            if blob.is_none() {
+                let place = at + ARENA_BYTES;
+                calls.push((
+                    libc::SYS_mmap,
+                    [place, BLOB_BYTES, RWX, 0x22 | NOREPLACE, u64::MAX, 0],
+                ));
+                *blob = Some(place);
+            }
+            let shared = module.shared_at().wrapping_add(*delta);
+            let fd = u64::try_from(SHARED_FD).unwrap_or(0);
+            calls.push((
+                libc::SYS_mmap,
+                [shared, SHARED_BYTES, 3, 1 | NOREPLACE, fd, 0],
+            ));
+        }
+        if last {
+            calls.push((
+                libc::SYS_close,
+                [u64::try_from(SHARED_FD).unwrap_or(0), 0, 0, 0, 0, 0],
+            ));
+        }
+        stop = stop.calls(&calls).map_err(what())?;
+        let entry = u64::from_le_bytes(payload::BLOB[..8].try_into().expect("a header"));
+        for (i, (laid, delta)) in laid.iter().zip(&deltas).enumerate() {
+            let module = &self.modules[laid.module];
+            let at = module.arena.addr.wrapping_add(*delta);
+            let place = blob.unwrap_or(at + ARENA_BYTES);
+            if i == 0 && place == at + ARENA_BYTES {
+                let mut image = payload::BLOB.to_vec();
+                image[8..16]
+                    .copy_from_slice(&module.shared_at().wrapping_add(*delta).to_le_bytes());
+                stop.write(place, &image).map_err(what())?;
+            }
+            let mut arena = laid.arena.clone();
+            for slot in &laid.entries {
+                arena[*slot..slot + 8].copy_from_slice(&(place + entry).to_le_bytes());
+            }
+            for slot in laid.absolutes.iter().filter(|_| *delta != 0) {
+                let value =
+                    u64::from_le_bytes(arena[*slot..slot + 8].try_into().expect("eight bytes"));
+                arena[*slot..slot + 8].copy_from_slice(&value.wrapping_add(*delta).to_le_bytes());
+            }
+            stop.write(at, &arena).map_err(what())?;
+            self.write_windows(&mut stop, laid, *delta)
+                .map_err(what())?;
+        }
+        Ok(stop)
+    }
+
+    fn write_windows(&self, stop: &mut Stopped, laid: &Laid, delta: u64) -> io::Result<()> {
+        // One by one, or, where there are many, a whole region at once.
+        const MANY: usize = 64;
+        if laid.writes.len() < MANY {
+            return laid
+                .writes
+                .iter()
+                .try_for_each(|w| stop.write(w.addr.wrapping_add(delta), &w.bytes));
+        }
+        for view in &self.modules[laid.module].code.code {
+            let range = view.range();
+            let mut bytes = vec![0; view.bytes.len()];
+            stop.read(range.start.wrapping_add(delta), &mut bytes)?;
+            for write in laid.writes.iter().filter(|w| range.contains(&w.addr)) {
+                let at = usize::try_from(write.addr - range.start).expect("inside");
+                bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+            }
+            stop.write(range.start.wrapping_add(delta), &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// How far each module lies from where it was found.
+    fn deltas(&self, pid: i32, laid: &[&Laid]) -> Result<Vec<u64>, SetupError> {
+        if !self.spec.aslr {
+            return Ok(vec![0; laid.len()]);
+        }
+        let maps = procfs::maps(pid).map_err(os("the program's memory map has to be readable"))?;
+        laid.iter()
+            .map(|laid| {
+                let module = &self.modules[laid.module];
+                let lowest = maps
+                    .iter()
+                    .filter(|m| m.path == *module.path())
+                    .map(|m| m.range.start)
+                    .min();
+                lowest
+                    .map(|lowest| lowest.wrapping_sub(module.found.lowest))
+                    .ok_or_else(|| SetupError::NotStarted(format!("{} is not mapped", module.name)))
+            })
+            .collect()
+    }
+
+    /// Zeroes counters and records and writes faults.
+    pub(crate) fn prepare(&self, faults: &[Vec<u8>], sites: &[Vec<u8>], firsts: &[u64]) {
+        self.shared.write(0, &vec![0; 0x9000]);
+        self.shared.write(0, &payload::head());
+        for (i, fault) in faults.iter().enumerate() {
+            self.shared.write(payload::OFF_FAULTS + 256 * i, fault);
+            self.shared.set64(payload::OFF_COUNTERS + 8 * i, firsts[i]);
+            self.shared.set64(payload::OFF_AFTER + 8 * i, 1);
+        }
+        for (i, site) in sites.iter().enumerate() {
+            self.shared
+                .write(payload::OFF_SITES + payload::SITE_BYTES * i, site);
+        }
+    }
+
+    fn hits(&self, faults: usize) -> Vec<Hit> {
+        (0..faults)
+            .map(|i| {
+                let word = |w: usize| {
+                    self.shared
+                        .get64(payload::OFF_HITS + payload::HIT_BYTES * i + 8 * w)
+                };
+                let both = word(6).to_le_bytes();
+                let half = |at: usize| {
+                    u32::from_le_bytes(both[at..at + 4].try_into().expect("four bytes"))
+                };
+                Hit {
+                    hits: word(0),
+                    n: word(1),
+                    tsc: word(2),
+                    before: word(4),
+                    after: word(5),
+                    cpu: half(0),
+                    missed: half(4).into(),
+                }
+            })
+            .collect()
+    }
+
+    /// Finds the module and the address of a fault's site.
+    pub(crate) fn resolve(
+        &self,
+        fault: &Fault,
+        at: &steadfast_integrity::fault::Location,
+    ) -> Result<(usize, u64), Box<Refusal>> {
+        let no = |found: String| {
+            Box::new(Refusal {
+                fault: fault.to_string(),
+                requirement: "a place in a file that the target maps before its entry point".into(),
+                found,
+                fix:
+                    "a module of `steadfast inject profile`, and an address that objdump -d prints"
+                        .into(),
+            })
+        };
+        for module in &self.modules {
+            match module.address(at) {
+                None => {}
+                Some(Err(why)) => return Err(no(why)),
+                Some(Ok(addr)) if module.contains(addr) => return Ok((module.found.index, addr)),
+                Some(Ok(addr)) => return Err(no(format!("no code at {addr:#x}"))),
+            }
+        }
+        Err(no(format!("no module of {at}")))
+    }
+
+    fn start_of(&self, location: &steadfast_integrity::fault::Location) -> Option<u64> {
+        self.modules
+            .iter()
+            .find_map(|module| module.address(location))
+            .and_then(Result::ok)
+    }
+
+    /// Payloads for these faults, and their records in shared memory. Sites of a class are those
+    /// of `executed`.
+    ///
+    /// # Errors
+    /// What one of them needs and the target lacks.
+    pub(crate) fn arm(
+        &self,
+        faults: &[Fault],
+        executed: &[(usize, u64)],
+    ) -> Result<Vec<Laid>, SetupError> {
+        let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
+        let mut records = Vec::new();
+        let mut firsts = Vec::new();
+        let mut sites: Vec<Vec<u8>> = Vec::new();
+        let mut hooks: Vec<Vec<Hooked>> = vec![Vec::new(); self.modules.len()];
+        let mut codes: Vec<(usize, u64, Vec<u8>)> = Vec::new();
+        let too_many = |fault: &Fault, what: &str, found: usize, fix: &str| {
+            SetupError::Fault(Box::new(Refusal {
+                fault: fault.to_string(),
+                requirement: what.into(),
+                found: found.to_string(),
+                fix: fix.into(),
+            }))
+        };
+        if let Some(fault) = faults.get(payload::FAULTS_MAX) {
+            return Err(too_many(
+                fault,
+                "a run with at most 64 faults",
+                faults.len(),
+                "one run for each",
+            ));
+        }
+        for (i, fault) in faults.iter().enumerate() {
+            payload::check(fault).map_err(refuse)?;
+            let (at, hits): (Vec<(usize, u64)>, _) = match fault.trigger() {
+                Trigger::Site { at, hits } => (
+                    vec![self.resolve(fault, at).map_err(SetupError::Fault)?],
+                    hits,
+                ),
+                Trigger::Class {
+                    classes,
+                    within,
+                    hits,
+                } => {
+                    let sites = self.of_class(classes, within.as_ref(), executed);
+                    if sites.is_empty() {
+                        return Err(too_many(
+                            fault,
+                            "an instruction of that class that the target executes",
+                            0,
+                            "another class",
+                        ));
+                    }
+                    (sites, hits)
+                }
+                Trigger::Event { .. } => {
+                    return Err(too_many(
+                        fault,
+                        "a target under steadfast run, for event=",
+                        0,
+                        "at=MODULE+OFFSET n=1",
+                    ));
+                }
+                Trigger::Clock { .. } => {
+                    return Err(too_many(
+                        fault,
+                        "the timer engine, for time= and every=",
+                        0,
+                        "--engine timer",
+                    ));
+                }
+            };
+            records.push(payload::fault_record(fault, hits).map_err(refuse)?);
+            firsts.push(hits.first.get());
+            let class = matches!(fault.trigger(), Trigger::Class { .. });
+            let mut planted = 0;
+            for (module, addr) in at {
+                let Some((insn, bytes)) = self.modules[module].instruction(addr) else {
+                    continue;
+                };
+                if let Effect::Bits {
+                    target: On::Code,
+                    bits,
+                    ..
+                } = fault.effect()
+                {
+                    codes.push((
+                        module,
+                        addr,
+                        flipped(fault, bytes, bits.words(), hits.first.get()).map_err(refuse)?,
+                    ));
+                    planted += 1;
+                    continue;
+                }
+                let record = match payload::site_record(fault, &insn, bytes, &|l| self.start_of(l))
+                {
+                    Ok(record) => record,
+                    // Of a class, those instructions can be wrong that have what is to be hit.
+                    Err(_) if class => continue,
+                    Err(refusal) => return Err(refuse(refusal)),
+                };
+                if sites.len() == payload::SITES_MAX {
+                    return Err(too_many(
+                        fault,
+                        "at most 16384 instructions",
+                        sites.len(),
+                        "in=MODULE or in=MODULE!FUNCTION",
+                    ));
+                }
+                hooks[module].extend(payload::hooks(&record, i, sites.len(), self.counting));
+                sites.push(record.bytes(i));
+                planted += 1;
+            }
+            if planted == 0 {
+                return Err(too_many(
+                    fault,
+                    "an instruction that can have it",
+                    0,
+                    "another class or effect",
+                ));
+            }
+        }
+        self.prepare(&records, &sites, &firsts);
+        let mut out = Vec::new();
+        for (module, hooks) in hooks
+            .iter()
+            .enumerate()
+            .filter(|(_, hooks)| !hooks.is_empty())
+        {
+            let (laid, refused) = self.modules[module].lay(hooks);
+            if let (Some(no), Some(fault)) = (refused.first(), faults.first())
+                && !matches!(fault.trigger(), Trigger::Class { .. })
+            {
+                return Err(SetupError::Fault(Box::new(Refusal {
+                    fault: fault.to_string(),
+                    requirement: "an instruction with room for a jump in its place".into(),
+                    found: format!("{:#x} ({})", no.asked.addr(), no.reason),
+                    fix: "--engine step, or an instruction before or after it in the same basic block".into(),
+                })));
+            }
+            self.leave_out(&laid, module, &sites);
+            self.restore_after(&laid, module, faults, &sites);
+            out.push(laid);
+        }
+        for (module, addr, bytes) in codes {
+            let write = steadfast_patch::Write { addr, bytes };
+            match out.iter_mut().find(|laid| laid.module == module) {
+                Some(laid) => laid.writes.push(write),
+                None => out.push(Laid {
+                    module,
+                    writes: vec![write],
+                    ..Laid::default()
+                }),
+            }
+        }
+        Ok(out)
+    }
+
+    /// A single wild jump takes its window away before it goes.
+    fn restore_after(&self, laid: &Laid, module: usize, faults: &[Fault], sites: &[Vec<u8>]) {
+        const OFF_ADDR: usize = 8 + 64 + 48;
+        const OFF_KEPT: usize = OFF_ADDR + 32 + 8;
+        const OFF_BYTES: usize = payload::SITE_BYTES - 128;
+        for (i, site) in sites.iter().enumerate() {
+            let fault = u32::from_le_bytes(site[..4].try_into().expect("four bytes"));
+            let Some(fault) = usize::try_from(fault).ok().and_then(|f| faults.get(f)) else {
+                continue;
+            };
+            let single = matches!(fault.trigger(), Trigger::Site { hits, .. } if hits.is_single());
+            if !single || !matches!(fault.effect(), Effect::Bits { target: On::Ip, .. }) {
+                continue;
+            }
+            let addr = u64::from_le_bytes(
+                site[OFF_ADDR..OFF_ADDR + 8]
+                    .try_into()
+                    .expect("eight bytes"),
+            );
+            let Some(write) = laid
+                .writes
+                .iter()
+                .find(|w| (w.addr..w.addr + w.bytes.len() as u64).contains(&addr))
+            else {
+                continue;
+            };
+            let view = self.modules[module]
+                .code
+                .code
+                .iter()
+                .find(|view| view.range().contains(&addr));
+            let at = view.and_then(|view| usize::try_from(write.addr - view.addr).ok());
+            let original = view
+                .zip(at)
+                .and_then(|(view, at)| view.bytes.get(at..at + write.bytes.len().min(64)));
+            if let Some(original) = original {
+                let record = payload::OFF_SITES + payload::SITE_BYTES * i;
+                self.shared.set64(record + OFF_KEPT, write.addr);
+                self.shared
+                    .set64(record + OFF_KEPT + 16, original.len() as u64);
+                self.shared.write(record + OFF_BYTES, original);
+            }
+        }
+    }
+
+    /// Left out inside a window, execution goes on inside the trampoline.
+    fn leave_out(&self, laid: &Laid, module: usize, sites: &[Vec<u8>]) {
+        const OFF_ADDR: usize = 8 + 64 + 48;
+        let moved = |addr: u64| {
+            let inside = laid
+                .writes
+                .iter()
+                .any(|w| (w.addr + 1..w.addr + w.bytes.len() as u64).contains(&addr));
+            inside
+                .then(|| {
+                    laid.map
+                        .iter()
+                        .find(|(_, from)| *from == addr)
+                        .map(|(at, _)| *at)
+                })
+                .flatten()
+        };
+        for (i, site) in sites.iter().enumerate() {
+            let word =
+                |at: usize| u64::from_le_bytes(site[at..at + 8].try_into().expect("eight bytes"));
+            let next = word(OFF_ADDR + 8);
+            if self.modules[module].contains(next)
+                && let Some(at) = moved(next)
+            {
+                self.shared.set64(
+                    payload::OFF_SITES + payload::SITE_BYTES * i + OFF_ADDR + 8,
+                    at,
+                );
+            }
+        }
+    }
+
+    /// Whether an address lies in a part of the target.
+    pub(crate) fn inside(
+        &self,
+        scope: Option<&steadfast_integrity::fault::Scope>,
+        addr: u64,
+    ) -> bool {
+        scope.is_none_or(|scope| {
+            self.modules.iter().any(|module| {
+                module.is(&scope.module)
+                    && module.contains(addr)
+                    && scope
+                        .symbol
+                        .as_deref()
+                        .is_none_or(|symbol| module.symbol(addr) == Some(symbol))
+            })
+        })
+    }
+
+    fn of_class(
+        &self,
+        classes: &[steadfast_integrity::fault::InsnClass],
+        within: Option<&steadfast_integrity::fault::Scope>,
+        executed: &[(usize, u64)],
+    ) -> Vec<(usize, u64)> {
+        let inside = |module: &Module, addr: u64| {
+            within.is_none_or(|scope| {
+                module.is(&scope.module)
+                    && scope
+                        .symbol
+                        .as_deref()
+                        .is_none_or(|symbol| module.symbol(addr) == Some(symbol))
+            })
+        };
+        executed
+            .iter()
+            .filter(|(module, addr)| {
+                let module = &self.modules[*module];
+                inside(module, *addr)
+                    && module.instruction(*addr).is_some_and(|(insn, _)| {
+                        crate::class::of(&insn).iter().any(|c| classes.contains(c))
+                    })
+            })
+            .copied()
+            .collect()
+    }
+}
+
+/// The instruction with bits of it inverted, from the start of the run on.
+fn flipped(fault: &Fault, bytes: &[u8], mask: &[u64; 8], first: u64) -> Result<Vec<u8>, Refusal> {
+    let no = |requirement: &str, found: String| Refusal {
+        fault: fault.to_string(),
+        requirement: requirement.into(),
+        found,
+        fix: "n=1.. code bit=N".into(),
+    };
+    if first != 1 {
+        return Err(no(
+            "a flip of code from the start on",
+            format!("from execution {first} on"),
+        ));
+    }
+    if payload::bits_end(mask) > bytes.len() * 8 {
+        return Err(no(
+            &format!("a bit below {}", bytes.len() * 8),
+            (payload::bits_end(mask) - 1).to_string(),
+        ));
+    }
+    let mask: Vec<u8> = mask.iter().flat_map(|word| word.to_le_bytes()).collect();
+    Ok(bytes
+        .iter()
+        .zip(mask)
+        .map(|(byte, mask)| byte ^ mask)
+        .collect())
+}
+
+/// What a run of the target showed of it.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Discovered {
+    /// Files that are executed from, the program first.
+    pub modules: Vec<Found>,
+    /// The loader.
+    pub interpreter: Option<PathBuf>,
+    /// Whether it has more than one thread.
+    pub threads: bool,
+}
+
+/// Runs up to an address; nothing comes back if the program ended.
+pub(crate) fn run_to(mut stop: Stopped, addr: u64) -> Result<Option<Stopped>, SetupError> {
+    let what = || os("the program has to be traced");
+    let mut byte = [0];
+    stop.read(addr, &mut byte).map_err(what())?;
+    stop.write(addr, &[0xcc]).map_err(what())?;
+    let mut deliver = 0;
+    loop {
+        stop = match stop.run(deliver).map_err(what())? {
+            Waited::Stopped { stop, signal, .. } => {
+                deliver = signal;
+                stop
+            }
+            // Taken already: how it ended is lost with it, but not that it did.
+            Waited::Exited(status) => {
+                return Err(SetupError::NotStarted(format!(
+                    "it exited with {status} in its loader"
+                )));
+            }
+            Waited::Signaled(signal) => {
+                return Err(SetupError::NotStarted(format!(
+                    "it died of signal {signal} in its loader"
+                )));
+            }
+        };
+        let mut regs = stop.regs().map_err(what())?;
+        if deliver == libc::SIGTRAP && regs.rip == addr + 1 {
+            regs.rip = addr;
+            stop.set_regs(&regs).map_err(what())?;
+            stop.write(addr, &byte).map_err(what())?;
+            return Ok(Some(stop));
+        }
+    }
+}
+
+/// Lets the program run to its end or to its second thread.
+fn watch_threads(stop: Stopped, limit: Duration) -> bool {
+    let mut stop = stop;
+    let mut deliver = 0;
+    let deadline = Instant::now() + limit;
+    loop {
+        match stop.run(deliver) {
+            Ok(Waited::Stopped { event, .. }) if event == libc::PTRACE_EVENT_CLONE => return true,
+            Ok(Waited::Stopped {
+                stop: next, signal, ..
+            }) if Instant::now() < deadline => {
+                stop = next;
+                deliver = signal;
+            }
+            _ => return false,
+        }
+    }
+}
+
+fn ran(ended: Ended, wall: Duration, setup: Duration, plant: Duration, hits: Vec<Hit>) -> Ran {
+    let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+    Ran {
+        status: ended.status,
+        signal: ended.signal,
+        timed_out: ended.timed_out,
+        wall_ns: ns(wall),
+        cpu_ns: ended.cpu_ns,
+        setup_ns: ns(setup),
+        plant_ns: ns(plant),
+        hits,
+        error: None,
+    }
+}
+
+fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let place = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir(&place)?;
+            copy_tree(&entry.path(), &place)?;
+        } else {
+            fs::copy(entry.path(), &place)?;
+        }
+    }
+    Ok(())
+}
+
+fn own_tree(at: &Path, user: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(at, Some(user), Some(user))?;
+    if fs::symlink_metadata(at)?.is_dir() {
+        for entry in fs::read_dir(at)? {
+            own_tree(&entry?.path(), user)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,285 @@
+//! A warden: the process inside the jail that starts targets, and the caller's end of it.
+//!
+//! The two talk in lines of JSON over a socket pair. A warden serves one run at a time; parallel
+//! jobs have one each. It ends when its caller does.
+//!
+//! Invariant: wardens are made while the caller has one thread.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use steadfast_integrity::fault::Fault;
+use steadfast_sys::jail;
+
+use crate::profile::{self, Profile};
+use crate::step;
+use crate::target::{Bench, Discovered, Ran, SetupError, Spec};
+
+/// What a warden can be asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Ask {
+    /// What stands around it.
+    Walls,
+    /// Run it to see its modules and threads.
+    Discover,
+    /// Take over what another warden found; executed instructions, for faults in a class.
+    Adopt(Discovered, Vec<(usize, u64)>),
+    /// Count what it executes.
+    Profile,
+    /// Count these instructions.
+    Audit(Vec<(usize, u64)>),
+    /// Count these by single steps from outside: the oracle. At most so many steps.
+    Steps(Vec<(usize, u64)>, u64),
+    /// Run it with other arguments, untraced.
+    Bare(Option<(PathBuf, Vec<String>)>),
+    /// Whether these faults can be planted.
+    Arm(Vec<String>),
+    /// Run it with these faults.
+    Plant(Vec<String>),
+    /// Run it with these faults by breakpoints and single steps from outside.
+    Step(Vec<String>),
+    /// Run it with these faults at moments of time.
+    Timer(Vec<String>),
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Tell {
+    /// Closed and open.
+    Walls(Vec<String>, Vec<String>),
+    /// Modules and threads.
+    Discovered(Discovered),
+    /// Done.
+    Done,
+    /// Counts.
+    Profile(Box<Profile>),
+    /// Counts, and the run.
+    Counts(Vec<Option<u64>>, Ran),
+    /// How a run went.
+    Ran(Ran),
+    /// It could not be set up: why, and what would help.
+    Failed(String, Option<String>),
+}
+
+/// The caller's end.
+#[derive(Debug)]
+pub struct Warden {
+    keeper: i32,
+    to: UnixStream,
+    from: BufReader<UnixStream>,
+    scratch: PathBuf,
+}
+
+/// Why a warden did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum WardenError {
+    /// It is gone.
+    #[error("the process that runs targets is gone: {0}")]
+    Gone(io::Error),
+    /// It could not.
+    #[error("{why}")]
+    Failed {
+        /// Why not.
+        why: String,
+        /// What would help.
+        fix: Option<String>,
+    },
+}
+
+impl Warden {
+    /// Makes one, with a scratch directory of its own.
+    ///
+    /// # Errors
+    /// When a process or the directory is refused.
+    pub fn new(spec: &Spec, scratch: &Path, network: bool) -> io::Result<Self> {
+        std::fs::create_dir_all(scratch)?;
+        let scratch = scratch.canonicalize()?;
+        let (ours, theirs) = UnixStream::pair()?;
+        let rules = jail::Rules {
+            scratch: jail::c_path(&scratch)?,
+            user: spec.user,
+            network,
+        };
+        let spec = spec.clone();
+        let place = scratch.clone();
+        let copy = ours.try_clone()?;
+        let keeper = jail::enter(&rules, move |walls| {
+            // The other end would keep this one open.
+            drop(copy);
+            serve(theirs, Bench::new(spec, place), &walls)
+        })?;
+        let from = BufReader::new(ours.try_clone()?);
+        Ok(Self {
+            keeper,
+            to: ours,
+            from,
+            scratch,
+        })
+    }
+
+    /// Where its runs leave `stdout`, `stderr` and `run`.
+    #[must_use]
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// Asks, and waits for the answer.
+    ///
+    /// # Errors
+    /// When it is gone or could not.
+    pub fn ask(&mut self, ask: &Ask, limit: Duration) -> Result<Tell, WardenError> {
+        let mut line =
+            serde_json::to_vec(&(ask, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
+                .unwrap_or_default();
+        line.push(b'\n');
+        self.to.write_all(&line).map_err(WardenError::Gone)?;
+        let mut answer = String::new();
+        self.from
+            .read_line(&mut answer)
+            .map_err(WardenError::Gone)?;
+        match serde_json::from_str(&answer) {
+            Ok(Tell::Failed(why, fix)) => Err(WardenError::Failed { why, fix }),
+            Ok(tell) => Ok(tell),
+            Err(why) => Err(WardenError::Gone(io::Error::other(why))),
+        }
+    }
+
+    /// A run.
+    ///
+    /// # Errors
+    /// As [`Warden::ask`].
+    pub fn run(&mut self, ask: &Ask, limit: Duration) -> Result<Ran, WardenError> {
+        match self.ask(ask, limit)? {
+            Tell::Ran(ran) => Ok(ran),
+            other => Err(WardenError::Gone(io::Error::other(format!(
+                "an answer to something else: {other:?}"
+            )))),
+        }
+    }
+}
+
+impl Drop for Warden {
+    fn drop(&mut self) {
+        let _ = self.to.shutdown(std::net::Shutdown::Both);
+        let _ = steadfast_sys::ptrace::wait(self.keeper);
+        let _ = std::fs::remove_dir_all(&self.scratch);
+    }
+}
+
+/// The warden's life.
+fn serve(stream: UnixStream, bench: io::Result<Bench>, walls: &jail::Walls) -> i32 {
+    let Ok(mut to) = stream.try_clone() else {
+        return 1;
+    };
+    let mut bench = match bench {
+        Ok(bench) => bench,
+        Err(error) => {
+            let _ = writeln!(
+                to,
+                "{}",
+                serde_json::json!({ "Failed": [error.to_string(), null] })
+            );
+            return 1;
+        }
+    };
+    let mut executed = Vec::new();
+    for line in BufReader::new(stream).lines() {
+        let Ok((ask, ns)) = line.and_then(|line| Ok(serde_json::from_str::<(Ask, u64)>(&line)?))
+        else {
+            return 1;
+        };
+        let tell = answer(
+            &mut bench,
+            ask,
+            Duration::from_nanos(ns),
+            walls,
+            &mut executed,
+        )
+        .unwrap_or_else(|error| {
+            let fix = match &error {
+                SetupError::Fault(refusal) => Some(refusal.fix.clone()),
+                SetupError::NotStarted(_) => Some(
+                    "run it by hand as the user that the box uses (--user), or --user keep".into(),
+                ),
+                SetupError::Os { .. } => None,
+            };
+            let mut why = error.to_string();
+            let mut source = std::error::Error::source(&error);
+            while let Some(error) = source {
+                let text = error.to_string();
+                if !why.contains(&text) {
+                    why = format!("{why}: {text}");
+                }
+                source = error.source();
+            }
+            Tell::Failed(why, fix)
+        });
+        let mut line = serde_json::to_vec(&tell).unwrap_or_default();
+        line.push(b'\n');
+        if to.write_all(&line).is_err() {
+            return 0;
+        }
+    }
+    0
+}
+
+fn answer(
+    bench: &mut Bench,
+    ask: Ask,
+    limit: Duration,
+    walls: &jail::Walls,
+    executed: &mut Vec<(usize, u64)>,
+) -> Result<Tell, SetupError> {
+    let parse = |lines: &[String]| -> Result<Vec<Fault>, SetupError> {
+        let parsed = lines
+            .iter()
+            .map(|line| Fault::parse_all(line))
+            .collect::<Result<Vec<_>, _>>();
+        let faults = parsed.map_err(|why| SetupError::NotStarted(why.to_string()))?;
+        Ok(faults.into_iter().flatten().collect())
+    };
+    Ok(match ask {
+        Ask::Walls => Tell::Walls(walls.closed.clone(), walls.open.clone()),
+        Ask::Discover => Tell::Discovered(bench.discover(limit)?),
+        Ask::Adopt(discovered, sites) => {
+            bench.adopt(&discovered).map_err(|source| SetupError::Os {
+                what: "the target's files have to be readable",
+                source,
+            })?;
+            *executed = sites;
+            Tell::Done
+        }
+        Ask::Profile => Tell::Profile(Box::new(profile::take(bench, limit)?)),
+        Ask::Audit(sites) => {
+            let (counts, ran) = profile::audit(bench, &sites, limit)?;
+            Tell::Counts(counts, ran)
+        }
+        Ask::Steps(sites, most) => {
+            let (counts, ran) = step::count(bench, &sites, most, limit)?;
+            Tell::Counts(counts.into_iter().map(Some).collect(), ran)
+        }
+        Ask::Bare(other) => {
+            let kept = bench.spec.clone();
+            if let Some((path, argv)) = other {
+                (bench.spec.path, bench.spec.argv) = (path, argv);
+            }
+            let ran = bench.bare(limit);
+            bench.spec = kept;
+            Tell::Ran(ran?)
+        }
+        Ask::Arm(lines) => {
+            bench.arm(&parse(&lines)?, executed)?;
+            Tell::Done
+        }
+        Ask::Plant(lines) => {
+            let faults = parse(&lines)?;
+            let laid = bench.arm(&faults, executed)?;
+            Tell::Ran(bench.planted(&laid, limit, faults.len())?)
+        }
+        Ask::Step(lines) => Tell::Ran(step::run(bench, &parse(&lines)?, limit)?),
+        Ask::Timer(lines) => Tell::Ran(step::timer(bench, &parse(&lines)?, limit)?),
+    })
+}

@@ -1,0 +1,243 @@
+//! Planted faults against single steps, and a campaign from plan to last line.
+//!
+//! As root and as an ordinary user alike; every faulty run is boxed.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use steadfast_inject::campaign::{Order, Running};
+use steadfast_inject::doctor;
+use steadfast_inject::models::{Model, Shape};
+use steadfast_inject::record::{Dir, Engine, Run};
+use steadfast_integrity::outcome::Outcome;
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("steadfast-inject-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+fn user() -> Option<u32> {
+    steadfast_sys::procfs::is_privileged().then_some(61_111)
+}
+
+fn order(name: &str, guarded: bool) -> Order {
+    doctor::control(&scratch(name), guarded, user()).expect("a control target")
+}
+
+fn clean(order: &Order) {
+    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
+}
+
+fn carried_out(order: &Order) -> Running {
+    let mut running = Running::prepare(order, "test", &mut |_| ()).expect("prepared");
+    running
+        .run(&AtomicBool::new(false), &|| false, &|_| ())
+        .expect("run");
+    running
+}
+
+fn alike(name: &str, change: impl FnOnce(&mut Order)) {
+    let mut order = order(name, false);
+    order.runs = 6;
+    change(&mut order);
+    drop(Running::prepare(&order, "test", &mut |_| ()).expect("prepared"));
+    let (same, different) = doctor::agreement(&order, None).expect("both engines run");
+    assert!(
+        different.is_empty() && same > 0,
+        "{same} alike, but {}:\n{}",
+        different.len(),
+        different.join("\n")
+    );
+    clean(&order);
+}
+
+#[test]
+fn each_model_strikes_the_nth_execution_as_single_steps_do() {
+    alike("models", |order| {
+        order.models = [&Model::SEI[..], &[Model::Flags]].concat()
+    });
+}
+
+#[test]
+fn many_bits_and_stuck_bits_are_alike_too() {
+    alike("bits", |order| {
+        order.shape = Shape {
+            count: 4,
+            burst: true,
+            stuck: None,
+        }
+    });
+    alike("stuck", |order| {
+        order.shape = Shape {
+            count: 2,
+            burst: false,
+            stuck: Some(true),
+        }
+    });
+}
+
+#[test]
+fn written_lines_are_alike() {
+    alike("lines", |order| {
+        order.runs = 1;
+        order.lines = [
+            "at=control!mix n=100 reg=rdi once bit=3",
+            "at=control!mix n=100 kind=skip",
+            "at=control!copy+3 n=7 reg=rcx bit=1",
+            "at=control!copy+3 n=7 rval bit=5",
+            "at=control!copy+3 n=7 raddr bit=4",
+            "at=control!mix n=5 flag=zf",
+            "at=control!mix+0x9 n=5 reg=xmm1 after bits=3,70",
+            "at=control!work n=1 kind=crash",
+            "at=control!mix n=1000 mem=[rsp] bit=13",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+    });
+}
+
+#[test]
+fn native_counts_are_those_of_single_steps() {
+    let order = order("counts", false);
+    let (sites, wrong) = doctor::counts(&order, 4_000_000).expect("counted");
+    assert!(wrong.is_empty() && sites > 60, "{sites}, {wrong:?}");
+    clean(&order);
+}
+
+#[test]
+fn an_unchecked_target_shows_wrong_answers_and_a_checked_one_none() {
+    let open = order("silent", false);
+    let running = carried_out(&open);
+    let dummies = running.campaign.dummies;
+    assert_eq!((dummies.masked, dummies.false_alarms), (dummies.runs, 0));
+    drop(running);
+    let of = |order: &Order, outcome| {
+        Dir::new(&order.dir)
+            .runs()
+            .expect("runs")
+            .values()
+            .filter(|r| r.outcome.outcome() == outcome)
+            .count()
+    };
+    assert!(of(&open, Outcome::Sdc) > 0 && of(&open, Outcome::NotFired) == 0);
+    clean(&open);
+    let guarded = order("guarded", true);
+    drop(carried_out(&guarded));
+    assert!(of(&guarded, Outcome::Sdc) == 0 && of(&guarded, Outcome::Detected) > 0);
+    clean(&guarded);
+}
+
+#[test]
+fn a_replay_is_the_run_again_and_a_second_call_does_the_rest_only() {
+    let mut order = order("replay", false);
+    order.runs = 3;
+    let mut running = carried_out(&order);
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    for (id, run) in &runs {
+        let (_, again, _) = running.replay(*id).expect("replayed");
+        let fired = |run: &Run| {
+            run.fired
+                .iter()
+                .map(|f| (f.n, f.before.clone(), f.after.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (again.outcome, fired(&again), &again.outputs),
+            (run.outcome, fired(run), &run.outputs),
+            "{id}"
+        );
+    }
+    drop(running);
+    // A crash that cut the last line off: that run is done again, and no other.
+    let path = order.dir.join("runs.jsonl");
+    let text = fs::read(&path).expect("runs");
+    fs::write(&path, &text[..text.len() - 30]).expect("cut");
+    let mut running = Running::prepare(&order, "test", &mut |_| ()).expect("taken up");
+    assert_eq!(
+        running
+            .run(&AtomicBool::new(false), &|| false, &|_| ())
+            .expect("run"),
+        1
+    );
+    let again = Dir::new(&order.dir).runs().expect("runs");
+    assert_eq!(again.len(), runs.len());
+    clean(&order);
+}
+
+#[test]
+fn the_same_seed_makes_the_same_plan() {
+    let mut first = order("seed-a", false);
+    let mut second = order("seed-b", false);
+    (first.runs, second.runs) = (5, 5);
+    for order in [&first, &second] {
+        drop(Running::prepare(order, "test", &mut |_| ()).expect("prepared"));
+    }
+    assert_eq!(
+        Dir::new(&first.dir).plan().expect("plan"),
+        Dir::new(&second.dir).plan().expect("plan")
+    );
+    clean(&first);
+    clean(&second);
+}
+
+#[test]
+fn a_mercurial_core_strikes_every_execution_of_a_class() {
+    let mut order = order("class", false);
+    order.runs = 1;
+    order.lines = vec!["class=int-mul n=1.. reg=rax after bit=0".into()];
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    // 30 rounds of 64 multiplications.
+    assert_eq!(runs[&0].hits, 1920);
+    assert_eq!(runs[&0].outcome.outcome(), Outcome::Sdc);
+    clean(&order);
+}
+
+#[test]
+fn impossible_orders_are_refused_before_any_run() {
+    for (name, line, needed) in [
+        (
+            "no-module",
+            "at=nowhere+0x10 n=1 reg=rax bit=0",
+            "no module",
+        ),
+        (
+            "no-symbol",
+            "at=control!nothing n=1 reg=rax bit=0",
+            "no symbol",
+        ),
+        (
+            "class",
+            "class=shuffle n=1.. reg=xmm0 after bit=0",
+            "of that class",
+        ),
+        ("event", "event=1 reg=rax bit=0", "steadfast run"),
+    ] {
+        let mut order = order(name, false);
+        order.runs = 1;
+        order.lines = vec![line.into()];
+        let error = Running::prepare(&order, "test", &mut |_| ())
+            .map(drop)
+            .expect_err(line)
+            .to_string();
+        assert!(error.contains(needed), "{line}: {error}");
+        assert!(!order.dir.join("runs.jsonl").exists());
+        clean(&order);
+    }
+}
+
+#[test]
+fn the_step_engine_carries_a_campaign_too() {
+    let mut order = order("step", false);
+    order.runs = 2;
+    order.engine = Engine::Step;
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    assert!(
+        runs.len() == 14 && runs.values().all(|run| run.hits > 0),
+        "{runs:?}"
+    );
+    clean(&order);
+}

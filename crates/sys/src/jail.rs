@@ -1,0 +1,522 @@
+//! A jail for programs that do wrong things: namespaces of its own, a read-only file system, no
+//! privilege, no network, and an end that takes everything along.
+//!
+//! ```text
+//!   caller ── fork ──► keeper (waits) ── fork ──► warden: pid 1 of a pid namespace
+//!                                                   └─ spawn ──► program, traced, unprivileged
+//! ```
+//!
+//! Invariants
+//!  1. Nothing inside can signal, trace or see a process outside.
+//!  2. When the warden or its caller dies, the kernel kills everything inside.
+//!  3. What the kernel would not give is told ([`Walls`]), never assumed.
+//!
+//! Not covered: denial of service beyond the limits given, kernel bugs.
+
+#![allow(
+    unsafe_code,
+    reason = "namespaces, seccomp and what happens between fork and exec"
+)]
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::RawFd;
+use std::path::Path;
+
+/// What stands around the programs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Walls {
+    /// What was closed off.
+    pub closed: Vec<String>,
+    /// What could not be.
+    pub open: Vec<String>,
+}
+
+/// How the jail is to be.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    /// The only directory that can be written to.
+    pub scratch: CString,
+    /// User and group that programs run as; only root can choose.
+    pub user: Option<u32>,
+    /// Whether programs reach the network of the machine.
+    pub network: bool,
+}
+
+fn ok(rc: i64) -> io::Result<i64> {
+    if rc < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(rc)
+    }
+}
+
+/// Forks a warden, which runs `life` as process 1 of new namespaces and exits with its result.
+/// Returns the keeper's process id here.
+///
+/// # Errors
+/// When a process or a namespace is refused.
+pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> {
+    // SAFETY: getuid(2) cannot fail.
+    let uid = unsafe { libc::getuid() };
+    // SAFETY: getgid(2) cannot fail.
+    let gid = unsafe { libc::getgid() };
+    // SAFETY: getpid(2) cannot fail.
+    let us = unsafe { libc::getpid() };
+    // SAFETY: the caller has one thread here, so the child may do anything.
+    match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => {}
+        pid => return Ok(pid),
+    }
+    crate::child::when_parent_dies(libc::SIGKILL);
+    if crate::child::parent() != us {
+        exit(1);
+    }
+    let mut walls = Walls::default();
+    let mut flags =
+        libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    if !rules.network {
+        flags |= libc::CLONE_NEWNET;
+    }
+    if uid != 0 {
+        flags |= libc::CLONE_NEWUSER;
+    }
+    // SAFETY: unshare(2) takes numbers.
+    let unshared = ok(unsafe { libc::unshare(flags) }.into());
+    let namespaces = match unshared {
+        Ok(_) => {
+            if uid != 0 {
+                let _ = std::fs::write("/proc/self/setgroups", "deny");
+                let _ = std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"));
+                let _ = std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"));
+            }
+            true
+        }
+        Err(error) => {
+            walls.open.push(format!(
+                "no namespaces ({error}): a faulty program has the rights of user {uid}"
+            ));
+            false
+        }
+    };
+    // SAFETY: one thread, as above.
+    let warden = unsafe { libc::fork() };
+    if warden < 0 {
+        exit(1);
+    }
+    if warden > 0 {
+        let mut status = 0;
+        // SAFETY: `status` is valid for the call.
+        while unsafe { libc::waitpid(warden, &raw mut status, 0) } < 0 {}
+        exit(if libc::WIFEXITED(status) {
+            libc::WEXITSTATUS(status)
+        } else {
+            1
+        });
+    }
+    crate::child::when_parent_dies(libc::SIGKILL);
+    if namespaces {
+        walls
+            .closed
+            .push("pid, mount, ipc, uts namespaces of its own".into());
+        if rules.network {
+            walls.open.push("the network, on request".into());
+        } else {
+            walls.closed.push("no network".into());
+        }
+        match file_system(rules) {
+            Ok(()) => walls
+                .closed
+                .push("file system read-only but for the scratch directory".into()),
+            Err(error) => walls.open.push(format!(
+                "files can be written where user {uid} may ({error})"
+            )),
+        }
+    }
+    match (uid, rules.user) {
+        (0, Some(user)) => walls.closed.push(format!("user {user}, no capabilities")),
+        (0, None) => walls.open.push("runs as root, on request".into()),
+        _ => walls.closed.push(format!("user {uid}, no capabilities")),
+    }
+    walls
+        .closed
+        .push("system calls that change the machine are denied (seccomp)".into());
+    let code = life(walls);
+    exit(code)
+}
+
+fn exit(code: i32) -> ! {
+    // SAFETY: ends this process without running what its parent left to run at exit.
+    unsafe { libc::_exit(code) }
+}
+
+fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: all three are NUL-terminated, and there is no data.
+    let rc = unsafe {
+        libc::mount(
+            source.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            flags,
+            std::ptr::null(),
+        )
+    };
+    ok(rc.into()).map(drop)
+}
+
+fn file_system(rules: &Rules) -> io::Result<()> {
+    #[repr(C)]
+    struct Attr {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        userns: u64,
+    }
+    const AT_RECURSIVE: libc::c_uint = 0x8000;
+    const RDONLY: u64 = 1;
+    let attr = |path: &CStr, set: u64, clear: u64, flags: libc::c_uint| {
+        let attr = Attr {
+            set,
+            clear,
+            propagation: 0,
+            userns: 0,
+        };
+        // SAFETY: mount_setattr(2) reads a path and one structure of the size given.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                flags,
+                &raw const attr,
+                size_of::<Attr>(),
+            )
+        };
+        ok(rc).map(drop)
+    };
+    mount(c"none", c"/", c"", libc::MS_REC | libc::MS_PRIVATE)?;
+    mount(&rules.scratch, &rules.scratch, c"", libc::MS_BIND)?;
+    attr(c"/", RDONLY, 0, AT_RECURSIVE)?;
+    attr(&rules.scratch, 0, RDONLY, 0)?;
+    // What /proc shows are the jail's own processes. Where other mounts hide parts of the old
+    // one (in containers), an ordinary user may not: the old one stays, read-only.
+    let _ = mount(
+        c"proc",
+        c"/proc",
+        c"proc",
+        libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
+    );
+    Ok(())
+}
+
+/// Limits of one program.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Address space, bytes; 0: as it is.
+    pub memory: u64,
+    pub file_size: u64,
+    /// CPU time of one process, seconds; 0: as it is.
+    pub cpu_s: u64,
+    pub processes: u64,
+}
+
+/// One program to be started.
+#[derive(Debug)]
+pub struct Program<'a> {
+    pub path: &'a CStr,
+    pub argv: &'a [CString],
+    pub env: &'a [CString],
+    pub dir: &'a CStr,
+    /// Standard input, output and error.
+    pub streams: [RawFd; 3],
+    /// Kept open across exec under this number.
+    pub inherit: Option<(RawFd, RawFd)>,
+    pub user: Option<u32>,
+    pub limits: Limits,
+    /// Whether addresses are the same in each run.
+    pub fixed_addresses: bool,
+    /// Whether it asks to be traced, and so stops at exec.
+    pub traced: bool,
+    pub cpu: Option<usize>,
+}
+
+/// Starts a program inside the jail. With `traced` it stops before exec, by SIGSTOP, and at it.
+///
+/// # Errors
+/// As fork(2). A failed exec shows as exit status 127.
+pub fn start(program: &Program<'_>) -> io::Result<i32> {
+    let list = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings
+            .iter()
+            .map(|s| s.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
+    };
+    let (argv, env) = (list(program.argv), list(program.env));
+    let filter = filter();
+    // SAFETY: the warden has one thread; the child makes system calls on memory prepared above.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        // SAFETY: only reached in the child.
+        0 => unsafe { become_program(program, &argv, &env, &filter) },
+        pid => Ok(pid),
+    }
+}
+
+/// # Safety
+/// Called in a freshly forked child only.
+#[allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one straight line between fork and exec"
+)]
+unsafe fn become_program(
+    program: &Program<'_>,
+    argv: &[*const libc::c_char],
+    env: &[*const libc::c_char],
+    filter: &[libc::sock_filter],
+) -> ! {
+    // SAFETY: system calls on valid arguments; nothing is shared with the parent.
+    unsafe {
+        libc::setsid();
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if let Some(cpu) = program.cpu {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+        let limit = |what, value: u64| {
+            let limit = libc::rlimit {
+                rlim_cur: value,
+                rlim_max: value,
+            };
+            libc::setrlimit(what, &raw const limit);
+        };
+        limit(libc::RLIMIT_CORE, 0);
+        limit(libc::RLIMIT_FSIZE, program.limits.file_size);
+        if program.limits.memory > 0 {
+            limit(libc::RLIMIT_AS, program.limits.memory);
+        }
+        if program.limits.cpu_s > 0 {
+            limit(libc::RLIMIT_CPU, program.limits.cpu_s);
+        }
+        for (fd, from) in (0..).zip(program.streams) {
+            libc::dup2(from, fd);
+        }
+        if let Some((from, to)) = program.inherit {
+            libc::dup2(from, to);
+        }
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        if program.fixed_addresses {
+            libc::personality(0x0004_0000); // ADDR_NO_RANDOMIZE
+        }
+        if libc::chdir(program.dir.as_ptr()) != 0 {
+            libc::_exit(125);
+        }
+        if let Some(user) = program.user {
+            libc::setgroups(0, std::ptr::null());
+            if libc::setresgid(user, user, user) != 0 || libc::setresuid(user, user, user) != 0 {
+                libc::_exit(125);
+            }
+            // A change of user takes this away.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        limit(libc::RLIMIT_NPROC, program.limits.processes);
+        if program.traced {
+            libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+            libc::raise(libc::SIGSTOP);
+        }
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+        let filter = libc::sock_fprog {
+            len: u16::try_from(filter.len()).unwrap_or(0),
+            filter: filter.as_ptr().cast_mut(),
+        };
+        if libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        ) != 0
+        {
+            libc::_exit(125);
+        }
+        libc::execve(program.path.as_ptr(), argv.as_ptr(), env.as_ptr());
+        libc::_exit(127)
+    }
+}
+
+/// Denied with EPERM: what changes the machine rather than the program's own state. A program
+/// that runs right does not need them; one that runs wrong must not have them.
+const DENIED: &[i64] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_kexec_load,
+    libc::SYS_kexec_file_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_adjtimex,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    libc::SYS_ioperm,
+    libc::SYS_iopl,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_quotactl,
+    libc::SYS_acct,
+    libc::SYS_syslog,
+    libc::SYS_open_by_handle_at,
+];
+
+fn filter() -> Vec<libc::sock_filter> {
+    const LOAD: u16 = 0x20;
+    const EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    const ALLOW: u32 = 0x7fff_0000;
+    const ERRNO: u32 = 0x0005_0000;
+    const AUDIT_X86_64: u32 = 0xc000_003e;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let eperm = ERRNO | libc::EPERM.cast_unsigned();
+    // Another architecture's numbers mean other calls: none of them.
+    let mut out = vec![
+        op(LOAD, 0, 0, 4),
+        op(EQUAL, 1, 0, AUDIT_X86_64),
+        op(RETURN, 0, 0, eperm),
+        op(LOAD, 0, 0, 0),
+    ];
+    for &nr in DENIED {
+        out.push(op(EQUAL, 0, 1, u32::try_from(nr).unwrap_or(u32::MAX)));
+        out.push(op(RETURN, 0, 0, eperm));
+    }
+    out.push(op(RETURN, 0, 0, ALLOW));
+    out
+}
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ended {
+    pub status: Option<i32>,
+    pub signal: Option<i32>,
+    /// Nobody waited longer.
+    pub timed_out: bool,
+    /// Of the program and of all processes it left behind or waited for.
+    pub cpu_ns: u64,
+}
+
+/// Waits for a child, `limit` at most; then kills everything in this pid namespace but process
+/// 1, which the caller has to be, and collects the dead.
+pub fn finish(pid: i32, limit: std::time::Duration) -> Ended {
+    let mut ended = Ended::default();
+    let deadline = std::time::Instant::now() + limit;
+    // SAFETY: pidfd_open(2) takes numbers.
+    let fd = i32::try_from(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).unwrap_or(-1);
+    loop {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        let mut poll = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let ms = i32::try_from(left.as_millis().min(1_000_000)).unwrap_or(i32::MAX)
+            + i32::from(!left.is_zero());
+        // SAFETY: one valid pollfd.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, if fd < 0 { ms.min(5) } else { ms }) };
+        if take(pid, &mut ended, libc::WNOHANG) {
+            break;
+        }
+        if left.is_zero() && ready <= 0 {
+            ended.timed_out = true;
+            break;
+        }
+    }
+    if fd >= 0 {
+        // SAFETY: this descriptor is ours.
+        unsafe { libc::close(fd) };
+    }
+    let main = ended.timed_out.then_some(pid);
+    end_all(&mut ended, main);
+    ended
+}
+
+/// Whether a child still runs after so long.
+#[must_use]
+pub fn alive_after(pid: i32, wait: std::time::Duration) -> bool {
+    // SAFETY: pidfd_open(2) takes numbers.
+    let fd = i32::try_from(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) }).unwrap_or(-1);
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let limit = libc::timespec {
+        tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: wait.subsec_nanos().into(),
+    };
+    // SAFETY: one valid pollfd and a valid time.
+    let ready = unsafe { libc::ppoll(&raw mut poll, 1, &raw const limit, std::ptr::null()) };
+    // SAFETY: this descriptor is ours.
+    unsafe { libc::close(fd) };
+    ready == 0
+}
+
+/// Kills what is left and collects it.
+pub fn end_all(ended: &mut Ended, main: Option<i32>) {
+    // SAFETY: getpid(2) cannot fail.
+    if unsafe { libc::getpid() } == 1 {
+        // SAFETY: from process 1 of a pid namespace this reaches that namespace and no more.
+        unsafe { libc::kill(-1, libc::SIGKILL) };
+    } else if let Some(pid) = main {
+        // SAFETY: a child's session, started by setsid(2); it is not reaped yet.
+        unsafe { libc::kill(-pid, libc::SIGKILL) };
+        crate::child::kill(pid, libc::SIGKILL);
+    }
+    while take(-1, ended, 0) {}
+}
+
+/// Reaps; adds what CPU time was used. Only the program itself tells how it ended.
+fn take(pid: i32, ended: &mut Ended, flags: i32) -> bool {
+    let mut status = 0;
+    // SAFETY: rusage is plain numbers, for which zero is a value.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: `status` and `used` are valid for the call.
+    let rc = unsafe { libc::wait4(pid, &raw mut status, flags | libc::__WALL, &raw mut used) };
+    if rc <= 0 {
+        return false;
+    }
+    let ns = |t: libc::timeval| {
+        t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_usec.cast_unsigned() * 1000
+    };
+    ended.cpu_ns += ns(used.ru_utime) + ns(used.ru_stime);
+    if pid > 0 && libc::WIFEXITED(status) {
+        ended.status = Some(libc::WEXITSTATUS(status));
+    } else if pid > 0 && libc::WIFSIGNALED(status) {
+        ended.signal = Some(libc::WTERMSIG(status));
+    }
+    true
+}
+
+/// A path for the kernel.
+///
+/// # Errors
+/// When it has a zero byte.
+pub fn c_path(path: &Path) -> io::Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::other("a path without zero bytes is needed"))
+}
