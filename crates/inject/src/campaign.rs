@@ -82,6 +82,80 @@ pub struct Order {
     pub budget: Option<Duration>,
 }
 
+/// What `order.json` keeps of an order: enough to repeat a run.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+struct Kept {
+    schema: u32,
+    spec: Spec,
+    engine: Engine,
+    comparator: Comparator,
+    detector: Detector,
+    protect: Vec<String>,
+    replicas: u8,
+    patience_ms: u64,
+    network: bool,
+}
+
+impl Order {
+    fn keep(&self) -> Result<(), CampaignError> {
+        let kept = Kept {
+            schema: SCHEMA,
+            spec: self.spec.clone(),
+            engine: self.engine,
+            comparator: self.comparator.clone(),
+            detector: self.detector.clone(),
+            protect: self.protect.clone(),
+            replicas: self.replicas,
+            patience_ms: u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX),
+            network: self.network,
+        };
+        let path = self.dir.join("order.json");
+        fs::create_dir_all(&self.dir)
+            .and_then(|()| fs::write(&path, serde_json::to_vec_pretty(&kept)?))
+            .map_err(os(format!("{} has to be writable", path.display())))
+    }
+
+    /// The order that a campaign was begun with, for one run of it.
+    ///
+    /// # Errors
+    /// When the directory holds none.
+    pub fn of(dir: &Path, scratch: &Path) -> Result<Self, CampaignError> {
+        let path = dir.join("order.json");
+        let bytes = fs::read(&path).map_err(|_| {
+            needs(
+                &format!("{} has to be a campaign directory", dir.display()),
+                "no order.json in it",
+                "--out DIR of `steadfast inject run`",
+            )
+        })?;
+        let kept: Kept = serde_json::from_slice(&bytes)
+            .map_err(|why| needs(&format!("{} has to be of this version", path.display()), why.to_string(), "a new campaign"))?;
+        let seed = Dir::new(dir).campaign()?.seed;
+        Ok(Self {
+            spec: kept.spec,
+            dir: dir.to_owned(),
+            scratch: scratch.to_owned(),
+            models: Vec::new(),
+            lines: Vec::new(),
+            shape: Shape::default(),
+            runs: 0,
+            seed: Seed::parse(&seed).ok_or_else(|| needs("64 hexadecimal digits of seed", seed, "a new campaign"))?,
+            engine: kept.engine,
+            jobs: 1,
+            comparator: kept.comparator,
+            detector: kept.detector,
+            only: Vec::new(),
+            except: Vec::new(),
+            shard: Shard { index: 0, of: 1 },
+            protect: kept.protect,
+            replicas: kept.replicas,
+            patience: Duration::from_millis(kept.patience_ms),
+            network: kept.network,
+            budget: None,
+        })
+    }
+}
+
 /// What there is to tell meanwhile.
 #[derive(Debug, Clone)]
 pub enum Progress {
@@ -823,6 +897,7 @@ impl Running {
                 .collect(),
             dummies: Dummies::default(),
         };
+        order.keep()?;
         let golden_dir = order.dir.join("golden");
         captured
             .write(&golden_dir)
@@ -1068,6 +1143,28 @@ impl Running {
         });
         result?;
         Ok(tally.into_inner().expect("no panics inside").values().sum())
+    }
+
+    /// What a debugger needs to stand just before a run's fault: the address of its site and the
+    /// execution.
+    ///
+    /// # Errors
+    /// When there is no such run, or its fault has no site.
+    pub fn whereabouts(&self, id: u64) -> Result<(u64, u64, String), CampaignError> {
+        let planned = self.plan.iter().find(|p| p.id == id);
+        let Some(planned) = planned else {
+            return Err(needs("a run of the plan", format!("id {id}"), &format!("an id from 0 to {}", self.plan.len().saturating_sub(1))));
+        };
+        let faults = planned.faults()?;
+        let at = faults.first().and_then(|fault| match fault.trigger() {
+            steadfast_integrity::fault::Trigger::Site { at, hits } => {
+                let addr = self.field.modules.iter().find_map(|m| m.address(at)?.ok())?;
+                Some((addr, hits.first.get()))
+            }
+            _ => None,
+        });
+        at.map(|(addr, n)| (addr, n, planned.fault.clone()))
+            .ok_or_else(|| needs("a fault at one instruction, to stop there", planned.fault.clone(), "replay without --gdb"))
     }
 
     /// Repeats one run; its line, and what it wrote.

@@ -188,6 +188,12 @@ fn same(comparator: &Comparator, a: &[u8], b: &[u8]) -> bool {
     }
 }
 
+/// Whether a text is an expression that [`Comparator::Masked`] understands.
+#[must_use]
+pub fn is_pattern(text: &str) -> bool {
+    !text.is_empty() && regex_lite::Regex::new(text).is_ok()
+}
+
 /// Text that is equal but for numbers, which are near each other.
 fn numeric(a: &str, b: &str, tolerance: f64) -> bool {
     let words = |text: &str| -> Vec<String> {

@@ -7,6 +7,8 @@ mod compare;
 mod gate;
 mod merge;
 mod report;
+mod run;
+mod target;
 
 use std::fs;
 use std::io;
@@ -23,6 +25,50 @@ use crate::report::Console;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Strike a program with planned faults, one a run, and judge each run
+    ///
+    /// CMD is run without a fault first, its executed instructions are counted, faults are drawn
+    /// uniformly over them and written down, and then each is run in a box: its own user and
+    /// namespaces, no network, nothing writable but a scratch directory. The directory can be gone
+    /// on with after an interrupt.
+    ///
+    /// The exit status is 0, or with --until that of `gate`.
+    ///
+    /// Examples:
+    ///   steadfast inject run -- gzip -c /usr/share/dict/words
+    ///   steadfast inject run --fault wreg,cf --runs 3000 --until 'sdc.upper95 < 1%' -- ./prog
+    ///   steadfast inject run --replicas 2 --out protected --seed 7 -- ./prog
+    ///   steadfast inject run --fault 'class=int-mul n=1.. reg=rax after bit=13' --runs 1 -- ./prog
+    #[command(verbatim_doc_comment, override_usage = "steadfast inject run [OPTIONS] [--] CMD [ARGS]...")]
+    Run(Box<run::RunArgs>),
+    /// Draw and write down the faults of a campaign, without running them
+    ///
+    /// Example:
+    ///   steadfast inject plan --out results --seed 7 --runs 1000 -- gzip -c file
+    #[command(verbatim_doc_comment, override_usage = "steadfast inject plan [OPTIONS] [--] CMD [ARGS]...")]
+    Plan(Box<run::RunArgs>),
+    /// Count what a program executes, at native speed, and how much of it faults can reach
+    ///
+    /// Example:
+    ///   steadfast inject profile -- gzip -c /usr/share/dict/words
+    #[command(verbatim_doc_comment, override_usage = "steadfast inject profile [OPTIONS] [--] CMD [ARGS]...")]
+    Profile(Box<run::ProfileArgs>),
+    /// Repeat one run of a campaign
+    ///
+    /// The exit status is 0 if the run ends as it did before, and 122 if it does not.
+    ///
+    /// Examples:
+    ///   steadfast inject replay 17 --out results
+    ///   steadfast inject replay 17 --out results --gdb
+    #[command(verbatim_doc_comment, override_usage = "steadfast inject replay [OPTIONS] ID")]
+    Replay(run::ReplayArgs),
+    /// Find out whether the injector can be believed on this machine
+    ///
+    /// Targets with known answers are struck: one that checks nothing must show wrong outputs, one
+    /// that checks everything must not; planted faults must do what single steps do, and native
+    /// counts must be those of single steps. The exit status is 0 if all is well, and 1 if not.
+    #[command(override_usage = "steadfast inject doctor [OPTIONS]")]
+    Doctor(run::DoctorArgs),
     /// Show what a campaign adds up to: rates with intervals, where faults struck, wrong answers
     ///
     /// DIR may still be growing: what is finished by now is shown.
@@ -88,6 +134,11 @@ pub(crate) enum Verb {
 /// Carries a verb out.
 pub(crate) fn inject(verb: &Verb, console: &mut Console<'_>) -> Exit {
     match verb {
+        Verb::Run(args) => run::run(args, console),
+        Verb::Plan(args) => run::plan(args, console),
+        Verb::Profile(args) => run::profile(args, console),
+        Verb::Replay(args) => run::replay(args, console),
+        Verb::Doctor(args) => run::doctor(args, console),
         Verb::Report(args) => report::report(args, console),
         Verb::Compare(args) => compare::compare(args, console),
         Verb::Gate(args) => gate::gate(args, console),

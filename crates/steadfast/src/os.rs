@@ -11,7 +11,7 @@ use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
 use std::process;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use steadfast_integrity::plan::Ambient;
 
@@ -96,6 +96,32 @@ pub(crate) fn die_of(signal: i32) -> ! {
     unsafe { libc::raise(signal) };
     // Still here: the signal does not kill by default. Say it as a shell would.
     process::exit(128 + signal)
+}
+
+/// Whether this process is root's.
+pub(crate) fn is_root() -> bool {
+    // SAFETY: geteuid(2) takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn interrupt(_: libc::c_int) {
+    INTERRUPTED.store(true, Ordering::Relaxed);
+}
+
+/// Set by the first interrupt from now on; the second one ends the process as ever.
+pub(crate) fn interrupted() -> &'static AtomicBool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: all-zero bytes are a valid `sigaction`.
+    let action = unsafe { action.assume_init_mut() };
+    action.sa_sigaction = interrupt as *const () as usize;
+    action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: `action` is valid for the call, and its handler only stores to an atomic.
+        unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) };
+    }
+    &INTERRUPTED
 }
 
 #[cfg(test)]

@@ -1,0 +1,451 @@
+//! What the verbs that run a target share: flags in, a checked order out.
+//!
+//! Invariant: an order that leaves this module is complete; what is wrong with it is said before
+//! anything starts.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use steadfast_inject::campaign::{CampaignError, Order, Progress};
+use steadfast_inject::chacha::Seed;
+use steadfast_inject::judge::Detector;
+use steadfast_inject::models::{Model, Shape};
+use steadfast_inject::record::{Comparator, Engine, Shard};
+use steadfast_inject::target::Spec;
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::Own;
+use steadfast_integrity::fault::Fault;
+
+use crate::find::{self, FindError};
+use crate::report::Console;
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct TargetArgs {
+    /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code; sei for the
+    /// first seven; or a line of docs/fault-grammar.md, run as it is
+    #[arg(long, value_name = "TYPE|LINE", default_value = "sei")]
+    fault: Vec<String>,
+
+    /// Bits that a fault hits
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    bits: u16,
+
+    /// Those bits are side by side
+    #[arg(long)]
+    burst: bool,
+
+    /// Force bits to 0 or 1 instead of inverting them
+    #[arg(long, value_name = "0|1", value_parser = ["0", "1"])]
+    stuck: Option<String>,
+
+    /// Seed of every choice: up to 64 hexadecimal digits
+    #[arg(long, value_name = "HEX")]
+    seed: Option<String>,
+
+    /// plant: native speed; step: single steps from outside, for code that must stay as it is;
+    /// timer: at moments of time, for lines with time= or every=
+    #[arg(long, value_name = "ENGINE", default_value = "plant", value_parser = ["plant", "step", "timer"])]
+    engine: String,
+
+    /// Run the target as N replicas of `steadfast run`; 0 is bare
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=8))]
+    replicas: u8,
+
+    /// Only faults in this module or function; may be given several times
+    #[arg(long, value_name = "MODULE[!FUNCTION]")]
+    only: Vec<String>,
+
+    /// No faults in this module or function
+    #[arg(long, value_name = "MODULE[!FUNCTION]")]
+    except: Vec<String>,
+
+    /// How output is compared: byte, lines, numeric=TOLERANCE, masked=REGEX, or command=CMD, which
+    /// gets the golden directory and the run's and exits with 0 (equal), 1 or 2 (rejected)
+    #[arg(long, value_name = "HOW", default_value = "byte")]
+    compare: String,
+
+    /// How the target says that it detected something: exit=N, signal=N or stderr=TEXT
+    #[arg(long, value_name = "HOW")]
+    detect: Vec<String>,
+
+    /// Standard input of the target
+    #[arg(long, value_name = "FILE")]
+    stdin: Option<PathBuf>,
+
+    /// Directory whose contents are in the target's working directory when it starts
+    #[arg(long, value_name = "DIR")]
+    input: Option<PathBuf>,
+
+    /// A variable of the target's environment, which else holds PATH, HOME, LANG and TZ alone
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+
+    /// Let addresses differ from run to run
+    #[arg(long)]
+    aslr: bool,
+
+    /// User that faulty runs have, for root: a number, or keep
+    #[arg(long, value_name = "UID|keep")]
+    user: Option<String>,
+
+    /// Let the target reach the network
+    #[arg(long)]
+    network: bool,
+
+    /// Address space of the target, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 4096)]
+    memory: u64,
+
+    /// Longest run without a fault, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    patience: u64,
+
+    /// Where targets run; must be a place that their user can reach
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+
+    /// The target and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+/// Why arguments are not an order.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OrderError {
+    #[error("--{flag} must be {needed}, found '{found}'")]
+    Flag {
+        flag: &'static str,
+        needed: String,
+        found: String,
+    },
+    #[error(transparent)]
+    Find(#[from] FindError),
+    #[error("{0}")]
+    Campaign(String, Option<String>),
+}
+
+impl Advise for OrderError {
+    fn exit(&self) -> Own {
+        match self {
+            Self::Flag { .. } => Own::Usage,
+            Self::Find(why) => why.exit(),
+            Self::Campaign(..) => Own::Setup,
+        }
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        match self {
+            Self::Flag { .. } => None,
+            Self::Find(why) => why.fix(),
+            Self::Campaign(_, fix) => fix.as_ref().map(Remedy::new),
+        }
+    }
+}
+
+impl From<CampaignError> for OrderError {
+    fn from(why: CampaignError) -> Self {
+        Self::Campaign(why.to_string(), why.fix().map(str::to_owned))
+    }
+}
+
+fn flag(flag: &'static str, needed: &str, found: &str) -> OrderError {
+    OrderError::Flag {
+        flag,
+        needed: needed.into(),
+        found: found.into(),
+    }
+}
+
+/// How much of it, and where to.
+#[derive(Debug, Clone)]
+pub(crate) struct Extent {
+    pub(crate) dir: PathBuf,
+    pub(crate) runs: u64,
+    pub(crate) jobs: Option<usize>,
+    pub(crate) shard: Shard,
+    pub(crate) budget: Option<Duration>,
+}
+
+impl Extent {
+    /// For verbs that look at a target without a campaign.
+    pub(crate) fn one() -> Self {
+        Self {
+            dir: PathBuf::new(),
+            runs: 1,
+            jobs: Some(1),
+            shard: Shard { index: 0, of: 1 },
+            budget: None,
+        }
+    }
+}
+
+/// The user that faulty runs have where root does not say: one that nobody is.
+const NOBODY_ELSE: u32 = 61_000;
+
+impl TargetArgs {
+    /// The order that these arguments ask for.
+    pub(crate) fn order(&self, extent: Extent) -> Result<Order, OrderError> {
+        let (program, args) = self
+            .command
+            .split_first()
+            .ok_or_else(|| flag("", "a command", ""))?;
+        let path = std::env::var_os("PATH");
+        let path = find::find(program, path.as_deref())?;
+        let path = path.canonicalize().unwrap_or(path);
+        let (models, lines) = self.faults()?;
+        let engine = match self.engine.as_str() {
+            "step" => Engine::Step,
+            "timer" => Engine::Timer,
+            _ => Engine::Plant,
+        };
+        if engine == Engine::Timer && lines.is_empty() {
+            return Err(flag(
+                "fault",
+                "a line with time= or every=, for the timer engine",
+                "a fault type",
+            ));
+        }
+        let seed = match &self.seed {
+            Some(text) => {
+                Seed::parse(text).ok_or_else(|| flag("seed", "1 to 64 hexadecimal digits", text))?
+            }
+            None => Seed::fresh().map_err(|why| {
+                OrderError::Campaign(
+                    format!("a random seed is needed: {why}"),
+                    Some("--seed 1".into()),
+                )
+            })?,
+        };
+        let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        let text = |arg: &OsStr| {
+            arg.to_str()
+                .map(str::to_owned)
+                .ok_or_else(|| flag("", "a command in UTF-8", &arg.to_string_lossy()))
+        };
+        let mut argv = vec![text(program)?];
+        for arg in args {
+            argv.push(text(arg)?);
+        }
+        let own = std::env::current_exe().unwrap_or_default();
+        let protect: Vec<String> = if self.replicas == 0 {
+            Vec::new()
+        } else {
+            [own.to_string_lossy().as_ref(), "run", "--quiet", "-n"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([self.replicas.to_string()])
+                .collect()
+        };
+        let jobs = extent
+            .jobs
+            .unwrap_or_else(|| (steadfast_probe_cpus() / usize::from(self.replicas.max(1))).max(1));
+        Ok(Order {
+            spec: Spec {
+                path,
+                argv,
+                env: self.environment()?,
+                stdin: self.stdin.as_ref().map(absolute),
+                input: self.input.as_ref().map(absolute),
+                aslr: self.aslr,
+                // The address space of replicas holds more than the target's.
+                memory: if protect.is_empty() {
+                    self.memory << 20
+                } else {
+                    0
+                },
+                file_size: 1 << 30,
+                processes: 4096,
+                user: self.user(protect.is_empty())?,
+            },
+            dir: extent.dir,
+            scratch: self.scratch.clone().unwrap_or_else(std::env::temp_dir),
+            models,
+            lines,
+            shape: Shape {
+                count: self.bits,
+                burst: self.burst,
+                stuck: self.stuck.as_deref().map(|to| to == "1"),
+            },
+            runs: extent.runs,
+            seed,
+            engine,
+            jobs,
+            comparator: self.comparator()?,
+            detector: self.detector()?,
+            only: self.only.clone(),
+            except: self.except.clone(),
+            shard: extent.shard,
+            protect,
+            replicas: self.replicas,
+            patience: Duration::from_secs(self.patience),
+            network: self.network,
+            budget: extent.budget,
+        })
+    }
+
+    fn faults(&self) -> Result<(Vec<Model>, Vec<String>), OrderError> {
+        let mut models = Vec::new();
+        let mut lines = Vec::new();
+        for word in &self.fault {
+            if word.contains('=') {
+                Fault::parse_all(word).map_err(|why| {
+                    flag(
+                        "fault",
+                        "a line of docs/fault-grammar.md",
+                        &format!("{word} ({why})"),
+                    )
+                })?;
+                lines.push(word.clone());
+                continue;
+            }
+            for word in word.split(',') {
+                match (word, Model::from_word(word)) {
+                    ("sei", _) => models.extend(Model::SEI),
+                    ("all", _) => models.extend(Model::ALL),
+                    (_, Some(model)) => models.push(model),
+                    _ => {
+                        let words: Vec<&str> =
+                            Model::ALL.iter().map(|model| model.word()).collect();
+                        return Err(flag(
+                            "fault",
+                            &format!(
+                                "sei, all, a line of docs/fault-grammar.md, or of {}",
+                                words.join(", ")
+                            ),
+                            word,
+                        ));
+                    }
+                }
+            }
+        }
+        if !lines.is_empty() && !models.is_empty() {
+            return Err(flag(
+                "fault",
+                "types or lines, not both",
+                &self.fault.join(" "),
+            ));
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        models.retain(|model| seen.insert(*model));
+        Ok((models, lines))
+    }
+
+    fn environment(&self) -> Result<Vec<(String, String)>, OrderError> {
+        let mut env: Vec<(String, String)> = [
+            ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+            ("HOME", "/"),
+            ("LANG", "C"),
+            ("TZ", "UTC0"),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .to_vec();
+        for one in &self.env {
+            let (name, value) = one
+                .split_once('=')
+                .ok_or_else(|| flag("env", "NAME=VALUE", one))?;
+            env.retain(|(known, _)| known != name);
+            env.push((name.to_owned(), value.to_owned()));
+        }
+        Ok(env)
+    }
+
+    fn user(&self, bare: bool) -> Result<Option<u32>, OrderError> {
+        match self.user.as_deref() {
+            Some("keep") => Ok(None),
+            Some(text) => text
+                .parse()
+                .map(Some)
+                .map_err(|_| flag("user", "a number, or keep", text)),
+            // Replicas make namespaces of their own, which a user in a box may not.
+            None if bare && crate::os::is_root() => Ok(Some(NOBODY_ELSE)),
+            None => Ok(None),
+        }
+    }
+
+    fn comparator(&self) -> Result<Comparator, OrderError> {
+        let wrong = || {
+            flag(
+                "compare",
+                "byte, lines, numeric=TOLERANCE, masked=REGEX or command=CMD",
+                &self.compare,
+            )
+        };
+        match self.compare.split_once('=') {
+            None if self.compare == "byte" => Ok(Comparator::Byte),
+            None if self.compare == "lines" => Ok(Comparator::Lines),
+            Some(("numeric", text)) => text
+                .parse()
+                .map(|tolerance| Comparator::Numeric { tolerance })
+                .map_err(|_| wrong()),
+            Some(("masked", text)) if steadfast_inject::judge::is_pattern(text) => {
+                Ok(Comparator::Masked {
+                    patterns: vec![text.to_owned()],
+                })
+            }
+            Some(("command", text)) if !text.is_empty() => Ok(Comparator::Command {
+                command: text.split_whitespace().map(str::to_owned).collect(),
+            }),
+            _ => Err(wrong()),
+        }
+    }
+
+    fn detector(&self) -> Result<Detector, OrderError> {
+        let mut out = Detector::default();
+        for how in &self.detect {
+            let wrong = || flag("detect", "exit=N, signal=N or stderr=TEXT", how);
+            match how.split_once('=') {
+                Some(("exit", n)) => out.status = Some(n.parse().map_err(|_| wrong())?),
+                Some(("signal", n)) => out.signal = Some(n.parse().map_err(|_| wrong())?),
+                Some(("stderr", text)) => out.stderr = Some(text.to_owned()),
+                _ => return Err(wrong()),
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn steadfast_probe_cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// A duration such as `90s`, `10m` or `2h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || "a time is a number with s, m or h, such as 10m".to_owned();
+    let (digits, unit) = text.split_at(text.len().saturating_sub(1));
+    let factor = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    digits
+        .parse::<u64>()
+        .map(|n| Duration::from_secs(n * factor))
+        .map_err(|_| wrong())
+}
+
+/// `I/N`, counted from 0.
+pub(crate) fn shard(text: &str) -> Result<Shard, String> {
+    let wrong = || "a shard is I/N with I below N, such as 0/4".to_owned();
+    let (index, of) = text.split_once('/').ok_or_else(wrong)?;
+    let shard = Shard {
+        index: index.parse().map_err(|_| wrong())?,
+        of: of.parse().map_err(|_| wrong())?,
+    };
+    if shard.index < shard.of {
+        Ok(shard)
+    } else {
+        Err(wrong())
+    }
+}
+
+/// Shows stages as they begin, for people.
+pub(crate) fn stages<'a>(console: &'a mut Console<'_>, quiet: bool) -> impl FnMut(Progress) + 'a {
+    move |progress| {
+        if let (Progress::Stage(stage), false) = (progress, quiet) {
+            console.say(&format!("inject: {stage}\n"));
+        }
+    }
+}
