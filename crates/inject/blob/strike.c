@@ -172,7 +172,7 @@ static void note(const struct si_site *s, struct si_hit *h)
 static void vector_hit(const struct si_fault *f, struct si_site *s, struct si_hit *h, int undo)
 {
 	u64 mask = HEAD->xmask;
-	u32 n = mask_bytes(s);
+	u32 n = (mask_bytes(s) + 7) & ~7u; /* whole words, for the record */
 	memset(vectors, 0, sizeof vectors);
 	__asm__ volatile("xsave64 (%0)" ::"r"(vectors), "a"((u32)mask), "d"((u32)(mask >> 32)) : "memory");
 	/* A part in its initial state is stored as such by this bit alone: all are made explicit.

@@ -125,7 +125,7 @@ impl Order {
             needs(
                 &format!("{} has to be a campaign directory", dir.display()),
                 "no order.json in it",
-                "--out DIR of `steadfast inject run`",
+                "the directory that `steadfast inject run --out DIR` wrote",
             )
         })?;
         let kept: Kept = serde_json::from_slice(&bytes)

@@ -55,6 +55,8 @@ pub struct Spec {
     pub processes: u64,
     /// User to run as.
     pub user: Option<u32>,
+    /// It is run by something that makes namespaces of its own.
+    pub nested: bool,
 }
 
 /// What a run left behind, beside its files.
@@ -243,6 +245,7 @@ impl Bench {
                 cpu_s: limit.as_secs() + 2,
                 processes: self.spec.processes,
             },
+            nested: self.spec.nested && !traced,
             fixed_addresses: !self.spec.aslr,
             traced,
             cpu: None,

@@ -102,6 +102,7 @@ impl Warden {
             scratch: jail::c_path(&scratch)?,
             user: spec.user,
             network,
+            nested: spec.nested,
         };
         let spec = spec.clone();
         let place = scratch.clone();

@@ -58,9 +58,9 @@ pub(crate) enum Verb {
     /// The exit status is 0 if the run ends as it did before, and 122 if it does not.
     ///
     /// Examples:
-    ///   steadfast inject replay 17 --out results
-    ///   steadfast inject replay 17 --out results --gdb
-    #[command(verbatim_doc_comment, override_usage = "steadfast inject replay [OPTIONS] ID")]
+    ///   steadfast inject replay results 17
+    ///   steadfast inject replay results 17 --gdb
+    #[command(verbatim_doc_comment, override_usage = "steadfast inject replay [OPTIONS] DIR ID")]
     Replay(run::ReplayArgs),
     /// Find out whether the injector can be believed on this machine
     ///

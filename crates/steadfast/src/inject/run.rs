@@ -343,13 +343,13 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
+    /// Directory of the campaign
+    #[arg(value_name = "DIR")]
+    out: PathBuf,
+
     /// Number of the run in the plan
     #[arg(value_name = "ID")]
     id: u64,
-
-    /// Directory of the campaign
-    #[arg(short, long, value_name = "DIR", default_value = "inject-results")]
-    out: PathBuf,
 
     /// Stop in gdb just before the fault, outside the box
     #[arg(long)]

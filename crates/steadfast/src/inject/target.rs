@@ -255,7 +255,8 @@ impl TargetArgs {
                 } else {
                     0
                 },
-                file_size: 1 << 30,
+                file_size: if protect.is_empty() { 1 << 30 } else { u64::MAX },
+                nested: !protect.is_empty(),
                 processes: 4096,
                 user: self.user(protect.is_empty())?,
             },
