@@ -20,7 +20,7 @@ man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
 bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-pages := run cc inject inject-report inject-compare inject-gate inject-merge
+pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 
 .PHONY: help setup setup-build setup-demo build install uninstall test demo bench campaign docs clean
 
