@@ -875,7 +875,9 @@ impl<'a> Supervisor<'a> {
 
     /// Kills one child and waits until it is reaped.
     pub(crate) fn kill_child(&mut self, child: i32) {
-        if child <= 1 || self.gone.contains_key(&child) {
+        // The number may come from shared memory, where a fault can make it anybody's. The real
+        // child then dies with this process.
+        if child <= 1 || self.gone.contains_key(&child) || !child::is_child(child) {
             return;
         }
         child::kill(child, libc::SIGKILL);

@@ -187,6 +187,17 @@ pub fn descriptor_limit() -> u64 {
     limit.rlim_cur
 }
 
+/// Whether a number is that of a child, alive or not yet reaped.
+#[must_use]
+pub fn is_child(pid: i32) -> bool {
+    let Ok(id) = libc::id_t::try_from(pid) else { return false };
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: `info` has room for what the kernel writes.
+    let rc = unsafe { libc::waitid(libc::P_PID, id, info.as_mut_ptr(), how) };
+    rc == 0
+}
+
 /// Sends a signal; a process that is gone already is as good as reached.
 pub fn kill(pid: i32, signal: i32) {
     assert!(pid > 1, "never a group, never everybody: {pid}");
