@@ -128,8 +128,13 @@ impl Order {
                 "the directory that `steadfast inject run --out DIR` wrote",
             )
         })?;
-        let kept: Kept = serde_json::from_slice(&bytes)
-            .map_err(|why| needs(&format!("{} has to be of this version", path.display()), why.to_string(), "a new campaign"))?;
+        let kept: Kept = serde_json::from_slice(&bytes).map_err(|why| {
+            needs(
+                &format!("{} has to be of this version", path.display()),
+                why.to_string(),
+                "a new campaign",
+            )
+        })?;
         let seed = Dir::new(dir).campaign()?.seed;
         Ok(Self {
             spec: kept.spec,
@@ -139,7 +144,8 @@ impl Order {
             lines: Vec::new(),
             shape: Shape::default(),
             runs: 0,
-            seed: Seed::parse(&seed).ok_or_else(|| needs("64 hexadecimal digits of seed", seed, "a new campaign"))?,
+            seed: Seed::parse(&seed)
+                .ok_or_else(|| needs("64 hexadecimal digits of seed", seed, "a new campaign"))?,
             engine: kept.engine,
             jobs: 1,
             comparator: kept.comparator,
@@ -1013,14 +1019,10 @@ impl Running {
                 if i >= total {
                     return Ok(());
                 }
-                let line = lines.get(i % lines.len().max(1));
-                let (ran, seen) = one(
-                    warden,
-                    &order,
-                    line.map(String::as_str),
-                    Engine::Plant,
-                    patience,
-                )?;
+                let line = lines
+                    .get(i % lines.len().max(1))
+                    .map(|line| victim(&order, i as u64, line));
+                let (ran, seen) = one(warden, &order, line.as_deref(), Engine::Plant, patience)?;
                 let captured =
                     Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
                 let compared = judge::compare(&comparator, &golden, &captured);
@@ -1036,7 +1038,7 @@ impl Running {
                         ran.status,
                         ran.signal,
                         compared.differ.join(", "),
-                        line.map_or("no fault", String::as_str)
+                        line.as_deref().unwrap_or("no fault")
                     ));
                 }
             }
@@ -1153,18 +1155,32 @@ impl Running {
     pub fn whereabouts(&self, id: u64) -> Result<(u64, u64, String), CampaignError> {
         let planned = self.plan.iter().find(|p| p.id == id);
         let Some(planned) = planned else {
-            return Err(needs("a run of the plan", format!("id {id}"), &format!("an id from 0 to {}", self.plan.len().saturating_sub(1))));
+            return Err(needs(
+                "a run of the plan",
+                format!("id {id}"),
+                &format!("an id from 0 to {}", self.plan.len().saturating_sub(1)),
+            ));
         };
         let faults = planned.faults()?;
         let at = faults.first().and_then(|fault| match fault.trigger() {
             steadfast_integrity::fault::Trigger::Site { at, hits } => {
-                let addr = self.field.modules.iter().find_map(|m| m.address(at)?.ok())?;
+                let addr = self
+                    .field
+                    .modules
+                    .iter()
+                    .find_map(|m| m.address(at)?.ok())?;
                 Some((addr, hits.first.get()))
             }
             _ => None,
         });
         at.map(|(addr, n)| (addr, n, planned.fault.clone()))
-            .ok_or_else(|| needs("a fault at one instruction, to stop there", planned.fault.clone(), "replay without --gdb"))
+            .ok_or_else(|| {
+                needs(
+                    "a fault at one instruction, to stop there",
+                    planned.fault.clone(),
+                    "replay without --gdb",
+                )
+            })
     }
 
     /// Repeats one run; its line, and what it wrote.
@@ -1209,7 +1225,20 @@ impl Field {
         };
         let mut first: Option<(Ran, Captured)> = None;
         for _ in 0..GOLDEN {
-            let (ran, _) = one(warden, &order, None, Engine::Plant, order.patience)?;
+            let (ran, seen) = one(warden, &order, None, Engine::Plant, order.patience)?;
+            if seen.is_some_and(|seen| !seen.ended) {
+                let said = fs::read(warden.scratch().join("stderr")).unwrap_or_default();
+                let said = String::from_utf8_lossy(&said);
+                return Err(needs(
+                    "a target that `steadfast run` can run in the box",
+                    format!(
+                        "status {:?}: {}",
+                        ran.status,
+                        said.lines().next().unwrap_or("nothing said")
+                    ),
+                    "steadfast run -n 2 -- CMD, by hand; steadfast check",
+                ));
+            }
             if ran.timed_out {
                 return Err(needs(
                     "a target that ends",
@@ -1311,21 +1340,7 @@ fn judged(
     dir: &Dir,
     limit: Duration,
 ) -> Result<Run, CampaignError> {
-    let line = if order.protect.is_empty() {
-        planned.fault.clone()
-    } else {
-        // The victim follows from the seed, like everything else.
-        let victim = order
-            .seed
-            .stream(u32::MAX - 1, planned.id)
-            .below(u64::from(order.replicas.max(1)));
-        planned
-            .fault
-            .split("; ")
-            .map(|one| format!("replica={victim} {one}"))
-            .collect::<Vec<_>>()
-            .join("; ")
-    };
+    let line = victim(order, planned.id, &planned.fault);
     let (ran, seen) = match one(warden, order, Some(&line), engine, limit) {
         Ok(done) => done,
         Err(WardenError::Failed { why, .. }) => (
@@ -1480,4 +1495,18 @@ fn parallel(
             .into_iter()
             .try_for_each(|t| t.join().expect("no panics inside"))
     })
+}
+
+/// The line with the replica that it strikes, which follows from the seed like everything else.
+fn victim(order: &Order, id: u64, line: &str) -> String {
+    if order.protect.is_empty() {
+        return line.to_owned();
+    }
+    let replicas = u64::from(order.replicas.max(1));
+    let victim = order.seed.stream(u32::MAX - 1, id).below(replicas);
+    let lines: Vec<String> = line
+        .split("; ")
+        .map(|one| format!("replica={victim} {one}"))
+        .collect();
+    lines.join("; ")
 }
