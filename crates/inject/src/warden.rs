@@ -167,6 +167,10 @@ impl Drop for Warden {
         let _ = self.to.shutdown(std::net::Shutdown::Both);
         let _ = steadfast_sys::ptrace::wait(self.keeper);
         let _ = std::fs::remove_dir_all(&self.scratch);
+        // The last warden of a campaign leaves nothing behind.
+        if let Some(parent) = self.scratch.parent() {
+            let _ = std::fs::remove_dir(parent);
+        }
     }
 }
 
