@@ -205,8 +205,11 @@ static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock
 static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
 
 /* A handler keeps what the program has already released, so that two handlers may come to wait for each other though the
-   program's own order is sound. Whoever has waited for a tenth of a second, holding such a lock, gives way. */
-#define GIVE_WAY_NS 100000000
+   program's own order is sound. Whoever has waited for up to 2 ms, holding such a lock, gives way. From one such wait of a
+   thread to the next the limit doubles, up to 64 ms, and then begins again: 2 ms are long against a handler and short where
+   a hundred threads meet, and no handler is so long that it is never waited for. */
+#define GIVE_WAY_NS 2000000
+#define GIVE_WAY_DOUBLINGS 5
 
 static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
   bool keeps = false;
@@ -224,7 +227,8 @@ static int take_or_give_way(struct sf_context *c, void *lock, taker take, const 
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
   /* Threads wait for different times, or they would give way together for ever. */
-  t.tv_nsec += GIVE_WAY_NS / 2 + (long)((sf_mix((uint64_t)c, c->event + c->gave_way) >> 8) % (GIVE_WAY_NS / 2));
+  long most = (long)GIVE_WAY_NS << c->gave_way % (GIVE_WAY_DOUBLINGS + 1);
+  t.tv_nsec += most / 2 + (long)((sf_mix((uint64_t)c, c->event + c->gave_way) >> 8) % (uint64_t)(most / 2));
   if (t.tv_nsec >= 1000000000)
     t.tv_sec++, t.tv_nsec -= 1000000000;
   r = take == take_mutex  ? pthread_mutex_timedlock(lock, &t)
