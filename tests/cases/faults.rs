@@ -23,7 +23,7 @@ use crate::programs;
 use crate::run::{Invocation, Ran, Stdin};
 
 const LIMIT: Duration = Duration::from_secs(30);
-const GRACE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_secs(5);
 /// Offset of `live` in struct sf_group (crates/agent/src/abi.h).
 const LIVE: usize = 776;
 /// Offset in `sf_calls` of the kind of write's second argument (crates/agent/src/calls.h, struct sf_call).

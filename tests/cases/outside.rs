@@ -17,7 +17,7 @@ use crate::run::{Invocation, Ran, Running, Stdin, Stdout};
 const LIMIT: Duration = Duration::from_secs(20);
 /// A lockstep of three replicas takes its turns on two cores that others keep busy.
 const END: Duration = Duration::from_secs(60);
-const GRACE: Duration = Duration::from_millis(100);
+const GRACE: Duration = Duration::from_secs(5);
 
 /// What somebody outside does to a run.
 type Script = fn(&mut Running) -> Result<(), String>;

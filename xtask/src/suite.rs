@@ -6,9 +6,14 @@
 //! The cases of tests/ run as whoever calls. Called by root they contain a pass as user 65534; called by anybody else
 //! they are run a second time as root, through sudo(8), where it asks for no password.
 //!
+//! A case of tests/ that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
+//! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
+//! of them are a failure. What failed is told again below the table, where a reader of the last lines finds it.
+//!
 //! Invariants
 //!  1. Every part runs, whatever the parts before it said, except where there is nothing to run.
 //!  2. A part that ends badly without a failed test, or past its limit, counts as a failure.
+//!  3. Nothing that failed even once goes untold.
 //!
 //! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules.
 
@@ -21,6 +26,13 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(420);
 /// A first build of everything, dependencies included.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+
+/// A case that runs alone: twice the limit that tests/cases/check.rs gives one run.
+const ALONE: Duration = Duration::from_secs(240);
+/// Cases that may fail once and pass alone, in the whole suite.
+const FLAKY: usize = 3;
+/// Lines that are told again of one failure.
+const TOLD: usize = 12;
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
 const MODULES: [&str; 7] = [
@@ -69,6 +81,46 @@ struct Outcome {
     took: Duration,
     /// Past its limit, or why it did not start.
     why: Option<String>,
+    failures: Vec<Failure>,
+}
+
+/// A test that failed, and what it said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Failure {
+    name: String,
+    said: Vec<String>,
+    /// Alone it passed.
+    flaky: bool,
+}
+
+/// Finds the block of each failed test in what Rust's test runners print: `---- NAME ----`, then what it said.
+#[derive(Debug, Default)]
+struct Reader {
+    failures: Vec<Failure>,
+    inside: bool,
+}
+
+impl Reader {
+    fn line(&mut self, line: &str) {
+        let name = line
+            .strip_prefix("---- ")
+            .and_then(|rest| rest.strip_suffix(" ----"));
+        if let Some(name) = name {
+            self.failures.push(Failure {
+                name: name.trim_end_matches(" stdout").to_owned(),
+                said: Vec::new(),
+                flaky: false,
+            });
+            self.inside = true;
+        } else if line == "failures:" || line.starts_with("test result: ") {
+            self.inside = false;
+        } else if self.inside
+            && !line.trim().is_empty()
+            && let Some(last) = self.failures.last_mut()
+        {
+            last.said.push(line.to_owned());
+        }
+    }
 }
 
 /// Runs everything; the status is that of the worst part.
@@ -135,7 +187,14 @@ pub(crate) fn run(root: &Path) -> ExitCode {
                         // A filter is any part of a name, and that module repeats others' names.
                         command.args(["--skip", "user::"]);
                     }
-                    part(&format!("{module}, as {}", user.name()), LIMIT, &command);
+                    let name = format!("{module}, as {}", user.name());
+                    let mut outcome = execute(&name, LIMIT, &command);
+                    again(&mut outcome, || {
+                        let mut command = prefixed(&prefix, &harness);
+                        command.current_dir(root);
+                        command
+                    });
+                    outcomes.push(outcome);
                 }
             }
         }
@@ -147,6 +206,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
             },
             took: Duration::ZERO,
             why: Some(why),
+            failures: Vec::new(),
         }),
     }
     summary(&outcomes)
@@ -246,6 +306,7 @@ fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
     }
     let mut why = None;
     let mut good = false;
+    let mut reader = Reader::default();
     match timed.spawn() {
         Ok(mut child) => {
             if let Some(out) = child.stdout.take() {
@@ -255,6 +316,7 @@ fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
                         tally.add(counted);
                         seen = true;
                     }
+                    reader.line(&line);
                     say(&line);
                 }
             }
@@ -282,6 +344,26 @@ fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
         tally,
         took: start.elapsed(),
         why,
+        failures: reader.failures,
+    }
+}
+
+/// Runs each failed case of a part once more, alone, and counts those that pass as passed.
+fn again(outcome: &mut Outcome, harness: impl Fn() -> Command) {
+    // Of more than these few, running alone would explain nothing and take long.
+    if outcome.why.is_some() || outcome.failures.len() > FLAKY {
+        return;
+    }
+    for failure in &mut outcome.failures {
+        let mut command = harness();
+        command.args(["--exact", &failure.name]);
+        let name = format!("{} once more, alone", failure.name);
+        let alone = execute(&name, ALONE, &command);
+        if alone.why.is_none() && alone.tally.failed == 0 && alone.tally.passed == 1 {
+            failure.flaky = true;
+            outcome.tally.failed -= 1;
+            outcome.tally.passed += 1;
+        }
     }
 }
 
@@ -302,8 +384,27 @@ fn summary(outcomes: &[Outcome]) -> ExitCode {
             outcome.name,
         ));
     }
+    let told: Vec<&Failure> = outcomes.iter().flat_map(|o| &o.failures).collect();
+    for failure in &told {
+        let word = if failure.flaky {
+            "flaky, passed alone"
+        } else {
+            "failed"
+        };
+        say(&format!("{word}: {}", failure.name));
+        for line in failure.said.iter().take(TOLD) {
+            say(&format!("    {line}"));
+        }
+    }
+    let flaky = told.iter().filter(|failure| failure.flaky).count();
     if total.ignored > 0 {
         say(&format!("{} ignored", total.ignored));
+    }
+    if flaky > FLAKY {
+        say(&format!(
+            "{flaky} cases failed once and passed alone; more than {FLAKY} are a failure"
+        ));
+        total.failed += 1;
     }
     say(&format!("{} passed, {} failed", total.passed, total.failed));
     if total.failed == 0 {
@@ -322,7 +423,32 @@ fn say(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::Tally;
+    use super::{Reader, Tally};
+
+    #[test]
+    fn the_words_of_a_failed_test_are_kept() {
+        let mut reader = Reader::default();
+        for line in [
+            "test a::b ... FAILED",
+            "failures:",
+            "",
+            "---- a::b ----",
+            "with 2 replicas: status 0, bare 1",
+            "  run: x",
+            "",
+            "failures:",
+            "    a::b",
+            "test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1 s",
+        ] {
+            reader.line(line);
+        }
+        assert_eq!(reader.failures.len(), 1);
+        assert_eq!(reader.failures[0].name, "a::b");
+        assert_eq!(
+            reader.failures[0].said,
+            ["with 2 replicas: status 0, bare 1", "  run: x"]
+        );
+    }
 
     #[test]
     fn result_lines_are_counted() {
