@@ -235,6 +235,15 @@ fn advised() -> Result<Target, String> {
     })
 }
 
+/// A loop of seconds whose length alone is struck.
+fn uneven() -> Result<Target, String> {
+    Ok(Target {
+        program: build::guest("uneven.c", Variant::Dynamic)?,
+        args: Vec::new(),
+        stdin: Stdin::Null,
+    })
+}
+
 /// A table that nobody may store to any more when it is struck.
 fn closed() -> Result<Target, String> {
     Ok(Target {
@@ -602,6 +611,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("dead_register_of_2", 2, false, "replica=1 at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
         one("dead_register_of_3", 3, false, "replica=leader at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
         one("dead_register_stops_nothing", 2, true, "replica=0 at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
+        // Half as long again as the others need is no hang.
+        one("slower_follower_of_2", 2, true, "replica=1 at=uneven!flip_here n=1 reg=rax bit=31", After::Agreed, uneven),
+        one("slower_leader_of_2", 2, true, "replica=0 at=uneven!flip_here n=1 reg=rax bit=31", After::Agreed, uneven),
         // Replicas that die or stay away.
         one("crash_of_2", 2, false, "replica=1 at=steady!flip_here n=50000 kind=crash", After::Corrected, long),
         one("leader_crash_of_2", 2, false, "replica=leader at=steady!flip_here n=50000 kind=crash", After::Corrected, long),

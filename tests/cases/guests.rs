@@ -281,6 +281,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("sig_default_spin.c").ends("signal 14"),
         row("sig_abort_handled.c").ends("signal 6"),
         row("signalfd.c"),
+        // A second and more between two events.
+        row("uneven.c").replicas(&[2]),
         // Talking to itself.
         row("poll_pipe.c"),
         row("waits_masks.c"),

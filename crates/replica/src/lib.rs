@@ -17,6 +17,7 @@ mod held;
 mod image;
 mod launch;
 mod modules;
+mod pace;
 mod profile;
 mod recovery;
 mod sentry;

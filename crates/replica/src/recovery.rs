@@ -24,6 +24,7 @@ use steadfast_sys::{child, procfs};
 
 use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at};
+use crate::pace::{Hung, Look, Pace};
 use crate::supervise::{Supervisor, core_id, id, ns};
 
 /// A paused replica answers a command at once; this is long enough for a loaded machine and a
@@ -41,8 +42,9 @@ const REPEATS_MAX: u32 = 4;
 pub(crate) struct Watch {
     repaired_at: u64,
     repeats: u32,
-    /// Per replica: the event it was about to arrive at, and its CPU time when first seen there.
-    at: HashMap<usize, (u64, u64)>,
+    pace: Pace,
+    /// Who was found to hang last.
+    hung: Option<Hung>,
     /// Where everybody was when all were seen to wait, and how often in a row.
     still: Vec<u64>,
     still_looks: u32,
@@ -127,40 +129,26 @@ impl Supervisor<'_> {
         }
     }
 
-    /// A replica that has burned more than twice, and a second more than, what the first
-    /// arriver needed between the same two events hangs. CPU time, never wall time.
+    /// A replica that burns far more than another one needed between the same two events hangs (pace.rs).
     pub(crate) fn look_for_the_hung(&mut self) {
         let n = self.replicas.len();
         let place: Vec<u64> = (0..n).map(|r| self.group.get64(at!(own r, next))).collect();
-        let Some(first) = place.iter().max().copied() else { return };
-        let mut fastest: Option<u64> = None;
-        let mut burned = vec![0; n];
-        for r in 0..n {
-            let Some(now) = procfs::cpu_ns(self.replicas[r].pid) else { continue };
+        let mut looks = Vec::with_capacity(n);
+        for (r, &place) in place.iter().enumerate() {
+            let pid = self.replicas[r].pid;
+            let cpu_ns = procfs::cpu_ns(pid);
             // Job control stops the leader, and the others through us: a follower that was
             // stopped alone burns nothing and would never hang by the rule below.
-            if r > 0 && procfs::is_stopped(self.replicas[r].pid) {
-                child::kill(self.replicas[r].pid, libc::SIGCONT);
+            if cpu_ns.is_some() && r > 0 && procfs::is_stopped(pid) {
+                child::kill(pid, libc::SIGCONT);
             }
-            let entry = self.watch.at.entry(r).or_insert((place[r], now));
-            if entry.0 != place[r] {
-                // It has moved: what it burned until here belongs to the way here.
-                let spent = now - entry.1;
-                *entry = (place[r], now);
-                if place[r] == first {
-                    fastest = Some(fastest.map_or(spent, |f| f.min(spent)));
-                }
-            }
-            burned[r] = now - entry.1;
+            looks.push(cpu_ns.map(|cpu_ns| Look { pid, place, cpu_ns }));
         }
-        let allowed = |spent: u64| (2 * spent).max(spent + 1_000_000_000);
-        let limit = allowed(fastest.unwrap_or(0));
-        for r in 0..n {
-            if place[r] < first && burned[r] > limit && n > 1 {
-                self.watch.at.clear();
-                self.raise(alarm::HUNG, r);
-                return;
-            }
+        if let Some(hung) = self.watch.pace.look(&looks) {
+            self.watch.pace.clear();
+            self.watch.hung = Some(hung);
+            self.raise(alarm::HUNG, hung.replica);
+            return;
         }
         self.look_for_a_standstill(place);
     }
@@ -210,7 +198,9 @@ impl Supervisor<'_> {
                     *one = Some(Standing::Died(change));
                 } else if hung_slot == Some(r) {
                     // Called out of its loop it may pause now; it has lost all the same.
-                    *one = Some(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
+                    let found = self.watch.hung.filter(|hung| hung.replica == r);
+                    let (cpu_ns, limit_ns) = found.map_or((0, 0), |hung| (hung.cpu_ns, hung.limit_ns));
+                    *one = Some(Standing::Hung { cpu_ns, limit_ns });
                 } else if self.group.phase(r) == phase::PAUSED {
                     *one = Some(Standing::Paused);
                 }
@@ -678,7 +668,7 @@ impl Supervisor<'_> {
     }
 
     fn resume(&mut self) {
-        self.watch.at.clear();
+        self.watch.pace.clear();
         for r in 0..self.replicas.len() {
             self.group.withdraw(r);
         }
