@@ -187,8 +187,10 @@ private:
     Type *I64 = B.getInt64Ty();
     Value *Address = B.CreatePtrToInt(Pointer, I64);
     Value *Word = Address, *Need = B.getInt64(MaskBits), *Care = B.getInt64(~0ULL);
+    // The alignment is the compiler's belief, and C programs that break it work on this processor. An address that is not
+    // a multiple of the store's size keeps its low bits, which no tag has: such a store always takes the long way.
     if (Bytes != 8) {
-      Word = B.CreateAnd(Address, B.getInt64(~7ULL));
+      Word = B.CreateAnd(Address, B.getInt64(~(8 - Bytes)));
       Need = B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(Address, B.getInt64(7)));
       Care = B.CreateOr(Need, B.getInt64(~MaskBits));
     }

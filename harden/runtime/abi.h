@@ -6,7 +6,7 @@
  *
  * One logged word, in both runs:
  *
- *     key  = word address << 17 | epoch << 8       word address: a multiple of 8 below 2^47, so 44 bits and a 20-bit gap
+ *     key  = word address << 17 | epoch << 8       word address: a multiple of 8 below 2^47, so 44 bits above bit 20
  *     slot = table + (word address & index_mask)
  *     if slot ^ (key | 0xff) has a bit of ~0xff | need:
  *       if slot = key - delta | need, the first run's tag in the second run: slot = key | need, mask = need, else
@@ -17,9 +17,14 @@
  * `need` holds one bit for each byte of the word that the store writes. The low byte of a tag holds the bytes that are
  * logged (E1), or seen again (E2), so one comparison answers "this word, this run, these bytes".
  *
+ * A store whose address is not a multiple of its size (a packed structure, a cast pointer) may reach into the next word.
+ * Its "word address" keeps the low bits that show it, its key then has one of bits 17 to 19, and no slot ever matches:
+ * it takes the slow way before and after, where it is cut in two.
+ *
  * Invariants
- *  1. The low 8 bits of `epoch_key` are zero, and so are those at and above bit 20.
- *  2. Epoch 0 is never used: a zeroed table holds nothing.
+ *  1. The low 8 bits of `epoch_key` are zero, and so are those at and above bit 17; bits 17 to 19 of a tag are zero.
+ *  2. Epochs below 8 are never used: a zeroed table holds nothing, and `need` of such a store, up to bit 10, cannot turn
+ *     a key's epoch into 0.
  *  3. Clones have no red zone: the calls of inline assembly push onto their stack.
  */
 #ifndef STEADFAST_ABI_H
@@ -30,12 +35,13 @@
 
 /* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
    names __sf_abi_N. */
-#define SF_ABI 1
+#define SF_ABI 2
 
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
 
 #define SF_EPOCH_SHIFT 8
-#define SF_EPOCH_BITS 12
+#define SF_EPOCH_BITS 9
+#define SF_EPOCH_FIRST 8
 #define SF_WORD_SHIFT 17
 
 /* First fields: read by inline code of every store. */

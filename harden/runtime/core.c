@@ -33,7 +33,7 @@ SF_API __thread struct sf_tls __sf_tls;
 __thread struct sf_context *__sf_own;
 struct sf_context *_Atomic sf_contexts;
 /* Objects of another version of the contract do not link. */
-SF_API const int __sf_abi_1 = SF_ABI;
+SF_API const int __sf_abi_2 = SF_ABI;
 
 /* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
    link-time optimiser. */
@@ -205,7 +205,7 @@ static SF_COLD struct sf_context *context_new(void) {
   c->news = sf_map(SF_WORDS * sizeof *c->news);
   c->capacity = SF_WORDS;
   table_new(c, SF_SLOTS);
-  c->epoch = 1;
+  c->epoch = SF_EPOCH_FIRST;
   sf_stack_bounds(&c->stack_low, &c->stack_high);
   if (sf_recovers())
     sf_recover_thread();
@@ -317,16 +317,23 @@ static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
   sf_differ("memory is written in the second run only", word, 0, need);
 }
 
-void sf_store_slow(uintptr_t word, uint64_t need) {
-  struct sf_context *c = __sf_own;
+static inline void log_word(struct sf_context *c, uintptr_t word, uint64_t need) {
   if (__sf_tls.phase == SF_E1)
     log_first(c, word, need);
   else
     log_second(c, word, need);
 }
 
-/* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
-void sf_store_check(uintptr_t word, uint64_t need) {
+/* Bytes from bit 8 on are those of the next word: a store that is not aligned. */
+void sf_store_slow(uintptr_t at, uint64_t need) {
+  struct sf_context *c = __sf_own;
+  uintptr_t word = at & ~7ull;
+  log_word(c, word, need & BYTES);
+  if (unlikely(need > BYTES))
+    log_word(c, word + 8, need >> 8);
+}
+
+static void check_word(uintptr_t word, uint64_t need) {
   uint64_t expected = word << SF_WORD_SHIFT | __sf_tls.epoch_key | BYTES;
   uint64_t previous = __sf_tls.phase == SF_E2 ? (__sf_tls.epoch_key - ((uint64_t)1 << SF_EPOCH_SHIFT)) : __sf_tls.epoch_key;
   for (size_t s = home(word);; s = next(s)) {
@@ -337,6 +344,16 @@ void sf_store_check(uintptr_t word, uint64_t need) {
       break;
   }
   sf_differ("a store was not logged", word, 0, need);
+}
+
+/* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
+void sf_store_check(uintptr_t at, uint64_t need) {
+  uintptr_t word = at & ~7ull;
+  if (need == BYTES) /* of eight bytes, which inline code does not shift */
+    need <<= at & 7;
+  check_word(word, need & BYTES);
+  if (unlikely(need > BYTES))
+    check_word(word + 8, need >> 8);
 }
 
 /* Ranges. */
@@ -352,10 +369,7 @@ static void log_words(struct sf_context *c, uintptr_t at, size_t length) {
       need &= BYTES << (at - word);
     if (word + 8 > end)
       need &= BYTES >> (word + 8 - end);
-    if (__sf_tls.phase == SF_E1)
-      log_first(c, word, need);
-    else
-      log_second(c, word, need);
+    log_word(c, word, need);
   }
 }
 
@@ -407,7 +421,7 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
         need &= BYTES << (at - word);
       if (word + 8 > end)
         need &= BYTES >> (word + 8 - end);
-      sf_store_check(word, need);
+      check_word(word, need);
     }
     return;
   }
@@ -724,6 +738,7 @@ static _Noreturn void begin_again(struct sf_context *c) {
   c->message_count = c->messages_outside;
   c->ignored_count = 0;
   sf_locks_between_runs(c);
+  sf_locks_forget(c);
   c->epoch += 2;
   c->gate_enter = c->gate_leave = 0;
   mxcsr_set(c->mxcsr);
@@ -803,8 +818,8 @@ void sf_begin(const struct sf_handler *h) {
   c->mxcsr = mxcsr_get();
   c->errno_begin = *__errno_location();
   if (unlikely(c->epoch + 2 >= (uint64_t)1 << SF_EPOCH_BITS)) {
-    /* Epochs are used up: forget all. 16 KiB once in 2,000 handlers. */
-    c->epoch = 1;
+    /* Epochs are used up: forget all. 16 KiB once in 250 handlers. */
+    c->epoch = SF_EPOCH_FIRST;
     void *d = __sf_tls.table;
     size_t n = slots() * 8;
     __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");

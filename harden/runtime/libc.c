@@ -3,7 +3,7 @@
  * input and output. Named __sf_w_NAME; harden/abi/glibc.policy says which call goes where.
  *
  *     memory   given out in the first run, the same block again in the second; given back after V
- *     locks    taken in the first run, kept to the end of V (R4, R9), ownership checked at each unlock
+ *     locks    see locks.c
  *     input    read in the first run, given again to the second
  *     output   collected by content, compared, and done after V, in order
  *
@@ -15,7 +15,7 @@
  * stops then, since its state already rests on it.
  */
 #define _GNU_SOURCE
-#include "runtime.h"
+#include "wrapper.h"
 
 #include <errno.h>
 #include <malloc.h>
@@ -32,10 +32,6 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-
-#define FIRST (__sf_tls.phase == SF_E1)
-/* Wrappers are only reached from hardened code; a pointer to one may have escaped. */
-#define INSIDE struct sf_context *c = sf_inside("a wrapper of the C library was called outside a handler")
 
 /* Threads. */
 
@@ -77,15 +73,6 @@ void sf_stack_bounds(uintptr_t *low, uintptr_t *high) {
   *low = (uintptr_t)base;
   *high = (uintptr_t)base + size;
 }
-
-/* Logged writes of wrappers. */
-
-#define LOGGED(at, length, ...)                                                                                       \
-  do {                                                                                                                 \
-    __sf_log((at), (length));                                                                                          \
-    __VA_ARGS__;                                                                                                       \
-    __sf_logged((at), (length));                                                                                       \
-  } while (0)
 
 /* Memory. */
 
@@ -136,11 +123,26 @@ SF_API int __sf_w_posix_memalign(void **out, size_t alignment, size_t size) {
   return 0;
 }
 
+void sf_free(void *p) { free(p); }
+
+void sf_defer_last(struct sf_context *c, const char *name, void *function, void *on) {
+  uint64_t a[1] = {(uint64_t)on};
+  __sf_defer(name, function, 1, a);
+  if (FIRST)
+    ((struct sf_deferred *)(c->deferred.base + c->deferred.used) - 1)->last = 1;
+}
+
+void sf_defer_forget(struct sf_context *c, void *on) {
+  struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
+  for (; d != end; d++)
+    if (d->last && d->function != (void *)free && d->arguments[0] == (uint64_t)on)
+      d->last = 2;
+}
+
 SF_API void __sf_w_free(void *p) {
-  if (!p)
-    return;
-  uint64_t a[1] = {(uint64_t)p};
-  __sf_defer("free", (void *)free, 1, a);
+  INSIDE;
+  if (p)
+    sf_defer_last(c, "free", (void *)free, p);
 }
 
 SF_API void *__sf_w_realloc(void *p, size_t n) {
@@ -179,207 +181,6 @@ SF_API char *__sf_w_strndup(const char *s, size_t n) {
 }
 
 SF_API char *__sf_w_strdup(const char *s) { return __sf_w_strndup(s, strlen(s)); }
-
-/* Locks. */
-
-enum { MUTEX, READ, WRITE, SPIN };
-
-static struct sf_lock *lock_of(struct sf_context *c, void *lock) {
-  struct sf_lock *l = (struct sf_lock *)c->locks.base, *end = (struct sf_lock *)(c->locks.base + c->locks.used);
-  for (; l != end; l++)
-    if (l->lock == lock)
-      return l;
-  return NULL;
-}
-
-typedef int (*taker)(void *lock, const void *until);
-
-static int take_mutex(void *l, const void *t) { return (void)t, pthread_mutex_lock(l); }
-static int try_mutex(void *l, const void *t) { return (void)t, pthread_mutex_trylock(l); }
-static int timed_mutex(void *l, const void *t) { return pthread_mutex_timedlock(l, t); }
-static int take_read(void *l, const void *t) { return (void)t, pthread_rwlock_rdlock(l); }
-static int try_read(void *l, const void *t) { return (void)t, pthread_rwlock_tryrdlock(l); }
-static int take_write(void *l, const void *t) { return (void)t, pthread_rwlock_wrlock(l); }
-static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_trywrlock(l); }
-static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
-static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
-
-/* A handler keeps what the program has already released, so that two handlers may come to wait for each other though the
-   program's own order is sound. Whoever has waited for up to 2 ms, holding such a lock, gives way. From one such wait of a
-   thread to the next the limit doubles, up to 64 ms, and then begins again: 2 ms are long against a handler and short where
-   a hundred threads meet, and no handler is so long that it is never waited for. */
-#define GIVE_WAY_NS 2000000
-#define GIVE_WAY_DOUBLINGS 5
-
-static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
-  bool keeps = false;
-  struct sf_lock *l = (struct sf_lock *)c->locks.base;
-  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
-    keeps |= l->held > l->count && l->lock != lock;
-  if (likely(!keeps) || until || (take != take_mutex && take != take_read && take != take_write))
-    return take(lock, until);
-  /* The common case first: nobody else has it. */
-  int r = take == take_mutex  ? pthread_mutex_trylock(lock)
-          : take == take_read ? pthread_rwlock_tryrdlock(lock)
-                              : pthread_rwlock_trywrlock(lock);
-  if (r != EBUSY)
-    return r;
-  struct timespec t;
-  clock_gettime(CLOCK_REALTIME, &t);
-  /* Threads wait for different times, or they would give way together for ever. */
-  long most = (long)GIVE_WAY_NS << c->gave_way % (GIVE_WAY_DOUBLINGS + 1);
-  t.tv_nsec += most / 2 + (long)((sf_mix((uint64_t)c, c->event + c->gave_way) >> 8) % (uint64_t)(most / 2));
-  if (t.tv_nsec >= 1000000000)
-    t.tv_sec++, t.tv_nsec -= 1000000000;
-  r = take == take_mutex  ? pthread_mutex_timedlock(lock, &t)
-      : take == take_read ? pthread_rwlock_timedrdlock(lock, &t)
-                          : pthread_rwlock_timedwrlock(lock, &t);
-  if (r == ETIMEDOUT)
-    sf_give_way(c);
-  return r;
-}
-
-/* R3, R8. */
-static int take(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
-  struct sf_lock *l = lock_of(c, lock);
-  if (!FIRST) {
-    int r = (int)sf_replay(c, name, (uint64_t)lock)->result;
-    if (r == 0) {
-      if (unlikely(!l))
-        sf_differ("the second run takes a lock that the first did not take", (uint64_t)lock, 0, 1);
-      l->count++;
-    }
-    return r;
-  }
-  int r = 0;
-  if (l && l->count == 0 && l->held > 0) {
-    /* Unlocked by the program, but kept until V: it is still ours. */
-    if (l->kind != kind)
-      sf_stop("a handler takes a lock for reading and again for writing (or the other way round); until the handler ends "
-              "the first hold is kept",
-              "take it for writing from the beginning, or split the handler");
-    l->count = 1;
-  } else {
-    r = take_or_give_way(c, lock, take, until);
-    l = lock_of(c, lock);
-    if (r == 0) {
-      if (!l) {
-        l = sf_grow(&c->locks, sizeof *l);
-        *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1};
-      }
-      l->count++;
-      l->held++;
-    }
-  }
-  sf_record(c, name, (uint64_t)lock, 0)->result = (uint64_t)r;
-  return r;
-}
-
-/* R4, R9. Glibc's own word for the owner decides about locks that were taken outside handlers. */
-static int release(struct sf_context *c, void *lock, uint32_t kind) {
-  struct sf_lock *l = lock_of(c, lock);
-  if (!l && kind == MUTEX && ((pthread_mutex_t *)lock)->__data.__owner == gettid()) {
-    l = sf_grow(&c->locks, sizeof *l);
-    *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .count_begin = 1, .held = 1};
-  }
-  if (unlikely(!l || l->count == 0))
-    sf_differ("a lock is released that this thread does not hold", (uint64_t)lock, 0, 0);
-  l->count--;
-  return 0;
-}
-
-void sf_locks_begin(struct sf_context *c) {
-  struct sf_lock *l = (struct sf_lock *)c->locks.base;
-  size_t n = c->locks.used / sizeof *l, kept = 0;
-  for (size_t i = 0; i < n; i++) {
-    /* Released outside handlers meanwhile. */
-    if (l[i].kind == MUTEX && ((pthread_mutex_t *)l[i].lock)->__data.__owner != gettid())
-      continue;
-    l[kept] = l[i];
-    l[kept].count_begin = l[kept].count;
-    l[kept].fresh = 0;
-    kept++;
-  }
-  c->locks.used = kept * sizeof *l;
-}
-
-void sf_locks_between_runs(struct sf_context *c) {
-  struct sf_lock *l = (struct sf_lock *)c->locks.base;
-  for (size_t n = c->locks.used / sizeof *l; n; n--, l++) {
-    l->count_first = l->count;
-    l->count = l->fresh ? 0 : l->count_begin;
-  }
-}
-
-void sf_locks_check(struct sf_context *c) {
-  struct sf_lock *l = (struct sf_lock *)c->locks.base;
-  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
-    if (unlikely(l->count != l->count_first))
-      sf_differ("the runs hold a lock differently", (uint64_t)l->lock, l->count_first, l->count);
-}
-
-static void give_back(struct sf_lock *l) {
-  int r = l->kind == MUTEX  ? pthread_mutex_unlock(l->lock)
-          : l->kind == SPIN ? pthread_spin_unlock(l->lock)
-                            : pthread_rwlock_unlock(l->lock);
-  if (unlikely(r != 0))
-    sf_differ("a lock is no longer held when the handler ends", (uint64_t)l->lock, 0, (uint64_t)r);
-  l->held--;
-}
-
-void sf_free(void *p) { free(p); }
-
-void sf_locks_release(struct sf_context *c) {
-  struct sf_lock *l = (struct sf_lock *)c->locks.base;
-  size_t n = c->locks.used / sizeof *l, kept = 0;
-  for (size_t i = 0; i < n; i++) {
-    while (l[i].held > l[i].count)
-      give_back(&l[i]);
-    if (l[i].held)
-      l[kept++] = l[i];
-  }
-  c->locks.used = kept * sizeof *l;
-}
-
-#define LOCK(NAME, KIND, TAKER, ...)                                                                                   \
-  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
-    INSIDE;                                                                                                            \
-    return take(c, #NAME, lock, KIND, TAKER, NULL);                                                                    \
-  }
-#define UNLOCK(NAME, KIND)                                                                                             \
-  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
-    INSIDE;                                                                                                            \
-    return release(c, lock, KIND);                                                                                     \
-  }
-LOCK(pthread_mutex_lock, MUTEX, take_mutex)
-LOCK(pthread_mutex_trylock, MUTEX, try_mutex)
-UNLOCK(pthread_mutex_unlock, MUTEX)
-LOCK(pthread_rwlock_rdlock, READ, take_read)
-LOCK(pthread_rwlock_tryrdlock, READ, try_read)
-LOCK(pthread_rwlock_wrlock, WRITE, take_write)
-LOCK(pthread_rwlock_trywrlock, WRITE, try_write)
-UNLOCK(pthread_rwlock_unlock, READ)
-LOCK(pthread_spin_lock, SPIN, take_spin)
-LOCK(pthread_spin_trylock, SPIN, try_spin)
-UNLOCK(pthread_spin_unlock, SPIN)
-
-SF_API int __sf_w_pthread_mutex_timedlock(void *lock, const struct timespec *until) {
-  INSIDE;
-  return take(c, "pthread_mutex_timedlock", lock, MUTEX, timed_mutex, until);
-}
-
-/* A signal before V would wake a thread to a state that is not there yet. */
-SF_API int __sf_w_pthread_cond_signal(void *cond) {
-  uint64_t a[1] = {(uint64_t)cond};
-  __sf_defer("pthread_cond_signal", (void *)pthread_cond_signal, 1, a);
-  return 0;
-}
-
-SF_API int __sf_w_pthread_cond_broadcast(void *cond) {
-  uint64_t a[1] = {(uint64_t)cond};
-  __sf_defer("pthread_cond_broadcast", (void *)pthread_cond_broadcast, 1, a);
-  return 0;
-}
 
 /* Input: bytes and a result, read once. */
 
@@ -681,18 +482,27 @@ SF_API int __sf_w_close(int fd) {
 
 typedef void (*call6)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t);
 
+/* In the order in which the program asked for it, but for memory and locks that it gave up: what it unlocked before is
+   locked until here. */
 void sf_commit_effects(struct sf_context *c) {
-  size_t n = c->deferred.used / sizeof(struct sf_deferred);
-  for (size_t i = 0; i < n; i++) {
-    struct sf_deferred *d = (struct sf_deferred *)c->deferred.base + i;
+  size_t n = c->deferred.used / sizeof(struct sf_deferred), last = 0;
+  struct sf_deferred *all = (struct sf_deferred *)c->deferred.base;
+  for (struct sf_deferred *d = all; d != all + n; d++) {
     if (d->data)
       leave(d, (struct sf_record *)(c->queue.base + d->data - 1));
+    else if (d->last)
+      last += d->last == 1;
     else
       /* Integer and pointer arguments alone: superfluous ones are registers that the callee does not read. */
       ((call6)d->function)(d->arguments[0], d->arguments[1], d->arguments[2], d->arguments[3], d->arguments[4], d->arguments[5]);
   }
   if (c->locks.used)
     sf_locks_release(c);
+  for (struct sf_deferred *d = all; last; d++)
+    if (d->last == 1) {
+      ((void (*)(uint64_t))d->function)(d->arguments[0]);
+      last--;
+    }
 }
 
 /* A process that ends inside a handler: only what both runs agree on ends it. In the first run that cannot be known yet,

@@ -64,6 +64,7 @@ struct sf_deferred {
   void *function;
   uint64_t arguments[6];
   size_t count;
+  uint64_t last; /* 1: after the locks are released; 2: and then not any more */
   size_t data; /* 0, or 1 + offset into the queue's bytes for what the first argument points to */
 };
 
@@ -76,6 +77,7 @@ struct sf_lock {
   uint32_t count_first; /* after the first run */
   uint32_t held;        /* times that it is really locked */
   uint32_t fresh;       /* taken by this handler */
+  uint32_t made;        /* initialised by this handler: not really locked before its end */
 };
 
 struct sf_message {
@@ -204,14 +206,19 @@ void sf_give_way(struct sf_context *);
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
 /* libc.c: what only the C library knows */
+void sf_defer_last(struct sf_context *, const char *name, void *function, void *on); /* after the locks are released */
+void sf_defer_forget(struct sf_context *, void *on);
 void sf_stack_bounds(uintptr_t *low, uintptr_t *high);
 void sf_thread_ends(struct sf_context *);
 void sf_commit_effects(struct sf_context *);
+void sf_free(void *);
+
+/* locks.c */
 void sf_locks_begin(struct sf_context *);
 void sf_locks_between_runs(struct sf_context *);
 void sf_locks_check(struct sf_context *);
 void sf_locks_release(struct sf_context *); /* what is held more often than the program holds it */
-void sf_free(void *);
+void sf_locks_forget(struct sf_context *);  /* those that the run has made */
 
 /* crc.c */
 SF_API uint32_t sf_crc32c(uint32_t crc, const void *bytes, size_t length);

@@ -2,7 +2,7 @@
  * The way from a store that is not yet logged into the log, called by inline code of the pass. Assembly, because the
  * caller gives up few registers: a call that saved all of them would cost more than the log entry.
  *
- *     in       r10 word address, r11 key | 0xff, rax its home slot        (see abi.h)
+ *     in       r10 word address, r11 key | 0xff, rax its home slot        (see abi.h; low bits of r10: not aligned)
  *     changed  rcx, rdx, r8, r9, flags
  *
  * __sf_slow8 makes the entry itself when the whole word is new in the first run, its slot is free and it lies outside the
@@ -13,6 +13,7 @@
  *
  * Shared with abi.h: offsets in struct sf_tls, asserted in core.c.
  */
+#define TLS_EPOCH 16
 #define TLS_CURSOR 32
 #define TLS_LIMIT 40
 #define TLS_SUM 48
@@ -34,9 +35,11 @@ __sf_slow8:
 	subq	%fs:TLS_LOW(%rcx), %r8
 	cmpq	%fs:TLS_LENGTH(%rcx), %r8
 	jb	.Lgeneral8                      /* the stack of this run */
+	testb	$7, %r10b
+	jnz	.Lgeneral8                      /* parts of two words */
 	movq	(%rax), %r8
 	xorq	%r11, %r8
-	testl	$0xfff00, %r8d
+	testl	$0x1ff00, %r8d
 	jz	.Lgeneral8                      /* 1: another word of this run, or other bytes of this word */
 	movq	%r10, (%rdx)                    /* where: no byte is missing */
 	movq	(%r10), %r9
@@ -55,7 +58,10 @@ __sf_slow8:
 
 .Lgeneral8:
 	pushq	%r11
+	movl	%r10d, %ecx
+	andl	$7, %ecx
 	movl	$0xff, %r11d
+	shll	%cl, %r11d                      /* from bit 8 on: bytes of the next word */
 	call	__sf_slow
 	popq	%r11
 	ret
@@ -77,9 +83,11 @@ __sf_slow_part:
 	subq	%fs:TLS_LOW(%rcx), %r8
 	cmpq	%fs:TLS_LENGTH(%rcx), %r8
 	jb	.Lgeneral_part
+	testb	$7, %r10b
+	jnz	.Lgeneral_part
 	movq	(%rax), %r8
 	xorq	%r11, %r8
-	testl	$0xfff00, %r8d
+	testl	$0x1ff00, %r8d
 	jz	.Lgeneral_part                  /* 1 */
 	movq	%r11, %r8
 	notq	%r8
@@ -104,7 +112,8 @@ __sf_slow_part:
 
 .Lgeneral_part:
 	pushq	%r11
-	movzbl	%r11b, %r11d
+	xorq	%fs:TLS_EPOCH(%rcx), %r11
+	andl	$0x7ff, %r11d                   /* bytes: up to 4 from byte 7 on, so 11 bits */
 	call	__sf_slow
 	popq	%r11
 	ret
@@ -123,7 +132,7 @@ __sf_slow_part:
 	call	sf_differ
 	ud2
 
-/* r10 word address, r11 bytes of it. Keeps every general register. */
+/* r10 word address, r11 bytes of it and of the next. Keeps every general register. */
 	.macro	to_c name, function
 	.globl	\name
 	.type	\name, @function

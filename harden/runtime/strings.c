@@ -5,7 +5,7 @@
  * Invariant: exactly the bytes that the C library would change are logged, never more than the destination has.
  */
 #define _GNU_SOURCE
-#include "runtime.h"
+#include "wrapper.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,13 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-#define LOGGED(at, length, ...)                                                                                       \
-  do {                                                                                                                 \
-    __sf_log((at), (length));                                                                                          \
-    __VA_ARGS__;                                                                                                       \
-    __sf_logged((at), (length));                                                                                       \
-  } while (0)
 
 SF_API void *__sf_w_mempcpy(void *to, const void *from, size_t n) { return (char *)__sf_memcpy(to, from, n) + n; }
 SF_API void *__sf_w_memcpy_chk(void *to, const void *from, size_t n, size_t room) {

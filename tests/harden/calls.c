@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,61 @@ SF_LOCAL_HANDLER int input(int k) {
   return (int)n;
 }
 
+/* Locks that a handler makes, uses and unmakes, in memory that it takes and gives back. */
+struct guarded {
+  pthread_mutex_t lock;
+  pthread_rwlock_t all;
+  pthread_cond_t changed;
+  long value;
+};
+static struct guarded *shared;
+SF_LOCAL_HANDLER long locks(int k) {
+  pthread_mutexattr_t kind;
+  pthread_mutexattr_init(&kind);
+  pthread_mutexattr_settype(&kind, k % 2 ? PTHREAD_MUTEX_RECURSIVE : PTHREAD_MUTEX_NORMAL);
+  struct guarded *g = shared;
+  long sum = 0;
+  if (g) {
+    if (k % 3 != 2) {
+      if (k % 3)
+        pthread_mutex_lock(&g->lock); /* else the last handler has left it locked */
+      sum = g->value;
+      if (pthread_mutex_trylock(&g->lock) == 0) {
+        sum += 1000;
+        pthread_mutex_unlock(&g->lock);
+      }
+      pthread_mutex_unlock(&g->lock);
+    }
+    pthread_mutex_destroy(&g->lock);
+    pthread_rwlock_destroy(&g->all);
+    pthread_cond_destroy(&g->changed);
+    if (k % 3 != 2) {
+      free(g);
+      g = NULL;
+    }
+  }
+  if (!g)
+    g = malloc(sizeof *g);
+  if (!g)
+    return -1;
+  memset(g, 0, sizeof *g);
+  pthread_mutex_init(&g->lock, &kind);
+  pthread_rwlock_init(&g->all, NULL);
+  pthread_cond_init(&g->changed, NULL);
+  pthread_mutex_lock(&g->lock);
+  sum += 10 * (pthread_mutex_trylock(&g->lock) == 0);
+  pthread_rwlock_rdlock(&g->all);
+  pthread_rwlock_unlock(&g->all);
+  g->value = k;
+  pthread_cond_signal(&g->changed);
+  if (k % 2)
+    pthread_mutex_unlock(&g->lock);
+  if (k % 3 != 2)
+    pthread_mutex_unlock(&g->lock);
+  shared = g;
+  return sum;
+}
+
 int main(void) {
   if (pipe(pipes) != 0)
     return 1;
@@ -87,7 +143,8 @@ int main(void) {
   for (int k = 0; k < 40; k++) {
     printf("%ld %s %s", libc(k), buffer, words);
     printf(" %d %d %d", classes(k), asked, deferred);
-    printf(" %d %.5s\n", input(k), buffer);
+    printf(" %d %.5s", input(k), buffer);
+    printf(" %ld\n", locks(k));
   }
   return 0;
 }

@@ -121,6 +121,31 @@ SF_LOCAL_HANDLER void padding(int k) {
   memcpy(&state[k % 4], escapes, sizeof local);
 }
 
+/* Stores whose addresses are not multiples of their size, as in records that lie behind a string: they reach from one
+   word into the next, which only the machine knows. */
+static unsigned char raw[96];
+struct link {
+  struct link *next, *previous;
+  int size, used;
+  short kind;
+};
+SF_LOCAL_HANDLER unsigned misaligned(unsigned k) {
+  *(volatile uint16_t *)(raw + k) += 0x1001;
+  *(volatile uint32_t *)(raw + 8 + k) += 0x10000001;
+  *(volatile uint64_t *)(raw + 24 + k) += 0x1000000000000001;
+  struct link *l = (struct link *)(raw + 48 + k);
+  l->next = NULL;
+  l->previous = l->next;
+  l->size = (int)k;
+  l->used += l->size;
+  l->kind++;
+  raw[31] ^= 5;
+  unsigned sum = 0;
+  for (size_t i = 0; i < sizeof raw; i++)
+    sum = sum * 31 + raw[i];
+  return sum;
+}
+
 static int deep(int n) { return n ? deep(n - 1) + 1 : 0; }
 SF_LOCAL_HANDLER int nested(int n) {
   again();
@@ -142,6 +167,7 @@ int main(void) {
     printf("prints %d\n", prints(i));
     struct large l = {.bytes = "large", .n = 3};
     l = by_value(l, i);
+    printf("misaligned %u\n", misaligned((unsigned)i % 8));
     printf("large %d %d nested %d\n", l.n, l.bytes[i % 40], nested(i * 10));
   }
   printf("many %lu\n", (unsigned long)many(10000));

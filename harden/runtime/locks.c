@@ -1,0 +1,311 @@
+/*
+ * Locks, as hardened code takes and releases them.
+ *
+ *     take     in the first run (R3); the second is told what the first was told (R8)
+ *     release  the program's own count goes down, ownership checked (R4, R9); the lock is kept to the end of V
+ *     end      what is locked more often than the program holds it is unlocked
+ *     make     a lock that a handler initialises is its own until its end: it is not touched before, since what is put back
+ *              between the runs would be the state of a lock that somebody holds
+ *
+ * Invariants
+ *  1. What a handler has locked for the first time, no other thread locks before V has passed.
+ *  2. Which locks a run takes, and how often, depends on the program alone; V compares the counts.
+ */
+#define _GNU_SOURCE
+#include "wrapper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MUTEX, READ, WRITE, SPIN };
+
+static struct sf_lock *lock_of(struct sf_context *c, void *lock) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base, *end = (struct sf_lock *)(c->locks.base + c->locks.used);
+  for (; l != end; l++)
+    if (l->lock == lock)
+      return l;
+  return NULL;
+}
+
+typedef int (*taker)(void *lock, const void *until);
+
+static int take_mutex(void *l, const void *t) { return (void)t, pthread_mutex_lock(l); }
+static int try_mutex(void *l, const void *t) { return (void)t, pthread_mutex_trylock(l); }
+static int timed_mutex(void *l, const void *t) { return pthread_mutex_timedlock(l, t); }
+static int take_read(void *l, const void *t) { return (void)t, pthread_rwlock_rdlock(l); }
+static int try_read(void *l, const void *t) { return (void)t, pthread_rwlock_tryrdlock(l); }
+static int take_write(void *l, const void *t) { return (void)t, pthread_rwlock_wrlock(l); }
+static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_trywrlock(l); }
+static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
+static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
+
+/* A handler keeps what the program has already released, so that two handlers may come to wait for each other though the
+   program's own order is sound. Whoever has waited for up to 2 ms, holding such a lock, gives way. From one such wait of a
+   thread to the next the limit doubles, up to 64 ms, and then begins again: 2 ms are long against a handler and short where
+   a hundred threads meet, and no handler is so long that it is never waited for. */
+#define GIVE_WAY_NS 2000000
+#define GIVE_WAY_DOUBLINGS 5
+
+static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
+  bool keeps = false;
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
+    keeps |= l->held > l->count && l->lock != lock;
+  if (likely(!keeps) || until || (take != take_mutex && take != take_read && take != take_write))
+    return take(lock, until);
+  /* The common case first: nobody else has it. */
+  int r = take == take_mutex  ? pthread_mutex_trylock(lock)
+          : take == take_read ? pthread_rwlock_tryrdlock(lock)
+                              : pthread_rwlock_trywrlock(lock);
+  if (r != EBUSY)
+    return r;
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  /* Threads wait for different times, or they would give way together for ever. */
+  long most = (long)GIVE_WAY_NS << c->gave_way % (GIVE_WAY_DOUBLINGS + 1);
+  t.tv_nsec += most / 2 + (long)((sf_mix((uint64_t)c, c->event + c->gave_way) >> 8) % (uint64_t)(most / 2));
+  if (t.tv_nsec >= 1000000000)
+    t.tv_sec++, t.tv_nsec -= 1000000000;
+  r = take == take_mutex  ? pthread_mutex_timedlock(lock, &t)
+      : take == take_read ? pthread_rwlock_timedrdlock(lock, &t)
+                          : pthread_rwlock_timedwrlock(lock, &t);
+  if (r == ETIMEDOUT)
+    sf_give_way(c);
+  return r;
+}
+
+/* A lock that nobody else knows: what the C library would say. */
+static int take_made(const struct sf_lock *l, uint32_t kind, taker take) {
+  bool again = kind == MUTEX  ? (((pthread_mutex_t *)l->lock)->__data.__kind & 3) == PTHREAD_MUTEX_RECURSIVE
+               : kind == READ ? l->kind == READ
+                              : false;
+  if (l->count == 0 || again)
+    return 0;
+  return take == try_mutex || take == try_read || take == try_write || take == try_spin ? EBUSY : EDEADLK;
+}
+
+/* R3, R8. */
+static int take(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
+  struct sf_lock *l = lock_of(c, lock);
+  if (!FIRST) {
+    int r = (int)sf_replay(c, name, (uint64_t)lock)->result;
+    if (r == 0) {
+      if (unlikely(!l))
+        sf_differ("the second run takes a lock that the first did not take", (uint64_t)lock, 0, 1);
+      l->count++;
+    }
+    return r;
+  }
+  int r = 0;
+  if (l && l->made) {
+    r = take_made(l, kind, take);
+    l->count += r == 0;
+  } else if (l && l->count == 0 && l->held > 0) {
+    /* Unlocked by the program, but kept until V: it is still ours. */
+    if (l->kind != kind)
+      sf_stop("a handler takes a lock for reading and again for writing (or the other way round); until the handler ends "
+              "the first hold is kept",
+              "take it for writing from the beginning, or split the handler");
+    l->count = 1;
+  } else {
+    r = take_or_give_way(c, lock, take, until);
+    l = lock_of(c, lock);
+    if (r == 0) {
+      if (!l) {
+        l = sf_grow(&c->locks, sizeof *l);
+        *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1};
+      }
+      l->count++;
+      l->held++;
+    }
+  }
+  sf_record(c, name, (uint64_t)lock, 0)->result = (uint64_t)r;
+  return r;
+}
+
+/* R4, R9. Glibc's own word for the owner decides about locks that were taken outside handlers. */
+static int release(struct sf_context *c, void *lock, uint32_t kind) {
+  struct sf_lock *l = lock_of(c, lock);
+  if (!l && kind == MUTEX && ((pthread_mutex_t *)lock)->__data.__owner == gettid()) {
+    l = sf_grow(&c->locks, sizeof *l);
+    *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .count_begin = 1, .held = 1};
+  }
+  if (unlikely(!l || l->count == 0))
+    sf_differ("a lock is released that this thread does not hold", (uint64_t)lock, 0, 0);
+  l->count--;
+  return 0;
+}
+
+void sf_locks_begin(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  size_t n = c->locks.used / sizeof *l, kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    /* Released outside handlers meanwhile. */
+    if (l[i].kind == MUTEX && ((pthread_mutex_t *)l[i].lock)->__data.__owner != gettid())
+      continue;
+    l[kept] = l[i];
+    l[kept].count_begin = l[kept].count;
+    l[kept].fresh = 0;
+    kept++;
+  }
+  c->locks.used = kept * sizeof *l;
+}
+
+void sf_locks_between_runs(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++) {
+    l->count_first = l->count;
+    l->count = l->fresh ? 0 : l->count_begin;
+  }
+}
+
+void sf_locks_check(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
+    if (unlikely(l->count != l->count_first))
+      sf_differ("the runs hold a lock differently", (uint64_t)l->lock, l->count_first, l->count);
+}
+
+void sf_locks_forget(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  size_t n = c->locks.used / sizeof *l, kept = 0;
+  for (size_t i = 0; i < n; i++)
+    if (!l[i].made)
+      l[kept++] = l[i];
+  c->locks.used = kept * sizeof *l;
+}
+
+static void give_back(struct sf_lock *l) {
+  int r = l->kind == MUTEX  ? pthread_mutex_unlock(l->lock)
+          : l->kind == SPIN ? pthread_spin_unlock(l->lock)
+                            : pthread_rwlock_unlock(l->lock);
+  if (unlikely(r != 0))
+    sf_differ("a lock is no longer held when the handler ends", (uint64_t)l->lock, 0, (uint64_t)r);
+  l->held--;
+}
+
+void sf_locks_release(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  size_t n = c->locks.used / sizeof *l, kept = 0;
+  for (size_t i = 0; i < n; i++) {
+    /* Made by this handler, and still locked by it: now for all to see. */
+    for (; l[i].made && l[i].held < l[i].count; l[i].held++)
+      (l[i].kind == MUTEX ? pthread_mutex_lock(l[i].lock)
+       : l[i].kind == SPIN ? pthread_spin_lock(l[i].lock)
+       : l[i].kind == READ ? pthread_rwlock_rdlock(l[i].lock)
+                           : pthread_rwlock_wrlock(l[i].lock));
+    l[i].made = 0;
+    while (l[i].held > l[i].count)
+      give_back(&l[i]);
+    if (l[i].held)
+      l[kept++] = l[i];
+  }
+  c->locks.used = kept * sizeof *l;
+}
+
+#define LOCK(NAME, KIND, TAKER, ...)                                                                                   \
+  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
+    INSIDE;                                                                                                            \
+    return take(c, #NAME, lock, KIND, TAKER, NULL);                                                                    \
+  }
+#define UNLOCK(NAME, KIND)                                                                                             \
+  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
+    INSIDE;                                                                                                            \
+    return release(c, lock, KIND);                                                                                     \
+  }
+LOCK(pthread_mutex_lock, MUTEX, take_mutex)
+LOCK(pthread_mutex_trylock, MUTEX, try_mutex)
+UNLOCK(pthread_mutex_unlock, MUTEX)
+LOCK(pthread_rwlock_rdlock, READ, take_read)
+LOCK(pthread_rwlock_tryrdlock, READ, try_read)
+LOCK(pthread_rwlock_wrlock, WRITE, take_write)
+LOCK(pthread_rwlock_trywrlock, WRITE, try_write)
+UNLOCK(pthread_rwlock_unlock, READ)
+LOCK(pthread_spin_lock, SPIN, take_spin)
+LOCK(pthread_spin_trylock, SPIN, try_spin)
+UNLOCK(pthread_spin_unlock, SPIN)
+
+SF_API int __sf_w_pthread_mutex_timedlock(void *lock, const struct timespec *until) {
+  INSIDE;
+  return take(c, "pthread_mutex_timedlock", lock, MUTEX, timed_mutex, until);
+}
+
+/* Making and unmaking locks. */
+
+static int made(struct sf_context *c, void *lock, uint32_t kind, int failed) {
+  if (failed)
+    return failed;
+  struct sf_lock *l = lock_of(c, lock);
+  if (FIRST) {
+    if (l && l->held)
+      sf_stop("a handler initialises a lock that it has taken", "unlock it in an earlier handler");
+    if (!l)
+      l = sf_grow(&c->locks, sizeof *l);
+    *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1, .made = 1};
+    sf_defer_forget(c, lock); /* destroyed before, and now made again in the same place */
+  } else if (unlikely(!l || !l->made)) {
+    sf_differ("the second run makes a lock that the first did not make", (uint64_t)lock, 0, 1);
+  }
+  return 0;
+}
+
+#define MAKE(NAME, TYPE, KIND, ...)                                                                                    \
+  SF_API int __sf_w_##NAME __VA_ARGS__ {                                                                               \
+    INSIDE;                                                                                                            \
+    int failed;                                                                                                        \
+    LOGGED((void *)lock, sizeof(TYPE), failed = NAME(lock, with));                                                         \
+    return made(c, (void *)lock, KIND, failed);                                                                        \
+  }
+MAKE(pthread_mutex_init, pthread_mutex_t, MUTEX, (pthread_mutex_t * lock, const pthread_mutexattr_t *with))
+MAKE(pthread_rwlock_init, pthread_rwlock_t, WRITE, (pthread_rwlock_t * lock, const pthread_rwlockattr_t *with))
+MAKE(pthread_spin_init, pthread_spinlock_t, SPIN, (pthread_spinlock_t * lock, int with))
+
+/* After V, and after this handler has unlocked it. */
+#define UNMAKE(NAME)                                                                                                   \
+  SF_API int __sf_w_##NAME(void *lock) {                                                                               \
+    INSIDE;                                                                                                            \
+    sf_defer_last(c, #NAME, (void *)NAME, lock);                                                                       \
+    return 0;                                                                                                          \
+  }
+UNMAKE(pthread_mutex_destroy)
+UNMAKE(pthread_rwlock_destroy)
+UNMAKE(pthread_spin_destroy)
+UNMAKE(pthread_cond_destroy)
+
+/* What only fills memory of the program. */
+#define FILL(NAME, TYPE, PARAMETERS, ...)                                                                              \
+  SF_API int __sf_w_##NAME PARAMETERS {                                                                                \
+    int failed;                                                                                                        \
+    LOGGED(to, sizeof(TYPE), failed = NAME(__VA_ARGS__));                                                              \
+    return failed;                                                                                                     \
+  }
+FILL(pthread_cond_init, pthread_cond_t, (pthread_cond_t * to, const pthread_condattr_t *with), to, with)
+FILL(pthread_mutexattr_init, pthread_mutexattr_t, (pthread_mutexattr_t * to), to)
+FILL(pthread_mutexattr_destroy, pthread_mutexattr_t, (pthread_mutexattr_t * to), to)
+FILL(pthread_mutexattr_settype, pthread_mutexattr_t, (pthread_mutexattr_t * to, int value), to, value)
+FILL(pthread_mutexattr_setpshared, pthread_mutexattr_t, (pthread_mutexattr_t * to, int value), to, value)
+FILL(pthread_mutexattr_setprotocol, pthread_mutexattr_t, (pthread_mutexattr_t * to, int value), to, value)
+FILL(pthread_mutexattr_setrobust, pthread_mutexattr_t, (pthread_mutexattr_t * to, int value), to, value)
+FILL(pthread_rwlockattr_init, pthread_rwlockattr_t, (pthread_rwlockattr_t * to), to)
+FILL(pthread_rwlockattr_destroy, pthread_rwlockattr_t, (pthread_rwlockattr_t * to), to)
+FILL(pthread_rwlockattr_setpshared, pthread_rwlockattr_t, (pthread_rwlockattr_t * to, int value), to, value)
+FILL(pthread_condattr_init, pthread_condattr_t, (pthread_condattr_t * to), to)
+FILL(pthread_condattr_destroy, pthread_condattr_t, (pthread_condattr_t * to), to)
+FILL(pthread_condattr_setclock, pthread_condattr_t, (pthread_condattr_t * to, clockid_t value), to, value)
+FILL(pthread_condattr_setpshared, pthread_condattr_t, (pthread_condattr_t * to, int value), to, value)
+
+/* A signal before V would wake a thread to a state that is not there yet. */
+SF_API int __sf_w_pthread_cond_signal(void *cond) {
+  uint64_t a[1] = {(uint64_t)cond};
+  __sf_defer("pthread_cond_signal", (void *)pthread_cond_signal, 1, a);
+  return 0;
+}
+
+SF_API int __sf_w_pthread_cond_broadcast(void *cond) {
+  uint64_t a[1] = {(uint64_t)cond};
+  __sf_defer("pthread_cond_broadcast", (void *)pthread_cond_broadcast, 1, a);
+  return 0;
+}
