@@ -180,6 +180,7 @@ struct sf_me {
 	s32 uffd;
 	u64 trapped; /* return address of the call that came through the backstop, or 0 */
 	u64 stack_from, stack_to; /* stack bytes known to be readable */
+	u64 queries; /* follower: events since the last one that all wait for */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
 	s32 parent; /* follower: whom it dies with */
