@@ -764,14 +764,22 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   begin_again(c);
 }
 
-/* Two handlers wait for each other's locks, which both keep only until their ends. This one gives way: nothing of it has
-   happened yet. */
-void sf_give_way(struct sf_context *c) {
-  if (__sf_tls.phase != SF_E1 || !roll_back(c))
-    sf_stop("two handlers wait for each other's locks, and this one cannot be rolled back", "take locks in one order in all handlers");
+/* In the way of another handler (waits.c). Nothing of this one has happened yet, so it begins later. */
+void sf_give_way(struct sf_context *c, const struct sf_waited *w, uint64_t ns) {
+  if (unlikely(__sf_tls.phase != SF_E1 || !roll_back(c)))
+    sf_differ("memory could not be put back by a handler that gives way", (uint64_t)c->entries, __sf_tls.phase, c->count);
   sf_locks_between_runs(c);
   sf_locks_release(c);
   c->gave_way++;
+  /* Meanwhile it is in no handler: nobody's barrier waits for it. */
+  atomic_store_explicit(&c->counter, c->counter + 1, memory_order_release);
+  if (w->of && c->locks.used == 0) {
+    sf_wait_end(w);
+  } else {
+    uint64_t t[2] = {ns / 1000000000, ns % 1000000000};
+    sf_syscall(35 /* nanosleep */, (long)t, 0, 0, 0, 0, 0);
+  }
+  atomic_fetch_add(&c->counter, 1);
   begin_again(c);
 }
 
@@ -793,6 +801,7 @@ void sf_begin(const struct sf_handler *h) {
     sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
   if (likely(c->again == 0)) {
     c->event++;
+    c->gave_way = 0;
     c->messages_outside = c->message_count;
     /* Seen by all before anything of the state is read: a locked instruction, which alone on the machine is not needed. */
     if (atomic_load_explicit(&sf_contexts, memory_order_relaxed)->next)

@@ -50,6 +50,8 @@ static void thread_end(void *of) {
       sf_unmap(all[i]->base, all[i]->size);
       *all[i] = (struct sf_buffer){0};
     }
+  for (size_t i = 0; i < SF_HOLDS; i++)
+    atomic_store(&c->holds[i], NULL);
   __sf_own = NULL;
   __sf_tls.table = NULL;
   c->epoch = c->event = c->committed = c->barrier_event = c->message_count = c->crc_cursor = 0;
@@ -496,8 +498,10 @@ void sf_commit_effects(struct sf_context *c) {
       /* Integer and pointer arguments alone: superfluous ones are registers that the callee does not read. */
       ((call6)d->function)(d->arguments[0], d->arguments[1], d->arguments[2], d->arguments[3], d->arguments[4], d->arguments[5]);
   }
-  if (c->locks.used)
+  if (c->locks.used) {
     sf_locks_release(c);
+    sf_wake_waiting(c);
+  }
   for (struct sf_deferred *d = all; last; d++)
     if (d->last == 1) {
       ((void (*)(uint64_t))d->function)(d->arguments[0]);

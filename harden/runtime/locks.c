@@ -9,13 +9,16 @@
  *
  * Invariants
  *  1. What a handler has locked for the first time, no other thread locks before V has passed.
- *  2. Which locks a run takes, and how often, depends on the program alone; V compares the counts.
+ *  2. Handlers that would wait for each other for ever do not: waits.c.
+ *  3. Which locks a run takes, and how often, depends on the program alone; V compares the counts.
  */
 #define _GNU_SOURCE
 #include "wrapper.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
@@ -42,38 +45,87 @@ static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_tr
 static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
 static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
 
-/* A handler keeps what the program has already released, so that two handlers may come to wait for each other though the
-   program's own order is sound. Whoever has waited for up to 2 ms, holding such a lock, gives way. From one such wait of a
-   thread to the next the limit doubles, up to 64 ms, and then begins again: 2 ms are long against a handler and short where
-   a hundred threads meet, and no handler is so long that it is never waited for. */
-#define GIVE_WAY_NS 2000000
-#define GIVE_WAY_DOUBLINGS 5
+bool sf_lock_is_fresh(struct sf_context *c, const void *lock) {
+  struct sf_lock *l = lock_of(c, (void *)lock);
+  return l && l->fresh;
+}
 
-static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
-  bool keeps = false;
+/* For others to see (waits.c): what this thread holds, by index. */
+static void publish(struct sf_context *c, size_t from, size_t to) {
   struct sf_lock *l = (struct sf_lock *)c->locks.base;
-  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
-    keeps |= l->held > l->count && l->lock != lock;
-  if (likely(!keeps) || until || (take != take_mutex && take != take_read && take != take_write))
-    return take(lock, until);
-  /* The common case first: nobody else has it. */
-  int r = take == take_mutex  ? pthread_mutex_trylock(lock)
-          : take == take_read ? pthread_rwlock_tryrdlock(lock)
-                              : pthread_rwlock_trywrlock(lock);
-  if (r != EBUSY)
-    return r;
+  size_t n = c->locks.used / sizeof *l;
+  for (size_t i = from; i < to && i < SF_HOLDS; i++)
+    atomic_store_explicit(&c->holds[i], i < n ? l[i].lock : NULL, memory_order_release);
+}
+
+/* While it keeps locks that the program has released, a handler looks again after this time: for a circle that only it can
+   break, and for threads outside handlers, which cannot be seen and may wait for what it keeps. It then begins again
+   after a pause that doubles up to 32 ms, as no such thread says when it has got what it waited for. */
+#define LOOK_AGAIN_NS 250000
+#define PAUSE_NS 125000
+#define PAUSE_DOUBLINGS 8
+/* Input that was read cannot be read again, and a handler that begins again may want something else: let others give way
+   first, for this many looks. */
+#define PATIENCE 3
+
+static bool has_read(struct sf_context *c) {
+  for (size_t i = 0; i < c->queue.used;) {
+    struct sf_record *r = (struct sf_record *)(c->queue.base + i);
+    if (r->once)
+      return true;
+    i += sizeof *r + ((r->length + 7) & ~7ull);
+  }
+  return false;
+}
+
+static int try_for_a_while(void *lock, taker take) {
   struct timespec t;
   clock_gettime(CLOCK_REALTIME, &t);
-  /* Threads wait for different times, or they would give way together for ever. */
-  long most = (long)GIVE_WAY_NS << c->gave_way % (GIVE_WAY_DOUBLINGS + 1);
-  t.tv_nsec += most / 2 + (long)((sf_mix((uint64_t)c, c->event + c->gave_way) >> 8) % (uint64_t)(most / 2));
+  t.tv_nsec += LOOK_AGAIN_NS;
   if (t.tv_nsec >= 1000000000)
     t.tv_sec++, t.tv_nsec -= 1000000000;
-  r = take == take_mutex  ? pthread_mutex_timedlock(lock, &t)
-      : take == take_read ? pthread_rwlock_timedrdlock(lock, &t)
-                          : pthread_rwlock_timedwrlock(lock, &t);
-  if (r == ETIMEDOUT)
-    sf_give_way(c);
+  if (take == take_mutex)
+    return pthread_mutex_timedlock(lock, &t);
+  if (take == take_read)
+    return pthread_rwlock_timedrdlock(lock, &t);
+  if (take == take_write)
+    return pthread_rwlock_timedwrlock(lock, &t);
+  for (int i = 0; i < 1000; i++) {
+    if (pthread_spin_trylock(lock) == 0)
+      return 0;
+    sched_yield();
+  }
+  return ETIMEDOUT;
+}
+
+static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
+  taker attempt = take == take_mutex ? try_mutex : take == take_read ? try_read : take == take_write ? try_write : try_spin;
+  /* Who holds nothing is in nobody's way. */
+  if (c->locks.used == 0 || until || (take != take_mutex && take != take_read && take != take_write && take != take_spin))
+    return take(lock, until);
+  int r = attempt(lock, NULL);
+  if (likely(r != EBUSY))
+    return r;
+  struct sf_lock *l = lock_of(c, lock);
+  if (l && l->count)
+    return take(lock, until); /* for the C library to judge: again, or a deadlock of the program's own */
+  bool keeps = false;
+  l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
+    keeps |= l->held > l->count;
+  unsigned patience = has_read(c) ? PATIENCE : 0;
+  for (unsigned looks = 0;; looks++) {
+    struct sf_waited w = sf_waits(c, lock, looks >= patience);
+    if (w.of || (looks > patience && w.unknown && keeps)) {
+      sf_waits_no_more(c);
+      unsigned doublings = c->gave_way < PAUSE_DOUBLINGS ? (unsigned)c->gave_way : PAUSE_DOUBLINGS;
+      sf_give_way(c, &w, (uint64_t)PAUSE_NS << doublings);
+    }
+    r = keeps || patience || take == take_spin ? try_for_a_while(lock, take) : take(lock, until);
+    if (r != ETIMEDOUT)
+      break;
+  }
+  sf_waits_no_more(c);
   return r;
 }
 
@@ -117,6 +169,7 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
       if (!l) {
         l = sf_grow(&c->locks, sizeof *l);
         *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1};
+        publish(c, c->locks.used / sizeof *l - 1, c->locks.used / sizeof *l);
       }
       l->count++;
       l->held++;
@@ -152,6 +205,7 @@ void sf_locks_begin(struct sf_context *c) {
     kept++;
   }
   c->locks.used = kept * sizeof *l;
+  publish(c, 0, n);
 }
 
 void sf_locks_between_runs(struct sf_context *c) {
@@ -176,6 +230,7 @@ void sf_locks_forget(struct sf_context *c) {
     if (!l[i].made)
       l[kept++] = l[i];
   c->locks.used = kept * sizeof *l;
+  publish(c, 0, n);
 }
 
 static void give_back(struct sf_lock *l) {
@@ -204,6 +259,7 @@ void sf_locks_release(struct sf_context *c) {
       l[kept++] = l[i];
   }
   c->locks.used = kept * sizeof *l;
+  publish(c, 0, n);
 }
 
 #define LOCK(NAME, KIND, TAKER, ...)                                                                                   \

@@ -106,8 +106,10 @@ struct sf_span {
 #define SF_IDLE 1000   /* small handlers after which a grown log shrinks: growing costs a few faults a page */
 #define SF_MESSAGES 8  /* inputs of one handler; more are refused */
 #define SF_RETRIES 3
+#define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
 #define SF_IGNORED 8   /* sf_ignore ranges of one handler */
 
+/* What comes first, up to `count`, tests/harden/faults.c repeats, to strike it. */
 struct sf_context {
   /* Checking barrier: odd while a handler runs. Written by its thread, read by all. */
   _Atomic uint64_t counter;
@@ -157,7 +159,7 @@ struct sf_context {
   int errno_begin;
   uint64_t retry;             /* times that this handler has begun again */
   uint64_t again;             /* begins again: not a new event */
-  uint64_t gave_way;          /* times that a lock could not be had, over all handlers */
+  uint64_t gave_way;          /* times that this event was rolled back for others */
   uint64_t last[4];           /* the mismatch that led there */
   uint64_t affinity[16];      /* the cores that the program allows */
   struct sf_buffer kept;      /* records that cannot be asked again */
@@ -167,6 +169,14 @@ struct sf_context {
   uint64_t *tables_old[16]; /* grown out of, in use by checks until the handler ends */
   size_t tables_old_bytes[16];
   size_t tables_old_count;
+
+  /* waits.c. Written by its thread, read by all. */
+  _Atomic(const void *) waiting;         /* the lock that it waits for, while it holds others */
+  _Atomic(const void *) holds[SF_HOLDS]; /* by the index of `locks` */
+  _Atomic uint32_t ends, watched;        /* handlers with locks that have ended; somebody waits for the next */
+  struct sf_context *walk_next, *walk_first;
+  uint64_t walk;
+  uint32_t walk_ends;
 };
 
 extern __thread struct sf_context *__sf_own __attribute__((tls_model("initial-exec")));
@@ -200,8 +210,18 @@ void sf_recover_done(struct sf_context *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
 /* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
-/* core.c: a lock cannot be had while others are kept. Rolls back and begins again. */
-void sf_give_way(struct sf_context *);
+/* waits.c: in whose way a handler is (of), up to its next end, and whether somebody unknown may be meant. */
+struct sf_waited {
+  struct sf_context *of;
+  uint32_t ends;
+  bool unknown;
+};
+struct sf_waited sf_waits(struct sf_context *, void *lock, bool may_give_way);
+void sf_waits_no_more(struct sf_context *);
+void sf_wake_waiting(struct sf_context *);
+void sf_wait_end(const struct sf_waited *);
+/* core.c: rolls back, unlocks, waits until the other has ended, or for so many nanoseconds, and begins again. */
+_Noreturn void sf_give_way(struct sf_context *, const struct sf_waited *, uint64_t ns);
 /* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
@@ -214,6 +234,7 @@ void sf_commit_effects(struct sf_context *);
 void sf_free(void *);
 
 /* locks.c */
+bool sf_lock_is_fresh(struct sf_context *, const void *lock);
 void sf_locks_begin(struct sf_context *);
 void sf_locks_between_runs(struct sf_context *);
 void sf_locks_check(struct sf_context *);

@@ -3,6 +3,7 @@
 #include <steadfast/sei.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,17 +11,21 @@
 #ifndef THREADS
 #define THREADS 100
 #endif
-#define ROUNDS 300
+#define ROUNDS 100
 #define CELLS 16
 
 static struct {
   pthread_mutex_t lock;
   uint64_t value, updates;
-} cells[CELLS];
+} cells[CELLS + 1];
 static pthread_rwlock_t all = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t nested;
 static uint64_t reads;
 static volatile uint32_t ticks; /* changes without a lock */
+
+/* The others come in between; seldom, as each time may cost a time slice on a machine that has other work. */
+static int given;
+SF_ONCE int give(int k) { return __atomic_add_fetch(&given, 1, __ATOMIC_RELAXED) % 16 == 0 ? sched_yield() + k : k; }
 
 SF_LOCAL_HANDLER uint64_t transfer(unsigned a, unsigned b, uint64_t *scratch) {
   sf_ignore(scratch, 64);
@@ -54,9 +59,39 @@ SF_LOCAL_HANDLER void visit(unsigned a, unsigned b) {
   unsigned way[2] = {a, b};
   for (int i = 0; i < 2; i++) {
     pthread_mutex_lock(&cells[way[i]].lock);
+    give(i);
     cells[way[i]].updates++;
     pthread_mutex_unlock(&cells[way[i]].lock);
   }
+}
+
+/* The same with four of them, and one more that is still locked when the others are taken. */
+SF_LOCAL_HANDLER void tour(unsigned a, unsigned b) {
+  pthread_mutex_lock(&cells[CELLS].lock);
+  for (unsigned i = 0; i < 4; i++) {
+    unsigned k = (a + i * b) % CELLS;
+    pthread_mutex_lock(&cells[k].lock);
+    cells[k].updates++;
+    give(2);
+    pthread_mutex_unlock(&cells[k].lock);
+  }
+  cells[CELLS].updates++;
+  pthread_mutex_unlock(&cells[CELLS].lock);
+}
+
+/* Outside handlers: two locks at once, in an order that visit and tour keep to none of. */
+static void outside(unsigned a, unsigned b) {
+  if (a > b) {
+    unsigned c = a;
+    a = b, b = c;
+  }
+  pthread_mutex_lock(&cells[a].lock);
+  if (a != b)
+    pthread_mutex_lock(&cells[b].lock);
+  cells[a].updates++;
+  if (a != b)
+    pthread_mutex_unlock(&cells[b].lock);
+  pthread_mutex_unlock(&cells[a].lock);
 }
 
 SF_LOCAL_HANDLER int recursive(void) {
@@ -71,17 +106,24 @@ SF_LOCAL_HANDLER int recursive(void) {
   return taken;
 }
 
+static pthread_barrier_t start;
 static void *worker(void *of) {
+  pthread_barrier_wait(&start);
   unsigned id = (unsigned)(uintptr_t)of, seed = id;
   uint64_t scratch[8] = {0};
   for (int i = 0; i < ROUNDS; i++) {
     transfer((unsigned)rand_r(&seed) % CELLS, (unsigned)rand_r(&seed) % CELLS, scratch);
-    while (!sf_barrier())
+    while (i % 10 == 0 && !sf_barrier())
       sched_yield();
     if (!recursive())
       abort();
-    if (i % 50 == 0)
-      visit((unsigned)rand_r(&seed) % CELLS, (unsigned)rand_r(&seed) % CELLS);
+    unsigned a = (unsigned)rand_r(&seed), b = (unsigned)rand_r(&seed);
+    if (i % 5 == 0)
+      visit(a % CELLS, b % CELLS);
+    if (i % 9 == 0)
+      tour(a, b % CELLS);
+    if (i % 100 == 0)
+      outside(a % CELLS, b % CELLS);
     ticks++;
   }
   return NULL;
@@ -92,8 +134,9 @@ int main(void) {
   pthread_mutexattr_init(&kind);
   pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&nested, &kind);
-  for (int i = 0; i < CELLS; i++)
+  for (int i = 0; i <= CELLS; i++)
     pthread_mutex_init(&cells[i].lock, NULL);
+  pthread_barrier_init(&start, NULL, THREADS);
   pthread_t threads[THREADS];
   for (uintptr_t i = 0; i < THREADS; i++)
     if (pthread_create(&threads[i], NULL, worker, (void *)i) != 0)
@@ -101,7 +144,7 @@ int main(void) {
   for (int i = 0; i < THREADS; i++)
     pthread_join(threads[i], NULL);
   uint64_t sum = 0, updates = 0;
-  for (int i = 0; i < CELLS; i++)
+  for (int i = 0; i <= CELLS; i++)
     sum += cells[i].value, updates += cells[i].updates;
   printf("sum %lu updates %lu reads %lu\n", (unsigned long)sum, (unsigned long)updates, (unsigned long)reads);
   return 0;
