@@ -335,7 +335,7 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
     }
 }
 
-/// The plain builds, those with the message envelope alone, and the hardened ones if there are
+/// The plain builds, those with zeroed locals and with the message envelope alone, and the hardened ones if there are
 /// any: given, or built as the variant "hardened".
 fn server_builds(
     memcached: Option<&Path>,
@@ -352,10 +352,10 @@ fn server_builds(
                 column: column.to_owned(),
                 server: server.name.to_owned(),
                 program,
-                envelope: column != "plain",
+                envelope: !["plain", "zeroed"].contains(&column),
             });
         };
-        for recipe in [Recipe::plain(), Recipe::envelope()] {
+        for recipe in [Recipe::plain(), Recipe::zeroed(), Recipe::envelope()] {
             let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
             add(&recipe.variant, built.program);
         }

@@ -3,7 +3,8 @@
 //! Same source, same compiler, same flags, same CPUs, same load; the hardened build sends its
 //! checksums in the message envelope and the client checks them, the plain build sends plain
 //! bytes. A third build, the plain compiler with the envelope beneath, says what of the cost is
-//! the envelope's.
+//! the envelope's, and a fourth, plain with zeroed locals, what is that of the flag which
+//! hardening implies.
 //!
 //! Three numbers of each pair of runs: the server's CPU time per request while it is saturated;
 //! the highest rate with a mean response time under 1 ms, which is the published metric; and the

@@ -7,11 +7,14 @@
  *
  * Invariants
  *  1. Only write, open and exit_group are used: no lock, no stdio, no atexit handler, since any memory may be wrong.
- *  2. One line to standard error for people; the same as JSON to the file that STEADFAST_EVENTS names.
+ *  2. One line to standard error for people; the same as JSON to the file that STEADFAST_EVENTS names. The first is what
+ *     crates/inject/src/judge.rs reads, the second what crates/integrity/src/event.rs describes.
  */
 #include "runtime.h"
 
 static const char *events; /* STEADFAST_EVENTS, found at start: the environment may be wrong later */
+static uint64_t started;   /* nanoseconds of CLOCK_MONOTONIC */
+static _Atomic uint64_t lines;
 
 long sf_syscall(long number, long a, long b, long c, long d, long e, long f) {
   long r;
@@ -22,8 +25,15 @@ long sf_syscall(long number, long a, long b, long c, long d, long e, long f) {
   return r;
 }
 
+static uint64_t now(void) {
+  uint64_t t[2];
+  sf_syscall(228 /* clock_gettime */, 1 /* MONOTONIC */, (long)t, 0, 0, 0, 0);
+  return t[0] * 1000000000ull + t[1];
+}
+
 __attribute__((constructor(102))) static void prepare(int argc, char **argv, char **environment) {
   (void)argc, (void)argv;
+  started = now();
   static const char name[] = "STEADFAST_EVENTS=";
   for (char **e = environment; e && *e; e++)
     if (sf_length(*e) >= sizeof name - 1 && sf_equal(*e, name, sizeof name - 1))
@@ -71,6 +81,18 @@ static void put_hex(struct text *t, const char *key, uint64_t v) {
   put(t, "\"");
 }
 
+/* What every line of an event file begins with (docs/events.schema.json). */
+static void put_head(struct text *t, const char *type) {
+  t->used = 0;
+  put(t, "{\"v\":1,\"seq\":");
+  put_number(t, lines++, 10);
+  put(t, ",\"t_ns\":");
+  put_number(t, now() - started, 10);
+  put(t, ",\"type\":\"");
+  put(t, type);
+  put(t, "\",\"handler\":");
+}
+
 static _Noreturn void leave(int status) {
   for (;;)
     sf_syscall(231 /* exit_group */, status, 0, 0, 0, 0, 0);
@@ -115,8 +137,7 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   put_number(&t, second, 16);
   put(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
   say(&t);
-  t.used = 0;
-  put(&t, "{\"v\":1,\"type\":\"harden_mismatch\",\"handler\":");
+  put_head(&t, "harden_mismatch");
   put_quoted(&t, handler);
   put(&t, ",\"where\":");
   put_quoted(&t, where);
@@ -165,8 +186,7 @@ void sf_recovered(const struct sf_context *c) {
   put_number(&t, c->retry, 10);
   put(&t, " agree");
   say(&t);
-  t.used = 0;
-  put(&t, "{\"v\":1,\"type\":\"harden_recovered\",\"handler\":");
+  put_head(&t, "harden_recovered");
   put_quoted(&t, c->handler->name);
   put(&t, ",\"event\":");
   put_number(&t, c->event, 10);

@@ -16,8 +16,10 @@ use std::process::{Command, Output};
 use std::sync::{Arc, LazyLock, Mutex};
 
 use libtest_mimic::{Failed, Trial};
+use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
+use crate::pass;
 
 /// Ways to build, plain and hardened alike.
 const WAYS: &[(&str, &[&str])] = &[
@@ -155,6 +157,49 @@ fn program(guest: &str, way: &str, flags: &[&str], hardened: bool) -> Result<Pat
     .clone()
 }
 
+/// Compiles and links; the compiler has to succeed.
+fn build(
+    mut compiler: Command,
+    flags: &[&str],
+    sources: &[PathBuf],
+    out: &Path,
+) -> Result<(), String> {
+    let built = compiler
+        .args(flags)
+        .args(sources)
+        .arg("-o")
+        .arg(out)
+        .output()
+        .map_err(|why| format!("{}: {why}", out.display()))?;
+    if built.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&built.stderr);
+    Err(format!("{}: {}\n{said}", out.display(), built.status))
+}
+
+/// It ended with this status, and said these words and none of those.
+fn ended(ran: &Output, status: i32, words: &[&str], never: &[&str]) -> Result<(), Failed> {
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let fine = ran.status.code() == Some(status)
+        && words.iter().all(|word| said.contains(word))
+        && !never.iter().any(|word| said.contains(word));
+    if fine {
+        Ok(())
+    } else {
+        Err(format!("{}, expected {status} and {words:?}\n{said}", ran.status).into())
+    }
+}
+
+/// A program of one source, built hardened in a folder of its own.
+fn own_program(dir: &Path, name: &str, text: &str, flags: &[&str]) -> Result<PathBuf, Failed> {
+    let source = dir.join(name);
+    std::fs::write(&source, text)?;
+    let out = source.with_extension("");
+    build(compiler(true, false), flags, &[source], &out)?;
+    Ok(out)
+}
+
 fn run(program: &Path, arguments: &[&str]) -> Result<Output, String> {
     Command::new(program)
         .args(arguments)
@@ -249,30 +294,15 @@ fn recovered(place: &str, in_run: u8) -> Result<(), Failed> {
 /// A handler that is not deterministic is not blamed on a core, and does not run for ever.
 fn recover_tells_nondeterminism() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-recover-nondeterminism");
-    let source = dir.join("run.c");
-    std::fs::write(
-        &source,
+    let out = own_program(
+        &dir,
+        "run.c",
         "#include <steadfast/sei.h>\nunsigned long a;\nSF_LOCAL_HANDLER void handle(void) { a = sf_run() == 2; }\n\
          int main(void) { handle(); return 0; }\n",
+        &["-O1", "--recover"],
     )?;
-    let out = dir.join("run");
-    let built = compiler(true, false)
-        .args(["-O1", "--recover"])
-        .arg(&source)
-        .arg("-o")
-        .arg(&out)
-        .output()?;
-    if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into_owned().into());
-    }
     let ran = run(&out, &[])?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.code() != Some(122)
-        || !said.contains("not deterministic")
-        || said.contains("recovered")
-    {
-        return Err(format!("{}\n{said}", ran.status).into());
-    }
+    ended(&ran, 122, &["not deterministic"], &["recovered"])?;
     Bench::get().passed(&dir);
     Ok(())
 }
@@ -372,15 +402,13 @@ fn random_program(seed: u64) -> Result<(), Failed> {
     let mut golden: Option<Vec<u8>> = None;
     for (hardened, level) in [(false, "-O2"), (true, "-O0"), (true, "-O2")] {
         let out = dir.join(format!("random-{hardened}{level}"));
-        let built = compiler(hardened, false)
-            .args([level, "-w", "-ftrivial-auto-var-init=zero"])
-            .arg(&source)
-            .arg("-o")
-            .arg(&out)
-            .output()?;
-        if !built.status.success() {
-            return Err(format!("seed {seed}: {}", String::from_utf8_lossy(&built.stderr)).into());
-        }
+        let flags = [level, "-w", "-ftrivial-auto-var-init=zero"];
+        build(
+            compiler(hardened, false),
+            &flags,
+            std::slice::from_ref(&source),
+            &out,
+        )?;
         let ran = run(&out, &[])?;
         let same = golden.get_or_insert_with(|| ran.stdout.clone()) == &ran.stdout;
         if !same || !ran.status.success() || !ran.stderr.is_empty() {
@@ -557,9 +585,120 @@ fn a_missing_piece() -> Result<(), Failed> {
         .arg("-o")
         .arg(&object)
         .output()?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.code() != Some(121) || object.exists() || !said.contains("make build") {
-        return Err(format!("{}\n{said}", ran.status).into());
+    ended(&ran, 121, &["make build"], &[])?;
+    if object.exists() {
+        return Err("an object was made all the same".into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// What configure scripts ask a compiler: silence and success where there is nothing to say, failure where there is.
+fn configure() -> Result<(), Failed> {
+    /// Source, flags, whether it compiles.
+    const PROBES: &[(&str, &[&str], bool)] = &[
+        ("int main(void) { return 0; }\n", &[], true),
+        ("int main(void) { return 0; }\n", &["-c"], true),
+        (
+            "#include <stdint.h>\nint main(void) { return sizeof(int64_t) != 8; }\n",
+            &["-O2", "-g"],
+            true,
+        ),
+        ("#include <no-such-header.h>\n", &["-E"], false),
+        (
+            "char strlcpyx(); int main(void) { return strlcpyx(); }\n",
+            &[],
+            false,
+        ),
+        (
+            "char socket(); int main(void) { return socket(); }\n",
+            &["-w"],
+            true,
+        ),
+        ("int main(void) { return nothing; }\n", &["-c"], false),
+        ("int a[1 - 2 * !(sizeof(long) == 8)];\n", &["-c"], true),
+        ("int main(void) { return 0; }\n", &["-fno-such-flag"], false),
+        (
+            "#include <math.h>\nint main(int n, char **v) { (void)v; return cos(n) > 2; }\n",
+            &["-lm"],
+            true,
+        ),
+    ];
+    let dir = Bench::get().case_dir("harden-configure");
+    for (index, (text, flags, compiles)) in PROBES.iter().enumerate() {
+        let source = dir.join(format!("conftest{index}.c"));
+        std::fs::write(&source, text)?;
+        let ran = compiler(true, false)
+            .arg(&source)
+            .args(*flags)
+            .arg("-o")
+            .arg(dir.join(format!("conftest{index}")))
+            .output()?;
+        let silent = ran.stderr.is_empty();
+        if ran.status.success() != *compiles || silent != *compiles {
+            let said = String::from_utf8_lossy(&ran.stderr);
+            return Err(format!("probe {index} {flags:?}: {}\n{said}\n{text}", ran.status).into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// A CMake project of C and C++ by the toolchain file, as it lies when it is installed.
+fn cmake() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-cmake");
+    let (bin, lib, tree) = (dir.join("bin"), dir.join("lib/steadfast"), dir.join("tree"));
+    for folder in [&bin, &lib, &tree] {
+        std::fs::create_dir_all(folder)?;
+    }
+    for name in ["steadfast-cc", "steadfast-c++"] {
+        std::os::unix::fs::symlink(Bench::get().binary(), bin.join(name))?;
+    }
+    let toolchain = lib.join("steadfast-toolchain.cmake");
+    std::fs::copy(
+        workspace().join("harden/steadfast-toolchain.cmake"),
+        &toolchain,
+    )?;
+    let write = |name: &str, text: &str| std::fs::write(tree.join(name), text);
+    write(
+        "CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.13)\nproject(served C CXX)\nadd_library(state state.c)\nadd_executable(serve main.cc)\n\
+         target_link_libraries(serve state)\n",
+    )?;
+    write(
+        "state.c",
+        "#include <steadfast/sei.h>\nstatic long total;\nSF_LOCAL_HANDLER long handle(long k) { return total += k; }\n",
+    )?;
+    write(
+        "main.cc",
+        "#include <cstdio>\nextern \"C\" long handle(long);\nint main() { handle(3); std::printf(\"%ld\\n\", handle(4)); }\n",
+    )?;
+    let made = dir.join("made");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(&tree).arg("-B").arg(&made);
+    configure.arg(format!("-DCMAKE_TOOLCHAIN_FILE={}", toolchain.display()));
+    let mut make = Command::new("cmake");
+    make.arg("--build").arg(&made);
+    for mut command in [configure, make] {
+        let ran = command
+            .env_remove("STEADFAST_POLICY")
+            .output()
+            .map_err(|why| format!("cmake is required: {why}"))?;
+        if !ran.status.success() || !ran.stderr.is_empty() {
+            let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            return Err(format!("{}\n{told}{said}", ran.status).into());
+        }
+    }
+    let program = made.join("serve");
+    let coverage = Command::new(Bench::get().binary())
+        .args(["cc", "--coverage=json"])
+        .arg(&program)
+        .output()?;
+    let json: serde_json::Value = serde_json::from_slice(&coverage.stdout)?;
+    let ran = run(&program, &[])?;
+    if ran.stdout != b"7\n" || json["handlers"][0]["name"] != "handle" {
+        return Err(format!("{:?}\n{json:#}", ran.stdout).into());
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -568,32 +707,17 @@ fn a_missing_piece() -> Result<(), Failed> {
 /// A handler that depends on an address: the flag names the store and its line.
 fn nondeterminism() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-nondeterminism");
-    let source = dir.join("clock.c");
-    std::fs::write(
-        &source,
+    let out = own_program(
+        &dir,
+        "clock.c",
         "#include <steadfast/sei.h>\n#include <stdio.h>\nunsigned long a[4];\n\
          SF_PURE unsigned long ticks(void);\nunsigned long ticks(void) { static unsigned long t; return ++t; }\n\
          SF_LOCAL_HANDLER void handle(void) {\n  a[0] = 1;\n  a[1] = ticks();\n  a[2] = a[1];\n}\n\
          int main(void) { handle(); return 0; }\n",
+        &["-O1", "--find-nondeterminism"],
     )?;
-    let out = dir.join("clock");
-    let built = compiler(true, false)
-        .args(["-O1", "--find-nondeterminism"])
-        .arg(&source)
-        .arg("-o")
-        .arg(&out)
-        .output()?;
-    if !built.status.success() {
-        return Err(String::from_utf8_lossy(&built.stderr).into_owned().into());
-    }
     let ran = run(&out, &[])?;
-    let said = String::from_utf8_lossy(&ran.stderr);
-    if ran.status.code() != Some(122)
-        || !said.contains("clock.c:8")
-        || !said.contains("0x1 and 0x2")
-    {
-        return Err(format!("{}\n{said}", ran.status).into());
-    }
+    ended(&ran, 122, &["clock.c:8", "0x1 and 0x2"], &[])?;
     Bench::get().passed(&dir);
     Ok(())
 }
@@ -606,13 +730,13 @@ fn event_line() -> Result<(), Failed> {
         .args(["byte", "2", "1"])
         .env("STEADFAST_EVENTS", &events)
         .output()?;
-    let line: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(&events)?)?;
-    if ran.status.code() != Some(122)
-        || line["type"] != "harden_mismatch"
-        || line["handler"] != "handle"
-        || line["event"] != 2
-    {
-        return Err(format!("{line:#}").into());
+    let line: Line = serde_json::from_str(&std::fs::read_to_string(&events)?)?;
+    let right = |what: &HardenMismatch| {
+        what.handler == "handle" && what.event == 2 && what.action == HardenAction::Stopped
+    };
+    let told = matches!(&line.event.what, What::HardenMismatch(what) if right(what));
+    if ran.status.code() != Some(122) || !told || (line.v, line.seq) != (1, 0) {
+        return Err(format!("{line:?}").into());
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -672,5 +796,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));
+    trials.push(Trial::test("harden::configure", configure));
+    trials.push(Trial::test("harden::cmake", cmake));
+    trials.extend(pass::trials());
     trials
 }

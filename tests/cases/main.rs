@@ -34,6 +34,7 @@ mod harden;
 mod left;
 mod outside;
 mod packages;
+mod pass;
 mod programs;
 mod run;
 mod tree;

@@ -296,6 +296,9 @@ impl Detector {
     /// Whether it spoke, and how.
     #[must_use]
     pub fn spoke(&self, ran: &Ran, captured: &Captured) -> Option<Detection> {
+        if let Some(detection) = hardened(captured) {
+            return Some(detection);
+        }
         let detection = |what: &str| {
             Some(Detection {
                 by: "program".into(),
@@ -317,6 +320,27 @@ impl Detector {
             .as_deref()
             .and_then(|text| stderr.contains(text).then(|| detection("stderr")).flatten())
     }
+}
+
+/// The alarm of a program that `steadfast cc` built: the line on standard error that it writes with
+/// its `harden_mismatch` event (harden/runtime/fail.c), for which no environment has to be given.
+fn hardened(captured: &Captured) -> Option<Detection> {
+    let stderr = String::from_utf8_lossy(captured.0.get("stderr")?);
+    let what = stderr.lines().find_map(|line| {
+        let (_, said) = line
+            .strip_prefix("steadfast: handler ")?
+            .split_once("), event ")?;
+        let ends = ["; stopped, nothing of this event has left", "; runs again"];
+        ends.iter().find(|end| said.ends_with(**end))?;
+        let (_, what) = said.split_once(": ")?;
+        let what = what.split(": 0x").next()?;
+        Some(what.split(" at 0x").next().unwrap_or(what).to_owned())
+    })?;
+    Some(Detection {
+        by: "cc".into(),
+        what: Some(what),
+        latency_ns: None,
+    })
 }
 
 /// Exit codes of `steadfast run` itself (crates/integrity/src/exit.rs).
@@ -450,6 +474,36 @@ mod tests {
             seen: None,
             limits: &limits,
         })
+    }
+
+    #[test]
+    fn a_hardened_program_speaks_for_itself() {
+        let stopped = "before\nsteadfast: handler handle (serve.c:12), event 3: the runs leave different values at 0x55d9: 0x1 and 0x2; stopped, nothing of this event has left\n";
+        let found = hardened(&captured("", stopped)).expect("an alarm");
+        assert_eq!(found.by, "cc");
+        assert_eq!(
+            found.what.as_deref(),
+            Some("the runs leave different values")
+        );
+        let again = stopped.replace("stopped, nothing of this event has left", "runs again");
+        assert!(hardened(&captured("", &again)).is_some());
+        let other = "steadfast: handler handle, event 3: recovered, both runs of retry 1 agree\n";
+        assert!(hardened(&captured("", other)).is_none());
+        let ran = Ran {
+            status: Some(122),
+            ..Ran::default()
+        };
+        let none = Detector::default();
+        assert_eq!(
+            judge(&ran, &captured("all is", stopped), 1, &none),
+            Leaf::DetectedStop
+        );
+        let ran = Ran {
+            status: Some(0),
+            ..Ran::default()
+        };
+        let right = captured("all is right\n", &again);
+        assert_eq!(judge(&ran, &right, 1, &none), Leaf::Corrected);
     }
 
     #[test]

@@ -80,6 +80,10 @@ pub enum What {
     CoreSuspect(CoreSuspect),
     /// The run is over.
     RunEnd(Box<RunReport>),
+    /// The two runs of a hardened handler differ (`steadfast cc`).
+    HardenMismatch(HardenMismatch),
+    /// Retries of that handler agree with each other; it has taken effect.
+    HardenRecovered(HardenRecovered),
 }
 
 /// The beginning of a run: enough to tell what ran where, and to run it again.
@@ -426,6 +430,57 @@ words! {
         /// there is no other core: reported only
         Reported = "reported",
     }
+}
+
+/// The two runs of a hardened handler differ. Written by the program itself, to the file that
+/// `STEADFAST_EVENTS` names (harden/runtime/fail.c): its `seq` counts what this process wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HardenMismatch {
+    /// The handler, by its symbol.
+    pub handler: String,
+    /// Where it is defined, as `file:line`.
+    pub r#where: String,
+    /// Number of the handler among those of its thread, from 1.
+    pub event: u64,
+    /// The run in which it was seen: 1 or 2; 0 outside.
+    pub run: u8,
+    /// In what they differ.
+    pub what: String,
+    /// The function or handler that is concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The address that is concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// What the first run had, in hexadecimal.
+    pub first: String,
+    /// What the second run had.
+    pub second: String,
+    /// What was done.
+    pub action: HardenAction,
+}
+
+words! {
+    /// What was done about a handler whose runs differ.
+    HardenAction {
+        /// it was rolled back and runs again
+        Retry = "retry",
+        /// the program was stopped, with nothing of this handler outside
+        Stopped = "stopped",
+    }
+}
+
+/// Retries of a hardened handler agree with each other; it has taken effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HardenRecovered {
+    /// The handler, by its symbol.
+    pub handler: String,
+    /// Number of the handler among those of its thread, from 1.
+    pub event: u64,
+    /// How often it had to begin again.
+    pub retries: u64,
 }
 
 /// The report of a run as one line of JSON: the last line of an event file, without its place

@@ -50,6 +50,17 @@ impl Recipe {
         }
     }
 
+    /// The plain build with every local variable set to zero first, as hardening does it so that
+    /// both runs of a handler find the same on their stacks: what that alone costs.
+    #[must_use]
+    pub fn zeroed() -> Self {
+        Recipe {
+            variant: "zeroed".to_owned(),
+            cflags: format!("{} -ftrivial-auto-var-init=zero", Recipe::plain().cflags),
+            ..Recipe::plain()
+        }
+    }
+
     /// The untouched source and the plain compiler, with the message envelope beneath: what the
     /// envelope alone costs, and what its tests talk to.
     #[must_use]

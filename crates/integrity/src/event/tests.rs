@@ -228,6 +228,25 @@ fn samples() -> Vec<Event> {
             }));
         }
     }
+    for action in [HardenAction::Retry, HardenAction::Stopped] {
+        what.push(What::HardenMismatch(HardenMismatch {
+            handler: "handle".to_owned(),
+            r#where: "serve.c:12".to_owned(),
+            event: 4711,
+            run: 2,
+            what: "the runs leave different values".to_owned(),
+            name: None,
+            at: Some("0x55d92ddd8f00".to_owned()),
+            first: "0x1".to_owned(),
+            second: "0x2".to_owned(),
+            action,
+        }));
+    }
+    what.push(What::HardenRecovered(HardenRecovered {
+        handler: "handle".to_owned(),
+        event: 4711,
+        retries: 1,
+    }));
     what.into_iter()
         .map(|what| Event { t_ns: 1, what })
         .collect()

@@ -1,0 +1,79 @@
+//! The compiler pass by itself: tests/harden/pass/*.ll, one concern each, through opt.
+//!
+//! ```text
+//! ; POLICY: pure reads         a statement for the pass, as the driver would hand it over
+//! ; CHECK: text                the result has it, behind what the CHECK before it found
+//! ; NEVER: text                the result does not have it anywhere
+//! ```
+//!
+//! Not covered: what the whole of clang makes of it (the guests of harden.rs).
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use libtest_mimic::{Failed, Trial};
+
+use crate::bench::{Bench, workspace};
+
+/// The first line of the settings that this pass accepts (harden/pass/config.cpp).
+const VERSION: &str = "version 1";
+
+/// Where the pass is: beside the command, or where its variable says (crates/harden/src/tools.rs).
+fn plugin() -> PathBuf {
+    let folder = std::env::var_os("STEADFAST_HARDEN").map_or_else(
+        || Bench::get().binary().with_file_name("harden"),
+        PathBuf::from,
+    );
+    folder.join("steadfast-pass.so")
+}
+
+fn matches(file: &Path) -> Result<(), Failed> {
+    let text = std::fs::read_to_string(file)?;
+    let lines = |word: &'static str| {
+        let head = format!("; {word}: ");
+        text.lines()
+            .filter_map(move |line| line.strip_prefix(&head).map(str::to_owned))
+    };
+    let mut settings = vec![VERSION.to_owned()];
+    settings.extend(lines("POLICY"));
+    let ran = Command::new("opt-19")
+        .arg(format!("-load-pass-plugin={}", plugin().display()))
+        .args(["-passes=steadfast-prepare,steadfast-harden", "-S"])
+        .arg(file)
+        .env("STEADFAST_PASS", settings.join("\n"))
+        .output()?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        return Err(format!("{}: {}\n{said}", file.display(), ran.status).into());
+    }
+    let made = String::from_utf8_lossy(&ran.stdout);
+    let mut rest: &str = &made;
+    for wanted in lines("CHECK") {
+        let Some(at) = rest.find(&wanted) else {
+            return Err(format!("{}: no {wanted:?} in\n{rest}", file.display()).into());
+        };
+        rest = &rest[at + wanted.len()..];
+    }
+    if let Some(found) = lines("NEVER").find(|never| made.contains(never)) {
+        return Err(format!("{}: {found:?} in\n{made}", file.display()).into());
+    }
+    Ok(())
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let folder = workspace().join("tests/harden/pass");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("a folder of this repository")
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|ext| ext == "ll"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} has no tests", folder.display());
+    files
+        .into_iter()
+        .map(|file| {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            Trial::test(format!("harden::pass::{name}"), move || matches(&file))
+        })
+        .collect()
+}
