@@ -446,11 +446,13 @@ impl Targets {
         for function in &index.module.functions {
             targets.mark(function.start);
         }
-        let mut tables = Vec::new();
+        let mut formed = Vec::new();
         for view in &index.code {
-            targets.scan(view, &mut tables);
+            targets.scan(view, &mut formed);
         }
-        targets.jump_tables(index, tables);
+        targets.label_tables(index, &formed);
+        let tables = formed.iter().map(|(_, to)| *to);
+        targets.jump_tables(index, tables.filter(|to| to % 4 == 0).collect());
         targets.pointers(index);
         targets
     }
@@ -480,8 +482,8 @@ impl Targets {
     }
 
     /// Marks what 32-bit displacements at any byte position lead to; collects the addresses
-    /// `lea` forms, which may be jump tables.
-    fn scan(&mut self, view: &CodeView<'_>, tables: &mut Vec<u64>) {
+    /// `lea` forms, which may be jump tables, and where it stands.
+    fn scan(&mut self, view: &CodeView<'_>, formed: &mut Vec<(u64, u64)>) {
         let bytes = view.bytes;
         let disp = |at: usize| -> Option<i32> {
             Some(i32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
@@ -500,7 +502,7 @@ impl Targets {
                 0xC7 if next == Some(0xF8) => relative(at + 2),
                 0x8D if next.is_some_and(|modrm| modrm & 0xC7 == 0x05) => {
                     let target = relative(at + 2);
-                    tables.extend(target.filter(|t| t % 4 == 0));
+                    formed.extend(target.map(|to| (view.addr + at as u64, to)));
                     target
                 }
                 0xB8..=0xBF | 0x68 if low => absolute(disp(at + 1)),
@@ -537,6 +539,54 @@ impl Targets {
                 for entry in view.bytes[offset(base)..offset(end)].chunks_exact(4) {
                     let delta = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
                     if !self.mark(base.wrapping_add_signed(i64::from(delta))) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tables of 32-bit offsets relative to a label in the code, as programs with computed jumps
+    /// have (`&&label - &&base`; printf of the GNU C library). The two `lea` stand near each other,
+    /// and all labels are of one function: an entry farther away ends the table.
+    fn label_tables(&mut self, index: &Index<'_>, formed: &[(u64, u64)]) {
+        // printf's are 30 bytes apart, its function is 9 KiB long.
+        const NEAR: u64 = 512;
+        const FUNCTION: u32 = 64 << 10;
+        let in_code = |addr: u64| index.code.iter().any(|view| view.range().contains(&addr));
+        let data: Vec<CodeView<'_>> = index
+            .module
+            .data
+            .iter()
+            .filter(|v| is_user(v))
+            .copied()
+            .collect();
+        let starts: std::collections::HashSet<u64> =
+            index.module.functions.iter().map(|f| f.start).collect();
+        let mut done = std::collections::HashSet::new();
+        for (i, &(at, base)) in formed.iter().enumerate() {
+            if !in_code(base) || starts.contains(&base) || at.abs_diff(base) > FUNCTION.into() {
+                continue;
+            }
+            let before = formed[..i]
+                .iter()
+                .rev()
+                .take_while(|(other, _)| at.abs_diff(*other) <= NEAR);
+            let behind = formed[i + 1..]
+                .iter()
+                .take_while(|(other, _)| at.abs_diff(*other) <= NEAR);
+            for &(_, table) in before.chain(behind) {
+                let view = data.iter().find(|view| view.range().contains(&table));
+                let Some(view) = view.filter(|_| table % 4 == 0 && done.insert((table, base)))
+                else {
+                    continue;
+                };
+                let offset = usize::try_from(table - view.addr).unwrap_or(usize::MAX);
+                for entry in view.bytes[offset..].chunks_exact(4) {
+                    let delta = i32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+                    if delta.unsigned_abs() > FUNCTION
+                        || !self.mark(base.wrapping_add_signed(i64::from(delta)))
+                    {
                         break;
                     }
                 }

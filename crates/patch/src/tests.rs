@@ -323,6 +323,32 @@ fn a_jump_table_refuses() {
 }
 
 #[test]
+fn a_table_of_labels_refuses() {
+    // lea rsi, [rip+table] at 0x10, lea rcx, [rip+label] at 0x17; the table holds offsets from
+    // the label, as printf's does.
+    let mut code = four_small(0x200);
+    let (table, label) = (CODE + 0x10_0000, 0x41_i32);
+    code[0x10..0x13].copy_from_slice(&[0x48, 0x8D, 0x35]);
+    code[0x13..0x17].copy_from_slice(&(0x10_0000 - 0x17_i32).to_le_bytes());
+    code[0x17..0x1A].copy_from_slice(&[0x48, 0x8D, 0x0D]);
+    code[0x1A..0x1E].copy_from_slice(&(label - 0x1E).to_le_bytes());
+    let entries: Vec<u8> = [0x40_i32, 0x204, 0x60]
+        .iter()
+        .flat_map(|to| (to - label).to_le_bytes())
+        .collect();
+    let without = module(&code);
+    assert!(plan_all(&without).refused.is_empty());
+    let with = Module {
+        data: vec![CodeView {
+            addr: table,
+            bytes: &entries,
+        }],
+        ..without
+    };
+    assert_eq!(reasons(&plan_all(&with)), [RefusedReason::Entered]);
+}
+
+#[test]
 fn an_address_taken_refuses() {
     let mut code = four_small(0x200);
     code[0x10..0x13].copy_from_slice(&[0x48, 0x8D, 0x05]);
