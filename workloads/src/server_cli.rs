@@ -39,6 +39,15 @@ pub(crate) enum Action {
         #[arg(long, default_value_t = 120)]
         limit: u64,
     },
+    /// Write requests to memcached and the right replies, for `steadfast inject --driver trace:FILE`
+    Trace {
+        file: PathBuf,
+        /// Requests
+        #[arg(long, default_value_t = 400)]
+        length: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Put requests whose right answers are known, and compare
     Replay {
         server: String,
@@ -152,6 +161,11 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             if passed < results.len() {
                 return Ok(ExitCode::FAILURE);
             }
+        }
+        Action::Trace { file, length, seed } => {
+            let trace = replay::memcached::trace(*seed, *length);
+            std::fs::write(file, replay::written(&trace))
+                .with_context(|| format!("cannot write {}", file.display()))?;
         }
         Action::Replay {
             server,

@@ -26,6 +26,7 @@ use steadfast_integrity::fault::{Effect, Fault, Target};
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
 use crate::chacha::Seed;
+use crate::detector;
 use crate::judge::{self, Captured, Detector, Evidence};
 use crate::models::{Model, Shape};
 use crate::module::Module;
@@ -34,6 +35,7 @@ use crate::record::{
     self, Campaign, Comparator, Dir, Dummies, Engine, Fired, Function, Golden, Limits, Machine,
     Place, Planned, Population, Protection, RecordError, Run, SCHEMA, Shard, Stratum,
 };
+use crate::server;
 use crate::target::{Discovered, Ran, Spec};
 use crate::warden::{Ask, Tell, Warden, WardenError};
 
@@ -319,7 +321,12 @@ impl Field {
     /// When it cannot.
     pub fn profile(&mut self) -> Result<Profile, CampaignError> {
         match self.wardens[0].ask(&Ask::Profile, self.order.patience)? {
-            Tell::Profile(profile) => Ok(*profile),
+            Tell::Profile(profile) => {
+                if let Some(no) = unanswered(&self.wardens[0], &profile.ran)? {
+                    return Err(no);
+                }
+                Ok(*profile)
+            }
             _ => Err(needs("an answer about counts", "another", "report this")),
         }
     }
@@ -843,6 +850,23 @@ impl Running {
         tell(Progress::Stage("running without a fault".into()));
         let (golden, captured) = field.golden()?;
         let (drafted, profile) = field.draft(tell)?;
+        if order.protect.is_empty() && profile.ran.status != Some(golden.status) {
+            return Err(needs(
+                "a counted run that ends as the others do",
+                format!(
+                    "status {:?}, signal {:?}, {} where it should be {}",
+                    profile.ran.status,
+                    profile.ran.signal,
+                    if profile.ran.timed_out {
+                        "given up"
+                    } else {
+                        "ended"
+                    },
+                    golden.status
+                ),
+                "report this, with the program: a counter changed what it does",
+            ));
+        }
         if drafted.population.dynamic == 0 {
             return Err(needs(
                 "a target that executes something",
@@ -1027,6 +1051,7 @@ impl Running {
                     Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
                 let compared = judge::compare(&comparator, &golden, &captured);
                 let alarm = seen.as_ref().is_some_and(|seen| seen.divergences > 0)
+                    || heard(&order, warden).is_some()
                     || order.detector.spoke(&ran, &captured).is_some();
                 let mut walls = walls.lock().expect("no panics inside");
                 walls.0.push(ran.wall_ns);
@@ -1239,6 +1264,9 @@ impl Field {
                     "steadfast run -n 2 -- CMD, by hand; steadfast check",
                 ));
             }
+            if let Some(no) = unanswered(warden, &ran)? {
+                return Err(no);
+            }
             if ran.timed_out {
                 return Err(needs(
                     "a target that ends",
@@ -1299,6 +1327,25 @@ fn first_difference(a: Option<&Vec<u8>>, b: Option<&Vec<u8>>) -> String {
         String::from_utf8_lossy(&bytes[from..bytes.len().min(at + 24)]).into_owned()
     };
     format!(" at byte {at}: {:?} and {:?}", near(a), near(b))
+}
+
+/// Why a server's run without a fault is not as it has to be.
+fn unanswered(warden: &Warden, ran: &Ran) -> Result<Option<CampaignError>, CampaignError> {
+    if ran.served.is_none() {
+        return Ok(None);
+    }
+    let captured = Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+    Ok(server::obstacle(ran, &captured)
+        .map(|(found, fix)| needs("a server that answers its client", found, fix)))
+}
+
+/// What a program built with `steadfast cc` says by itself.
+fn heard(order: &Order, warden: &Warden) -> Option<record::Detection> {
+    order
+        .detector
+        .cc
+        .then(|| detector::spoke(warden.scratch()))
+        .flatten()
 }
 
 /// One run: bare, or under what protects.
@@ -1376,7 +1423,9 @@ fn judged(
     let detection = seen
         .as_ref()
         .and_then(|seen| seen.detection.clone())
+        .or_else(|| heard(order, warden))
         .or_else(|| order.detector.spoke(&ran, &captured));
+    let error_reply = server::said_so(order.spec.driver.as_ref(), golden, &captured, &compared);
     let outcome = judge::leaf(&Evidence {
         ran: &ran,
         hits,
@@ -1385,6 +1434,7 @@ fn judged(
         detection: detection.as_ref(),
         seen: seen.as_ref(),
         limits: &campaign.limits,
+        error_reply,
     });
     let plain = matches!(outcome, Leaf::MaskedClean | Leaf::NotFired | Leaf::Slow);
     let hex = |value: u64| Some(format!("{value:#x}"));

@@ -290,6 +290,9 @@ pub struct Detector {
     pub stderr: Option<String>,
     /// By this signal.
     pub signal: Option<i32>,
+    /// By the events of a program built with `steadfast cc`.
+    #[serde(default)]
+    pub cc: bool,
 }
 
 impl Detector {
@@ -365,6 +368,8 @@ pub struct Evidence<'a> {
     pub seen: Option<&'a Seen>,
     /// When a run is given up, or slow.
     pub limits: &'a Limits,
+    /// What differs first is a line that says that something is wrong.
+    pub error_reply: bool,
 }
 
 /// The leaf of a run with an armed fault.
@@ -395,6 +400,9 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
     let killed_for_time = e.ran.timed_out || e.ran.signal == Some(libc::SIGXCPU);
     if e.hits == 0 && !(killed_for_time && e.seen.is_some_and(|seen| !seen.ended)) {
         return Leaf::NotFired;
+    }
+    if let Some(served) = &e.ran.served {
+        return crate::server::leaf(e, served);
     }
     if killed_for_time {
         let busy = e.ran.signal == Some(libc::SIGXCPU) || e.ran.cpu_ns >= e.ran.wall_ns / 2;
@@ -473,6 +481,7 @@ mod tests {
             detection: detection.as_ref(),
             seen: None,
             limits: &limits,
+            error_reply: false,
         })
     }
 

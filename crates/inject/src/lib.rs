@@ -15,6 +15,7 @@
 pub mod campaign;
 pub mod chacha;
 mod class;
+pub mod detector;
 pub mod doctor;
 pub mod judge;
 pub mod merge;
@@ -25,6 +26,7 @@ mod payload;
 pub mod profile;
 pub mod record;
 pub mod results;
+pub mod server;
 mod step;
 pub mod target;
 pub mod warden;

@@ -142,17 +142,15 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
         }
         stop.watch_execution(0).map_err(os)?;
         stop.detach().map_err(os)?;
-        Ok(jail::finish(
-            pid,
-            deadline.saturating_duration_since(Instant::now()),
-        ))
+        Ok(bench.finish(pid, deadline.saturating_duration_since(Instant::now())))
     })();
     let mut rest = Ended::default();
+    bench.settle(deadline.saturating_duration_since(Instant::now()));
     jail::end_all(&mut rest, Some(pid));
     let mut ended = result?;
     ended.cpu_ns += rest.cpu_ns;
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-    Ok(Ran {
+    Ok(bench.tell(Ran {
         status: ended.status,
         signal: ended.signal,
         timed_out: ended.timed_out,
@@ -161,7 +159,7 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
         setup_ns: ns(setup),
         hits: vec![hit],
         ..Ran::default()
-    })
+    }))
 }
 
 struct Struck<'a> {
@@ -876,9 +874,9 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
         let Some(every) = every_ns else { break };
         due += Duration::from_nanos(every.get());
     }
-    let ended = jail::finish(pid, limit.saturating_sub(begin.elapsed()));
+    let ended = bench.finish(pid, limit.saturating_sub(begin.elapsed()));
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
-    Ok(Ran {
+    Ok(bench.tell(Ran {
         status: ended.status,
         signal: ended.signal,
         timed_out: ended.timed_out,
@@ -887,5 +885,5 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
         setup_ns: ns(setup),
         hits: vec![hit],
         ..Ran::default()
-    })
+    }))
 }

@@ -14,6 +14,7 @@
 //! Not covered: libraries that a program loads itself; programs that execute another (the faults
 //! stay with the first).
 
+use std::cell::Cell;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -31,6 +32,7 @@ use steadfast_sys::shared::Shared;
 
 use crate::module::{ARENA_BYTES, BLOB_BYTES, Found, Laid, Module, SHARED_BYTES};
 use crate::payload::{self, Counting, Hooked, Refusal};
+use crate::server::{self, Driver, Served, Stage};
 
 /// What is run, and how.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -57,6 +59,9 @@ pub struct Spec {
     pub user: Option<u32>,
     /// It is run by something that makes namespaces of its own.
     pub nested: bool,
+    /// It is a server: who asks it, and when.
+    #[serde(default)]
+    pub driver: Option<Driver>,
 }
 
 /// What a run left behind, beside its files.
@@ -80,6 +85,9 @@ pub struct Ran {
     pub hits: Vec<Hit>,
     /// The injector failed.
     pub error: Option<String>,
+    /// Of a server: what its client met with.
+    #[serde(default)]
+    pub served: Option<Served>,
 }
 
 /// What became of a fault.
@@ -137,6 +145,10 @@ pub struct Bench {
     pub(crate) interpreter: Option<PathBuf>,
     pub(crate) counting: Counting,
     pub(crate) shared: Shared,
+    /// How a server is driven.
+    stage: Option<Stage>,
+    /// The process that drives it in this run.
+    conductor: Cell<Option<i32>>,
 }
 
 /// A target that stands at its first instruction.
@@ -159,6 +171,8 @@ impl Bench {
     pub fn new(spec: Spec, scratch: PathBuf) -> io::Result<Self> {
         let bytes = usize::try_from(SHARED_BYTES).unwrap_or(usize::MAX);
         Ok(Self {
+            stage: spec.driver.as_ref().map(Stage::set).transpose()?,
+            conductor: Cell::new(None),
             spec,
             scratch,
             modules: Vec::new(),
@@ -200,8 +214,18 @@ impl Bench {
             if let Some(input) = &self.spec.input {
                 copy_tree(input, &dir)?;
             }
+            // What a hardened program leaves for its judge, and a conductor.
+            File::create(self.scratch.join("events"))?;
+            if let Err(error) = fs::remove_file(self.scratch.join("served"))
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                return Err(error);
+            }
             match self.spec.user {
-                Some(user) => own_tree(&dir, user),
+                Some(user) => {
+                    own_tree(&self.scratch.join("events"), user)?;
+                    own_tree(&dir, user)
+                }
                 None => Ok(()),
             }
         })()
@@ -217,10 +241,38 @@ impl Bench {
             File::create(self.scratch.join(name)).map_err(os("output files have to be writable"))
         };
         let (stdout, stderr) = (create("stdout")?, create("stderr")?);
-        let path = c_string(self.spec.path.as_os_str().as_bytes())?;
-        let argv: Vec<CString> = self
-            .spec
-            .argv
+        // What a server prints is its own words: its client's output is judged.
+        let out = if self.stage.is_some() {
+            &stderr
+        } else {
+            &stdout
+        };
+        let streams = [stdin.as_raw_fd(), out.as_raw_fd(), stderr.as_raw_fd()];
+        let pid = self.begin(&self.spec.path, &self.spec.argv, streams, limit, traced)?;
+        if let Some(stage) = &self.stage {
+            let client = |path: &Path, argv: &[String]| {
+                let words = File::create(self.scratch.join("client"))?;
+                let streams = [stdin.as_raw_fd(), stdout.as_raw_fd(), words.as_raw_fd()];
+                self.begin(path, argv, streams, limit, false)
+                    .map_err(io::Error::other)
+            };
+            let conductor = jail::aside(|| stage.conduct(pid, &self.scratch, &client))
+                .map_err(os("a process is needed"))?;
+            self.conductor.set(Some(conductor));
+        }
+        Ok(pid)
+    }
+
+    fn begin(
+        &self,
+        path: &Path,
+        argv: &[String],
+        streams: [i32; 3],
+        limit: Duration,
+        traced: bool,
+    ) -> Result<i32, SetupError> {
+        let path = c_string(path.as_os_str().as_bytes())?;
+        let argv: Vec<CString> = argv
             .iter()
             .map(|arg| c_string(arg.as_bytes()))
             .collect::<Result<_, _>>()?;
@@ -236,7 +288,7 @@ impl Bench {
             argv: &argv,
             env: &env,
             dir: &dir,
-            streams: [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
+            streams,
             inherit: traced.then(|| (self.shared.fd(), SHARED_FD)),
             user: self.spec.user,
             limits: Limits {
@@ -284,14 +336,14 @@ impl Bench {
         let at = Instant::now();
         let pid = self.start(limit, false)?;
         let setup = at.elapsed();
-        let ended = jail::finish(pid, limit);
-        Ok(ran(
+        let ended = self.finish(pid, limit);
+        Ok(self.tell(ran(
             ended,
             at.elapsed().saturating_sub(setup),
             setup,
             Duration::ZERO,
             Vec::new(),
-        ))
+        )))
     }
 
     /// Runs it once to its end, watching what it maps and whether it has threads.
@@ -335,7 +387,14 @@ impl Bench {
         for (index, module) in modules.iter_mut().enumerate() {
             module.index = index;
         }
-        let threads = watch_threads(stop, limit);
+        let threads = if self.stage.is_some() {
+            // A server is let go, or its client would wait; it counts as one with threads.
+            stop.detach().map_err(os("the program has to be let go"))?;
+            self.finish(pid, limit);
+            true
+        } else {
+            watch_threads(stop, limit)
+        };
         jail::end_all(&mut Ended::default(), Some(pid));
         let discovered = Discovered {
             modules,
@@ -397,14 +456,42 @@ impl Bench {
             stop.detach().map_err(os("the program has to be let go"))?;
         }
         let setup = at.elapsed();
-        let ended = jail::finish(pid, limit);
-        Ok(ran(
+        let ended = self.finish(pid, limit);
+        Ok(self.tell(ran(
             ended,
             at.elapsed().saturating_sub(setup),
             setup,
             plant,
             self.hits(faults),
-        ))
+        )))
+    }
+
+    /// Waits for the target's end, and its client's; nothing is alive in the box afterwards.
+    pub(crate) fn finish(&self, pid: i32, limit: Duration) -> Ended {
+        match self.conductor.take() {
+            Some(conductor) => server::finish(&self.scratch, pid, conductor, limit),
+            None => jail::finish(pid, limit),
+        }
+    }
+
+    /// Waits for the client of a server that has ended.
+    pub(crate) fn settle(&self, limit: Duration) {
+        if let Some(conductor) = self.conductor.take() {
+            jail::await_end(conductor, limit);
+        }
+    }
+
+    /// Adds what the client of a server met with.
+    pub(crate) fn tell(&self, mut ran: Ran) -> Ran {
+        if self.stage.is_some() {
+            let served = server::served(&self.scratch);
+            // It was ended by its conductor; how the client ended says how the run did.
+            if served.lived {
+                (ran.status, ran.signal) = (served.status, None);
+            }
+            ran.served = Some(served);
+        }
+        ran
     }
 
     /// Patches; nothing comes back if the program ended meanwhile.
@@ -1007,6 +1094,7 @@ fn ran(ended: Ended, wall: Duration, setup: Duration, plant: Duration, hits: Vec
         plant_ns: ns(plant),
         hits,
         error: None,
+        served: None,
     }
 }
 

@@ -144,8 +144,8 @@ fn a_replay_is_the_run_again_and_a_second_call_does_the_rest_only() {
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            (again.outcome, fired(&again), &again.outputs),
-            (run.outcome, fired(run), &run.outputs),
+            (again.outcome.outcome(), fired(&again), &again.outputs),
+            (run.outcome.outcome(), fired(run), &run.outputs),
             "{id}"
         );
     }

@@ -8,6 +8,7 @@ mod gate;
 mod merge;
 mod report;
 mod run;
+mod server;
 mod target;
 
 use std::fs;
@@ -38,6 +39,7 @@ pub(crate) enum Verb {
     ///   steadfast inject run -- gzip -c /usr/share/dict/words
     ///   steadfast inject run --fault wreg,cf --runs 3000 --until 'sdc.upper95 < 1%' -- ./prog
     ///   steadfast inject run --replicas 2 --out protected --seed 7 -- ./prog
+    ///   steadfast inject run --driver ./client --ready 7000 -- ./server --port 7000
     ///   steadfast inject run --fault 'class=int-mul n=1.. reg=rax after bit=13' --runs 1 -- ./prog
     #[command(verbatim_doc_comment, override_usage = "steadfast inject run [OPTIONS] [--] CMD [ARGS]...")]
     Run(Box<run::RunArgs>),

@@ -125,7 +125,10 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
         if rules.network {
             walls.open.push("the network, on request".into());
         } else {
-            walls.closed.push("no network".into());
+            walls.closed.push(match loopback() {
+                Ok(()) => "no network but a loopback of its own".into(),
+                Err(error) => format!("no network, nor a loopback ({error})"),
+            });
         }
         match file_system(rules) {
             Ok(()) => walls
@@ -157,6 +160,26 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
 fn exit(code: i32) -> ! {
     // SAFETY: ends this process without running what its parent left to run at exit.
     unsafe { libc::_exit(code) }
+}
+
+/// Switches the loopback interface of a new network namespace on: servers listen there.
+fn loopback() -> io::Result<()> {
+    // SAFETY: socket(2) takes numbers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    ok(fd.into())?;
+    // SAFETY: ifreq is plain bytes and numbers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(c"lo".to_bytes()) {
+        *to = from.cast_signed();
+    }
+    // IFF_UP and IFF_RUNNING are 0x41.
+    request.ifr_ifru.ifru_flags = 0x41;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq.
+    let rc = unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS, &raw const request) };
+    let done = ok(rc.into()).map(drop);
+    // SAFETY: this descriptor is ours.
+    unsafe { libc::close(fd) };
+    done
 }
 
 fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: libc::c_ulong) -> io::Result<()> {
@@ -433,6 +456,81 @@ pub struct Ended {
 /// Waits for a child, `limit` at most; then kills everything in this pid namespace but process
 /// 1, which the caller has to be, and collects the dead.
 pub fn finish(pid: i32, limit: std::time::Duration) -> Ended {
+    let mut ended = await_end(pid, limit);
+    let main = ended.timed_out.then_some(pid);
+    end_all(&mut ended, main);
+    ended
+}
+
+/// Forks a helper of the warden: it runs `life`, and ends with its result, or with the warden.
+///
+/// # Errors
+/// As fork(2).
+pub fn aside(life: impl FnOnce() -> i32) -> io::Result<i32> {
+    // SAFETY: the warden has one thread, so the child may do anything.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            crate::child::when_parent_dies(libc::SIGKILL);
+            exit(life())
+        }
+        pid => Ok(pid),
+    }
+}
+
+/// A process that is watched by its descriptor: its number may be another's by now.
+#[derive(Debug)]
+pub struct Watched(std::os::fd::OwnedFd);
+
+impl Watched {
+    /// Takes hold of a process.
+    ///
+    /// # Errors
+    /// As `pidfd_open(2)`.
+    pub fn new(pid: i32) -> io::Result<Self> {
+        use std::os::fd::FromRawFd as _;
+        // SAFETY: pidfd_open(2) takes numbers.
+        let fd = ok(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(Self(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Whether it has ended, or does within so long.
+    #[must_use]
+    pub fn ends_within(&self, wait: std::time::Duration) -> bool {
+        use std::os::fd::AsRawFd as _;
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let limit = libc::timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        // SAFETY: one valid pollfd and a valid time.
+        unsafe { libc::ppoll(&raw mut poll, 1, &raw const limit, std::ptr::null()) > 0 }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        use std::os::fd::AsRawFd as _;
+        // SAFETY: numbers and no siginfo.
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                signal,
+                std::ptr::null::<libc::siginfo_t>(),
+                0,
+            )
+        };
+    }
+}
+
+/// Waits for a child, `limit` at most.
+pub fn await_end(pid: i32, limit: std::time::Duration) -> Ended {
     let mut ended = Ended::default();
     let deadline = std::time::Instant::now() + limit;
     // SAFETY: pidfd_open(2) takes numbers.
@@ -460,8 +558,6 @@ pub fn finish(pid: i32, limit: std::time::Duration) -> Ended {
         // SAFETY: this descriptor is ours.
         unsafe { libc::close(fd) };
     }
-    let main = ended.timed_out.then_some(pid);
-    end_all(&mut ended, main);
     ended
 }
 

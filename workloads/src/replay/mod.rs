@@ -41,6 +41,21 @@ pub struct Settings {
     pub threads: usize,
 }
 
+/// A trace as `steadfast inject` reads it: `> N`, a line end, N bytes and a line end are sent, `< N`
+/// likewise is the right reply.
+#[must_use]
+pub fn written(trace: &[Step]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for step in trace {
+        for (way, body) in [('>', &step.request), ('<', &step.reply)] {
+            out.extend_from_slice(format!("{way} {}\n", body.len()).as_bytes());
+            out.extend_from_slice(body);
+            out.push(b'\n');
+        }
+    }
+    out
+}
+
 /// Plays a trace to a memcached that is started for it: one request at a time first, then, to a
 /// second server, several at once, cut where it happens.
 ///

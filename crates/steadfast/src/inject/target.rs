@@ -18,6 +18,7 @@ use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 use steadfast_integrity::fault::Fault;
 
+use super::server::ServerArgs;
 use crate::find::{self, FindError};
 use crate::report::Console;
 
@@ -66,9 +67,13 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "HOW", default_value = "byte")]
     compare: String,
 
-    /// How the target says that it detected something: exit=N, signal=N or stderr=TEXT
+    /// How the target says that it detected something: exit=N, signal=N, stderr=TEXT, or cc for
+    /// programs built with `steadfast cc`
     #[arg(long, value_name = "HOW")]
     detect: Vec<String>,
+
+    #[command(flatten)]
+    server: ServerArgs,
 
     /// Standard input of the target
     #[arg(long, value_name = "FILE")]
@@ -150,7 +155,7 @@ impl From<CampaignError> for OrderError {
     }
 }
 
-fn flag(flag: &'static str, needed: &str, found: &str) -> OrderError {
+pub(super) fn flag(flag: &'static str, needed: &str, found: &str) -> OrderError {
     OrderError::Flag {
         flag,
         needed: needed.into(),
@@ -259,6 +264,7 @@ impl TargetArgs {
                 nested: !protect.is_empty(),
                 processes: 4096,
                 user: self.user(protect.is_empty())?,
+                driver: self.server.driver(self.network)?,
             },
             dir: extent.dir,
             scratch: self.scratch.clone().unwrap_or_else(std::env::temp_dir),
@@ -349,6 +355,10 @@ impl TargetArgs {
             env.retain(|(known, _)| known != name);
             env.push((name.to_owned(), value.to_owned()));
         }
+        if self.detect.iter().any(|how| how == "cc") {
+            let (name, value) = steadfast_inject::detector::EVENTS;
+            env.push((name.to_owned(), value.to_owned()));
+        }
         Ok(env)
     }
 
@@ -395,11 +405,12 @@ impl TargetArgs {
     fn detector(&self) -> Result<Detector, OrderError> {
         let mut out = Detector::default();
         for how in &self.detect {
-            let wrong = || flag("detect", "exit=N, signal=N or stderr=TEXT", how);
+            let wrong = || flag("detect", "exit=N, signal=N, stderr=TEXT or cc", how);
             match how.split_once('=') {
                 Some(("exit", n)) => out.status = Some(n.parse().map_err(|_| wrong())?),
                 Some(("signal", n)) => out.signal = Some(n.parse().map_err(|_| wrong())?),
                 Some(("stderr", text)) => out.stderr = Some(text.to_owned()),
+                None if how == "cc" => out.cc = true,
                 _ => return Err(wrong()),
             }
         }

@@ -1,0 +1,688 @@
+//! Servers as targets: a client is started when the server is ready, and what it was answered is
+//! what is judged.
+//!
+//! ```text
+//!   warden ── server (planted, untraced)
+//!      └── conductor: ready? ──► client: a command, or the built-in one ──► stop signal ──► server
+//! ```
+//!
+//! The conductor is a helper of the warden inside the box. It ends the server when the client is
+//! done, so that to every engine a server is a program that ends.
+//!
+//! Invariants
+//!  1. A run's `stdout` is what the client received (or printed), in order; the server's own words
+//!     are its `stderr`.
+//!  2. A whole reply that is wrong and that nobody rejected is `sdc`, whatever the server does next.
+//!  3. Watching for readiness does not touch the server: sockets are looked up in procfs.
+//!
+//! Not covered: several clients at once other than by a command; servers that outlive a run.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use steadfast_integrity::envelope::client::Connection;
+use steadfast_integrity::outcome::Leaf;
+use steadfast_sys::jail::{self, Ended, Watched};
+
+use crate::judge::{Captured, Compared, Evidence};
+use crate::target::Ran;
+
+/// How a server is driven.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Driver {
+    /// Who asks.
+    pub client: Client,
+    /// When it may.
+    pub ready: Ready,
+    /// The signal that ends the server.
+    pub stop: i32,
+    /// Replies that say that something is wrong: an expression for a line.
+    pub error_reply: Option<String>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Client {
+    /// A program with its arguments; what it prints is judged.
+    Command(PathBuf, Vec<String>),
+    /// The built-in client, which plays a file of requests and replies ([`Trace`]).
+    Trace {
+        /// The file.
+        file: PathBuf,
+        /// Through the message envelope (docs/envelope.md).
+        envelope: bool,
+    },
+}
+
+/// When a server is ready.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ready {
+    /// Somebody listens at this port (TCP), or has taken it (UDP).
+    Port(u16),
+    /// This path exists; relative ones from the working directory.
+    Path(PathBuf),
+    /// The server has said this: an expression.
+    Pattern(String),
+}
+
+impl Ready {
+    /// From `PORT|PATH|PATTERN`: digits, something with a slash, anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.bytes().all(|byte| byte.is_ascii_digit()) {
+            return text.parse().ok().filter(|port| *port > 0).map(Self::Port);
+        }
+        if text.contains('/') {
+            return Some(Self::Path(text.into()));
+        }
+        crate::judge::is_pattern(text).then(|| Self::Pattern(text.into()))
+    }
+}
+
+/// Requests, each with the reply that is right.
+///
+/// `> N`, a line end, N bytes, a line end: sent. `< N` likewise: expected.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Trace(pub Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Trace {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// At which byte it is none.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut at = 0;
+        while at < bytes.len() {
+            let wrong = |what: &str| format!("{what} at byte {at}");
+            let head = bytes[at..]
+                .split(|byte| *byte == b'\n')
+                .next()
+                .unwrap_or(&[]);
+            let text = std::str::from_utf8(head).map_err(|_| wrong("no text"))?;
+            let (way, length) = text
+                .split_once(' ')
+                .and_then(|(way, n)| Some((way, n.parse::<usize>().ok()?)))
+                .ok_or_else(|| wrong("neither '> N' nor '< N'"))?;
+            let from = at + head.len() + 1;
+            let body = from
+                .checked_add(length)
+                .filter(|end| bytes.get(*end) == Some(&b'\n'))
+                .map(|end| bytes[from..end].to_vec())
+                .ok_or_else(|| wrong("fewer bytes than announced"))?;
+            match (way, out.last_mut()) {
+                (">", _) => out.push((body, Vec::new())),
+                ("<", Some((_, reply))) => reply.extend(body),
+                _ => return Err(wrong("a reply before any request")),
+            }
+            at = from + length + 1;
+        }
+        if out.is_empty() {
+            return Err("no request".into());
+        }
+        Ok(Self(out))
+    }
+
+    /// What [`Trace::parse`] reads.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for (request, reply) in &self.0 {
+            for (way, body) in [('>', request), ('<', reply)] {
+                out.extend(format!("{way} {}\n", body.len()).bytes());
+                out.extend_from_slice(body);
+                out.push(b'\n');
+            }
+        }
+        out
+    }
+}
+
+/// How the client fared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Talk {
+    /// It was not done.
+    #[default]
+    Unfinished,
+    /// All was answered.
+    Complete,
+    /// A reply was wrong.
+    Wrong,
+    /// The server hung up.
+    Closed,
+    /// The client's own check refused what came: the envelope's checksum or sequence.
+    Rejected,
+}
+
+/// What the conductor has seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Served {
+    /// From the server's start until it was ready.
+    pub ready_ns: Option<u64>,
+    /// How the client fared.
+    pub talk: Talk,
+    /// Exit status of a command; of the built-in client 0 if all was answered, else 1.
+    pub status: Option<i32>,
+    /// Signal that the command died of.
+    pub signal: Option<i32>,
+    /// The server lived until it was stopped.
+    pub lived: bool,
+    /// Requests that were answered.
+    pub answered: u64,
+}
+
+/// What a run needs to conduct.
+#[derive(Debug, Clone)]
+pub(crate) struct Stage {
+    pub(crate) driver: Driver,
+    trace: Trace,
+}
+
+impl Stage {
+    pub(crate) fn set(driver: &Driver) -> io::Result<Self> {
+        let trace = match &driver.client {
+            Client::Trace { file, .. } => {
+                let said = |why: &dyn std::fmt::Display| {
+                    io::Error::other(format!(
+                        "a file of requests and replies is needed, found {} ({why})",
+                        file.display()
+                    ))
+                };
+                Trace::parse(&fs::read(file).map_err(|why| said(&why))?)
+                    .map_err(|why| said(&why))?
+            }
+            Client::Command(..) => Trace::default(),
+        };
+        Ok(Self {
+            driver: driver.clone(),
+            trace,
+        })
+    }
+
+    /// The conductor's life. `start` starts a command inside the box with a file as its output.
+    pub(crate) fn conduct(
+        &self,
+        server: i32,
+        scratch: &Path,
+        start: &dyn Fn(&Path, &[String]) -> io::Result<i32>,
+    ) -> i32 {
+        let begun = Instant::now();
+        let Ok(watched) = Watched::new(server) else {
+            return 1;
+        };
+        let mut served = Served::default();
+        while !self.is_ready(scratch) {
+            if watched.ends_within(POLL) {
+                return tell(scratch, &served);
+            }
+        }
+        served.ready_ns = u64::try_from(begun.elapsed().as_nanos()).ok();
+        match &self.driver.client {
+            Client::Trace { envelope, .. } => {
+                served.talk = self
+                    .talk(scratch, *envelope, &mut served.answered)
+                    .unwrap_or(Talk::Closed);
+                served.status = Some(i32::from(served.talk != Talk::Complete));
+            }
+            Client::Command(path, argv) => {
+                let Ok(client) = start(path, argv) else {
+                    return 1;
+                };
+                // As long as the warden has patience.
+                let ended = jail::await_end(client, Duration::from_secs(86_400));
+                (served.status, served.signal) = (ended.status, ended.signal);
+                served.talk = Talk::Complete;
+            }
+        }
+        // A server that hangs up may be dying: its sockets go before it does.
+        let wait = if served.talk == Talk::Complete {
+            Duration::ZERO
+        } else {
+            DYING
+        };
+        served.lived = !watched.ends_within(wait);
+        let code = tell(scratch, &served);
+        watched.signal(self.driver.stop);
+        if self.driver.stop != libc::SIGKILL && !watched.ends_within(GRACE) {
+            watched.signal(libc::SIGKILL);
+        }
+        code
+    }
+
+    fn is_ready(&self, scratch: &Path) -> bool {
+        match &self.driver.ready {
+            Ready::Port(port) => ["tcp", "tcp6", "udp", "udp6"].iter().any(|kind| {
+                fs::read_to_string(format!("/proc/self/net/{kind}"))
+                    .is_ok_and(|table| listens(&table, *port))
+            }),
+            Ready::Path(path) => scratch.join("run").join(path).exists(),
+            Ready::Pattern(pattern) => {
+                let said = fs::read(scratch.join("stderr")).unwrap_or_default();
+                regex_lite::Regex::new(pattern)
+                    .is_ok_and(|regex| regex.is_match(&String::from_utf8_lossy(&said)))
+            }
+        }
+    }
+
+    /// Plays the trace, one request at a time, up to the first reply that is wrong.
+    fn talk(&self, scratch: &Path, envelope: bool, answered: &mut u64) -> io::Result<Talk> {
+        match &self.driver.ready {
+            Ready::Port(port) => {
+                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
+                stream.set_nodelay(true)?;
+                let brief = stream.try_clone()?;
+                self.play(stream, scratch, envelope, answered, &move |limit| {
+                    brief.set_read_timeout(limit)
+                })
+            }
+            Ready::Path(path) => {
+                let stream = UnixStream::connect(scratch.join("run").join(path))?;
+                let brief = stream.try_clone()?;
+                self.play(stream, scratch, envelope, answered, &move |limit| {
+                    brief.set_read_timeout(limit)
+                })
+            }
+            Ready::Pattern(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn play<S: Read + Write>(
+        &self,
+        stream: S,
+        scratch: &Path,
+        envelope: bool,
+        answered: &mut u64,
+        patience: &dyn Fn(Option<Duration>) -> io::Result<()>,
+    ) -> io::Result<Talk> {
+        let mut out = File::options().append(true).open(scratch.join("stdout"))?;
+        let damage = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
+        let mut connection = if envelope {
+            match Connection::negotiate(stream, NONCE) {
+                Ok(connection) if connection.enveloped() => connection,
+                Ok(_) => {
+                    out.write_all(b"(no envelope)\n")?;
+                    return Ok(Talk::Wrong);
+                }
+                Err(error) if damage(&error) => return Ok(Talk::Rejected),
+                Err(error) => return Err(error),
+            }
+        } else {
+            Connection::plain(stream)
+        };
+        let mut reply = Vec::new();
+        for (request, right) in &self.trace.0 {
+            connection.send(request)?;
+            reply.clear();
+            while reply.len() < right.len() && right.starts_with(&reply) {
+                let known = reply.len();
+                let got = match connection.receive(&mut reply) {
+                    Err(error) if damage(&error) => return Ok(Talk::Rejected),
+                    Err(_) | Ok(0) => return Ok(Talk::Closed),
+                    Ok(got) => got,
+                };
+                out.write_all(&reply[known..known + got])?;
+            }
+            if reply != *right {
+                // The rest of the line tells an error reply from a wrong one.
+                let from = reply.len();
+                if !reply.ends_with(b"\n") && patience(Some(REST)).is_ok() {
+                    let _ = connection.receive(&mut reply);
+                    out.write_all(&reply[from..])?;
+                }
+                return Ok(Talk::Wrong);
+            }
+            *answered += 1;
+        }
+        Ok(Talk::Complete)
+    }
+}
+
+/// Between two looks at a server that is not ready.
+const POLL: Duration = Duration::from_micros(200);
+/// How long a server that has hung up has to die of what made it hang up.
+const DYING: Duration = Duration::from_millis(100);
+/// How long a server has to end after the stop signal; nothing is judged by it.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long the rest of a line is waited for; it only names the kind of a wrong reply.
+const REST: Duration = Duration::from_millis(20);
+/// Any number: the same in each run.
+const NONCE: u64 = 0x5ead_fa57;
+
+fn tell(scratch: &Path, served: &Served) -> i32 {
+    let text = serde_json::to_vec(served).unwrap_or_default();
+    i32::from(fs::write(scratch.join("served"), text).is_err())
+}
+
+/// Whether a table such as /proc/net/tcp has a socket that waits for clients at a port: one in
+/// state 0A (listening), or 07, in which UDP sockets are.
+fn listens(table: &str, port: u16) -> bool {
+    table.lines().skip(1).any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        let at = words
+            .next()
+            .and_then(|local| local.rsplit(':').next())
+            .and_then(|port| u16::from_str_radix(port, 16).ok());
+        at == Some(port) && matches!(words.nth(1), Some("0A" | "07"))
+    })
+}
+
+/// Waits for the server and for its conductor, then ends everything. A client that still gets
+/// answers is waited for: the machine is slow, the server is not hung.
+pub(crate) fn finish(scratch: &Path, server: i32, conductor: i32, limit: Duration) -> Ended {
+    // Ten times the limit, or a server that answers for ever would hold the campaign up.
+    const PATIENCE: usize = 10;
+    let answers = || fs::metadata(scratch.join("stdout")).map_or(0, |file| file.len());
+    let mut ended = Ended::default();
+    let mut known = 0;
+    for _ in 0..PATIENCE {
+        ended = jail::await_end(server, limit);
+        let now = answers();
+        if !ended.timed_out || now == known {
+            break;
+        }
+        known = now;
+    }
+    let deadline = Instant::now() + limit;
+    let left = if ended.timed_out {
+        Duration::ZERO
+    } else {
+        deadline.saturating_duration_since(Instant::now())
+    };
+    let client = jail::await_end(conductor, left);
+    let main = ended.timed_out.then_some(server);
+    jail::end_all(&mut ended, main);
+    if client.timed_out {
+        jail::end_all(&mut Ended::default(), Some(conductor));
+    }
+    ended
+}
+
+/// What the conductor left.
+pub(crate) fn served(scratch: &Path) -> Served {
+    fs::read(scratch.join("served"))
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default()
+}
+
+/// Why a run without a fault cannot be a golden one.
+pub(crate) fn obstacle(ran: &Ran, captured: &Captured) -> Option<(String, &'static str)> {
+    let served = ran.served.as_ref()?;
+    let said = captured.0.get("stderr").map_or_else(String::new, |said| {
+        let said = String::from_utf8_lossy(said);
+        format!(": {}", said.lines().next().unwrap_or("nothing said"))
+    });
+    let own = || {
+        format!(
+            "one that ended by itself (status {:?}, signal {:?}){said}",
+            ran.status, ran.signal
+        )
+    };
+    if served.ready_ns.is_none() {
+        return Some(if ran.timed_out {
+            (
+                format!("one that was never ready{said}"),
+                "--ready PORT, a path with a slash, or what it says",
+            )
+        } else {
+            (
+                own(),
+                "run the server by hand as the user of the box (--user)",
+            )
+        });
+    }
+    if ran.timed_out {
+        return Some((
+            "one whose client was not done in time".into(),
+            "--patience SECONDS, or a shorter trace",
+        ));
+    }
+    if !served.lived {
+        return Some((own(), "a server that goes on until it is stopped (--stop)"));
+    }
+    let fix = "the trace's replies have to be those of this server, started as it is here";
+    match served.talk {
+        Talk::Complete => None,
+        Talk::Wrong => Some((
+            format!(
+                "a wrong reply to request {} of the trace",
+                served.answered + 1
+            ),
+            fix,
+        )),
+        _ => Some((
+            format!(
+                "one that hung up or was rejected at request {} of the trace",
+                served.answered + 1
+            ),
+            fix,
+        )),
+    }
+}
+
+/// Whether the first difference between what a client should and did get lies in a line that
+/// says that something is wrong.
+#[must_use]
+pub fn is_error_reply(pattern: &str, golden: &[u8], got: &[u8]) -> bool {
+    let at = golden.iter().zip(got).take_while(|(a, b)| a == b).count();
+    let from = got[..at]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .map_or(0, |at| at + 1);
+    let line = got[from..]
+        .split(|byte| *byte == b'\n')
+        .next()
+        .unwrap_or(&[]);
+    regex_lite::Regex::new(pattern)
+        .is_ok_and(|regex| regex.is_match(&String::from_utf8_lossy(line)))
+}
+
+/// The leaf of a run of a server, whose fault has fired.
+pub(crate) fn leaf(e: &Evidence<'_>, served: &Served) -> Leaf {
+    let wrong = e.compared.wrong();
+    // Nothing wrong has reached the client: all is right, or less than all.
+    let clean = !wrong || e.compared.prefix;
+    let rejected = e.compared.rejected || served.talk == Talk::Rejected;
+    let spoke = e.detection.is_some();
+    if spoke {
+        let whole = served.lived && served.talk == Talk::Complete;
+        return match (whole, wrong) {
+            (true, false) => Leaf::Corrected,
+            _ if clean => Leaf::DetectedStop,
+            _ if rejected => Leaf::DetectedClient,
+            (true, true) => Leaf::CorrectedWrong,
+            _ => Leaf::SdcLate,
+        };
+    }
+    if rejected {
+        return Leaf::DetectedClient;
+    }
+    if !clean {
+        return if e.error_reply {
+            Leaf::ErrorMsg
+        } else {
+            Leaf::Sdc
+        };
+    }
+    if e.ran.timed_out || e.ran.signal == Some(libc::SIGXCPU) {
+        let busy = e.ran.signal == Some(libc::SIGXCPU) || e.ran.cpu_ns >= e.ran.wall_ns / 2;
+        return if busy {
+            Leaf::HangLivelock
+        } else {
+            Leaf::HangDeadlock
+        };
+    }
+    if !served.lived {
+        return match e.ran.signal {
+            Some(libc::SIGABRT) => Leaf::CrashAssert,
+            Some(_) => Leaf::CrashSignal,
+            None => Leaf::ErrorExit,
+        };
+    }
+    if wrong || served.talk == Talk::Closed {
+        return Leaf::Truncated;
+    }
+    if served.signal.is_some() || served.status != Some(e.status) {
+        return Leaf::ErrorExit;
+    }
+    if e.limits.slow_ns > 0 && e.ran.wall_ns > e.limits.slow_ns {
+        Leaf::Slow
+    } else {
+        Leaf::MaskedClean
+    }
+}
+
+/// Whether a client's own words about a server count as an error reply.
+pub(crate) fn said_so(
+    driver: Option<&Driver>,
+    golden: &Captured,
+    captured: &Captured,
+    compared: &Compared,
+) -> bool {
+    let Some(pattern) = driver.and_then(|driver| driver.error_reply.as_deref()) else {
+        return false;
+    };
+    let get = |captured: &Captured| captured.0.get("stdout").cloned().unwrap_or_default();
+    compared.differ.iter().any(|name| name == "stdout")
+        && is_error_reply(pattern, &get(golden), &get(captured))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Detection, Limits};
+
+    #[test]
+    fn traces_are_read_as_they_are_written() {
+        let trace = Trace(vec![
+            (b"get a\r\n".to_vec(), b"END\r\n".to_vec()),
+            (b"> 3\n< 3\n".to_vec(), Vec::new()),
+        ]);
+        assert_eq!(Trace::parse(&trace.to_bytes()), Ok(trace));
+        for bad in [
+            "",
+            "> 3\nab\n",
+            "< 1\na\n",
+            "> x\n",
+            "> 99999999999999999999\na\n",
+        ] {
+            assert!(Trace::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn readiness_has_three_spellings() {
+        assert_eq!(Ready::parse("11211"), Some(Ready::Port(11211)));
+        assert_eq!(Ready::parse("./sock"), Some(Ready::Path("./sock".into())));
+        assert_eq!(
+            Ready::parse("listening"),
+            Some(Ready::Pattern("listening".into()))
+        );
+        assert_eq!((Ready::parse("0"), Ready::parse("70000")), (None, None));
+    }
+
+    #[test]
+    fn a_listening_socket_is_found_in_the_kernels_table() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   0: 0100007F:2BCB 00000000:0000 0A 0:0\n   1: 0100007F:2BCC 0100007F:2BCB 01 0:0\n";
+        assert!(listens(table, 0x2bcb));
+        assert!(!listens(table, 0x2bcc) && !listens(table, 80));
+    }
+
+    #[test]
+    fn an_error_reply_is_a_whole_line_of_its_own() {
+        let golden = b"STORED\r\nVALUE a 0 1\r\n";
+        let error = |got: &[u8]| is_error_reply("^(SERVER_|CLIENT_)?ERROR", golden, got);
+        assert!(error(b"STORED\r\nERROR\r\n"));
+        assert!(error(b"SERVER_ERROR out of memory\r\n"));
+        assert!(!error(b"STORED\r\nVALUE b ERROR\r\n") && !error(b"STORED\r\nEND\r\n"));
+    }
+
+    fn judged(
+        got: &str,
+        change: impl FnOnce(&mut Ran, &mut Served),
+        detection: Option<Detection>,
+    ) -> Leaf {
+        let captured =
+            |text: &str| Captured([("stdout".to_owned(), text.as_bytes().to_vec())].into());
+        let golden = captured("one\ntwo\n");
+        let compared =
+            crate::judge::compare(&crate::record::Comparator::Byte, &golden, &captured(got));
+        let mut ran = Ran {
+            status: Some(0),
+            ..Ran::default()
+        };
+        let mut served = Served {
+            ready_ns: Some(1),
+            talk: Talk::Complete,
+            status: Some(0),
+            lived: true,
+            ..Served::default()
+        };
+        change(&mut ran, &mut served);
+        leaf(
+            &Evidence {
+                ran: &ran,
+                hits: 1,
+                compared: &compared,
+                status: 0,
+                detection: detection.as_ref(),
+                seen: None,
+                limits: &Limits::default(),
+                error_reply: is_error_reply("^E", b"one\ntwo\n", got.as_bytes()),
+            },
+            &served,
+        )
+    }
+
+    #[test]
+    fn each_rule_rings() {
+        let same = |_: &mut Ran, _: &mut Served| ();
+        let talk = |talk| move |_: &mut Ran, served: &mut Served| served.talk = talk;
+        let died = |signal: i32| {
+            move |ran: &mut Ran, served: &mut Served| {
+                (ran.status, ran.signal) = (None, Some(signal));
+                (served.talk, served.lived) = (Talk::Closed, false);
+            }
+        };
+        let hung = |ran: &mut Ran, served: &mut Served| {
+            ran.timed_out = true;
+            (served.talk, served.lived) = (Talk::Unfinished, false);
+        };
+        assert_eq!(judged("one\ntwo\n", same, None), Leaf::MaskedClean);
+        assert_eq!(judged("one\ntwx\n", talk(Talk::Wrong), None), Leaf::Sdc);
+        assert_eq!(
+            judged("one\nERR\n", talk(Talk::Wrong), None),
+            Leaf::ErrorMsg
+        );
+        assert_eq!(judged("one\n", talk(Talk::Closed), None), Leaf::Truncated);
+        assert_eq!(
+            judged("one\n", talk(Talk::Rejected), None),
+            Leaf::DetectedClient
+        );
+        assert_eq!(judged("one\n", died(11), None), Leaf::CrashSignal);
+        assert_eq!(judged("one\n", died(6), None), Leaf::CrashAssert);
+        // A wrong reply stays one, whether the server dies or hangs afterwards.
+        assert_eq!(judged("two\n", died(11), None), Leaf::Sdc);
+        assert_eq!(judged("two\n", hung, None), Leaf::Sdc);
+        assert_eq!(judged("one\n", hung, None), Leaf::HangLivelock);
+        let spoke = || {
+            Some(Detection {
+                by: "cc".into(),
+                what: None,
+                latency_ns: None,
+            })
+        };
+        assert_eq!(
+            judged("one\n", talk(Talk::Closed), spoke()),
+            Leaf::DetectedStop
+        );
+        assert_eq!(judged("two\n", talk(Talk::Wrong), spoke()), Leaf::SdcLate);
+        assert_eq!(judged("one\ntwo\n", same, spoke()), Leaf::Corrected);
+    }
+}

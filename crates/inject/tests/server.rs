@@ -1,0 +1,162 @@
+//! A server as the target: its client's replies are what is judged.
+//!
+//! The server is the control target's, whose answers are known; the network is the box's own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use steadfast_inject::campaign::{Order, Running};
+use steadfast_inject::doctor;
+use steadfast_inject::record::{Dir, Run};
+use steadfast_inject::server::{Client, Driver, Ready, Trace};
+use steadfast_integrity::outcome::{Leaf, Outcome};
+
+const PORT: u16 = 7007;
+
+/// A campaign against the control server; `trace` is what its client asks and expects.
+fn order(name: &str, trace: &[(&str, &str)]) -> Order {
+    let dir: PathBuf =
+        std::env::temp_dir().join(format!("steadfast-server-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let user = steadfast_sys::procfs::is_privileged().then_some(61_112);
+    let mut order = doctor::control(&dir, false, user).expect("a control target");
+    order.spec.argv = vec!["control".into(), "port".into(), PORT.to_string()];
+    let file = dir.join("trace");
+    let steps = trace
+        .iter()
+        .map(|(request, reply)| (request.as_bytes().to_vec(), reply.as_bytes().to_vec()))
+        .collect();
+    fs::write(&file, Trace(steps).to_bytes()).expect("written");
+    order.spec.driver = Some(Driver {
+        client: Client::Trace {
+            file,
+            envelope: false,
+        },
+        ready: Ready::Port(PORT),
+        stop: libc::SIGKILL,
+        error_reply: Some("^no$".into()),
+    });
+    order
+}
+
+fn runs(order: &Order) -> (BTreeMap<u64, Run>, Running) {
+    let mut running = Running::prepare(order, "test", &mut |_| ()).expect("prepared");
+    running
+        .run(&AtomicBool::new(false), &|| false, &|_| ())
+        .expect("run");
+    (Dir::new(&order.dir).runs().expect("runs"), running)
+}
+
+fn clean(order: &Order) {
+    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
+}
+
+/// What the control target answers to one and to two rounds.
+fn sums() -> [String; 2] {
+    let ask = order("sums", &[("\u{1}\n", "?"), ("\u{2}\n", "?")]);
+    // The right replies are the server's own: the first campaign is refused and says so.
+    let error = Running::prepare(&ask, "test", &mut |_| ()).expect_err("a wrong trace");
+    assert!(
+        error.to_string().contains("a wrong reply to request 1"),
+        "{error}"
+    );
+    clean(&ask);
+    // The control target's work, once more.
+    let sum = |rounds: u64| {
+        let factors = [3_u64, 5, 7, 11, 13, 17, 19, 23];
+        let mut table: Vec<u64> = (0..64_u64)
+            .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .collect();
+        let mut sum = 1_u64;
+        for round in 0..rounds {
+            for i in 0..64_usize {
+                let x = table[i].wrapping_add(sum);
+                let at = i as u64;
+                let y = x.wrapping_add(x);
+                table[i] =
+                    (y >> 7) ^ x.wrapping_mul(factors[i & 7]) ^ if x & 1 == 1 { at } else { !at };
+                sum = sum
+                    .rotate_left(3)
+                    .wrapping_add(table[(i * 5 + usize::try_from(round).expect("small")) & 63]);
+            }
+            sum ^= table[usize::try_from(round).expect("small") & 63];
+        }
+        format!("{sum:016x}\n")
+    };
+    [sum(1), sum(2)]
+}
+
+#[test]
+fn replies_are_judged_and_runs_can_be_repeated() {
+    let [one, two] = sums();
+    let mut order = order(
+        "judged",
+        &[
+            ("\u{1}\n", &one),
+            ("?\n", "no\n"),
+            ("\u{2}\n", &two),
+            ("\u{1}\n", &one),
+        ],
+    );
+    order.runs = 8;
+    let (done, mut running) = runs(&order);
+    let dummies = running.campaign.dummies;
+    assert_eq!((dummies.masked, dummies.false_alarms), (dummies.runs, 0));
+    assert_eq!(done.len(), 56);
+    let of = |outcome: Outcome| {
+        done.values()
+            .filter(|r| r.outcome.outcome() == outcome)
+            .count()
+    };
+    assert!(of(Outcome::Sdc) > 5, "{}", of(Outcome::Sdc));
+    assert_eq!((of(Outcome::Infra), of(Outcome::NotFired)), (0, 0));
+    // A run again is the run again, by the engine that leaves the code alone too.
+    for (id, run) in done.iter().filter(|(_, r)| r.outcome == Leaf::Sdc).take(3) {
+        let (_, again, _) = running.replay(*id).expect("replayed");
+        assert_eq!((again.outcome, &again.outputs), (run.outcome, &run.outputs));
+    }
+    drop(running);
+    clean(&order);
+}
+
+#[test]
+fn written_faults_end_in_the_leaf_of_what_the_client_saw() {
+    let [one, two] = sums();
+    let trace = [("\u{1}\n", one.as_str()), ("\u{2}\n", two.as_str())];
+    for (name, line, leaf) in [
+        // The second request's rounds: a wrong sum, and nobody noticed.
+        ("wrong", "at=control!mix n=100 reg=rdi bit=3", Leaf::Sdc),
+        // It dies between two replies.
+        ("dead", "at=control!mix n=100 kind=crash", Leaf::CrashSignal),
+        (
+            "stuck",
+            "at=control!mix n=100 kind=hang",
+            Leaf::HangLivelock,
+        ),
+    ] {
+        let mut order = order(name, &trace);
+        order.runs = 1;
+        order.lines = vec![line.into()];
+        let (done, running) = runs(&order);
+        // How busy a hung process is depends on the machine: either leaf of a hang will do.
+        let seen = done[&0].outcome;
+        let hung = leaf == Leaf::HangLivelock && seen == Leaf::HangDeadlock;
+        assert!(seen == leaf || hung, "{name}: {:?}", done[&0]);
+        drop(running);
+        clean(&order);
+    }
+}
+
+#[test]
+fn a_server_that_is_never_ready_is_refused_by_name() {
+    let mut order = order("never", &[("?\n", "no\n")]);
+    order.patience = std::time::Duration::from_millis(300);
+    if let Some(driver) = &mut order.spec.driver {
+        driver.ready = Ready::Port(PORT + 1);
+    }
+    let error = Running::prepare(&order, "test", &mut |_| ()).expect_err("refused");
+    assert!(error.to_string().contains("never ready"), "{error}");
+    clean(&order);
+}
