@@ -26,7 +26,7 @@ use steadfast_bench::product::Product;
 use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
-use steadfast_bench::{memory, micro, model, repair, sei, sei_servers, spec, start, touch};
+use steadfast_bench::{inject, memory, micro, model, repair, sei, sei_servers, spec, start, touch};
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::SERVERS;
 use steadfast_workloads::servers::build::{Builds, Recipe};
@@ -146,6 +146,21 @@ enum Action {
         /// Requests per second at which response times are compared
         #[arg(long, default_value_t = 10_000.0)]
         low_rate: f64,
+    },
+    /// Fault injection: cost of an armed run, planting, counting; reach; exactness; runs a second
+    Inject {
+        /// Only these: gzip, python3, grep, perl, sqlite3, memcached
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        programs: Vec<String>,
+        /// Drawn faults that planting and single steps have to agree about
+        #[arg(long, default_value_t = 1000)]
+        exact: usize,
+        /// Leave runs per second out
+        #[arg(long)]
+        no_throughput: bool,
+        /// A memcached [default: the plain build of workloads]
+        #[arg(long, value_name = "PROGRAM")]
+        memcached: Option<PathBuf>,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -331,6 +346,31 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             )?;
             Outcome::new(&report, sei_servers::render(&report), report.complete)
         }
+        Action::Inject {
+            programs,
+            exact,
+            no_throughput,
+            memcached,
+        } => {
+            let plain = Builds::at(Store::default_place().servers(), 1).find(&SERVERS[0], "plain");
+            let settings = inject::Settings {
+                rounds: common.pairs,
+                seed: common.seed,
+                programs: programs.clone(),
+                exact: *exact,
+                throughput: !no_throughput,
+                memcached: memcached.clone().or(plain.ok().map(|built| built.program)),
+            };
+            let place = std::env::temp_dir().join(format!("bench-inject-{}", std::process::id()));
+            let report = inject::measure(
+                &place,
+                &settings,
+                machine,
+                &|| runner.interrupted(),
+                &mut |step| says.say(step),
+            )?;
+            Outcome::new(&report, inject::render(&report), report.complete)
+        }
         Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
     }
 }
@@ -483,6 +523,7 @@ fn show(file: &Path) -> Result<Outcome> {
         "touch" => touch::render(&serde_json::from_value(value.clone())?),
         "repair" => repair::render(&serde_json::from_value(value.clone())?),
         "memory" => memory::render(&serde_json::from_value(value.clone())?),
+        "inject" => inject::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
         "sei-servers" => sei_servers::render(&serde_json::from_value(value.clone())?),
         "start" => start::render(&serde_json::from_value(value.clone())?),
