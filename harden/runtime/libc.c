@@ -488,6 +488,7 @@ typedef void (*call6)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t
    locked until here. */
 void sf_commit_effects(struct sf_context *c) {
   size_t n = c->deferred.used / sizeof(struct sf_deferred), last = 0;
+  bool had_locks = c->locks.used != 0;
   struct sf_deferred *all = (struct sf_deferred *)c->deferred.base;
   for (struct sf_deferred *d = all; d != all + n; d++) {
     if (d->data)
@@ -498,10 +499,11 @@ void sf_commit_effects(struct sf_context *c) {
       /* Integer and pointer arguments alone: superfluous ones are registers that the callee does not read. */
       ((call6)d->function)(d->arguments[0], d->arguments[1], d->arguments[2], d->arguments[3], d->arguments[4], d->arguments[5]);
   }
-  if (c->locks.used) {
+  if (c->locks.used)
     sf_locks_release(c);
+  /* Who is waited for has held a lock; after it has given way itself it may have come to its end without one. */
+  if (had_locks || c->gave_way)
     sf_wake_waiting(c);
-  }
   for (struct sf_deferred *d = all; last; d++)
     if (d->last == 1) {
       ((void (*)(uint64_t))d->function)(d->arguments[0]);
