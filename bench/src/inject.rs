@@ -53,13 +53,13 @@ pub struct Row {
     pub program: String,
     /// Why it was not measured.
     pub error: Option<String>,
-    /// Nanoseconds.
+    /// Nanoseconds of CPU time, loader included.
     pub bare: Vec<f64>,
     pub armed: Vec<f64>,
     /// Of each armed run: writing the payloads, and everything before the program goes.
     pub plant: Vec<f64>,
     pub setup: Vec<f64>,
-    /// Wall time of a counted run.
+    /// CPU time of counted runs.
     pub count: Vec<f64>,
     pub instructions: u64,
     /// Shares of executed instructions.
@@ -101,8 +101,9 @@ pub struct Settings {
     pub memcached: Option<PathBuf>,
 }
 
+/// CPU time: a planted run's wall time begins where it is let go, behind its loader.
 fn nanos(ran: &Ran) -> f64 {
-    ran.wall_ns as f64
+    ran.cpu_ns as f64
 }
 
 fn find(name: &str) -> Result<PathBuf> {
@@ -392,7 +393,7 @@ fn cell(value: Option<f64>, unit: f64, digits: usize) -> String {
 pub fn render(report: &InjectReport) -> String {
     let header = [
         "program",
-        "ms bare",
+        "CPU ms",
         "armed/bare",
         "min",
         "max",
