@@ -279,7 +279,7 @@ pub(crate) fn turns(plan: Vec<Planned>) -> Vec<Planned> {
 }
 
 /// Without the addresses.
-pub(crate) fn reason(error: &steadfast_replica::FlipError) -> String {
+pub(crate) fn reason(error: &steadfast_replica::Refusal) -> String {
     match error.found.split_once('(') {
         Some((_, why)) if error.requirement.contains("room") => {
             format!("window: {}", why.trim_end_matches(')'))

@@ -21,7 +21,6 @@ pub mod judge;
 pub mod merge;
 pub mod models;
 pub mod module;
-mod operand;
 mod payload;
 pub mod profile;
 pub mod record;
@@ -31,7 +30,7 @@ mod step;
 pub mod target;
 pub mod warden;
 
-pub use payload::Refusal;
+pub use steadfast_strike::Refusal;
 
 /// The register by which the address of an instruction's operand is made wrong.
 pub(crate) struct AddressRegister {
@@ -45,6 +44,7 @@ pub(crate) fn operand_register(
     target: &steadfast_integrity::fault::Target,
 ) -> Option<AddressRegister> {
     use steadfast_integrity::fault::Target;
+    use steadfast_strike::operand;
     let which = match target {
         Target::ReadAddress => operand::Which::Read,
         Target::WrittenAddress => operand::Which::Written,

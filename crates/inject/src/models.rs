@@ -11,9 +11,10 @@
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
 
+use steadfast_strike::falls_through;
+use steadfast_strike::operand::{self, Which};
+
 use crate::chacha::Draw;
-use crate::operand::{self, Which};
-use crate::payload::falls_through;
 
 /// A group of faults that are drawn alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

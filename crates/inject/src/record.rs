@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
 use steadfast_integrity::outcome::Leaf;
+pub use steadfast_report::results::{Detection, Group as Stratum, Machine, Place};
 
 /// The version of all files of a campaign directory.
 pub const SCHEMA: u32 = 1;
@@ -103,21 +104,6 @@ pub struct Module {
     pub build_id: Option<String>,
 }
 
-/// Where a campaign ran.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
-    /// Model name of the processor.
-    pub cpu: String,
-    /// Logical CPUs.
-    pub cpus: u32,
-    /// Release of the kernel.
-    pub kernel: String,
-    /// `ID VERSION_ID` of the distribution.
-    pub os: String,
-    /// Whether it ran as root.
-    pub root: bool,
-}
-
 /// What carries faults out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -175,23 +161,6 @@ impl Population {
             self.reachable as f64 / self.dynamic as f64
         }
     }
-}
-
-/// One fault type: faults of the plan are drawn within it, uniformly over the executions that
-/// can have it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stratum {
-    /// Name that plan and runs refer to: `wreg`, `cf`, ..., unique in a campaign.
-    pub name: String,
-    /// Executions that can have such a fault, whether reachable or not: what failures are
-    /// extrapolated to.
-    pub population: u64,
-    /// Those that are drawn from.
-    pub reachable: u64,
-    /// Runs planned, over all shards.
-    pub planned: u64,
-    /// Share of the campaign's fault space, all strata summing to 1: for weighted estimates.
-    pub weight: f64,
 }
 
 /// `index` of `of`.
@@ -323,28 +292,6 @@ pub struct Planned {
     pub executions: Option<u64>,
 }
 
-/// One instruction of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// File name of the module.
-    pub module: String,
-    /// Its build id.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub build_id: Option<String>,
-    /// Distance from the lowest address at which the module is mapped, `0x...`.
-    pub offset: String,
-    /// Enclosing symbol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub function: Option<String>,
-    /// `file.c:123`, where the module has line tables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<String>,
-    /// The instruction, Intel syntax.
-    pub disassembly: String,
-    /// Its mnemonic.
-    pub opcode: String,
-}
-
 /// A line of `runs.jsonl`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
@@ -401,19 +348,6 @@ pub struct Fired {
     /// On which CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
-}
-
-/// A detector that spoke.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Detection {
-    /// `replicas`, `cc`, or the name the detector gives itself.
-    pub by: String,
-    /// In what it saw the difference.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub what: Option<String>,
-    /// From the first hit to the alarm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub latency_ns: Option<u64>,
 }
 
 impl Run {

@@ -9,8 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use steadfast_report::results::{
-    ControlCount, Detection, FunctionCount, Group, Machine, Module, Place, Population, Provenance,
-    Results, Run,
+    ControlCount, FunctionCount, Module, Population, Provenance, Results, Run,
 };
 
 use crate::record::{self, Comparator, Dir, RecordError, Shard};
@@ -141,24 +140,13 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             leaf: run.outcome,
             fault: planned.fault.clone(),
             replay: format!("steadfast inject replay {} {id}", quoted(name)),
-            place: planned.site.as_ref().map(|site| Place {
-                module: site.module.clone(),
-                offset: site.offset.clone(),
-                function: site.function.clone(),
-                line: site.line.clone(),
-                disassembly: site.disassembly.clone(),
-                opcode: site.opcode.clone(),
-            }),
+            place: planned.site.clone(),
             register: planned.register.clone(),
             bits: planned.bits.clone(),
             status: run.status,
             signal: run.signal,
             differ: run.differ,
-            detection: run.detection.map(|seen| Detection {
-                by: seen.by,
-                what: seen.what,
-                latency_ns: seen.latency_ns,
-            }),
+            detection: run.detection,
             wall_ns: run.wall_ns,
             cpu_ns: run.cpu_ns,
             evidence: run.evidence,
@@ -183,17 +171,7 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             unstable: campaign.population.unstable,
             sites: campaign.population.sites,
         },
-        groups: campaign
-            .strata
-            .iter()
-            .map(|stratum| Group {
-                name: stratum.name.clone(),
-                population: stratum.population,
-                reachable: stratum.reachable,
-                planned: stratum.planned,
-                weight: stratum.weight,
-            })
-            .collect(),
+        groups: campaign.strata.clone(),
         functions,
         planned: plan
             .iter()
@@ -304,13 +282,7 @@ fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
                 build_id: module.build_id,
             })
             .collect(),
-        machine: Machine {
-            cpu: campaign.machine.cpu,
-            cpus: campaign.machine.cpus,
-            kernel: campaign.machine.kernel,
-            os: campaign.machine.os,
-            root: campaign.machine.root,
-        },
+        machine: campaign.machine,
         sandbox: campaign.sandbox,
         settings,
     }

@@ -19,7 +19,8 @@ use steadfast_sys::jail::{self, Ended};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{Regs, Stopped, Waited};
 
-use crate::payload::Refusal;
+use steadfast_strike::Refusal;
+
 use crate::target::{Bench, Hit, Ran, SetupError, Started};
 
 /// What a stop of the program turned out to be.
@@ -588,7 +589,7 @@ impl Struck<'_> {
         bits: &Bits,
         change: Change,
     ) -> Result<Vec<u8>, SetupError> {
-        let n = crate::payload::bits_end(bits.words()).div_ceil(8);
+        let n = steadfast_strike::bits_end(bits.words()).div_ceil(8);
         let mut old = vec![0; n];
         if stop.read(at, &mut old).is_err() {
             self.hit.missed += 1;

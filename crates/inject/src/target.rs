@@ -31,8 +31,9 @@ use steadfast_sys::ptrace::{self, Stopped, Waited};
 use steadfast_sys::shared::Shared;
 
 use crate::module::{ARENA_BYTES, BLOB_BYTES, Found, Laid, Module, SHARED_BYTES};
-use crate::payload::{self, Counting, Hooked, Refusal};
+use crate::payload::{self, Counting, Hooked};
 use crate::server::{self, Driver, Served, Stage};
+use steadfast_strike::Refusal;
 
 /// What is run, and how.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -801,9 +802,8 @@ impl Bench {
                     planted += 1;
                     continue;
                 }
-                let record = match payload::site_record(fault, &insn, bytes, &|l| self.start_of(l))
-                {
-                    Ok(record) => record,
+                let strike = match payload::strike(fault, &insn, bytes, &|l| self.start_of(l)) {
+                    Ok(strike) => strike,
                     // Of a class, those instructions can be wrong that have what is to be hit.
                     Err(_) if class => continue,
                     Err(refusal) => return Err(refuse(refusal)),
@@ -816,8 +816,8 @@ impl Bench {
                         "in=MODULE or in=MODULE!FUNCTION",
                     ));
                 }
-                hooks[module].extend(payload::hooks(&record, i, sites.len(), self.counting));
-                sites.push(record.bytes(i));
+                hooks[module].extend(payload::hooks(addr, &strike, i, sites.len(), self.counting));
+                sites.push(payload::site_bytes(addr, &strike, i));
                 planted += 1;
             }
             if planted == 0 {
@@ -1003,10 +1003,10 @@ fn flipped(fault: &Fault, bytes: &[u8], mask: &[u64; 8], first: u64) -> Result<V
             format!("from execution {first} on"),
         ));
     }
-    if payload::bits_end(mask) > bytes.len() * 8 {
+    if steadfast_strike::bits_end(mask) > bytes.len() * 8 {
         return Err(no(
             &format!("a bit below {}", bytes.len() * 8),
-            (payload::bits_end(mask) - 1).to_string(),
+            (steadfast_strike::bits_end(mask) - 1).to_string(),
         ));
     }
     let mask: Vec<u8> = mask.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -19,25 +19,22 @@
 //!
 //! Layouts: crates/agent/src/flip.h.
 
-mod operand;
-
 use std::path::Path;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::event::FaultHit;
 use steadfast_integrity::fault::{
-    Change, Effect, EventPhase, Fault, GprPart, Lasting, Location, MemBase, MemExpr, Mishap, Module, Moment, Part,
-    Processes, Register, Replicas, Target, Trigger,
+    EventPhase, Fault, Location, Module, Part, Processes, Replicas, Trigger,
 };
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
 use steadfast_integrity::plan::{FaultReport, Plan};
 use steadfast_patch as patch;
+use steadfast_strike::{From, Place, Refusal, Strike, What, refuse};
 use steadfast_sys::shared::Shared;
 
 use crate::abi;
 use crate::supervise::id;
-use operand::{Undo, Which};
 
 const FLIPS_MAX: usize = 16;
 const SLOTS: usize = 8;
@@ -56,42 +53,6 @@ const TLS_AFTER: u32 = 2304;
 const ENTRY_FLIP: u64 = abi::BASE + 32;
 const DESC_FLIP: u32 = 0xf0;
 
-/// Why a fault cannot be injected.
-#[derive(Debug, thiserror::Error)]
-#[error("--flip \"{fault}\" needs {requirement}, found {found}")]
-pub struct FlipError {
-    /// The fault.
-    pub fault: Box<Fault>,
-    /// What it needs.
-    pub requirement: String,
-    /// What there is.
-    pub found: String,
-    /// What would work.
-    pub fix: String,
-}
-
-/// `enum sf_flip_what`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-enum What {
-    Reg = 1,
-    Vector,
-    Kmask,
-    Mxcsr,
-    FsBase,
-    Mem,
-    Wval,
-    Addr,
-    Ip,
-    Crash,
-    Stop,
-    Hang,
-    Kill,
-    Skip,
-    Repeat,
-    Invert,
-}
-
 /// `enum sf_flip_when`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -103,97 +64,65 @@ enum When {
     Result,
 }
 
-const NO_REG: u8 = 0xff;
-const REG_FLAGS: u8 = 16;
-const FROM_UNKNOWN: u8 = 0;
-const FROM_REGS: u8 = 1;
-const FROM_FS: u8 = 2;
-const FROM_ENTRY: u8 = 3;
-
-/// `struct sf_place`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Place {
-    from: u8,
-    base: u8,
-    index: u8,
-    scale: u8,
-    pointers: u8,
-    spare: [u8; 3],
-    disp: [i64; 5],
-}
-
 /// `struct sf_flip`.
-#[derive(Debug, Clone, Copy)]
-#[repr(C)]
-struct Raw {
-    what: u32,
-    slots: u32,
-    hits: [u64; 3],
-    odds: [u64; 2],
-    event: u64,
-    cpus: [u64; 4],
-    mask: [u64; 8],
-    place: Place,
-    site: u64,
-    next: u64,
-    target: u64,
-    undo: u64,
-    when: u8,
-    change: u8,
-    once: u8,
-    reg: u8,
-    undo_how: u8,
-    signal: u8,
-    condition: u8,
-    agent: u8,
-    spare: [u64; 2],
-}
-const _: () = assert!(size_of::<Place>() == 48, "shared with crates/agent/src/flip.h");
-const _: () = assert!(size_of::<Raw>() == 256, "shared with crates/agent/src/flip.h");
-
-impl Raw {
-    fn bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(size_of::<Self>());
-        out.extend(self.what.to_le_bytes());
-        out.extend(self.slots.to_le_bytes());
-        let words = |out: &mut Vec<u8>, words: &[u64]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
-        words(&mut out, &self.hits);
-        words(&mut out, &self.odds);
-        words(&mut out, &[self.event]);
-        words(&mut out, &self.cpus);
-        words(&mut out, &self.mask);
-        let p = &self.place;
-        out.extend([p.from, p.base, p.index, p.scale, p.pointers, 0, 0, 0]);
-        out.extend(p.disp.iter().flat_map(|d| d.to_le_bytes()));
-        words(&mut out, &[self.site, self.next, self.target, self.undo]);
-        out.extend([
-            self.when, self.change, self.once, self.reg, self.undo_how, self.signal, self.condition, self.agent,
-        ]);
-        words(&mut out, &self.spare);
-        out
-    }
-
-    fn set_undo(&mut self, undo: Undo) {
-        (self.undo_how, self.undo) = match undo {
-            Undo::Nothing => (0, 0),
-            Undo::Bits(kept) => (1, kept),
-            Undo::Compare => (2, 0),
-            Undo::Delta => (3, 0),
-        };
-    }
-}
+const FLIP_BYTES: usize = 256;
 
 /// One fault of the plan.
 #[derive(Debug, Clone)]
 struct One {
     fault: Fault,
-    raw: Raw,
+    strike: Strike,
+    /// A bit for each replica that it strikes.
+    slots: u32,
+    cpus: [u64; 4],
+    hits: [u64; 5],
+    event: u64,
+    when: When,
     /// The instruction that it waits for.
     site: Option<Location>,
-    /// The module that its address expression starts from.
-    start: Option<Location>,
+    /// Where that is, once its module is mapped.
+    addr: u64,
+    /// The place in memory as the fault has it: a library may be mapped more than once.
+    place: Place,
     seen: [bool; SLOTS],
+}
+
+impl One {
+    /// `struct sf_flip`.
+    fn bytes(&self) -> Vec<u8> {
+        let strike = &self.strike;
+        let (undo_how, undo) = strike.undo_words();
+        // `enum sf_place_from`.
+        let from = match strike.place.from {
+            From::File => 0,
+            From::Registers | From::Log => 1,
+            From::Fs => 2,
+            From::Entry => 3,
+        };
+        let mut out = Vec::with_capacity(FLIP_BYTES);
+        out.extend((strike.what as u32).to_le_bytes());
+        out.extend(self.slots.to_le_bytes());
+        let words = |out: &mut Vec<u8>, words: &[u64]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+        words(&mut out, &self.hits);
+        words(&mut out, &[self.event]);
+        words(&mut out, &self.cpus);
+        words(&mut out, &strike.mask);
+        out.extend(strike.place.bytes(from));
+        words(&mut out, &[self.addr, strike.next, strike.target, undo]);
+        let agent = self.fault.part() == Part::Agent && from != 3;
+        out.extend([
+            self.when as u8,
+            steadfast_strike::change_word(&self.fault),
+            u8::from(strike.once),
+            strike.reg,
+            undo_how,
+            strike.signal,
+            strike.condition,
+            u8::from(agent),
+        ]);
+        out.resize(FLIP_BYTES, 0);
+        out
+    }
 }
 
 /// A module that has been mapped, as far as a fault wants to know it.
@@ -250,22 +179,13 @@ impl Loaded<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Flips {
     list: Vec<One>,
-    error: Option<FlipError>,
+    error: Option<Refusal>,
     ticks_per_us: u64,
-}
-
-fn refuse(fault: &Fault, requirement: &str, found: impl Into<String>, fix: &str) -> FlipError {
-    FlipError {
-        fault: Box::new(fault.clone()),
-        requirement: requirement.into(),
-        found: found.into(),
-        fix: fix.into(),
-    }
 }
 
 impl Flips {
     /// Checks what can be checked without the program.
-    pub(crate) fn compile(plan: &Plan) -> Result<Self, FlipError> {
+    pub(crate) fn compile(plan: &Plan) -> Result<Self, Refusal> {
         if let Some(fault) = plan.flips.get(FLIPS_MAX) {
             return Err(refuse(fault, "a run with at most 16 faults", plan.flips.len().to_string(), "one run for each"));
         }
@@ -279,7 +199,7 @@ impl Flips {
     }
 
     /// What could not be planted, once.
-    pub(crate) fn take_error(&mut self) -> Option<FlipError> {
+    pub(crate) fn take_error(&mut self) -> Option<Refusal> {
         self.error.take()
     }
 
@@ -300,7 +220,7 @@ impl Flips {
     pub(crate) fn planted(&mut self, plan: &patch::Plan) {
         for refused in &plan.refused {
             let patch::Asked::Hook(hook) = &refused.asked else { continue };
-            let Some(one) = self.list.iter().find(|one| one.raw.site == hook.addr) else { continue };
+            let Some(one) = self.list.iter().find(|one| one.addr == hook.addr) else { continue };
             self.error = Some(refuse(
                 &one.fault,
                 "an instruction with room for a jump in its place",
@@ -310,13 +230,13 @@ impl Flips {
         }
         for one in &mut self.list {
             // Left out inside a window, execution goes on inside the trampoline.
-            let Some(hooked) = plan.hooked.iter().find(|h| h.hook.addr == one.raw.site) else { continue };
-            if hooked.window.contains(&one.raw.next) {
-                one.raw.next = plan
+            let Some(hooked) = plan.hooked.iter().find(|h| h.hook.addr == one.addr) else { continue };
+            if hooked.window.contains(&one.strike.next) {
+                one.strike.next = plan
                     .map
                     .iter()
-                    .find(|(at, from)| hooked.trampoline.contains(at) && *from == one.raw.next)
-                    .map_or(one.raw.next, |(at, _)| *at);
+                    .find(|(at, from)| hooked.trampoline.contains(at) && *from == one.strike.next)
+                    .map_or(one.strike.next, |(at, _)| *at);
             }
         }
     }
@@ -324,7 +244,7 @@ impl Flips {
     /// Tells the agents.
     pub(crate) fn write(&self, memory: &Shared) {
         for (i, one) in self.list.iter().enumerate() {
-            memory.write(OFF_FLIPS + i * size_of::<Raw>(), &one.raw.bytes());
+            memory.write(OFF_FLIPS + i * FLIP_BYTES, &one.bytes());
         }
     }
 
@@ -339,7 +259,7 @@ impl Flips {
                 }
                 one.seen[slot] = true;
                 let word = |index: usize| memory.get64(at + 8 * index);
-                let shown = |value: u64| (one.raw.what <= What::Ip as u32).then(|| format!("{value:#x}"));
+                let shown = |value: u64| ((one.strike.what as u32) <= What::Ip as u32).then(|| format!("{value:#x}"));
                 out.push(FaultHit {
                     fault: Box::new(one.fault.clone()),
                     replica: id(slot),
@@ -376,7 +296,7 @@ impl Flips {
     }
 }
 
-fn compile(fault: &Fault, replicas: u8) -> Result<One, FlipError> {
+fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
     let victim = fault.victim();
     let all = (1_u32 << replicas) - 1;
     let slots = match &victim.replicas {
@@ -392,56 +312,36 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, FlipError> {
     if victim.thread.as_ref().is_some_and(|thread| !thread.ranks().is_empty()) {
         return Err(refuse(fault, "the first thread", "another one", "thread=main"));
     }
-    let mut cpus = [0; 4];
-    for CoreId(core) in victim.cpus.iter().flat_map(|cpus| cpus.iter()) {
-        let word = usize::try_from(core / 64).ok().and_then(|word| cpus.get_mut(word));
-        *word.ok_or_else(|| refuse(fault, "a CPU below 256", core.to_string(), "cpu=0"))? |= 1 << (core % 64);
+    let mut strike = Strike::of(fault)?;
+    if strike.place.from == From::Log {
+        strike.place = Place { from: From::Log, ..strike.place.at(abi::SHARED) };
     }
-    let none = Place {
-        from: FROM_UNKNOWN,
-        base: NO_REG,
-        index: NO_REG,
-        scale: 1,
-        pointers: 0,
-        spare: [0; 3],
-        disp: [0; 5],
-    };
-    let mut raw = Raw {
-        what: 0,
+    let mut one = One {
+        fault: fault.clone(),
+        place: strike.place,
+        strike,
         slots,
-        hits: [0; 3],
-        odds: [0; 2],
+        cpus: steadfast_strike::cpu_words(fault)?,
+        hits: [0; 5],
         event: 0,
-        cpus,
-        mask: [0; 8],
-        place: none,
-        site: 0,
-        next: 0,
-        target: 0,
-        undo: 0,
-        when: When::Site as u8,
-        change: 0,
-        once: 0,
-        reg: 0,
-        undo_how: 0,
-        signal: 0,
-        condition: 0,
-        agent: u8::from(fault.part() == Part::Agent),
-        spare: [0; 2],
+        when: When::Site,
+        site: None,
+        addr: 0,
+        seen: [false; SLOTS],
     };
-    let mut one = One { fault: fault.clone(), raw, site: None, start: None, seen: [false; SLOTS] };
     match fault.trigger() {
         Trigger::Site { at, hits } => {
-            raw.hits = [hits.first.get(), hits.last.map_or(u64::MAX, |last| last.get()), hits.step.get()];
-            raw.odds = hits.odds.map_or([0; 2], |odds| [odds.one_in.get(), odds.seed]);
+            one.hits = steadfast_strike::hit_words(hits);
             one.site = Some(at.clone());
         }
         Trigger::Event { index, phase } => {
-            raw.event = index.0;
-            raw.when = match phase {
-                EventPhase::BeforeArrival => When::Event,
-                EventPhase::AfterVote => When::Voted,
-            } as u8;
+            one.event = index.0;
+            one.when = match (phase, one.strike.place.from) {
+                (EventPhase::BeforeArrival, From::Entry) => When::Arrival,
+                (EventPhase::AfterVote, From::Entry) => When::Result,
+                (EventPhase::BeforeArrival, _) => When::Event,
+                (EventPhase::AfterVote, _) => When::Voted,
+            };
         }
         Trigger::Class { .. } => {
             return Err(refuse(fault, "one instruction or one event", "class=", "at=MODULE+OFFSET n=1.."));
@@ -450,182 +350,19 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, FlipError> {
             return Err(refuse(fault, "a moment that can be repeated", "a clock", "at=MODULE+OFFSET n=1, or event=1"));
         }
     }
-    let what = match fault.effect() {
-        Effect::Bits { target, bits, change, .. } => {
-            raw.change = match change {
-                Change::Flip => 0,
-                Change::Stuck0 => 1,
-                Change::Stuck1 => 2,
-            };
-            raw.mask = *bits.words();
-            match target {
-                Target::Register(register, moment) => {
-                    raw.once = u8::from(*moment == Moment::BeforeOnly);
-                    register_of(fault, *register, &mut raw)?
-                }
-                Target::Memory(expr, moment) => {
-                    raw.once = u8::from(*moment == Moment::BeforeOnly);
-                    let start = innermost(expr);
-                    if let MemBase::Static(location) = start
-                        && location.module().is_some()
-                    {
-                        one.start = Some(location.clone());
-                    }
-                    if matches!(start, MemBase::Entry) {
-                        raw.when = if raw.when == When::Voted as u8 { When::Result } else { When::Arrival } as u8;
-                        raw.agent = 0;
-                    }
-                    raw.place = place(fault, expr)?;
-                    What::Mem
-                }
-                Target::ReadValue(lasting) => {
-                    raw.once = u8::from(*lasting == Lasting::ReadOnly);
-                    What::Mem
-                }
-                Target::WrittenValue => {
-                    raw.once = 1;
-                    What::Wval
-                }
-                Target::Address | Target::ReadAddress | Target::WrittenAddress => {
-                    raw.once = 1;
-                    What::Addr
-                }
-                Target::Ip => What::Ip,
-                Target::Code => {
-                    let fix = "ip bit=N, kind=skip or kind=invert for a wrong path";
-                    return Err(refuse(fault, "state other than code", "code", fix));
-                }
-            }
-        }
-        Effect::Mishap(mishap) => match mishap {
-            Mishap::Crash => What::Crash,
-            Mishap::Stop => What::Stop,
-            Mishap::Hang => What::Hang,
-            Mishap::Skip => What::Skip,
-            Mishap::Repeat => {
-                raw.once = 1;
-                What::Repeat
-            }
-            Mishap::Invert => What::Invert,
-        },
-        Effect::Kill(signal) => {
-            raw.signal = *signal;
-            What::Kill
-        }
-    };
-    raw.what = what as u32;
-    one.raw = raw;
     Ok(one)
-}
-
-fn register_of(fault: &Fault, register: Register, raw: &mut Raw) -> Result<What, FlipError> {
-    let shift = usize::from(register.first_bit());
-    let mut mask = [0_u64; 8];
-    for (word, bits) in raw.mask.iter().enumerate() {
-        for bit in (0..64).filter(|bit| bits >> bit & 1 == 1) {
-            let to = word * 64 + bit + shift;
-            mask[to / 64] |= 1 << (to % 64);
-        }
-    }
-    raw.mask = mask;
-    Ok(match register {
-        Register::Gpr(gpr, GprPart::Low8 | GprPart::High8 | GprPart::Low16 | GprPart::Low32 | GprPart::Full) => {
-            raw.reg = gpr.number();
-            What::Reg
-        }
-        Register::Flags => {
-            // Single steps and alignment checks belong to whoever traces the replica.
-            if raw.mask[0] & !0x00dd5 != 0 {
-                let fix = "flag=cf, pf, af, zf, sf, df or of";
-                return Err(refuse(fault, "a flag that a program computes with", "another bit", fix));
-            }
-            raw.reg = REG_FLAGS;
-            What::Reg
-        }
-        Register::Vector { index, .. } => {
-            let high = raw.mask[4..].iter().any(|word| *word != 0) || index > 15;
-            let wide = raw.mask[2..4].iter().any(|word| *word != 0);
-            if high && !is_x86_feature_detected!("avx512f") || wide && !is_x86_feature_detected!("avx") {
-                return Err(refuse(fault, "a register of this processor", "one it does not have", "reg=xmm0"));
-            }
-            raw.reg = index;
-            What::Vector
-        }
-        Register::Mask(k) => {
-            if !is_x86_feature_detected!("avx512f") {
-                return Err(refuse(fault, "a processor with mask registers", "one without", "reg=rax"));
-            }
-            raw.reg = k;
-            What::Kmask
-        }
-        Register::Mxcsr => What::Mxcsr,
-        Register::FsBase => What::FsBase,
-        Register::GsBase => {
-            return Err(refuse(fault, "a register that the program has", "the gs base, which is the agent's", "reg=fsbase"));
-        }
-    })
-}
-
-fn innermost(expr: &MemExpr) -> &MemBase {
-    match &expr.base {
-        MemBase::Pointer(inner) => innermost(inner),
-        base => base,
-    }
-}
-
-fn place(fault: &Fault, expr: &MemExpr) -> Result<Place, FlipError> {
-    let mut place = match &expr.base {
-        MemBase::Pointer(inner) => {
-            let mut place = place(fault, inner)?;
-            place.pointers += 1;
-            place.disp[usize::from(place.pointers)] = expr.displacement;
-            return Ok(place);
-        }
-        _ => Place {
-            from: FROM_REGS,
-            base: NO_REG,
-            index: NO_REG,
-            scale: 1,
-            pointers: 0,
-            spare: [0; 3],
-            disp: [expr.displacement, 0, 0, 0, 0],
-        },
-    };
-    match &expr.base {
-        MemBase::Register { base, index } => {
-            place.base = base.number();
-            if let Some(index) = index {
-                place.index = index.register.number();
-                place.scale = index.scale;
-            }
-        }
-        MemBase::FsBase => place.from = FROM_FS,
-        MemBase::GsBase => {
-            return Err(refuse(fault, "an address that the program can form", "the gs base, which is the agent's", "[fsbase+0x28]"));
-        }
-        MemBase::Absolute(address) => place.disp[0] = address.cast_signed(),
-        MemBase::Static(Location::Absolute(address)) => place.disp[0] = address.cast_signed(),
-        // Filled in when the module is mapped.
-        MemBase::Static(_) => place.from = FROM_UNKNOWN,
-        MemBase::Log => place.disp[0] = place.disp[0].wrapping_add(abi::SHARED.cast_signed()),
-        MemBase::Entry => place.from = FROM_ENTRY,
-        MemBase::Pointer(_) => {}
-    }
-    Ok(place)
 }
 
 impl One {
     /// Fills in what this module tells. `true`: the site lies in it.
-    fn resolve(&mut self, loaded: &Loaded<'_>) -> Result<bool, FlipError> {
+    fn resolve(&mut self, loaded: &Loaded<'_>) -> Result<bool, Refusal> {
         let wrong = |fault: &Fault, found: String| {
             refuse(fault, "a place that exists", found, "an address that objdump -d prints for this file")
         };
-        if let Some(start) = &self.start
-            && let Some(found) = loaded.address(start)
+        if self.place.from == From::File
+            && let Some(found) = self.strike.start.as_ref().and_then(|start| loaded.address(start))
         {
-            let addr = found.map_err(|found| wrong(&self.fault, found))?;
-            self.raw.place.disp[0] = addr.cast_signed();
-            self.raw.place.from = FROM_REGS;
+            self.strike.place = self.place.at(found.map_err(|found| wrong(&self.fault, found))?);
         }
         let Some(found) = self.site.as_ref().and_then(|site| loaded.address(site)) else {
             return Ok(false);
@@ -638,120 +375,22 @@ impl One {
         let Some((insn, bytes)) = loaded.instruction(site) else {
             return Err(wrong(&self.fault, format!("no code at {site:#x}")));
         };
-        self.raw.site = site;
-        self.raw.next = insn.next_ip();
-        self.fit(&insn, bytes)?;
+        self.addr = site;
+        self.strike.fit(&self.fault, &insn, bytes)?;
         Ok(true)
-    }
-
-    /// Reads off the instruction what the fault needs to know of it.
-    fn fit(&mut self, insn: &Instruction, bytes: &[u8]) -> Result<(), FlipError> {
-        let fault = &self.fault;
-        let no = |requirement: &str| {
-            refuse(fault, requirement, format!("{:#x}: {insn}", insn.ip()), "another instruction")
-        };
-        let on = |one: Which| operand::memory(insn, one).map_err(|why| no(&why));
-        let highest = self.raw.mask.iter().rposition(|word| *word != 0).map_or(0, |word| {
-            word * 64 + 63 - usize::try_from(self.raw.mask[word].leading_zeros()).unwrap_or(0)
-        });
-        let raw = &mut self.raw;
-        let falls_through = insn.flow_control() == FlowControl::Next || insn.code() == iced_x86::Code::Syscall;
-        if let Effect::Bits { target, .. } = fault.effect() {
-            match target {
-                Target::Register(register, moment) => {
-                    if *moment != Moment::Before && !falls_through {
-                        return Err(no("an instruction that goes on with the next one"));
-                    }
-                    match register {
-                        Register::Gpr(gpr, _) => raw.set_undo(operand::register_undo(insn, gpr.number())),
-                        Register::Flags => raw.set_undo(Undo::Bits(operand::flags_kept(insn))),
-                        Register::Vector { index, .. } => {
-                            raw.undo_how = u8::from(!operand::vector_written(insn, *index));
-                        }
-                        _ => raw.undo_how = 1,
-                    }
-                }
-                Target::Memory(_, moment) => {
-                    if *moment != Moment::Before && !falls_through {
-                        return Err(no("an instruction that goes on with the next one"));
-                    }
-                }
-                Target::ReadValue(_) | Target::WrittenValue => {
-                    let written = matches!(target, Target::WrittenValue);
-                    let operand = on(if written { Which::Written } else { Which::Read })?;
-                    if highest >= operand.bits() {
-                        return Err(no(&format!("a bit below {}", operand.bits())));
-                    }
-                    if raw.once != 0 && !falls_through {
-                        return Err(no("an instruction that goes on with the next one"));
-                    }
-                    raw.place = place_of(&operand);
-                }
-                Target::Address | Target::ReadAddress | Target::WrittenAddress => {
-                    let operand = on(match target {
-                        Target::Address => Which::Only,
-                        Target::ReadAddress => Which::Read,
-                        _ => Which::Written,
-                    })?;
-                    let (register, undo) = operand::address(insn, &operand).map_err(|why| no(&why))?;
-                    raw.reg = register;
-                    raw.set_undo(undo);
-                    raw.once = u8::from(undo != Undo::Nothing);
-                    if raw.once != 0 && !falls_through {
-                        return Err(no("an instruction that goes on with the next one"));
-                    }
-                    raw.place = place_of(&operand);
-                    // What the segment adds is no part of the effective address.
-                    raw.place.from = FROM_REGS;
-                }
-                Target::Ip | Target::Code => {}
-            }
-        }
-        match fault.effect() {
-            Effect::Mishap(Mishap::Repeat) if !falls_through => {
-                return Err(no("an instruction that goes on with the next one"));
-            }
-            Effect::Mishap(Mishap::Invert) => {
-                let (target, condition) =
-                    operand::branch(insn, bytes).ok_or_else(|| no("a conditional branch on flags"))?;
-                raw.target = target;
-                raw.condition = condition;
-            }
-            Effect::Mishap(Mishap::Skip) if insn.flow_control() == FlowControl::Return => {
-                return Err(no("an instruction with code behind it"));
-            }
-            _ => {}
-        }
-        Ok(())
     }
 
     fn hooks(&self, index: usize) -> Vec<patch::Hook> {
         let i = u32::try_from(index).expect("below FLIPS_MAX");
-        let hook = |place, code| patch::Hook { addr: self.raw.site, place, code };
-        let after = matches!(
-            self.fault.effect(),
-            Effect::Bits { target: Target::Register(_, Moment::After) | Target::Memory(_, Moment::After), .. }
-        );
-        if after {
+        let hook = |place, code| patch::Hook { addr: self.addr, place, code };
+        if self.strike.after {
             return vec![hook(patch::Place::After, count(i))];
         }
         let mut hooks = vec![hook(patch::Place::Before, count(i))];
-        if self.raw.once != 0 {
+        if self.strike.once {
             hooks.push(hook(patch::Place::After, finish(i)));
         }
         hooks
-    }
-}
-
-fn place_of(operand: &operand::Operand) -> Place {
-    Place {
-        from: if operand.fs { FROM_FS } else { FROM_REGS },
-        base: operand.base.unwrap_or(NO_REG),
-        index: operand.index.unwrap_or(NO_REG),
-        scale: operand.scale,
-        pointers: 0,
-        spare: [0; 3],
-        disp: [operand.displacement.cast_signed(), 0, 0, 0, 0],
     }
 }
 
@@ -812,7 +451,7 @@ fn payload(which: u32, word: u32, counts: bool) -> Vec<u8> {
 ///
 /// # Errors
 /// What is in the way.
-pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), FlipError> {
+pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal> {
     let mut flips = Flips { list: vec![compile(fault, 1)?], ..Flips::default() };
     let broken = || refuse(fault, "a 64-bit x86-64 ELF file", name.display().to_string(), "the program's own file");
     let parsed = object::File::parse(file).map_err(|_| broken())?;
@@ -846,7 +485,7 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), FlipErro
 ///
 /// # Errors
 /// What is in the way.
-pub fn plantable_in_agent(fault: &Fault) -> Result<(), FlipError> {
+pub fn plantable_in_agent(fault: &Fault) -> Result<(), Refusal> {
     let mut flips = Flips { list: vec![compile(fault, 8)?], ..Flips::default() };
     let mut image = crate::image::Image::new();
     agent_hooks(&mut flips, &mut image.bytes);

@@ -26,12 +26,13 @@ mod supervise;
 use std::io;
 use std::path::PathBuf;
 
-pub use flips::{FlipError, OwnPlaces, own_places, plantable, plantable_in_agent};
+pub use flips::{OwnPlaces, own_places, plantable, plantable_in_agent};
 pub use profile::{Executed, Profile, profile};
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 use steadfast_integrity::plan::{EqualPids, EventSink, Plan, RunReport};
+pub use steadfast_strike::Refusal;
 
 /// What was being done when the operating system refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +91,7 @@ pub enum LaunchError {
     Bug { replica: u32, line: u32, value: i64 },
     /// A fault that was asked for cannot be injected.
     #[error(transparent)]
-    Flip(#[from] FlipError),
+    Flip(#[from] Refusal),
     /// A replica ended before the program started.
     #[error("replica {replica} ended before the program started ({how})")]
     Early { replica: usize, how: String },

@@ -85,7 +85,7 @@ pub struct Machine {
     pub cpus: u32,
     /// Release of the kernel.
     pub kernel: String,
-    /// Distribution and version.
+    /// `ID VERSION_ID` of the distribution.
     pub os: String,
     /// Whether it ran as root.
     pub root: bool,
@@ -109,18 +109,18 @@ pub struct Population {
     pub sites: u64,
 }
 
-/// One fault type.
-#[derive(Debug, Clone, PartialEq)]
+/// One fault type: faults are drawn within it, uniformly over the executions that can have it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Group {
-    /// Unique in a campaign.
+    /// `wreg`, `cf`, ..., unique in a campaign.
     pub name: String,
-    /// Executions that can have such a fault.
+    /// Executions that can have such a fault, reachable or not: what failures are extrapolated to.
     pub population: u64,
     /// Those that were drawn from.
     pub reachable: u64,
     /// Runs planned over all shards.
     pub planned: u64,
-    /// Share of the campaign's fault space.
+    /// Share of the campaign's fault space, all summing to 1: for weighted estimates.
     pub weight: f64,
 }
 
@@ -189,15 +189,18 @@ pub struct Run {
 pub struct Place {
     /// File name of the module.
     pub module: String,
-    /// Distance from the module's lowest address, `0x...`.
+    /// Its GNU build id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// Distance from the lowest address at which the module is mapped, `0x...`.
     pub offset: String,
     /// Enclosing symbol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// `file.c:123`.
+    /// `file.c:123`, where the module has line tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
-    /// The instruction.
+    /// The instruction, Intel syntax.
     pub disassembly: String,
     /// Its mnemonic.
     pub opcode: String,
@@ -207,7 +210,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Detection {
-    /// Its name.
+    /// `replicas`, `cc`, or the name the detector gives itself.
     pub by: String,
     /// In what it saw the difference.
     #[serde(default, skip_serializing_if = "Option::is_none")]

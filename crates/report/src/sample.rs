@@ -61,6 +61,7 @@ pub(crate) fn generated(runs: u64, copies: u32) -> Results {
                 fault: format!("at=gzip+{offset:#x} n={n} reg=rax after bit={bit}"),
                 replay: format!("steadfast inject replay results {id}"),
                 place: Some(Place {
+                    build_id: None,
                     module: "gzip".to_owned(),
                     offset: format!("{offset:#x}"),
                     function: (at < 2).then(|| function.to_owned()),

@@ -12,7 +12,7 @@ use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, OpKind, Register, 
 
 /// Which memory operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Which {
+pub enum Which {
     Read,
     Written,
     Only,
@@ -20,7 +20,7 @@ pub(super) enum Which {
 
 /// How a register gets back what a fault took, once the instruction is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Undo {
+pub enum Undo {
     /// The instruction overwrites it.
     Nothing,
     /// These bits are not written.
@@ -33,39 +33,47 @@ pub(super) enum Undo {
 
 /// A memory operand: registers by hardware number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Operand {
-    pub(super) base: Option<u8>,
-    pub(super) index: Option<u8>,
-    pub(super) scale: u8,
-    pub(super) fs: bool,
-    pub(super) displacement: u64,
-    pub(super) bytes: usize,
+pub struct Operand {
+    pub base: Option<u8>,
+    pub index: Option<u8>,
+    pub scale: u8,
+    pub fs: bool,
+    pub displacement: u64,
+    pub bytes: usize,
     repeated: bool,
 }
 
 impl Operand {
     /// Bits that a fault in the operand's value may hit.
-    pub(super) fn bits(&self) -> usize {
+    pub fn bits(&self) -> usize {
         // The length of a repeated move is known when it runs only.
         if self.repeated { 512 } else { self.bytes * 8 }
     }
 }
 
 /// The hardware number of a 64-bit general register.
-pub(super) fn number(register: Register) -> Option<u8> {
-    register.is_gpr64().then(|| u8::try_from(register.number()).ok())?
+pub fn number(register: Register) -> Option<u8> {
+    register
+        .is_gpr64()
+        .then(|| u8::try_from(register.number()).ok())?
 }
 
 fn reads(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+    matches!(
+        access,
+        OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 fn writes(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+    matches!(
+        access,
+        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 /// The memory operand that a fault asks for.
-pub(super) fn memory(insn: &Instruction, which: Which) -> Result<Operand, String> {
+pub fn memory(insn: &Instruction, which: Which) -> Result<Operand, String> {
     let mut factory = InstructionInfoFactory::new();
     let used: Vec<UsedMemory> = factory.info(insn).used_memory().to_vec();
     let fits = |m: &&UsedMemory| match which {
@@ -82,7 +90,11 @@ pub(super) fn memory(insn: &Instruction, which: Which) -> Result<Operand, String
     let one = match found[..] {
         [one] => one,
         [] => return Err(format!("an instruction {what}")),
-        _ => return Err("an instruction with one such operand: raddr and waddr tell two apart".into()),
+        _ => {
+            return Err(
+                "an instruction with one such operand: raddr and waddr tell two apart".into(),
+            );
+        }
     };
     let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
     operand(one, repeated && insn.is_string_instruction())
@@ -94,7 +106,9 @@ fn operand(used: &UsedMemory, repeated: bool) -> Result<Operand, String> {
     }
     let plain = |register: Register| match register {
         Register::None | Register::RIP => Ok(None),
-        other => number(other).map(Some).ok_or_else(|| "64-bit addressing".to_owned()),
+        other => number(other)
+            .map(Some)
+            .ok_or_else(|| "64-bit addressing".to_owned()),
     };
     Ok(Operand {
         base: plain(used.base())?,
@@ -112,7 +126,7 @@ fn operand(used: &UsedMemory, repeated: bool) -> Result<Operand, String> {
 }
 
 /// Which register carries a wrong address into the instruction, and how it gets well again.
-pub(super) fn address(insn: &Instruction, operand: &Operand) -> Result<(u8, Undo), String> {
+pub fn address(insn: &Instruction, operand: &Operand) -> Result<(u8, Undo), String> {
     let mut why = "an operand with a base or an index register".to_owned();
     let candidates = [operand.base, operand.index.filter(|_| operand.scale == 1)];
     for register in candidates.into_iter().flatten() {
@@ -124,7 +138,11 @@ pub(super) fn address(insn: &Instruction, operand: &Operand) -> Result<(u8, Undo
             why = "an address register whose value the instruction does not use besides".into();
             continue;
         }
-        let undo = if implicit { Undo::Delta } else { register_undo(insn, register) };
+        let undo = if implicit {
+            Undo::Delta
+        } else {
+            register_undo(insn, register)
+        };
         return Ok((register, undo));
     }
     Err(why)
@@ -154,7 +172,7 @@ fn read_as_value(insn: &Instruction, register: u8) -> bool {
 }
 
 /// What is left of a general register when the instruction has run.
-pub(super) fn register_undo(insn: &Instruction, register: u8) -> Undo {
+pub fn register_undo(insn: &Instruction, register: u8) -> Undo {
     let mut factory = InstructionInfoFactory::new();
     let mut kept = u64::MAX;
     let mut perhaps = false;
@@ -177,7 +195,13 @@ pub(super) fn register_undo(insn: &Instruction, register: u8) -> Undo {
 
 fn written_bits(register: Register) -> u64 {
     match register.size() {
-        1 if matches!(register, Register::AH | Register::BH | Register::CH | Register::DH) => 0xff00,
+        1 if matches!(
+            register,
+            Register::AH | Register::BH | Register::CH | Register::DH
+        ) =>
+        {
+            0xff00
+        }
         1 => 0xff,
         2 => 0xffff,
         // A 32-bit result clears the upper half (Intel SDM vol. 1, 3.4.1.1).
@@ -186,10 +210,18 @@ fn written_bits(register: Register) -> u64 {
 }
 
 /// Flags that the instruction leaves as they were.
-pub(super) fn flags_kept(insn: &Instruction) -> u64 {
+pub fn flags_kept(insn: &Instruction) -> u64 {
     use iced_x86::RflagsBits as R;
     let modified = insn.rflags_modified();
-    let bits = [(R::CF, 0), (R::PF, 2), (R::AF, 4), (R::ZF, 6), (R::SF, 7), (R::DF, 10), (R::OF, 11)];
+    let bits = [
+        (R::CF, 0),
+        (R::PF, 2),
+        (R::AF, 4),
+        (R::ZF, 6),
+        (R::SF, 7),
+        (R::DF, 10),
+        (R::OF, 11),
+    ];
     !bits
         .into_iter()
         .filter(|(flag, _)| modified & flag != 0)
@@ -197,7 +229,7 @@ pub(super) fn flags_kept(insn: &Instruction) -> u64 {
 }
 
 /// Whether a vector register (by number) is written completely.
-pub(super) fn vector_written(insn: &Instruction, register: u8) -> bool {
+pub fn vector_written(insn: &Instruction, register: u8) -> bool {
     let mut factory = InstructionInfoFactory::new();
     factory.info(insn).used_registers().iter().any(|u| {
         u.register().is_vector_register()
@@ -207,11 +239,15 @@ pub(super) fn vector_written(insn: &Instruction, register: u8) -> bool {
 }
 
 /// The target of a conditional near branch, and its condition as encoded.
-pub(super) fn branch(insn: &Instruction, bytes: &[u8]) -> Option<(u64, u8)> {
+pub fn branch(insn: &Instruction, bytes: &[u8]) -> Option<(u64, u8)> {
     if !insn.is_jcc_short_or_near() || insn.op0_kind() != OpKind::NearBranch64 {
         return None;
     }
     // Both forms, 7x cb and 0F 8x cd, keep the condition in the low four bits of the opcode.
-    let opcode = if insn.is_jcc_short() { bytes.len().checked_sub(2)? } else { bytes.len().checked_sub(5)? };
+    let opcode = if insn.is_jcc_short() {
+        bytes.len().checked_sub(2)?
+    } else {
+        bytes.len().checked_sub(5)?
+    };
     Some((insn.near_branch_target(), bytes.get(opcode)? & 0x0f))
 }
