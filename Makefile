@@ -104,6 +104,9 @@ else
 	for p in $(CAMPAIGN_AGENT); do $(CAMPAIGN) run --whose agent --program $$p --runs 500 --seed 7 -n 2 --jobs 3 --out build/campaign || exit; done
 	for p in $(CAMPAIGN_APP); do for n in 1 3; do $(CAMPAIGN) run --program $$p --runs 150 --seed 12 -n $$n --jobs 3 --out build/campaign || exit; done; done
 	$(CAMPAIGN) report --out build/campaign --json build/campaign/summary.json
+	rm -rf build/campaign/exact
+	$(STEADFAST) inject plan --quiet --out build/campaign/exact --runs 250 --seed 3 -- gzip -c $(CURDIR)/README.md
+	$(STEADFAST) inject doctor build/campaign/exact --most 1000
 endif
 
 docs: setup-build

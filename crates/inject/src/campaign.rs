@@ -266,6 +266,7 @@ impl Field {
     /// # Errors
     /// When the box or the target cannot be set up.
     pub fn open(order: &Order) -> Result<Self, CampaignError> {
+        sweep(&order.scratch);
         let scratch = order
             .scratch
             .join(format!("steadfast-inject-{}", std::process::id()));
@@ -318,17 +319,23 @@ impl Field {
     /// Counts what the target executes.
     ///
     /// # Errors
-    /// When it cannot.
+    /// When it cannot, or when the target ends in another way while it is counted.
     pub fn profile(&mut self) -> Result<Profile, CampaignError> {
-        match self.wardens[0].ask(&Ask::Profile, self.order.patience)? {
-            Tell::Profile(profile) => {
-                if let Some(no) = unanswered(&self.wardens[0], &profile.ran)? {
-                    return Err(no);
-                }
-                Ok(*profile)
-            }
-            _ => Err(needs("an answer about counts", "another", "report this")),
+        let Tell::Profile(profile) = self.wardens[0].ask(&Ask::Profile, self.order.patience)? else {
+            return Err(needs("an answer about counts", "another", "report this"));
+        };
+        if let Some(no) = unanswered(&self.wardens[0], &profile.ran)? {
+            return Err(no);
         }
+        // Nobody asked for a fault here: what it had counted until then is not what it executes.
+        if let Some(signal) = profile.ran.signal {
+            return Err(needs(
+                "a target that ends by itself while it is counted",
+                format!("death by signal {signal}"),
+                "--patience or --memory, if it is slow or large; else --engine step",
+            ));
+        }
+        Ok(*profile)
     }
 
     /// The instruction at a place, as people read it.
@@ -460,6 +467,13 @@ impl Field {
         &mut self,
         tell: &mut dyn FnMut(Progress),
     ) -> Result<(Drafted, Profile), CampaignError> {
+        if self.order.engine == Engine::Timer {
+            // Moments are not drawn from instructions, and what the timer is for may not be countable.
+            return Ok((
+                self.written(Population::default(), Vec::new())?,
+                Profile::default(),
+            ));
+        }
         tell(Progress::Stage("counting what the target executes".into()));
         let profile = self.profile()?;
         let again = self.profile()?;
@@ -850,7 +864,8 @@ impl Running {
         tell(Progress::Stage("running without a fault".into()));
         let (golden, captured) = field.golden()?;
         let (drafted, profile) = field.draft(tell)?;
-        if order.protect.is_empty() && profile.ran.status != Some(golden.status) {
+        let counted = order.protect.is_empty() && order.engine != Engine::Timer;
+        if counted && profile.ran.status != Some(golden.status) {
             return Err(needs(
                 "a counted run that ends as the others do",
                 format!(
@@ -867,7 +882,7 @@ impl Running {
                 "report this, with the program: a counter changed what it does",
             ));
         }
-        if drafted.population.dynamic == 0 {
+        if drafted.population.dynamic == 0 && order.engine != Engine::Timer {
             return Err(needs(
                 "a target that executes something",
                 "no instructions",
@@ -1310,6 +1325,22 @@ impl Field {
         let (_, captured) = first.expect("at least one golden run");
         golden.outputs = captured.digests();
         Ok((golden, captured))
+    }
+}
+
+/// Takes away what callers left that were killed: a directory goes when its process is gone.
+fn sweep(scratch: &Path) {
+    for entry in fs::read_dir(scratch).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name
+            .to_str()
+            .and_then(|name| name.strip_prefix("steadfast-inject-"));
+        let gone = pid
+            .filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
+            .is_some_and(|pid| !Path::new("/proc").join(pid).exists());
+        if gone && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 

@@ -46,7 +46,15 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
     fs::create_dir_all(dir)?;
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
     let path = dir.join("control");
-    fs::write(&path, CONTROL)?;
+    // A process that is forked while this file is open for writing keeps it open, and nobody may
+    // execute it then (ETXTBSY): another process does the writing of what is executed.
+    let bytes = dir.join("control.bytes");
+    fs::write(&bytes, CONTROL)?;
+    let copied = std::process::Command::new("cp").arg(&bytes).arg(&path).status()?;
+    fs::remove_file(&bytes)?;
+    if !copied.success() {
+        return Err(std::io::Error::other(format!("cp to {} failed", path.display())));
+    }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     let word = if guarded { "guarded" } else { "silent" };
     Ok(Order {
@@ -168,7 +176,9 @@ pub fn examine(
     });
     drop(running);
     tell(Progress::Stage("planted faults and single steps".into()));
-    let (same, different) = agreement(&silent, None)?;
+    let Agreement {
+        same, different, ..
+    } = agreement(&silent, u64::MAX, usize::MAX)?;
     out.push(Answer {
         name: "planted faults do what single steps do",
         ok: different.is_empty() && same > 0,
@@ -199,24 +209,36 @@ fn running_walls(order: &Order) -> Result<(Vec<String>, Vec<String>), CampaignEr
     Field::open(order)?.walls()
 }
 
-/// Runs each fault of a plan that was made with both engines; what differs.
+/// What both engines made of the same faults.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Agreement {
+    /// Faults that both carried out alike.
+    pub same: usize,
+    /// The others, and in what they differ.
+    pub different: Vec<String>,
+    /// Faults that lie beyond what is worth stepping to, or have no single place.
+    pub beyond: usize,
+}
+
+/// Runs faults of a plan that was made with both engines: at most so many, at most so many
+/// executions into the run, since each costs a stop.
 ///
 /// # Errors
 /// When a warden fails.
-pub fn agreement(
-    order: &Order,
-    most: Option<usize>,
-) -> Result<(usize, Vec<String>), CampaignError> {
+pub fn agreement(order: &Order, executions: u64, most: usize) -> Result<Agreement, CampaignError> {
     let plan: Vec<Planned> = Dir::new(&order.dir).plan()?;
     let mut field = Field::open(order)?;
-    let limit = Duration::from_secs(10);
-    let mut same = 0;
-    let mut different = Vec::new();
-    for planned in plan
-        .iter()
-        .filter(|p| p.stratum != Model::Code.word())
-        .take(most.unwrap_or(usize::MAX))
-    {
+    let limit = order.patience;
+    let mut out = Agreement::default();
+    for planned in &plan {
+        if out.same + out.different.len() >= most {
+            break;
+        }
+        let near = planned.n.is_none_or(|n| n <= executions);
+        if planned.stratum == Model::Code.word() || planned.site.is_none() || !near {
+            out.beyond += 1;
+            continue;
+        }
         let lines = vec![planned.fault.clone()];
         let mut once = |ask: Ask| -> Result<(Ran, Captured), CampaignError> {
             let ran = field.warden().run(&ask, limit)?;
@@ -237,9 +259,9 @@ pub fn agreement(
         };
         let end = |ran: &Ran| (ran.status, ran.signal, ran.timed_out);
         if hit(&planted) == hit(&stepped) && end(&planted) == end(&stepped) && first == second {
-            same += 1;
+            out.same += 1;
         } else {
-            different.push(format!(
+            out.different.push(format!(
                 "{}: planted {:x?} {:?}, stepped {:x?} {:?}{}",
                 planned.fault,
                 hit(&planted),
@@ -254,7 +276,7 @@ pub fn agreement(
             ));
         }
     }
-    Ok((same, different))
+    Ok(out)
 }
 
 /// Compares native counts with those of single steps, instruction by instruction.

@@ -308,8 +308,17 @@ impl Struck<'_> {
                                 })
                             };
                             if !overwritten {
-                                let mut vectors = old_vectors;
-                                stop.set_xstate(&mut vectors).map_err(os)?;
+                                // This register alone: the instruction may have written another.
+                                let mut now = stop.xstate().map_err(os)?;
+                                for byte in 0..64 {
+                                    let at = vector_place(*index, byte);
+                                    if let (Some(to), Some(from)) =
+                                        (now.get_mut(at), old_vectors.get(at))
+                                    {
+                                        *to = *from;
+                                    }
+                                }
+                                stop.set_xstate(&mut now).map_err(os)?;
                             }
                         }
                         _ => {}
@@ -513,17 +522,7 @@ impl Struck<'_> {
                 stop.set_regs(&regs).map_err(os)
             }
             Register::Vector { index, .. } => {
-                let (_, places) = steadfast_sys::cpu::vector_state();
-                let place = |byte: usize| {
-                    let [ymm, _, high, more] = places.map(|p| usize::try_from(p).unwrap_or(0));
-                    let index = usize::from(index);
-                    match (index, byte) {
-                        (16.., _) => more + 64 * (index - 16) + byte,
-                        (_, ..16) => 160 + 16 * index + byte,
-                        (_, 16..32) => ymm + 16 * index + byte - 16,
-                        _ => high + 32 * index + byte - 32,
-                    }
-                };
+                let place = |byte: usize| vector_place(index, byte);
                 self.vectors(
                     stop,
                     bits,
@@ -605,6 +604,19 @@ impl Struck<'_> {
         self.record(read(&old), read(&new));
         stop.write(at, &new).map_err(os)?;
         Ok(old)
+    }
+}
+
+/// Where a byte of a vector register is in the standard format (Intel SDM vol. 1, 13.4).
+fn vector_place(index: u8, byte: usize) -> usize {
+    let (_, places) = steadfast_sys::cpu::vector_state();
+    let [ymm, _, high, more] = places.map(|p| usize::try_from(p).unwrap_or(0));
+    let index = usize::from(index);
+    match (index, byte) {
+        (16.., _) => more + 64 * (index - 16) + byte,
+        (_, ..16) => 160 + 16 * index + byte,
+        (_, 16..32) => ymm + 16 * index + byte - 16,
+        _ => high + 32 * index + byte - 32,
     }
 }
 

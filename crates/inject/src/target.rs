@@ -65,6 +65,20 @@ pub struct Spec {
     pub driver: Option<Driver>,
 }
 
+impl Spec {
+    /// Makes a working directory as each run has one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn lay_out(&self, dir: &Path) -> io::Result<()> {
+        fs::create_dir(dir)?;
+        match &self.input {
+            Some(input) => copy_tree(input, dir),
+            None => Ok(()),
+        }
+    }
+}
+
 /// What a run left behind, beside its files.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Ran {
@@ -211,10 +225,7 @@ impl Bench {
             {
                 return Err(error);
             }
-            fs::create_dir(&dir)?;
-            if let Some(input) = &self.spec.input {
-                copy_tree(input, &dir)?;
-            }
+            self.spec.lay_out(&dir)?;
             // What a hardened program leaves for its judge, and a conductor.
             File::create(self.scratch.join("events"))?;
             if let Err(error) = fs::remove_file(self.scratch.join("served"))

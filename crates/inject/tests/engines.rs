@@ -43,7 +43,9 @@ fn alike(name: &str, change: impl FnOnce(&mut Order)) {
     order.runs = 6;
     change(&mut order);
     drop(Running::prepare(&order, "test", &mut |_| ()).expect("prepared"));
-    let (same, different) = doctor::agreement(&order, None).expect("both engines run");
+    let doctor::Agreement {
+        same, different, ..
+    } = doctor::agreement(&order, u64::MAX, usize::MAX).expect("both engines run");
     assert!(
         different.is_empty() && same > 0,
         "{same} alike, but {}:\n{}",
@@ -82,6 +84,19 @@ fn many_bits_and_stuck_bits_are_alike_too() {
 fn written_lines_are_alike() {
     alike("lines", |order| {
         order.runs = 1;
+        // Wide registers where the processor has them: nothing is kept of these but by the engines.
+        let wide: &[&str] = if is_x86_feature_detected!("avx512f") {
+            &[
+                "at=control!mix n=5 reg=zmm1 after bits=3,400",
+                "at=control!mix n=5 reg=zmm20 bit=100",
+                "at=control!mix n=5 reg=k3 bit=7",
+                "at=control!mix n=5 reg=zmm3 once bits=8-15 stuck=1",
+            ]
+        } else if is_x86_feature_detected!("avx") {
+            &["at=control!mix n=5 reg=ymm1 after bits=3,200"]
+        } else {
+            &[]
+        };
         order.lines = [
             "at=control!mix n=100 reg=rdi once bit=3",
             "at=control!mix n=100 kind=skip",
@@ -93,9 +108,144 @@ fn written_lines_are_alike() {
             "at=control!work n=1 kind=crash",
             "at=control!mix n=1000 mem=[rsp] bit=13",
         ]
+        .iter()
+        .chain(wide)
+        .map(|line| (*line).to_owned())
+        .collect();
+    });
+}
+
+#[test]
+fn a_bad_core_is_wrong_each_time_and_only_there() {
+    let here = steadfast_sys::cpu::allowed()[0];
+    let mut order = order("core", false);
+    order.runs = 2;
+    let line = |cpu: usize, odds: &str| {
+        format!("cpu={cpu} class=int-mul n=1.. {odds} reg=rax after bit=0")
+    };
+    let elsewhere = if here == 200 { 201 } else { 200 };
+    order.lines = vec![
+        line(here, ""),
+        line(elsewhere, ""),
+        line(here, "one-in=3 seed=7"),
+        line(here, "one-in=3 seed=8"),
+    ];
+    // The test's thread and all that comes of it; other tests have threads of their own.
+    steadfast_sys::cpu::pin(0, here).expect("pinned");
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    let of = |line: u64| [&runs[&line], &runs[&(line + 4)]];
+    for line in 0..4 {
+        let [first, second] = of(line);
+        assert_eq!(
+            (first.hits, &first.outputs),
+            (second.hits, &second.outputs),
+            "line {line} is repeatable"
+        );
+    }
+    // 30 rounds of 64 multiplications, each of them wrong.
+    assert_eq!((of(0)[0].hits, of(1)[0].hits), (1920, 0));
+    assert_eq!(of(1)[0].outcome.outcome(), Outcome::NotFired);
+    assert_eq!(of(0)[0].outcome.outcome(), Outcome::Sdc);
+    // A third of 1,920 within five standard deviations (20.7 each), drawn from the seed.
+    for line in [2, 3] {
+        assert!(
+            (536..=744).contains(&of(line)[0].hits),
+            "{}",
+            of(line)[0].hits
+        );
+    }
+    assert_ne!(of(2)[0].outputs, of(3)[0].outputs);
+    clean(&order);
+}
+
+#[test]
+fn addresses_may_differ_from_run_to_run() {
+    let mut order = order("aslr", false);
+    order.spec.path = "/usr/bin/sort".into();
+    order.spec.argv = vec!["sort".into(), "/etc/passwd".into()];
+    order.spec.aslr = true;
+    order.only = Vec::new();
+    order.runs = 4;
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    assert!(
+        runs.len() == 28 && runs.values().all(|run| run.hits == 1),
+        "{runs:?}"
+    );
+    let stack: std::collections::BTreeSet<_> = runs
+        .values()
+        .flat_map(|run| &run.fired)
+        .filter_map(|fired| fired.before.as_deref()?.strip_prefix("0x7ff"))
+        .filter(|rest| rest.len() == 9)
+        .map(|rest| rest[..4].to_owned())
+        .collect();
+    assert!(
+        stack.len() > 2,
+        "addresses of the stack all lie in {stack:?}"
+    );
+    clean(&order);
+}
+
+#[test]
+fn flips_of_code_are_masked_or_not_but_always_there() {
+    let mut order = order("code", false);
+    order.models = vec![Model::Code];
+    order.runs = 60;
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    assert!(runs.len() == 60 && runs.values().all(|run| run.hits == 1));
+    let of = |outcome| {
+        runs.values()
+            .filter(|run| run.outcome.outcome() == outcome)
+            .count()
+    };
+    assert!(of(Outcome::Sdc) > 0 && of(Outcome::Crash) > 0, "{runs:?}");
+    clean(&order);
+}
+
+#[test]
+fn threads_share_the_counters() {
+    let mut order = order("threads", false);
+    order.spec.path = "/usr/bin/xz".into();
+    order.spec.argv = ["xz", "-T2", "--block-size=4096", "-c", "/etc/services"]
         .map(str::to_owned)
         .to_vec();
-    });
+    order.only = Vec::new();
+    order.models = vec![Model::Wreg];
+    order.runs = 10;
+    let mut field = steadfast_inject::campaign::Field::open(&order).expect("opened");
+    assert!(field.discovered.threads, "it has threads");
+    let (first, second) = (
+        field.profile().expect("counted"),
+        field.profile().expect("counted"),
+    );
+    let most = |profile: &steadfast_inject::profile::Profile| {
+        profile
+            .sites
+            .iter()
+            .map(|site| (site.count, site.addr))
+            .max()
+    };
+    // The inner loop is the workers': nothing of it is lost between them.
+    assert!(most(&first).is_some_and(|(count, _)| count > 10_000) && most(&first) == most(&second));
+    let library = field
+        .discovered
+        .modules
+        .iter()
+        .filter_map(|found| found.path.file_name()?.to_str());
+    order.only = library
+        .filter(|name| name.starts_with("liblzma"))
+        .map(str::to_owned)
+        .collect();
+    drop(field);
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    assert!(
+        runs.len() == 10 && runs.values().all(|run| run.hits == 1),
+        "{runs:?}"
+    );
+    clean(&order);
 }
 
 #[test]

@@ -11,8 +11,9 @@ use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, OpKind};
 
+use crate::index::is_padding;
 use crate::plan::Survey;
-use crate::relocate::ends_block;
+use crate::relocate::{ends_block, is_terminator};
 
 /// How control leaves a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,13 +54,22 @@ impl Survey<'_> {
             }
             let own: BTreeSet<u64> = decoded.branches.iter().copied().collect();
             let mut open: Option<Block> = None;
+            // Padding that nothing falls into is never executed.
+            let mut dead = false;
             for ins in &decoded.ins {
                 let Some(insn) = index.instruction(ins.addr) else {
                     break;
                 };
-                let outside = ins.addr == unit.start || targets.contains(ins.addr);
-                if outside || own.contains(&ins.addr) {
+                let outside = ins.addr == unit.start
+                    || targets.contains(ins.addr)
+                    || decoded.landings.binary_search(&ins.addr).is_ok();
+                let entered = outside || own.contains(&ins.addr);
+                if entered {
                     out.extend(open.take());
+                }
+                dead &= !entered && is_padding(&insn);
+                if dead {
+                    continue;
                 }
                 let block = open.get_or_insert_with(|| Block {
                     range: ins.addr..ins.addr,
@@ -76,6 +86,7 @@ impl Survey<'_> {
                 if block.end != End::Falls {
                     out.extend(open.take());
                 }
+                dead = is_terminator(&insn);
             }
             out.extend(open.take());
         }

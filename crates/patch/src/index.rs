@@ -49,6 +49,10 @@ pub(crate) struct Decoded {
     pub(crate) clean: bool,
     /// Where the function's own branches lead inside it, sorted.
     pub(crate) branches: Vec<u64>,
+    /// What follows an end of a block and its padding, sorted: nothing falls into it, so if no
+    /// branch is seen to lead there, one that leaves no trace does (tables of distances from a
+    /// label that is not the table, as computed gotos have them).
+    pub(crate) landings: Vec<u64>,
 }
 
 impl Decoded {
@@ -357,7 +361,14 @@ fn decode(bytes: &[u8], addr: u64) -> Decoded {
     let end = addr + bytes.len() as u64;
     let mut targets = Vec::new();
     let mut strange = false;
+    let mut landings = Vec::new();
+    let mut ended = false;
     let mut run = walk(bytes, addr, |insn| {
+        if ended && !is_padding(insn) {
+            landings.push(insn.ip());
+            ended = false;
+        }
+        ended |= ends_block(insn);
         let branch = insn.op_count() > 0 && insn.op0_kind() == OpKind::NearBranch64;
         if branch && (addr..end).contains(&insn.near_branch_target()) {
             targets.push(insn.near_branch_target());
@@ -386,6 +397,7 @@ fn decode(bytes: &[u8], addr: u64) -> Decoded {
     run.clean = whole && aligned && !strange;
     targets.sort_unstable();
     run.branches = targets;
+    run.landings = landings;
     run
 }
 
@@ -622,7 +634,8 @@ pub(crate) fn entered(
     around: &Decoded,
     window: &Range<u64>,
 ) -> bool {
-    (window.start + 1..window.end).any(|addr| targets.contains(addr))
+    (window.start + 1..window.end)
+        .any(|addr| targets.contains(addr) || around.landings.binary_search(&addr).is_ok())
         || entered_short(index, around, window)
 }
 

@@ -8,7 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
 use crate::{
     ArenaSpec, CodeView, Coverage, Dest, Entries, Existing, Hook, Module, Patched, Place, Plan,
-    RefusedReason, Site, SiteKind, find_sites, plan, plan_hooks, replan, site_at,
+    RefusedReason, Site, SiteKind, Survey, find_sites, plan, plan_hooks, replan, site_at,
 };
 
 const CODE: u64 = 0x7000_0000_0000;
@@ -248,6 +248,32 @@ fn without_branches_the_window_is_free() {
     assert_eq!(
         windows(&plan_all(&module(&code))),
         [CODE + 0x200..CODE + 0x206]
+    );
+}
+
+#[test]
+fn what_follows_padding_behind_a_jump_is_entered() {
+    // jmp over; nop [rax] (three bytes); mov eax, 1; ret: a computed goto leads to the mov, by a
+    // table of distances from somewhere else.
+    let mut code = vec![0x90; 64];
+    code[..2].copy_from_slice(&[0xeb, 0x20]);
+    code[2..5].copy_from_slice(&[0x0f, 0x1f, 0x00]);
+    code[5..11].copy_from_slice(&[0xb8, 1, 0, 0, 0, 0xc3]);
+    code[34..36].copy_from_slice(&[0x31, 0xc0]);
+    code[63] = 0xc3;
+    let module = module(&code);
+    let survey = Survey::new(&module, ARENA);
+    let blocks = survey.blocks();
+    let at = |addr: u64| blocks.iter().find(|b| b.range.start == CODE + addr);
+    assert!(
+        at(2).is_none(),
+        "padding that nothing falls into is no block"
+    );
+    assert!(at(5).is_some_and(|block| block.entered));
+    assert!(
+        blocks
+            .iter()
+            .all(|b| !(b.range.start + 1..b.range.end).contains(&(CODE + 5)))
     );
 }
 

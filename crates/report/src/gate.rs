@@ -147,6 +147,37 @@ pub struct Finding {
     pub more_runs: Option<u64>,
 }
 
+/// Runs that an upper bound asks for when what it bounds never happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    /// The comparison.
+    pub asked: String,
+    /// Of a number fixed in advance.
+    pub clean: u64,
+    /// When somebody may stop after each.
+    pub watched: u64,
+    /// Of a number fixed in advance, with one hit among them.
+    pub one_hit: u64,
+}
+
+impl Comparison {
+    fn needed(&self) -> Option<Needed> {
+        let Measure::Upper(confidence) = self.field.measure else {
+            return None;
+        };
+        let below = matches!(self.operator, Operator::Less | Operator::AtMost);
+        if self.field.ratio || !below || !matches!(self.field.subject, Subject::Runs(_)) {
+            return None;
+        }
+        Some(Needed {
+            asked: self.text.clone(),
+            clean: power::clean_runs(self.limit, confidence)?,
+            watched: power::watched_runs(self.limit, confidence)?,
+            one_hit: power::runs_with(1, self.limit, confidence)?,
+        })
+    }
+}
+
 impl Answer {
     /// The exit code of `steadfast inject gate`.
     #[must_use]
@@ -212,6 +243,15 @@ impl Gate {
     #[must_use]
     pub fn needs_baseline(&self) -> bool {
         self.comparisons().iter().any(|one| one.field.ratio)
+    }
+
+    /// What its upper bounds ask for before the first run: nothing for other comparisons.
+    #[must_use]
+    pub fn needed(&self) -> Vec<Needed> {
+        self.comparisons()
+            .into_iter()
+            .filter_map(Comparison::needed)
+            .collect()
     }
 
     /// Decides it. `baseline` is what ratios are over.

@@ -69,7 +69,11 @@ pub(crate) enum Verb {
     /// Targets with known answers are struck: one that checks nothing must show wrong outputs, one
     /// that checks everything must not; planted faults must do what single steps do, and native
     /// counts must be those of single steps. The exit status is 0 if all is well, and 1 if not.
-    #[command(override_usage = "steadfast inject doctor [OPTIONS]")]
+    ///
+    /// With the directory of a campaign, each of its planned faults is carried out by single steps
+    /// as well: the n-th execution must be hit, with the same values before and after, and the
+    /// same end.
+    #[command(override_usage = "steadfast inject doctor [OPTIONS] [DIR]")]
     Doctor(run::DoctorArgs),
     /// Show what a campaign adds up to: rates with intervals, where faults struck, wrong answers
     ///
@@ -110,13 +114,14 @@ pub(crate) enum Verb {
     /// and 3 if the campaign cannot be read or its test bed failed.
     ///
     /// Examples:
+    ///   steadfast inject gate 'sdc.upper95 < 0.1%'             (how many runs that takes)
     ///   steadfast inject gate 'sdc.upper95 < 0.1%' results
     ///   steadfast inject gate 'sdc.count == 0 and hang.upper95 < 1%' results
     ///   steadfast inject gate 'sdc[rval].upper95 < 0.5%' results
     ///   steadfast inject gate 'ratio.failed.upper95 < 0.5' protected --against bare
     #[command(
         verbatim_doc_comment,
-        override_usage = "steadfast inject gate [OPTIONS] EXPR DIR"
+        override_usage = "steadfast inject gate [OPTIONS] EXPR [DIR]"
     )]
     Gate(gate::GateArgs),
     /// Put parts of one plan together, as one campaign

@@ -124,6 +124,20 @@ pub(crate) fn interrupted() -> &'static AtomicBool {
     &INTERRUPTED
 }
 
+/// What stops a user who owns nothing from running this file: a directory on its way, or itself.
+pub(crate) fn closed_to(path: &std::path::Path, user: u32) -> Option<std::path::PathBuf> {
+    use std::os::unix::fs::MetadataExt as _;
+    let may = |path: &std::path::Path| {
+        std::fs::metadata(path).is_ok_and(|meta| {
+            let shift = if meta.uid() == user { 6 } else { 0 };
+            // A file has to be readable as well: its code is looked at.
+            let needed = if meta.is_dir() { 0o1 } else { 0o5 };
+            user == 0 || meta.mode() >> shift & needed == needed
+        })
+    };
+    path.ancestors().filter(|part| !part.as_os_str().is_empty()).filter(|part| !may(part)).last().map(Into::into)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,9 +21,9 @@ pub(crate) struct GateArgs {
     #[arg(value_name = "EXPR")]
     gate: String,
 
-    /// Directory of the campaign
+    /// Directory of the campaign; without one, how many runs EXPR asks for
     #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    dir: Option<PathBuf>,
 
     /// Directory of the baseline that ratios are over
     #[arg(long, value_name = "DIR")]
@@ -40,7 +40,10 @@ pub(super) fn gate(args: &GateArgs, console: &mut Console<'_>) -> Exit {
         Ok(gate) => gate,
         Err(why) => return console.refuse(&why),
     };
-    let tables = load(&args.dir).and_then(|results| {
+    let Some(dir) = &args.dir else {
+        return planned(&gate, args.json, console);
+    };
+    let tables = load(dir).and_then(|results| {
         let baseline = args.against.as_ref().map(|dir| load(dir)).transpose()?;
         Ok((Table::new(&results), baseline.map(|b| Table::new(&b))))
     });
@@ -60,6 +63,43 @@ pub(super) fn gate(args: &GateArgs, console: &mut Console<'_>) -> Exit {
         }
         Err(why) => console.refuse(&why),
     }
+}
+
+/// What has to be run before the gate can hold. Nothing is known yet: that is inconclusive.
+fn planned(gate: &Gate, json: bool, console: &mut Console<'_>) -> Exit {
+    let needed = gate.needed();
+    let mut text = String::new();
+    if json {
+        let all: Vec<serde_json::Value> = needed
+            .iter()
+            .map(|one| {
+                serde_json::json!({
+                    "asked": one.asked, "clean": one.clean, "watched": one.watched, "one_hit": one.one_hit,
+                })
+            })
+            .collect();
+        let answer =
+            serde_json::json!({ "schema": 1, "answer": "inconclusive", "exit": 2, "needed": all });
+        text = format!("{answer}\n");
+    } else {
+        for one in &needed {
+            let _ = writeln!(
+                text,
+                "{}: {} clean runs needed, {} if looked at after each, {} if it happens once",
+                one.asked,
+                count(one.clean),
+                count(one.watched),
+                count(one.one_hit)
+            );
+        }
+        if needed.is_empty() {
+            text.push_str(
+                "no upper bound in it: how many runs it takes depends on what they show\n",
+            );
+        }
+    }
+    console.result(&text);
+    Exit::Status(Answer::Inconclusive.code())
 }
 
 fn unreadable(console: &mut Console<'_>, why: &PageError) -> Exit {

@@ -14,7 +14,7 @@ use steadfast_inject::campaign::{Field, Order, Progress, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::record::{Campaign, Dir, Planned, Run, Shard};
 use steadfast_integrity::exit::{Exit, Own};
-use steadfast_report::gate::{Answer, Gate};
+use steadfast_report::gate::{Answer, Gate, Measure};
 use steadfast_report::tabulate::Table;
 
 use super::load;
@@ -105,9 +105,7 @@ fn finish(
 
 fn campaign(args: &RunArgs, console: &mut Console<'_>) -> Result<Exit, OrderError> {
     let gate = match &args.until {
-        Some(text) => {
-            Some(Gate::parse(text).map_err(|why| OrderError::Campaign(why.to_string(), None))?)
-        }
+        Some(text) => Some(stopping(text)?),
         None => None,
     };
     let order = args.target.order(args.extent())?;
@@ -181,6 +179,29 @@ fn campaign(args: &RunArgs, console: &mut Console<'_>) -> Result<Exit, OrderErro
     } else {
         Exit::Status(0)
     })
+}
+
+/// A gate that may be looked at again and again: bounds allow for it, counts and rates do not.
+fn stopping(text: &str) -> Result<Gate, OrderError> {
+    let wrong = |needed: &str| OrderError::Flag {
+        flag: "until",
+        needed: needed.into(),
+        found: text.into(),
+    };
+    let gate = Gate::parse(text).map_err(|why| wrong(&format!("a gate ({why})")))?;
+    if gate.needs_baseline() {
+        return Err(wrong("a gate without a baseline"));
+    }
+    let bound = |one: &&steadfast_report::gate::Comparison| {
+        matches!(one.field.measure, Measure::Upper(_) | Measure::Lower(_))
+    };
+    if gate.comparisons().iter().all(bound) {
+        Ok(gate)
+    } else {
+        Err(wrong(
+            "a gate on bounds, such as 'sdc.upper95 < 1%': a count holds before there is a run",
+        ))
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shares for people")]
@@ -376,10 +397,20 @@ pub(super) fn replay(args: &ReplayArgs, console: &mut Console<'_>) -> Exit {
             console.say(&format!(
                 "inject: {fault}\ninject: gdb stops before execution {n} of {addr:#x}\n"
             ));
-            let why = std::os::unix::process::CommandExt::exec(&mut debugger(&order, addr, n));
-            return Err(OrderError::Campaign(
-                format!("--gdb needs gdb: {why}"),
-                Some("apt install gdb".into()),
+            let place = scratch.join(format!("steadfast-inject-{}", std::process::id()));
+            let status = order
+                .spec
+                .lay_out(&place)
+                .and_then(|()| debugger(&order, addr, n).current_dir(&place).status());
+            let _ = std::fs::remove_dir_all(&place);
+            let status = status.map_err(|why| {
+                OrderError::Campaign(
+                    format!("--gdb needs gdb: {why}"),
+                    Some("apt install gdb".into()),
+                )
+            })?;
+            return Ok(Exit::Status(
+                u8::try_from(status.code().unwrap_or(1)).unwrap_or(1),
             ));
         }
         let (planned, run, captured) = running.replay(args.id)?;
@@ -409,32 +440,52 @@ pub(super) fn replay(args: &ReplayArgs, console: &mut Console<'_>) -> Exit {
 }
 
 /// gdb at the site, with the executions before it passed over. A hardware breakpoint leaves the
-/// code as it is.
+/// code as it is, and no shell stands between gdb and the program, which would be counted too.
 fn debugger(order: &Order, addr: u64, n: u64) -> std::process::Command {
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+    let words: Vec<String> = order
+        .spec
+        .argv
+        .iter()
+        .skip(1)
+        .map(|word| quoted(word))
+        .collect();
+    let stdin = order
+        .spec
+        .stdin
+        .as_deref()
+        .unwrap_or(std::path::Path::new("/dev/null"));
     let mut gdb = std::process::Command::new("gdb");
-    gdb.args(["-q", "-ex", "set disable-randomization on", "-ex", "starti"]);
+    gdb.args([
+        "-q",
+        "-nx",
+        "-iex",
+        "set debuginfod enabled off",
+        "-ex",
+        "set disable-randomization on",
+    ]);
+    // gdb adds these to what the program sees.
     gdb.args([
         "-ex",
-        &format!("hbreak *{addr:#x}"),
+        "unset environment LINES",
         "-ex",
-        &format!("ignore 1 {}", n - 1),
-        "-ex",
-        "continue",
+        "unset environment COLUMNS",
     ]);
+    for command in [
+        format!(
+            "starti {} < {}",
+            words.join(" "),
+            quoted(&stdin.display().to_string())
+        ),
+        format!("hbreak *{addr:#x}"),
+        format!("ignore 1 {}", n - 1),
+        "continue".into(),
+    ] {
+        gdb.arg("-ex").arg(command);
+    }
     gdb.env_clear()
         .envs(order.spec.env.iter().map(|(k, v)| (k, v)));
-    if let Some(stdin) = &order.spec.stdin {
-        gdb.args([
-            "-iex",
-            &format!(
-                "set exec-wrapper sh -c 'exec \"$0\" \"$@\" < {}'",
-                stdin.display()
-            ),
-        ]);
-    }
-    gdb.arg("--args")
-        .arg(&order.spec.path)
-        .args(&order.spec.argv[1..]);
+    gdb.arg(&order.spec.path);
     gdb
 }
 
@@ -489,13 +540,56 @@ fn told(planned: &Planned, run: &Run, before: Option<&Run>) -> String {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// A campaign's directory: its planned faults, by both engines
+    #[arg(value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// At most so many of them
+    #[arg(long, value_name = "N", default_value_t = 1000, requires = "dir")]
+    most: usize,
+
+    /// Only those that strike within so many executions of their instruction: each is a stop of some 50 us
+    #[arg(long, value_name = "N", default_value_t = 20_000, requires = "dir")]
+    within: u64,
+
     /// Write one JSON object instead of a table
     #[arg(long)]
     json: bool,
 }
 
+/// Whether the planned faults of a campaign strike the executions that they name.
+fn exact(
+    args: &DoctorArgs,
+    dir: &std::path::Path,
+    console: &mut Console<'_>,
+) -> Result<Exit, OrderError> {
+    let order = Order::of(dir, &std::env::temp_dir())?;
+    let found = doctor::agreement(&order, args.within, args.most)?;
+    let all = found.same + found.different.len();
+    if args.json {
+        console.result(&format!(
+            "{}\n",
+            serde_json::json!({ "schema": 1, "found": found })
+        ));
+    } else {
+        for one in &found.different {
+            console.say(&format!("inject: {one}\n"));
+        }
+        console.result(&format!(
+            "{} of {all} drawn faults do what single steps do; {} lie beyond {} executions\n",
+            found.same, found.beyond, args.within
+        ));
+    }
+    Ok(Exit::Status(u8::from(
+        found.same == 0 || !found.different.is_empty(),
+    )))
+}
+
 /// Examines the injector itself.
 pub(super) fn doctor(args: &DoctorArgs, console: &mut Console<'_>) -> Exit {
+    if let Some(dir) = &args.dir {
+        return finish(console, |console| exact(args, dir, console));
+    }
     finish(console, |console| {
         let place = doctor::place();
         let user = os::is_root().then_some(61_000);

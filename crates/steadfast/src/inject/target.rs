@@ -20,6 +20,7 @@ use steadfast_integrity::fault::Fault;
 
 use super::server::ServerArgs;
 use crate::find::{self, FindError};
+use crate::os;
 use crate::report::Console;
 
 #[derive(Debug, Clone, Args)]
@@ -189,6 +190,17 @@ impl Extent {
 /// The user that faulty runs have where root does not say: one that nobody is.
 const NOBODY_ELSE: u32 = 61_000;
 
+/// The program that the target's own PATH names, or else the caller's.
+fn look_up(program: &OsStr, env: &[(String, String)]) -> Result<PathBuf, FindError> {
+    let own = env
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map(|(_, path)| OsStr::new(path));
+    let path = find::find(program, own)
+        .or_else(|_| find::find(program, std::env::var_os("PATH").as_deref()))?;
+    Ok(path.canonicalize().unwrap_or(path))
+}
+
 impl TargetArgs {
     /// The order that these arguments ask for.
     pub(crate) fn order(&self, extent: Extent) -> Result<Order, OrderError> {
@@ -196,15 +208,44 @@ impl TargetArgs {
             .command
             .split_first()
             .ok_or_else(|| flag("", "a command", ""))?;
-        let path = std::env::var_os("PATH");
-        let path = find::find(program, path.as_deref())?;
-        let path = path.canonicalize().unwrap_or(path);
+        let env = self.environment()?;
+        let path = look_up(program, &env)?;
+        let user = self.user(self.replicas == 0)?;
+        if let Some(user) = user
+            && let Some(closed) = os::closed_to(&path, user)
+        {
+            return Err(OrderError::Campaign(
+                format!(
+                    "{} needs to be a program that user {user} may run, found {} closed to others",
+                    path.display(),
+                    closed.display()
+                ),
+                Some(
+                    "a program outside of it, by its path; or --user keep, with your own rights"
+                        .into(),
+                ),
+            ));
+        }
         let (models, lines) = self.faults()?;
         let engine = match self.engine.as_str() {
             "step" => Engine::Step,
             "timer" => Engine::Timer,
             _ => Engine::Plant,
         };
+        if self.aslr && engine != Engine::Plant {
+            return Err(flag(
+                "engine",
+                "plant where --aslr lets addresses differ",
+                &self.engine,
+            ));
+        }
+        if engine != Engine::Plant && self.replicas > 0 {
+            return Err(flag(
+                "engine",
+                "plant with --replicas: they carry faults out themselves",
+                &self.engine,
+            ));
+        }
         if engine == Engine::Timer && lines.is_empty() {
             return Err(flag(
                 "fault",
@@ -250,7 +291,7 @@ impl TargetArgs {
             spec: Spec {
                 path,
                 argv,
-                env: self.environment()?,
+                env,
                 stdin: self.stdin.as_ref().map(absolute),
                 input: self.input.as_ref().map(absolute),
                 aslr: self.aslr,
@@ -260,10 +301,14 @@ impl TargetArgs {
                 } else {
                     0
                 },
-                file_size: if protect.is_empty() { 1 << 30 } else { u64::MAX },
+                file_size: if protect.is_empty() {
+                    1 << 30
+                } else {
+                    u64::MAX
+                },
                 nested: !protect.is_empty(),
                 processes: 4096,
-                user: self.user(protect.is_empty())?,
+                user,
                 driver: self.server.driver(self.network)?,
             },
             dir: extent.dir,
@@ -370,7 +415,7 @@ impl TargetArgs {
                 .map(Some)
                 .map_err(|_| flag("user", "a number, or keep", text)),
             // Replicas make namespaces of their own, which a user in a box may not.
-            None if bare && crate::os::is_root() => Ok(Some(NOBODY_ELSE)),
+            None if bare && os::is_root() => Ok(Some(NOBODY_ELSE)),
             None => Ok(None),
         }
     }
