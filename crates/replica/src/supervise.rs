@@ -10,6 +10,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,6 +21,7 @@ use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
 use steadfast_integrity::plan::{
     Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
 };
+use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
 
 use crate::abi::{self, end, option, phase, standstill};
@@ -525,7 +527,7 @@ impl<'a> Supervisor<'a> {
             at!(wait live),
         ];
         self.constants = words.iter().map(|at| (*at, self.group.get32(*at))).collect();
-        let memory = steadfast_sys::memory::Remote::open(self.replicas[0].pid);
+        let memory = Remote::open(self.replicas[0].pid);
         if !memory.is_ok_and(|memory| memory.read(abi::BASE, &mut self.agent_fixed).is_ok()) {
             self.agent_fixed.clear();
         }
@@ -752,16 +754,39 @@ impl<'a> Supervisor<'a> {
             Some((why, fix)) => (why, fix),
             None => (note.as_str(), "run the program without steadfast, or report what needs this call"),
         };
+        let fix = match self.program_asked_for(nr) {
+            Some(path) => format!("protect the program that it starts: steadfast run -- {path} ..."),
+            None => fix.to_owned(),
+        };
         let ip = self.group.get64(at!(end_ip));
         let event = Refused {
             what: name,
             reason: why.to_owned(),
             event: Some(self.event(self.group.get64(at!(own 0, next)))),
             site: Some(self.modules.site(ip)),
-            fix: Some(fix.to_owned()),
+            fix: Some(fix),
         };
         self.emit(What::Refused(event));
         self.stop = Some(StopReason::Refused);
+    }
+
+    /// The path that a refused execve(2) or execveat(2) names: the leader stands there still.
+    fn program_asked_for(&self, nr: u32) -> Option<String> {
+        let index = match i64::from(nr) {
+            libc::SYS_execve => 0,
+            libc::SYS_execveat => 1,
+            _ => return None,
+        };
+        let addr = self.group.get64(at!(end_arg) + 8 * index);
+        let memory = Remote::open(self.replicas[0].pid).ok()?;
+        let mut path = vec![0; libc::PATH_MAX as usize];
+        memory.read_sparse(addr, &mut path).ok()?;
+        path.truncate(path.iter().position(|&byte| byte == 0)?);
+        let path = String::from_utf8(path).ok().filter(|path| !path.contains(char::is_control))?;
+        // A search along PATH begins with names that do not exist.
+        let name = Path::new(&path);
+        let name = if name.is_absolute() && !name.exists() { Path::new(name.file_name()?) } else { name };
+        Some(name.display().to_string()).filter(|name| !name.is_empty())
     }
 
     /// Tells which injected faults have hit since the last look.
