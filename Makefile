@@ -90,18 +90,21 @@ else
 	$(BENCH) model --spec build/bench/spec.json --micro build/bench/micro.json --json build/bench/model.json
 endif
 
-# Ten thousand flips and more of each group, over eight programs, then as many in the agent, the log and the control block:
+# Ten thousand flips and more of each group, over eight programs, then in the agent, the log and the control block, then in what stands
+# around the replicas:
 # hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals at the end.
 # ARGS="--help" says what else there is.
 CAMPAIGN := $(CARGO) run -q --release -p steadfast-campaign --
 CAMPAIGN_APP := gzip sort bzip2 perl sed bunzip2 grep sha256sum
 CAMPAIGN_AGENT := sort grep
+CAMPAIGN_REST := sort gzip
 campaign: setup build
 ifdef ARGS
 	$(CAMPAIGN) $(ARGS)
 else
 	for p in $(CAMPAIGN_APP); do $(CAMPAIGN) run --program $$p --runs 1260 --seed 11 -n 2 --jobs 3 --out build/campaign || exit; done
 	for p in $(CAMPAIGN_AGENT); do $(CAMPAIGN) run --whose agent --program $$p --runs 500 --seed 7 -n 2 --jobs 3 --out build/campaign || exit; done
+	for p in $(CAMPAIGN_REST); do $(CAMPAIGN) run --whose rest --program $$p --runs 300 --seed 41 -n 2 --jobs 3 --out build/campaign || exit; done
 	for p in $(CAMPAIGN_APP); do for n in 1 3; do $(CAMPAIGN) run --program $$p --runs 150 --seed 12 -n $$n --jobs 3 --out build/campaign || exit; done; done
 	$(CAMPAIGN) report --out build/campaign --json build/campaign/summary.json
 	rm -rf build/campaign/exact

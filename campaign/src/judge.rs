@@ -26,6 +26,9 @@ pub(crate) struct Seen {
     pub(crate) difference: String,
     pub(crate) latency_ns: Option<u64>,
     pub(crate) action: String,
+    /// What was struck from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) strike: Option<String>,
 }
 
 /// How a run without a fault ends.
@@ -45,6 +48,17 @@ pub(crate) fn leaf(golden: &Golden, seen: &Evidence) -> Leaf {
     let spoke = seen.events.divergences > 0;
     let right = seen.output == golden.output;
     let prefix = golden.output.starts_with(&seen.output);
+    // However it ended: a byte that no run without a fault shows has left.
+    if !prefix {
+        return match (
+            spoke,
+            seen.events.verdict == "corrected" && seen.status == Some(golden.status),
+        ) {
+            (true, true) => Leaf::CorrectedWrong,
+            (true, false) => Leaf::SdcLate,
+            (false, _) => Leaf::Sdc,
+        };
+    }
     if seen.timed_out {
         return Leaf::HangDeadlock;
     }

@@ -16,7 +16,8 @@
 //!  2. The same plan is run bare (one replica, nothing compared) and protected.
 //!  3. What the engine cannot reach is counted, by reason, beside every table.
 //!
-//! Flips in the agent and the log (`--whose=agent`) have tables of their own: ours.rs.
+//! Flips in the agent and the log (`--whose=agent`), and in the processes around the replicas
+//! (`--whose=rest`), have tables of their own: ours.rs, outside.rs.
 //!
 //! Not covered: programs that read clocks or random numbers into their output.
 
@@ -24,6 +25,7 @@ mod draw;
 mod judge;
 mod operands;
 mod ours;
+mod outside;
 mod plan;
 mod profile;
 mod programs;

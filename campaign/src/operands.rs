@@ -38,6 +38,16 @@ pub(crate) enum Group {
     Records,
     /// An argument, or a byte that one points to, between vote and effect.
     Window,
+    /// Processes around the replicas, planted code, and two faults at once (this and the next:
+    /// outside.rs).
+    Keeper,
+    Init,
+    Sentry,
+    Launcher,
+    Mending,
+    Arena,
+    Repair,
+    Pair,
 }
 
 impl Group {
@@ -50,7 +60,7 @@ impl Group {
         Self::Addr,
         Self::Cf,
     ];
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 19] = [
         Self::Wreg,
         Self::Rreg,
         Self::Wval,
@@ -62,6 +72,14 @@ impl Group {
         Self::Control,
         Self::Records,
         Self::Window,
+        Self::Keeper,
+        Self::Init,
+        Self::Sentry,
+        Self::Launcher,
+        Self::Mending,
+        Self::Arena,
+        Self::Repair,
+        Self::Pair,
     ];
 
     pub(crate) fn word(self) -> &'static str {
@@ -77,6 +95,14 @@ impl Group {
             Self::Control => "control",
             Self::Records => "records",
             Self::Window => "window",
+            Self::Keeper => "keeper",
+            Self::Init => "init",
+            Self::Sentry => "sentry",
+            Self::Launcher => "launcher",
+            Self::Mending => "mending",
+            Self::Arena => "arena",
+            Self::Repair => "repair",
+            Self::Pair => "pair",
         }
     }
 

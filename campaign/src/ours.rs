@@ -13,7 +13,8 @@
 //!     ("a fault strikes there") and never summed with them.
 //!  2. The injector's own stack and state are left out: no particle strikes what is not there.
 //!
-//! Not covered: the launcher, the keeper, the processes that own namespaces, the kernel.
+//! The agent's vDSO and the call table are constants of its image. Not covered: the processes around
+//! the replicas (outside.rs), the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -64,6 +65,29 @@ fn sites(population: &Population) -> anyhow::Result<Vec<Site>> {
                 });
             }
         }
+    }
+    Ok(out)
+}
+
+/// Every instruction of some ranges of the agent, as distances from its start.
+pub(crate) fn instructions_of(ranges: &[Range<u64>]) -> anyhow::Result<Vec<(u64, Instruction)>> {
+    let file = object::File::parse(steadfast_agent::ELF)?;
+    let mut out = Vec::new();
+    for range in ranges {
+        let address = BASE + range.start;
+        let code = file.segments().find_map(|segment| {
+            let at = usize::try_from(address.checked_sub(segment.address())?).ok()?;
+            segment.data().ok()?.get(at..)
+        });
+        let code = code.context("a function of the agent has code")?;
+        let len = usize::try_from(range.end - range.start)?.min(code.len());
+        let decoder = Decoder::with_ip(64, &code[..len], address, DecoderOptions::NONE);
+        out.extend(
+            decoder
+                .into_iter()
+                .filter(|insn| !insn.is_invalid())
+                .map(|insn| (insn.ip() - BASE, insn)),
+        );
     }
     Ok(out)
 }
@@ -161,6 +185,7 @@ pub(crate) fn make(
                 group,
                 fault: format!("{site} {effect}"),
                 victim: draw.next(),
+                strike: None,
             });
         }
     }
@@ -178,6 +203,7 @@ pub(crate) fn make(
             group: Group::Window,
             fault: format!("event={event} after-vote {effect}"),
             victim: draw.next(),
+            strike: None,
         });
     }
     Ok((turns(plan), reach))
@@ -234,6 +260,7 @@ fn instructions(
                         group,
                         fault: line,
                         victim: site.replica,
+                        strike: None,
                     });
                     made += 1;
                 }

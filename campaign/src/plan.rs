@@ -28,6 +28,9 @@ pub(crate) struct Planned {
     pub(crate) fault: String,
     /// Modulo the number of replicas: the victim.
     pub(crate) victim: u64,
+    /// What is struck from outside, beside the fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) strike: Option<crate::outside::Strike>,
 }
 
 /// What was drawn, and what could not be planted.
@@ -73,6 +76,8 @@ pub(crate) enum Whose {
     App,
     /// The protection's: agent, log, control block, window.
     Agent,
+    /// The processes around the replicas, planted code, two faults in one run.
+    Rest,
 }
 
 impl Whose {
@@ -80,6 +85,7 @@ impl Whose {
         match self {
             Self::App => "app",
             Self::Agent => "agent",
+            Self::Rest => "rest",
         }
     }
 }
@@ -101,6 +107,7 @@ pub(crate) fn of(
                 let input = fs::metadata(dir.join("input"))?.len();
                 crate::ours::make(population, input, runs, seed)?
             }
+            Whose::Rest => crate::outside::make(population, runs, seed)?,
         };
         fs::write(
             dir.join(format!("reach-{name}.json")),
@@ -243,6 +250,7 @@ fn make(population: &Population, runs: u64, seed: u64) -> anyhow::Result<(Vec<Pl
                         group,
                         fault: line,
                         victim: draw.next(),
+                        strike: None,
                     });
                     made += 1;
                 }

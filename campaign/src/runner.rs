@@ -19,6 +19,7 @@ use steadfast_integrity::outcome::{Leaf, Outcome};
 use crate::Common;
 use crate::judge::{self, Evidence, Golden, Seen};
 use crate::operands::Group;
+use crate::outside::{Striker, Target};
 use crate::plan::{self, Planned, Whose};
 use crate::profile;
 use crate::programs::{self, ENVIRONMENT, Program};
@@ -48,10 +49,14 @@ struct Bench<'a> {
     dir: PathBuf,
     replicas: u8,
     limit: Duration,
+    /// How long runs without a fault take.
+    length: Duration,
 }
 
 fn line(fault: &str, victim: u64, replicas: u8) -> String {
     match replicas {
+        // Those of outside.rs name their replicas.
+        _ if fault.is_empty() || fault.starts_with("replica=") => fault.to_owned(),
         1 => fault.to_owned(),
         n => format!("replica={} {fault}", victim % u64::from(n)),
     }
@@ -73,7 +78,12 @@ impl Bench<'_> {
         command
     }
 
-    fn run(&self, fault: Option<&str>, job: usize) -> anyhow::Result<(Evidence, u64)> {
+    fn run(
+        &self,
+        fault: Option<&str>,
+        mut striker: Option<Striker>,
+        job: usize,
+    ) -> anyhow::Result<(Evidence, u64)> {
         let events = self.dir.join(format!("job{job}.events"));
         let output = self.dir.join(format!("job{job}.out"));
         let complaint = self.dir.join(format!("job{job}.err"));
@@ -90,12 +100,24 @@ impl Bench<'_> {
             .with_context(|| self.steadfast.display().to_string())?;
         let group = Pid::from_raw(i32::try_from(child.id())?);
         let mut evidence = Evidence::default();
+        let target = Target {
+            launcher: group.as_raw(),
+            events: &events,
+            length: self.length,
+        };
         let status = loop {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
+            if let Some(striker) = &mut striker {
+                striker.look(&target);
+            }
             if started.elapsed() > self.limit {
                 evidence.timed_out = true;
+                let _ = fs::write(
+                    self.dir.join(format!("job{job}.autopsy")),
+                    autopsy(group.as_raw(), 0),
+                );
                 let _ = killpg(group, Signal::SIGKILL);
                 break child.wait()?;
             }
@@ -108,6 +130,10 @@ impl Bench<'_> {
         evidence.signal = status.signal();
         evidence.output = fs::read(&output)?;
         evidence.events = judge::read(&fs::read_to_string(&events).unwrap_or_default());
+        if let Some(striker) = striker {
+            evidence.events.hits += u64::from(striker.hit.is_some());
+            evidence.events.strike = striker.hit;
+        }
         Ok((evidence, ms))
     }
 }
@@ -181,6 +207,7 @@ pub(crate) fn campaign(
         dir: dir.clone(),
         replicas,
         limit: Duration::from_secs(60),
+        length: Duration::ZERO,
     };
     let results = results_path(&dir, common, replicas);
     let mut done: HashSet<u64> = HashSet::new();
@@ -190,7 +217,7 @@ pub(crate) fn campaign(
             done.insert(one.id);
         }
     }
-    bench.limit = dummies(&bench, &golden, &plan)?;
+    (bench.limit, bench.length) = dummies(&bench, &golden, &plan)?;
     let left: Vec<&Planned> = plan.iter().filter(|one| !done.contains(&one.id)).collect();
     let file = Mutex::new(File::options().create(true).append(true).open(&results)?);
     let next = AtomicUsize::new(0);
@@ -207,7 +234,13 @@ pub(crate) fn campaign(
                 return Ok(());
             };
             let fault = line(&one.fault, one.victim, replicas);
-            let (evidence, ms) = bench.run(Some(&fault), job)?;
+            let (evidence, ms) = bench.run(
+                Some(&fault)
+                    .filter(|fault| !fault.is_empty())
+                    .map(String::as_str),
+                Striker::new(one),
+                job,
+            )?;
             let leaf = judge::leaf(&golden, &evidence);
             if matches!(
                 leaf.outcome(),
@@ -269,23 +302,91 @@ fn work_of(work: impl Fn(usize) -> anyhow::Result<()>, job: usize) -> anyhow::Re
     work(job)
 }
 
+/// What the processes of a run were doing when its time was over, `depth` generations down.
+fn autopsy(pid: i32, depth: usize) -> String {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let mut text = format!(
+        "{:indent$}{} call {}",
+        "",
+        read("stat"),
+        read("syscall"),
+        indent = 2 * depth
+    );
+    if let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) {
+        for task in tasks.flatten() {
+            let children = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in children
+                .split_whitespace()
+                .filter_map(|word| word.parse().ok())
+            {
+                text += &autopsy(child, depth + 1);
+            }
+        }
+    }
+    if depth == 0 {
+        let control = steadfast_replica::own_places().control;
+        if let Ok(bytes) = shared_bytes(pid, control.end) {
+            for (index, line) in bytes
+                .chunks(32)
+                .enumerate()
+                .filter(|(_, line)| line.iter().any(|byte| *byte != 0))
+            {
+                let words: Vec<String> = line
+                    .chunks(4)
+                    .map(|word| {
+                        format!(
+                            "{:08x}",
+                            u32::from_le_bytes(word.try_into().unwrap_or_default())
+                        )
+                    })
+                    .collect();
+                text += &format!("{:5} {}\n", 32 * index, words.join(" "));
+            }
+        }
+    }
+    text
+}
+
+/// The beginning of the shared memory, as the launcher has it mapped.
+fn shared_bytes(launcher: i32, len: u64) -> anyhow::Result<Vec<u8>> {
+    use std::os::unix::fs::FileExt;
+    let maps = fs::read_to_string(format!("/proc/{launcher}/maps"))?;
+    let line = maps
+        .lines()
+        .find(|line| line.contains("/memfd:steadfast"))
+        .context("shared memory")?;
+    let start = u64::from_str_radix(line.split('-').next().unwrap_or(""), 16)?;
+    let mut bytes = vec![0; usize::try_from(len)?];
+    File::open(format!("/proc/{launcher}/mem"))?.read_exact_at(&mut bytes, start)?;
+    Ok(bytes)
+}
+
 /// Keeps what a run of interest left, beside its command.
 fn keep(dir: &Path, bench: &Bench<'_>, id: u64, job: usize) -> anyhow::Result<()> {
     let to = dir.join(format!("kept-n{}", bench.replicas));
     fs::create_dir_all(&to)?;
-    for kind in ["events", "out", "err"] {
+    for kind in ["events", "out", "err", "autopsy"] {
         let from = dir.join(format!("job{job}.{kind}"));
         if from.exists() {
-            fs::copy(from, to.join(format!("{id}.{kind}")))?;
+            fs::copy(&from, to.join(format!("{id}.{kind}")))?;
+            if kind == "autopsy" {
+                fs::remove_file(from)?;
+            }
         }
     }
     Ok(())
 }
 
 /// Faults that are armed and never hit: the measure of time, and of false alarms.
-fn dummies(bench: &Bench<'_>, golden: &Golden, plan: &[Planned]) -> anyhow::Result<Duration> {
-    let mut slowest = 0;
-    let countable = plan.iter().filter(|one| one.fault.contains(" n="));
+fn dummies(
+    bench: &Bench<'_>,
+    golden: &Golden,
+    plan: &[Planned],
+) -> anyhow::Result<(Duration, Duration)> {
+    let (mut slowest, mut sum) = (0, 0);
+    let countable = plan
+        .iter()
+        .filter(|one| one.fault.contains(" n=") && !one.fault.contains(';'));
     for (i, one) in (0..DUMMIES).zip(countable.cycle()) {
         let (head, tail) = one
             .fault
@@ -297,8 +398,9 @@ fn dummies(bench: &Bench<'_>, golden: &Golden, plan: &[Planned]) -> anyhow::Resu
             one.victim,
             bench.replicas,
         );
-        let (evidence, ms) = bench.run(Some(&fault), 0)?;
+        let (evidence, ms) = bench.run(Some(&fault), None, 0)?;
         slowest = slowest.max(ms);
+        sum += ms;
         let right = evidence.output == golden.output && evidence.status == Some(golden.status);
         if !right || evidence.events.divergences > 0 || evidence.timed_out {
             keep(&bench.dir, bench, 1_000_000 + i, 0)?;
@@ -308,7 +410,9 @@ fn dummies(bench: &Bench<'_>, golden: &Golden, plan: &[Planned]) -> anyhow::Resu
             );
         }
     }
-    Ok(LIMIT_LEAST.max(Duration::from_millis(20 * slowest)))
+    // A third of a run is over when it is announced.
+    let length = Duration::from_millis(sum / DUMMIES * 2 / 3);
+    Ok((LIMIT_LEAST.max(Duration::from_millis(20 * slowest)), length))
 }
 
 /// Prints the command that repeats a run.
@@ -324,6 +428,7 @@ pub(crate) fn replay(common: &Common, replicas: u8, id: u64) -> anyhow::Result<(
         dir: dir.clone(),
         replicas,
         limit: Duration::MAX,
+        length: Duration::ZERO,
     };
     let fault = line(&one.fault, one.victim, replicas);
     let command = bench.command(Some(&fault), Path::new("/dev/stderr"));

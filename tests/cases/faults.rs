@@ -412,7 +412,7 @@ fn struck_from_outside(
 }
 
 /// The process of a replica: the first line of the event file names it as soon as the group runs.
-fn replica_pid(events: &Path, which: usize) -> Result<i32, String> {
+pub(crate) fn replica_pid(events: &Path, which: usize) -> Result<i32, String> {
     let text = fs::read_to_string(events).map_err(|error| format!("events: {error}"))?;
     let line = text
         .lines()
@@ -558,6 +558,7 @@ fn in_the_protection() -> Vec<Trial> {
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = in_the_protection();
+    trials.extend(crate::frames::trials());
     // The value that every later line depends on; early, in the middle, near the end; a low and a high bit.
     trials.extend(family(
         "value_early",

@@ -130,6 +130,7 @@ const DRIVEN: &[&str] = &[
     "pipe_server.c",
     "memory_hog.c",
     "plugin.lib.c",
+    "frames.c",
 ];
 
 const THREAD: Expect = Expect::Refused("thread");

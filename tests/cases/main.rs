@@ -29,6 +29,7 @@ mod build;
 mod check;
 mod command;
 mod faults;
+mod frames;
 mod guests;
 mod harden;
 mod left;

@@ -143,6 +143,7 @@ enum sf_cmd {
 	SF_C_TOUCH,   /* read the byte at `arg`: a stack grows down to it */
 	SF_C_HASH,    /* digest of all memory, to slot.hash */
 	SF_C_DROP,    /* give the copy of the page at `arg` back: it is the file's again */
+	SF_C_KEEPER,  /* leader: leave another keeper behind */
 };
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
@@ -207,6 +208,7 @@ enum sf_rpc {
 	SF_RPC_PATCH, /* new executable file mapping: plan its patches */
 	SF_RPC_HOLD,  /* keep what descriptor a0 names, if it is inode a2 of device a1; answers a number */
 	SF_RPC_DROP,  /* give number a0 back */
+	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
 };
 
@@ -264,6 +266,11 @@ struct sf_group {
 	uint32_t beat, standstill, sentry_bell, sentry_ask, sentry_answer;
 	uint64_t copy_tsc; /* ticks that copying a page at the first store after a snapshot takes */
 	uint64_t copied; /* page faults of the follower that left the snapshot, since then */
+	/* Complements of words on which the launcher acts, each stored before its word: a word
+	 * without its complement was struck, and nobody meant it. */
+	uint32_t end_inv, dying_inv, pdeathsig_inv, spare_inv;
+	uint64_t rpc_sum; /* of operation and arguments: sf_rpc_sum() */
+	int64_t rpc_ret_inv;
 };
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */

@@ -93,7 +93,7 @@ void sf_bug(u32 line, s64 value)
 	G->end_nr = line;
 	G->end_value = value;
 	G->end_slot = me.slot;
-	store(&G->end, SF_E_BUG);
+	sf_say_end(SF_E_BUG);
 	sf_sys(202, (u64)&G->launcher_bell, 1 /* FUTEX_WAKE */, 1, 0, 0, 0);
 	for (;;)
 		sys1(231, 123);

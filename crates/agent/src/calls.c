@@ -58,7 +58,7 @@ void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
 {
 	if (me.slot != 0)
 		sf_follow_end();
-	if (me.slot == 0 && load(&G->end) == SF_E_RUNNING) {
+	if (me.slot == 0 && !load(&G->end_inv)) {
 		G->end_nr = nr;
 		G->end_value = value;
 		G->end_ip = r ? r->rip : 0;
@@ -68,7 +68,7 @@ void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
 			G->end_arg[1] = r->rsi;
 			G->end_arg[2] = r->rdx;
 		}
-		store(&G->end, end);
+		sf_say_end(end);
 	}
 	store(&G->slot[me.slot].phase, SF_P_EXITING);
 	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
@@ -194,24 +194,76 @@ static int counted(u32 nr)
 	return 0;
 }
 
-/* The vector of a readv, as far as it fits into the log. */
-static void cut_vector(u64 call[7])
+/* A vector that the kernel fills, as far as it fits into the log: 1, `*at` and `*n` name a shorter
+ * one. */
+static int cut_vector(u64 *at, u64 *n)
 {
 	static struct { u64 base, len; } v[1024]; /* UIO_MAXIOV */
-	u64 n = call[3], room = READ_MAX;
-	if (n > sizeof v / sizeof *v || sf_user_bytes(v, call[2], n * sizeof *v) < 0)
-		return;
-	for (u64 i = 0; i < n; i++) {
+	u64 room = READ_MAX;
+	if (*n > sizeof v / sizeof *v || sf_user_bytes(v, *at, *n * sizeof *v) < 0)
+		return 0;
+	for (u64 i = 0; i < *n; i++) {
 		if ((s64)v[i].len < 0)
-			return; /* EINVAL, says the kernel */
+			return 0; /* EINVAL, says the kernel */
 		if (v[i].len > room) {
 			v[i].len = room;
-			call[2] = (u64)v;
-			call[3] = i + 1;
-			return;
+			*at = (u64)v;
+			*n = i + 1;
+			return 1;
 		}
 		room -= v[i].len;
 	}
+	return 0;
+}
+
+/* A message whose vector is too long is received into a copy of it that is shorter, and then no other
+ * by the same call: no datagram is as long, and the bytes of a stream wait for the next call. */
+static struct { u64 at; struct { u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2; } h; u32 len, pad; } cut;
+
+/* Messages from the first one on that fit together; at least one. */
+static u64 fitting(u64 at, u64 n)
+{
+	u64 room = READ_MAX;
+	for (u64 i = 0; i < n; i++) {
+		u64 h[7], v[2];
+		if (sf_user_bytes(h, at + 64 * i, sizeof h) < 0)
+			return n; /* EFAULT, says the kernel */
+		for (u64 k = 0; k < h[3] && k < 1024; k++) {
+			if (sf_user_bytes(v, h[2] + 16 * k, sizeof v) < 0)
+				return n;
+			if (v[1] > room)
+				return i ? i : 1;
+			room -= v[1];
+		}
+	}
+	return n;
+}
+
+static void cut_message(u32 nr, u64 call[7])
+{
+	cut.at = 0;
+	if (nr == 299 /* recvmmsg */)
+		call[3] = fitting(call[2], (u32)call[3]);
+	if (sf_user_bytes(&cut.h, call[2], sizeof cut.h) < 0 || !cut_vector(&cut.h.iov, &cut.h.iovlen))
+		return;
+	cut.at = call[2];
+	call[2] = (u64)&cut.h;
+	if (nr == 299)
+		call[3] = 1;
+}
+
+/* What the kernel has told of it (recvmsg(2)). */
+static void uncut_message(u32 nr, s64 r)
+{
+	u64 at = cut.at;
+	cut.at = 0;
+	if (r < 0)
+		return;
+	sf_user_put(at + 8, &cut.h.namelen, 4);
+	sf_user_put(at + 40, &cut.h.controllen, 8);
+	sf_user_put(at + 48, &cut.h.flags, 4);
+	if (nr == 299 && r > 0)
+		sf_user_put(at + 56, &cut.len, 4);
 }
 
 /* The leader's turn, or everybody's: make the call, again if nothing but our own nudge
@@ -225,7 +277,9 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	if (me.slot == 0 && !sf_alone() && (nr == 0 || nr == 17 || nr == 45) && call[3] > READ_MAX)
 		call[3] = READ_MAX;
 	if (me.slot == 0 && !sf_alone() && unlikely(nr == 19 || nr == 295 || nr == 327) /* readv, preadv, preadv2 */)
-		cut_vector(call);
+		cut_vector(&call[2], &call[3]);
+	if (me.slot == 0 && !sf_alone() && unlikely(nr == 47 || nr == 299 /* recvmsg, recvmmsg */))
+		cut_message(nr, call);
 	if (nr == 436 /* close_range */)
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
@@ -266,6 +320,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		sf_limit_end(r);
 	if (counts && r > 0)
 		me.wrote += (u64)r;
+	if (unlikely(cut.at))
+		uncut_message(nr, r);
 	if (unlikely(nr == 128 /* rt_sigtimedwait */) && r > 0)
 		sf_signal_taken(a[1]);
 	if (unlikely(me.pending_n) && nr == 127 /* rt_sigpending */ && r == 0)
@@ -613,7 +669,7 @@ restart:;
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
 	if (unlikely(kills_itself(c, a)) && me.slot == 0) {
 		G->end_value = 9; /* the program's own death, not a replica's */
-		store(&G->end, SF_E_SIGNALED);
+		sf_say_end(SF_E_SIGNALED);
 	}
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
 		leave_group(r, (s64)(a[0] & 0xff));

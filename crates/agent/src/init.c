@@ -27,7 +27,7 @@ NORETURN static void setup_failed(u32 step, s64 err)
 {
 	G->end_nr = step;
 	G->end_value = err;
-	store(&G->end, SF_E_SETUP);
+	sf_say_end(SF_E_SETUP);
 	raw6(202, (u64)&G->launcher_bell, 1, 1, 0, 0, 0);
 	for (;;)
 		raw6(231, 121, 0, 0, 0, 0, 0);

@@ -367,8 +367,10 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 		note_prctl(a);
 		if (a[0] == PR_SET_PDEATHSIG) {
 			app.pdeathsig = (u32)a[1];
-			if (me.slot == 0)
+			if (me.slot == 0) {
+				store(&G->pdeathsig_inv, ~app.pdeathsig);
 				store(&G->pdeathsig, app.pdeathsig);
+			}
 		}
 		break;
 	case NR_setrlimit:

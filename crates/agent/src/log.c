@@ -671,6 +671,9 @@ enum sf_meet sf_pause(void)
 		case SF_C_RECEIVE:
 			ret = sf_receive();
 			break;
+		case SF_C_KEEPER:
+			sf_make_keeper();
+			break;
 		case SF_C_REMAP:
 			ret = sf_remap();
 			break;

@@ -226,16 +226,33 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words
- *   region address, region bytes, arena address, arena bytes, arena data bytes, writes, traps
+ *   region address, region bytes, arena address, arena bytes, arena data bytes, writes, traps,
+ *   then bytes of the plan << 32 | CRC32C of them, with 0 for this word
  *   arena data, padded to 8
  *   then per trap: address, descriptor | length << 32
  *   then per write: address, bytes, the bytes padded to 8 */
+static u64 plan_sum(const u8 *plan, u32 len)
+{
+	u64 c = 0;
+	for (u32 at = 0; at < len; at += 8) {
+		u64 w;
+		__builtin_memcpy(&w, plan + at, 8);
+		if (at == 7 * 8)
+			w = 0;
+		__asm__("crc32q %1, %0" : "+r"(c) : "r"(w));
+	}
+	return c;
+}
+
 void sf_apply_patch(const u8 *plan, u32 len)
 {
-	u64 h[7];
+	u64 h[8];
 	if (len < sizeof h)
 		return;
 	memcpy(h, plan, sizeof h);
+	/* It goes into every replica alike: no vote would find it wrong. */
+	u32 bytes = (u32)(h[7] >> 32);
+	ASSERT(bytes <= len && bytes % 8 == 0 && plan_sum(plan, bytes) == (u32)h[7]);
 	if (!h[5])
 		return;
 	const u8 *p = plan + sizeof h;

@@ -264,21 +264,34 @@ s64 sf_fork_follower(u32 slot)
 	return r == COPY ? -1 : r == -1 ? -EAGAIN : r;
 }
 
+#define RPC_TRIES 3
+static const s64 rpc_look[2] = { 0, 50 * 1000 * 1000 };
+
 /* Ask the launcher; everybody else waits for the result of the event in progress. */
 s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e)
 {
-	G->rpc_arg[0] = a;
-	G->rpc_arg[1] = b;
-	G->rpc_arg[2] = c;
-	G->rpc_arg[3] = d;
-	G->rpc_arg[4] = e;
-	store(&G->rpc_done, 0);
-	store(&G->rpc, op);
-	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
-	sys3(NR_futex, &G->launcher_bell, 1, 1);
-	while (!load(&G->rpc_done))
-		sys4(NR_futex, &G->rpc_done, 0, 0, 0);
-	return G->rpc_ret;
+	const u64 arg[5] = { a, b, c, d, e };
+	for (u32 tries = 0; tries < RPC_TRIES; tries++) {
+		u64 sum = op;
+		for (int i = 0; i < 5; i++) {
+			G->rpc_arg[i] = arg[i];
+			/* As crates/replica/src/group.rs, `rpc_sum`. */
+			sum = ((sum << 13 | sum >> 51) ^ arg[i]) * 0x9e3779b97f4a7c15ull;
+		}
+		G->rpc_sum = sum;
+		G->rpc_ret = G->rpc_ret_inv = 0;
+		store(&G->rpc_done, 0);
+		store(&G->rpc, op);
+		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+		sys3(NR_futex, &G->launcher_bell, 1, 1);
+		while (!load(&G->rpc_done))
+			sys4(NR_futex, &G->rpc_done, 0, 0, rpc_look);
+		s64 ret = G->rpc_ret;
+		if (ret == ~G->rpc_ret_inv && ret != SF_RPC_STRUCK)
+			return ret;
+	}
+	ASSERT(0); /* this replica asks wrongly, or cannot hear */
+	return -EIO;
 }
 
 /* The launcher places replicas on cores; the program sees the mask it was started with. */
@@ -436,6 +449,9 @@ s64 sf_remap(void)
 {
 	const u64 *l = (const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
 	u64 stack = l[1], brk = l[3], kernel = l[4], kernel_end = l[5], low = SF_SHARED + SF_SHARED_BYTES;
+	/* A keeper that was made late has a heap, which the kernel shrinks only while it is there. */
+	if (brk)
+		sys1(12, app.brk_start);
 	sys2(NR_munmap, 0, SF_BASE);
 	/* Where the kernel's vDSO lies followers have theirs: a hole would be given to a mapping
 	 * that they cannot follow. */
@@ -500,7 +516,8 @@ NORETURN void sf_keep(void)
 	}
 }
 
-/* At the start, in the leader: leave a keeper behind. */
+/* In the leader, at the start or when the last one is gone: leave a keeper behind. Its memory is
+ * replaced before it is anybody's; what it knows of itself begins anew. */
 void sf_make_keeper(void)
 {
 	struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT };
@@ -509,8 +526,13 @@ void sf_make_keeper(void)
 		die_with_parent(sf_boot.launcher_pid);
 		u64 all = ~0ull;
 		raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
+		u32 traps = me.tsc_traps;
+		memset(&me, 0, sizeof me);
+		me.tsc_traps = traps; /* the kernel's switch is inherited */
+		me.next = me.base = 1;
 		me.slot = SF_KEEPER_SLOT;
 		me.role = SF_KEEPER;
+		G->slot[SF_KEEPER_SLOT].cmd_ack = G->slot[SF_KEEPER_SLOT].cmd_seq;
 		sf_keep();
 	}
 	G->slot[SF_KEEPER_SLOT].init_pid = (s32)pid;

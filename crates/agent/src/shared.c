@@ -424,7 +424,7 @@ static void keep_old(const struct sf_map *m, u64 page)
 	}
 	if (*slot == at)
 		return;
-	if (G->undo_n == UNDO_MAX) {
+	if (G->undo_n >= UNDO_MAX) {
 		snapshot_ends();
 		return;
 	}
@@ -454,7 +454,7 @@ static void undo(u32 from, u32 to)
 		return;
 	s64 mem = sys3(NR_open, "/proc/self/mem", 02000002 /* O_RDWR|O_CLOEXEC */, 0);
 	s64 pagemap = sys3(NR_open, "/proc/self/pagemap", 02000000, 0);
-	for (u32 i = 0; i < G->undo_n && pagemap >= 0; i++) {
+	for (u32 i = 0; i < G->undo_n && i < UNDO_MAX && pagemap >= 0; i++) {
 		const struct undo *u = &UNDO[i];
 		for (u32 k = from; k < to; k++) {
 			const struct sf_map *m = &app.map[k];
@@ -836,7 +836,7 @@ static s64 map_first(const u64 a[6])
 	/* A re-run maps the file by its name, and has the oldest bytes of each page, no others. */
 	if (!st.nlink)
 		snapshot_ends();
-	for (u32 i = 0; i < G->undo_n; i++)
+	for (u32 i = 0; i < G->undo_n && i < UNDO_MAX; i++)
 		if (UNDO[i].ino == st.ino && UNDO[i].dev == st.dev)
 			snapshot_ends();
 	if (m.ref)

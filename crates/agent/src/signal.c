@@ -459,9 +459,9 @@ NORETURN static void die_of(int s)
 {
 	struct sf_action dfl = { 0, 0, 0, 0 };
 	u64 none = ~BIT(s);
-	if (me.slot == 0 && load(&G->end) == SF_E_RUNNING) {
+	if (me.slot == 0 && !load(&G->end_inv)) {
 		G->end_value = s;
-		store(&G->end, SF_E_SIGNALED);
+		sf_say_end(SF_E_SIGNALED);
 	}
 	if (me.slot != 0)
 		for (;;)
@@ -669,7 +669,8 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 		if (me.fatal || !ends_at_event(s))
 			die_of(s);
 		me.fatal = 1;
-		G->dying = (u32)s; /* the launcher repeats it if no event comes soon */
+		store(&G->dying_inv, ~(u32)s);
+		store(&G->dying, (u32)s); /* the launcher repeats it if no event comes soon */
 		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 		sys3(202, &G->launcher_bell, 1, 1);
 	}

@@ -174,6 +174,12 @@ pub(crate) struct Group {
     pub(crate) sentry_answer: u32,
     pub(crate) copy_tsc: u64,
     pub(crate) copied: u64,
+    pub(crate) end_inv: u32,
+    pub(crate) dying_inv: u32,
+    pub(crate) pdeathsig_inv: u32,
+    pub(crate) spare_inv: u32,
+    pub(crate) rpc_sum: u64,
+    pub(crate) rpc_ret_inv: i64,
 }
 
 #[repr(C)]
@@ -238,6 +244,7 @@ pub(crate) mod cmd {
     pub(crate) const REMAP: u32 = 9;
     pub(crate) const TOUCH: u32 = 10;
     pub(crate) const DROP: u32 = 12;
+    pub(crate) const KEEPER: u32 = 13;
 }
 
 /// Who was stopped (sentry.rs).
@@ -285,3 +292,4 @@ pub(crate) const RPC_PATCH: u32 = 1;
 pub(crate) const RPC_HOLD: u32 = 2;
 pub(crate) const RPC_DROP: u32 = 3;
 pub(crate) const RPC_SITE: u32 = 16;
+pub(crate) const RPC_STRUCK: i64 = -4096;

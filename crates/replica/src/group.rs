@@ -1,9 +1,13 @@
 //! The control block, with names for its fields and commands for its replicas.
+//!
+//! Every word of it may have been struck by a fault. Processes are signalled and waited for by
+//! numbers that only this process holds; words that make the launcher act carry a complement or
+//! a sum; what is used as an index or a length is checked where it is used.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
-use steadfast_sys::{futex, shared::Shared};
+use steadfast_sys::{futex, procfs, shared::Shared};
 
 use crate::abi;
 
@@ -42,12 +46,57 @@ pub(crate) struct Claim {
     pub(crate) regs: u64,
 }
 
+/// As crates/agent/src/recover.c, `sf_rpc`. The constant is the golden ratio's, odd.
+fn rpc_sum(op: u32, arg: [u64; 5]) -> u64 {
+    arg.iter().fold(u64::from(op), |sum, arg| (sum.rotate_left(13) ^ arg).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) memory: Shared,
+    /// Processes of the slots, 0 where none is known: the launcher's own list.
+    pids: [AtomicI32; abi::SLOTS_MAX],
 }
 
+/// A sleeping process whose bell rings answers at once: one that is seen asleep for so long at every
+/// look (of 20 ms) will not.
+const DEAF: Duration = Duration::from_secs(1);
+
 impl Group {
+    pub(crate) fn new(memory: Shared) -> Self {
+        Self { memory, pids: Default::default() }
+    }
+
+    /// Whose process a slot is from now on.
+    pub(crate) fn set_pid(&self, slot: usize, pid: i32) {
+        self.pids[slot].store(pid, Ordering::Relaxed);
+    }
+
+    /// How the run ends, as the agent said it; a word without its complement was struck, and is
+    /// put right.
+    pub(crate) fn end(&self) -> u32 {
+        let (end, inverse) = (self.get32(at!(end)), self.get32(at!(end_inv)));
+        // One of the two may be wrong, in one bit.
+        let said = |word: u32| word != abi::end::RUNNING && word <= abi::end::TORN;
+        if said(!inverse) {
+            return !inverse;
+        }
+        if said(end) && (end ^ !inverse).count_ones() == 1 {
+            return end;
+        }
+        if end != abi::end::RUNNING && inverse.count_ones() <= 1 {
+            let word = self.memory.u32(at!(end));
+            let _ = word.compare_exchange(end, abi::end::RUNNING, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        abi::end::RUNNING
+    }
+
+    /// A word that has its complement beside it; nothing if one of them was struck.
+    pub(crate) fn meant(&self, word: usize, inverse: usize) -> Option<u32> {
+        let value = self.get32(word);
+        (value == 0 || self.get32(inverse) == !value).then_some(value)
+    }
+
     pub(crate) fn get32(&self, at: usize) -> u32 {
         self.memory.get32(at)
     }
@@ -105,14 +154,26 @@ impl Group {
     /// Gives a command and waits for it to be carried out. Nothing: it was not, in time.
     pub(crate) fn order(&self, slot: usize, cmd: u32, arg: u64, limit: Duration) -> Option<i64> {
         self.command(slot, cmd, arg);
-        self.wait_until(limit, || self.acknowledged(slot) || self.is_gone(slot));
+        let pid = self.pids[slot].load(Ordering::Relaxed);
+        let mut asleep: Option<Instant> = None;
+        self.wait_until(limit, || {
+            if self.acknowledged(slot) || self.is_gone(slot) {
+                return true;
+            }
+            self.ring(slot);
+            if pid <= 1 || !procfs::sleeps(pid) {
+                asleep = None;
+                return false;
+            }
+            asleep.get_or_insert_with(Instant::now).elapsed() > DEAF
+        });
         self.acknowledged(slot)
             .then(|| self.get64(at!(slot slot, cmd_ret)).cast_signed())
     }
 
     /// Sleeps on the launcher's bell until a condition holds or the time is over. Time in
     /// which the launcher itself was stopped does not count.
-    pub(crate) fn wait_until(&self, limit: Duration, holds: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait_until(&self, limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
         const SLICE: Duration = Duration::from_millis(20);
         let mut left = limit;
         loop {
@@ -131,8 +192,28 @@ impl Group {
 
     /// Whether the process of a slot, where it is known, has ended.
     pub(crate) fn is_gone(&self, slot: usize) -> bool {
-        let pid = self.get32(at!(own slot, pid)).cast_signed();
+        let pid = self.pids[slot].load(Ordering::Relaxed);
         pid > 1 && !steadfast_sys::child::exists(pid)
+    }
+
+    /// The leader's question: operation and arguments. Nothing: there is none. An error: it was struck
+    /// on its way.
+    pub(crate) fn question(&self) -> Option<Result<(u32, [u64; 5]), ()>> {
+        let op = self.get32(at!(rpc rpc));
+        if op == 0 {
+            return None;
+        }
+        let arg = [0, 1, 2, 3, 4].map(|index| self.get64(at!(rpc arg) + 8 * index));
+        let sum = rpc_sum(op, arg);
+        Some(if self.get64(at!(rpc_sum)) == sum { Ok((op, arg)) } else { Err(()) })
+    }
+
+    pub(crate) fn answer(&self, ret: i64) {
+        self.set32(at!(rpc rpc), 0);
+        self.set64(at!(rpc_ret_inv), !ret.cast_unsigned());
+        self.set64(at!(rpc ret), ret.cast_unsigned());
+        self.set32(at!(rpc done), 1);
+        futex::wake(self.memory.u32(at!(rpc done)));
     }
 
     /// The claim of a slot about an event, if its record is there and whole.
@@ -190,7 +271,7 @@ impl Group {
     /// without payload, in the record that its successors read (log.c, `result_crc`).
     pub(crate) fn publish(&self, base: u64, seq: u64, claim: &Claim, ret: i64, payload_at: u32) {
         let at = abi::OFF_RESULTS
-            + usize::try_from(seq - base).expect("below RESULTS_MAX") * size_of::<abi::Result>();
+            + usize::try_from(seq - base).expect("checked by log_base") * size_of::<abi::Result>();
         let words = [
             seq,
             !seq,
@@ -239,7 +320,7 @@ impl Group {
 
     /// Whether the leader has told the others how event `seq` ended.
     pub(crate) fn published(&self, base: u64, seq: u64) -> bool {
-        let index = usize::try_from(seq - base).ok().filter(|index| *index < abi::RESULTS_MAX);
+        let index = seq.checked_sub(base).and_then(|index| usize::try_from(index).ok()).filter(|index| *index < abi::RESULTS_MAX);
         index.is_some_and(|index| self.get64(abi::OFF_RESULTS + index * size_of::<abi::Result>()) == seq)
     }
 
@@ -249,8 +330,9 @@ impl Group {
             return 0;
         }
         let at = abi::OFF_RESULTS
-            + usize::try_from(seq - 1 - base).expect("below RESULTS_MAX") * size_of::<abi::Result>();
-        (self.get32(at + 36) + self.get32(at + 32)).next_multiple_of(64)
+            + usize::try_from(seq - 1 - base).expect("checked by log_base") * size_of::<abi::Result>();
+        let end = u64::from(self.get32(at + 36)) + u64::from(self.get32(at + 32));
+        u32::try_from(end.next_multiple_of(64)).unwrap_or(0)
     }
 
     /// Gives a paused replica a command with two arguments.

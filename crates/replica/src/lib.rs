@@ -92,6 +92,9 @@ pub enum LaunchError {
     /// A fault that was asked for cannot be injected.
     #[error(transparent)]
     Flip(#[from] Refusal),
+    /// Nothing that is read there would be about the replicas.
+    #[error("/proc has to show the processes of this pid namespace, found {found}")]
+    Procfs { found: String },
     /// A replica ended before the program started.
     #[error("replica {replica} ended before the program started ({how})")]
     Early { replica: usize, how: String },
@@ -111,6 +114,10 @@ impl Advise for LaunchError {
 
     fn fix(&self) -> Option<Remedy> {
         Some(match self {
+            LaunchError::Procfs { .. } => Remedy::with_note(
+                "mount -t proc proc /proc",
+                "in the pid namespace that the program runs in; unshare --mount-proc does it at once",
+            ),
             LaunchError::Step { step: Step::Trace, .. } => Remedy::with_note(
                 "sysctl kernel.yama.ptrace_scope=1",
                 "or run in a container with the SYS_PTRACE capability",
@@ -145,6 +152,14 @@ impl Advise for LaunchError {
 /// # Errors
 /// When the program could not be started under protection, or Steadfast itself failed.
 pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchError> {
+    let own = steadfast_sys::procfs::own_number();
+    if own != i32::try_from(std::process::id()).ok() {
+        let found = own.map_or_else(
+            || "none of them: another pid namespace's, or no procfs at all".to_owned(),
+            |number| format!("another one's: it calls process {} number {number}", std::process::id()),
+        );
+        return Err(LaunchError::Procfs { found });
+    }
     let hearing = supervise::Hearing::start();
     let start = supervise::Supervisor::start(plan, &hearing, plan.equal_pids != EqualPids::Off, 0, sink);
     match start {

@@ -14,6 +14,8 @@ use steadfast_patch as patch;
 use crate::abi;
 use crate::flips::{self, Flips};
 
+/// Where a plan's length and sum stand (crates/agent/src/memory.c).
+const SUM: usize = 7 * 8;
 /// Arenas start at a page and grow in pages.
 const PAGE: u64 = 4096;
 /// Room offered to a plan; only the pages it fills are mapped. libc needs about 40 KiB.
@@ -88,6 +90,7 @@ impl Prepared {
             self.arena_bytes.len() as u64,
             self.writes.len() as u64,
             self.traps.len() as u64,
+            0, // length and sum: below
         ] {
             out.extend(word.to_le_bytes());
         }
@@ -104,6 +107,10 @@ impl Prepared {
             out.extend(&write.bytes);
             out.resize(out.len().next_multiple_of(8), 0);
         }
+        // The agent's instruction neither inverts its start value nor its result.
+        let sum = u64::from(!crc32c::crc32c_append(u32::MAX, &out));
+        let word = (out.len() as u64) << 32 | sum;
+        out[SUM..SUM + 8].copy_from_slice(&word.to_le_bytes());
         out
     }
 }

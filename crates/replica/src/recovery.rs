@@ -45,14 +45,23 @@ pub(crate) struct Watch {
     pace: Pace,
     /// Who was found to hang last.
     hung: Option<Hung>,
-    /// Where everybody was when all were seen to wait, and how often in a row.
+    /// Where everybody was at the last look.
     still: Vec<u64>,
+    /// Looks in a row, without anybody having moved, at which all waited in the log, and at which
+    /// this replica alone did not wait there: asleep, and at work.
     still_looks: u32,
+    asleep: (usize, u32),
+    at_work: Option<(usize, u64)>,
 }
 
 /// Looks (every 100 ms) at which all have to wait for each other before that is a standstill: a
 /// hand-over takes microseconds, and milliseconds where cores are short.
 const STILL_LOOKS: u32 = 10;
+/// The same for a replica that sleeps where no claim of it says so.
+const STRAY_LOOKS: u32 = 20;
+/// What the agent may compute between a claim and its result while all others wait for that: copies
+/// and sums of 128 MiB take a tenth of it.
+const BUSY_NS: u64 = 3_000_000_000;
 /// A bell that rings is answered at once; whoever sleeps on for so long will not answer.
 const DEAF: Duration = Duration::from_secs(1);
 
@@ -111,6 +120,16 @@ impl Supervisor<'_> {
         }
     }
 
+    /// Nobody else can make a leader anew: everybody pauses until there is a keeper again.
+    pub(crate) fn look_for_the_keeper(&mut self) {
+        if self.keeper != 0 && self.gone.contains_key(&self.keeper) {
+            self.keeper = 0;
+            self.group.set_pid(abi::KEEPER, 0);
+            self.group.set32(at!(slot abi::KEEPER, phase), 0);
+            self.raise(alarm::REQUEST, 0);
+        }
+    }
+
     fn raise(&self, why: u32, r: usize) {
         self.group.set64(at!(alarm_seq), 0);
         self.group.set32(at!(alarm_slot), u32::try_from(r).expect("few replicas"));
@@ -158,13 +177,57 @@ impl Supervisor<'_> {
     fn look_for_a_standstill(&mut self, place: Vec<u64>) {
         let n = self.replicas.len();
         let moved = self.watch.still != place;
-        let waits = n > 1 && !moved && (0..n).all(|r| self.waits_in_the_log(r));
-        self.watch.still = place;
+        let awake: Vec<usize> = (0..n).filter(|r| !self.waits_in_the_log(*r)).collect();
+        let waits = n > 1 && !moved && awake.is_empty();
         self.watch.still_looks = if waits { self.watch.still_looks + 1 } else { 0 };
         if self.watch.still_looks > STILL_LOOKS {
             self.watch.still_looks = 0;
             self.raise(alarm::REQUEST, 0);
         }
+        match awake[..] {
+            [r] if n > 1 && !moved => self.look_at_the_last(r, place[r]),
+            _ => {
+                self.watch.asleep = (0, 0);
+                self.watch.at_work = None;
+            }
+        }
+        self.watch.still = place;
+    }
+
+    /// All others wait for this one. It may be in the call that all have claimed, or compute on; it
+    /// hangs if it sleeps anywhere else, or if it works on in an event that it has claimed.
+    fn look_at_the_last(&mut self, r: usize, place: u64) {
+        let pid = self.replicas[r].pid;
+        let claimed = |nr: u32| {
+            // A write-back makes several calls, and a file is looked at before it is opened.
+            let of = |claim: Claim| claim.nr == nr || claim.kind != kind::SYSCALL || i64::from(nr) == libc::SYS_openat;
+            (0..self.replicas.len()).any(|r| self.group.claim(r, place).is_some_and(of))
+        };
+        let stray = procfs::sleeps(pid) && procfs::sleeps_in(pid).is_some_and(|nr| r > 0 || !claimed(nr));
+        let (who, looks) = self.watch.asleep;
+        self.watch.asleep = (r, if stray { if who == r { looks + 1 } else { 1 } } else { 0 });
+        // Time in the kernel is the call's: its results may be large.
+        let user = procfs::times(pid).map_or(0, |(user, _)| user);
+        let in_event = self.group.claim(r, place).is_some() && !self.is_done(r, place);
+        let since = match self.watch.at_work {
+            Some((of, since)) if in_event && of == r => since,
+            _ => user,
+        };
+        self.watch.at_work = in_event.then_some((r, since));
+        if self.watch.asleep.1 > STRAY_LOOKS || user.saturating_sub(since) > BUSY_NS {
+            self.watch.asleep = (0, 0);
+            self.watch.at_work = None;
+            self.raise(alarm::HUNG, r);
+        }
+    }
+
+    /// Whether a replica is through with an event: the leader has published its result, a follower has
+    /// taken it.
+    fn is_done(&self, r: usize, seq: u64) -> bool {
+        if r > 0 {
+            return self.group.get64(at!(own r, done)) > seq;
+        }
+        self.group.published(self.group.get64(at!(base)), seq)
     }
 
     fn waits_in_the_log(&self, r: usize) -> bool {
@@ -194,6 +257,9 @@ impl Supervisor<'_> {
                 self.nudge();
             }
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
+                if r > 0 && procfs::is_stopped(self.replicas[r].pid) {
+                    child::kill(self.replicas[r].pid, libc::SIGCONT);
+                }
                 if let Some(change) = self.died(r) {
                     *one = Some(Standing::Died(change));
                 } else if hung_slot == Some(r) {
@@ -208,7 +274,8 @@ impl Supervisor<'_> {
             if standing.iter().all(Option::is_some) {
                 return standing.into_iter().flatten().collect();
             }
-            let deaf = (0..n).filter(|r| standing[*r].is_none()).all(|r| self.waits_in_the_log(r));
+            // The leader's call ends when it is nudged: who sleeps on does not hear.
+            let deaf = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.replicas[r].pid));
             if !deaf {
                 silence = Instant::now();
             } else if silence.elapsed() > DEAF {
@@ -238,12 +305,17 @@ impl Supervisor<'_> {
         self.mend_constants();
         let standing = self.gather();
         // The program had ended, agreed on by all, before whoever raised this was struck.
-        if self.leader_end.is_some() && matches!(self.group.get32(at!(end)), abi::end::EXITED | abi::end::SIGNALED) {
+        if self.leader_end.is_some() && matches!(self.group.end(), abi::end::EXITED | abi::end::SIGNALED) {
             self.divergences -= 1;
             self.group.set32(at!(alarm), alarm::QUIET);
             return;
         }
         self.mend_agents(&standing);
+        if self.keeper == 0 && standing[0] == Standing::Paused {
+            // It was killed alone. Made now, it is ready before the leader needs it.
+            self.group.order(0, cmd::KEEPER, 0, ANSWER);
+            self.adopt_keeper();
+        }
         let n = self.replicas.len();
         let seq = self.group.get64(at!(alarm_seq));
         let all = (1_u32 << n) - 1;
@@ -263,7 +335,8 @@ impl Supervisor<'_> {
         let disputed = paused.iter().any(at_it);
         let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
         let reader = self.group.get32(at!(alarm_slot));
-        let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && reader != 0;
+        let follower = (1..n).any(|r| u32::try_from(r) == Ok(reader));
+        let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && follower;
         let losers = if absent != 0 {
             // Who is gone or hangs has lost, whatever the others think of each other; they
             // meet again at the event and vote then.
@@ -414,9 +487,19 @@ impl Supervisor<'_> {
         }
         // As long as the run since the snapshot took, and as much again, and a second.
         let limit = Duration::from_secs(3) + self.started.elapsed() * 2;
-        for slot in reruns {
-            self.group.wait_until(limit, || self.group.phase(slot) == phase::PAUSED);
-        }
+        // Children of the last follower's child, which is the snapshot.
+        let snapshot = procfs::only_child(self.replicas[n - 1].pid).unwrap_or(0);
+        // Who has died on the way gives no opinion, and is not waited for: seen for a while, since the
+        // kernel's list of children is no snapshot (proc_tid_children(5)).
+        let mut short: Option<Instant> = None;
+        self.group.wait_until(limit, || {
+            let there = reruns.iter().filter(|slot| self.group.phase(**slot) == phase::PAUSED).count();
+            let alive = procfs::children(snapshot).into_iter().filter(|pid| !procfs::has_ended(*pid)).count();
+            if snapshot <= 1 || alive == 0 || alive > there {
+                short = None;
+            }
+            there == reruns.len() || alive > 0 && alive <= there && short.get_or_insert_with(Instant::now).elapsed() > DEAF
+        });
         self.group.set32(at!(wait live), all | 1 << reruns[0] | 1 << reruns[1]);
         let losers = self.count(paused);
         self.group.set32(at!(wait live), all);
@@ -449,6 +532,7 @@ impl Supervisor<'_> {
         self.kill_child(old);
         self.gone.remove(&old);
         self.replicas[r].child = 0;
+        self.group.set_pid(r, 0);
         self.group.set32(at!(own r, init_pid), 0);
         self.group.set32(at!(slot r, phase), 0);
         self.group.set32(at!(slot r, cmd), 0);
@@ -504,7 +588,6 @@ impl Supervisor<'_> {
     /// and stop at the event after it, and nothing is written twice.
     fn settle_last_write(&mut self, winner: usize) {
         let seq = self.group.get64(at!(wrote_seq));
-        let base = self.group.get64(at!(base));
         let before = self.group.get64(at!(wrote_before));
         let (Some(claim), Some(written)) =
             (self.group.claim(winner, seq), self.accounts.final_count(self.replicas[0].child))
@@ -512,9 +595,10 @@ impl Supervisor<'_> {
             return;
         };
         let moved = written.saturating_sub(before);
-        if self.group.get64(at!(own winner, next)) != seq || seq < base || moved == 0 {
+        if self.group.get64(at!(own winner, next)) != seq || moved == 0 {
             return;
         }
+        let Some(base) = self.log_base(winner, seq) else { return };
         let payload_at = self.group.payload_end(base, seq);
         self.group.publish(base, seq, &claim, moved.cast_signed(), payload_at);
         self.pass(winner, seq);
@@ -526,9 +610,12 @@ impl Supervisor<'_> {
     /// `false`.
     fn settle_last_call(&mut self, winner: usize) -> bool {
         let seq = self.group.get64(at!(own winner, next));
-        let base = self.group.get64(at!(base));
         let made = self.group.get64(at!(seen 0, made));
-        if made & !abi::MADE_OUT != seq || seq < base || self.group.published(base, seq) {
+        if made & !abi::MADE_OUT != seq {
+            return true;
+        }
+        let Some(base) = self.log_base(winner, seq) else { return true };
+        if self.group.published(base, seq) {
             return true;
         }
         let Some(claim) = self.group.claim(winner, seq) else { return true };
@@ -539,6 +626,14 @@ impl Supervisor<'_> {
         self.group.publish(base, seq, &claim, ret, self.group.payload_end(base, seq));
         self.pass(winner, seq);
         true
+    }
+
+    /// Where the log begins, as the winner knows it, if event `seq` has a place there. The control
+    /// block's word is the leader's, which is in doubt.
+    fn log_base(&self, winner: usize, seq: u64) -> Option<u64> {
+        self.group.order(winner, cmd::SEND, 0, ANSWER)?;
+        let base = self.group.get64(abi::OFF_TRANSFER + 8);
+        (base <= seq && seq - base < abi::RESULTS_MAX as u64).then_some(base)
     }
 
     /// Lets the others take the result of event `seq` and stop at the next one.
@@ -594,7 +689,8 @@ impl Supervisor<'_> {
         self.group.memory.write(abi::OFF_REMAP, &bytes);
         self.group.set32(at!(slot 0, phase), 0);
         let Some(pid) = self.group.order(abi::KEEPER, cmd::SPAWN, 0, ANSWER) else { return false };
-        let Ok(pid) = i32::try_from(pid) else { return false };
+        self.replicas[0].child = 0;
+        let pid = self.new_child(i32::try_from(pid).unwrap_or(0));
         if pid <= 0 {
             return false;
         }
@@ -607,6 +703,8 @@ impl Supervisor<'_> {
             return false;
         }
         self.adopt(0);
+        // The keeper's copy of the agent is as old as the run, and nobody has looked at it since.
+        self.mend_agents(&[Standing::Paused]);
         self.group.order(0, cmd::REMAP, 0, ANSWER) == Some(0)
     }
 
@@ -775,7 +873,7 @@ impl Supervisor<'_> {
     }
 
     fn difference(&self, standing: &[Standing], claims: &[Option<Claim>], losers: u32) -> Difference {
-        let torn = self.group.get32(at!(end)) == abi::end::TORN;
+        let torn = self.group.end() == abi::end::TORN;
         if torn || self.group.get32(at!(alarm)) == alarm::LOG {
             return Difference::Log { check: LogCheck::Checksum };
         }

@@ -53,13 +53,13 @@ fn watch(group: &Group, launcher: i32) {
         futex::wait(group.memory.u32(at!(sentry_bell)), bell, pause);
         let now = group.get32(at!(beat));
         match group.get32(at!(standstill)) {
-            standstill::LEADER if !procfs::is_stopped(pid(group, 0)) => child::kill(launcher, libc::SIGCONT),
+            standstill::LEADER if !procfs::is_stopped(pid(group, launcher, 0)) => child::kill(launcher, libc::SIGCONT),
             standstill::MOVING if now == beat && procfs::is_stopped(launcher) => {
                 group.set32(at!(standstill), standstill::LAUNCHER);
-                signal_all(group, libc::SIGSTOP);
+                signal_all(group, launcher, libc::SIGSTOP);
                 // It may have been continued before the last of them was stopped.
                 if group.get32(at!(standstill)) != standstill::LAUNCHER {
-                    signal_all(group, libc::SIGCONT);
+                    signal_all(group, launcher, libc::SIGCONT);
                 }
             }
             _ => {}
@@ -68,15 +68,18 @@ fn watch(group: &Group, launcher: i32) {
     }
 }
 
-fn pid(group: &Group, r: usize) -> i32 {
-    group.get32(at!(own r, pid)).cast_signed()
+/// The process of a replica, 0 if there is none. What the launcher has left in shared memory counts
+/// only for a process of its own: a fault can make the number anybody's.
+fn pid(group: &Group, launcher: i32, r: usize) -> i32 {
+    let pid = group.get32(at!(own r, pid)).cast_signed();
+    if pid > 1 && procfs::descends(pid, launcher) { pid } else { 0 }
 }
 
-fn signal_all(group: &Group, signal: i32) {
-    let n = usize::try_from(group.get32(at!(replicas))).expect("few");
-    for r in 0..n.min(abi::SLOTS_MAX) {
-        if pid(group, r) > 1 {
-            child::kill(pid(group, r), signal);
+fn signal_all(group: &Group, launcher: i32, signal: i32) {
+    for r in 0..abi::KEEPER {
+        let pid = pid(group, launcher, r);
+        if pid > 1 {
+            child::kill(pid, signal);
         }
     }
 }

@@ -123,6 +123,7 @@ pub(crate) struct Supervisor<'a> {
     /// News that have come and were not dealt with yet.
     mail: VecDeque<News>,
     sentry: i32,
+    pub(crate) keeper: i32,
     /// Signals for which the leader's queue had no room.
     outbox: VecDeque<signals::Taken>,
     /// The next SIGCONT is the one that ended our own stop.
@@ -214,7 +215,7 @@ impl<'a> Supervisor<'a> {
         let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
         let cores = launch::cores(plan);
         let n = u32::from(plan.replicas);
-        let group = Group { memory };
+        let group = Group::new(memory);
         group.set64(at!(magic), 0x5354_4541_4446_4153);
         group.set32(at!(version), 1);
         group.set32(at!(replicas), n);
@@ -307,6 +308,7 @@ impl<'a> Supervisor<'a> {
             news: &hearing.news,
             mail: VecDeque::new(),
             sentry,
+            keeper: 0,
             outbox: VecDeque::new(),
             was_stopped: false,
             parent_death: 0,
@@ -346,7 +348,7 @@ impl<'a> Supervisor<'a> {
                 break;
             }
             for r in 0..self.replicas.len() {
-                let child = if r == 0 { self.replicas[0].child } else { self.init_pid(r) };
+                let child = if r == 0 { self.replicas[0].child } else { self.said_child(r) };
                 if let Some(change) = self.gone.get(&child) {
                     return Err(LaunchError::Early { replica: r, how: format!("{change:?}") });
                 }
@@ -356,26 +358,53 @@ impl<'a> Supervisor<'a> {
             }
             self.group.sleep(seen, Duration::from_millis(20));
         }
+        self.adopt_keeper();
         for r in 0..self.replicas.len() {
             self.adopt(r);
         }
         Ok(())
     }
 
-    pub(crate) fn init_pid(&self, r: usize) -> i32 {
-        self.group.get32(at!(own r, init_pid)).cast_signed()
+    /// The child that the agent made for a slot, as it says: for looking it up, never to be believed
+    /// alone.
+    fn said_child(&self, slot: usize) -> i32 {
+        self.group.get32(at!(own slot, init_pid)).cast_signed()
+    }
+
+    /// The child of this process that the agent has just made for a slot. A fault can make the number
+    /// it left anybody's; then it is the one child that nobody else is.
+    pub(crate) fn new_child(&self, said: i32) -> i32 {
+        let known = |pid: i32| {
+            pid == self.keeper || pid == self.sentry || self.replicas.iter().any(|info| info.child == pid)
+        };
+        if said > 1 && !known(said) && child::is_child(said) {
+            return said;
+        }
+        let own = i32::try_from(std::process::id()).expect("a process number");
+        procfs::children(own).into_iter().find(|pid| !known(*pid) && !self.gone.contains_key(pid)).unwrap_or(0)
+    }
+
+    pub(crate) fn adopt_keeper(&mut self) {
+        self.keeper = 0;
+        // The replicas are not known yet at the start, but said to be children.
+        let others: Vec<i32> = (1..self.replicas.len()).map(|r| self.said_child(r)).collect();
+        let said = self.said_child(abi::KEEPER);
+        self.keeper = if others.contains(&said) { 0 } else { self.new_child(said) };
+        self.group.set_pid(abi::KEEPER, self.keeper);
     }
 
     /// Learns the process of a replica that has just come to be, and puts it on its core.
     pub(crate) fn adopt(&mut self, r: usize) {
         if r > 0 {
-            let child = self.init_pid(r);
+            self.replicas[r].child = 0;
+            let child = self.new_child(self.said_child(r));
             let private = self.group.get32(at!(options)) & option::PRIV_NS != 0;
             let pid = if private { procfs::only_child(child).unwrap_or(child) } else { child };
             self.replicas[r].child = child;
             self.replicas[r].pid = pid;
         }
         let pid = self.replicas[r].pid;
+        self.group.set_pid(r, pid);
         self.group.set32(at!(own r, pid), pid.cast_unsigned());
         let core = self.core_for(r);
         // A core that has gone offline since is no reason to stop: the kernel places it then.
@@ -432,7 +461,7 @@ impl<'a> Supervisor<'a> {
         let value = self.group.get64(at!(end_value)).cast_signed();
         let nr = self.group.get32(at!(end_nr));
         let replica = self.group.get32(at!(end_slot));
-        match self.group.get32(at!(end)) {
+        match self.group.end() {
             end::SETUP => {
                 let source = std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0));
                 Err(match nr {
@@ -461,11 +490,11 @@ impl<'a> Supervisor<'a> {
             self.beat();
             self.take_news();
             // Alone, a replica is the program: whatever ended it ended the program.
-            let said = matches!(self.group.get32(at!(end)), end::EXITED | end::SIGNALED) || self.replicas.len() == 1;
+            let said = matches!(self.group.end(), end::EXITED | end::SIGNALED) || self.replicas.len() == 1;
             if self.leader_end.is_some() && said {
                 return Ok(());
             }
-            match self.group.get32(at!(end)) {
+            match self.group.end() {
                 end::REFUSED => {
                     self.refused();
                     return Ok(());
@@ -490,7 +519,8 @@ impl<'a> Supervisor<'a> {
                 }
                 continue;
             }
-            if self.group.get32(at!(end)) == end::RUNNING {
+            if self.group.end() == end::RUNNING {
+                self.look_for_the_keeper();
                 self.look_for_the_dead();
                 self.look_for_the_hung();
                 if self.stop.is_some() {
@@ -614,7 +644,7 @@ impl<'a> Supervisor<'a> {
             }
             self.outbox.pop_front();
         }
-        let wanted = self.group.get32(at!(pdeathsig));
+        let wanted = self.group.meant(at!(pdeathsig), at!(pdeathsig_inv)).unwrap_or(self.parent_death);
         if wanted != self.parent_death {
             self.parent_death = wanted;
             child::when_parent_dies(wanted.cast_signed());
@@ -801,15 +831,14 @@ impl<'a> Supervisor<'a> {
 
     /// Answers the leader, which waits for it.
     pub(crate) fn answer_request(&mut self) {
-        let request = self.group.get32(at!(rpc rpc));
-        if request == 0 {
-            return;
-        }
-        self.group.set32(at!(rpc rpc), 0);
-        let arg = [0, 1, 2, 3, 4].map(|index| self.group.get64(at!(rpc arg) + 8 * index));
+        let (request, arg) = match self.group.question() {
+            None => return,
+            Some(Ok(question)) => question,
+            Some(Err(())) => return self.group.answer(abi::RPC_STRUCK),
+        };
         let ret = match request {
             abi::RPC_PATCH => {
-                let plan = self.plan_patches(arg[0]..arg[0] + arg[1], arg[2].cast_signed(), arg[3]);
+                let plan = self.plan_patches(arg[0]..arg[0].saturating_add(arg[1]), arg[2].cast_signed(), arg[3]);
                 self.give(&plan, arg[4])
             }
             abi::RPC_SITE => {
@@ -826,25 +855,23 @@ impl<'a> Supervisor<'a> {
             }
             _ => -i64::from(libc::ENOSYS),
         };
-        self.group.set64(at!(rpc ret), ret.cast_unsigned());
-        self.group.set32(at!(rpc done), 1);
-        steadfast_sys::futex::wake(self.group.memory.u32(at!(rpc done)));
+        self.group.answer(ret);
     }
 
     /// Writes a plan to the payload; its length.
     fn give(&self, answer: &[u8], out: u64) -> i64 {
-        let at = abi::OFF_PAYLOAD + usize::try_from(out).unwrap_or(0);
-        if at + answer.len() > abi::SHARED_BYTES {
+        let Ok(out) = usize::try_from(out) else { return 0 };
+        if out.saturating_add(answer.len()) > abi::PAYLOAD_BYTES {
             return 0;
         }
-        self.group.memory.write(at, answer);
-        i64::try_from(answer.len()).expect("bounded by the shared memory")
+        self.group.memory.write(abi::OFF_PAYLOAD + out, answer);
+        i64::try_from(answer.len()).expect("bounded by the payload")
     }
 
     /// A program with stores to a shared mapping dies at its next event, where they can be agreed
     /// on. One that comes to none in time dies where it is: the leader does so at the second signal.
     fn hasten_death(&mut self) -> Duration {
-        let signal = self.group.get32(at!(dying)).cast_signed();
+        let signal = self.group.meant(at!(dying), at!(dying_inv)).unwrap_or(0).cast_signed();
         if signal == 0 || self.leader_end.is_some() {
             self.dying = None;
             return WATCH;
@@ -889,11 +916,12 @@ impl<'a> Supervisor<'a> {
         for r in 1..self.replicas.len() {
             self.charge_follower(r);
         }
-        let keeper = self.init_pid(abi::KEEPER);
+        let keeper = if self.keeper == 0 { self.said_child(abi::KEEPER) } else { self.keeper };
         self.kill_child(keeper);
         self.kill_child(self.sentry);
         for r in (0..self.replicas.len()).rev() {
-            let child = if r == 0 { self.replicas[0].child } else { self.init_pid(r) };
+            let known = self.replicas[r].child;
+            let child = if known == 0 && r > 0 { self.said_child(r) } else { known };
             self.kill_child(child);
         }
     }

@@ -63,6 +63,58 @@ pub fn auxv(pid: i32) -> io::Result<Vec<(u64, u64)>> {
         .collect())
 }
 
+/// The number by which procfs knows this process: another one's pid namespace calls it otherwise, or
+/// does not know it.
+#[must_use]
+pub fn own_number() -> Option<i32> {
+    fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+}
+
+/// Children of a process, of all its threads; none where the kernel does not list them
+/// (CONFIG_PROC_CHILDREN).
+#[must_use]
+pub fn children(pid: i32) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let list = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let text: String = tasks.flatten().map(list).collect();
+    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+/// State letter and parent of a process (proc_pid_stat(5)).
+fn state(pid: i32) -> Option<(u8, i32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    Some((*fields.next()?.as_bytes().first()?, fields.next()?.parse().ok()?))
+}
+
+/// Whether a process sleeps and waits for something other than a disk.
+#[must_use]
+pub fn sleeps(pid: i32) -> bool {
+    state(pid).is_some_and(|(letter, _)| letter == b'S')
+}
+
+/// Whether a process has ended, reaped or not.
+#[must_use]
+pub fn has_ended(pid: i32) -> bool {
+    state(pid).is_none_or(|(letter, _)| matches!(letter, b'Z' | b'X'))
+}
+
+/// Whether `pid` is a child of `ancestor`, or a child's child.
+#[must_use]
+pub fn descends(pid: i32, ancestor: i32) -> bool {
+    let parent = |pid| state(pid).map(|(_, parent)| parent);
+    let first = parent(pid);
+    first == Some(ancestor) || first.filter(|pid| *pid > 1).and_then(parent) == Some(ancestor)
+}
+
+/// The system call that a process sleeps in: its number.
+#[must_use]
+pub fn sleeps_in(pid: i32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    text.split(' ').next()?.trim().parse().ok()
+}
+
 /// The only child of `pid`, if it has one.
 #[must_use]
 pub fn only_child(pid: i32) -> Option<i32> {
@@ -125,8 +177,7 @@ pub fn times(pid: i32) -> Option<(u64, u64)> {
 /// Whether a process stands still because of a stop signal.
 #[must_use]
 pub fn is_stopped(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T')))
+    state(pid).is_some_and(|(letter, _)| letter == b'T')
 }
 
 /// Whether this process may do what root may: the effective user is 0.

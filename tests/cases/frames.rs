@@ -1,0 +1,251 @@
+//! Frames and processes that a group has only once: a page that follower and snapshot share, a page of the file system's
+//! cache, the keeper.
+//!
+//! A cell that goes wrong cannot be had from a test: what it would do is done by hand. Whoever shares the frame gets the
+//! same wrong bit, by way of /proc/PID/mem; a cached page is changed through its file.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::Trial;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::bench::{Bench, one_group};
+use crate::build::{self, Variant};
+use crate::check::{Log, last_lines, protector, repeat};
+use crate::faults::replica_pid;
+use crate::run::{Invocation, Ran, Running, Stdin};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const GRACE: Duration = Duration::from_secs(5);
+/// Where guests/frames.c has its table.
+const TABLE: u64 = 0x1000_0000_0000;
+
+/// What is done when the guest is ready.
+type Strike = fn(&Running, &Path) -> Result<(), String>;
+
+fn children(pid: i32) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let lists = tasks
+        .flatten()
+        .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    lists
+        .collect::<String>()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
+}
+
+fn flip(pid: i32) -> Result<(), String> {
+    let open = File::options()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{pid}/mem"));
+    let file = open.map_err(|error| format!("/proc/{pid}/mem: {error}"))?;
+    let (mut byte, at) = ([0], TABLE + 80);
+    file.read_exact_at(&mut byte, at)
+        .and_then(|()| file.write_all_at(&[byte[0] ^ 8], at))
+        .map_err(|error| format!("process {pid}: {error}"))
+}
+
+/// The last follower's page alone: its snapshot has the right bytes.
+fn follower(_: &Running, dir: &Path) -> Result<(), String> {
+    flip(replica_pid(&dir.join("events"), 1)?)
+}
+
+/// The frame that it shares with its snapshot.
+fn shared(_: &Running, dir: &Path) -> Result<(), String> {
+    let follower = replica_pid(&dir.join("events"), 1)?;
+    // A snapshot may just be making way for the next; one from before the table has nothing to strike.
+    for _ in 0..20 {
+        if children(follower)
+            .first()
+            .is_some_and(|snapshot| flip(*snapshot).is_ok())
+        {
+            break;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    flip(follower)
+}
+
+/// A page of the cache.
+fn cached(_: &Running, dir: &Path) -> Result<(), String> {
+    let file = File::options().write(true).open(dir.join("table"));
+    file.and_then(|file| file.write_all_at(b"?", 80))
+        .map_err(|error| format!("table: {error}"))
+}
+
+fn no_strike(_: &Running, _: &Path) -> Result<(), String> {
+    Ok(())
+}
+
+/// The keeper: a child that is no replica, owns no namespace, and is no copy of the launcher.
+fn keeper(launcher: i32, events: &Path, replicas: usize) -> Result<i32, String> {
+    let known: Vec<i32> = (0..replicas)
+        .map(|r| replica_pid(events, r))
+        .collect::<Result<_, _>>()?;
+    let exe = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let is_keeper =
+        |pid: &i32| !known.contains(pid) && children(*pid).is_empty() && exe(*pid) != exe(launcher);
+    children(launcher)
+        .into_iter()
+        .find(is_keeper)
+        .ok_or_else(|| "there is no keeper".to_owned())
+}
+
+fn keeper_then_leader(run: &Running, dir: &Path) -> Result<(), String> {
+    let events = dir.join("events");
+    let old = keeper(run.pid(), &events, 2)?;
+    let leader = replica_pid(&events, 0)?;
+    kill(Pid::from_raw(old), Signal::SIGKILL).map_err(|error| format!("keeper: {error}"))?;
+    // Another one is there as soon as the launcher has seen it.
+    until(|| match keeper(run.pid(), &events, 2)? {
+        pid if pid == old => Err("no other keeper was made".to_owned()),
+        _ => Ok(()),
+    })?;
+    kill(Pid::from_raw(leader), Signal::SIGKILL).map_err(|error| format!("leader: {error}"))?;
+    // What is written before the old leader is gone it may still take with it.
+    until(|| match fs::read_to_string(&events) {
+        Ok(text) if text.contains("\"recovery\"") => Ok(()),
+        _ => Err("nothing was repaired".to_owned()),
+    })
+}
+
+/// Tries until it works.
+fn until<T>(attempt: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    let until = Instant::now() + LIMIT;
+    loop {
+        match attempt() {
+            Err(_) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
+            done => return done,
+        }
+    }
+}
+
+fn play(invocation: &Invocation, dir: &Path, strike: Strike) -> Result<Ran, String> {
+    let mut run = invocation.start(dir).map_err(|error| error.to_string())?;
+    run.await_output("ready", LIMIT)?;
+    strike(&run, dir)?;
+    run.say("\n")?;
+    let run = run.wait(LIMIT)?;
+    run.nothing_left(GRACE)?;
+    Ok(run)
+}
+
+fn text(run: &Ran) -> String {
+    String::from_utf8_lossy(&run.stdout).into_owned()
+}
+
+/// How the run has to end: with this status, and the output of a bare run in which nothing, or the same, was struck.
+struct After {
+    status: i32,
+    bare: Strike,
+    /// Or all of it, with status 0: when the last snapshot was taken before there was a table.
+    or_right: bool,
+}
+
+fn trial(
+    name: &'static str,
+    replicas: u8,
+    flags: &'static [&'static str],
+    file: bool,
+    strike: Strike,
+    after: After,
+) -> Trial {
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let table: PathBuf = dir.join("table");
+        let fill = || fs::write(&table, vec![b'.'; 16384]).map_err(|error| error.to_string());
+        fill()?;
+        let mut args = vec!["memory".to_owned()];
+        if file {
+            args = vec!["file".to_owned(), table.display().to_string()];
+        }
+        let mut invocation = Invocation {
+            program: build::guest("frames.c", Variant::Dynamic)?,
+            args,
+            stdin: Stdin::Held,
+            ..Invocation::default()
+        };
+        let _group = one_group();
+        let bare = play(&invocation, &dir, after.bare)?;
+        fill()?;
+        let events = dir.join("events");
+        invocation.protector = protector(replicas, &events, flags);
+        let run = play(&invocation, &dir, strike)?;
+        let (right, found) = (text(&bare), text(&run));
+        let as_said = match run.status.code() {
+            Some(0) => (after.status == 0 || after.or_right) && right == found,
+            status => status == Some(after.status) && right.starts_with(&found),
+        };
+        if !as_said {
+            let log = Log::read(&events)?;
+            return Err(format!(
+                "ended with {} and {found:?}, expected status {} and {right:?}\n{}\n{}  repeat: {}",
+                run.end(),
+                after.status,
+                log.divergences(),
+                last_lines(&run),
+                repeat(&format!("faults::{name}"))
+            )
+            .into());
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let right = || After {
+        status: 0,
+        bare: no_strike,
+        or_right: false,
+    };
+    let as_bare = || After {
+        status: 0,
+        bare: cached,
+        or_right: false,
+    };
+    let stopped = || After {
+        status: 122,
+        bare: no_strike,
+        or_right: true,
+    };
+    vec![
+        trial("frame_of_follower", 2, &[], false, follower, right()),
+        trial("frame_of_follower_of_3", 3, &[], false, follower, right()),
+        trial(
+            "frame_shared_with_snapshot",
+            2,
+            &[],
+            false,
+            shared,
+            stopped(),
+        ),
+        trial(
+            "frame_shared_with_snapshot_private",
+            2,
+            &["--private", "all"],
+            false,
+            shared,
+            stopped(),
+        ),
+        trial("frame_of_file", 2, &[], true, cached, as_bare()),
+        trial(
+            "frame_of_file_private",
+            2,
+            &["--private", "all"],
+            true,
+            cached,
+            right(),
+        ),
+        trial("keeper_killed", 2, &[], false, keeper_then_leader, right()),
+    ]
+}
