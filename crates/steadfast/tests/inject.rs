@@ -172,7 +172,7 @@ fn every_answer_of_a_gate_has_its_exit_status() {
         (64, &["gate", "sdc.upper95 <", "clean"]),
         (64, &["gate", "sdc[cf].count == 0", "clean"]),
         (64, &["gate", "ratio.sdc.upper95 < 1", "clean"]),
-        (64, &["gate", "sdc.count == 0"]),
+        (2, &["gate", "sdc.count == 0"]),
         (0, &["gate", "sdc.count == 0 and crash.count == 0", "clean"]),
         (1, &["gate", "sdc.count == 0 and crash.count > 5", "bare"]),
         (
