@@ -37,6 +37,7 @@ use crate::draw::Draw;
 use crate::operands::Group;
 use crate::plan::{Drawer, Planned, Reach, turns};
 use crate::profile::Population;
+use steadfast_sys::procfs::children;
 
 /// What the agent runs while everybody is paused (crates/agent/src/log.c, recover.c, epoch.c).
 const REPAIR: [&str; 9] = [
@@ -266,20 +267,6 @@ impl Striker {
                 .copied(),
         }
     }
-}
-
-fn children(pid: i32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let lists = tasks
-        .flatten()
-        .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    lists
-        .collect::<String>()
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect()
 }
 
 /// One bit of the private pages that a process has; in the arena, of the code that no file backs.

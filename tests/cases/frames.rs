@@ -19,6 +19,7 @@ use crate::build::{self, Variant};
 use crate::check::{Log, last_lines, protector, repeat};
 use crate::faults::replica_pid;
 use crate::run::{Invocation, Ran, Running, Stdin};
+use steadfast_sys::procfs::children;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
@@ -27,20 +28,6 @@ const TABLE: u64 = 0x1000_0000_0000;
 
 /// What is done when the guest is ready.
 type Strike = fn(&Running, &Path) -> Result<(), String>;
-
-fn children(pid: i32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return Vec::new();
-    };
-    let lists = tasks
-        .flatten()
-        .map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
-    lists
-        .collect::<String>()
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok())
-        .collect()
-}
 
 fn flip(pid: i32) -> Result<(), String> {
     let open = File::options()
