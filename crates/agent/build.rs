@@ -1,93 +1,48 @@
 //! Builds the agent: freestanding C and assembly, linked at its final address.
-//!
-//! Only the C compiler and the linker that every Debian build machine has are used; flags
-//! forbid vector registers, since vector state inside a replica belongs to the program.
 
-use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+
+use steadfast_inside::{Build, headers};
 
 const C: [&str; 16] = [
     "base", "log", "args", "calls", "entropy", "memory", "shared", "signal", "recover", "epoch", "flip", "profile", "private",
     "wait", "kept", "init",
 ];
 
-const CFLAGS: [&str; 18] = [
-    "-std=gnu11",
-    "-O2",
+/// Besides what every such image is built with.
+const FLAGS: [&str; 4] = [
     "-g",
-    "-Wall",
-    "-Wextra",
-    "-ffreestanding",
-    "-fno-builtin",
-    "-fno-stack-protector",
-    "-fpie",
-    "-fvisibility=hidden",
-    "-mgeneral-regs-only",
-    "-mno-red-zone",
     "-mpopcnt",
     "-mcrc32",
     "-mprfchw", // a hint, and nothing where the processor lacks it (Intel SDM, PREFETCHW)
-    "-fcf-protection=none",
-    "-fno-asynchronous-unwind-tables",
-    "-fno-strict-aliasing",
 ];
 
-fn run(command: &mut Command) {
-    let status = command
-        .status()
-        .unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-    assert!(status.success(), "{command:?} failed: {status}");
-}
-
 fn main() {
-    let src = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo")).join("src");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
-    let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
-    println!("cargo:rerun-if-changed={}", src.display());
+    let build = Build::of("src");
+    println!("cargo:rerun-if-changed={}", build.src().display());
+    println!("cargo:rerun-if-changed={}", headers().display());
     println!("cargo:rerun-if-env-changed=CC");
 
-    generate_names(&src, &out);
+    generate_names(build.src(), build.out());
 
-    let compile = |from: &Path, to: &str, more: &[&str]| {
-        run(Command::new(&cc)
-            .current_dir(&out)
-            .args(more)
-            .arg(format!("-I{}", src.display()))
-            .arg("-c")
-            .arg(from)
-            .arg("-o")
-            .arg(to));
-    };
-    compile(&src.join("vdso.S"), "vdso.o", &[]);
-    run(Command::new(&cc).current_dir(&out).args([
-        "-shared",
-        "-nostdlib",
-        &format!("-Wl,-T,{}", src.join("vdso.lds").display()),
-        "-Wl,-soname,linux-vdso.so.1",
-        "-Wl,--hash-style=both",
-        "-Wl,-z,max-page-size=4096",
-        "-Wl,--build-id=none",
-        "vdso.o",
-        "-o",
-        "vdso.so",
-    ]));
+    build.assembly("vdso.S", "vdso.o");
+    build
+        .cc(&["-shared", "-nostdlib", "-Wl,-soname,linux-vdso.so.1", "-Wl,--hash-style=both"])
+        .args(&["-Wl,-z,max-page-size=4096", "-Wl,--build-id=none"])
+        .arg(format!("-Wl,-T,{}", build.src().join("vdso.lds").display()))
+        .args(&["vdso.o", "-o", "vdso.so"])
+        .done();
     let mut objects = vec!["image.o".to_owned(), "gate.o".to_owned(), "flipentry.o".to_owned()];
     for name in C {
         let object = format!("{name}.o");
-        compile(&src.join(format!("{name}.c")), &object, &CFLAGS);
+        build.c(&format!("{name}.c"), &object, &FLAGS);
         objects.push(object);
     }
-    compile(&src.join("gate.S"), "gate.o", &[]);
-    compile(&src.join("flip.S"), "flipentry.o", &[]);
+    build.assembly("gate.S", "gate.o");
+    build.assembly("flip.S", "flipentry.o");
     // The assembler looks for vdso.so (.incbin) in the current directory: OUT_DIR.
-    compile(&src.join("image.S"), "image.o", &["-Wa,-I."]);
-    run(Command::new("ld")
-        .current_dir(&out)
-        .args(["-static", "--build-id=none", "--no-warn-rwx-segments", "-T"])
-        .arg(src.join("agent.lds"))
-        .args(&objects)
-        .args(["-o", "agent.elf"]));
+    build.assembly("image.S", "image.o");
+    build.link("agent.lds", &objects, "agent.elf", &[]);
 }
 
 /// Names and notes of the calls and their commands, for messages: the same rows the agent's

@@ -1,68 +1,30 @@
-//! Builds what is placed in targets: freestanding C, linked at 0, as a flat image.
+//! Builds what is placed in targets: freestanding C, linked at 0, as a flat image; and the
+//! program that `doctor` controls itself with.
 
-use std::env;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
-const CFLAGS: [&str; 13] = [
-    "-std=gnu11",
-    "-O2",
-    "-Wall",
-    "-Wextra",
-    "-ffreestanding",
-    "-fno-builtin",
-    "-fno-stack-protector",
-    "-fpie",
-    "-mgeneral-regs-only",
-    "-mno-red-zone",
-    "-fcf-protection=none",
-    "-fno-asynchronous-unwind-tables",
-    "-fno-strict-aliasing",
-];
-
-fn run(command: &mut Command) {
-    let status = command
-        .status()
-        .unwrap_or_else(|error| panic!("{command:?} did not start: {error}"));
-    assert!(status.success(), "{command:?} failed: {status}");
-}
+use steadfast_inside::{Build, headers};
 
 fn main() {
-    let src = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo")).join("blob");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
-    let cc = env::var("CC").unwrap_or_else(|_| "cc".into());
-    println!("cargo:rerun-if-changed={}", src.display());
+    let build = Build::of("blob");
+    println!("cargo:rerun-if-changed={}", build.src().display());
+    println!("cargo:rerun-if-changed={}", headers().display());
     println!("cargo:rerun-if-env-changed=CC");
-    run(Command::new(&cc)
-        .current_dir(&out)
-        .args(CFLAGS)
-        .arg("-fvisibility=hidden")
-        .arg("-c")
-        .arg(src.join("strike.c"))
-        .args(["-o", "strike.o"]));
-    run(Command::new(&cc)
-        .current_dir(&out)
-        .arg("-c")
-        .arg(src.join("entry.S"))
-        .args(["-o", "entry.o"]));
-    let mut link = Command::new("ld");
-    link.current_dir(&out).args([
-        "-static",
-        "--build-id=none",
-        "--no-warn-rwx-segments",
-        "--oformat=binary",
-        "-T",
-    ]);
-    run(link
-        .arg(src.join("blob.lds"))
-        .args(["entry.o", "strike.o", "-o", "blob.bin"]));
-    let program = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("set by cargo"))
-        .join("control/control.c");
+    build.c("strike.c", "strike.o", &[]);
+    build.assembly("entry.S", "entry.o");
+    build.link(
+        "blob.lds",
+        &["entry.o".to_owned(), "strike.o".to_owned()],
+        "blob.bin",
+        &["--oformat=binary"],
+    );
+    let program = build.src().with_file_name("control").join("control.c");
     println!("cargo:rerun-if-changed={}", program.display());
-    control(&cc, &program, &out);
+    control(&build, &program);
 }
 
-fn control(cc: &str, src: &std::path::Path, out: &std::path::Path) {
+fn control(build: &Build, src: &Path) {
     // Plain code that any x86-64 compiler makes from C, so that it runs where it is built. The
     // guarded half has to know the sum: the first build tells it.
     let flags = [
@@ -76,20 +38,20 @@ fn control(cc: &str, src: &std::path::Path, out: &std::path::Path) {
         "-fno-pie",
         "-no-pie",
     ];
-    let build = |right: &str| {
-        run(Command::new(cc)
-            .current_dir(out)
-            .args(flags)
+    let make = |right: &str| {
+        build
+            .cc(&flags)
             .arg(format!("-DRIGHT={right}"))
             .arg(src)
-            .args(["-o", "control"]));
+            .args(&["-o", "control"])
+            .done();
     };
-    build("0");
-    let output = Command::new(out.join("control"))
+    make("0");
+    let output = Command::new(build.out().join("control"))
         .arg("silent")
         .output()
         .expect("the control program runs");
-    build(&format!(
+    make(&format!(
         "0x{}ul",
         String::from_utf8_lossy(&output.stdout).trim()
     ));

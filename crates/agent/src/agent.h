@@ -17,6 +17,7 @@
 #include "abi.h"
 #include "calls.h"
 #include "flip.h"
+#include "regs.h"
 #include "tls.h"
 
 /* One image, linked at its final address: nothing goes through a table of addresses. */
@@ -39,10 +40,6 @@ typedef uint8_t u8;
 #define store(p, v) __atomic_store_n(p, v, __ATOMIC_RELEASE)
 
 /* Registers of the program at an event, as gate.S pushes them. */
-struct sf_regs {
-	u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
-	u64 rsp, rip, eflags;
-};
 
 struct sf_tls {
 	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch, leaving;

@@ -7,6 +7,7 @@
  */
 #include "tls.h"
 #include "flip.h"
+#include "regs.h"
 	.intel_syntax noprefix
 	.text
 	.globl	sf_entry_flip
@@ -18,40 +19,12 @@ sf_entry_flip:				/* rcx: resume address; gs:[TLS_FLIP_RCX]: the site's rcx */
 	push	rcx
 	push	qword ptr gs:[TLS_FLIP_RSP]
 	mov	rcx, gs:[TLS_FLIP_RCX]
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	rax
-	push	r8
-	push	r9
-	push	r10
-	push	r11
-	push	rbx
-	push	rbp
-	push	r12
-	push	r13
-	push	r14
-	push	r15
+	PUSH_REGS
 	mov	rdi, rsp
 	cld
 	mov	rsi, gs:[TLS_FLIP_DESC]
 	call	sf_flip_hit
-	pop	r15
-	pop	r14
-	pop	r13
-	pop	r12
-	pop	rbp
-	pop	rbx
-	pop	r11
-	pop	r10
-	pop	r9
-	pop	r8
-	pop	rax
-	add	rsp, 8			/* rcx, below */
-	pop	rdx
-	pop	rsi
-	pop	rdi
+	POP_REGS LEAVE_RCX
 	mov	rcx, [rsp + 8]
 	mov	gs:[TLS_FLIP_RIP], rcx
 	mov	rcx, [rsp - 32]		/* popped over rdi, rsi, rdx: still there */

@@ -29,26 +29,7 @@
 #ifndef __ASSEMBLER__
 #include <stdint.h>
 #include "abi.h"
-
-enum sf_flip_what {
-	SF_X_NONE = 0,
-	SF_X_REG,     /* general register `reg`; 16: rflags */
-	SF_X_VECTOR,  /* register `reg`, mask over its 512 bits */
-	SF_X_KMASK,
-	SF_X_MXCSR,
-	SF_X_FSBASE,
-	SF_X_MEM,
-	SF_X_WVAL,    /* memory whose address is worked out before the instruction, hit after it */
-	SF_X_ADDR,    /* what `place` works out to, by way of register `reg` times `scale` */
-	SF_X_IP,
-	SF_X_CRASH,
-	SF_X_STOP,
-	SF_X_HANG,
-	SF_X_KILL,
-	SF_X_SKIP,
-	SF_X_REPEAT,
-	SF_X_INVERT,
-};
+#include "fault.h"
 
 enum sf_flip_when {
 	SF_T_SITE = 0,
@@ -58,52 +39,15 @@ enum sf_flip_when {
 	SF_T_RESULT,  /* the same of the result's record, or a follower before it reads it */
 };
 
-enum sf_flip_undo {
-	SF_U_NONE = 0,
-	SF_U_BITS,    /* bits of `undo` come back: the instruction does not write them */
-	SF_U_COMPARE, /* comes back if it is still what the fault made of it */
-	SF_U_DELTA,   /* the instruction adds to it: take the difference off again */
-};
-
-#define SF_REG_NONE 0xff
-#define SF_REG_FLAGS 16
-
-enum sf_place_from { SF_PL_UNKNOWN = 0, SF_PL_REGS, SF_PL_FS, SF_PL_ENTRY };
-
-/* An address: registers and a displacement, then up to four pointers followed. */
-struct sf_place {
-	uint8_t from, base, index, scale, pointers, spare[3];
-	int64_t disp[5];
-};
-
+/* One fault, its `when` an enum sf_flip_when and its `agent` set where it strikes the agent's own
+ * registers. Its hits: struct sf_hit (fault.h), `addr` being where it struck. */
 struct sf_flip {
-	uint32_t what;
 	uint32_t slots; /* bit per replica that it strikes */
-	uint64_t first, last, step;
-	uint64_t one_in, seed; /* one_in 0: every candidate hits */
+	uint32_t spare;
 	uint64_t event;
-	uint64_t cpus[4];
-	uint64_t mask[8];
-	struct sf_place place;
-	uint64_t site, next, target; /* next: where execution goes on when the instruction is left out */
-	uint64_t undo;
-	uint8_t when, change, once, reg, undo_how, signal, condition, agent;
-	uint64_t spare[2];
-};
-#define SF_CHANGE_FLIP 0
-#define SF_CHANGE_STUCK0 1
-#define SF_CHANGE_STUCK1 2
-
-/* The first hit of a flip in a replica, and how many there were. */
-struct sf_flip_hit {
-	uint64_t hits;
-	uint64_t n; /* execution or event */
-	uint64_t tsc;
-	uint64_t ip;
-	uint64_t before, after; /* the 64 bits around the lowest one hit */
-	uint32_t cpu;
-	uint32_t missed; /* times that the place could not be reached: no hits */
-	uint64_t spare;
+	struct sf_choice choice;
+	struct sf_strike strike;
+	uint64_t spare2;
 };
 
 struct sf_flip_notes {
@@ -111,9 +55,7 @@ struct sf_flip_notes {
 };
 
 _Static_assert(sizeof(struct sf_group) <= SF_OFF_FLIPS, "control block ends before the flips");
-_Static_assert(sizeof(struct sf_place) == 48, "shared with crates/replica/src/flips.rs");
 _Static_assert(sizeof(struct sf_flip) == 256, "shared with crates/replica/src/flips.rs");
-_Static_assert(sizeof(struct sf_flip_hit) == 64, "shared with crates/replica/src/flips.rs");
 _Static_assert(SF_OFF_FLIPS + SF_FLIPS_MAX * 256 <= SF_OFF_FLIP_HITS, "flips fit");
 _Static_assert(SF_OFF_FLIP_HITS + SF_FLIPS_MAX * SF_REPLICAS_MAX * 64 <= SF_OFF_FLIP_NOTES, "hits fit");
 _Static_assert(SF_OFF_FLIP_NOTES + sizeof(struct sf_flip_notes) <= SF_OFF_ARRIVALS, "notes fit");

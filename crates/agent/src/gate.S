@@ -14,27 +14,12 @@
  * Only general registers are touched anywhere in the agent; vector state is the program's.
  */
 #include "tls.h"
+#include "regs.h"
 	.intel_syntax noprefix
 	.text
 
-/* struct sf_regs, lowest address first:
- * r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi rsp rip eflags */
 .macro SAVE_REST
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	rax
-	push	r8
-	push	r9
-	push	r10
-	push	r11
-	push	rbx
-	push	rbp
-	push	r12
-	push	r13
-	push	r14
-	push	r15
+	PUSH_REGS
 	mov	rdi, rsp
 	cld
 .endm
@@ -74,21 +59,7 @@ sf_entry_entropy:
 sf_leave:
 	mov	rsp, rdi
 sf_leave_here:
-	pop	r15
-	pop	r14
-	pop	r13
-	pop	r12
-	pop	rbp
-	pop	rbx
-	pop	r11
-	pop	r10
-	pop	r9
-	pop	r8
-	pop	rax
-	add	rsp, 8			/* rcx, below */
-	pop	rdx
-	pop	rsi
-	pop	rdi
+	POP_REGS LEAVE_RCX
 	mov	rcx, [rsp + 8]
 	mov	gs:[TLS_RIP], rcx
 	mov	qword ptr gs:[TLS_INSIDE], 0
@@ -117,16 +88,19 @@ sf_leave_here:
 	jmp	qword ptr gs:[TLS_RIP]
 	.size	sf_leave, . - sf_leave
 
-/* int64_t sf_gate(const uint64_t call[7], uint64_t token); call[0] is the number. */
-	.globl	sf_gate
-	.type	sf_gate, @function
-sf_gate:
-	mov	r11, gs:[TLS_TOKEN]
+/* Spends the token in rsi against the one in the thread page. r11b: what exclusive or opens the
+ * selector with, if and only if it fitted. */
+.macro SPEND_TOKEN place
+	mov	r11, gs:[\place]
 	xor	r11, rsi
 	mov	rax, gs:[TLS_SECRET]
-	mov	gs:[TLS_TOKEN], rax
+	mov	gs:[\place], rax
 	jnz	sf_gate_refused		/* mov leaves the flags of xor */
 	lea	r11d, [r11 + 1]
+.endm
+
+/* Number and arguments from call[7] at rdi. */
+.macro LOAD_CALL
 	mov	rax, [rdi]
 	mov	rsi, [rdi + 16]
 	mov	rdx, [rdi + 24]
@@ -134,6 +108,14 @@ sf_gate:
 	mov	r8, [rdi + 40]
 	mov	r9, [rdi + 48]
 	mov	rdi, [rdi + 8]
+.endm
+
+/* int64_t sf_gate(const uint64_t call[7], uint64_t token); call[0] is the number. */
+	.globl	sf_gate
+	.type	sf_gate, @function
+sf_gate:
+	SPEND_TOKEN TLS_TOKEN
+	LOAD_CALL
 	.globl	sf_gate_open
 sf_gate_open:				/* from here a signal must not be lost: signal.c */
 	cmp	qword ptr gs:[TLS_ABORT], 0
@@ -160,19 +142,8 @@ sf_gate_refused:
 	.globl	sf_raw_gate
 	.type	sf_raw_gate, @function
 sf_raw_gate:
-	mov	r11, gs:[TLS_TOKEN]
-	xor	r11, rsi
-	mov	rax, gs:[TLS_SECRET]
-	mov	gs:[TLS_TOKEN], rax
-	jnz	sf_gate_refused
-	lea	r11d, [r11 + 1]
-	mov	rax, [rdi]
-	mov	rsi, [rdi + 16]
-	mov	rdx, [rdi + 24]
-	mov	r10, [rdi + 32]
-	mov	r8, [rdi + 40]
-	mov	r9, [rdi + 48]
-	mov	rdi, [rdi + 8]
+	SPEND_TOKEN TLS_TOKEN
+	LOAD_CALL
 	xor	byte ptr gs:[TLS_SELECTOR], r11b
 	.globl	sf_raw_syscall
 sf_raw_syscall:
@@ -190,12 +161,7 @@ sf_raw_return:
 	.globl	sf_return_gate
 	.type	sf_return_gate, @function
 sf_return_gate:
-	mov	r11, gs:[TLS_LEAVING]
-	xor	r11, rsi
-	mov	rax, gs:[TLS_SECRET]
-	mov	gs:[TLS_LEAVING], rax
-	jnz	sf_gate_refused
-	lea	r11d, [r11 + 1]
+	SPEND_TOKEN TLS_LEAVING
 	mov	rsp, rdi
 	mov	eax, 15
 	xor	byte ptr gs:[TLS_SELECTOR], r11b

@@ -7,6 +7,7 @@
  * that is counted. What it leaves by is `ret 128`, which takes rip and rsp back in one
  * instruction; only a changed rsp needs a word of memory for the jump.
  */
+#include "regs.h"
 	.intel_syntax noprefix
 	.text
 	.globl	si_base
@@ -41,21 +42,7 @@ si_entry:
 	push	[rax + 24]
 	lea	rbx, [rax + 176]
 	push	rbx
-	push	rdi
-	push	rsi
-	push	rdx
-	push	rcx
-	push	[rax + 8]
-	push	r8
-	push	r9
-	push	r10
-	push	r11
-	push	[rax]
-	push	rbp
-	push	r12
-	push	r13
-	push	r14
-	push	r15
+	PUSH_REGS rax=[rax+8], rbx=[rax]
 	mov	rdi, rsp
 	mov	rsi, [rax + 32]
 	mov	rdx, [rax + 40]
@@ -69,38 +56,10 @@ si_entry:
 	/* rax: a copy of the frame under the program's stack */
 	mov	rsp, rax
 	mov	dword ptr [rip + si_lock], 0
-	pop	r15
-	pop	r14
-	pop	r13
-	pop	r12
-	pop	rbp
-	pop	rbx
-	pop	r11
-	pop	r10
-	pop	r9
-	pop	r8
-	pop	rax
-	pop	rcx
-	pop	rdx
-	pop	rsi
-	pop	rdi
+	POP_REGS "pop rcx"
 	popfq
 	ret	128
-3:	pop	r15
-	pop	r14
-	pop	r13
-	pop	r12
-	pop	rbp
-	pop	rbx
-	pop	r11
-	pop	r10
-	pop	r9
-	pop	r8
-	pop	rax
-	pop	rcx
-	pop	rdx
-	pop	rsi
-	pop	rdi
+3:	POP_REGS "pop rcx"
 	pop	[rip + si_rsp]
 	pop	[rip + si_rip]
 	popfq

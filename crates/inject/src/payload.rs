@@ -8,11 +8,12 @@
 //! Not covered: threads and processes by name, event triggers (they belong to `steadfast run`),
 //! the gs base; `code` from a later execution on than the first.
 //!
-//! Layouts: crates/inject/blob/strike.h.
+//! Layouts: crates/inject/blob/strike.h; what a record is made of: crates/strike/src/record.rs.
 
 use iced_x86::Instruction;
 use steadfast_integrity::fault::{Fault, Hits, Part, Processes, Replicas};
 use steadfast_patch as patch;
+use steadfast_strike::record::{self, STRIKE_BYTES, STRUCK_BYTES};
 use steadfast_strike::{From, Refusal, Strike, refuse};
 
 /// The code that strikes, placed whole at a page's start.
@@ -26,20 +27,19 @@ pub(crate) const OFF_HITS: usize = 0x6000;
 pub(crate) const OFF_COUNTERS: usize = 0x8000;
 pub(crate) const OFF_AFTER: usize = 0x8400;
 pub(crate) const OFF_SITES: usize = 0x10000;
-pub(crate) const SITE_BYTES: usize = 352;
+/// In `struct si_site`: `struct sf_strike`,
+pub(crate) const SITE_STRIKE: usize = 8;
+/// `struct sf_struck`.
+pub(crate) const SITE_STRUCK: usize = SITE_STRIKE + STRIKE_BYTES;
+pub(crate) const SITE_BYTES: usize = SITE_STRUCK + STRUCK_BYTES;
 const FAULT_BYTES: usize = 256;
-pub(crate) const HIT_BYTES: usize = 64;
 
 /// `struct si_fault`.
 pub(crate) fn fault_record(fault: &Fault, hits: &Hits) -> Result<Vec<u8>, Refusal> {
-    let mut words = steadfast_strike::hit_words(hits).to_vec();
-    words.extend(steadfast_strike::cpu_words(fault)?);
-    words.extend([
-        hits.first.get(),
-        steadfast_strike::change_word(fault).into(),
-    ]);
-    words.resize(FAULT_BYTES / 8, 0);
-    Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
+    let mut out = record::choice(fault, Some(hits))?;
+    out.extend(hits.first.get().to_le_bytes());
+    out.resize(FAULT_BYTES, 0);
+    Ok(out)
 }
 
 /// What can be said without the target.
@@ -83,22 +83,10 @@ pub(crate) fn check(fault: &Fault) -> Result<(), Refusal> {
 }
 
 /// `struct si_site`.
-pub(crate) fn site_bytes(addr: u64, strike: &Strike, fault: usize) -> Vec<u8> {
-    let (undo_how, undo) = strike.undo_words();
+pub(crate) fn site_bytes(addr: u64, fault: &Fault, strike: &Strike, number: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(SITE_BYTES);
-    out.extend(u32::try_from(fault).unwrap_or(0).to_le_bytes());
-    out.extend((strike.what as u32).to_le_bytes());
-    out.extend(strike.mask.iter().flat_map(|word| word.to_le_bytes()));
-    out.extend(strike.place.bytes(u8::from(strike.place.from == From::Fs)));
-    let words = [addr, strike.next, strike.target, undo];
-    out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
-    out.extend([
-        u8::from(strike.once),
-        strike.reg,
-        undo_how,
-        strike.signal,
-        strike.condition,
-    ]);
+    out.extend((number as u64).to_le_bytes());
+    out.extend(strike.record(fault, addr, 0, false));
     out.resize(SITE_BYTES, 0);
     out
 }

@@ -33,7 +33,7 @@ use steadfast_sys::shared::Shared;
 use crate::module::{ARENA_BYTES, BLOB_BYTES, Found, Laid, Module, SHARED_BYTES};
 use crate::payload::{self, Counting, Hooked};
 use crate::server::{self, Driver, Served, Stage};
-use steadfast_strike::Refusal;
+use steadfast_strike::{Refusal, record};
 
 /// What is run, and how.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -664,22 +664,16 @@ impl Bench {
     fn hits(&self, faults: usize) -> Vec<Hit> {
         (0..faults)
             .map(|i| {
-                let word = |w: usize| {
-                    self.shared
-                        .get64(payload::OFF_HITS + payload::HIT_BYTES * i + 8 * w)
-                };
-                let both = word(6).to_le_bytes();
-                let half = |at: usize| {
-                    u32::from_le_bytes(both[at..at + 4].try_into().expect("four bytes"))
-                };
+                let at = payload::OFF_HITS + record::HIT_BYTES * i;
+                let hit = record::Hit::read(|word| self.shared.get64(at + 8 * word));
                 Hit {
-                    hits: word(0),
-                    n: word(1),
-                    tsc: word(2),
-                    before: word(4),
-                    after: word(5),
-                    cpu: half(0),
-                    missed: half(4).into(),
+                    hits: hit.hits,
+                    n: hit.n,
+                    tsc: hit.tsc,
+                    before: hit.before,
+                    after: hit.after,
+                    cpu: hit.cpu,
+                    missed: hit.missed.into(),
                 }
             })
             .collect()
@@ -828,7 +822,7 @@ impl Bench {
                     ));
                 }
                 hooks[module].extend(payload::hooks(addr, &strike, i, sites.len(), self.counting));
-                sites.push(payload::site_bytes(addr, &strike, i));
+                sites.push(payload::site_bytes(addr, fault, &strike, i));
                 planted += 1;
             }
             if planted == 0 {
@@ -878,9 +872,7 @@ impl Bench {
 
     /// A single wild jump takes its window away before it goes.
     fn restore_after(&self, laid: &Laid, module: usize, faults: &[Fault], sites: &[Vec<u8>]) {
-        const OFF_ADDR: usize = 8 + 64 + 48;
-        const OFF_KEPT: usize = OFF_ADDR + 32 + 8;
-        const OFF_BYTES: usize = payload::SITE_BYTES - 128;
+        const OFF_ADDR: usize = payload::SITE_STRIKE + record::STRIKE_ADDR;
         for (i, site) in sites.iter().enumerate() {
             let fault = u32::from_le_bytes(site[..4].try_into().expect("four bytes"));
             let Some(fault) = usize::try_from(fault).ok().and_then(|f| faults.get(f)) else {
@@ -912,18 +904,19 @@ impl Bench {
                 .zip(at)
                 .and_then(|(view, at)| view.bytes.get(at..at + write.bytes.len().min(64)));
             if let Some(original) = original {
-                let record = payload::OFF_SITES + payload::SITE_BYTES * i;
-                self.shared.set64(record + OFF_KEPT, write.addr);
+                let struck = payload::OFF_SITES + payload::SITE_BYTES * i + payload::SITE_STRUCK;
+                self.shared.set64(struck + record::STRUCK_AT, write.addr);
                 self.shared
-                    .set64(record + OFF_KEPT + 16, original.len() as u64);
-                self.shared.write(record + OFF_BYTES, original);
+                    .set64(struck + record::STRUCK_DELTA, original.len() as u64);
+                self.shared
+                    .write(struck + record::STRUCK_OLD_BYTES, original);
             }
         }
     }
 
     /// Left out inside a window, execution goes on inside the trampoline.
     fn leave_out(&self, laid: &Laid, module: usize, sites: &[Vec<u8>]) {
-        const OFF_ADDR: usize = 8 + 64 + 48;
+        const OFF_NEXT: usize = payload::SITE_STRIKE + record::STRIKE_NEXT;
         let moved = |addr: u64| {
             let inside = laid
                 .writes
@@ -941,14 +934,12 @@ impl Bench {
         for (i, site) in sites.iter().enumerate() {
             let word =
                 |at: usize| u64::from_le_bytes(site[at..at + 8].try_into().expect("eight bytes"));
-            let next = word(OFF_ADDR + 8);
+            let next = word(OFF_NEXT);
             if self.modules[module].contains(next)
                 && let Some(at) = moved(next)
             {
-                self.shared.set64(
-                    payload::OFF_SITES + payload::SITE_BYTES * i + OFF_ADDR + 8,
-                    at,
-                );
+                self.shared
+                    .set64(payload::OFF_SITES + payload::SITE_BYTES * i + OFF_NEXT, at);
             }
         }
     }

@@ -17,7 +17,7 @@
 //! Not covered: `class=`, `time=` and `every=` triggers, `code`, the gs base, sites without a
 //! window for a jump, faults in code that no file backs.
 //!
-//! Layouts: crates/agent/src/flip.h.
+//! Layouts: crates/agent/src/flip.h; what a record is made of: crates/strike/src/record.rs.
 
 use std::path::Path;
 
@@ -30,6 +30,7 @@ use steadfast_integrity::fault::{
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
 use steadfast_integrity::plan::{FaultReport, Plan};
 use steadfast_patch as patch;
+use steadfast_strike::record::{self, HIT_BYTES, Hit};
 use steadfast_strike::{From, Place, Refusal, Strike, What, refuse};
 use steadfast_sys::shared::Shared;
 
@@ -41,7 +42,6 @@ const SLOTS: usize = 8;
 const OFF_FLIPS: usize = 0xC000;
 const OFF_HITS: usize = 0xD000;
 const OFF_NOTES: usize = 0xF000;
-const HIT_BYTES: usize = 64;
 /// Where hooks in the agent's own code go: behind its image.
 pub(crate) const AGENT_ARENA: u64 = abi::BASE + (16 << 20);
 const AGENT_ARENA_BYTES: u64 = 16 << 20;
@@ -74,8 +74,8 @@ struct One {
     strike: Strike,
     /// A bit for each replica that it strikes.
     slots: u32,
-    cpus: [u64; 4],
-    hits: [u64; 5],
+    /// `struct sf_choice`.
+    choice: Vec<u8>,
     event: u64,
     when: When,
     /// The instruction that it waits for.
@@ -90,36 +90,12 @@ struct One {
 impl One {
     /// `struct sf_flip`.
     fn bytes(&self) -> Vec<u8> {
-        let strike = &self.strike;
-        let (undo_how, undo) = strike.undo_words();
-        // `enum sf_place_from`.
-        let from = match strike.place.from {
-            From::File => 0,
-            From::Registers | From::Log => 1,
-            From::Fs => 2,
-            From::Entry => 3,
-        };
+        let agent = self.fault.part() == Part::Agent && self.strike.place.from != From::Entry;
         let mut out = Vec::with_capacity(FLIP_BYTES);
-        out.extend((strike.what as u32).to_le_bytes());
-        out.extend(self.slots.to_le_bytes());
-        let words = |out: &mut Vec<u8>, words: &[u64]| out.extend(words.iter().flat_map(|w| w.to_le_bytes()));
-        words(&mut out, &self.hits);
-        words(&mut out, &[self.event]);
-        words(&mut out, &self.cpus);
-        words(&mut out, &strike.mask);
-        out.extend(strike.place.bytes(from));
-        words(&mut out, &[self.addr, strike.next, strike.target, undo]);
-        let agent = self.fault.part() == Part::Agent && from != 3;
-        out.extend([
-            self.when as u8,
-            steadfast_strike::change_word(&self.fault),
-            u8::from(strike.once),
-            strike.reg,
-            undo_how,
-            strike.signal,
-            strike.condition,
-            u8::from(agent),
-        ]);
+        out.extend(u64::from(self.slots).to_le_bytes());
+        out.extend(self.event.to_le_bytes());
+        out.extend(&self.choice);
+        out.extend(self.strike.record(&self.fault, self.addr, self.when as u8, agent));
         out.resize(FLIP_BYTES, 0);
         out
     }
@@ -254,20 +230,20 @@ impl Flips {
         for (i, one) in self.list.iter_mut().enumerate() {
             for slot in 0..SLOTS {
                 let at = OFF_HITS + (i * SLOTS + slot) * HIT_BYTES;
-                if one.seen[slot] || memory.get64(at) == 0 {
+                let hit = Hit::read(|word| memory.get64(at + 8 * word));
+                if one.seen[slot] || hit.hits == 0 {
                     continue;
                 }
                 one.seen[slot] = true;
-                let word = |index: usize| memory.get64(at + 8 * index);
                 let shown = |value: u64| ((one.strike.what as u32) <= What::Ip as u32).then(|| format!("{value:#x}"));
                 out.push(FaultHit {
                     fault: Box::new(one.fault.clone()),
                     replica: id(slot),
-                    core: Some(CoreId(memory.get32(at + 48))),
-                    site: Some(site(word(3))),
-                    n: word(1),
-                    before: shown(word(4)),
-                    after: shown(word(5)),
+                    core: Some(CoreId(hit.cpu)),
+                    site: Some(site(hit.addr)),
+                    n: hit.n,
+                    before: shown(hit.before),
+                    after: shown(hit.after),
                 });
             }
         }
@@ -321,8 +297,7 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         place: strike.place,
         strike,
         slots,
-        cpus: steadfast_strike::cpu_words(fault)?,
-        hits: [0; 5],
+        choice: record::choice(fault, None)?,
         event: 0,
         when: When::Site,
         site: None,
@@ -331,7 +306,7 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
     };
     match fault.trigger() {
         Trigger::Site { at, hits } => {
-            one.hits = steadfast_strike::hit_words(hits);
+            one.choice = record::choice(fault, Some(hits))?;
             one.site = Some(at.clone());
         }
         Trigger::Event { index, phase } => {

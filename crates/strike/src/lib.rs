@@ -13,17 +13,16 @@
 //!
 //! Not covered: when a fault strikes; flips of code, which is not a state of the instruction's.
 //!
-//! Numbers of [`What`], [`From`] and undo: crates/agent/src/flip.h, crates/inject/blob/strike.h.
+//! Numbers of [`What`]: crates/inside/include/fault.h.
 
 pub mod operand;
+pub mod record;
 
 use iced_x86::{Code, FlowControl, Instruction};
 use operand::{Undo, Which};
 use steadfast_integrity::fault::{
-    Bits, Change, Effect, Fault, Hits, Lasting, Location, MemBase, MemExpr, Mishap, Moment,
-    Register, Target,
+    Bits, Effect, Fault, Lasting, Location, MemBase, MemExpr, Mishap, Moment, Register, Target,
 };
-use steadfast_integrity::ids::CoreId;
 
 /// Why a fault cannot be injected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,23 +125,6 @@ impl Place {
         self.from = From::Registers;
         self.disp[0] = self.disp[0].wrapping_add(start.cast_signed());
         self
-    }
-
-    /// `struct sf_place`, `struct si_place`; `from` is the record's own number.
-    #[must_use]
-    pub fn bytes(&self, from: u8) -> Vec<u8> {
-        let mut out = vec![
-            from,
-            self.base,
-            self.index,
-            self.scale,
-            self.pointers,
-            0,
-            0,
-            0,
-        ];
-        out.extend(self.disp.iter().flat_map(|d| d.to_le_bytes()));
-        out
     }
 
     fn of(fault: &Fault, expr: &MemExpr) -> Result<Self, Refusal> {
@@ -398,17 +380,6 @@ impl Strike {
         Ok(())
     }
 
-    /// The way back of a register as records hold it: how, and which bits.
-    #[must_use]
-    pub fn undo_words(&self) -> (u8, u64) {
-        match self.undo {
-            Undo::Nothing => (0, 0),
-            Undo::Bits(kept) => (1, kept),
-            Undo::Compare => (2, 0),
-            Undo::Delta => (3, 0),
-        }
-    }
-
     fn register(
         &mut self,
         fault: &Fault,
@@ -489,53 +460,6 @@ fn innermost(expr: &MemExpr) -> &MemBase {
         MemBase::Pointer(inner) => innermost(inner),
         base => base,
     }
-}
-
-/// Which executions are hit, as records hold it: first, last, step, one-in, seed.
-#[must_use]
-pub fn hit_words(hits: &Hits) -> [u64; 5] {
-    let (one_in, seed) = hits
-        .odds
-        .map_or((0, 0), |odds| (odds.one_in.get(), odds.seed));
-    [
-        hits.first.get(),
-        hits.last.map_or(u64::MAX, std::num::NonZero::get),
-        hits.step.get(),
-        one_in,
-        seed,
-    ]
-}
-
-/// How bits change, as records hold it.
-#[must_use]
-pub fn change_word(fault: &Fault) -> u8 {
-    match fault.effect() {
-        Effect::Bits {
-            change: Change::Stuck0,
-            ..
-        } => 1,
-        Effect::Bits {
-            change: Change::Stuck1,
-            ..
-        } => 2,
-        _ => 0,
-    }
-}
-
-/// The victim's CPUs as a set; empty: every one.
-///
-/// # Errors
-/// When there is one that records have no bit for.
-pub fn cpu_words(fault: &Fault) -> Result<[u64; 4], Refusal> {
-    let mut cpus = [0_u64; 4];
-    for CoreId(core) in fault.victim().cpus.iter().flat_map(|cpus| cpus.iter()) {
-        let word = usize::try_from(core / 64)
-            .ok()
-            .and_then(|word| cpus.get_mut(word));
-        *word.ok_or_else(|| refuse(fault, "a CPU below 256", core.to_string(), "cpu=0"))? |=
-            1 << (core % 64);
-    }
-    Ok(cpus)
 }
 
 #[cfg(test)]
