@@ -1,16 +1,9 @@
-//! Statistics: medians, ratios within a round, bootstrap intervals. Pure functions.
-//!
-//! The interval is the percentile bootstrap's: resample the rounds with replacement, take the
-//! statistic each time, report the 2.5th and 97.5th percentile. With ten rounds it is a rough
-//! tool, and an honest one: it is wide when the rounds disagree. See Efron and Tibshirani,
-//! *An Introduction to the Bootstrap*, chapter 13.
+//! Medians, ratios within a round, geometric means over programs, each with the interval of
+//! `steadfast_report::stats::bootstrap`. Pure functions.
 
 use serde::{Deserialize, Serialize};
+pub use steadfast_report::stats::bootstrap::quantile;
 use steadfast_workloads::inputs::Rng;
-
-/// Enough that the 2.5th percentile itself moves by less than a tenth of the interval's width
-/// from seed to seed, and 12 programs of 10 rounds still take well under a second.
-const RESAMPLES: usize = 4_000;
 
 /// A value with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,24 +36,6 @@ pub fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// The value below which a share `q` of the list lies, interpolated.
-///
-/// Returns `None` for an empty list.
-#[must_use]
-pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    let position = q.clamp(0.0, 1.0) * last as f64;
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "position is within the list"
-    )]
-    let below = position as usize;
-    let share = position - below as f64;
-    Some(sorted[below] + (sorted[(below + 1).min(last)] - sorted[below]) * share)
-}
-
 /// The median of a list, with its interval.
 #[must_use]
 pub fn median_estimate(values: &[f64], rng: &mut Rng) -> Option<Estimate> {
@@ -89,22 +64,12 @@ fn bootstrap(
     rng: &mut Rng,
     statistic: impl Fn(&[Vec<f64>]) -> Option<f64>,
 ) -> Option<Estimate> {
-    if lists.is_empty() || lists.iter().any(|list| list.is_empty()) {
-        return None;
-    }
-    let mut drawn: Vec<Vec<f64>> = lists.iter().map(|list| list.to_vec()).collect();
-    let value = statistic(&drawn)?;
-    let mut outcomes = Vec::with_capacity(RESAMPLES);
-    for _ in 0..RESAMPLES {
-        for (draw, list) in drawn.iter_mut().zip(lists) {
-            draw.fill_with(|| *rng.pick(list));
-        }
-        outcomes.push(statistic(&drawn)?);
-    }
+    let (value, interval) =
+        steadfast_report::stats::bootstrap::bootstrap(lists, |below| rng.below(below), statistic)?;
     Some(Estimate {
         value,
-        low: quantile(&outcomes, 0.025)?,
-        high: quantile(&outcomes, 0.975)?,
+        low: interval.low,
+        high: interval.high,
         rounds: lists.iter().map(|list| list.len()).min()?,
     })
 }

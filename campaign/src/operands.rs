@@ -6,6 +6,7 @@
 //! Not covered: x87, MMX and segment registers.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register, UsedMemory};
+use steadfast_strike::operand::{reads, writes};
 
 use crate::draw::Draw;
 
@@ -155,20 +156,6 @@ impl Group {
             _ => None,
         }
     }
-}
-
-fn reads(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
-}
-
-fn writes(access: OpAccess) -> bool {
-    matches!(
-        access,
-        OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-    )
 }
 
 fn falls_through(insn: &Instruction) -> bool {

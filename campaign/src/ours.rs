@@ -21,13 +21,13 @@ use std::ops::Range;
 
 use anyhow::Context;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
-use object::{Object, ObjectSegment, ObjectSymbol};
+use object::{Object, ObjectSymbol};
 use steadfast_integrity::fault::Fault;
 
 use crate::draw::Draw;
 use crate::operands::Group;
 use crate::plan::{Drawer, Planned, Reach, reason, turns};
-use crate::profile::Population;
+use crate::profile::{Population, code_at, decoded};
 
 /// What faults name the image's start by.
 const BASE: u64 = 0x2a00_0000_0000;
@@ -47,24 +47,14 @@ fn sites(population: &Population) -> anyhow::Result<Vec<Site>> {
     let file = object::File::parse(steadfast_agent::ELF)?;
     let mut out = Vec::new();
     for (replica, counts) in (0..).zip(&population.ours) {
-        for (offset, count) in counts {
-            let address = BASE + offset;
-            let code = file.segments().find_map(|segment| {
-                let at = usize::try_from(address.checked_sub(segment.address())?).ok()?;
-                segment.data().ok()?.get(at..)
-            });
-            // What a payload's arena holds is the injector's.
-            let Some(code) = code else { continue };
-            let insn = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
-            if !insn.is_invalid() {
-                out.push(Site {
-                    replica,
-                    offset: *offset,
-                    count: *count,
-                    insn,
-                });
-            }
-        }
+        out.extend(
+            decoded(&file, BASE, counts).map(|(offset, count, insn)| Site {
+                replica,
+                offset,
+                count,
+                insn,
+            }),
+        );
     }
     Ok(out)
 }
@@ -75,11 +65,7 @@ pub(crate) fn instructions_of(ranges: &[Range<u64>]) -> anyhow::Result<Vec<(u64,
     let mut out = Vec::new();
     for range in ranges {
         let address = BASE + range.start;
-        let code = file.segments().find_map(|segment| {
-            let at = usize::try_from(address.checked_sub(segment.address())?).ok()?;
-            segment.data().ok()?.get(at..)
-        });
-        let code = code.context("a function of the agent has code")?;
+        let code = code_at(&file, address).context("a function of the agent has code")?;
         let len = usize::try_from(range.end - range.start)?.min(code.len());
         let decoder = Decoder::with_ip(64, &code[..len], address, DecoderOptions::NONE);
         out.extend(

@@ -10,14 +10,14 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::Instruction;
 use object::{Object, ObjectSegment};
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
 
 use crate::draw::Draw;
 use crate::operands::Group;
-use crate::profile::Population;
+use crate::profile::{Population, decoded};
 
 /// One fault to be run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -304,22 +304,13 @@ fn decode(
 ) -> anyhow::Result<()> {
     let file = object::File::parse(bytes)?;
     let start = file.segments().map(|s| s.address()).min().unwrap_or(0) & !0xfff;
-    for (offset, count) in counts {
-        let address = start + offset;
-        let code = file.segments().find_map(|segment| {
-            let at = usize::try_from(address.checked_sub(segment.address())?).ok()?;
-            segment.data().ok()?.get(at..)
-        });
-        let Some(code) = code else { continue };
-        let insn = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
-        if !insn.is_invalid() {
-            sites.push(Site {
-                module,
-                offset: *offset,
-                count: *count,
-                insn,
-            });
-        }
-    }
+    sites.extend(
+        decoded(&file, start, counts).map(|(offset, count, insn)| Site {
+            module,
+            offset,
+            count,
+            insn,
+        }),
+    );
     Ok(())
 }

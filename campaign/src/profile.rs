@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+use object::{Object, ObjectSegment};
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::plan::Plan;
 
@@ -39,6 +41,29 @@ impl Population {
             .map(|(_, count)| count)
             .sum()
     }
+}
+
+/// The bytes of a file from an address on, as far as its segment goes.
+pub(crate) fn code_at<'a>(file: &object::File<'a>, address: u64) -> Option<&'a [u8]> {
+    file.segments().find_map(|segment| {
+        let at = usize::try_from(address.checked_sub(segment.address())?).ok()?;
+        segment.data().ok()?.get(at..)
+    })
+}
+
+/// Counted instructions of a file: distance from its start, executions. Without those that lie in
+/// no segment: what a payload's arena holds is the injector's.
+pub(crate) fn decoded(
+    file: &object::File<'_>,
+    start: u64,
+    counts: &[(u64, u64)],
+) -> impl Iterator<Item = (u64, u64, Instruction)> {
+    counts.iter().filter_map(move |(offset, count)| {
+        let address = start + offset;
+        let code = code_at(file, address)?;
+        let insn = Decoder::with_ip(64, code, address, DecoderOptions::NONE).decode();
+        (!insn.is_invalid()).then_some((*offset, *count, insn))
+    })
 }
 
 /// In a process of its own: the engine reaps every child of its process.

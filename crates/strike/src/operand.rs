@@ -58,14 +58,18 @@ pub fn number(register: Register) -> Option<u8> {
         .then(|| u8::try_from(register.number()).ok())?
 }
 
-fn reads(access: OpAccess) -> bool {
+/// Whether something is read by such an access.
+#[must_use]
+pub fn reads(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
     )
 }
 
-fn writes(access: OpAccess) -> bool {
+/// Whether something is written.
+#[must_use]
+pub fn writes(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
