@@ -42,7 +42,7 @@ bool isScratch(const Value *Pointer) {
 namespace {
 
 // Offsets of struct sf_tls, asserted in runtime/abi.h.
-enum : uint64_t { TlsTable = 0, TlsIndexMask = 8, TlsEpochKey = 16, TlsDelta = 72 };
+enum : uint64_t { TlsTable = 0, TlsIndexMask = 8, TlsEpochKey = 16, TlsDelta = 72, TlsKeyWhole = 80 };
 constexpr unsigned WordShift = 17;  // SF_WORD_SHIFT
 constexpr uint64_t MaskBits = 0xff; // the low byte of a tag
 
@@ -63,7 +63,7 @@ public:
     Tls = M.getGlobalVariable("__sf_tls");
     if (!Tls) {
       Tls = new GlobalVariable(M, ArrayType::get(I64, 4), false, GlobalValue::ExternalLinkage, nullptr, "__sf_tls",
-                               nullptr, GlobalValue::InitialExecTLSModel);
+                               nullptr, GlobalValue::InitialExecTLSModel); // hardened code is a program's, never a library's
       Tls->setAlignment(Align(8));
     }
     // Registers as in runtime/store.S.
@@ -73,6 +73,7 @@ public:
     SlowPart = InlineAsm::get(FunctionType::get(Void, {I64, I64, I64, I64}, false), "call __sf_slow_part",
                               "{r10},{r11},{rax},{r9},~{rcx},~{rdx},~{rsi},~{r8},~{memory},~{flags},~{dirflag},~{fpsr}", true);
     Check = InlineAsm::get(Part, "call __sf_check", "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    Sum = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0", false);
     Log = M.getOrInsertFunction("__sf_log", Void, Pointer, I64);
     Logged = M.getOrInsertFunction("__sf_logged", Void, Pointer, I64);
     Trace = M.getOrInsertFunction("__sf_trace", Void, Pointer, I64, Pointer);
@@ -107,7 +108,7 @@ private:
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
-  InlineAsm *Slow8, *SlowPart, *Check;
+  InlineAsm *Slow8, *SlowPart, *Check, *Sum;
   FunctionCallee Log, Logged, Trace;
   std::string Id;
   Counts N;
@@ -198,39 +199,54 @@ private:
     auto field = [&](uint64_t Offset) {
       return B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8));
     };
-    Value *Expected = B.CreateOr(B.CreateOr(B.CreateShl(Word, WordShift), field(TlsEpochKey)), B.getInt64(MaskBits));
+    Value *High = B.CreateShl(Word, WordShift);
+    Value *Expected = Bytes == 8 ? B.CreateOr(High, field(TlsKeyWhole))
+                                 : B.CreateOr(B.CreateOr(High, field(TlsEpochKey)), B.getInt64(MaskBits));
     Value *Index = B.CreateAnd(Word, field(TlsIndexMask));
-    Value *Slot = B.CreateIntToPtr(B.CreateAdd(field(TlsTable), Index), B.getPtrTy());
-    Value *Tag = nullptr;
+    // Added up once: the slot's address is wanted in a register, not in the addressing mode of each look at it.
+    Value *SlotWord = B.CreateCall(Sum, {B.CreateAdd(Index, field(TlsTable))});
+    Value *Slot = B.CreateIntToPtr(SlotWord, B.getPtrTy());
+    auto look = [&](IRBuilder<> &At) { return At.CreateAlignedLoad(I64, Slot, Align(8), /*isVolatile=*/true); };
     auto missing = [&](IRBuilder<> &At) {
-      Tag = At.CreateAlignedLoad(I64, Slot, Align(8), /*isVolatile=*/true);
-      return At.CreateICmpNE(At.CreateAnd(At.CreateXor(Tag, Expected), Care), At.getInt64(0));
+      if (Bytes == 8)
+        return At.CreateICmpNE(look(At), Expected);
+      return At.CreateICmpNE(At.CreateAnd(At.CreateXor(look(At), Expected), Care), At.getInt64(0));
     };
     // First writes are as frequent as later ones; that a slot is taken by another word is rare.
     MDNode *Rare = MDBuilder(Ctx).createUnlikelyBranchWeights();
-    Instruction *Then = SplitBlockAndInsertIfThen(missing(B), &S, false, Rare);
-    B.SetInsertPoint(Then);
-    B.SetCurrentDebugLocation(S.getDebugLoc());
-    // The first run's tag in the second run becomes the second run's (R6); its bytes go to the slot's mask. A whole word
-    // needs no mask: there is nothing beside it that the second run might add.
-    Value *Own = Bytes == 8 ? Expected : B.CreateXor(Expected, B.CreateXor(Need, B.getInt64(MaskBits)));
-    Instruction *Same, *Other;
-    SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(Tag, B.CreateSub(Own, field(TlsDelta))), Then, &Same, &Other);
-    B.SetInsertPoint(Same);
-    if (Bytes != 8) {
+    Instruction *Then;
+    if (Bytes == 8) {
+      // A whole word needs no mask: there is nothing beside it that the second run might add. So the first run's tag
+      // becomes the second run's (R6) by a bit, set in memory and not in what was looked at: had the look gone wrong,
+      // the second one finds out.
+      Instruction *Hit;
+      Value *Looked = B.CreateOr(look(B), field(TlsDelta));
+      SplitBlockAndInsertIfThenElse(B.CreateICmpNE(Looked, Expected), &S, &Then, &Hit, Rare);
+      B.SetInsertPoint(Hit);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
+      Value *Odd = field(TlsDelta);
+      B.CreateAlignedStore(B.CreateOr(look(B), Odd), Slot, Align(8), /*isVolatile=*/true);
+      B.SetInsertPoint(Then);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
+      B.CreateCall(Slow8, {Word, Expected, SlotWord});
+    } else {
+      Then = SplitBlockAndInsertIfThen(missing(B), &S, false, Rare);
+      B.SetInsertPoint(Then);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
+      // Here the bytes of the first run go to the slot's mask.
+      Value *Own = B.CreateXor(Expected, B.CreateXor(Need, B.getInt64(MaskBits)));
+      Instruction *Same, *Other;
+      SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(look(B), B.CreateSub(Own, field(TlsDelta))), Then, &Same, &Other);
+      B.SetInsertPoint(Same);
       Value *Masks = B.CreateAdd(B.CreateAdd(field(TlsTable), field(TlsIndexMask)), B.getInt64(8));
       Value *Mask = B.CreateIntToPtr(B.CreateAdd(Masks, B.CreateLShr(Index, 3)), B.getPtrTy());
       B.CreateStore(B.CreateTrunc(Need, B.getInt8Ty()), Mask);
-    }
-    B.CreateAlignedStore(Own, Slot, Align(8), /*isVolatile=*/true);
-    B.SetInsertPoint(Other);
-    B.SetCurrentDebugLocation(S.getDebugLoc());
-    if (Bytes == 8) {
-      B.CreateCall(Slow8, {Word, Own, B.CreatePtrToInt(Slot, I64)});
-    } else {
+      B.CreateAlignedStore(Own, Slot, Align(8), /*isVolatile=*/true);
+      B.SetInsertPoint(Other);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
       Value *Wide = B.CreateShl(B.getInt64((1ULL << 8 * Bytes) - 1),
                                 B.CreateShl(B.CreateAnd(Address, B.getInt64(7)), 3));
-      B.CreateCall(SlowPart, {Word, Own, B.CreatePtrToInt(Slot, I64), Wide});
+      B.CreateCall(SlowPart, {Word, Own, SlotWord, Wide});
     }
     B.SetInsertPoint(S.getNextNode());
     B.SetCurrentDebugLocation(S.getDebugLoc());

@@ -16,6 +16,7 @@
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Passes/PassPlugin.h"
 #include "llvm/Support/ErrorHandling.h"
+#include "llvm/Transforms/Utils/ModuleUtils.h"
 
 static_assert(LLVM_VERSION_MAJOR == 19, "the pass is written for LLVM 19: its pipeline hooks differ between majors");
 
@@ -31,6 +32,14 @@ struct Prepare : PassInfoMixin<Prepare> {
   static bool isRequired() { return true; }
 };
 
+// The layout that inline code relies on, by a name that only the runtime of the same version has: with another one the
+// program does not link.
+void nameAbi(Module &M) {
+  auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_abi_3", Type::getInt32Ty(M.getContext())));
+  auto *Kept = new GlobalVariable(M, Abi->getType(), true, GlobalValue::PrivateLinkage, Abi, "__sf_abi_used");
+  appendToUsed(M, {Kept});
+}
+
 struct Harden : PassInfoMixin<Harden> {
   PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
     Config C = Config::read(M);
@@ -39,6 +48,8 @@ struct Harden : PassInfoMixin<Harden> {
     treatCalls(M, C, Made, R);
     treatMemory(M, C, Made, R);
     makeDrivers(M, C, Made, R);
+    if (!Made.empty())
+      nameAbi(M);
     R.writeTo(M);
     // Broken code must not be generated: it would be wrong in silence.
     std::string Why;

@@ -8,9 +8,10 @@
  *
  *     key  = word address << 17 | epoch << 8       word address: a multiple of 8 below 2^47, so 44 bits above bit 20
  *     slot = table + (word address & index_mask)
- *     if slot ^ (key | 0xff) has a bit of ~0xff | need:
+ *     if slot ^ (key | 0xff) has a bit of ~0xff | need:                     a whole word: if slot is not key | 0xff
  *       if slot = key - delta | need, the first run's tag in the second run: slot = key | need, mask = need, else
  *       __sf_slow8 (whole words) or __sf_slow_part
+ *     A whole word has no mask: if slot | delta = key | 0xff, slot |= delta, else __sf_slow8.
  *     store
  *     if slot ^ (key | 0xff) has a bit of ~0xff | need: __sf_check     it must lie in another slot
  *
@@ -25,7 +26,8 @@
  *  1. The low 8 bits of `epoch_key` are zero, and so are those at and above bit 17; bits 17 to 19 of a tag are zero.
  *  2. Epochs below 8 are never used: a zeroed table holds nothing, and `need` of such a store, up to bit 10, cannot turn
  *     a key's epoch into 0.
- *  3. Clones have no red zone: the calls of inline assembly push onto their stack.
+ *  3. Epochs of first runs are even, so delta is the bit in which the second run's differs.
+ *  4. Clones have no red zone: the calls of inline assembly push onto their stack.
  */
 #ifndef STEADFAST_ABI_H
 #define STEADFAST_ABI_H
@@ -35,7 +37,7 @@
 
 /* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
    names __sf_abi_N. */
-#define SF_ABI 2
+#define SF_ABI 3
 
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
 
@@ -57,8 +59,9 @@ struct sf_tls {
   uintptr_t stack_low;     /* frames of the run lie at stack_low + [0, stack_length) */
   uint64_t stack_length;
   uint64_t delta; /* key - delta is the first run's key: 1 << SF_EPOCH_SHIFT in the second run, 0 in the first */
-  uint64_t kept[8]; /* callee-saved registers, return address and stack pointer of the call of __sf_begin */
-  uint64_t partial; /* not 0: some entry is less than a whole word */
+  uint64_t key_whole; /* epoch_key | 0xff: what a store of a whole word looks for */
+  uint64_t partial;   /* not 0: some entry is less than a whole word */
+  uint64_t kept[8];   /* callee-saved registers, return address and stack pointer of the call of __sf_begin */
 };
 _Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
@@ -69,8 +72,9 @@ _Static_assert(offsetof(struct sf_tls, sum) == 48, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, stack_low) == 56, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, stack_length) == 64, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, delta) == 72, "offset known to the pass");
-_Static_assert(offsetof(struct sf_tls, partial) == 144, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, kept) == 80, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, partial) == 88, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, key_whole) == 80, "offset known to the pass");
+_Static_assert(offsetof(struct sf_tls, kept) == 96, "offset known to store.S");
 extern __thread struct sf_tls __sf_tls __attribute__((tls_model("initial-exec")));
 
 /* One for each handler, constant, written by the pass. */

@@ -33,7 +33,7 @@ SF_API __thread struct sf_tls __sf_tls;
 __thread struct sf_context *__sf_own;
 struct sf_context *_Atomic sf_contexts;
 /* Objects of another version of the contract do not link. */
-SF_API const int __sf_abi_2 = SF_ABI;
+SF_API const int __sf_abi_3 = SF_ABI;
 
 /* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
    link-time optimiser. */
@@ -834,6 +834,7 @@ void sf_begin(const struct sf_handler *h) {
     __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");
   }
   __sf_tls.epoch_key = c->epoch << SF_EPOCH_SHIFT;
+  __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.phase = SF_E1;
 }
 
@@ -872,18 +873,27 @@ static void put_back(struct sf_context *c) {
 
 /* N from memory and memory from O, where every entry is a whole word. Read back, as in Figure 4b: what does not hold is
    collected and looked at once. O is also summed up again: a log that has changed since must not be put back. */
+static inline uint64_t swap_word(const struct sf_entry *e, volatile uint64_t *news, uint64_t *total) {
+  uint64_t where = e->where, old = e->old;
+  volatile uint64_t *at = (volatile uint64_t *)where; /* whole words: no bytes are missing */
+  uint64_t now = *at;
+  *news = now;
+  *at = old;
+  *total += weigh(where, old);
+  return (*news ^ now) | (*at ^ old);
+}
+
 static inline uint64_t swap_words(struct sf_context *c, uint64_t *sum) {
   uint64_t wrong = 0, total = 0;
   volatile uint64_t *news = c->news;
-  for (const struct sf_entry *e = c->entries, *end = e + c->count; e != end; e++, news++) {
-    uint64_t where = e->where, old = e->old;
-    volatile uint64_t *at = (volatile uint64_t *)where; /* whole words: no bytes are missing */
-    uint64_t now = *at;
-    *news = now;
-    *at = old;
-    total += weigh(where, old);
-    wrong |= (*news ^ now) | (*at ^ old);
+  const struct sf_entry *e = c->entries, *end = e + c->count;
+  for (; end - e >= 4; e += 4, news += 4) {
+    uint64_t a = swap_word(e, news, &total), b = swap_word(e + 1, news + 1, &total);
+    uint64_t x = swap_word(e + 2, news + 2, &total), y = swap_word(e + 3, news + 3, &total);
+    wrong |= a | b | x | y;
   }
+  for (; e != end; e++, news++)
+    wrong |= swap_word(e, news, &total);
   *sum = total;
   return wrong;
 }
@@ -927,6 +937,7 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
   c->range_cursor = c->queue_cursor = c->deferred_cursor = c->part_cursor = 0;
   c->trace_cursor = 0;
   __sf_tls.epoch_key = (c->epoch + 1) << SF_EPOCH_SHIFT;
+  __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.limit = NULL;
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
@@ -957,6 +968,14 @@ static SF_COLD void look_closer(struct sf_context *c) {
   }
 }
 
+/* A whole word: no bytes are missing; a damaged address does not have its tag. */
+static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *news, const uint8_t *table, uint64_t mask,
+                                    uint64_t epoch) {
+  uintptr_t word = e->where;
+  uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
+  return (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
+}
+
 /* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. */
 static inline void compare_words(struct sf_context *c) {
   uint64_t epoch = __sf_tls.epoch_key | BYTES, all = 0, mask = __sf_tls.index_mask;
@@ -964,11 +983,11 @@ static inline void compare_words(struct sf_context *c) {
   const struct sf_entry *e = c->entries, *end = e + c->count;
   const uint64_t *news = c->news;
   if (likely(__sf_tls.partial == 0)) {
-    for (; e != end; e++, news++) {
-      uintptr_t word = e->where; /* no bytes are missing; a damaged one does not have its tag */
-      uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
-      all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
-    }
+    for (; end - e >= 4; e += 4, news += 4)
+      all |= compare_word(e, news, table, mask, epoch) | compare_word(e + 1, news + 1, table, mask, epoch) |
+             compare_word(e + 2, news + 2, table, mask, epoch) | compare_word(e + 3, news + 3, table, mask, epoch);
+    for (; e != end; e++, news++)
+      all |= compare_word(e, news, table, mask, epoch);
   } else {
     for (; e != end; e++, news++) {
       uintptr_t word = word_of(e);
@@ -1009,22 +1028,26 @@ static void check_message(struct sf_context *c, const struct sf_message *m) {
   if (touched) {
     uint8_t *copy = sf_grow(&c->arena, m->length);
     sf_copy(copy, m->bytes, m->length);
-    /* Backwards, as in put_back: the oldest value wins. */
+    /* Backwards, as in put_back: the oldest value wins. Only what lies in the message is looked at: a handler may have
+       filled a megabyte elsewhere. */
     size_t to = c->count, i = range_count(c);
     for (;;) {
       struct sf_range *r = i ? range_at(c, i - 1) : NULL;
       for (size_t from = r ? r->after : 0; to-- > from;) {
-        uintptr_t word = word_of(&c->entries[to]);
+        const struct sf_entry *e = &c->entries[to];
+        uintptr_t word = word_of(e);
+        if (likely(word + 8 <= low || word >= high))
+          continue;
         for (uint64_t k = 0; k < 8; k++)
-          if (bytes_of(&c->entries[to]) >> k & 1 && word + k >= low && word + k < high)
-            copy[word + k - low] = (uint8_t)(c->entries[to].old >> 8 * k);
+          if (bytes_of(e) >> k & 1 && word + k >= low && word + k < high)
+            copy[word + k - low] = (uint8_t)(e->old >> 8 * k);
       }
       if (!r)
         break;
       to = r->after;
-      for (size_t k = 0; k < r->length; k++)
-        if (r->at + k >= low && r->at + k < high)
-          copy[r->at + k - low] = c->arena.base[r->old + k];
+      uintptr_t begin = r->at > low ? r->at : low, end = r->at + r->length < high ? r->at + r->length : high;
+      if (begin < end)
+        sf_copy(copy + (begin - low), c->arena.base + r->old + (begin - r->at), end - begin);
       i--;
     }
     bytes = copy;

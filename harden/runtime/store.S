@@ -19,8 +19,8 @@
 #define TLS_SUM 48
 #define TLS_LOW 56
 #define TLS_LENGTH 64
-#define TLS_KEPT 80
-#define TLS_PARTIAL 144
+#define TLS_PARTIAL 88
+#define TLS_KEPT 96
 
 	.text
 	.globl	__sf_slow8

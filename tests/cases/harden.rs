@@ -33,6 +33,7 @@ const WAYS: &[(&str, &[&str])] = &[
 /// Guests whose output is compared.
 const GUESTS: &[&str] = &[
     "libsei.c",
+    "inputs.c",
     "calls.c",
     "threads.c",
     "faults.c",
@@ -722,6 +723,23 @@ fn nondeterminism() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A byte of a message that changes behind the log's back, while others of the message are overwritten by the handler.
+fn changed_input() -> Result<(), Failed> {
+    let hardened = program("inputs.c", "O2", &["-O2"], true)?;
+    for event in ["0", "1", "2", "4", "7", "8", "16", "31", "62"] {
+        for offset in ["100", "103"] {
+            let ran = run(&hardened, &[event, offset])?;
+            ended(&ran, 122, &["an input has changed"], &[]).map_err(|why| {
+                format!(
+                    "event {event}, byte {offset}: {}",
+                    why.message().unwrap_or_default()
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
 /// A verdict as a line of the events file.
 fn event_line() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-events");
@@ -796,6 +814,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));
+    trials.push(Trial::test("harden::changed_input", changed_input));
     trials.push(Trial::test("harden::configure", configure));
     trials.push(Trial::test("harden::cmake", cmake));
     trials.extend(pass::trials());
