@@ -33,8 +33,38 @@ namespace steadfast {
 
 static constexpr StringLiteral OriginalAttr = "steadfast-original";
 
+// Locals are zeroed so that both runs begin alike (-ftrivial-auto-var-init). Outside handlers nobody needs that, and a
+// server that keeps kilobytes in the frame of its loop pays for them with each event: large ones are zeroed in runs only.
+// Said at the start of the pipeline, as a branch that all can see: later the optimiser may have relied on the zeroes.
+static bool zeroInRunsOnly(Function &F) {
+  constexpr uint64_t LargeBytes = 256; // below, a branch costs as much as the stores
+  SmallVector<MemSetInst *, 4> Large;
+  for (Instruction &I : instructions(F)) {
+    auto *Set = dyn_cast<MemSetInst>(&I);
+    MDNode *Notes = Set ? Set->getMetadata(LLVMContext::MD_annotation) : nullptr;
+    if (!Notes || !any_of(Notes->operands(), [](const MDOperand &O) {
+          auto *Text = dyn_cast<MDString>(O);
+          return Text && Text->getString() == "auto-init";
+        }))
+      continue;
+    auto *Length = dyn_cast<ConstantInt>(Set->getLength());
+    if (!Length || Length->getZExtValue() >= LargeBytes)
+      Large.push_back(Set);
+  }
+  for (MemSetInst *Set : Large) {
+    IRBuilder<> B(Set);
+    Value *Inside = B.CreateIsNotNull(phaseOf(B));
+    Instruction *Then = SplitBlockAndInsertIfThen(Inside, Set, false);
+    Set->moveBefore(Then);
+  }
+  return !Large.empty();
+}
+
 bool prepare(Module &M, const Config &C) {
   bool Changed = false;
+  for (Function &F : M)
+    if (!F.isDeclaration())
+      Changed |= zeroInRunsOnly(F);
   SmallVector<GlobalValue *, 8> Kept;
   for (Function &F : M) {
     if (F.isDeclaration())

@@ -27,10 +27,17 @@ using namespace llvm;
 
 namespace steadfast {
 
+Value *phaseOf(IRBuilder<> &B) {
+  constexpr uint64_t TlsPhase = 24; // in struct sf_tls (runtime/abi.h)
+  Module &M = *B.GetInsertBlock()->getModule();
+  auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(B.getInt64Ty(), 4)));
+  Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
+  return B.CreateLoad(B.getInt64Ty(),
+                      B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), TlsPhase));
+}
+
 namespace {
 
-// Field offsets of struct sf_tls (runtime/abi.h).
-constexpr uint64_t TlsPhase = 24;
 constexpr uint64_t HandlerLocal = 1; // SF_HANDLER_LOCAL
 
 class Driver {
@@ -83,10 +90,7 @@ public:
     }
     if (MayThrow)
       Exception = B.CreateAlloca(B.getPtrTy());
-    auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(B.getInt64Ty(), 4)));
-    Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
-    Value *Phase = B.CreateLoad(
-        B.getInt64Ty(), B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), TlsPhase));
+    Value *Phase = phaseOf(B);
     B.CreateCondBr(B.CreateIsNotNull(Phase), Nested, Outer);
 
     B.SetInsertPoint(Nested);

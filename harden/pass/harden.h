@@ -6,6 +6,7 @@
 #include "report.h"
 
 #include "llvm/ADT/MapVector.h"
+#include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
 
 namespace steadfast {
@@ -34,6 +35,9 @@ void refuse(llvm::Instruction &, Report &, llvm::StringRef OriginalId, llvm::Str
 
 // The original's id, for a clone.
 std::string originalId(const llvm::Function &Clone);
+
+// enum sf_phase of this thread; 0 outside handlers.
+llvm::Value *phaseOf(llvm::IRBuilder<> &);
 
 // A constant C string of this module.
 llvm::Constant *text(llvm::Module &, llvm::StringRef);

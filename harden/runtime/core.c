@@ -847,14 +847,22 @@ static inline void reset_words(struct sf_context *c, size_t from, size_t to) {
       *(volatile uint64_t *)word = old;
     } else {
       /* Neighbouring bytes may belong to another thread: only these are written. */
-      if (bytes == 0x0f)
-        *(volatile uint32_t *)word = (uint32_t)old;
-      else if (bytes == 0xf0)
-        *(volatile uint32_t *)(word + 4) = (uint32_t)(old >> 32);
-      else
+      unsigned first = (unsigned)__builtin_ctzll(bytes | 0x100);
+      switch (bytes >> first) {
+      case 0x0f:
+        *(volatile uint32_t *)(word + first) = (uint32_t)(old >> 8 * first);
+        break;
+      case 0x01:
+        *(volatile uint8_t *)(word + first) = (uint8_t)(old >> 8 * first);
+        break;
+      case 0x03:
+        *(volatile uint16_t *)(word + first) = (uint16_t)(old >> 8 * first);
+        break;
+      default:
         for (int k = 0; k < 8; k++)
           if (bytes >> k & 1)
             *(volatile uint8_t *)(word + k) = (uint8_t)(old >> 8 * k);
+      }
     }
   }
 }

@@ -13,12 +13,15 @@
  *
  * Shared with abi.h: offsets in struct sf_tls, asserted in core.c.
  */
+#define TLS_TABLE 0
+#define TLS_MASK 8
 #define TLS_EPOCH 16
 #define TLS_CURSOR 32
 #define TLS_LIMIT 40
 #define TLS_SUM 48
 #define TLS_LOW 56
 #define TLS_LENGTH 64
+#define TLS_DELTA 72
 #define TLS_PARTIAL 88
 #define TLS_KEPT 96
 
@@ -78,17 +81,18 @@ __sf_slow_part:
 	movq	__sf_tls@gottpoff(%rip), %rcx
 	movq	%fs:TLS_CURSOR(%rcx), %rdx
 	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
-	jae	.Lgeneral_part
+	jae	.Lsecond_part
 	movq	%r10, %r8
 	subq	%fs:TLS_LOW(%rcx), %r8
 	cmpq	%fs:TLS_LENGTH(%rcx), %r8
 	jb	.Lgeneral_part
 	testb	$7, %r10b
 	jnz	.Lgeneral_part
-	movq	(%rax), %r8
+	movq	(%rax), %rsi
+	movq	%rsi, %r8
 	xorq	%r11, %r8
 	testl	$0x1ff00, %r8d
-	jz	.Lgeneral_part                  /* 1 */
+	jz	.Lmore                          /* 1 */
 	movq	%r11, %r8
 	notq	%r8
 	shlq	$56, %r8
@@ -108,6 +112,71 @@ __sf_slow_part:
 	movq	$1, %fs:TLS_PARTIAL(%rcx)
 	addq	$16, %rdx
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	ret
+
+/* More bytes of a word that the first run has logged in part: rsi its tag, r8 what differs from the store's. */
+.Lmore:
+	cmpq	$0xff, %r8
+	ja	.Lgeneral_part                  /* another word */
+	andq	%r11, %r8                       /* bytes of the store that are not logged */
+	jz	.Lgeneral_part
+	xorq	$0xff, %r8
+	shlq	$56, %r8
+	orq	%r10, %r8
+	movq	%r8, (%rdx)
+	pushq	%rdi
+	movq	(%r10), %rdi
+	movq	%rdi, 8(%rdx)                   /* 2 */
+	cmpq	(%rax), %rsi
+	jne	.Ltwice                         /* 3 */
+	orq	%r11, %rsi
+	movq	%rsi, (%rax)                    /* 4 */
+	movq	8(%rdx), %rsi
+	popq	%rdi
+	xorq	%rsi, %r8
+	addq	%r8, %fs:TLS_SUM(%rcx)
+	xorq	(%r10), %rsi
+	testq	%r9, %rsi
+	jne	.Lnot_kept                      /* 5 */
+	movq	$1, %fs:TLS_PARTIAL(%rcx)
+	addq	$16, %rdx
+	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	ret
+
+/* R6 for the bytes of a word in its home slot: the first run's tag, whose bytes go to the mask, or the second's. An address
+   that is not aligned has bits that no tag has. */
+.Lsecond_part:
+	movq	%fs:TLS_DELTA(%rcx), %rdx
+	testq	%rdx, %rdx
+	jz	.Lgeneral_part                  /* still the first run */
+	movq	(%rax), %rsi
+	movq	%r11, %r8
+	subq	%rdx, %r8
+	xorq	%rsi, %r8
+	movq	%rax, %rdx
+	subq	%fs:TLS_TABLE(%rcx), %rdx
+	shrq	$3, %rdx
+	addq	%fs:TLS_TABLE(%rcx), %rdx
+	addq	%fs:TLS_MASK(%rcx), %rdx        /* its mask lies at 8(%rdx) */
+	cmpq	$0xff, %r8
+	ja	.Lagain_part
+	testb	%r11b, %r8b
+	jnz	.Lgeneral_part                  /* bytes that the first run has not written */
+	movb	%sil, 8(%rdx)
+	movq	%r11, (%rax)
+	ret
+.Lagain_part:
+	movq	%rsi, %r8
+	xorq	%r11, %r8
+	cmpq	$0xff, %r8
+	ja	.Lgeneral_part
+	movzbl	8(%rdx), %r8d
+	orl	%esi, %r8d
+	notl	%r8d
+	testb	%r11b, %r8b
+	jnz	.Lgeneral_part
+	orq	%r11, %rsi
+	movq	%rsi, (%rax)
 	ret
 
 .Lgeneral_part:
