@@ -211,6 +211,14 @@ fn long() -> Result<Target, String> {
 }
 
 /// Root's program that becomes an ordinary user before it works.
+fn huge() -> Result<Target, String> {
+    Ok(Target {
+        program: build::guest("huge_state.c", Variant::Dynamic)?,
+        args: Vec::new(),
+        stdin: Stdin::Null,
+    })
+}
+
 fn dropped() -> Result<Target, String> {
     Ok(Target {
         program: build::guest("drop_steady.c", Variant::Dynamic)?,
@@ -590,6 +598,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped));
     trials.extend(family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped));
     trials.extend(family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped));
+    // State in huge pages, which a snapshot shares and the follower copies: before and after the first.
+    trials.extend(family("huge_early", "at=huge_state!flip_here n=7000 reg=rax bit=40", huge));
+    trials.extend(family("huge_late", "at=huge_state!flip_here n=240000 reg=rax bit=3", huge));
     // What a memory check has to see before a snapshot carries it on: struck in follower and leader.
     for (who, name) in [("1", "closed_follower"), ("0", "closed_leader")] {
         let flip = format!("replica={who} at=closed!flip_here n=1 mem=[closed!table+80] bit=3");

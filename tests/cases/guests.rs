@@ -325,6 +325,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("rust_time.rs").shapes(Variant::PAIR),
         // Pace.
         row("steady.c").shapes(Variant::PAIR),
+        row("huge_state.c"),
         row("drop_steady.c"),
         row("drop_steady.c").args("caps", &["30", "caps"]),
         row("many_calls.c"),
