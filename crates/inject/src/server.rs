@@ -9,6 +9,9 @@
 //! The conductor is a helper of the warden inside the box. It ends the server when the client is
 //! done, so that to every engine a server is a program that ends.
 //!
+//! Under `steadfast run` the server is the whole group: the stop signal goes to its launcher, which hands
+//! it to the program and reports when that has ended.
+//!
 //! Invariants
 //!  1. A run's `stdout` is what the client received (or printed), in order; the server's own words
 //!     are its `stderr`.
@@ -182,10 +185,12 @@ pub struct Served {
 pub(crate) struct Stage {
     pub(crate) driver: Driver,
     trace: Trace,
+    grace: Duration,
 }
 
 impl Stage {
-    pub(crate) fn set(driver: &Driver) -> io::Result<Self> {
+    /// `protected`: what the stop signal goes to is `steadfast run`, which passes it on.
+    pub(crate) fn set(driver: &Driver, protected: bool) -> io::Result<Self> {
         let trace = match &driver.client {
             Client::Trace { file, .. } => {
                 let said = |why: &dyn std::fmt::Display| {
@@ -202,6 +207,7 @@ impl Stage {
         Ok(Self {
             driver: driver.clone(),
             trace,
+            grace: if protected { GRACE_OF_REPLICAS } else { GRACE },
         })
     }
 
@@ -250,7 +256,7 @@ impl Stage {
         served.lived = !watched.ends_within(wait);
         let code = tell(scratch, &served);
         watched.signal(self.driver.stop);
-        if self.driver.stop != libc::SIGKILL && !watched.ends_within(GRACE) {
+        if self.driver.stop != libc::SIGKILL && !watched.ends_within(self.grace) {
             watched.signal(libc::SIGKILL);
         }
         code
@@ -259,8 +265,13 @@ impl Stage {
     fn is_ready(&self, scratch: &Path, sockets: &mut Sockets) -> bool {
         match &self.driver.ready {
             Ready::Port(port) => {
+                // The built-in client speaks TCP; a name server may have its UDP socket long before.
+                let kinds: &[&str] = match self.driver.client {
+                    Client::Trace { .. } => &["tcp", "tcp6"],
+                    Client::Command(..) => &["tcp", "tcp6", "udp", "udp6"],
+                };
                 sockets.may_differ()
-                    && ["tcp", "tcp6", "udp", "udp6"].iter().any(|kind| {
+                    && kinds.iter().any(|kind| {
                         fs::read_to_string(format!("/proc/self/net/{kind}"))
                             .is_ok_and(|table| listens(&table, *port))
                     })
@@ -353,6 +364,9 @@ const POLL: Duration = Duration::from_micros(200);
 const DYING: Duration = Duration::from_millis(100);
 /// How long a server has to end after the stop signal; nothing is judged by it.
 const GRACE: Duration = Duration::from_secs(1);
+/// The same under `steadfast run`, whose report is lost if it is killed: replicas that disagree about
+/// the signal are repaired first, on a machine that may be busy.
+const GRACE_OF_REPLICAS: Duration = Duration::from_secs(30);
 /// How long the rest of a line is waited for; it only names the kind of a wrong reply.
 const REST: Duration = Duration::from_millis(20);
 /// Any number: the same in each run.

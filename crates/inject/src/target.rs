@@ -186,7 +186,11 @@ impl Bench {
     pub fn new(spec: Spec, scratch: PathBuf) -> io::Result<Self> {
         let bytes = usize::try_from(SHARED_BYTES).unwrap_or(usize::MAX);
         Ok(Self {
-            stage: spec.driver.as_ref().map(Stage::set).transpose()?,
+            stage: spec
+                .driver
+                .as_ref()
+                .map(|driver| Stage::set(driver, spec.nested))
+                .transpose()?,
             conductor: Cell::new(None),
             spec,
             scratch,

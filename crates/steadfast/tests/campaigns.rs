@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use steadfast_inject::record::{Dir, Planned, Run};
+use steadfast_inject::server::Trace;
 use steadfast_integrity::outcome::Leaf;
 use tempfile::TempDir;
 
@@ -343,6 +344,20 @@ fn impossible_orders_are_refused_before_any_run() {
             64,
             "replicas",
         ),
+        (
+            control_with(&[
+                "--replicas",
+                "2",
+                "--driver",
+                "true",
+                "--ready",
+                "7",
+                "--stop",
+                "KILL",
+            ]),
+            64,
+            "report after",
+        ),
         (control_with(&["--seed", "xyz"]), 64, "seed"),
         (control_with(&["--shard", "3/3"]), 64, "shard"),
         (control_with(&["--until", "sdc.upper95 <"]), 64, "until"),
@@ -566,4 +581,89 @@ fn a_replicated_target_is_counted_once() {
     };
     let (bare, two) = (of("0"), of("2"));
     assert_eq!((bare.dynamic, bare.sites), (two.dynamic, two.sites));
+}
+
+/// A DNS question over TCP for a name's address, and dnsmasq's answer to it.
+fn dns(id: u8, name: &str) -> (Vec<u8>, Vec<u8>) {
+    let labels: Vec<u8> = name
+        .split('.')
+        .flat_map(|label| {
+            let length = u8::try_from(label.len()).expect("short");
+            std::iter::once(length).chain(label.bytes())
+        })
+        .collect();
+    let message = |head: [u8; 10], tail: &[u8]| {
+        let mut body = vec![0, id];
+        body.extend(head);
+        body.extend(&labels);
+        body.extend([0, 0, 1, 0, 1]); // the root; an address, of the internet
+        body.extend(tail);
+        let length = u16::try_from(body.len()).expect("short");
+        [&length.to_be_bytes()[..], &body].concat()
+    };
+    // Flags, then how many questions, answers, authorities and additions.
+    let ask = message([1, 0, 0, 1, 0, 0, 0, 0, 0, 0], &[]);
+    // The name again, by its place; kind and class; no time to live; four bytes of address.
+    let said = [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 10, 1, 2, 3];
+    (ask, message([0x85, 0x80, 0, 1, 0, 1, 0, 0, 0, 0], &said))
+}
+
+#[test]
+fn a_server_runs_as_replicas_and_its_clients_see_no_wrong_answer() {
+    let place = Place::new();
+    let steps = (0..20)
+        .map(|i| dns(i, &format!("host{i}.example.test")))
+        .collect();
+    fs::write(place.path("trace"), Trace(steps).to_bytes()).expect("written");
+    for replicas in ["0", "2"] {
+        let out = format!("served-{replicas}");
+        place.well(&[
+            "run",
+            "--quiet",
+            "--out",
+            &out,
+            "--runs",
+            "3",
+            "--seed",
+            "21",
+            "--jobs",
+            "1",
+            "--replicas",
+            replicas,
+            "--driver",
+            "trace:trace",
+            "--ready",
+            "5353",
+            "--",
+            "/usr/sbin/dnsmasq",
+            "--no-daemon", // one process, for queries over TCP as well
+            "--conf-file=/dev/null",
+            "--port=5353",
+            "--listen-address=127.0.0.1",
+            "--bind-interfaces",
+            "--no-resolv",
+            "--no-hosts",
+            "--address=/example.test/10.1.2.3",
+            "--log-facility=/dev/null",
+        ]);
+    }
+    let (bare, two) = (place.runs("served-0"), place.runs("served-2"));
+    // Seven fault types; both campaigns have the same plan.
+    assert_eq!((bare.len(), two.len()), (21, 21));
+    let failed = |run: &&Run| !matches!(run.outcome, Leaf::MaskedClean | Leaf::Slow);
+    assert!(bare.values().any(|run| failed(&run)), "no fault did harm");
+    // Nothing is said about time: on a busy machine a run may count as slow or hung.
+    let wrong = |leaf: Leaf| matches!(leaf, Leaf::Sdc | Leaf::SdcLate | Leaf::CorrectedWrong);
+    for run in two.values() {
+        assert!(!wrong(run.outcome), "run {}: {:?}", run.id, run.outcome);
+    }
+    assert!(
+        two.values().any(|run| run.outcome == Leaf::Corrected
+            && run
+                .detection
+                .as_ref()
+                .is_some_and(|detection| detection.by == "replicas")),
+        "nothing was repaired"
+    );
+    place.clean();
 }

@@ -35,7 +35,7 @@ pub(crate) struct ServerArgs {
 
 impl ServerArgs {
     /// What these arguments ask for; nothing for a target that is no server.
-    pub(super) fn driver(&self, network: bool) -> Result<Option<Driver>, OrderError> {
+    pub(super) fn driver(&self, network: bool, replicas: u8) -> Result<Option<Driver>, OrderError> {
         let (Some(driver), Some(ready)) = (&self.driver, &self.ready) else {
             return Ok(None);
         };
@@ -44,6 +44,13 @@ impl ServerArgs {
                 "driver",
                 "without --network, where somebody else might answer",
                 driver,
+            ));
+        }
+        if replicas > 0 && self.stop == "KILL" {
+            return Err(flag(
+                "stop",
+                "a signal that the program ends on and replicas report after (TERM, INT, HUP, QUIT)",
+                "KILL",
             ));
         }
         let ready = Ready::parse(ready).ok_or_else(|| {

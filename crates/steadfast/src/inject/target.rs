@@ -309,7 +309,7 @@ impl TargetArgs {
                 nested: !protect.is_empty(),
                 processes: 4096,
                 user,
-                driver: self.server.driver(self.network)?,
+                driver: self.server.driver(self.network, self.replicas)?,
             },
             dir: extent.dir,
             scratch: self.scratch.clone().unwrap_or_else(std::env::temp_dir),
