@@ -16,6 +16,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -248,6 +249,8 @@ fn ask(engine: Engine, lines: Vec<String>) -> Ask {
 pub struct Field {
     order: Order,
     wardens: Vec<Warden>,
+    /// Says that the scratch directory is in use; see [`sweep`].
+    _held: fs::File,
     /// What the target maps.
     pub discovered: Discovered,
     modules: Vec<Module>,
@@ -270,6 +273,8 @@ impl Field {
         let scratch = order
             .scratch
             .join(format!("steadfast-inject-{}", std::process::id()));
+        let held =
+            hold(&scratch).map_err(os(format!("{} has to be writable", scratch.display())))?;
         let mut wardens = Vec::new();
         for job in 0..order.jobs.max(1) {
             let dir = scratch.join(job.to_string());
@@ -295,6 +300,7 @@ impl Field {
         Ok(Self {
             order: order.clone(),
             wardens,
+            _held: held,
             discovered,
             modules,
         })
@@ -321,7 +327,8 @@ impl Field {
     /// # Errors
     /// When it cannot, or when the target ends in another way while it is counted.
     pub fn profile(&mut self) -> Result<Profile, CampaignError> {
-        let Tell::Profile(profile) = self.wardens[0].ask(&Ask::Profile, self.order.patience)? else {
+        let Tell::Profile(profile) = self.wardens[0].ask(&Ask::Profile, self.order.patience)?
+        else {
             return Err(needs("an answer about counts", "another", "report this"));
         };
         if let Some(no) = unanswered(&self.wardens[0], &profile.ran)? {
@@ -1328,7 +1335,25 @@ impl Field {
     }
 }
 
-/// Takes away what callers left that were killed: a directory goes when its process is gone.
+/// Makes a directory and locks it for as long as the file is open.
+fn hold(dir: &Path) -> io::Result<fs::File> {
+    loop {
+        fs::create_dir_all(dir)?;
+        let file = match fs::File::open(dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened?,
+        };
+        file.lock()?;
+        // It may have been swept away between the two.
+        let ours = file.metadata()?.ino();
+        if fs::metadata(dir).is_ok_and(|now| now.ino() == ours) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Takes away what callers left that were killed: a directory goes when its process is gone and
+/// nobody holds it. A process of another pid namespace seems to be gone.
 fn sweep(scratch: &Path) {
     for entry in fs::read_dir(scratch).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -1338,7 +1363,11 @@ fn sweep(scratch: &Path) {
         let gone = pid
             .filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
             .is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-        if gone && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+        if gone
+            && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            && let Ok(held) = fs::File::open(entry.path())
+            && held.try_lock().is_ok()
+        {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -1590,4 +1619,24 @@ fn victim(order: &Order, id: u64, line: &str) -> String {
         .map(|one| format!("replica={victim} {one}"))
         .collect();
     lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_swept_is_dead_and_not_held() {
+        let place = tempfile::tempdir().expect("a directory");
+        // No process has a number of ten digits, as none of another pid namespace seems to.
+        let [held, left] = [4_000_000_001_u64, 4_000_000_002]
+            .map(|pid| place.path().join(format!("steadfast-inject-{pid}")));
+        let lock = hold(&held).expect("made");
+        fs::create_dir(&left).expect("made");
+        sweep(place.path());
+        assert!(held.exists() && !left.exists());
+        drop(lock);
+        sweep(place.path());
+        assert!(!held.exists());
+    }
 }
