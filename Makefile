@@ -22,7 +22,7 @@ zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 
-.PHONY: help setup setup-build setup-demo build install uninstall test demo bench campaign docs clean
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo bench campaign docs clean
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
@@ -42,6 +42,9 @@ setup-build:
 
 setup-demo:
 	@scripts/setup demo
+
+setup-campaign:
+	@scripts/setup campaign
 
 build: setup-build
 	$(CARGO) build --release -p steadfast
@@ -92,13 +95,14 @@ endif
 
 # Ten thousand flips and more of each group, over eight programs, then in the agent, the log and the control block, then in what stands
 # around the replicas:
-# hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals at the end.
+# hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals; at the end a
+# campaign as an array job of Slurm, which needs root.
 # ARGS="--help" says what else there is.
 CAMPAIGN := $(CARGO) run -q --release -p steadfast-campaign --
 CAMPAIGN_APP := gzip sort bzip2 perl sed bunzip2 grep sha256sum
 CAMPAIGN_AGENT := sort grep
 CAMPAIGN_REST := sort gzip
-campaign: setup build
+campaign: setup-campaign build
 ifdef ARGS
 	$(CAMPAIGN) $(ARGS)
 else
@@ -110,6 +114,7 @@ else
 	rm -rf build/campaign/exact
 	$(STEADFAST) inject plan --quiet --out build/campaign/exact --runs 250 --seed 3 -- gzip -c $(CURDIR)/README.md
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
+	$(CAMPAIGN) slurm --out build/campaign
 endif
 
 docs: setup-build

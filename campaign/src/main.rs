@@ -32,8 +32,10 @@ mod programs;
 mod report;
 mod runner;
 mod sandbox;
+mod slurm;
 mod stats;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
@@ -105,6 +107,21 @@ enum Command {
         /// Number of the fault in the plan
         id: u64,
     },
+    /// Run a campaign as an array job of Debian's Slurm and compare it with one process
+    Slurm {
+        /// Where everything goes
+        #[arg(long, default_value = "campaign-results")]
+        out: PathBuf,
+        /// The steadfast to test
+        #[arg(long, default_value = "target/release/steadfast")]
+        steadfast: PathBuf,
+        /// Tasks of the job
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        tasks: u32,
+        /// Runs of each fault type
+        #[arg(long, default_value_t = 60)]
+        runs: u64,
+    },
     /// One profile, in a process of its own
     #[command(hide = true)]
     Profile {
@@ -132,6 +149,16 @@ fn main() -> anyhow::Result<()> {
             replicas,
             id,
         } => runner::replay(&common, replicas, id),
+        Command::Slurm {
+            out,
+            steadfast,
+            tasks,
+            runs,
+        } => {
+            let said = slurm::prove(&out, &steadfast, tasks, runs)?;
+            writeln!(std::io::stdout(), "{said}")?;
+            Ok(())
+        }
         Command::Profile {
             program,
             replicas,
