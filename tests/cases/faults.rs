@@ -42,6 +42,8 @@ enum After {
     Right,
     /// Stopped, or right: nothing wrong has left either way.
     DetectedOrRight,
+    /// The output of one replica, which protects nothing, is right.
+    Harmless,
     /// The output is wrong or the program died: one replica protects nothing, so the fault itself is shown to work.
     Unprotected,
 }
@@ -65,12 +67,18 @@ struct Target {
 }
 
 impl Target {
-    fn steady(rounds: u32) -> Result<Self, String> {
+    fn guest(source: &str, args: &[&str]) -> Result<Self, String> {
         Ok(Self {
-            program: build::guest("steady.c", Variant::Dynamic)?,
-            args: vec![rounds.to_string()],
+            program: build::guest(source, Variant::Dynamic)?,
+            args: args.iter().map(|&arg| arg.to_owned()).collect(),
             stdin: Stdin::Null,
         })
+    }
+
+    /// A program of the common list.
+    fn program(name: &str) -> Result<Self, String> {
+        let Invocation { program, args, stdin, .. } = programs::find(name).case()?.invocation;
+        Ok(Self { program, args, stdin })
     }
 
     fn invocation(&self, protector: Vec<String>) -> Invocation {
@@ -170,6 +178,7 @@ impl Fault {
                 Ok(())
             }
             After::Agreed => right().and_then(|()| is(Verdict::Agreed)),
+            After::Harmless => right().and_then(|()| is(Verdict::Unprotected)),
             After::Right => {
                 right()?;
                 is(Verdict::Agreed).or_else(|_| is(Verdict::Corrected))
@@ -203,28 +212,21 @@ fn output_difference_but_stderr(bare: &Ran, run: &Ran) -> Option<String> {
 
 /// A shorter run for cases that strike at every event.
 fn short() -> Result<Target, String> {
-    Target::steady(6)
+    Target::guest("steady.c", &["6"])
 }
 
 fn long() -> Result<Target, String> {
-    Target::steady(30)
+    Target::guest("steady.c", &["30"])
+}
+
+/// State in huge pages.
+fn huge() -> Result<Target, String> {
+    Target::guest("huge_state.c", &[])
 }
 
 /// Root's program that becomes an ordinary user before it works.
-fn huge() -> Result<Target, String> {
-    Ok(Target {
-        program: build::guest("huge_state.c", Variant::Dynamic)?,
-        args: Vec::new(),
-        stdin: Stdin::Null,
-    })
-}
-
 fn dropped() -> Result<Target, String> {
-    Ok(Target {
-        program: build::guest("drop_steady.c", Variant::Dynamic)?,
-        args: vec!["400".to_owned()],
-        stdin: Stdin::Null,
-    })
+    Target::guest("drop_steady.c", &["400"])
 }
 
 /// One that keeps its user and drops its capabilities.
@@ -236,56 +238,35 @@ fn dropped_caps() -> Result<Target, String> {
 
 /// Memory that no child is to get, of a program that is repaired by copies of it.
 fn advised() -> Result<Target, String> {
-    Ok(Target {
-        program: build::guest("advice.c", Variant::Dynamic)?,
-        args: vec!["200".to_owned()],
-        stdin: Stdin::Null,
-    })
+    Target::guest("advice.c", &["200"])
 }
 
 /// A loop of seconds whose length alone is struck.
 fn uneven() -> Result<Target, String> {
-    Ok(Target {
-        program: build::guest("uneven.c", Variant::Dynamic)?,
-        args: Vec::new(),
-        stdin: Stdin::Null,
-    })
+    Target::guest("uneven.c", &[])
 }
 
 /// A table that nobody may store to any more when it is struck.
 fn closed() -> Result<Target, String> {
-    Ok(Target {
-        program: build::guest("closed.c", Variant::Dynamic)?,
-        args: Vec::new(),
-        stdin: Stdin::Null,
-    })
+    Target::guest("closed.c", &[])
+}
+
+/// Shows a vector register just behind the instruction that is struck.
+fn vector_stored_twice() -> Result<Target, String> {
+    Target::guest("vector_once.c", &[])
 }
 
 /// A file mapped shared: stores that wait for their write-back.
 fn mapped() -> Result<Target, String> {
-    Ok(Target {
-        program: build::guest("mmap_shared_rounds.c", Variant::Dynamic)?,
-        args: Vec::new(),
-        stdin: Stdin::Null,
-    })
+    Target::guest("mmap_shared_rounds.c", &[])
 }
 
 fn database() -> Result<Target, String> {
-    let case = programs::find("sqlite3_wal").case()?;
-    Ok(Target {
-        program: case.invocation.program,
-        args: case.invocation.args,
-        stdin: case.invocation.stdin,
-    })
+    Target::program("sqlite3_wal")
 }
 
 fn compressor() -> Result<Target, String> {
-    let case = programs::find("bzip2").case()?;
-    Ok(Target {
-        program: case.invocation.program,
-        args: case.invocation.args,
-        stdin: case.invocation.stdin,
-    })
+    Target::program("bzip2")
 }
 
 /// A flip that must change the output of a single replica, and its protected forms.
@@ -372,7 +353,7 @@ fn from_outside(
     signal: Signal,
     resume: bool,
 ) -> Trial {
-    struck_from_outside(name, replicas, which, signal, resume, || Target::steady(400))
+    struck_from_outside(name, replicas, which, signal, resume, || Target::guest("steady.c", &["400"]))
 }
 
 fn struck_from_outside(
@@ -601,6 +582,15 @@ pub(crate) fn trials() -> Vec<Trial> {
     // State in huge pages, which a snapshot shares and the follower copies: before and after the first.
     trials.extend(family("huge_early", "at=huge_state!flip_here n=7000 reg=rax bit=40", huge));
     trials.extend(family("huge_late", "at=huge_state!flip_here n=240000 reg=rax bit=3", huge));
+    // A vector register: wrong from an instruction on, or for it alone.
+    for (name, once, after) in [
+        ("vector_from_here", "", After::Unprotected),
+        ("vector_here_alone", " once", After::Harmless),
+    ] {
+        let flip = format!("at=vector_once!flip_here n=1 reg=xmm5{once} bit=3");
+        let fault = Fault { name: name.to_owned(), replicas: 1, stop: false, flip, after };
+        trials.push(fault.trial(vector_stored_twice));
+    }
     // What a memory check has to see before a snapshot carries it on: struck in follower and leader.
     for (who, name) in [("1", "closed_follower"), ("0", "closed_leader")] {
         let flip = format!("replica={who} at=closed!flip_here n=1 mem=[closed!table+80] bit=3");

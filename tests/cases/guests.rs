@@ -216,6 +216,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("regs_kept.c").shapes(Variant::PAIR),
         row("flags_kept.c").shapes(Variant::PAIR),
         row("vector_kept.c").shapes(Variant::PAIR),
+        row("vector_once.c"),
         row("fpu_env_kept.c").shapes(Variant::PAIR),
         row("asm_only.S").shapes(&[Variant::Bare, BarePie]).ends("status 7"),
         row("odd_sites.S").shapes(&[Variant::Bare, BarePie]),
