@@ -154,9 +154,7 @@ pub fn run(
 /// is never the product that says what is right.
 fn order(columns: &[(Column, Invocation)], rng: &mut Rng, bare_first: bool) -> Vec<usize> {
     let mut order: Vec<usize> = (0..columns.len()).collect();
-    for last in (1..order.len()).rev() {
-        order.swap(last, rng.below(last + 1));
-    }
+    rng.shuffle(&mut order);
     if bare_first {
         order.sort_by_key(|&index| !matches!(columns[index].0.how, How::Bare { .. }));
     }

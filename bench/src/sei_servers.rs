@@ -333,9 +333,7 @@ fn measure_row(
 
 fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        order.swap(last, rng.below(last + 1));
-    }
+    rng.shuffle(&mut order);
     order
 }
 

@@ -46,6 +46,13 @@ impl Rng {
         &from[self.below(from.len())]
     }
 
+    /// Puts a list in a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for last in (1..list.len()).rev() {
+            list.swap(last, self.below(last + 1));
+        }
+    }
+
     /// A number in [0, 1).
     pub fn unit(&mut self) -> f64 {
         // 53 bits fill a double's mantissa, so the conversion is exact.

@@ -140,9 +140,7 @@ pub fn play_dnsmasq(program: &Path, dir: &Path, settings: Settings) -> Result<Re
     let mut found = Replayed::default();
     let mut questions = dns::questions();
     let mut rng = Rng::new(settings.seed);
-    for last in (1..questions.len()).rev() {
-        questions.swap(last, rng.below(last + 1));
-    }
+    rng.shuffle(&mut questions);
     for question in &questions {
         for edns in [false, true] {
             let id = (rng.next_u64() & 0xffff) as u16;
