@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use iced_x86::{Formatter as _, IntelFormatter};
-use steadfast_integrity::fault::{Effect, Fault, Target};
+use steadfast_integrity::fault::{Effect, Fault, PathGlob, Target};
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
 use crate::chacha::Seed;
@@ -37,6 +37,7 @@ use crate::record::{
     Place, Planned, Population, Protection, RecordError, Run, SCHEMA, Shard, Stratum,
 };
 use crate::server;
+use crate::storage::Transfers;
 use crate::target::{Discovered, Ran, Spec};
 use crate::warden::{Ask, Tell, Warden, WardenError};
 
@@ -71,6 +72,8 @@ pub struct Order {
     pub only: Vec<String>,
     /// No faults in these.
     pub except: Vec<String>,
+    /// Faults of storage only in these; empty: in all.
+    pub files: Vec<PathGlob>,
     /// This part of the plan.
     pub shard: Shard,
     /// Command that protects: it gets `--events` and `--flip` and the target. Empty: bare.
@@ -100,6 +103,15 @@ struct Kept {
 }
 
 impl Order {
+    /// Whether instructions have no part in it.
+    fn only_storage(&self) -> bool {
+        if self.lines.is_empty() {
+            !self.models.is_empty() && self.models.iter().all(|model| model.is_storage())
+        } else {
+            self.lines.iter().all(|line| is_storage(line))
+        }
+    }
+
     fn keep(&self) -> Result<(), CampaignError> {
         let kept = Kept {
             schema: SCHEMA,
@@ -155,6 +167,7 @@ impl Order {
             detector: kept.detector,
             only: Vec::new(),
             except: Vec::new(),
+            files: Vec::new(),
             shard: Shard { index: 0, of: 1 },
             protect: kept.protect,
             replicas: kept.replicas,
@@ -457,6 +470,8 @@ pub struct Drafted {
     pub population: Population,
     /// By module and address.
     pub executed: Vec<(usize, u64)>,
+    /// Whether instructions were counted.
+    pub counted: bool,
 }
 
 struct Candidate {
@@ -477,14 +492,31 @@ impl Field {
         if self.order.engine == Engine::Timer {
             // Moments are not drawn from instructions, and what the timer is for may not be countable.
             return Ok((
-                self.written(Population::default(), Vec::new())?,
+                self.written(Population::default(), Vec::new(), false)?,
                 Profile::default(),
             ));
+        }
+        let transfers = self.watched(tell)?;
+        if self.order.only_storage() {
+            let mut drafted = self.written(Population::default(), Vec::new(), false)?;
+            if let Some(transfers) = transfers {
+                drafted.population.transfers = transfers.list.len() as u64;
+                let mut drawn = Vec::new();
+                for (number, model) in self.order.models.clone().into_iter().enumerate() {
+                    let number = u32::try_from(number).unwrap_or(0);
+                    let (stratum, planned) = self.drawn_from(model, number, &transfers)?;
+                    drafted.strata.push(stratum);
+                    drawn.push(planned);
+                }
+                drafted.plan = in_turns(drawn, &mut drafted.strata);
+            }
+            return Ok((drafted, Profile::default()));
         }
         tell(Progress::Stage("counting what the target executes".into()));
         let profile = self.profile()?;
         let again = self.profile()?;
-        let population = self.population(&profile, Some(&again));
+        let mut population = self.population(&profile, Some(&again));
+        population.transfers = transfers.as_ref().map_or(0, |t| t.list.len() as u64);
         let executed: Vec<(usize, u64)> =
             profile.sites.iter().map(|s| (s.module, s.addr)).collect();
         // A site that is executed less often in some runs is drawn from for what is certain.
@@ -500,11 +532,18 @@ impl Field {
         let mut strata = Vec::new();
         let mut drawn: Vec<Vec<Planned>> = Vec::new();
         if !self.order.lines.is_empty() {
-            return Ok((self.written(population, executed)?, profile));
+            return Ok((self.written(population, executed, true)?, profile));
         }
         tell(Progress::Stage("drawing the plan".into()));
         let step_reaches = self.order.engine == Engine::Step;
         for (number, model) in self.order.models.clone().into_iter().enumerate() {
+            if let Some(transfers) = transfers.as_ref().filter(|_| model.is_storage()) {
+                let number = u32::try_from(number).unwrap_or(0);
+                let (stratum, planned) = self.drawn_from(model, number, transfers)?;
+                strata.push(stratum);
+                drawn.push(planned);
+                continue;
+            }
             let mut candidates: Vec<Candidate> = Vec::new();
             let (mut all, mut reachable) = (0, 0);
             for site in profile
@@ -558,22 +597,7 @@ impl Field {
             });
             drawn.push(planned);
         }
-        #[allow(clippy::cast_precision_loss, reason = "shares")]
-        {
-            let total: u64 = strata.iter().map(|s| s.population).sum();
-            strata
-                .iter_mut()
-                .for_each(|s| s.weight = s.population as f64 / total.max(1) as f64);
-        }
-        // Types take turns, so that a campaign cut short is a smaller one of the same kind.
-        let most = drawn.iter().map(Vec::len).max().unwrap_or(0);
-        let mut plan: Vec<Planned> = Vec::new();
-        for turn in 0..most {
-            plan.extend(drawn.iter().filter_map(|list| list.get(turn)).cloned());
-        }
-        for (id, planned) in (0..).zip(&mut plan) {
-            planned.id = id;
-        }
+        let mut plan = in_turns(drawn, &mut strata);
         tell(Progress::Stage("auditing the plan's sites".into()));
         self.audit(&mut plan)?;
         Ok((
@@ -582,9 +606,113 @@ impl Field {
                 strata,
                 population,
                 executed,
+                counted: true,
             },
             profile,
         ))
+    }
+
+    /// What the target transfers between itself and its files, where faults are drawn from that.
+    fn watched(
+        &mut self,
+        tell: &mut dyn FnMut(Progress),
+    ) -> Result<Option<Transfers>, CampaignError> {
+        if !self.order.models.iter().any(|model| model.is_storage()) {
+            return Ok(None);
+        }
+        if self.order.engine != Engine::Plant {
+            return Err(needs(
+                "the plant engine, for faults of storage",
+                self.order.engine.word(),
+                "--engine plant",
+            ));
+        }
+        tell(Progress::Stage("watching what the target transfers".into()));
+        let Tell::Transfers(transfers, ran) =
+            self.wardens[0].ask(&Ask::Transfers, self.order.patience)?
+        else {
+            return Err(needs("an answer about transfers", "another", "report this"));
+        };
+        if let Some(no) = unanswered(&self.wardens[0], &ran)? {
+            return Err(no);
+        }
+        Ok(Some(*transfers))
+    }
+
+    /// Draws the faults of one type from what was transferred: uniformly over the bytes for wrong
+    /// data, else over the transfers that can have it.
+    fn drawn_from(
+        &self,
+        model: Model,
+        number: u32,
+        transfers: &Transfers,
+    ) -> Result<(Stratum, Vec<Planned>), CampaignError> {
+        let chosen: Vec<bool> = transfers
+            .paths
+            .iter()
+            .map(|path| {
+                self.order.files.is_empty() || self.order.files.iter().any(|f| f.matches(path))
+            })
+            .collect();
+        let ends: Vec<u64> = transfers
+            .list
+            .iter()
+            .scan(0, |sum, one| {
+                if chosen[one.path] {
+                    *sum += transfers.weight(model, one);
+                }
+                Some(*sum)
+            })
+            .collect();
+        let all = ends.last().copied().unwrap_or(0);
+        if all == 0 {
+            return Err(needs(
+                &format!(
+                    "a campaign of {} needs a transfer between the target and a file that can have it",
+                    model.word()
+                ),
+                format!("none of {}", transfers.list.len()),
+                "another --fault or --files; files that are mapped are not seen",
+            ));
+        }
+        let mut out = Vec::new();
+        for run in 0..self.order.runs {
+            let mut draw = self.order.seed.stream(number, run);
+            let place = draw.below(all);
+            let which = ends.partition_point(|end| *end <= place);
+            let Some((fault, drawn, n)) =
+                transfers.draw(model, which, self.order.shape, &mut draw)
+            else {
+                return Err(needs(
+                    "a drawn fault has to be one of the grammar",
+                    &transfers.paths[transfers.list[which].path],
+                    "report this; --files leaves a file out",
+                ));
+            };
+            let one = &transfers.list[which];
+            let like = |other: &&crate::storage::Transfer| {
+                other.path == one.path && other.write == one.write
+            };
+            out.push(Planned {
+                schema: SCHEMA,
+                id: 0,
+                stratum: model.word().into(),
+                fault,
+                site: None,
+                register: None,
+                bits: drawn.bits,
+                n: Some(n),
+                executions: Some(transfers.list.iter().filter(like).count() as u64),
+            });
+        }
+        let stratum = Stratum {
+            name: model.word().into(),
+            population: all,
+            reachable: all,
+            planned: out.len() as u64,
+            weight: 0.0,
+        };
+        Ok((stratum, out))
     }
 
     fn draw(
@@ -657,6 +785,7 @@ impl Field {
         &self,
         population: Population,
         executed: Vec<(usize, u64)>,
+        counted: bool,
     ) -> Result<Drafted, CampaignError> {
         let mut plan = Vec::new();
         let mut strata = Vec::new();
@@ -707,6 +836,7 @@ impl Field {
             strata,
             population,
             executed,
+            counted,
         })
     }
 
@@ -871,7 +1001,7 @@ impl Running {
         tell(Progress::Stage("running without a fault".into()));
         let (golden, captured) = field.golden()?;
         let (drafted, profile) = field.draft(tell)?;
-        let counted = order.protect.is_empty() && order.engine != Engine::Timer;
+        let counted = order.protect.is_empty() && drafted.counted;
         if counted && profile.ran.status != Some(golden.status) {
             return Err(needs(
                 "a counted run that ends as the others do",
@@ -889,7 +1019,7 @@ impl Running {
                 "report this, with the program: a counter changed what it does",
             ));
         }
-        if drafted.population.dynamic == 0 && order.engine != Engine::Timer {
+        if drafted.population.dynamic == 0 && drafted.counted {
             return Err(needs(
                 "a target that executes something",
                 "no instructions",
@@ -1046,7 +1176,10 @@ impl Running {
             .filter_map(|p| {
                 let (head, rest) = p.fault.split_once(" n=")?;
                 let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
-                let usable = p.site.is_some() && !p.fault.contains(';') && p.stratum != "code";
+                let storage = is_storage(&p.fault);
+                let usable = (p.site.is_some() || storage)
+                    && !p.fault.contains(';')
+                    && p.stratum != "code";
                 usable.then(|| format!("{head} n={NEVER} {tail}"))
             })
             .take(usize::try_from(DUMMIES).unwrap_or(0))
@@ -1420,18 +1553,26 @@ fn one(
     let Some(first) = order.protect.first() else {
         return Ok((warden.run(&ask(engine, lines), limit)?, None));
     };
+    let below = line.is_some_and(is_storage);
     let events = warden.scratch().join("events");
     let _ = fs::remove_file(&events);
     let mut argv = order.protect.clone();
     argv.push(format!("--events={}", events.display()));
-    if let Some(line) = line {
+    if let Some(line) = line.filter(|_| !below) {
         argv.push("--flip".into());
         argv.push(line.to_owned());
     }
     argv.push("--".into());
     argv.push(order.spec.path.display().to_string());
     argv.extend(order.spec.argv.iter().skip(1).cloned());
-    let ran = warden.run(&Ask::Bare(Some((PathBuf::from(first), argv))), limit)?;
+    let first = PathBuf::from(first);
+    // Storage goes wrong below the replicas.
+    let ask = if below {
+        Ask::Around(first, argv, lines)
+    } else {
+        Ask::Bare(Some((first, argv)))
+    };
+    let ran = warden.run(&ask, limit)?;
     let seen = judge::events(&fs::read_to_string(&events).unwrap_or_default());
     Ok((ran, Some(seen)))
 }
@@ -1476,9 +1617,9 @@ fn judged(
         )
     });
     let hits = match &seen {
-        Some(seen) => seen.hits,
+        Some(seen) if !is_storage(&line) => seen.hits,
         None if code && ran.error.is_none() => 1,
-        None => ran.hits.iter().map(|hit| hit.hits).sum(),
+        _ => ran.hits.iter().map(|hit| hit.hits).sum(),
     };
     let detection = seen
         .as_ref()
@@ -1508,7 +1649,8 @@ fn judged(
                 n: hit.n,
                 before: hex(hit.before),
                 after: hex(hit.after),
-                cpu: Some(hit.cpu),
+                cpu: hit.file.is_none().then_some(hit.cpu),
+                file: hit.file.clone(),
             })
             .collect(),
         status: ran.status,
@@ -1607,9 +1749,36 @@ fn parallel(
     })
 }
 
+/// Whether a line's faults are all of storage.
+fn is_storage(line: &str) -> bool {
+    Fault::parse_all(line).is_ok_and(|all| !all.is_empty() && all.iter().all(Fault::is_storage))
+}
+
+/// Puts the runs of several types in one order and gives them numbers.
+#[allow(clippy::cast_precision_loss, reason = "shares")]
+fn in_turns(drawn: Vec<Vec<Planned>>, strata: &mut [Stratum]) -> Vec<Planned> {
+    let total: u64 = strata.iter().map(|s| s.population).sum();
+    // Instructions, bytes and transfers cannot be weighed against each other.
+    let storage = |s: &Stratum| Model::from_word(&s.name).is_some_and(Model::is_storage);
+    let even = strata.iter().any(storage).then(|| 1.0 / strata.len() as f64);
+    strata
+        .iter_mut()
+        .for_each(|s| s.weight = even.unwrap_or(s.population as f64 / total.max(1) as f64));
+    // Types take turns, so that a campaign cut short is a smaller one of the same kind.
+    let most = drawn.iter().map(Vec::len).max().unwrap_or(0);
+    let mut plan: Vec<Planned> = Vec::new();
+    for turn in 0..most {
+        plan.extend(drawn.iter().filter_map(|list| list.get(turn)).cloned());
+    }
+    for (id, planned) in (0..).zip(&mut plan) {
+        planned.id = id;
+    }
+    plan
+}
+
 /// The line with the replica that it strikes, which follows from the seed like everything else.
 fn victim(order: &Order, id: u64, line: &str) -> String {
-    if order.protect.is_empty() {
+    if order.protect.is_empty() || is_storage(line) {
         return line.to_owned();
     }
     let replicas = u64::from(order.replicas.max(1));

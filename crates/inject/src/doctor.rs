@@ -86,6 +86,7 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
             "control!copy".into(),
         ],
         except: Vec::new(),
+        files: Vec::new(),
         shard: Shard { index: 0, of: 1 },
         protect: Vec::new(),
         replicas: 0,

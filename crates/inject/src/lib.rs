@@ -27,6 +27,7 @@ pub mod record;
 pub mod results;
 pub mod server;
 mod step;
+pub mod storage;
 pub mod target;
 pub mod warden;
 

@@ -7,6 +7,8 @@
 //! Registers go by the name under which the instruction uses them, and a fault's bits are those
 //! of that name; a 32-bit result clears the upper half, so a write to `eax` is one to `rax`.
 //!
+//! Those of storage are drawn from transfers of files ([`crate::storage`]).
+//!
 //! Not covered: x87, MMX and segment registers; vectors of addresses.
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
@@ -37,10 +39,24 @@ pub enum Model {
     Flags,
     /// An instruction's own bytes are wrong, from the start on.
     Code,
+    /// A bit is wrong that is read from a file.
+    Rdata,
+    /// A bit is wrong that is written to a file.
+    Wdata,
+    /// A file is read as it was before.
+    Stale,
+    /// A file is read from another block.
+    Misread,
+    /// A file is written at another block.
+    Miswrite,
+    /// A write to a file is lost.
+    Lost,
+    /// The first sectors of a write to a file arrive.
+    Torn,
 }
 
 impl Model {
-    /// All of them.
+    /// Those of instructions.
     pub const ALL: [Self; 9] = [
         Self::Wreg,
         Self::Rreg,
@@ -51,6 +67,16 @@ impl Model {
         Self::Cf,
         Self::Flags,
         Self::Code,
+    ];
+    /// Those of storage.
+    pub const STORAGE: [Self; 7] = [
+        Self::Rdata,
+        Self::Wdata,
+        Self::Stale,
+        Self::Misread,
+        Self::Miswrite,
+        Self::Lost,
+        Self::Torn,
     ];
     /// The paper's seven.
     pub const SEI: [Self; 7] = [
@@ -76,13 +102,29 @@ impl Model {
             Self::Cf => "cf",
             Self::Flags => "flags",
             Self::Code => "code",
+            Self::Rdata => "rdata",
+            Self::Wdata => "wdata",
+            Self::Stale => "stale",
+            Self::Misread => "misread",
+            Self::Miswrite => "miswrite",
+            Self::Lost => "lost",
+            Self::Torn => "torn",
         }
     }
 
     /// The model of this name.
     #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|model| model.word() == word)
+        Self::ALL
+            .into_iter()
+            .chain(Self::STORAGE)
+            .find(|model| model.word() == word)
+    }
+
+    /// Whether it is drawn from transfers of files, not from instructions.
+    #[must_use]
+    pub fn is_storage(self) -> bool {
+        Self::STORAGE.contains(&self)
     }
 
     /// Whether the instruction has what this goes wrong in.
@@ -94,6 +136,7 @@ impl Model {
             Self::Rval | Self::Raddr => accesses(insn, Use::Read),
             Self::Cf | Self::Code => true,
             Self::Flags => !flags(insn.rflags_modified()).is_empty(),
+            _ => false,
         }
     }
 
@@ -161,6 +204,7 @@ impl Model {
                 })
             }
             Self::Code => Some(bits.drawn("code", None, insn.len() as u64 * 8, draw)),
+            _ => None,
         }
     }
 }
@@ -195,7 +239,7 @@ impl Default for Shape {
 }
 
 impl Shape {
-    fn drawn(self, target: &str, register: Option<String>, domain: u64, draw: &mut Draw) -> Drawn {
+    pub(crate) fn drawn(self, target: &str, register: Option<String>, domain: u64, draw: &mut Draw) -> Drawn {
         let count = u64::from(self.count).min(domain).max(1);
         let mut bits: Vec<u64> = Vec::new();
         if self.burst {

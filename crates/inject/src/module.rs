@@ -69,6 +69,8 @@ pub(crate) struct Laid {
     pub(crate) absolutes: Vec<usize>,
     /// Original address of each place in the trampolines.
     pub(crate) map: Vec<(u64, u64)>,
+    /// Its sites' records, and whether the place that each strikes lies in the module too.
+    pub(crate) sites: Vec<(usize, bool)>,
 }
 
 impl Module {
@@ -275,6 +277,7 @@ impl Module {
             entries,
             absolutes,
             map: plan.map,
+            sites: Vec::new(),
         };
         (laid, plan.refused)
     }

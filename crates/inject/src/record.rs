@@ -148,6 +148,14 @@ pub struct Population {
     pub sites: u64,
     /// Executions by module name.
     pub by_module: BTreeMap<String, u64>,
+    /// Transfers between the target and its files, where faults of storage are drawn from them.
+    #[serde(default, skip_serializing_if = "none")]
+    pub transfers: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Population {
@@ -348,6 +356,9 @@ pub struct Fired {
     /// On which CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<u32>,
+    /// Of storage: the file and the place in it, `PATH+0x...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 impl Run {

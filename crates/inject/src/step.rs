@@ -427,7 +427,10 @@ impl Struck<'_> {
                     self.memory(&mut stop, at, bits, *change)?;
                     Ok(Ok(stop))
                 }
+                // Not at an instruction: refused before anything starts.
+                Target::Data(_) => Ok(Ok(stop)),
             },
+            Effect::Storage(_) => Ok(Ok(stop)),
             Effect::Mishap(mishap) => {
                 let mut regs = stop.regs().map_err(os)?;
                 match mishap {

@@ -14,12 +14,13 @@
 //! Not covered: libraries that a program loads itself; programs that execute another (the faults
 //! stay with the first).
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -33,6 +34,7 @@ use steadfast_sys::shared::Shared;
 use crate::module::{ARENA_BYTES, BLOB_BYTES, Found, Laid, Module, SHARED_BYTES};
 use crate::payload::{self, Counting, Hooked};
 use crate::server::{self, Driver, Served, Stage};
+use crate::storage;
 use steadfast_strike::{Refusal, record};
 
 /// What is run, and how.
@@ -122,6 +124,9 @@ pub struct Hit {
     pub cpu: u32,
     /// Time stamp of the first hit.
     pub tsc: u64,
+    /// Of storage: the file, and where in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
 }
 
 /// Why a run could not be set up.
@@ -164,6 +169,8 @@ pub struct Bench {
     stage: Option<Stage>,
     /// The process that drives it in this run.
     conductor: Cell<Option<i32>>,
+    /// What the watcher of transfers does in the next run, if there is one.
+    task: RefCell<Option<storage::Task>>,
 }
 
 /// A target that stands at its first instruction.
@@ -192,6 +199,7 @@ impl Bench {
                 .map(|driver| Stage::set(driver, spec.nested))
                 .transpose()?,
             conductor: Cell::new(None),
+            task: RefCell::default(),
             spec,
             scratch,
             modules: Vec::new(),
@@ -232,10 +240,12 @@ impl Bench {
             self.spec.lay_out(&dir)?;
             // What a hardened program leaves for its judge, and a conductor.
             File::create(self.scratch.join("events"))?;
-            if let Err(error) = fs::remove_file(self.scratch.join("served"))
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                return Err(error);
+            for name in ["served", "transfers"] {
+                if let Err(error) = fs::remove_file(self.scratch.join(name))
+                    && error.kind() != io::ErrorKind::NotFound
+                {
+                    return Err(error);
+                }
             }
             match self.spec.user {
                 Some(user) => {
@@ -264,12 +274,15 @@ impl Bench {
             &stdout
         };
         let streams = [stdin.as_raw_fd(), out.as_raw_fd(), stderr.as_raw_fd()];
-        let pid = self.begin(&self.spec.path, &self.spec.argv, streams, limit, traced)?;
+        let socket = self.watcher()?;
+        let watched = socket.as_ref().map(AsRawFd::as_raw_fd);
+        let (path, argv) = (&self.spec.path, &self.spec.argv);
+        let pid = self.begin(path, argv, streams, limit, traced, watched)?;
         if let Some(stage) = &self.stage {
             let client = |path: &Path, argv: &[String]| {
                 let words = File::create(self.scratch.join("client"))?;
                 let streams = [stdin.as_raw_fd(), stdout.as_raw_fd(), words.as_raw_fd()];
-                self.begin(path, argv, streams, limit, false)
+                self.begin(path, argv, streams, limit, false, None)
                     .map_err(io::Error::other)
             };
             let conductor = jail::aside(|| stage.conduct(pid, &self.scratch, &client))
@@ -279,6 +292,54 @@ impl Bench {
         Ok(pid)
     }
 
+    /// Starts the process that watches transfers, if somebody asked for it; the socket over which
+    /// the program hands its listener to it.
+    fn watcher(&self) -> Result<Option<UnixStream>, SetupError> {
+        let Some(task) = self.task.take() else {
+            return Ok(None);
+        };
+        let what = || os("a process that watches transfers is needed");
+        let (ours, theirs) = UnixStream::pair().map_err(what())?;
+        let theirs = RefCell::new(Some(theirs));
+        jail::aside(|| {
+            // The other end would keep this one open.
+            drop(theirs.take());
+            storage::watch(&ours, &task, &self.scratch, &self.shared)
+        })
+        .map_err(what())?;
+        Ok(theirs.take())
+    }
+
+    /// Has the next run's transfers watched, if one of these faults is in them.
+    pub(crate) fn watch(&self, faults: &[Fault]) {
+        let rules = storage::rules(faults);
+        if !rules.is_empty() {
+            self.task.replace(Some(storage::Task::Strike(rules)));
+        }
+    }
+
+    /// Runs it bare, with faults of storage alone.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn unplanted(&self, limit: Duration, faults: usize) -> Result<Ran, SetupError> {
+        let mut ran = self.bare(limit)?;
+        ran.hits = self.hits(faults);
+        Ok(ran)
+    }
+
+    /// Runs it bare, and writes down what it transfers.
+    ///
+    /// # Errors
+    /// When it cannot be started, or the watcher failed.
+    pub(crate) fn transfers(&self, limit: Duration) -> Result<(storage::Transfers, Ran), SetupError> {
+        self.task.replace(Some(storage::Task::Record));
+        let ran = self.bare(limit)?;
+        let found = storage::recorded(&self.scratch)
+            .map_err(os("what transfers were watched has to be readable"))?;
+        Ok((found, ran))
+    }
+
     fn begin(
         &self,
         path: &Path,
@@ -286,6 +347,7 @@ impl Bench {
         streams: [i32; 3],
         limit: Duration,
         traced: bool,
+        watched: Option<i32>,
     ) -> Result<i32, SetupError> {
         let path = c_string(path.as_os_str().as_bytes())?;
         let argv: Vec<CString> = argv
@@ -317,6 +379,7 @@ impl Bench {
             fixed_addresses: !self.spec.aslr,
             traced,
             cpu: None,
+            watched: watched.map(|socket| (socket, &storage::CALLS[..])),
         })
         .map_err(os("a process is needed"))
     }
@@ -601,10 +664,30 @@ impl Bench {
                 arena[*slot..slot + 8].copy_from_slice(&value.wrapping_add(*delta).to_le_bytes());
             }
             stop.write(at, &arena).map_err(what())?;
+            self.move_sites(laid, *delta);
             self.write_windows(&mut stop, laid, *delta)
                 .map_err(what())?;
         }
         Ok(stop)
+    }
+
+    /// What the records of a module's sites say of addresses, where it lies elsewhere.
+    fn move_sites(&self, laid: &Laid, delta: u64) {
+        // The place's first displacement; the instruction, the next and the target; the window.
+        const DISP: usize = payload::SITE_STRIKE + record::STRIKE_DISP;
+        const ADDR: usize = payload::SITE_STRIKE + record::STRIKE_ADDR;
+        const WINDOW: usize = payload::SITE_STRUCK + record::STRUCK_AT;
+        const ADDRS: [usize; 4] = [ADDR, ADDR + 8, ADDR + 16, WINDOW];
+        for (site, inside) in laid.sites.iter().filter(|_| delta != 0) {
+            let record = payload::OFF_SITES + payload::SITE_BYTES * site;
+            let places = ADDRS.iter().chain(inside.then_some(&DISP));
+            for at in places.map(|at| record + at) {
+                match self.shared.get64(at) {
+                    0 => {}
+                    addr => self.shared.set64(at, addr.wrapping_add(delta)),
+                }
+            }
+        }
     }
 
     fn write_windows(&self, stop: &mut Stopped, laid: &Laid, delta: u64) -> io::Result<()> {
@@ -666,6 +749,7 @@ impl Bench {
     }
 
     fn hits(&self, faults: usize) -> Vec<Hit> {
+        let mut done = storage::done(&self.scratch);
         (0..faults)
             .map(|i| {
                 let at = payload::OFF_HITS + record::HIT_BYTES * i;
@@ -678,6 +762,10 @@ impl Bench {
                     after: hit.after,
                     cpu: hit.cpu,
                     missed: hit.missed.into(),
+                    file: done
+                        .iter_mut()
+                        .find(|done| done.index == i)
+                        .map(|done| std::mem::take(&mut done.file)),
                 }
             })
             .collect()
@@ -731,6 +819,7 @@ impl Bench {
         let mut records = Vec::new();
         let mut firsts = Vec::new();
         let mut sites: Vec<Vec<u8>> = Vec::new();
+        let mut lie: Vec<Vec<(usize, bool)>> = vec![Vec::new(); self.modules.len()];
         let mut hooks: Vec<Vec<Hooked>> = vec![Vec::new(); self.modules.len()];
         let mut codes: Vec<(usize, u64, Vec<u8>)> = Vec::new();
         let too_many = |fault: &Fault, what: &str, found: usize, fix: &str| {
@@ -750,6 +839,13 @@ impl Bench {
             ));
         }
         for (i, fault) in faults.iter().enumerate() {
+            if fault.is_storage() {
+                // Nothing is planted: the watcher carries it out.
+                storage::check(fault).map_err(refuse)?;
+                records.push(Vec::new());
+                firsts.push(0);
+                continue;
+            }
             payload::check(fault).map_err(refuse)?;
             let (at, hits): (Vec<(usize, u64)>, _) = match fault.trigger() {
                 Trigger::Site { at, hits } => (
@@ -772,6 +868,7 @@ impl Bench {
                     }
                     (sites, hits)
                 }
+                Trigger::File { .. } => continue,
                 Trigger::Event { .. } => {
                     return Err(too_many(
                         fault,
@@ -825,6 +922,32 @@ impl Bench {
                         "in=MODULE or in=MODULE!FUNCTION",
                     ));
                 }
+                // A place in the program's data moves with its module.
+                let inside = match &strike.start {
+                    Some(start) => {
+                        let own = self.modules[module].address(start).is_some();
+                        if !own && self.spec.aslr {
+                            return Err(too_many(
+                                fault,
+                                "fixed addresses, for a place in another module than the instruction's",
+                                0,
+                                "the line without --aslr",
+                            ));
+                        }
+                        own
+                    }
+                    None => {
+                        let named = matches!(
+                            fault.effect(),
+                            Effect::Bits {
+                                target: On::Memory(..),
+                                ..
+                            }
+                        );
+                        !named && insn.is_ip_rel_memory_operand()
+                    }
+                };
+                lie[module].push((sites.len(), inside));
                 hooks[module].extend(payload::hooks(addr, &strike, i, sites.len(), self.counting));
                 sites.push(payload::site_bytes(addr, fault, &strike, i));
                 planted += 1;
@@ -856,6 +979,10 @@ impl Bench {
                     fix: "--engine step, or an instruction before or after it in the same basic block".into(),
                 })));
             }
+            let laid = Laid {
+                sites: std::mem::take(&mut lie[module]),
+                ..laid
+            };
             self.leave_out(&laid, module, &sites);
             self.restore_after(&laid, module, faults, &sites);
             out.push(laid);

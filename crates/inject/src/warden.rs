@@ -16,6 +16,7 @@ use steadfast_sys::jail;
 
 use crate::profile::{self, Profile};
 use crate::step;
+use crate::storage::Transfers;
 use crate::target::{Bench, Discovered, Ran, SetupError, Spec};
 
 /// What a warden can be asked.
@@ -33,6 +34,10 @@ pub enum Ask {
     Audit(Vec<(usize, u64)>),
     /// Count these by single steps from outside: the oracle. At most so many steps.
     Steps(Vec<(usize, u64)>, u64),
+    /// Write down what it transfers between itself and its files.
+    Transfers,
+    /// Run this around it, with these faults of storage.
+    Around(PathBuf, Vec<String>, Vec<String>),
     /// Run it with other arguments, untraced.
     Bare(Option<(PathBuf, Vec<String>)>),
     /// Whether these faults can be planted.
@@ -56,6 +61,8 @@ pub enum Tell {
     Done,
     /// Counts.
     Profile(Box<Profile>),
+    /// What it transfers, and the run.
+    Transfers(Box<Transfers>, Ran),
     /// Counts, and the run.
     Counts(Vec<Option<u64>>, Ran),
     /// How a run went.
@@ -282,7 +289,27 @@ fn answer(
         Ask::Plant(lines) => {
             let faults = parse(&lines)?;
             let laid = bench.arm(&faults, executed)?;
-            Tell::Ran(bench.planted(&laid, limit, faults.len())?)
+            bench.watch(&faults);
+            let storage = laid.is_empty() && faults.iter().any(Fault::is_storage);
+            Tell::Ran(if storage {
+                bench.unplanted(limit, faults.len())?
+            } else {
+                bench.planted(&laid, limit, faults.len())?
+            })
+        }
+        Ask::Transfers => {
+            let (found, ran) = bench.transfers(limit)?;
+            Tell::Transfers(Box::new(found), ran)
+        }
+        Ask::Around(path, argv, lines) => {
+            let faults = parse(&lines)?;
+            bench.arm(&faults, executed)?;
+            bench.watch(&faults);
+            let kept = bench.spec.clone();
+            (bench.spec.path, bench.spec.argv) = (path, argv);
+            let ran = bench.unplanted(limit, faults.len());
+            bench.spec = kept;
+            Tell::Ran(ran?)
         }
         Ask::Step(lines) => Tell::Ran(step::run(bench, &parse(&lines)?, limit)?),
         Ask::Timer(lines) => Tell::Ran(step::timer(bench, &parse(&lines)?, limit)?),

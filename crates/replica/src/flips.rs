@@ -318,6 +318,14 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
                 (EventPhase::AfterVote, _) => When::Voted,
             };
         }
+        Trigger::File { .. } => {
+            return Err(refuse(
+                fault,
+                "a fault at an instruction or an event",
+                "one of storage",
+                "`steadfast inject run --replicas N`, where storage goes wrong below the replicas",
+            ));
+        }
         Trigger::Class { .. } => {
             return Err(refuse(fault, "one instruction or one event", "class=", "at=MODULE+OFFSET n=1.."));
         }

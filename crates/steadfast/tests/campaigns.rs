@@ -299,6 +299,32 @@ fn the_planner_says_how_many_runs_a_bound_takes() {
 }
 
 #[test]
+fn files_lie_and_replays_say_where() {
+    let place = Place::new();
+    let line = "write=stdout n=1 byte=2 bit=0";
+    let cat = |more: &[&'static str]| {
+        [&["run", "--quiet", "--runs", "2", "--seed", "7"], more, &["--", "cat", "in.txt"]].concat()
+    };
+    fs::create_dir(place.path("input")).expect("a directory");
+    fs::copy(place.path("in.txt"), place.path("input/in.txt")).expect("a file");
+    let input = ["--input", "input"];
+    let one = [&["--out", "one", "--fault", line], &input[..]].concat();
+    assert!(place.well(&cat(&one)).contains("2 sdc"));
+    let told = place.well(&["replay", "one", "0"]);
+    assert!(
+        told.contains(line) && told.contains("in /dev/stdout+0x2") && told.contains("as before"),
+        "{told}"
+    );
+    // Drawn ones: what is lost or wrong in the output shows, whatever the replicas above agree on.
+    for (dir, replicas) in [("bare", "0"), ("two", "2")] {
+        let drawn = ["--fault", "wdata,lost", "--files", "stdout", "--replicas", replicas];
+        let said = place.well(&cat(&[&["--out", dir], &input[..], &drawn].concat()));
+        assert!(said.contains("4 of 4") && said.contains("4 sdc"), "{said}");
+    }
+    place.clean();
+}
+
+#[test]
 fn impossible_orders_are_refused_before_any_run() {
     let place = Place::new();
     let control_with = |words: &[&'static str]| {
@@ -328,6 +354,26 @@ fn impossible_orders_are_refused_before_any_run() {
             "class",
         ),
         (control_with(&["--only", "nowhere"]), 121, "none reachable"),
+        (
+            control_with(&["--fault", "lost", "--files", "*.none"]),
+            121,
+            "transfer",
+        ),
+        (
+            control_with(&["--fault", "lost", "--engine", "step"]),
+            121,
+            "plant",
+        ),
+        (
+            control_with(&["--fault", "lost", "--files", "a b"]),
+            64,
+            "files",
+        ),
+        (
+            control_with(&["--fault", "cpu=0 write=* n=1 kind=lost"]),
+            121,
+            "storage",
+        ),
         (control_with(&["--compare", "masked=["]), 64, "compare"),
         (control_with(&["--compare", "guess"]), 64, "compare"),
         (control_with(&["--engine", "timer"]), 64, "time="),

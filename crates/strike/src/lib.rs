@@ -233,6 +233,26 @@ pub fn bits_end(mask: &[u64; 8]) -> usize {
     })
 }
 
+/// The number that the `n`-th candidate of an intermittent fault draws: splitmix64, as the code
+/// does that strikes inside a program.
+#[must_use]
+pub const fn draw(seed: u64, n: u64) -> u64 {
+    let z = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Nothing that an instruction does carries these out.
+fn storage(fault: &Fault) -> Refusal {
+    refuse(
+        fault,
+        "a fault at an instruction or an event",
+        "one of storage",
+        "`steadfast inject`, where transfers are watched from outside",
+    )
+}
+
 impl Strike {
     /// What the fault says without an instruction: all there is, at an event.
     ///
@@ -292,6 +312,7 @@ impl Strike {
                         let fix = "ip bit=N, kind=skip or kind=invert for a wrong path";
                         return Err(refuse(fault, "a state other than code", "code", fix));
                     }
+                    Target::Data(_) => return Err(storage(fault)),
                 }
             }
             Effect::Mishap(mishap) => match mishap {
@@ -309,6 +330,7 @@ impl Strike {
                 strike.signal = *signal;
                 What::Kill
             }
+            Effect::Storage(_) => return Err(storage(fault)),
         };
         Ok(strike)
     }
@@ -361,7 +383,7 @@ impl Strike {
                     // What the segment adds is no part of the effective address.
                     self.place.from = From::Registers;
                 }
-                Target::Memory(..) | Target::Ip | Target::Code => {}
+                Target::Memory(..) | Target::Ip | Target::Code | Target::Data(_) => {}
             }
         }
         match self.what {

@@ -13,6 +13,8 @@ use crate::{From, Place, Refusal, Strike, refuse};
 pub const CHOICE_BYTES: usize = 72;
 /// `struct sf_strike`.
 pub const STRIKE_BYTES: usize = 160;
+/// In it: the displacement of the place, before the first pointer.
+pub const STRIKE_DISP: usize = 8 + 64 + 8;
 /// In it: the instruction's address.
 pub const STRIKE_ADDR: usize = 8 + 64 + 48;
 /// In it: where execution goes on when the instruction is left out.

@@ -87,16 +87,18 @@ pub fn physical(cpu: usize) -> usize {
 #[must_use]
 pub fn ticks_per_us() -> u32 {
     let start = std::time::Instant::now();
-    let t0 = tsc();
+    let t0 = ticks();
     while start.elapsed().as_micros() < 2000 {
         std::hint::spin_loop();
     }
-    let ticks = tsc() - t0;
+    let ticks = ticks() - t0;
     u32::try_from(ticks / u64::try_from(start.elapsed().as_micros().max(1)).unwrap_or(1))
         .unwrap_or(2000)
 }
 
-fn tsc() -> u64 {
+/// The time-stamp counter.
+#[must_use]
+pub fn ticks() -> u64 {
     // SAFETY: every x86-64 processor has rdtsc, and no kernel disables it for this process.
     unsafe { std::arch::x86_64::_rdtsc() }
 }

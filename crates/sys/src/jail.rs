@@ -272,6 +272,8 @@ pub struct Program<'a> {
     /// Whether it asks to be traced, and so stops at exec.
     pub traced: bool,
     pub cpu: Option<usize>,
+    /// Calls that somebody at the other end of this socket answers.
+    pub watched: Option<(RawFd, &'a [i64])>,
 }
 
 /// Starts a program inside the jail. With `traced` it stops before exec, by SIGSTOP, and at it.
@@ -288,11 +290,14 @@ pub fn start(program: &Program<'_>) -> io::Result<i32> {
     };
     let (argv, env) = (list(program.argv), list(program.env));
     let filter = if program.nested { Vec::new() } else { filter() };
+    let asking = program
+        .watched
+        .map(|(socket, calls)| (socket, crate::notify::filter(calls)));
     // SAFETY: the warden has one thread; the child makes system calls on memory prepared above.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         // SAFETY: only reached in the child.
-        0 => unsafe { become_program(program, &argv, &env, &filter) },
+        0 => unsafe { become_program(program, &argv, &env, &filter, asking.as_ref()) },
         pid => Ok(pid),
     }
 }
@@ -308,6 +313,7 @@ unsafe fn become_program(
     argv: &[*const libc::c_char],
     env: &[*const libc::c_char],
     filter: &[libc::sock_filter],
+    asking: Option<&(RawFd, Vec<libc::sock_filter>)>,
 ) -> ! {
     // SAFETY: system calls on valid arguments; nothing is shared with the parent.
     unsafe {
@@ -372,6 +378,11 @@ unsafe fn become_program(
             ) != 0
         {
             libc::_exit(125);
+        }
+        if let Some((socket, filter)) = asking
+            && !crate::notify::hand_over(filter, *socket)
+        {
+            libc::_exit(124);
         }
         libc::execve(program.path.as_ptr(), argv.as_ptr(), env.as_ptr());
         libc::_exit(127)

@@ -13,6 +13,7 @@ pub mod descriptor;
 pub mod futex;
 pub mod jail;
 pub mod memory;
+pub mod notify;
 pub mod procfs;
 pub mod ptrace;
 pub mod shared;

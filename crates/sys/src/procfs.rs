@@ -50,6 +50,17 @@ fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
+/// The process that a thread belongs to.
+///
+/// # Errors
+/// When it is gone.
+pub fn leader(tid: i32) -> io::Result<i32> {
+    fs::read_to_string(format!("/proc/{tid}/status"))?
+        .lines()
+        .find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
 /// The auxiliary vector as (type, value), in order, terminator included.
 ///
 /// # Errors

@@ -17,7 +17,6 @@
 //!
 //! Not covered: whether a site exists, is reachable or is executed that often, and whether an
 //! engine supports a model. Those need the target; engines refuse before anything starts.
-//! Storage faults (lost, stale, misdirected, torn) have no clause yet.
 //!
 //! Models: Table 1 of Behrens et al. (SEI, 2013) and the per-tick flips of Song et al. (C³, 2013).
 
@@ -25,6 +24,7 @@ mod bits;
 mod parse;
 mod place;
 mod register;
+mod storage;
 #[cfg(test)]
 mod tests;
 
@@ -36,6 +36,7 @@ pub use bits::Bits;
 pub use parse::FaultError;
 pub use place::{Index, Location, MemBase, MemExpr, Module};
 pub use register::{Gpr, GprPart, Lane, LaneWidth, Register, VectorWidth};
+pub use storage::{Access, Extent, PathGlob, Storage};
 
 use crate::cpus::CpuSet;
 use crate::ids::{EventIndex, ReplicaId};
@@ -113,6 +114,17 @@ pub enum Trigger {
         index: EventIndex,
         /// Before or after the replicas have agreed on it.
         phase: EventPhase,
+    },
+    /// At transfers between the program and its files.
+    File {
+        /// Which way.
+        access: Access,
+        /// Whose path matches this.
+        path: PathGlob,
+        /// Only those that move one of these bytes of the file.
+        offset: Option<Extent>,
+        /// Which of them.
+        hits: Hits,
     },
     /// At a moment of running time; never exactly repeatable.
     Clock {
@@ -291,6 +303,8 @@ pub enum Effect {
     Mishap(Mishap),
     /// This signal is sent to the replica from outside.
     Kill(u8),
+    /// A transfer does something else than its work.
+    Storage(Storage),
 }
 
 /// What becomes of the chosen bits.
@@ -325,6 +339,9 @@ pub enum Target {
     Ip,
     /// The instruction's own bytes, from the trigger on; bit 0 is in the opcode's first byte.
     Code,
+    /// Bytes that a transfer moves, from this one on: counted from `offset=` where that is given,
+    /// else from the first that it moves.
+    Data(u64),
 }
 
 /// On which side of the triggering instruction state is hit.
@@ -377,6 +394,20 @@ words! {
         Code = "code",
         /// A process crashes, stops, hangs or is killed.
         Process = "process",
+        /// A file is read wrong.
+        ReadData = "rdata",
+        /// A file is written wrong.
+        WriteData = "wdata",
+        /// A file is read as it was before.
+        Stale = "stale",
+        /// A file is read from a wrong place.
+        MisRead = "misread",
+        /// A file is written at a wrong place.
+        MisWrite = "miswrite",
+        /// A write to a file is lost.
+        Lost = "lost",
+        /// A write to a file is torn.
+        Torn = "torn",
     }
 }
 
@@ -425,8 +456,14 @@ impl Fault {
     pub const fn part(&self) -> Part {
         match self.effect {
             Effect::Bits { part, .. } => part,
-            Effect::Mishap(_) | Effect::Kill(_) => Part::App,
+            Effect::Mishap(_) | Effect::Kill(_) | Effect::Storage(_) => Part::App,
         }
+    }
+
+    /// Whether it strikes transfers between the program and its files.
+    #[must_use]
+    pub const fn is_storage(&self) -> bool {
+        matches!(self.trigger, Trigger::File { .. })
     }
 
     /// The group under which reports count it.
@@ -445,11 +482,28 @@ impl Fault {
                 Target::WrittenAddress => Model::WriteAddress,
                 Target::Ip => Model::ControlFlow,
                 Target::Code => Model::Code,
+                Target::Data(_) => match self.trigger {
+                    Trigger::File {
+                        access: Access::Write,
+                        ..
+                    } => Model::WriteData,
+                    _ => Model::ReadData,
+                },
             },
             Effect::Mishap(Mishap::Skip | Mishap::Repeat | Mishap::Invert) => Model::ControlFlow,
             Effect::Mishap(Mishap::Crash | Mishap::Stop | Mishap::Hang) | Effect::Kill(_) => {
                 Model::Process
             }
+            Effect::Storage(Storage::Stale) => Model::Stale,
+            Effect::Storage(Storage::Lost) => Model::Lost,
+            Effect::Storage(Storage::Torn { .. }) => Model::Torn,
+            Effect::Storage(Storage::Misdirected { .. }) => match self.trigger {
+                Trigger::File {
+                    access: Access::Write,
+                    ..
+                } => Model::MisWrite,
+                _ => Model::MisRead,
+            },
         }
     }
 
@@ -617,6 +671,18 @@ impl fmt::Display for Trigger {
                     EventPhase::AfterVote => f.write_str(" after-vote"),
                 }
             }
+            Self::File {
+                access,
+                path,
+                offset,
+                hits,
+            } => {
+                write!(f, "{access}={path}")?;
+                if let Some(offset) = offset {
+                    write!(f, " offset={offset}")?;
+                }
+                write!(f, " {hits}")
+            }
             Self::Clock {
                 after_ns,
                 every_ns,
@@ -692,6 +758,7 @@ impl fmt::Display for Effect {
             }
             Self::Mishap(mishap) => write!(f, " kind={mishap}"),
             Self::Kill(signal) => write!(f, " kill={signal}"),
+            Self::Storage(storage) => write!(f, " {storage}"),
         }
     }
 }
@@ -709,6 +776,7 @@ impl fmt::Display for Target {
             Self::WrittenAddress => f.write_str("waddr"),
             Self::Ip => f.write_str("ip"),
             Self::Code => f.write_str("code"),
+            Self::Data(byte) => write!(f, "byte={byte}"),
         }
     }
 }

@@ -5,11 +5,12 @@
 //! what it would.
 
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroI64, NonZeroU64};
 
 use super::bits::{self, Bits};
 use super::place::{Location, MemBase, MemExpr, Module};
 use super::register::{self, Register};
+use super::storage::{Access, Storage};
 use super::{
     Change, Effect, EventPhase, Fault, Hits, InsnClass, Lasting, Mishap, Moment, Odds, Part,
     Processes, Replicas, Scope, Target, ThreadPath, Trigger, Victim,
@@ -80,7 +81,7 @@ impl FaultError {
 }
 
 /// Every clause: its name, whether it has a value, and with what it goes.
-const CLAUSES: [(&str, bool, &str); 33] = [
+const CLAUSES: [(&str, bool, &str); 39] = [
     ("replica", true, "any fault"),
     ("process", true, "any fault"),
     ("thread", true, "any fault"),
@@ -88,17 +89,20 @@ const CLAUSES: [(&str, bool, &str); 33] = [
     ("at", true, "n="),
     ("class", true, "n="),
     ("in", true, "class=, time= or every="),
-    ("n", true, "at= or class="),
-    ("one-in", true, "at= or class=, and seed="),
+    ("read", true, "n="),
+    ("write", true, "n="),
+    ("offset", true, "read= or write="),
+    ("n", true, "at=, class=, read= or write="),
+    ("one-in", true, "at=, class=, read= or write=, and seed="),
     ("seed", true, "one-in="),
     (
         "event",
         true,
-        "a fault without at=, class=, time= or every=",
+        "a fault without at=, class=, read=, write=, time= or every=",
     ),
     ("after-vote", false, "event="),
-    ("time", true, "a fault without at=, class= or event="),
-    ("every", true, "a fault without at=, class= or event="),
+    ("time", true, "a fault without at=, class=, read=, write= or event="),
+    ("every", true, "a fault without at=, class=, read=, write= or event="),
     ("target", true, "a fault in bits"),
     ("reg", true, "bit=, bits= or mask="),
     ("flag", true, "a fault without reg= and bit="),
@@ -110,6 +114,9 @@ const CLAUSES: [(&str, bool, &str); 33] = [
     ("waddr", false, "at= or class="),
     ("ip", false, "at=, class= or event="),
     ("code", false, "at= or class="),
+    ("byte", true, "read= or write=, and bit=, bits= or mask="),
+    ("keep", true, "write= and kind=torn"),
+    ("by", true, "read= or write=, and kind=misdirected"),
     ("once", false, "reg=, mem= or rval with at= or class="),
     ("after", false, "reg= or mem= with at= or class="),
     (
@@ -414,7 +421,7 @@ fn thread(path: &str) -> Option<ThreadPath> {
 fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
     // time= and every= may stand together, so the group is taken by its first member.
     let every = line.take("every");
-    match line.take_one(&["at", "class", "event", "time"])? {
+    match line.take_one(&["at", "class", "read", "write", "event", "time"])? {
         Some(clause) if clause.name != "time" && every.is_some() => {
             let every = every.unwrap_or(clause);
             Err(line.wrong(
@@ -442,6 +449,32 @@ fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
                 hits: hits(line, "class=")?,
             })
         }
+        Some(clause) if clause.name == "read" || clause.name == "write" => {
+            let access = if clause.name == "read" {
+                Access::Read
+            } else {
+                Access::Write
+            };
+            let path = clause.value.parse().map_err(|why: String| {
+                line.wrong(clause, why, format!("{}=*.db", clause.name))
+            })?;
+            let offset = match line.take("offset") {
+                None => None,
+                Some(clause) => Some(clause.value.parse().map_err(|()| {
+                    line.wrong(
+                        clause,
+                        "offset= takes a position in the file, or a range of them",
+                        "offset=4096 or offset=4096-8191",
+                    )
+                })?),
+            };
+            Ok(Trigger::File {
+                access,
+                path,
+                offset,
+                hits: hits(line, &format!("{access}="))?,
+            })
+        }
         Some(clause) if clause.name == "event" => {
             let index = EventIndex(line.positive(clause, clause.value)?.get());
             let phase = match line.take("after-vote") {
@@ -466,7 +499,7 @@ fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
             };
             if after_ns.is_none() && every_ns.is_none() {
                 return Err(line.missing(
-                    "a fault says when it happens: at=, class=, event=, time= or every=",
+                    "a fault says when it happens: at=, class=, read=, write=, event=, time= or every=",
                     "at=MODULE+OFFSET n=1, or event=1",
                 ));
             }
@@ -606,11 +639,93 @@ fn scope(line: &mut Line<'_>) -> Result<Option<Scope>, FaultError> {
 }
 
 /// Names of the clauses that name a target.
-const TARGETS: [&str; 10] = [
-    "reg", "flag", "mem", "rval", "wval", "addr", "raddr", "waddr", "ip", "code",
+const TARGETS: [&str; 11] = [
+    "reg", "flag", "mem", "rval", "wval", "addr", "raddr", "waddr", "ip", "code", "byte",
 ];
 
+/// What a transfer can have: bytes of it wrong, or one of its own mishaps.
+fn storage(line: &mut Line<'_>, access: Access) -> Result<Effect, FaultError> {
+    let Some(clause) = line.take_one(&["byte", "kind"])? else {
+        return Err(line.missing(
+            format!("a fault of {access}= says what it hits: byte= or kind="),
+            "byte=0 bit=3, kind=misdirected by=4096",
+        ));
+    };
+    if clause.name == "byte" {
+        let byte = text::number(clause.value).ok_or_else(|| {
+            line.wrong(clause, "byte= takes a number of bytes", "byte=0 for the first")
+        })?;
+        let target = Target::Data(byte);
+        return Ok(Effect::Bits {
+            part: Part::App,
+            bits: bits_of(line, clause, &target)?,
+            target,
+            change: change(line)?,
+        });
+    }
+    let own: &[&str] = match access {
+        Access::Read => &["stale", "misdirected"],
+        Access::Write => &["lost", "torn", "misdirected"],
+    };
+    if !own.contains(&clause.value) {
+        return Err(line.wrong(
+            clause,
+            format!("a {access} can be {}", own.join(", ")),
+            format!("kind={}", own[0]),
+        ));
+    }
+    Ok(Effect::Storage(match clause.value {
+        "stale" => Storage::Stale,
+        "lost" => Storage::Lost,
+        "torn" => {
+            let Some(keep) = line.take("keep") else {
+                return Err(line.missing(
+                    "kind=torn needs keep=, the bytes that arrive",
+                    "keep=512",
+                ));
+            };
+            Storage::Torn {
+                keep: text::number(keep.value).ok_or_else(|| {
+                    line.wrong(keep, "keep= takes a number of bytes", "keep=512")
+                })?,
+            }
+        }
+        _ => {
+            let Some(by) = line.take("by") else {
+                return Err(line.missing(
+                    "kind=misdirected needs by=, the distance of the other place",
+                    "by=4096 or by=-4096",
+                ));
+            };
+            let magnitude = text::number(by.value.strip_prefix('-').unwrap_or(by.value))
+                .and_then(|n| i64::try_from(n).ok());
+            let by_bytes = magnitude
+                .map(|n| if by.value.starts_with('-') { -n } else { n })
+                .and_then(NonZeroI64::new);
+            Storage::Misdirected {
+                by: by_bytes.ok_or_else(|| {
+                    line.wrong(by, "by= takes a distance in bytes other than 0", "by=4096 or by=-4096")
+                })?,
+            }
+        }
+    }))
+}
+
+fn change(line: &mut Line<'_>) -> Result<Change, FaultError> {
+    Ok(match line.take("stuck") {
+        None => Change::Flip,
+        Some(clause) => match clause.value {
+            "0" => Change::Stuck0,
+            "1" => Change::Stuck1,
+            _ => return Err(line.wrong(clause, "stuck= takes 0 or 1", "stuck=0")),
+        },
+    })
+}
+
 fn effect(line: &mut Line<'_>, trigger: &Trigger) -> Result<Effect, FaultError> {
+    if let Trigger::File { access, .. } = trigger {
+        return storage(line, *access);
+    }
     let mut names = TARGETS.to_vec();
     names.extend(["kind", "kill"]);
     let Some(clause) = line.take_one(&names)? else {
@@ -623,6 +738,13 @@ fn effect(line: &mut Line<'_>, trigger: &Trigger) -> Result<Effect, FaultError> 
     match clause.name {
         "kind" => {
             let Some(mishap) = Mishap::from_word(clause.value) else {
+                if Storage::WORDS.contains(&clause.value) {
+                    return Err(line.wrong(
+                        clause,
+                        "this needs a transfer: read= or write=",
+                        "write=*.db n=1",
+                    ));
+                }
                 let words = Mishap::ALL
                     .iter()
                     .map(|mishap| mishap.word())
@@ -661,25 +783,20 @@ fn effect(line: &mut Line<'_>, trigger: &Trigger) -> Result<Effect, FaultError> 
     if needs_instruction && !at_instruction {
         return Err(line.wrong(clause, goes_with(clause), "at=MODULE+OFFSET n=1"));
     }
+    if clause.name == "byte" {
+        return Err(line.wrong(clause, goes_with(clause), "read=*.db n=1"));
+    }
     let (target, flag_bits) = target(line, clause, at_instruction)?;
     let part = part(line, clause, trigger, &target)?;
     let bits = match flag_bits {
         Some(bits) => bits,
         None => bits_of(line, clause, &target)?,
     };
-    let change = match line.take("stuck") {
-        None => Change::Flip,
-        Some(clause) => match clause.value {
-            "0" => Change::Stuck0,
-            "1" => Change::Stuck1,
-            _ => return Err(line.wrong(clause, "stuck= takes 0 or 1", "stuck=0")),
-        },
-    };
     Ok(Effect::Bits {
         part,
         target,
         bits,
-        change,
+        change: change(line)?,
     })
 }
 
@@ -802,7 +919,9 @@ fn bits_of(line: &mut Line<'_>, what: Clause<'_>, target: &Target) -> Result<Bit
     // An instruction has at most 15 bytes (Intel SDM vol. 2, chapter 2).
     let width = match target {
         Target::Register(register, _) => register.bits(),
-        Target::Memory(..) | Target::ReadValue(_) | Target::WrittenValue => bits::WIDTH_MAX,
+        Target::Memory(..) | Target::ReadValue(_) | Target::WrittenValue | Target::Data(_) => {
+            bits::WIDTH_MAX
+        }
         Target::Address | Target::ReadAddress | Target::WrittenAddress | Target::Ip => 64,
         Target::Code => 15 * 8,
     };

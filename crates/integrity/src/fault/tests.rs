@@ -1,5 +1,7 @@
 //! The grammar, by example and by property. Every example of docs/fault-grammar.md is read here.
 
+use std::num::NonZeroI64;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -55,6 +57,15 @@ fn a_line_prints_as_it_was_read() {
         "time=1s every=1500us reg=rsp bit=3",
         "replica=1 event=4 kind=hang",
         "replica=1 event=4 kill=9",
+        "read=*.db n=3 byte=0 bit=7",
+        "read=/dev/stdin n=1.. byte=4096 bits=0-7 stuck=0",
+        "process=1 read=a/**/b?.txt offset=4096-8191 n=2 byte=1 bit=500",
+        "read=*.db n=1..%2 kind=stale",
+        "read=x offset=17 n=1 kind=misdirected by=-4096",
+        "write=x n=1 byte=9 bit=3",
+        "write=x n=1.. one-in=10 seed=3 kind=lost",
+        "write=a=b n=1 kind=torn keep=0",
+        "write=stdout n=9 kind=misdirected by=512",
     ] {
         assert_eq!(parse(line).to_string(), line);
     }
@@ -117,12 +128,12 @@ fn each_rule_has_a_line_that_breaks_it() {
         (
             "",
             1,
-            "a fault says when it happens: at=, class=, event=, time= or every=",
+            "a fault says when it happens: at=, class=, read=, write=, event=, time= or every=",
         ),
         (
             "replica=1",
             10,
-            "a fault says when it happens: at=, class=, event=, time= or every=",
+            "a fault says when it happens: at=, class=, read=, write=, event=, time= or every=",
         ),
         ("event=1", 8, "a fault says what it hits"),
         (
@@ -142,7 +153,7 @@ fn each_rule_has_a_line_that_breaks_it() {
         (
             "at=a+0 n=1 event=2 reg=rax bit=0",
             12,
-            "a fault has one of at=, class=, event=, time=",
+            "a fault has one of at=, class=, read=, write=, event=, time=",
         ),
         ("event=0 reg=rax bit=0", 1, "event counts from 1"),
         (
@@ -177,7 +188,7 @@ fn each_rule_has_a_line_that_breaks_it() {
             14,
             "seed goes with one-in=",
         ),
-        ("event=1 n=1 reg=rax bit=0", 9, "n goes with at= or class="),
+        ("event=1 n=1 reg=rax bit=0", 9, "n goes with at=, class=, read= or write="),
         (
             "event=1 in=a reg=rax bit=0",
             9,
@@ -370,6 +381,21 @@ fn each_rule_has_a_line_that_breaks_it() {
             9,
             "target= takes app, agent or log",
         ),
+        ("read=* byte=0 bit=0", 20, "read= needs n="),
+        ("read=* offset=9-9 n=1 byte=0 bit=0", 8, "offset= takes a position"),
+        ("read=* n=1", 11, "a fault of read= says what it hits"),
+        ("read=* n=1 byte=-1 bit=0", 12, "byte= takes a number"),
+        ("read=* n=1 byte=0", 18, "'byte=0' needs bit=, bits= or mask="),
+        ("read=* n=1 kind=lost", 12, "a read can be stale, misdirected"),
+        ("write=* n=1 kind=stale", 13, "a write can be lost, torn, misdirected"),
+        ("write=* n=1 kind=crash", 13, "a write can be lost, torn, misdirected"),
+        ("write=* n=1 kind=torn", 22, "kind=torn needs keep="),
+        ("write=* n=1 kind=misdirected by=0", 30, "by= takes a distance"),
+        ("write=* n=1 kind=lost by=8", 23, "by goes with"),
+        ("write=* n=1 reg=rax bit=0", 26, "a fault of write= says what it hits"),
+        ("at=a+0 n=1 kind=torn", 12, "this needs a transfer"),
+        ("event=1 byte=1 bit=0", 9, "byte goes with"),
+        ("event=1 offset=1 reg=rax bit=0", 9, "offset goes with"),
     ] {
         let error = refuse(line);
         assert!(
@@ -438,9 +464,41 @@ fn faults_have_the_models_of_the_literature() {
         ("event=1 mem=[rsi] bit=0", "mem"),
         ("at=a+0 n=1 code bit=0", "code"),
         ("event=1 kind=stop", "process"),
+        ("read=* n=1 byte=0 bit=0", "rdata"),
+        ("write=* n=1 byte=0 bit=0", "wdata"),
+        ("read=* n=1 kind=stale", "stale"),
+        ("read=* n=1 kind=misdirected by=1", "misread"),
+        ("write=* n=1 kind=misdirected by=1", "miswrite"),
+        ("write=* n=1 kind=lost", "lost"),
+        ("write=* n=1 kind=torn keep=1", "torn"),
     ] {
         assert_eq!(parse(line).model().word(), model, "{line}");
     }
+}
+
+#[test]
+fn paths_match_by_their_last_part_or_whole() {
+    for (pattern, path, yes) in [
+        ("*.db", "dir/a.db", true),
+        ("*.db", "a.dbx", false),
+        ("a?c", "abc", true),
+        ("a?c", "a/c", false),
+        ("stdout", "/dev/stdout", true),
+        ("dir/*", "dir/a", true),
+        ("dir/*", "dir/a/b", false),
+        ("dir/**", "dir/a/b", true),
+        ("**/b", "x/dir/a/b", true),
+        ("/etc/*", "etc/passwd", false),
+        ("*", "a", true),
+        ("", "a", false),
+    ] {
+        let matched = PathGlob::of(pattern).is_some_and(|glob| glob.matches(path));
+        assert_eq!(matched, yes, "{pattern} {path}");
+    }
+    assert_eq!(PathGlob::of("*a*b*c*d*e"), None);
+    let extent: Extent = "10-19".parse().expect("a range");
+    assert!(extent.meets(19, 1) && extent.meets(0, 11) && extent.meets(0, 100));
+    assert!(!extent.meets(20, 5) && !extent.meets(0, 10) && !extent.meets(12, 0));
 }
 
 #[test]
@@ -769,6 +827,21 @@ fn any_trigger() -> impl Strategy<Value = Trigger> {
                 EventPhase::BeforeArrival
             },
         }),
+        (
+            proptest::sample::select(Access::ALL),
+            "[a-z*?/.=]{1,6}".prop_filter_map("a path", |path| PathGlob::of(&path)),
+            proptest::option::of((0_u64..1 << 40, 0_u64..1 << 40)),
+            any_hits()
+        )
+            .prop_map(|(access, path, offset, hits)| Trigger::File {
+                access,
+                path,
+                offset: offset.map(|(first, more)| Extent {
+                    first,
+                    last: first + more
+                }),
+                hits,
+            }),
         (proptest::option::of(any::<u64>()), 1_u64.., scope()).prop_map(
             |(after_ns, every, within)| Trigger::Clock {
                 after_ns,
@@ -798,6 +871,7 @@ fn any_effect() -> impl Strategy<Value = Effect> {
         Just((Target::WrittenAddress, 64)),
         Just((Target::Ip, 64)),
         Just((Target::Code, 120)),
+        any::<u64>().prop_map(|byte| (Target::Data(byte), 512)),
     ];
     let change = prop_oneof![
         Just(Change::Flip),
@@ -820,6 +894,16 @@ fn any_effect() -> impl Strategy<Value = Effect> {
         8 => bits,
         1 => proptest::sample::select(Mishap::ALL).prop_map(Effect::Mishap),
         1 => (1_u8..=64).prop_map(Effect::Kill),
+        2 => prop_oneof![
+            Just(Storage::Stale),
+            Just(Storage::Lost),
+            any::<u64>().prop_map(|keep| Storage::Torn { keep }),
+            (1_i64..1 << 40, any::<bool>()).prop_filter_map("a distance", |(by, back)| {
+                Some(Storage::Misdirected {
+                    by: NonZeroI64::new(if back { -by } else { by })?,
+                })
+            }),
+        ].prop_map(Effect::Storage),
     ]
 }
 
@@ -863,7 +947,8 @@ proptest! {
         "in=a", "n=1", "n=2..9%3", "one-in=5", "seed=1", "event=7", "after-vote", "time=1ms", "every=3ns",
         "target=agent", "target=log", "reg=rax", "reg=xmm1.d0", "flag=of", "mem=[rsi-1]", "mem=[entry+8]", "rval",
         "wval", "addr", "raddr", "waddr", "ip", "code", "once", "after", "bit=3", "bits=1-2,9", "mask=0xf0",
-        "stuck=1", "kind=hang", "kind=skip", "kill=11", "=", "x=", "at==", "mem=[", "n=..", "bit=-1",
+        "stuck=1", "read=*", "write=a/*", "offset=1-2", "byte=3", "kind=stale", "kind=torn", "keep=1", "kind=misdirected", "by=-8",
+        "kind=hang", "kind=skip", "kill=11", "=", "x=", "at==", "mem=[", "n=..", "bit=-1",
     ][..]), 0..7)) {
         let line = clauses.join(" ");
         if let Ok(fault) = line.parse::<Fault>() {
@@ -878,7 +963,7 @@ proptest! {
     }
 
     #[test]
-    fn no_value_breaks_the_parser(key in "(at|class|mem|reg|n|bits|mask|replica|cpu|thread|in|time)", value in "[\\[\\]rsi0-9a-fx+*!.,%:-]{0,30}") {
+    fn no_value_breaks_the_parser(key in "(at|class|mem|reg|n|bits|mask|replica|cpu|thread|in|time|read|write|offset|byte|keep|by)", value in "[\\[\\]rsi0-9a-fx+*!.,%:-]{0,30}") {
         let _ = format!("event=1 {key}={value} reg=rax bit=0").parse::<Fault>();
         let _ = format!("{key}={value} n=1 reg=rax bit=0").parse::<Fault>();
     }

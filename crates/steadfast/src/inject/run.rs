@@ -216,14 +216,23 @@ fn share(part: u64, all: u64) -> f64 {
 fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
     let p = &campaign.population;
     let mut text = format!(
-        "inject: {} runs planned in {}, seed {}\ninject: {} executed instructions at {} places, {:.2} % of them reachable\n",
+        "inject: {} runs planned in {}, seed {}\n",
         campaign.planned,
         out.display(),
         campaign.seed,
-        p.dynamic,
-        p.sites,
-        share(p.reachable, p.dynamic)
     );
+    if p.dynamic > 0 {
+        let _ = writeln!(
+            text,
+            "inject: {} executed instructions at {} places, {:.2} % of them reachable",
+            p.dynamic,
+            p.sites,
+            share(p.reachable, p.dynamic)
+        );
+    }
+    if p.transfers > 0 {
+        let _ = writeln!(text, "inject: {} transfers between the target and files", p.transfers);
+    }
     for (reason, n) in &p.unreachable {
         let _ = writeln!(
             text,
@@ -511,6 +520,9 @@ fn told(planned: &Planned, run: &Run, before: Option<&Run>) -> String {
             value(&fired.before),
             value(&fired.after)
         );
+        if let Some(file) = &fired.file {
+            let _ = writeln!(text, "         in {file}");
+        }
     }
     let ended = match (run.status, run.signal) {
         (Some(status), _) => format!("exit status {status}"),

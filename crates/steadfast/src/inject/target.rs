@@ -26,7 +26,7 @@ use crate::report::Console;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TargetArgs {
     /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code; sei for the
-    /// first seven; or a line of docs/fault-grammar.md, run as it is
+    /// first seven; of files rdata, wdata, stale, misread, miswrite, lost, torn; or a line of docs/fault-grammar.md, run as it is
     #[arg(long, value_name = "TYPE|LINE", default_value = "sei")]
     fault: Vec<String>,
 
@@ -62,6 +62,10 @@ pub(crate) struct TargetArgs {
     /// No faults in this module or function
     #[arg(long, value_name = "MODULE[!FUNCTION]")]
     except: Vec<String>,
+
+    /// Faults of files only in those that match this, such as '*.db'; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    files: Vec<String>,
 
     /// How output is compared: byte, lines, numeric=TOLERANCE, masked=REGEX, or command=CMD, which
     /// gets the golden directory and the run's and exits with 0 (equal), 1 or 2 (rejected)
@@ -227,6 +231,11 @@ impl TargetArgs {
             ));
         }
         let (models, lines) = self.faults()?;
+        let files = self
+            .files
+            .iter()
+            .map(|file| file.parse().map_err(|why: String| flag("files", &why, file)))
+            .collect::<Result<Vec<_>, _>>()?;
         let engine = match self.engine.as_str() {
             "step" => Engine::Step,
             "timer" => Engine::Timer,
@@ -328,6 +337,7 @@ impl TargetArgs {
             detector: self.detector()?,
             only: self.only.clone(),
             except: self.except.clone(),
+            files,
             shard: extent.shard,
             protect,
             replicas: self.replicas,
@@ -358,8 +368,11 @@ impl TargetArgs {
                     ("all", _) => models.extend(Model::ALL),
                     (_, Some(model)) => models.push(model),
                     _ => {
-                        let words: Vec<&str> =
-                            Model::ALL.iter().map(|model| model.word()).collect();
+                        let words: Vec<&str> = Model::ALL
+                            .iter()
+                            .chain(&Model::STORAGE)
+                            .map(|model| model.word())
+                            .collect();
                         return Err(flag(
                             "fault",
                             &format!(

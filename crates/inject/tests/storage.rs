@@ -1,0 +1,378 @@
+//! Faults of storage: a guest that moves bytes in every way at known places, and real programs.
+//!
+//! What each line does to the guest was worked out by hand; the runs have to show that and no
+//! more. As root and as an ordinary user alike.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use steadfast_inject::campaign::{Order, Running};
+use steadfast_inject::doctor;
+use steadfast_inject::models::Model;
+use steadfast_inject::record::{Dir, Planned, Run};
+use steadfast_integrity::outcome::Outcome;
+
+fn order(name: &str) -> Order {
+    let dir = std::env::temp_dir().join(format!("inject-storage-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let user = steadfast_sys::procfs::is_privileged().then_some(61_113);
+    let mut order = doctor::control(&dir, false, user).expect("a target");
+    order.only = Vec::new();
+    order.models = Vec::new();
+    order.runs = 1;
+    order
+}
+
+/// The guest, built beside the order's other files.
+fn guest(order: &mut Order) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/files.c");
+    let program = order.scratch.join("files");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    order.spec.path = program;
+    order.spec.argv = vec!["files".into()];
+}
+
+fn carried_out(order: &Order) -> (BTreeMap<u64, Run>, Vec<Planned>) {
+    let mut running = Running::prepare(order, "test", &mut |_| ()).expect("prepared");
+    running
+        .run(&AtomicBool::new(false), &|| false, &|_| ())
+        .expect("run");
+    drop(running);
+    let dir = Dir::new(&order.dir);
+    (dir.runs().expect("runs"), dir.plan().expect("a plan"))
+}
+
+fn clean(order: &Order) {
+    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
+}
+
+fn output(order: &Order, run: &Run, name: &str) -> Vec<u8> {
+    let path = Path::new(name);
+    let differs = run.differ.iter().any(|file| path.ends_with(file));
+    let kept = if differs {
+        order.dir.join(run.evidence.as_deref().expect("evidence"))
+    } else {
+        order.dir.join("golden")
+    };
+    fs::read(kept.join(path)).expect("an output")
+}
+
+/// A line; the lines of the guest's output that differ then; the file and place of the hit; what
+/// stood there before and after.
+type Known = (
+    &'static str,
+    &'static [&'static str],
+    &'static str,
+    (&'static str, &'static str),
+);
+const KNOWN: &[Known] = &[
+    (
+        "read=x.db n=1 byte=0 bit=0",
+        &["read 4096 A 1"],
+        "x.db+0x0",
+        ("A", "@"),
+    ),
+    (
+        "read=x.db n=2 byte=4095 bit=1",
+        &["read 4096 b 1"],
+        "x.db+0x1fff",
+        ("b", "`"),
+    ),
+    (
+        "read=x.db n=3 byte=98 bits=0,8,16,24",
+        &["readv 4096 C 4"],
+        "x.db+0x2062",
+        ("C", "B"),
+    ),
+    (
+        "read=x.db n=4 byte=0 mask=0xffff stuck=1",
+        &["preadv2 4096 D 2"],
+        "x.db+0x3000",
+        ("D", "\u{ff}"),
+    ),
+    // The one that stands in the second block of the file, however it is read.
+    (
+        "read=x.db offset=4196 n=1.. byte=0 bit=2",
+        &["read 4096 b 1", "pread 4096 b 1"],
+        "x.db+0x1064",
+        ("b", "f"),
+    ),
+    (
+        "read=x.db offset=4196 n=2 byte=0 bit=2",
+        &["pread 4096 b 1"],
+        "x.db+0x1064",
+        ("b", "f"),
+    ),
+    (
+        "read=x.db n=6 byte=5 bit=2",
+        &["preadv 4096 C 1"],
+        "x.db+0x2005",
+        ("C", "G"),
+    ),
+    (
+        "read=x.db n=7 byte=5 bit=0",
+        &["child 4096 D 1"],
+        "x.db+0x3005",
+        ("D", "E"),
+    ),
+    (
+        "read=x.db n=8 byte=5 bit=0",
+        &["copy 4096 A 1"],
+        "x.db+0x5",
+        ("A", "@"),
+    ),
+    (
+        "read=z.db n=1 byte=5 bit=0",
+        &["copy 4096 A 1"],
+        "z.db+0x5",
+        ("A", "@"),
+    ),
+    // The second block alone was written over.
+    (
+        "read=*.db n=1 kind=stale",
+        &["read 4096 B 0"],
+        "x.db+0x1000",
+        ("b", "B"),
+    ),
+    (
+        "read=*.db n=2 kind=stale",
+        &["pread 4096 B 0"],
+        "x.db+0x1000",
+        ("b", "B"),
+    ),
+    (
+        "read=x.db n=1 kind=misdirected by=8192",
+        &["read 4096 C 0"],
+        "x.db+0x0",
+        ("A", "C"),
+    ),
+    // The first read, and the first write, have no block before them.
+    (
+        "read=x.db n=1 kind=misdirected by=-4096",
+        &["read 4096 A 0"],
+        "x.db+0x1000",
+        ("b", "A"),
+    ),
+    (
+        "write=x.db n=1 byte=7 bit=5",
+        &["read 4096 A 1", "copy 4096 A 1"],
+        "x.db+0x7",
+        ("A", "a"),
+    ),
+    (
+        "write=x.db n=4 byte=98 bits=5,21",
+        &["preadv2 4096 D 2", "child 4096 D 2"],
+        "x.db+0x3062",
+        ("D", "d"),
+    ),
+    // Nothing arrives: the file has grown all the same. The first block leaves zeros.
+    (
+        "write=x.db n=1 kind=lost",
+        &["read 4096 0 0", "copy 4096 0 0"],
+        "x.db+0x0",
+        ("A", "\0"),
+    ),
+    (
+        "write=x.db n=5 kind=lost",
+        &["read 4096 B 0", "pread 4096 B 0"],
+        "x.db+0x1000",
+        ("b", "B"),
+    ),
+    (
+        "write=x.db n=5 kind=torn keep=512",
+        &["read 4096 B 512", "pread 4096 B 512"],
+        "x.db+0x1200",
+        ("b", "B"),
+    ),
+    (
+        "write=x.db n=4 kind=misdirected by=-4096",
+        &[
+            "read 4096 b 0",
+            "read 4096 B 0",
+            "pread 4096 B 0",
+            "copy 4096 b 0",
+        ],
+        "x.db+0x1000",
+        ("b", "B"),
+    ),
+    (
+        "write=stdout n=1 byte=5 bit=0",
+        &["read 5096 A 0"],
+        "/dev/stdout+0x5",
+        ("4", "5"),
+    ),
+];
+
+#[test]
+fn each_fault_does_what_was_worked_out_by_hand() {
+    let mut order = order("known");
+    guest(&mut order);
+    order.lines = KNOWN.iter().map(|(line, ..)| (*line).to_owned()).collect();
+    // What only files show: bytes at the end of a file that is appended to.
+    order.lines.extend(
+        [
+            "write=y.db n=1 kind=lost",
+            "write=y.db n=2 byte=9 bit=0",
+            "write=y.db n=1 kind=misdirected by=-10",
+            "write=y.db n=3 kind=lost",
+            "read=x.db n=1 byte=4096 bit=0",
+            "write=x.db n=1.. one-in=2 seed=0 byte=0 bit=0",
+            "read=x.db n=1 byte=0 bit=0; read=x.db n=2 byte=0 bit=0",
+        ]
+        .map(str::to_owned),
+    );
+    let (runs, _) = carried_out(&order);
+    let golden = fs::read_to_string(order.dir.join("golden/stdout")).expect("golden");
+    for (id, (line, differ, place, (before, after))) in (0..).zip(KNOWN) {
+        let run = &runs[&id];
+        let now = output(&order, run, "stdout");
+        let now = String::from_utf8_lossy(&now);
+        let found: Vec<&str> = now
+            .lines()
+            .zip(golden.lines())
+            .filter(|(now, was)| now != was)
+            .map(|(now, _)| now)
+            .collect();
+        assert_eq!(&found, differ, "{line}");
+        assert_eq!(run.outcome.outcome(), Outcome::Sdc, "{line}");
+        let fired = &run.fired[0];
+        assert_eq!(fired.file.as_deref(), Some(*place), "{line}");
+        let first = |value: &Option<String>| {
+            let text = value.as_deref().expect("a value").trim_start_matches("0x");
+            let byte = u64::from_str_radix(text, 16).expect("hexadecimal") & 0xff;
+            char::from_u32(u32::try_from(byte).expect("a byte")).expect("a character")
+        };
+        assert_eq!(
+            (
+                first(&fired.before).to_string(),
+                first(&fired.after).to_string()
+            ),
+            ((*before).to_owned(), (*after).to_owned()),
+            "{line}"
+        );
+    }
+    let from = KNOWN.len() as u64;
+    let y = |n: u64| {
+        String::from_utf8_lossy(&output(&order, &runs[&(from + n)], "files/y.db")).into_owned()
+    };
+    assert_eq!(y(0), "\0\0\0\0\0\0\0\0\0\0yyyyyyyyyy");
+    assert_eq!(y(1), "xxxxxxxxxxyyyyyyyyyx");
+    assert_eq!(y(2), "yyyyyyyyyy\0\0\0\0\0\0\0\0\0\0");
+    for id in [3, 4] {
+        assert_eq!(
+            runs[&(from + id)].outcome.outcome(),
+            Outcome::NotFired,
+            "what cannot have the fault does not"
+        );
+    }
+    let drawn = &runs[&(from + 5)];
+    assert_eq!(
+        (drawn.hits, drawn.fired[0].n),
+        (2, 2),
+        "the second and the fourth"
+    );
+    assert_eq!(
+        (runs[&(from + 6)].hits, runs[&(from + 6)].fired.len()),
+        (2, 2)
+    );
+    clean(&order);
+}
+
+#[test]
+fn faults_that_storage_cannot_have_are_refused_before_any_run() {
+    for line in [
+        "process=1 read=* n=1 byte=0 bit=0",
+        "thread=main.1 read=* n=1 byte=0 bit=0",
+        "cpu=1 write=* n=1 kind=lost",
+        "replica=1 write=* n=1 kind=lost",
+    ] {
+        let mut order = order("refused");
+        guest(&mut order);
+        order.lines = vec![line.into()];
+        let error = Running::prepare(&order, "test", &mut |_| ()).expect_err(line);
+        assert!(error.to_string().contains("storage"), "{error}");
+        clean(&order);
+    }
+}
+
+/// Faults drawn over a real program's transfers: each fires at the transfer it was drawn for, and
+/// comes out the same when it is repeated.
+fn campaign(name: &str, program: &str, argv: &[&str], models: &[Model], files: &[&str]) {
+    let mut order = order(name);
+    let input = order.scratch.join("input");
+    fs::create_dir(&input).expect("a directory");
+    let text: String = (0..20_000_u64)
+        .map(|i| format!("{} {i}\n", i * 7919 % 10_007))
+        .collect();
+    fs::write(input.join("in.txt"), text).expect("input");
+    order.spec.input = Some(input);
+    order.spec.path = PathBuf::from(program).canonicalize().expect("the program");
+    order.spec.argv = argv.iter().map(|arg| (*arg).to_owned()).collect();
+    order.models = models.to_vec();
+    order.files = files
+        .iter()
+        .map(|file| file.parse().expect("a pattern"))
+        .collect();
+    order.runs = 6;
+    let (runs, plan) = carried_out(&order);
+    assert_eq!(runs.len(), 6 * models.len());
+    for planned in &plan {
+        let run = &runs[&planned.id];
+        assert_eq!(run.hits, 1, "{}", planned.fault);
+        assert_eq!(Some(run.fired[0].n), planned.n, "{}", planned.fault);
+    }
+    let wrong = |run: &&Run| run.outcome.outcome() == Outcome::Sdc;
+    assert!(
+        runs.values().any(|run| wrong(&run)),
+        "some answers are wrong"
+    );
+    let mut running = Running::prepare(&order, "test", &mut |_| ()).expect("gone on with");
+    for id in 0..6 {
+        let (_, again, _) = running.replay(id).expect("repeated");
+        let first = &runs[&id];
+        assert_eq!(
+            (again.outcome, &again.outputs, &again.fired),
+            (first.outcome, &first.outputs, &first.fired)
+        );
+    }
+    drop(running);
+    clean(&order);
+}
+
+#[test]
+fn sort_with_bad_files_gives_wrong_answers_that_can_be_repeated() {
+    campaign(
+        "sort",
+        "/usr/bin/sort",
+        &["sort", "-S", "256K", "-T", ".", "-o", "out.txt", "in.txt"],
+        &[
+            Model::Rdata,
+            Model::Wdata,
+            Model::Misread,
+            Model::Miswrite,
+            Model::Lost,
+            Model::Torn,
+        ],
+        &["*.txt"],
+    );
+}
+
+#[test]
+fn gzip_with_bad_files_gives_wrong_answers_that_can_be_repeated() {
+    campaign(
+        "gzip",
+        "/usr/bin/gzip",
+        &["gzip", "-nk", "in.txt"],
+        &[Model::Rdata, Model::Wdata, Model::Lost],
+        &["in.txt", "in.txt.gz"],
+    );
+}
