@@ -114,6 +114,7 @@ impl Warden {
         let spec = spec.clone();
         let place = scratch.clone();
         let copy = ours.try_clone()?;
+        fill_tables();
         let keeper = jail::enter(&rules, move |walls| {
             // The other end would keep this one open.
             drop(copy);
@@ -167,6 +168,19 @@ impl Warden {
             )))),
         }
     }
+}
+
+/// Has the decoder make its tables now: they are made at first use, behind a lock. Where callers
+/// have other threads after all (tests do), a fork while one of them holds it would leave the
+/// warden waiting for a thread that it does not have.
+fn fill_tables() {
+    use iced_x86::{Decoder, DecoderOptions, Encoder, Formatter as _, IntelFormatter};
+    // cmpltps xmm0, [rax]: a register, memory, and a name of its own for an immediate.
+    let insn = Decoder::with_ip(64, &[0x0f, 0xc2, 0x00, 0x01], 0, DecoderOptions::NONE).decode();
+    let mut text = String::new();
+    IntelFormatter::new().format(&insn, &mut text);
+    let encoded = Encoder::new(64).encode(&insn, 0);
+    debug_assert!(encoded.is_ok() && !text.is_empty());
 }
 
 impl Drop for Warden {
