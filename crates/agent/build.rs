@@ -5,15 +5,13 @@ use std::path::Path;
 use steadfast_inside::{Build, headers};
 
 const C: [&str; 16] = [
-    "base", "log", "args", "calls", "entropy", "memory", "shared", "signal", "recover", "epoch", "flip", "profile", "private",
-    "wait", "kept", "init",
+    "base", "log", "args", "calls", "entropy", "memory", "shared", "signal", "recover", "epoch",
+    "flip", "profile", "private", "wait", "kept", "init",
 ];
 
 /// Besides what every such image is built with.
 const FLAGS: [&str; 4] = [
-    "-g",
-    "-mpopcnt",
-    "-mcrc32",
+    "-g", "-mpopcnt", "-mcrc32",
     "-mprfchw", // a hint, and nothing where the processor lacks it (Intel SDM, PREFETCHW)
 ];
 
@@ -27,12 +25,21 @@ fn main() {
 
     build.assembly("vdso.S", "vdso.o");
     build
-        .cc(&["-shared", "-nostdlib", "-Wl,-soname,linux-vdso.so.1", "-Wl,--hash-style=both"])
+        .cc(&[
+            "-shared",
+            "-nostdlib",
+            "-Wl,-soname,linux-vdso.so.1",
+            "-Wl,--hash-style=both",
+        ])
         .args(&["-Wl,-z,max-page-size=4096", "-Wl,--build-id=none"])
         .arg(format!("-Wl,-T,{}", build.src().join("vdso.lds").display()))
         .args(&["vdso.o", "-o", "vdso.so"])
         .done();
-    let mut objects = vec!["image.o".to_owned(), "gate.o".to_owned(), "flipentry.o".to_owned()];
+    let mut objects = vec![
+        "image.o".to_owned(),
+        "gate.o".to_owned(),
+        "flipentry.o".to_owned(),
+    ];
     for name in C {
         let object = format!("{name}.o");
         build.c(&format!("{name}.c"), &object, &FLAGS);
@@ -65,15 +72,25 @@ fn generate_names(src: &Path, out: &Path) {
         let mut fields = row.splitn(3, ',');
         let number = fields.next().expect("a row starts with its number").trim();
         let name = fields.next().expect("a row has a name").trim();
-        code.push_str(&format!("    ({number}, {name:?}, \"{}\"),\n", note(row, 0)));
+        code.push_str(&format!(
+            "    ({number}, {name:?}, \"{}\"),\n",
+            note(row, 0)
+        ));
     }
     code.push_str("];\nstatic COMMANDS: &[(&str, u64, &str, &str)] = &[\n");
     for table in ["ioctl", "fcntl", "prctl", "arch_prctl"] {
         for row in read(&format!("{table}.def")).split("\nSUB(").skip(1) {
-            let number = row.split(',').next().expect("a row starts with its command").trim();
+            let number = row
+                .split(',')
+                .next()
+                .expect("a row starts with its command")
+                .trim();
             let name = row.split('"').nth(1).expect("a row has a name");
             // The name is a row's first string, the note its second.
-            code.push_str(&format!("    ({table:?}, {number}, {name:?}, \"{}\"),\n", note(row, 2)));
+            code.push_str(&format!(
+                "    ({table:?}, {number}, {name:?}, \"{}\"),\n",
+                note(row, 2)
+            ));
         }
     }
     code.push_str("];\n");

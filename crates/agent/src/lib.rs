@@ -11,12 +11,13 @@ include!(concat!(env!("OUT_DIR"), "/calls.rs"));
 /// Name of a system call and the note of its row in `calls.def`.
 #[must_use]
 pub fn call(number: u32) -> (&'static str, &'static str) {
-    CALLS
-        .iter()
-        .find(|(nr, ..)| *nr == number)
-        .map_or(("an unknown system call", "its number is above the highest known at build"), |(_, name, note)| {
-            (name, note)
-        })
+    CALLS.iter().find(|(nr, ..)| *nr == number).map_or(
+        (
+            "an unknown system call",
+            "its number is above the highest known at build",
+        ),
+        |(_, name, note)| (name, note),
+    )
 }
 
 /// A call or command as messages name it.
@@ -60,18 +61,37 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
 #[must_use]
 pub fn command(number: u32, command: u64) -> Row {
     if let Some((_, name, note)) = NO_CALLS.iter().find(|(nr, ..)| *nr == number) {
-        return Row { name: (*name).into(), note: (*note).into() };
+        return Row {
+            name: (*name).into(),
+            note: (*note).into(),
+        };
     }
     let (name, note) = call(number);
     let multiplexed = COMMANDS.iter().any(|(table, ..)| *table == name);
     if !multiplexed {
         let known = CALLS.iter().any(|(nr, ..)| *nr == number);
-        let name = if known { name.to_owned() } else { format!("system call {}", number.cast_signed()) };
-        return Row { name, note: note.into() };
+        let name = if known {
+            name.to_owned()
+        } else {
+            format!("system call {}", number.cast_signed())
+        };
+        return Row {
+            name,
+            note: note.into(),
+        };
     }
-    match COMMANDS.iter().find(|(table, code, ..)| *table == name && *code == command & 0xffff_ffff) {
-        Some((_, _, what, note)) => Row { name: format!("{name}({what})"), note: (*note).into() },
-        None => Row { name: format!("{name} command {command:#x}"), note: note.into() },
+    match COMMANDS
+        .iter()
+        .find(|(table, code, ..)| *table == name && *code == command & 0xffff_ffff)
+    {
+        Some((_, _, what, note)) => Row {
+            name: format!("{name}({what})"),
+            note: (*note).into(),
+        },
+        None => Row {
+            name: format!("{name} command {command:#x}"),
+            note: note.into(),
+        },
     }
 }
 

@@ -1,6 +1,9 @@
 //! A child that stops itself at exec for its parent to trace.
 
-#![allow(unsafe_code, reason = "fork(2), execve(2) and what happens between them")]
+#![allow(
+    unsafe_code,
+    reason = "fork(2), execve(2) and what happens between them"
+)]
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -57,7 +60,10 @@ pub fn spawn(spawn: &Spawn<'_>, report: RawFd) -> Result<i32, SpawnError> {
 
 /// # Safety
 /// Called in a freshly forked child only.
-#[allow(clippy::multiple_unsafe_ops_per_block, reason = "one straight line between fork and exec")]
+#[allow(
+    clippy::multiple_unsafe_ops_per_block,
+    reason = "one straight line between fork and exec"
+)]
 unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report: RawFd) -> ! {
     // SAFETY: system calls on valid arguments; nothing is shared with the parent.
     unsafe {
@@ -146,7 +152,10 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
             let info = unsafe { info.assume_init() };
             // SAFETY: waitid fills the child's fields.
             which = unsafe { info.si_pid() };
-            if matches!(info.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+            if matches!(
+                info.si_code,
+                libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
+            ) {
                 witness(which);
             }
         }
@@ -154,7 +163,12 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
         let mut used: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: `status` and `used` are valid for the call.
         let pid = unsafe {
-            libc::wait4(which, &raw mut status, libc::WUNTRACED | libc::WCONTINUED | libc::__WALL, &raw mut used)
+            libc::wait4(
+                which,
+                &raw mut status,
+                libc::WUNTRACED | libc::WCONTINUED | libc::__WALL,
+                &raw mut used,
+            )
         };
         if pid > 0 {
             let change = if libc::WIFEXITED(status) {
@@ -169,7 +183,10 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
             let ns = |t: libc::timeval| {
                 t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_usec.cast_unsigned() * 1000
             };
-            let usage = Usage { user_ns: ns(used.ru_utime), system_ns: ns(used.ru_stime) };
+            let usage = Usage {
+                user_ns: ns(used.ru_utime),
+                system_ns: ns(used.ru_stime),
+            };
             return Some((pid, change, usage));
         }
         if io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
@@ -181,7 +198,10 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
 /// The highest descriptor number a new process may use, plus one.
 #[must_use]
 pub fn descriptor_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: `limit` is valid for the call.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     limit.rlim_cur
@@ -190,7 +210,9 @@ pub fn descriptor_limit() -> u64 {
 /// Whether a number is that of a child, alive or not yet reaped.
 #[must_use]
 pub fn is_child(pid: i32) -> bool {
-    let Ok(id) = libc::id_t::try_from(pid) else { return false };
+    let Ok(id) = libc::id_t::try_from(pid) else {
+        return false;
+    };
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: `info` has room for what the kernel writes.
@@ -222,7 +244,14 @@ pub fn queue(pid: i32, taken: &Taken) -> bool {
         ..RawInfo::default()
     };
     // SAFETY: `info` has the size of a siginfo and lives across the call.
-    let rc = unsafe { libc::syscall(libc::SYS_rt_sigqueueinfo, pid, taken.signal, &raw const info) };
+    let rc = unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigqueueinfo,
+            pid,
+            taken.signal,
+            &raw const info,
+        )
+    };
     if rc == 0 {
         return true;
     }
@@ -240,7 +269,9 @@ pub fn queue(pid: i32, taken: &Taken) -> bool {
 #[must_use]
 pub fn exists(pid: i32) -> bool {
     // SAFETY: kill(2) takes two numbers; signal 0 is none.
-    unsafe { libc::kill(pid, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH) }
+    unsafe {
+        libc::kill(pid, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    }
 }
 
 /// Stops this process by a stop signal, as its parent will see, until somebody continues it.

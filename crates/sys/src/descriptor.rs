@@ -1,6 +1,9 @@
 //! A descriptor of another process, duplicated into this one.
 
-#![allow(unsafe_code, reason = "pidfd_open(2) and pidfd_getfd(2) have no wrappers in libc")]
+#![allow(
+    unsafe_code,
+    reason = "pidfd_open(2) and pidfd_getfd(2) have no wrappers in libc"
+)]
 
 use std::fs::File;
 use std::io;
@@ -29,6 +32,9 @@ pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
     });
     match direct {
         Ok(file) => Ok(file.into()),
-        Err(_) => File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}")),
+        Err(_) => File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/fd/{fd}")),
     }
 }

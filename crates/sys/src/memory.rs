@@ -32,7 +32,10 @@ impl Remote {
     /// As ptrace(2) access checks decide.
     pub fn open(pid: i32) -> io::Result<Self> {
         Ok(Self {
-            mem: File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))?,
+            mem: File::options()
+                .read(true)
+                .write(true)
+                .open(format!("/proc/{pid}/mem"))?,
             pagemap: File::open(format!("/proc/{pid}/pagemap"))?,
         })
     }

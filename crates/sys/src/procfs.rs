@@ -85,10 +85,15 @@ pub fn own_number() -> Option<i32> {
 /// (CONFIG_PROC_CHILDREN).
 #[must_use]
 pub fn children(pid: i32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let list = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let list =
+        |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
     let text: String = tasks.flatten().map(list).collect();
-    text.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    text.split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect()
 }
 
 /// State letter and parent of a process (proc_pid_stat(5)).
@@ -96,7 +101,10 @@ fn state(pid: i32) -> Option<(u8, i32)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
-    Some((*fields.next()?.as_bytes().first()?, fields.next()?.parse().ok()?))
+    Some((
+        *fields.next()?.as_bytes().first()?,
+        fields.next()?.parse().ok()?,
+    ))
 }
 
 /// Whether a process sleeps and waits for something other than a disk.
@@ -134,7 +142,11 @@ pub fn only_child(pid: i32) -> Option<i32> {
     }
     // Kernels without CONFIG_PROC_CHILDREN: the fourth field of stat, after the command.
     for entry in fs::read_dir("/proc").ok()?.flatten() {
-        let Some(candidate) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
+        let Some(candidate) = entry
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse::<i32>().ok())
+        else {
             continue;
         };
         let Ok(stat) = fs::read_to_string(format!("/proc/{candidate}/stat")) else {
@@ -159,8 +171,12 @@ pub fn waits_on(pid: i32, range: &std::ops::Range<u64>) -> bool {
         return false;
     };
     let mut words = text.split(' ');
-    let futex = words.next().is_some_and(|number| number == libc::SYS_futex.to_string());
-    let word = words.next().and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+    let futex = words
+        .next()
+        .is_some_and(|number| number == libc::SYS_futex.to_string());
+    let word = words
+        .next()
+        .and_then(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
     futex && word.is_some_and(|word| range.contains(&word))
 }
 

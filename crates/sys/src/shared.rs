@@ -1,6 +1,9 @@
 //! A memfd mapped into this process and inherited by a child.
 
-#![allow(unsafe_code, reason = "mmap(2) and raw access to memory that other processes write")]
+#![allow(
+    unsafe_code,
+    reason = "mmap(2) and raw access to memory that other processes write"
+)]
 
 use std::fs::File;
 use std::io;
@@ -61,7 +64,10 @@ impl Shared {
     }
 
     fn at(&self, offset: usize, bytes: usize, align: usize) -> *mut u8 {
-        assert!(offset + bytes <= self.bytes && offset.is_multiple_of(align), "inside the mapping");
+        assert!(
+            offset + bytes <= self.bytes && offset.is_multiple_of(align),
+            "inside the mapping"
+        );
         // SAFETY: the assertion keeps the result inside the mapping.
         unsafe { self.base.as_ptr().add(offset) }
     }

@@ -1,6 +1,9 @@
 //! Signals of this process, taken by a thread instead of a handler.
 
-#![allow(unsafe_code, reason = "sigset_t and sigwaitinfo(2) have no safe wrapper in libc")]
+#![allow(
+    unsafe_code,
+    reason = "sigset_t and sigwaitinfo(2) have no safe wrapper in libc"
+)]
 
 use std::time::Duration;
 
@@ -12,7 +15,15 @@ pub fn block_all() -> u64 {
     let all = u64::MAX;
     // The C library keeps its own two signals to itself; the system call does not.
     // SAFETY: both sets have the eight bytes that the call is told of.
-    unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, &raw mut old, 8) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const all,
+            &raw mut old,
+            8,
+        )
+    };
     old
 }
 
@@ -29,7 +40,10 @@ pub(crate) struct RawInfo {
     pub(crate) value: u64,
     pub(crate) rest: [u64; 12],
 }
-const _: () = assert!(size_of::<RawInfo>() == size_of::<libc::siginfo_t>(), "siginfo_t");
+const _: () = assert!(
+    size_of::<RawInfo>() == size_of::<libc::siginfo_t>(),
+    "siginfo_t"
+);
 
 /// A signal and where it came from.
 #[derive(Debug, Clone, Copy)]
