@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use crate::index::Index;
+use crate::index::{Index, word};
 use crate::relocate::is_terminator;
 use crate::scan::site_of;
 
@@ -39,6 +39,9 @@ impl Reached {
             let Some(bytes) = index.bytes(range.clone()) else {
                 continue;
             };
+            if !search.may_lead_out(range.start, bytes) {
+                continue;
+            }
             for insn in &mut Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE) {
                 search.leads_to(&insn, &mut strong, &mut weak);
             }
@@ -100,6 +103,12 @@ impl States {
         byte.copied().unwrap_or(State::Known)
     }
 
+    /// From `addr` to the end of its region.
+    fn rest(&mut self, addr: u64) -> Option<&mut [State]> {
+        let (range, states) = self.0.iter_mut().find(|(r, _)| r.contains(&addr))?;
+        states.get_mut(usize::try_from(addr - range.start).ok()?..)
+    }
+
     /// The range lies in one region.
     fn set(&mut self, range: Range<u64>, state: State) {
         let Some((region, states)) = self.0.iter_mut().find(|(r, _)| r.contains(&range.start))
@@ -136,6 +145,39 @@ impl<'a> Search<'a> {
         search
     }
 
+    /// Whether [`Self::leads_to`] may find something in a function: looks for the bytes of such
+    /// instructions at every position, which costs a fraction of decoding.
+    fn may_lead_out(&self, start: u64, bytes: &[u8]) -> bool {
+        let end = start + bytes.len() as u64;
+        // Code that 32-bit immediates reach may be named in too many ways.
+        if self.index.code.iter().any(|view| view.addr < 1 << 32) {
+            return true;
+        }
+        let out = |to: u64| !(start..end).contains(&to) && self.bytes.get(to) == State::Free;
+        let far = |at: usize| {
+            let disp = bytes.get(at..at + 4)?.try_into().ok()?;
+            let next = start + at as u64 + 4;
+            Some(next.wrapping_add_signed(i64::from(i32::from_le_bytes(disp))))
+        };
+        let near = |at: usize| {
+            let disp = i8::from_le_bytes([*bytes.get(at)?]);
+            Some((start + at as u64 + 1).wrapping_add_signed(i64::from(disp)))
+        };
+        bytes.iter().enumerate().any(|(at, &byte)| {
+            let next = bytes.get(at + 1).copied();
+            let to = match byte {
+                0xE8 | 0xE9 => far(at + 1),
+                0x0F if matches!(next, Some(0x80..=0x8F)) => far(at + 2),
+                0xC7 if next == Some(0xF8) => far(at + 2),
+                0x8D if next.is_some_and(|modrm| modrm & 0xC7 == 0x05) => far(at + 2),
+                0xB8..=0xBF => bytes.get(at + 1..at + 9).map(word),
+                0x70..=0x7F | 0xE0..=0xE3 | 0xEB => near(at + 1),
+                _ => None,
+            };
+            to.is_some_and(out)
+        })
+    }
+
     /// Where an instruction may send control, or an address of code that it forms.
     fn leads_to(&self, insn: &Instruction, strong: &mut Vec<u64>, weak: &mut Vec<u64>) {
         let free = |addr: &u64| self.bytes.get(*addr) == State::Free;
@@ -166,11 +208,16 @@ impl<'a> Search<'a> {
     fn collect(&mut self, root: u64, body: &mut Vec<Instruction>) -> Option<()> {
         let mut work = vec![root];
         while let Some(at) = work.pop() {
-            let mut decoder = Decoder::with_ip(64, self.index.rest(at), at, DecoderOptions::NONE);
-            while matches!(self.bytes.get(decoder.ip()), State::Free | State::Inside) {
-                let at = decoder.ip();
+            let code = self.index.rest(at);
+            let Some(states) = self.bytes.rest(at) else {
+                continue;
+            };
+            let mut decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+            let mut here = 0;
+            while let Some(state @ (State::Free | State::Inside)) = states.get(here).copied() {
                 // A branch may skip the prefix of an instruction (glibc's conditional `lock`).
-                if self.bytes.get(at) == State::Inside {
+                if state == State::Inside {
+                    let at = decoder.ip();
                     let prefix = self.bytes.get(at - 1) == State::Start
                         && matches!(self.index.rest(at - 1).first(), Some(0xF0 | 0xF2 | 0xF3));
                     if prefix {
@@ -179,12 +226,16 @@ impl<'a> Search<'a> {
                     return None;
                 }
                 let insn = decoder.decode();
-                let alone = (at..insn.next_ip()).all(|byte| self.bytes.get(byte) == State::Free);
-                if insn.code() == Code::INVALID || !alone || !is_user_code(&insn) {
+                let alone = states.get_mut(here..here + insn.len())?;
+                if insn.code() == Code::INVALID
+                    || alone.iter().any(|state| *state != State::Free)
+                    || !is_user_code(&insn)
+                {
                     return None;
                 }
-                self.bytes.set(at..at + 1, State::Start);
-                self.bytes.set(at + 1..insn.next_ip(), State::Inside);
+                alone.fill(State::Inside);
+                alone[0] = State::Start;
+                here += insn.len();
                 body.push(insn);
                 if matches!(
                     insn.flow_control(),

@@ -440,17 +440,66 @@ pub(crate) fn is_padding(insn: &Instruction) -> bool {
 /// Every address in code that something may branch to, 8-bit branches aside.
 #[derive(Debug)]
 pub(crate) struct Targets {
-    regions: Vec<(Range<u64>, Vec<u64>)>,
+    regions: Vec<Marks>,
+}
+
+/// One bit for each byte of a region.
+#[derive(Debug)]
+struct Marks {
+    range: Range<u64>,
+    bits: Vec<u64>,
+    /// One bit for each word of `bits` that somebody is going to ask about. Of the others nothing
+    /// is known.
+    wanted: Vec<u64>,
+}
+
+impl Marks {
+    fn wants(&self, word: usize) -> bool {
+        self.wanted[word / 64] & 1 << (word % 64) != 0
+    }
 }
 
 impl Targets {
+    /// All of them.
     pub(crate) fn new(index: &Index<'_>) -> Self {
+        Self::collect(index, |marks| marks.wanted.fill(u64::MAX))
+    }
+
+    /// Those around some addresses. Everything else counts as a target.
+    ///
+    /// The marks of a large module do not fit a cache, and most modules are asked about in
+    /// some places only.
+    pub(crate) fn around(index: &Index<'_>, places: &[u64]) -> Self {
+        // A window and the padding behind it lie within 128 bytes of what was asked for.
+        const REACH: u64 = 512;
+        Self::collect(index, |marks| {
+            let near = |at: &&u64| marks.range.contains(*at);
+            for &at in places.iter().filter(near) {
+                let from = at.saturating_sub(REACH).max(marks.range.start);
+                let to = at.saturating_add(REACH).min(marks.range.end);
+                let word = |addr: u64| {
+                    usize::try_from((addr - marks.range.start) / 64).unwrap_or(usize::MAX)
+                };
+                for word in word(from)..=word(to - 1) {
+                    marks.wanted[word / 64] |= 1 << (word % 64);
+                }
+            }
+        })
+    }
+
+    fn collect(index: &Index<'_>, want: impl Fn(&mut Marks)) -> Self {
+        let marks = |view: &CodeView<'_>| {
+            let words = view.bytes.len().div_ceil(64);
+            let mut marks = Marks {
+                range: view.range(),
+                bits: vec![0; words],
+                wanted: vec![0; words.div_ceil(64)],
+            };
+            want(&mut marks);
+            marks
+        };
         let mut targets = Targets {
-            regions: index
-                .code
-                .iter()
-                .map(|v| (v.range(), vec![0u64; v.bytes.len().div_ceil(64)]))
-                .collect(),
+            regions: index.code.iter().map(marks).collect(),
         };
         for &leader in &index.leaders {
             targets.mark(leader);
@@ -471,15 +520,17 @@ impl Targets {
 
     fn mark(&mut self, addr: u64) -> bool {
         // Almost always one region, so a scan beats a search.
-        for (range, bits) in &mut self.regions {
-            let offset = addr.wrapping_sub(range.start);
-            if offset < range.end - range.start {
+        for marks in &mut self.regions {
+            let offset = addr.wrapping_sub(marks.range.start);
+            if offset < marks.range.end - marks.range.start {
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "offset is below the length of a slice"
                 )]
                 let offset = offset as usize;
-                bits[offset / 64] |= 1 << (offset % 64);
+                if marks.wants(offset / 64) {
+                    marks.bits[offset / 64] |= 1 << (offset % 64);
+                }
                 return true;
             }
         }
@@ -487,9 +538,11 @@ impl Targets {
     }
 
     pub(crate) fn contains(&self, addr: u64) -> bool {
-        self.regions.iter().any(|(range, bits)| {
-            let offset = usize::try_from(addr.wrapping_sub(range.start)).unwrap_or(usize::MAX);
-            range.contains(&addr) && bits[offset / 64] & 1 << (offset % 64) != 0
+        self.regions.iter().any(|marks| {
+            let offset =
+                usize::try_from(addr.wrapping_sub(marks.range.start)).unwrap_or(usize::MAX);
+            marks.range.contains(&addr)
+                && (marks.bits[offset / 64] & 1 << (offset % 64) != 0 || !marks.wants(offset / 64))
         })
     }
 

@@ -45,7 +45,7 @@ mod tests;
 
 pub use blocks::{Block, End};
 pub use coverage::{Coverage, Tally};
-pub use plan::{Survey, plan, plan_hooks, replan};
+pub use plan::{Analysis, Survey, plan, plan_hooks, replan};
 pub use save::{Save, find_saves};
 pub use scan::{find_sites, site_at};
 

@@ -36,7 +36,7 @@ use iced_x86::Instruction;
 
 use crate::index::{Decoded, Index, Targets, entered, is_padding};
 use crate::relocate::{Emitter, Movable, OutOfReach, ends_block, is_terminator, reaches, rel32};
-use crate::scan::site_of;
+use crate::scan::{scan, site_of};
 use crate::{
     ArenaSpec, Asked, Entries, Existing, Hook, Hooked, Module, Patched, Place, Plan, Refused,
     RefusedReason, Site, SiteKind, Write,
@@ -90,19 +90,51 @@ pub fn replan(
     existing: Existing<'_>,
     arena: ArenaSpec,
 ) -> Plan {
-    let mut asked: Vec<Item> = sites
-        .iter()
-        .map(|site| Item::Site(*site, *entries))
-        .chain(hooks.iter().map(|hook| Item::Hook(hook.clone())))
-        .collect();
-    // Stable: several hooks at one place run in the order given, a site's own tail between
-    // those before and those after it.
-    asked.sort_by_key(Item::addr);
-    let mut planner = Planner::new(module, &asked, existing, arena);
-    for item in asked {
-        planner.place(item);
+    Analysis::new(module).replan(sites, entries, hooks, existing, arena)
+}
+
+/// A module whose sites are looked for and then planned for: what following its control flow
+/// says, the larger part of the work where much code has no unwind entries, is worked out once.
+#[derive(Debug)]
+pub struct Analysis<'a> {
+    index: Rc<Index<'a>>,
+}
+
+impl<'a> Analysis<'a> {
+    pub fn new(module: &'a Module<'a>) -> Self {
+        Analysis {
+            index: Rc::new(Index::new(module)),
+        }
     }
-    planner.emit()
+
+    /// As [`crate::find_sites`].
+    pub fn sites(&self) -> Vec<Site> {
+        scan(&self.index).sites
+    }
+
+    /// As [`replan`].
+    pub fn replan(
+        &self,
+        sites: &[Site],
+        entries: &Entries,
+        hooks: &[Hook],
+        existing: Existing<'_>,
+        arena: ArenaSpec,
+    ) -> Plan {
+        let mut asked: Vec<Item> = sites
+            .iter()
+            .map(|site| Item::Site(*site, *entries))
+            .chain(hooks.iter().map(|hook| Item::Hook(hook.clone())))
+            .collect();
+        // Stable: several hooks at one place run in the order given, a site's own tail between
+        // those before and those after it.
+        asked.sort_by_key(Item::addr);
+        let mut planner = Planner::new(Rc::clone(&self.index), &asked, existing, arena);
+        for item in asked {
+            planner.place(item);
+        }
+        planner.emit()
+    }
 }
 
 /// A module that is planned for again and again: what its bytes say is worked out once.
@@ -117,7 +149,8 @@ pub struct Survey<'a> {
 impl<'a> Survey<'a> {
     /// Looks at the module.
     pub fn new(module: &'a Module<'a>, arena: ArenaSpec) -> Self {
-        let mut planner = Planner::new(module, &[], Existing::default(), arena);
+        let index = Rc::new(Index::new(module));
+        let mut planner = Planner::new(index, &[], Existing::default(), arena);
         planner.targets = Some(Targets::new(&planner.index));
         planner.moves_sites = true;
         Survey { planner }
@@ -187,9 +220,11 @@ struct Candidate {
 
 #[derive(Debug)]
 struct Planner<'a> {
-    index: Index<'a>,
+    index: Rc<Index<'a>>,
     /// Built when first needed: it costs a pass over all code.
     targets: Option<Targets>,
+    /// Where windows are asked for, or are already.
+    places: Vec<u64>,
     arena: Range<u64>,
     /// Sites that a window may hold, because their tails will be emitted.
     listed: BTreeSet<u64>,
@@ -204,12 +239,11 @@ struct Planner<'a> {
 
 impl<'a> Planner<'a> {
     fn new(
-        module: &'a Module<'a>,
+        index: Rc<Index<'a>>,
         asked: &[Item],
         existing: Existing<'_>,
         arena: ArenaSpec,
     ) -> Self {
-        let index = Index::new(module);
         let windows = windows_of(&index, existing);
         let returns = windows.values().map(|w| w.range.end).collect();
         let listed = asked
@@ -224,9 +258,15 @@ impl<'a> Planner<'a> {
                 Item::Hook(_) => None,
             })
             .collect();
+        let places = asked
+            .iter()
+            .map(Item::addr)
+            .chain(windows.keys().copied())
+            .collect();
         Planner {
             index,
             targets: None,
+            places,
             arena: arena.addr..arena.addr.saturating_add(arena.len),
             listed,
             windows,
@@ -249,7 +289,7 @@ impl<'a> Planner<'a> {
         let addr = item.addr();
         let around = self.known_around(item)?;
         if self.targets.is_none() {
-            self.targets = Some(Targets::new(&self.index));
+            self.targets = Some(Targets::around(&self.index, &self.places));
         }
         let at = around
             .starting(addr)

@@ -164,7 +164,9 @@ impl Modules {
         }
         let bias = load_bias(&parsed, region.start, offset)?;
         let module = patch::elf::module(&file, bias).ok()?;
-        let sites: Vec<_> = patch::find_sites(&module)
+        let analysis = patch::Analysis::new(&module);
+        let sites: Vec<_> = analysis
+            .sites()
             .into_iter()
             .filter(|site| region.contains(&site.addr))
             .collect();
@@ -187,8 +189,7 @@ impl Modules {
                 .filter(|save| region.contains(&save.addr))
                 .map(after_save),
         );
-        let plan = patch::replan(
-            &module,
+        let plan = analysis.replan(
             &sites,
             &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
             &hooks,
@@ -222,6 +223,7 @@ impl Modules {
         if self.pool.is_some_and(|pool| arena < pool) && extent.start > arena {
             self.pool = Some(arena);
         }
+        drop(analysis);
         drop(parsed);
         drop(module);
         self.list.push(Module {
