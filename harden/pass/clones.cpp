@@ -431,6 +431,11 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
     return;
   case Class::Native: {
     FunctionCallee Own = M.getOrInsertFunction(T.Text, Call.getFunctionType());
+    // The runtime knows the C++ library by weak names, which take nothing out of an archive: the program asks for it.
+    std::string Wanted = ("__sf_wanted." + Name).str();
+    if (Name.starts_with("_ZNKSt") || Name.starts_with("_ZNSt") || Name.starts_with("_ZSt"))
+      if (!M.getNamedGlobal(Wanted))
+        appendToUsed(M, {new GlobalVariable(M, Callee->getType(), true, GlobalValue::PrivateLinkage, Callee, Wanted)});
     Call.setCalledOperand(Own.getCallee());
     Call.setCallingConv(CallingConv::C);
     return;

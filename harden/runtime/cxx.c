@@ -130,7 +130,13 @@ struct list_node {
   struct list_node *next, *previous;
 };
 
-/* Rebalancing changes nodes on the way to the root, their children, and (when erasing) these children's children. */
+/* Rebalancing changes nodes on the way to the root, and below each of them: inserting, children of children (a rotation
+   moves the inner child of a child); erasing, two levels more. There the brother w of the node that became too low is at
+   level 1; if it is red, a rotation makes its child, level 2, the brother; that one's child, level 3, may be rotated over
+   it, which moves an inner child of level 4. */
+#define INSERT_LEVELS 2
+#define ERASE_LEVELS 4
+
 static void log_around(struct tree_node *n, int depth) {
   if (!n)
     return;
@@ -141,10 +147,16 @@ static void log_around(struct tree_node *n, int depth) {
   log_around(n->right, depth - 1);
 }
 
-static void log_way(struct tree_node *from, struct tree_node *header) {
-  for (struct tree_node *n = from; n && n != header; n = n->parent)
-    log_around(n, 2);
+/* The child from which the way comes has been logged, to the same depth. */
+static void log_way(struct tree_node *from, struct tree_node *header, int depth) {
   __sf_log(header, sizeof *header);
+  if (from == header)
+    return;
+  log_around(from, depth);
+  for (struct tree_node *n = from->parent; n != header; from = n, n = n->parent) {
+    __sf_log(n, sizeof *n);
+    log_around(n->left == from ? n->right : n->left, depth - 1);
+  }
 }
 
 #define INSERT _ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_
@@ -154,7 +166,7 @@ extern struct tree_node *ERASE(struct tree_node *, struct tree_node *) WEAK;
 
 SF_API void __sf_w_tree_insert(int left, struct tree_node *n, struct tree_node *parent, struct tree_node *header) {
   __sf_log(n, sizeof *n);
-  log_way(parent, header);
+  log_way(parent, header, INSERT_LEVELS);
   INSERT(left & 1, n, parent, header);
 }
 
@@ -166,7 +178,7 @@ SF_API struct tree_node *__sf_w_tree_erase(struct tree_node *n, struct tree_node
     while (from->left)
       from = from->left;
   }
-  log_way(from, header);
+  log_way(from, header, ERASE_LEVELS);
   return ERASE(n, header);
 }
 

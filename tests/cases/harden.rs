@@ -19,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
-use crate::pass;
+use crate::{pass, service};
 
 /// Ways to build, plain and hardened alike.
 const WAYS: &[(&str, &[&str])] = &[
@@ -104,7 +104,7 @@ fn source(guest: &str) -> PathBuf {
 }
 
 /// A compiler: plain clang, or ours.
-fn compiler(hardened: bool, cxx: bool) -> Command {
+pub(crate) fn compiler(hardened: bool, cxx: bool) -> Command {
     let mut command = if hardened {
         let mut ours = Command::new(Bench::get().binary());
         ours.arg(if cxx { "c++" } else { "cc" });
@@ -159,7 +159,7 @@ fn program(guest: &str, way: &str, flags: &[&str], hardened: bool) -> Result<Pat
 }
 
 /// Compiles and links; the compiler has to succeed.
-fn build(
+pub(crate) fn build(
     mut compiler: Command,
     flags: &[&str],
     sources: &[PathBuf],
@@ -817,6 +817,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::changed_input", changed_input));
     trials.push(Trial::test("harden::configure", configure));
     trials.push(Trial::test("harden::cmake", cmake));
+    trials.push(Trial::test("harden::http", service::http));
     trials.extend(pass::trials());
     trials
 }

@@ -38,6 +38,7 @@ mod packages;
 mod pass;
 mod programs;
 mod run;
+mod service;
 mod tree;
 mod user;
 

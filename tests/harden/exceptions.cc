@@ -3,8 +3,10 @@
 
 #include <cstdio>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -77,7 +79,40 @@ SF_LOCAL_HANDLER int leaves(int n) {
   return half(n) + 1;
 }
 
+/* Trees and lists that grow and shrink at random: the library's own code rotates their nodes. */
+std::map<unsigned, unsigned> tree;
+std::multiset<unsigned> sizes;
+std::list<unsigned> order;
+SF_LOCAL_HANDLER unsigned grow_and_shrink(unsigned random, unsigned keep) {
+  unsigned key = random % 700;
+  if (random >> 16 & 1 || tree.size() < keep) {
+    tree[key] += random;
+    sizes.insert(key % 97);
+    order.push_front(key);
+  } else {
+    auto next = tree.lower_bound(key);
+    if (next != tree.end())
+      tree.erase(next);
+    sizes.erase(sizes.begin());
+    if (sizes.count(key % 97))
+      sizes.erase(sizes.find(key % 97));
+    order.pop_back();
+    if (order.size() > 3)
+      order.splice(order.begin(), order, std::prev(order.end()));
+  }
+  unsigned sum = static_cast<unsigned>(sizes.size());
+  for (auto &[k, v] : tree)
+    sum = sum * 31 + k + v;
+  return order.empty() ? sum : sum + order.front();
+}
+
 int main() {
+  unsigned random = 1, sum = 0;
+  for (unsigned i = 0; i < 2400; i++) {
+    random = random * 1664525 + 1013904223; // Knuth's generator modulo 2^32
+    sum = sum * 31 + grow_and_shrink(random >> 4, i % 1200 < 700 ? 200 : 0);
+  }
+  std::printf("trees %u %zu %zu %zu\n", sum, tree.size(), sizes.size(), order.size());
   for (int i = 0; i < 100; i++) {
     std::printf("%d\n", inside(i));
     try {
