@@ -51,7 +51,7 @@ void *memset(void *to, int value, size_t n)
 	return at;
 }
 
-enum { NR_open = 2, NR_close = 3, NR_pwrite64 = 18, NR_vm_readv = 310, NR_vm_writev = 311 };
+enum { NR_open = 2, NR_close = 3, NR_pwrite64 = 18, NR_gettid = 186, NR_vm_readv = 310, NR_vm_writev = 311 };
 
 static s64 call6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -185,10 +185,35 @@ static u64 tsc(void)
 	return (u64)high << 32 | low;
 }
 
+/* Whether this thread is whom the fault is bound to. */
+static int concerned(const struct si_fault *f)
+{
+	if (f->who == SI_PROCESS)
+		return f->pid == own_pid();
+	return f->who == SI_ALL || f->tid == (u32)call2(NR_gettid, 0, 0);
+}
+
+/* The execution of a fault that is bound to somebody; 0: none that it strikes. */
+static u64 own_count(struct si_fault *f)
+{
+	const struct sf_choice *c = &f->choice;
+	u64 n = ++f->seen;
+	return n >= c->first && n <= c->last && (n - c->first) % c->step == 0 ? n : 0;
+}
+
 static void count_phase(struct si_site *s, struct sf_regs *r)
 {
 	struct si_fault *f = FAULT(s->fault);
-	u64 n = reached(&f->choice, &f->next, COUNTER(s->fault));
+	u64 n;
+	if (f->who != SI_ALL) {
+		if (!concerned(f))
+			return;
+		n = own_count(f);
+		if (!n)
+			return;
+	} else {
+		n = reached(&f->choice, &f->next, COUNTER(s->fault));
+	}
 	struct sf_hit now = { .n = n, .tsc = tsc(), .cpu = cpu(), .addr = s->strike.addr, .pid = own_pid() };
 	if (strike(&f->choice, &s->strike, &s->struck, HIT(s->fault), &now, r) && s->strike.once)
 		*AFTER(s->fault) = 0;
@@ -204,11 +229,15 @@ u64 si_strike(struct sf_regs *r, u64 desc, u64 word)
 		r->rcx = word;
 	r->rip += PAYLOAD_REST;
 	if (desc >> 16 & 1) {
+		/* What one thread has to undo is nobody else's. */
+		if (!concerned(FAULT(s->fault)))
+			goto on;
 		*AFTER(s->fault) = 1;
 		finish(&s->strike, &s->struck, HIT(s->fault), r);
 	} else {
 		count_phase(s, r);
 	}
+on:
 	if (r->rsp != sp)
 		return 0;
 	/* rip ends 128 bytes below the stack pointer, behind the red zone. */

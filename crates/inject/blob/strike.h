@@ -20,11 +20,18 @@
 #define SI_OFF_SITES 0x10000ull
 #define SI_SITES_MAX 16384u
 
+/* Whom a fault is bound to. */
+enum si_who { SI_ALL = 0, SI_PROCESS, SI_THREAD };
+
 /* What all sites of a fault share. */
 struct si_fault {
 	struct sf_choice choice;
 	uint64_t next; /* the execution that its counter leads to; written by the target */
-	uint64_t spare[22];
+	/* Of one process, or one thread: who != 0, and no counter stands before it. The injector
+	 * writes the number when the victim is made, before it executes anything. */
+	uint32_t who, pid, tid, spare1;
+	uint64_t seen; /* executions by the victim; written by the target */
+	uint64_t spare[19];
 };
 
 /* One instruction of a fault. */

@@ -680,8 +680,7 @@ impl Field {
             let mut draw = self.order.seed.stream(number, run);
             let place = draw.below(all);
             let which = ends.partition_point(|end| *end <= place);
-            let Some((fault, drawn, n)) =
-                transfers.draw(model, which, self.order.shape, &mut draw)
+            let Some((fault, drawn, n)) = transfers.draw(model, which, self.order.shape, &mut draw)
             else {
                 return Err(needs(
                     "a drawn fault has to be one of the grammar",
@@ -1177,9 +1176,8 @@ impl Running {
                 let (head, rest) = p.fault.split_once(" n=")?;
                 let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
                 let storage = is_storage(&p.fault);
-                let usable = (p.site.is_some() || storage)
-                    && !p.fault.contains(';')
-                    && p.stratum != "code";
+                let usable =
+                    (p.site.is_some() || storage) && !p.fault.contains(';') && p.stratum != "code";
                 usable.then(|| format!("{head} n={NEVER} {tail}"))
             })
             .take(usize::try_from(DUMMIES).unwrap_or(0))
@@ -1760,7 +1758,10 @@ fn in_turns(drawn: Vec<Vec<Planned>>, strata: &mut [Stratum]) -> Vec<Planned> {
     let total: u64 = strata.iter().map(|s| s.population).sum();
     // Instructions, bytes and transfers cannot be weighed against each other.
     let storage = |s: &Stratum| Model::from_word(&s.name).is_some_and(Model::is_storage);
-    let even = strata.iter().any(storage).then(|| 1.0 / strata.len() as f64);
+    let even = strata
+        .iter()
+        .any(storage)
+        .then(|| 1.0 / strata.len() as f64);
     strata
         .iter_mut()
         .for_each(|s| s.weight = even.unwrap_or(s.population as f64 / total.max(1) as f64));

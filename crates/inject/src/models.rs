@@ -239,7 +239,13 @@ impl Default for Shape {
 }
 
 impl Shape {
-    pub(crate) fn drawn(self, target: &str, register: Option<String>, domain: u64, draw: &mut Draw) -> Drawn {
+    pub(crate) fn drawn(
+        self,
+        target: &str,
+        register: Option<String>,
+        domain: u64,
+        draw: &mut Draw,
+    ) -> Drawn {
         let count = u64::from(self.count).min(domain).max(1);
         let mut bits: Vec<u64> = Vec::new();
         if self.burst {

@@ -5,13 +5,14 @@
 //!  1. A payload touches no flag, no register and no byte of stack above the red zone's end.
 //!  2. What cannot be done is refused before anything starts, with what it would need.
 //!
-//! Not covered: threads and processes by name, event triggers (they belong to `steadfast run`),
-//! the gs base; `code` from a later execution on than the first.
+//! Not covered: event triggers (they belong to `steadfast run`), the gs base; `code` from a later execution on than the first.
 //!
 //! Layouts: crates/inject/blob/strike.h; what a record is made of: crates/strike/src/record.rs.
 
 use iced_x86::Instruction;
-use steadfast_integrity::fault::{Fault, Hits, Part, Processes, Replicas};
+use steadfast_integrity::fault::{
+    Effect, Fault, Hits, Part, Processes, Replicas, Target, ThreadPath,
+};
 use steadfast_patch as patch;
 use steadfast_strike::record::{self, STRIKE_BYTES, STRUCK_BYTES};
 use steadfast_strike::{From, Refusal, Strike, refuse};
@@ -33,13 +34,39 @@ pub(crate) const SITE_STRIKE: usize = 8;
 pub(crate) const SITE_STRUCK: usize = SITE_STRIKE + STRIKE_BYTES;
 pub(crate) const SITE_BYTES: usize = SITE_STRUCK + STRUCK_BYTES;
 const FAULT_BYTES: usize = 256;
+/// In `struct si_fault`: `who`, then process and thread.
+const FAULT_WHO: usize = 80;
+pub(crate) const FAULT_PID: usize = FAULT_WHO + 4;
+pub(crate) const FAULT_TID: usize = FAULT_WHO + 8;
 
 /// `struct si_fault`.
 pub(crate) fn fault_record(fault: &Fault, hits: &Hits) -> Result<Vec<u8>, Refusal> {
     let mut out = record::choice(fault, Some(hits))?;
     out.extend(hits.first.get().to_le_bytes());
+    assert_eq!(out.len(), FAULT_WHO, "crates/inject/blob/strike.h");
+    // enum si_who
+    let who: u32 = match bound(fault) {
+        None => 0,
+        Some((_, None)) => 1,
+        Some((_, Some(_))) => 2,
+    };
+    out.extend(who.to_le_bytes());
     out.resize(FAULT_BYTES, 0);
     Ok(out)
+}
+
+/// The process and the thread that a fault is bound to, if it is: a thread is one of the first
+/// process where the line does not say which.
+pub(crate) fn bound(fault: &Fault) -> Option<(u32, Option<&ThreadPath>)> {
+    let victim = fault.victim();
+    let rank = match victim.process {
+        Some(Processes::Rank(rank)) => Some(rank),
+        _ => None,
+    };
+    match (rank, &victim.thread) {
+        (None, None) => None,
+        (rank, thread) => Some((rank.unwrap_or(0), thread.as_ref())),
+    }
 }
 
 /// What can be said without the target.
@@ -55,20 +82,27 @@ pub(crate) fn check(fault: &Fault) -> Result<(), Refusal> {
             "--protect 'steadfast run -n 2 --'",
         ));
     }
-    if !matches!(victim.process, None | Some(Processes::All)) {
+    if victim.thread.is_some() && victim.process == Some(Processes::All) {
         return Err(refuse(
             fault,
-            "every process of the target",
-            "one by number",
+            "one process, for thread=",
             "process=all",
+            "process=0",
         ));
     }
-    if victim.thread.is_some() {
+    let code = matches!(
+        fault.effect(),
+        Effect::Bits {
+            target: Target::Code,
+            ..
+        }
+    );
+    if code && bound(fault).is_some() {
         return Err(refuse(
             fault,
-            "every thread of the target",
-            "one by name",
-            "the line without thread=",
+            "code that all threads and processes share",
+            "process= or thread=",
+            "the line without them",
         ));
     }
     if fault.part() != Part::App {
@@ -198,6 +232,19 @@ impl Payload {
         p
     }
 
+    /// Enters the code that strikes each time: it counts by itself, for whom the fault is bound to.
+    pub(crate) fn each(site: usize) -> Self {
+        let mut p = Self {
+            code: LEA_RSP_DOWN.to_vec(),
+            words: Vec::new(),
+            entry: None,
+        };
+        p.code.push(PUSH_RCX);
+        p.code.extend([0xeb, 0]); // jmp
+        p.cold(site, 0, POP_RCX);
+        p
+    }
+
     /// Enters the code that strikes when a word is zero: something is to be undone.
     pub(crate) fn finish(site: usize) -> Self {
         let mut p = Self {
@@ -265,16 +312,22 @@ impl Hooked {
     }
 }
 
-/// The payloads of one site of a fault.
+/// The payloads of one site of a fault; without a way of counting, the code that strikes counts.
 pub(crate) fn hooks(
     addr: u64,
     strike: &Strike,
     fault: usize,
     site: usize,
-    counting: Counting,
+    counting: Option<Counting>,
 ) -> Vec<Hooked> {
     let (counter, after) = (OFF_COUNTERS + 8 * fault, OFF_AFTER + 8 * fault);
-    let count = |place| Hooked::new(addr, place, Payload::count(site, counting), counter);
+    let count = |place| {
+        let payload = counting.map_or_else(
+            || Payload::each(site),
+            |counting| Payload::count(site, counting),
+        );
+        Hooked::new(addr, place, payload, counter)
+    };
     if strike.after {
         return vec![count(patch::Place::After)];
     }

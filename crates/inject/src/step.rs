@@ -98,6 +98,13 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
             faults.len()
         )));
     };
+    if crate::payload::bound(fault).is_some() {
+        return Err(refuse(
+            fault,
+            "every process and thread of the target",
+            "process= or thread=",
+        ));
+    }
     crate::payload::check(fault).map_err(|refusal| SetupError::Fault(Box::new(refusal)))?;
     let Trigger::Site { at, hits } = fault.trigger() else {
         return Err(refuse(fault, "one instruction", "another trigger"));
@@ -855,6 +862,9 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
     else {
         return Err(refuse("a moment of time", "another trigger"));
     };
+    if crate::payload::bound(fault).is_some() {
+        return Err(refuse("the first thread", "process= or thread="));
+    }
     let Effect::Bits {
         target: Target::Register(register, Moment::Before),
         bits,

@@ -15,6 +15,7 @@
 //! stay with the first).
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::{Effect, Fault, Target as On, Trigger};
+use steadfast_integrity::fault::{Effect, Fault, Target as On, ThreadPath, Trigger};
 use steadfast_sys::jail::{self, Ended, Limits, Program};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{self, Stopped, Waited};
@@ -169,6 +170,8 @@ pub struct Bench {
     stage: Option<Stage>,
     /// The process that drives it in this run.
     conductor: Cell<Option<i32>>,
+    /// Faults of the next run that are bound to a process or a thread of it.
+    bound: RefCell<Vec<Bound>>,
     /// What the watcher of transfers does in the next run, if there is one.
     task: RefCell<Option<storage::Task>>,
 }
@@ -199,6 +202,7 @@ impl Bench {
                 .map(|driver| Stage::set(driver, spec.nested))
                 .transpose()?,
             conductor: Cell::new(None),
+            bound: RefCell::default(),
             task: RefCell::default(),
             spec,
             scratch,
@@ -332,7 +336,10 @@ impl Bench {
     ///
     /// # Errors
     /// When it cannot be started, or the watcher failed.
-    pub(crate) fn transfers(&self, limit: Duration) -> Result<(storage::Transfers, Ran), SetupError> {
+    pub(crate) fn transfers(
+        &self,
+        limit: Duration,
+    ) -> Result<(storage::Transfers, Ran), SetupError> {
         self.task.replace(Some(storage::Task::Record));
         let ran = self.bare(limit)?;
         let found = storage::recorded(&self.scratch)
@@ -531,11 +538,24 @@ impl Bench {
                 return Err(error);
             }
         };
-        if let Some(stop) = stop {
-            stop.detach().map_err(os("the program has to be let go"))?;
-        }
         let setup = at.elapsed();
-        let ended = self.finish(pid, limit);
+        let ended = match stop {
+            Some(stop) if !self.bound.borrow().is_empty() => {
+                let mut family = Family::new(pid, self.bound.take());
+                family.met(&self.shared);
+                let what = os("threads and processes of the program have to be followed");
+                let ended = jail::follow(stop, limit, &mut |born| family.born(born, &self.shared));
+                let mut ended = ended.map_err(what)?;
+                jail::end_all(&mut ended, Some(pid));
+                ended
+            }
+            stop => {
+                if let Some(stop) = stop {
+                    stop.detach().map_err(os("the program has to be let go"))?;
+                }
+                self.finish(pid, limit)
+            }
+        };
         Ok(self.tell(ran(
             ended,
             at.elapsed().saturating_sub(setup),
@@ -735,6 +755,7 @@ impl Bench {
 
     /// Zeroes counters and records and writes faults.
     pub(crate) fn prepare(&self, faults: &[Vec<u8>], sites: &[Vec<u8>], firsts: &[u64]) {
+        self.bound.take();
         self.shared.write(0, &vec![0; 0x9000]);
         self.shared.write(0, &payload::head());
         for (i, fault) in faults.iter().enumerate() {
@@ -816,6 +837,7 @@ impl Bench {
         executed: &[(usize, u64)],
     ) -> Result<Vec<Laid>, SetupError> {
         let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
+        let mut bound = Vec::new();
         let mut records = Vec::new();
         let mut firsts = Vec::new();
         let mut sites: Vec<Vec<u8>> = Vec::new();
@@ -887,6 +909,21 @@ impl Bench {
                 }
             };
             records.push(payload::fault_record(fault, hits).map_err(refuse)?);
+            if let Some((process, thread)) = payload::bound(fault) {
+                if self.stage.is_some() {
+                    return Err(too_many(
+                        fault,
+                        "a target without --driver, for process= and thread=",
+                        1,
+                        "the line without them",
+                    ));
+                }
+                bound.push(Bound {
+                    index: i,
+                    process,
+                    thread: thread.cloned(),
+                });
+            }
             firsts.push(hits.first.get());
             let class = matches!(fault.trigger(), Trigger::Class { .. });
             let mut planted = 0;
@@ -948,7 +985,8 @@ impl Bench {
                     }
                 };
                 lie[module].push((sites.len(), inside));
-                hooks[module].extend(payload::hooks(addr, &strike, i, sites.len(), self.counting));
+                let counting = payload::bound(fault).is_none().then_some(self.counting);
+                hooks[module].extend(payload::hooks(addr, &strike, i, sites.len(), counting));
                 sites.push(payload::site_bytes(addr, fault, &strike, i));
                 planted += 1;
             }
@@ -962,6 +1000,7 @@ impl Bench {
             }
         }
         self.prepare(&records, &sites, &firsts);
+        self.bound.replace(bound);
         let mut out = Vec::new();
         for (module, hooks) in hooks
             .iter()
@@ -1119,6 +1158,70 @@ impl Bench {
             })
             .copied()
             .collect()
+    }
+}
+
+/// A fault that is bound to one process, or to one thread of it.
+#[derive(Debug, Clone)]
+struct Bound {
+    /// Its number among the run's faults.
+    index: usize,
+    process: u32,
+    thread: Option<ThreadPath>,
+}
+
+/// The threads and processes of a run, and what is waiting for one of them.
+#[derive(Debug)]
+struct Family {
+    /// By thread: rank of the process, path in it, how many threads it has made.
+    members: HashMap<i32, (u32, Vec<u32>, u32)>,
+    processes: u32,
+    bound: Vec<Bound>,
+}
+
+impl Family {
+    fn new(main: i32, bound: Vec<Bound>) -> Self {
+        Self {
+            members: HashMap::from([(main, (0, Vec::new(), 0))]),
+            processes: 1,
+            bound,
+        }
+    }
+
+    /// Writes a victim's number where the code that strikes looks for it.
+    fn met(&self, shared: &Shared) {
+        for (tid, (process, path, _)) in &self.members {
+            let number = u32::try_from(*tid).unwrap_or(0);
+            for bound in self.bound.iter().filter(|bound| bound.process == *process) {
+                let record = payload::OFF_FAULTS + 256 * bound.index;
+                match &bound.thread {
+                    Some(thread) if thread.ranks() == path => {
+                        shared.set32(record + payload::FAULT_TID, number);
+                    }
+                    None if path.is_empty() => {
+                        shared.set32(record + payload::FAULT_PID, number);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn born(&mut self, born: jail::Born, shared: &Shared) {
+        let Some(parent) = self.members.get_mut(&born.parent) else {
+            return;
+        };
+        let member = if born.thread {
+            parent.2 += 1;
+            let path = parent.1.iter().copied().chain([parent.2]).collect();
+            (parent.0, path, 0)
+        } else {
+            let rank = self.processes;
+            self.processes += 1;
+            (rank, Vec::new(), 0)
+        };
+        self.members.insert(born.tid, member);
+        self.met(shared);
     }
 }
 

@@ -572,6 +572,115 @@ pub fn await_end(pid: i32, limit: std::time::Duration) -> Ended {
     ended
 }
 
+/// A thread or process that a traced program has made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Born {
+    pub tid: i32,
+    pub parent: i32,
+    /// It is a thread of its parent's process.
+    pub thread: bool,
+}
+
+/// Lets a traced program run, and all that it makes, telling of each before its first
+/// instruction; until the program ends, `limit` at most. Nothing else stops it.
+///
+/// # Errors
+/// When it cannot be followed.
+pub fn follow(
+    stop: crate::ptrace::Stopped,
+    limit: std::time::Duration,
+    born: &mut dyn FnMut(Born),
+) -> io::Result<Ended> {
+    const MADE: [i32; 3] = [
+        libc::PTRACE_EVENT_CLONE,
+        libc::PTRACE_EVENT_FORK,
+        libc::PTRACE_EVENT_VFORK,
+    ];
+    let main = stop.pid();
+    stop.set_following_options()?;
+    stop.resume()?;
+    let deadline = std::time::Instant::now() + limit;
+    let mut ended = Ended::default();
+    // Stopped at birth, and not told of yet; told of, and not stopped yet.
+    let (mut waiting, mut expected) = (Vec::new(), Vec::new());
+    let go = |tid: i32, signal: i32| {
+        // SAFETY: PTRACE_CONT takes numbers; a thread that was killed meanwhile is no matter.
+        unsafe { libc::ptrace(libc::PTRACE_CONT, tid, 0, signal) };
+    };
+    let mut known = vec![main];
+    let mut idle = 0_u32;
+    loop {
+        let mut status = 0;
+        // SAFETY: rusage is plain numbers, for which zero is a value.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        let flags = libc::__WALL | libc::WNOHANG;
+        // SAFETY: `status` and `used` are valid for the call.
+        let tid = unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut used) };
+        if tid <= 0 {
+            if std::time::Instant::now() > deadline {
+                ended.timed_out = true;
+                return Ok(ended);
+            }
+            // Births come in groups; a program that computes is left alone.
+            idle += 1;
+            std::thread::sleep(std::time::Duration::from_micros(if idle < 100 {
+                10
+            } else {
+                500
+            }));
+            continue;
+        }
+        idle = 0;
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            known.retain(|one| *one != tid);
+            let ns = |t: libc::timeval| {
+                t.tv_sec.cast_unsigned() * 1_000_000_000 + t.tv_usec.cast_unsigned() * 1000
+            };
+            ended.cpu_ns += ns(used.ru_utime) + ns(used.ru_stime);
+            if tid == main {
+                if libc::WIFEXITED(status) {
+                    ended.status = Some(libc::WEXITSTATUS(status));
+                } else {
+                    ended.signal = Some(libc::WTERMSIG(status));
+                }
+                return Ok(ended);
+            }
+            continue;
+        }
+        let (signal, event) = (libc::WSTOPSIG(status), status >> 16);
+        if MADE.contains(&event) {
+            let mut child: libc::c_ulong = 0;
+            // SAFETY: PTRACE_GETEVENTMSG writes one word.
+            let rc = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0, &raw mut child) };
+            ok(rc)?;
+            let child = i32::try_from(child).map_err(io::Error::other)?;
+            let leader = |of| crate::procfs::leader(of).unwrap_or(child);
+            born(Born {
+                tid: child,
+                parent: tid,
+                thread: event == libc::PTRACE_EVENT_CLONE && leader(child) != child,
+            });
+            known.push(child);
+            if let Some(at) = waiting.iter().position(|one| *one == child) {
+                waiting.swap_remove(at);
+                go(child, 0);
+            } else {
+                expected.push(child);
+            }
+            go(tid, 0);
+        } else if event != 0 {
+            go(tid, 0);
+        } else if let Some(at) = expected.iter().position(|one| *one == tid) {
+            expected.swap_remove(at);
+            go(tid, 0);
+        } else if !known.contains(&tid) {
+            waiting.push(tid);
+        } else {
+            go(tid, signal);
+        }
+    }
+}
+
 /// Whether a child still runs after so long.
 #[must_use]
 pub fn alive_after(pid: i32, wait: std::time::Duration) -> bool {

@@ -147,6 +147,22 @@ impl Stopped {
         check(rc).map(drop)
     }
 
+    /// Options that tell of every thread and process it makes, before they execute anything.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn set_following_options(&self) -> io::Result<()> {
+        // Without TRACEEXEC an exec would look like a SIGTRAP of the program's own.
+        let options = libc::PTRACE_O_EXITKILL
+            | libc::PTRACE_O_TRACECLONE
+            | libc::PTRACE_O_TRACEFORK
+            | libc::PTRACE_O_TRACEVFORK
+            | libc::PTRACE_O_TRACEEXEC;
+        // SAFETY: PTRACE_SETOPTIONS takes no pointer.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, self.pid, 0, options) };
+        check(rc).map(drop)
+    }
+
     /// Lets it run on.
     ///
     /// # Errors

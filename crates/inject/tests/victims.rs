@@ -1,0 +1,217 @@
+//! Faults bound to one thread or one process: a guest that has both, and real programs.
+//!
+//! Everybody in the guest computes the same sum, 338,350, of a hundred products: who is struck is who
+//! prints another one. As root and as an ordinary user alike.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
+
+use steadfast_inject::campaign::{Order, Running};
+use steadfast_inject::doctor;
+use steadfast_inject::record::{Comparator, Dir, Run};
+use steadfast_integrity::outcome::Outcome;
+
+fn order(name: &str) -> Order {
+    let dir = std::env::temp_dir().join(format!("inject-victims-{name}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    let user = steadfast_sys::procfs::is_privileged().then_some(61_114);
+    let mut order = doctor::control(&dir, false, user).expect("a target");
+    order.only = Vec::new();
+    order.models = Vec::new();
+    order.runs = 1;
+    order
+}
+
+fn guest(order: &mut Order) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/family.c");
+    let program = order.scratch.join("family");
+    let built = Command::new("cc")
+        .args(["-O1", "-fno-pie", "-no-pie", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
+        .status()
+        .expect("a C compiler");
+    assert!(built.success());
+    order.spec.path = program;
+    order.spec.argv = vec!["family".into()];
+    // A thousand times the guest's own need; the guest's processes alone count for its user.
+    order.spec.processes = 4096;
+}
+
+fn carried_out(order: &Order) -> BTreeMap<u64, Run> {
+    let mut running = Running::prepare(order, "test", &mut |_| ()).expect("prepared");
+    running
+        .run(&AtomicBool::new(false), &|| false, &|_| ())
+        .expect("run");
+    drop(running);
+    Dir::new(&order.dir).runs().expect("runs")
+}
+
+fn clean(order: &Order) {
+    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
+}
+
+fn output(order: &Order, run: &Run) -> String {
+    let kept = match &run.evidence {
+        Some(evidence) if !run.differ.is_empty() => order.dir.join(evidence),
+        _ => order.dir.join("golden"),
+    };
+    String::from_utf8_lossy(&fs::read(kept.join("stdout")).expect("an output")).into_owned()
+}
+
+/// The victim of a line, the lines of the output that are then wrong, and how often it hits where
+/// each multiplication does.
+const VICTIMS: &[(&str, &[&str], u64)] = &[
+    ("process=0 thread=main", &["0 main", "0 main"], 200),
+    ("thread=main", &["0 main", "0 main"], 200),
+    ("thread=main.1", &["0 main.1"], 100),
+    ("thread=main.1.1", &["0 main.1.1"], 100),
+    ("process=0 thread=main.2", &["0 main.2"], 100),
+    (
+        "process=0",
+        &["0 main", "0 main.1.1", "0 main.1", "0 main.2", "0 main"],
+        500,
+    ),
+    ("process=1", &["1 main"], 100),
+    ("process=2", &["2 main"], 100),
+    ("process=3", &["3 main.1", "3 main"], 200),
+    ("process=3 thread=main.1", &["3 main.1"], 100),
+    ("process=3 thread=main", &["3 main"], 100),
+];
+
+#[test]
+fn only_the_victim_is_struck() {
+    let mut order = order("guest");
+    guest(&mut order);
+    // A bad core for one of them; and its fourth product alone, counted by itself.
+    for (victim, ..) in VICTIMS {
+        let class = "class=int-mul in=family!sum n=1.. reg=rax after bit=40";
+        order.lines.push(format!("{victim} {class}"));
+        order
+            .lines
+            .push(format!("{victim} {} reg=rax after bit=0", place(&order)));
+    }
+    order
+        .lines
+        .push(format!("process=9 {} reg=rax after bit=0", place(&order)));
+    order.lines.push(format!(
+        "thread=main.7 {} reg=rax once bit=0",
+        place(&order)
+    ));
+    let runs = carried_out(&order);
+    for (i, (victim, wrong, hits)) in (0..).zip(VICTIMS) {
+        for (kind, times) in [(0, *hits), (1, 1)] {
+            let run = &runs[&(2 * i + kind)];
+            assert_eq!(run.hits, times, "{victim}");
+            let output = output(&order, run);
+            let found: Vec<&str> = output
+                .lines()
+                .filter_map(|line| line.strip_suffix(char::is_numeric).map(|_| line))
+                .filter(|line| !line.ends_with(" 338350"))
+                .filter_map(|line| line.rsplit_once(' '))
+                .map(|(who, _)| who)
+                .collect();
+            // The fourth product of a whole process is its first thread's.
+            let expected = if kind == 0 { *wrong } else { &wrong[..1] };
+            assert_eq!(found, expected, "{victim}");
+        }
+    }
+    let last = 2 * VICTIMS.len() as u64;
+    for id in [last, last + 1] {
+        assert_eq!(
+            runs[&id].outcome.outcome(),
+            Outcome::NotFired,
+            "nobody is that"
+        );
+    }
+    clean(&order);
+}
+
+/// The multiplication: the only one in its function.
+fn place(order: &Order) -> String {
+    let dump = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn", "--disassemble=sum"])
+        .arg(&order.spec.path)
+        .output()
+        .expect("objdump");
+    let text = String::from_utf8_lossy(&dump.stdout);
+    let address = |what: &str| {
+        let line = text.lines().find(|line| line.contains(what)).expect(what);
+        let digits = line.trim().split([':', ' ']).next().expect("an address");
+        u64::from_str_radix(digits, 16).expect("an address")
+    };
+    format!(
+        "at=family!sum+{:#x} n=4",
+        address("imul") - address("<sum>:")
+    )
+}
+
+#[test]
+fn what_cannot_be_bound_is_refused_before_any_run() {
+    for line in [
+        "process=all thread=main.1 class=int-mul n=1.. reg=rax after bit=1",
+        "thread=main.1 at=family!sum n=1.. code bit=1",
+    ] {
+        let mut order = order("refused");
+        guest(&mut order);
+        order.lines = vec![line.into()];
+        Running::prepare(&order, "test", &mut |_| ()).expect_err(line);
+        clean(&order);
+    }
+}
+
+fn program(order: &mut Order, path: &str, argv: &[&str]) {
+    let input = order.scratch.join("input");
+    fs::create_dir(&input).expect("a directory");
+    let text: String = (0..150_000_u64)
+        .map(|i| format!("{} {i}\n", i * 7919 % 10_007))
+        .collect();
+    fs::write(input.join("in.txt"), text).expect("input");
+    order.spec.input = Some(input);
+    order.spec.file_size = 1 << 28;
+    order.spec.path = PathBuf::from(path).canonicalize().expect("the program");
+    order.spec.argv = argv.iter().map(|arg| (*arg).to_owned()).collect();
+    order.spec.processes = 4096;
+}
+
+#[test]
+fn one_worker_of_sort_and_one_child_of_a_shell_are_struck() {
+    // sort with two threads: the second one alone dies, at a lock that both take.
+    let mut order = order("sort");
+    program(
+        &mut order,
+        "/usr/bin/sort",
+        &["sort", "--parallel=2", "-S", "64M", "in.txt"],
+    );
+    order.lines = ["thread=main.1", "thread=main.5"]
+        .map(|who| format!("{who} at=libc.so.6!pthread_mutex_lock n=2 kind=crash"))
+        .to_vec();
+    let runs = carried_out(&order);
+    assert_eq!(runs[&0].hits, 1);
+    assert_eq!(runs[&0].outcome.outcome(), Outcome::Crash);
+    assert_eq!(
+        runs[&1].outcome.outcome(),
+        Outcome::NotFired,
+        "it has no such thread"
+    );
+    clean(&order);
+
+    // A shell whose children count by themselves: the second one dies, and the shell goes on.
+    let mut order = self::order("shell");
+    let script = "for who in a b c; do (i=0; while [ $i -lt 50 ]; do i=$((i+1)); done; echo $who $i); done; echo end";
+    program(&mut order, "/bin/sh", &["sh", "-c", script]);
+    order.comparator = Comparator::Byte;
+    order.lines = vec![
+        "process=2 class=branch in=dash n=200 kind=crash".into(),
+        "process=0 class=branch in=dash n=10 kind=crash".into(),
+    ];
+    let runs = carried_out(&order);
+    assert_eq!(runs[&0].hits, 1);
+    let said = output(&order, &runs[&0]);
+    assert_eq!(said.replace('\n', " ").trim(), "a 50 c 50 end");
+    assert_eq!(runs[&1].outcome.outcome(), Outcome::Crash);
+    clean(&order);
+}
