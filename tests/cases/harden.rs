@@ -705,6 +705,63 @@ fn cmake() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A meson project of C and C++, found by CC and CXX.
+fn meson() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-meson");
+    let (bin, tree, made) = (dir.join("bin"), dir.join("tree"), dir.join("made"));
+    for folder in [&bin, &tree] {
+        std::fs::create_dir_all(folder)?;
+    }
+    for name in ["steadfast-cc", "steadfast-c++"] {
+        std::os::unix::fs::symlink(Bench::get().binary(), bin.join(name))?;
+    }
+    let write = |name: &str, text: &str| std::fs::write(tree.join(name), text);
+    write(
+        "meson.build",
+        "project('served', 'c', 'cpp', default_options : ['buildtype=debugoptimized'])\n\
+         state = static_library('state', 'state.c')\n\
+         executable('serve', 'main.cc', link_with : state, dependencies : dependency('threads'))\n",
+    )?;
+    write(
+        "state.c",
+        "#include <steadfast/sei.h>\nstatic long total;\nSF_LOCAL_HANDLER long handle(long k) { return total += k; }\n",
+    )?;
+    write(
+        "main.cc",
+        "#include <cstdio>\nextern \"C\" long handle(long);\nint main() { handle(3); std::printf(\"%ld\\n\", handle(4)); }\n",
+    )?;
+    let meson = crate::packages::program("/usr/bin/meson")?;
+    let mut setup = Command::new(&meson);
+    setup.arg("setup").args([&made, &tree]);
+    let mut compile = Command::new(&meson);
+    compile.arg("compile").arg("-C").arg(&made);
+    for mut command in [setup, compile] {
+        let ran = command
+            .env_remove("STEADFAST_POLICY")
+            .env("CC", bin.join("steadfast-cc"))
+            .env("CXX", bin.join("steadfast-c++"))
+            .env("HOME", &dir)
+            .output()?;
+        if !ran.status.success() {
+            let told = String::from_utf8_lossy(&ran.stdout).into_owned();
+            let said = String::from_utf8_lossy(&ran.stderr);
+            return Err(format!("{}\n{told}{said}", ran.status).into());
+        }
+    }
+    let program = made.join("serve");
+    let coverage = Command::new(Bench::get().binary())
+        .args(["cc", "--coverage=json"])
+        .arg(&program)
+        .output()?;
+    let json: serde_json::Value = serde_json::from_slice(&coverage.stdout)?;
+    let ran = run(&program, &[])?;
+    if ran.stdout != b"7\n" || json["handlers"][0]["name"] != "handle" {
+        return Err(format!("{:?}\n{json:#}", ran.stdout).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// A handler that depends on an address: the flag names the store and its line.
 fn nondeterminism() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-nondeterminism");
@@ -817,6 +874,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::changed_input", changed_input));
     trials.push(Trial::test("harden::configure", configure));
     trials.push(Trial::test("harden::cmake", cmake));
+    trials.push(Trial::test("harden::meson", meson));
     trials.push(Trial::test("harden::http", service::http));
     trials.extend(pass::trials());
     trials

@@ -87,8 +87,12 @@ void Ledger::list(std::string &reply) const {
 
 } // namespace
 
-int main() {
+// http [PORT]: with a port, one thread answers; campaigns want runs that are alike.
+int main(int argc, char **argv) {
   httplib::Server server;
+  int port = argc > 1 ? std::stoi(argv[1]) : 0;
+  if (port)
+    server.new_task_queue = [] { return new httplib::ThreadPool(1); };
   Ledger ledger;
   auto route = [](std::function<void(const httplib::Request &, std::string &)> work) {
     return [work](const httplib::Request &request, httplib::Response &response) {
@@ -109,7 +113,8 @@ int main() {
   server.Get(R"(/account/(\w+))", route([&](auto &q, auto &reply) { ledger.get(q.matches[1], reply); }));
   server.Delete(R"(/account/(\w+))", route([&](auto &q, auto &reply) { ledger.erase(q.matches[1], reply); }));
   server.Get("/list", route([&](auto &, auto &reply) { ledger.list(reply); }));
-  int port = server.bind_to_any_port("127.0.0.1");
+  if (port ? !server.bind_to_port("127.0.0.1", port) : (port = server.bind_to_any_port("127.0.0.1")) < 0)
+    return 1;
   std::printf("%d\n", port);
   std::fflush(stdout);
   return server.listen_after_bind() ? 0 : 1;
