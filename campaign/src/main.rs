@@ -110,7 +110,7 @@ enum Command {
     /// Run a campaign as an array job of Debian's Slurm and compare it with one process
     Slurm {
         /// Where everything goes
-        #[arg(long, default_value = "campaign-results")]
+        #[arg(long, default_value = "build/campaign")]
         out: PathBuf,
         /// The steadfast to test
         #[arg(long, default_value = "target/release/steadfast")]
