@@ -219,6 +219,48 @@ fn long() -> Result<Target, String> {
     Target::guest("steady.c", &["30"])
 }
 
+/// What a bad multiplier gets wrong.
+fn products() -> Result<Target, String> {
+    Target::guest("products.c", &["20"])
+}
+
+/// A bad core under one replica: its every multiplication is wrong. The run ends with the right bytes, and its events
+/// name that replica and the core on which it was struck.
+fn bad_core(replicas: u8, who: u8) -> Trial {
+    let name = format!("bad_core::blamed_{who}_of_{replicas}");
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let target = products()?;
+        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let fault = Fault {
+            name: name.clone(),
+            replicas,
+            stop: false,
+            flip: format!("replica={who} class=int-mul in=products n=1.. reg=rax after bit=13"),
+            after: After::Corrected,
+        };
+        fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+        let log = Log::read(&dir.join("events"))?;
+        let struck = log.lines.iter().find_map(|line| match &line.event.what {
+            What::Fault(hit) => Some((hit.replica.0, hit.core)),
+            _ => None,
+        });
+        let blamed = log.lines.iter().find_map(|line| match &line.event.what {
+            What::Recovery(recovery) => Some((recovery.replica.map(|id| id.0), recovery.core)),
+            _ => None,
+        });
+        let Some(((replica, core), (loser, on))) = struck.zip(blamed) else {
+            return Err(fault.failed("no event says who was struck, or who was wrong", &dir));
+        };
+        if (Some(replica), core) != (loser, on) || replica != who {
+            let why = format!("replica {replica} on {core:?} was struck, {loser:?} on {on:?} was blamed");
+            return Err(fault.failed(&why, &dir));
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
 /// State in huge pages.
 fn huge() -> Result<Target, String> {
     Target::guest("huge_state.c", &[])
@@ -576,6 +618,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         long,
     ));
     // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
+    trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
+    trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
     trials.extend(family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped));
     trials.extend(family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped));
     trials.extend(family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped));

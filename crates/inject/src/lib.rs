@@ -14,7 +14,6 @@
 
 pub mod campaign;
 pub mod chacha;
-mod class;
 pub mod detector;
 pub mod doctor;
 pub mod judge;

@@ -1153,7 +1153,9 @@ impl Bench {
                 let module = &self.modules[*module];
                 inside(module, *addr)
                     && module.instruction(*addr).is_some_and(|(insn, _)| {
-                        crate::class::of(&insn).iter().any(|c| classes.contains(c))
+                        steadfast_strike::class::of(&insn)
+                            .iter()
+                            .any(|c| classes.contains(c))
                     })
             })
             .copied()

@@ -14,7 +14,7 @@
 //!  2. A payload needs no flag, no register and no stack of the program.
 //!  3. All replicas are patched alike; whom a fault strikes is decided by counters.
 //!
-//! Not covered: `class=`, `time=` and `every=` triggers, `code`, the gs base, sites without a
+//! Not covered: `time=` and `every=` triggers, `code`, of `class=` anything but whole registers, the gs base, sites without a
 //! window for a jump, faults in code that no file backs.
 //!
 //! Layouts: crates/agent/src/flip.h; what a record is made of: crates/strike/src/record.rs.
@@ -25,13 +25,13 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::event::FaultHit;
 use steadfast_integrity::fault::{
-    EventPhase, Fault, Location, Module, Part, Processes, Replicas, Trigger,
+    Effect, EventPhase, Fault, InsnClass, Location, Module, Moment, Part, Processes, Replicas, Scope, Target, Trigger,
 };
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
 use steadfast_integrity::plan::{FaultReport, Plan};
 use steadfast_patch as patch;
 use steadfast_strike::record::{self, HIT_BYTES, Hit};
-use steadfast_strike::{From, Place, Refusal, Strike, What, refuse};
+use steadfast_strike::{From, Place, Refusal, Strike, What, refuse, class};
 use steadfast_sys::shared::Shared;
 
 use crate::abi;
@@ -80,7 +80,9 @@ struct One {
     when: When,
     /// The instruction that it waits for.
     site: Option<Location>,
-    /// Where that is, once its module is mapped.
+    /// The instructions that it waits for, all counted together.
+    class: Option<(Vec<InsnClass>, Option<Scope>)>,
+    /// Where that is, once its module is mapped; 0 for a class.
     addr: u64,
     /// The place in memory as the fault has it: a library may be mapped more than once.
     place: Place,
@@ -183,6 +185,10 @@ impl Flips {
     pub(crate) fn hooks(&mut self, loaded: &Loaded<'_>) -> Vec<patch::Hook> {
         let mut hooks = Vec::new();
         for (i, one) in self.list.iter_mut().enumerate() {
+            if let Some((classes, within)) = &one.class {
+                hooks.extend(one.class_hooks(i, classes, within.as_ref(), loaded));
+                continue;
+            }
             match one.resolve(loaded) {
                 Ok(false) => {}
                 Ok(true) => hooks.extend(one.hooks(i)),
@@ -196,6 +202,7 @@ impl Flips {
     pub(crate) fn planted(&mut self, plan: &patch::Plan) {
         for refused in &plan.refused {
             let patch::Asked::Hook(hook) = &refused.asked else { continue };
+            // Of a class, those are struck that can be.
             let Some(one) = self.list.iter().find(|one| one.addr == hook.addr) else { continue };
             self.error = Some(refuse(
                 &one.fault,
@@ -240,7 +247,7 @@ impl Flips {
                     fault: Box::new(one.fault.clone()),
                     replica: id(slot),
                     core: Some(CoreId(hit.cpu)),
-                    site: Some(site(hit.addr)),
+                    site: (hit.addr != 0).then(|| site(hit.addr)),
                     n: hit.n,
                     before: shown(hit.before),
                     after: shown(hit.after),
@@ -301,6 +308,7 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         event: 0,
         when: When::Site,
         site: None,
+        class: None,
         addr: 0,
         seen: [false; SLOTS],
     };
@@ -326,8 +334,13 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
                 "`steadfast inject run --replicas N`, where storage goes wrong below the replicas",
             ));
         }
-        Trigger::Class { .. } => {
-            return Err(refuse(fault, "one instruction or one event", "class=", "at=MODULE+OFFSET n=1.."));
+        Trigger::Class { classes, within, hits } => {
+            // What else there is differs from one instruction to the next; these share a record.
+            let Effect::Bits { target: Target::Register(_, Moment::Before | Moment::After), .. } = fault.effect() else {
+                return Err(refuse(fault, "a register that stays wrong, for class=", "another effect", "reg=rax after bit=13"));
+            };
+            one.choice = record::choice(fault, Some(hits))?;
+            one.class = Some((classes.clone(), within.clone()));
         }
         Trigger::Clock { .. } => {
             return Err(refuse(fault, "a moment that can be repeated", "a clock", "at=MODULE+OFFSET n=1, or event=1"));
@@ -361,6 +374,47 @@ impl One {
         self.addr = site;
         self.strike.fit(&self.fault, &insn, bytes)?;
         Ok(true)
+    }
+
+    /// Payloads at every instruction of a class that is about to become executable: one counter, one
+    /// record.
+    fn class_hooks(
+        &self,
+        index: usize,
+        classes: &[InsnClass],
+        within: Option<&Scope>,
+        loaded: &Loaded<'_>,
+    ) -> Vec<patch::Hook> {
+        let inside = match within {
+            None if loaded.agent => return Vec::new(),
+            None => loaded.region.clone(),
+            Some(scope) if !loaded.is(&scope.module) => return Vec::new(),
+            Some(Scope { symbol: None, .. }) => loaded.region.clone(),
+            Some(Scope { symbol: Some(symbol), .. }) => {
+                let mut all = loaded.file.symbols().chain(loaded.file.dynamic_symbols());
+                let Some(found) = all.find(|s| s.name() == Ok(symbol.as_str()) && !s.is_undefined()) else {
+                    return Vec::new();
+                };
+                let start = found.address().wrapping_add(loaded.bias);
+                start..start + found.size()
+            }
+        };
+        let i = u32::try_from(index).expect("below FLIPS_MAX");
+        let place = if self.strike.after { patch::Place::After } else { patch::Place::Before };
+        // Where the arena goes does not matter to what is an instruction.
+        let survey = patch::Survey::new(loaded.module, patch::ArenaSpec { addr: 0, len: 0 });
+        let mut hooks = Vec::new();
+        for addr in survey.blocks().iter().flat_map(|block| &block.starts).copied() {
+            if !inside.contains(&addr) || !loaded.region.contains(&addr) {
+                continue;
+            }
+            let Some((insn, bytes)) = loaded.instruction(addr) else { continue };
+            let concerned = class::of(&insn).iter().any(|one| classes.contains(one));
+            if concerned && self.strike.clone().fit(&self.fault, &insn, bytes).is_ok() {
+                hooks.push(patch::Hook { addr, place, code: count(i) });
+            }
+        }
+        hooks
     }
 
     fn hooks(&self, index: usize) -> Vec<patch::Hook> {

@@ -15,6 +15,7 @@
 //!
 //! Numbers of [`What`]: crates/inside/include/fault.h.
 
+pub mod class;
 pub mod operand;
 pub mod record;
 

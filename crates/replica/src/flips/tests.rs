@@ -26,3 +26,24 @@ fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
         assert!(seen.iter().all(|i| i.rflags_modified() == 0), "no flag is touched");
     }
 }
+
+#[test]
+fn what_a_class_cannot_have_is_refused() {
+    let compiled = |line: &str| compile(&line.parse().expect(line), 2);
+    for line in [
+        "replica=1 class=int-mul n=1.. reg=rax after bit=3",
+        "replica=all cpu=1 class=fp-mul n=1.. one-in=1000 seed=7 reg=xmm0 after bit=51",
+        "replica=0 class=int-alu in=a!f n=5 flag=zf",
+    ] {
+        assert!(compiled(line).is_ok_and(|one| one.class.is_some()), "{line}");
+    }
+    for line in [
+        "replica=1 class=load n=1.. rval bit=3",
+        "replica=1 class=store n=1.. waddr bit=3",
+        "replica=1 class=int-mul n=1.. reg=rax once bit=3",
+        "replica=1 class=branch n=1.. kind=skip",
+        "replica=1 read=* n=1 kind=stale",
+    ] {
+        assert!(compiled(line).is_err(), "{line}");
+    }
+}

@@ -8,7 +8,8 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAcc
 use steadfast_integrity::fault::InsnClass as C;
 
 /// The classes of an instruction.
-pub(crate) fn of(insn: &Instruction) -> Vec<C> {
+#[must_use]
+pub fn of(insn: &Instruction) -> Vec<C> {
     let mut out = Vec::new();
     let name = format!("{:?}", insn.mnemonic()).to_ascii_lowercase();
     let bare = name.strip_prefix('v').unwrap_or(&name);
