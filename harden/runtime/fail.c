@@ -113,6 +113,7 @@ static void record(struct text *t) {
 }
 
 SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action) {
+  uint64_t tsc = __builtin_ia32_rdtsc(); /* the clock of injected faults */
   struct sf_context *c = __sf_own;
   const char *handler = c && c->handler ? c->handler->name : "?";
   const char *where = c && c->handler ? c->handler->where : "?";
@@ -155,6 +156,7 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   }
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
+  put_hex(&t, "tsc", tsc);
   put(&t, ",\"action\":");
   put_quoted(&t, action);
   put(&t, "}");

@@ -807,7 +807,10 @@ fn event_line() -> Result<(), Failed> {
         .output()?;
     let line: Line = serde_json::from_str(&std::fs::read_to_string(&events)?)?;
     let right = |what: &HardenMismatch| {
-        what.handler == "handle" && what.event == 2 && what.action == HardenAction::Stopped
+        what.handler == "handle"
+            && what.event == 2
+            && what.action == HardenAction::Stopped
+            && what.tsc.as_deref().is_some_and(|tsc| tsc.len() > 8)
     };
     let told = matches!(&line.event.what, What::HardenMismatch(what) if right(what));
     if ran.status.code() != Some(122) || !told || (line.v, line.seq) != (1, 0) {

@@ -1204,7 +1204,7 @@ impl Running {
                     Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
                 let compared = judge::compare(&comparator, &golden, &captured);
                 let alarm = seen.as_ref().is_some_and(|seen| seen.divergences > 0)
-                    || heard(&order, warden).is_some()
+                    || heard(&order, warden, &ran).is_some()
                     || order.detector.spoke(&ran, &captured).is_some();
                 let mut walls = walls.lock().expect("no panics inside");
                 walls.0.push(ran.wall_ns);
@@ -1531,11 +1531,17 @@ fn unanswered(warden: &Warden, ran: &Ran) -> Result<Option<CampaignError>, Campa
 }
 
 /// What a program built with `steadfast cc` says by itself.
-fn heard(order: &Order, warden: &Warden) -> Option<record::Detection> {
+fn heard(order: &Order, warden: &Warden, ran: &Ran) -> Option<record::Detection> {
+    let hit = ran
+        .hits
+        .iter()
+        .filter(|hit| hit.hits > 0)
+        .map(|hit| hit.tsc)
+        .min();
     order
         .detector
         .cc
-        .then(|| detector::spoke(warden.scratch()))
+        .then(|| detector::spoke(warden.scratch(), hit))
         .flatten()
 }
 
@@ -1622,7 +1628,7 @@ fn judged(
     let detection = seen
         .as_ref()
         .and_then(|seen| seen.detection.clone())
-        .or_else(|| heard(order, warden))
+        .or_else(|| heard(order, warden, &ran))
         .or_else(|| order.detector.spoke(&ran, &captured));
     let error_reply = server::said_so(order.spec.driver.as_ref(), golden, &captured, &compared);
     let outcome = judge::leaf(&Evidence {

@@ -457,6 +457,10 @@ pub struct HardenMismatch {
     pub first: String,
     /// What the second run had.
     pub second: String,
+    /// The processor's time-stamp counter when it was seen, in hexadecimal: the clock of injected
+    /// faults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tsc: Option<String>,
     /// What was done.
     pub action: HardenAction,
 }

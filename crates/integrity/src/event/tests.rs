@@ -239,6 +239,7 @@ fn samples() -> Vec<Event> {
             at: Some("0x55d92ddd8f00".to_owned()),
             first: "0x1".to_owned(),
             second: "0x2".to_owned(),
+            tsc: Some("0x7f3a5b".to_owned()),
             action,
         }));
     }
