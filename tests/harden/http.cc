@@ -87,12 +87,14 @@ void Ledger::list(std::string &reply) const {
 
 } // namespace
 
-// http [PORT]: with a port, one thread answers; campaigns want runs that are alike.
+// http [PORT]: with a port, one thread answers, and one connection may last; campaigns want runs that are alike.
 int main(int argc, char **argv) {
   httplib::Server server;
   int port = argc > 1 ? std::stoi(argv[1]) : 0;
-  if (port)
+  if (port) {
     server.new_task_queue = [] { return new httplib::ThreadPool(1); };
+    server.set_keep_alive_max_count(100000);
+  }
   Ledger ledger;
   auto route = [](std::function<void(const httplib::Request &, std::string &)> work) {
     return [work](const httplib::Request &request, httplib::Response &response) {
