@@ -408,10 +408,17 @@ impl Bench {
         let trace = || os("the program has to be traced");
         stop.set_plain_options(threads).map_err(trace())?;
         stop.resume().map_err(trace())?;
-        Ok(Started {
-            stop: stopped(pid)?,
-            at,
-        })
+        let mut stop = stopped(pid)?;
+        if !self.spec.aslr {
+            // What the loader makes stack guards and mangled pointers of: else a fault that meets one
+            // does something else each time.
+            const AT_RANDOM: u64 = 25;
+            let auxv = procfs::auxv(pid).map_err(trace())?;
+            if let Some((_, place)) = auxv.iter().find(|(kind, _)| *kind == AT_RANDOM) {
+                stop.write(*place, b"\0steadfast-seed!").map_err(trace())?;
+            }
+        }
+        Ok(Started { stop, at })
     }
 
     /// Runs it bare: no tracing, no planting.
