@@ -566,6 +566,16 @@ fn in_the_protection() -> Vec<Trial> {
             trials.push(case(&format!("answered_{n}_of_{replicas}"), replicas, flip, After::Right));
         }
     }
+    // What a replica knows of itself (struct sf_me): its slot, its count of events, where the log begins. It goes on as
+    // somebody else, or at an event that nobody comes to, and all wait for each other.
+    for (what, offset, bit) in [("slot", 0, 6), ("count", 8, 46), ("count_low", 8, 3), ("base", 16, 20)] {
+        for (who, replica) in [("leader", 0), ("follower", 1)] {
+            for replicas in [2, 3] {
+                let flip = format!("replica={replica} at=agent!sf_arrive n=40 mem=[agent!me+{offset}] bit={bit}");
+                trials.push(case(&format!("{what}_of_{who}_of_{replicas}"), replicas, flip, After::Right));
+            }
+        }
+    }
     trials.extend([
         // Input that changes in the log before its sum is made: everybody but the leader would believe it.
         case("input_torn", 2, "replica=leader at=agent!sf_check n=60 mem=[rdi+1] bit=5".to_owned(), After::DetectedOrRight),

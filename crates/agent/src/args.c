@@ -301,8 +301,8 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 	}
 }
 
-/* What sf_collect has been told last. */
-static struct { u64 seq_inv; s64 ret; } collected;
+/* What sf_collect has been told last, and the event that it went through the arguments of. */
+static struct { u64 seq_inv, carried; s64 ret; } collected;
 
 void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
 {
@@ -313,16 +313,22 @@ void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s6
 		return;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
+		collected.carried = r->seq_inv;
 		carry(&m, c, a, ret);
 	}
 	me.guard = NULL;
 }
 
-/* 1: the log holds what memory holds. Memory that cannot be read is its owner's own fault. */
+/* 1: the log holds what memory holds, and nobody left the copying out. Memory that cannot be read
+ * is its owner's own fault. */
 int sf_collected(const struct sf_result *r, const struct sf_call *c, const u64 a[6])
 {
 	struct carry m = { .in = PAYLOAD + r->out_off, .left = r->out_len, .verify = 1 };
-	if (!(traits(c) & WRITES) || collected.seq_inv != r->seq_inv)
+	if (!(traits(c) & WRITES) || collected.seq_inv != r->seq_inv || sf_alone())
+		return 1;
+	if (collected.carried != r->seq_inv)
+		return 0;
+	if (!r->out_len)
 		return 1;
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;

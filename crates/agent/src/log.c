@@ -497,7 +497,7 @@ void sf_result_end_of(struct sf_result *r, const struct sf_call *call, const u64
 		}
 	}
 	r->payload_crc = r->out_len ? sf_check(PAYLOAD + r->out_off, r->out_len) : 0;
-	if (call && r->out_len && unlikely(!sf_collected(r, call, a)) && !sf_collected(r, call, a))
+	if (call && unlikely(!sf_collected(r, call, a)) && !sf_collected(r, call, a))
 		sf_end(SF_E_TORN, r->nr, 0, me.regs);
 	u64 c = 0; /* as result_crc(), with the seq that is not stored yet */
 	const u64 *w = (const u64 *)r;

@@ -253,6 +253,8 @@ impl Supervisor<'_> {
             self.take_news();
             // The leader may wait for an answer, and was not nudged by a follower's alarm.
             self.answer_request();
+            // Looked at before it is nudged again: a nudge wakes also who goes back to sleep at once.
+            let asleep = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.replicas[r].pid));
             if standing[0].is_none() {
                 self.nudge();
             }
@@ -275,8 +277,7 @@ impl Supervisor<'_> {
                 return standing.into_iter().flatten().collect();
             }
             // The leader's call ends when it is nudged: who sleeps on does not hear.
-            let deaf = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.replicas[r].pid));
-            if !deaf {
+            if !asleep {
                 silence = Instant::now();
             } else if silence.elapsed() > DEAF {
                 for one in &mut standing {
@@ -296,6 +297,16 @@ impl Supervisor<'_> {
             }
             self.group.sleep(seen, Duration::from_millis(5));
         }
+    }
+
+    /// Whose place nobody can have come to: farther ahead than the rings allow, behind an event whose
+    /// result does not exist. The count of events of such a replica was struck.
+    fn out_of_reach(&self, paused: &[usize]) -> u32 {
+        let place = |r: &usize| self.group.get64(at!(own *r, again));
+        let base = self.group.get64(at!(base));
+        let Some(last) = paused.iter().map(place).min() else { return 0 };
+        let impossible = |at: u64| at > last + abi::RING as u64 && !self.group.published(base, at - 1);
+        paused.iter().filter(|r| impossible(place(r))).map(|r| 1 << r).sum()
     }
 
     /// Everything between an alarm and the next instruction of the program.
@@ -328,6 +339,7 @@ impl Supervisor<'_> {
         }
         let paused: Vec<usize> = (0..n).filter(|r| standing[*r] == Standing::Paused).collect();
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
+        let absent = absent | self.out_of_reach(&paused);
 
         let mut reran = None;
         // An alarm about an event at which nobody stands is none: its words were struck.
