@@ -327,6 +327,7 @@ pub(crate) fn rows() -> Vec<Row> {
         // Pace.
         row("steady.c").shapes(Variant::PAIR),
         row("huge_state.c"),
+        row("products.c"),
         row("drop_steady.c"),
         row("drop_steady.c").args("caps", &["30", "caps"]),
         row("many_calls.c"),
