@@ -3,42 +3,25 @@
 //! What each line does to the guest was worked out by hand; the runs have to show that and no
 //! more. As root and as an ordinary user alike.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
+use common::clean;
 use steadfast_inject::campaign::{Order, Running};
-use steadfast_inject::doctor;
 use steadfast_inject::models::Model;
 use steadfast_inject::record::{Dir, Planned, Run};
 use steadfast_integrity::outcome::Outcome;
 
 fn order(name: &str) -> Order {
-    let dir = std::env::temp_dir().join(format!("inject-storage-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    let user = steadfast_sys::procfs::is_privileged().then_some(61_113);
-    let mut order = doctor::control(&dir, false, user).expect("a target");
-    order.only = Vec::new();
-    order.models = Vec::new();
-    order.runs = 1;
-    order
+    common::order("storage", name, 61_113)
 }
 
-/// The guest, built beside the order's other files.
 fn guest(order: &mut Order) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/files.c");
-    let program = order.scratch.join("files");
-    let built = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&program)
-        .arg(source)
-        .status()
-        .expect("a C compiler");
-    assert!(built.success());
-    order.spec.path = program;
-    order.spec.argv = vec!["files".into()];
+    common::guest(order, "files", &["-O1"]);
 }
 
 fn carried_out(order: &Order) -> (BTreeMap<u64, Run>, Vec<Planned>) {
@@ -49,10 +32,6 @@ fn carried_out(order: &Order) -> (BTreeMap<u64, Run>, Vec<Planned>) {
     drop(running);
     let dir = Dir::new(&order.dir);
     (dir.runs().expect("runs"), dir.plan().expect("a plan"))
-}
-
-fn clean(order: &Order) {
-    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
 }
 
 fn output(order: &Order, run: &Run, name: &str) -> Vec<u8> {

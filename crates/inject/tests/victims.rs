@@ -3,40 +3,25 @@
 //! Everybody in the guest computes the same sum, 338,350, of a hundred products: who is struck is who
 //! prints another one. As root and as an ordinary user alike.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
+use common::clean;
 use steadfast_inject::campaign::{Order, Running};
-use steadfast_inject::doctor;
 use steadfast_inject::record::{Comparator, Dir, Run};
 use steadfast_integrity::outcome::Outcome;
 
 fn order(name: &str) -> Order {
-    let dir = std::env::temp_dir().join(format!("inject-victims-{name}-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    let user = steadfast_sys::procfs::is_privileged().then_some(61_114);
-    let mut order = doctor::control(&dir, false, user).expect("a target");
-    order.only = Vec::new();
-    order.models = Vec::new();
-    order.runs = 1;
-    order
+    common::order("victims", name, 61_114)
 }
 
 fn guest(order: &mut Order) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests/family.c");
-    let program = order.scratch.join("family");
-    let built = Command::new("cc")
-        .args(["-O1", "-fno-pie", "-no-pie", "-pthread", "-o"])
-        .arg(&program)
-        .arg(source)
-        .status()
-        .expect("a C compiler");
-    assert!(built.success());
-    order.spec.path = program;
-    order.spec.argv = vec!["family".into()];
+    common::guest(order, "family", &["-O1", "-fno-pie", "-no-pie", "-pthread"]);
     // A thousand times the guest's own need; the guest's processes alone count for its user.
     order.spec.processes = 4096;
 }
@@ -48,10 +33,6 @@ fn carried_out(order: &Order) -> BTreeMap<u64, Run> {
         .expect("run");
     drop(running);
     Dir::new(&order.dir).runs().expect("runs")
-}
-
-fn clean(order: &Order) {
-    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
 }
 
 fn output(order: &Order, run: &Run) -> String {
