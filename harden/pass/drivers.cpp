@@ -3,16 +3,22 @@
 //     if inside a handler: return clone(arguments)          a handler called by a handler is a part of it
 //     input, where the policy names one
 //     do {
-//       __sf_begin(handler)                                 phase I
+//       if (__sf_begin(handler)) goto second                phase I
 //       first  = clone(arguments)                           E1
 //       __sf_mid(handler, first)                            R
+//     second:
 //       second = clone(arguments)                           E2
 //     } while (__sf_end(handler, second))                   V; not 0: run both again
 //     return second
 //
 // An exception that leaves the clone is a result like any other: swallowed after E1, compared, thrown again after V.
 //
-// Invariant: the clone is called twice from one frame, so both runs have their frames at the same addresses.
+// A run that waits for a condition ends there, as if it returned; the second run then begins at once, from __sf_begin, and
+// what follows the wait is two runs again, each with its own frames (runtime/split.c).
+//
+// Invariants
+//  1. The clone is called twice from one frame, so both runs have their frames at the same addresses.
+//  2. The driver has a frame pointer: all below it, arguments on the stack included, belongs to the run in progress.
 
 #include "harden.h"
 
@@ -65,6 +71,7 @@ public:
                       Attribute::NoCallback, Attribute::Speculatable, Attribute::MustProgress})
       Handler.removeFnAttr(Kind);
     Handler.addFnAttr(Attribute::NoInline);
+    Handler.addFnAttr("frame-pointer", "all");
     Handler.removeRetAttr(Attribute::NoAlias);
     for (Argument &A : Handler.args()) {
       for (auto Kind : {Attribute::NoAlias, Attribute::NoCapture, Attribute::ReadOnly, Attribute::ReadNone,
@@ -102,10 +109,15 @@ public:
     B.CreateBr(Begin);
 
     B.SetInsertPoint(Begin);
-    B.CreateCall(runtime("__sf_begin", B.getVoidTy(), {B.getPtrTy()}), {Descriptor})
-        ->addFnAttr(Attribute::ReturnsTwice); // a retry comes back to here
+    CallInst *Begun = B.CreateCall(runtime("__sf_begin", B.getInt32Ty(), {B.getPtrTy()}), {Descriptor});
+    Begun->addFnAttr(Attribute::ReturnsTwice); // a retry comes back to here
+    auto *FirstRun = block("first"), *SecondRun = block("second");
+    B.CreateCondBr(B.CreateIsNotNull(Begun), SecondRun, FirstRun);
+    B.SetInsertPoint(FirstRun);
     Value *One = run(First, MayThrow, 1);
     B.CreateCall(runtime("__sf_mid", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, One});
+    B.CreateBr(SecondRun);
+    B.SetInsertPoint(SecondRun);
     Value *Two = run(Second, MayThrow, 2);
     Value *Again =
         B.CreateCall(runtime("__sf_end", B.getInt32Ty(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, Two});

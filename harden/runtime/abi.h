@@ -37,7 +37,7 @@
 
 /* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
    names __sf_abi_N. */
-#define SF_ABI 3
+#define SF_ABI 4
 
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
 
@@ -92,9 +92,10 @@ struct sf_clone {
   void *hardened;
 };
 
-/* Driver of a handler, in this order: begin, run, mid, run, end; all again while end is not 0. A result of up to 64 bits
-   is passed as it is, a longer one as __sf_hash of it. */
-void __sf_begin(const struct sf_handler *handler);
+/* Driver of a handler, in this order: begin, run, mid, run, end; all again while end is not 0. Where begin gives 1, the
+   second run comes next (split.c). A result of up to 64 bits is passed as it is, a longer one as __sf_hash of it. The
+   driver keeps a frame pointer: what lies below it is a run's. */
+int __sf_begin(const struct sf_handler *handler);
 void __sf_mid(const struct sf_handler *handler, uint64_t result);
 int __sf_end(const struct sf_handler *handler, uint64_t result);
 uint64_t __sf_hash(const void *bytes, size_t length);

@@ -33,7 +33,7 @@ SF_API __thread struct sf_tls __sf_tls;
 __thread struct sf_context *__sf_own;
 struct sf_context *_Atomic sf_contexts;
 /* Objects of another version of the contract do not link. */
-SF_API const int __sf_abi_3 = SF_ABI;
+SF_API const int __sf_abi_4 = SF_ABI;
 
 /* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
    link-time optimiser. */
@@ -745,6 +745,9 @@ static _Noreturn void begin_again(struct sf_context *c) {
   *__errno_location() = c->errno_begin;
   __sf_tls.phase = SF_OUTSIDE;
   c->again = 1;
+  if (unlikely(c->split_state & SF_SPLIT_HALF))
+    sf_split_again(c);
+  c->split_state = 0;
   sf_resume(c->handler);
 }
 
@@ -791,24 +794,20 @@ static inline uint64_t gate(const struct sf_context *c, const struct sf_handler 
 /* The bits that a program sets, without those that the processor raises by itself. */
 #define MXCSR_CONTROL 0xffc0u
 
-/* Called by __sf_begin (store.S), and again by a retry. */
-void sf_begin(const struct sf_handler *h) {
-  struct sf_context *c = sf_context();
-  uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
-  if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
-    sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
-  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0))
-    sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
-  if (likely(c->again == 0)) {
-    c->event++;
-    c->gave_way = 0;
-    c->messages_outside = c->message_count;
-    /* Seen by all before anything of the state is read: a locked instruction, which alone on the machine is not needed. */
-    if (atomic_load_explicit(&sf_contexts, memory_order_relaxed)->next)
-      atomic_fetch_add(&c->counter, 1);
-    else
-      atomic_store_explicit(&c->counter, c->counter + 1, memory_order_relaxed);
-  }
+/* A new event, seen by all before anything of the state is read: a locked instruction, which alone on the machine is not
+   needed. */
+static inline void count_event(struct sf_context *c) {
+  c->event++;
+  c->gave_way = 0;
+  c->messages_outside = c->message_count;
+  if (atomic_load_explicit(&sf_contexts, memory_order_relaxed)->next)
+    atomic_fetch_add(&c->counter, 1);
+  else
+    atomic_store_explicit(&c->counter, c->counter + 1, memory_order_relaxed);
+}
+
+/* The first run, from here on. */
+static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   c->again = 0;
   c->handler = h;
   c->gate_enter = gate(c, h, 1);
@@ -818,8 +817,6 @@ void sf_begin(const struct sf_handler *h) {
   __sf_tls.cursor = c->entries;
   __sf_tls.limit = c->entries + c->capacity;
   __sf_tls.sum = 0;
-  __sf_tls.stack_low = c->stack_low;
-  __sf_tls.stack_length = frame - c->stack_low;
   __sf_tls.delta = 0;
   c->message_cursor = c->message_count;
   if (unlikely(c->locks.used))
@@ -836,6 +833,32 @@ void sf_begin(const struct sf_handler *h) {
   __sf_tls.epoch_key = c->epoch << SF_EPOCH_SHIFT;
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.phase = SF_E1;
+}
+
+/* Called by __sf_begin (store.S), and again by a retry. 0: the first run comes next. */
+int sf_begin(const struct sf_handler *h) {
+  struct sf_context *c = sf_context();
+  uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
+    sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
+  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0 || c->split_state != 0))
+    sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
+  if (likely(c->again == 0))
+    count_event(c);
+  __sf_tls.stack_low = c->stack_low;
+  __sf_tls.stack_length = frame - c->stack_low;
+  open_run(c, h);
+  return 0;
+}
+
+void sf_begin_half(struct sf_context *c) {
+  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0))
+    sf_differ_name("a handler begins before the last one has ended", c->handler->name, c->gate_enter, c->gate_leave);
+  if (likely(c->again == 0))
+    count_event(c);
+  open_run(c, c->handler);
+  if (unlikely(c->ignored_count))
+    __sf_tls.limit = NULL;
 }
 
 /* One pass suffices while entries alone are concerned: no two of them hold the same byte. */
@@ -950,6 +973,8 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
   c->gate_leave = sf_mix(token, count);
+  if (unlikely(c->split_state))
+    sf_split_second(c);
 }
 
 /* Which word differs: the loop over all of them has only said that one does. */
@@ -1091,6 +1116,8 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("control flow: the second run ends that did not begin", h->name, enter, leave);
   if (unlikely(__sf_tls.cursor != c->entries + c->count))
     sf_differ("the log has grown in the second run", (uint64_t)c->entries, c->count, (uint64_t)(__sf_tls.cursor - c->entries));
+  if (unlikely(c->split_state & SF_SPLIT_WAITS && (c->split_state & SF_SPLIT_WAITS) != SF_SPLIT_WAITS))
+    sf_differ_name("only the first run waits in", h->name, c->split_state, 0);
   if (unlikely(result != c->result_first))
     sf_differ_name("the runs return different results", h->name, c->result_first, result);
   compare_words(c);
@@ -1153,6 +1180,7 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     shrink(c);
     c->idle = 0;
   }
+  c->split_state = 0;
   return 0;
 }
 

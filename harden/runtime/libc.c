@@ -50,6 +50,7 @@ static void thread_end(void *of) {
       sf_unmap(all[i]->base, all[i]->size);
       *all[i] = (struct sf_buffer){0};
     }
+  sf_split_free(c);
   for (size_t i = 0; i < SF_HOLDS; i++)
     atomic_store(&c->holds[i], NULL);
   __sf_own = NULL;

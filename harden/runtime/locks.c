@@ -20,6 +20,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -179,13 +180,31 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
   return r;
 }
 
-/* R4, R9. Glibc's own word for the owner decides about locks that were taken outside handlers. */
-static int release(struct sf_context *c, void *lock, uint32_t kind) {
+/* Glibc's own word for the owner decides about locks that were taken outside handlers. */
+static struct sf_lock *own_lock(struct sf_context *c, void *lock, uint32_t kind) {
   struct sf_lock *l = lock_of(c, lock);
   if (!l && kind == MUTEX && ((pthread_mutex_t *)lock)->__data.__owner == gettid()) {
     l = sf_grow(&c->locks, sizeof *l);
     *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .count_begin = 1, .held = 1};
   }
+  return l;
+}
+
+bool sf_lock_held(struct sf_context *c, void *lock) {
+  struct sf_lock *l = own_lock(c, lock, MUTEX);
+  return l && l->kind == MUTEX && l->count;
+}
+
+void sf_lock_shown(struct sf_context *c, const void *lock, bool shown) {
+  struct sf_lock *l = lock_of(c, (void *)lock);
+  size_t i = l ? (size_t)(l - (struct sf_lock *)c->locks.base) : SF_HOLDS;
+  if (i < SF_HOLDS)
+    atomic_store_explicit(&c->holds[i], shown ? lock : NULL, memory_order_release);
+}
+
+/* R4, R9. */
+static int release(struct sf_context *c, void *lock, uint32_t kind) {
+  struct sf_lock *l = own_lock(c, lock, kind);
   if (unlikely(!l || l->count == 0))
     sf_differ("a lock is released that this thread does not hold", (uint64_t)lock, 0, 0);
   l->count--;
@@ -365,3 +384,44 @@ SF_API int __sf_w_pthread_cond_broadcast(void *cond) {
   __sf_defer("pthread_cond_broadcast", (void *)pthread_cond_broadcast, 1, a);
   return 0;
 }
+
+/* C11: the same locks under other names (glibc), with answers of their own. */
+static int c11(int failed) {
+  return failed == 0 ? thrd_success : failed == EBUSY ? thrd_busy : failed == ETIMEDOUT ? thrd_timedout : thrd_error;
+}
+
+SF_API int __sf_w_mtx_lock(void *lock) {
+  INSIDE;
+  return c11(take(c, "mtx_lock", lock, MUTEX, take_mutex, NULL));
+}
+
+SF_API int __sf_w_mtx_trylock(void *lock) {
+  INSIDE;
+  return c11(take(c, "mtx_trylock", lock, MUTEX, try_mutex, NULL));
+}
+
+SF_API int __sf_w_mtx_timedlock(void *lock, const struct timespec *until) {
+  INSIDE;
+  return c11(take(c, "mtx_timedlock", lock, MUTEX, timed_mutex, until));
+}
+
+SF_API int __sf_w_mtx_unlock(void *lock) {
+  INSIDE;
+  return release(c, lock, MUTEX);
+}
+
+SF_API int __sf_w_mtx_init(mtx_t *lock, int type) {
+  INSIDE;
+  int failed;
+  LOGGED(lock, sizeof *lock, failed = mtx_init(lock, type));
+  return made(c, lock, MUTEX, failed);
+}
+
+SF_API int __sf_w_cnd_init(cnd_t *to) {
+  int failed;
+  LOGGED(to, sizeof *to, failed = cnd_init(to));
+  return failed;
+}
+
+SF_API void __sf_w_mtx_destroy(void *lock) { (void)__sf_w_pthread_mutex_destroy(lock); }
+SF_API void __sf_w_cnd_destroy(void *cond) { (void)__sf_w_pthread_cond_destroy(cond); }

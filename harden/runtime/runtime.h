@@ -170,6 +170,9 @@ struct sf_context {
   size_t tables_old_bytes[16];
   size_t tables_old_count;
 
+  struct sf_split *split; /* split.c: made by the first wait for a condition */
+  uint64_t split_state;   /* SF_SPLIT_* */
+
   /* waits.c. Written by its thread, read by all. */
   _Atomic(const void *) waiting;         /* the lock that it waits for, while it holds others */
   _Atomic(const void *) holds[SF_HOLDS]; /* by the index of `locks` */
@@ -222,6 +225,14 @@ void sf_wake_waiting(struct sf_context *);
 void sf_wait_end(const struct sf_waited *);
 /* core.c: rolls back, unlocks, waits until the other has ended, or for so many nanoseconds, and begins again. */
 _Noreturn void sf_give_way(struct sf_context *, const struct sf_waited *, uint64_t ns);
+/* split.c: a handler that waits for a condition ends there, and goes on as another. */
+#define SF_SPLIT_HALF 1  /* it has waited: runs begin at the wait's return */
+#define SF_SPLIT_WAITS 6 /* 2: the first run has come to the next wait, 4: the second too */
+_Noreturn void sf_split_second(struct sf_context *); /* R is done: the second run begins */
+_Noreturn void sf_split_again(struct sf_context *);  /* after a rollback: the first run from the last wait */
+void sf_split_free(struct sf_context *);
+/* core.c: phase I of what follows a wait. */
+void sf_begin_half(struct sf_context *);
 /* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
@@ -234,6 +245,8 @@ void sf_commit_effects(struct sf_context *);
 void sf_free(void *);
 
 /* locks.c */
+bool sf_lock_held(struct sf_context *, void *lock); /* by this thread, also since before the handler */
+void sf_lock_shown(struct sf_context *, const void *lock, bool); /* whether others see that this thread holds it */
 bool sf_lock_is_fresh(struct sf_context *, const void *lock);
 void sf_locks_begin(struct sf_context *);
 void sf_locks_between_runs(struct sf_context *);

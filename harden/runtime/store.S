@@ -277,6 +277,122 @@ sf_resume:
 	jmp	sf_begin
 	.size	sf_resume, .-sf_resume
 
+/* The same place, where the driver goes on with the second run (split.c). */
+	.globl	sf_second
+	.hidden	sf_second
+	.type	sf_second, @function
+	.p2align 4
+sf_second:
+	movq	__sf_tls@gottpoff(%rip), %rax
+	movq	%fs:TLS_KEPT(%rax), %rbx
+	movq	%fs:TLS_KEPT+8(%rax), %rbp
+	movq	%fs:TLS_KEPT+16(%rax), %r12
+	movq	%fs:TLS_KEPT+24(%rax), %r13
+	movq	%fs:TLS_KEPT+32(%rax), %r14
+	movq	%fs:TLS_KEPT+40(%rax), %r15
+	movq	%fs:TLS_KEPT+48(%rax), %rcx
+	movq	%fs:TLS_KEPT+56(%rax), %rsp
+	movq	%rcx, (%rsp)
+	cld
+	movl	$1, %eax
+	ret
+	.size	sf_second, .-sf_second
+
+/*
+ * Waiting for a condition: what a function has to keep, and where it returns to, go to sf_wait (split.c), which comes back
+ * by sf_split_jump alone.
+ */
+	.macro	begins name
+	.globl	\name
+	.type	\name, @function
+	.p2align 4
+\name:
+	.endm
+
+	begins	__sf_w_pthread_cond_wait
+	xorl	%edx, %edx
+	xorl	%ecx, %ecx
+	xorl	%r9d, %r9d
+	jmp	.Lwait
+	.size	__sf_w_pthread_cond_wait, .-__sf_w_pthread_cond_wait
+
+	begins	__sf_w_pthread_cond_timedwait
+	xorl	%ecx, %ecx
+	movl	$1, %r9d
+	jmp	.Lwait
+	.size	__sf_w_pthread_cond_timedwait, .-__sf_w_pthread_cond_timedwait
+
+	begins	__sf_w_pthread_cond_clockwait
+	xchgq	%rdx, %rcx
+	movl	$2, %r9d
+	jmp	.Lwait
+	.size	__sf_w_pthread_cond_clockwait, .-__sf_w_pthread_cond_clockwait
+
+	begins	__sf_w_cnd_wait
+	xorl	%edx, %edx
+	xorl	%ecx, %ecx
+	movl	$3, %r9d
+	jmp	.Lwait
+	.size	__sf_w_cnd_wait, .-__sf_w_cnd_wait
+
+	begins	__sf_w_cnd_timedwait
+	xorl	%ecx, %ecx
+	movl	$4, %r9d
+	jmp	.Lwait
+	.size	__sf_w_cnd_timedwait, .-__sf_w_cnd_timedwait
+
+/* std::condition_variable::wait(std::unique_lock &): a POSIX condition, and the lock's mutex comes first in it. */
+	begins	__sf_w_cxx_wait
+	movq	(%rsi), %rsi
+	xorl	%edx, %edx
+	xorl	%ecx, %ecx
+	xorl	%r9d, %r9d
+	jmp	.Lwait
+	.size	__sf_w_cxx_wait, .-__sf_w_cxx_wait
+
+	.type	.Lwait, @function
+.Lwait:
+	.cfi_startproc
+	movq	%rsp, %rax
+	subq	$72, %rsp
+	.cfi_adjust_cfa_offset 72
+	movq	%rbx, (%rsp)
+	movq	%rbp, 8(%rsp)
+	movq	%r12, 16(%rsp)
+	movq	%r13, 24(%rsp)
+	movq	%r14, 32(%rsp)
+	movq	%r15, 40(%rsp)
+	movq	%rax, 48(%rsp)
+	movq	%rsp, %r8
+	call	sf_wait
+	ud2
+	.cfi_endproc
+	.size	.Lwait, .-.Lwait
+
+/* rdi the stack as it was kept, rdx its length, rcx the registers, esi what the wait returns. Works below what it writes. */
+	.globl	sf_split_jump
+	.hidden	sf_split_jump
+	.type	sf_split_jump, @function
+	.p2align 4
+sf_split_jump:
+	movl	%esi, %eax
+	movq	%rcx, %r9
+	movq	%rdi, %rsi
+	movq	48(%r9), %rdi
+	leaq	-256(%rdi), %rsp
+	movq	%rdx, %rcx
+	cld
+	rep movsb
+	movq	(%r9), %rbx
+	movq	8(%r9), %rbp
+	movq	16(%r9), %r12
+	movq	24(%r9), %r13
+	movq	32(%r9), %r14
+	movq	40(%r9), %r15
+	movq	48(%r9), %rsp
+	ret
+	.size	sf_split_jump, .-sf_split_jump
+
 	to_c	__sf_slow, sf_store_slow
 	to_c	__sf_check, sf_store_check
 

@@ -36,8 +36,10 @@ const GUESTS: &[&str] = &[
     "inputs.c",
     "calls.c",
     "threads.c",
+    "conditions.c",
     "faults.c",
     "exceptions.cc",
+    "conditions.cc",
 ];
 
 /// Place, run, and what the verdict must name; an empty text is a fault that nothing depends on any more.
@@ -94,6 +96,23 @@ const STRIKES: &[(&str, u8, &str)] = &[
     ("jump_to_end", 1, "control flow"),
     ("phase", 1, "control flow"),
     ("phase", 2, "control flow"),
+];
+
+/// The same around a wait for a condition: place, run, event, what the verdict must name, and whether `--recover` repairs it.
+/// Frames that a wait has kept are each run's own: what was wrong in them before stays so.
+const WAITS: &[(&str, u8, u8, &str, bool)] = &[
+    ("local_before", 1, 7, "leave different values", false),
+    ("local_before", 2, 7, "leave different values", false),
+    ("local_after", 1, 7, "leave different values", true),
+    ("local_after", 2, 8, "leave different values", true),
+    ("state", 1, 9, "leave different values", true),
+    ("state", 2, 9, "leave different values", true),
+    ("message", 1, 10, "an input has changed", false),
+    ("message", 2, 10, "an input has changed", false),
+    ("other_condition", 1, 0, "different conditions", true),
+    ("other_condition", 2, 2, "different conditions", true),
+    ("no_wait", 1, 15, "only the second run waits", true),
+    ("no_wait", 2, 18, "only the first run waits", true),
 ];
 
 type Built = Arc<Mutex<Option<Result<PathBuf, String>>>>;
@@ -292,6 +311,61 @@ fn recovered(place: &str, in_run: u8) -> Result<(), Failed> {
     }
 }
 
+/// A fault before, at or after a wait for a condition.
+fn struck_waiting(
+    flags: &'static [&str],
+    (place, in_run, event, names, repaired): (&str, u8, u8, &str, bool),
+) -> Result<(), Failed> {
+    let way = if flags.contains(&"--recover") {
+        "recover"
+    } else {
+        "O2"
+    };
+    let golden = run(&program("conditions.c", "O2", &["-O2"], false)?, &[])?;
+    let hardened = program("conditions.c", way, flags, true)?;
+    let ran = run(&hardened, &[place, &in_run.to_string(), &event.to_string()])?;
+    if way == "recover" && repaired {
+        ended(&ran, 0, &[names, "recovered"], &[])?;
+        if ran.stdout != golden.stdout {
+            return Err(format!("{place}: {}", String::from_utf8_lossy(&ran.stdout)).into());
+        }
+        return Ok(());
+    }
+    ended(&ran, 122, &[names], &["recovered", "not deterministic"])
+}
+
+/// Waits that are refused when they happen: in the middle of a message, and without the lock.
+fn waits_refused() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-wait-refused");
+    let source = |before: &str| {
+        format!(
+            "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic pthread_cond_t c; static pthread_mutex_t m; static char x;\n\
+             SF_LOCAL_HANDLER int handle(void) {{ {before} return pthread_cond_wait(&c, &m); }}\nint main(void) {{ return handle(); }}\n"
+        )
+    };
+    let message = own_program(
+        &dir,
+        "message.c",
+        &source("pthread_mutex_lock(&m); sf_output_append(&x, 1);"),
+        &["-O1"],
+    )?;
+    ended(
+        &run(&message, &[])?,
+        121,
+        &["sf_output_done before the wait"],
+        &[],
+    )?;
+    let lock = own_program(&dir, "lock.c", &source("x++;"), &["-O1"])?;
+    ended(
+        &run(&lock, &[])?,
+        122,
+        &["a lock that this thread does not hold"],
+        &[],
+    )?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// A handler that is not deterministic is not blamed on a core, and does not run for ever.
 fn recover_tells_nondeterminism() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-recover-nondeterminism");
@@ -472,12 +546,6 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         "#include <steadfast/sei.h>\n#include <unistd.h>\nSF_LOCAL_HANDLER int handle(void) { return fork(); }\n\
          int main(void) { return handle(); }\n",
         &["a call of fork", "outside handlers"],
-    ),
-    (
-        "condition_wait",
-        "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic pthread_cond_t c; static pthread_mutex_t m;\n\
-         SF_LOCAL_HANDLER int handle(void) { return pthread_cond_wait(&c, &m); }\nint main(void) { return handle(); }\n",
-        &["pthread_cond_wait", "end the handler"],
     ),
     (
         "setjmp",
@@ -842,6 +910,18 @@ pub(crate) fn trials() -> Vec<Trial> {
             ));
         }
     }
+    for &fault in WAITS {
+        let (place, in_run, ..) = fault;
+        trials.push(Trial::test(
+            format!("harden::strike::wait_{place}_{in_run}"),
+            move || struck_waiting(&["-O2"], fault),
+        ));
+        trials.push(Trial::test(
+            format!("harden::recover::wait_{place}_{in_run}"),
+            move || struck_waiting(&["-O2", "--recover"], fault),
+        ));
+    }
+    trials.push(Trial::test("harden::refuse::wait", waits_refused));
     trials.push(Trial::test(
         "harden::recover::nondeterminism",
         recover_tells_nondeterminism,

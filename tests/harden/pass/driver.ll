@@ -4,13 +4,18 @@
 ; CHECK: nested:
 ; CHECK: call i32 @handle.sf(i32 %v)
 ; CHECK: begin:
-; CHECK: call void @__sf_begin(ptr @__sf_handler)
+; CHECK: call i32 @__sf_begin(ptr @__sf_handler)
+; CHECK: label %second, label %first
+; CHECK: first:
 ; CHECK: call i32 @handle.sf(i32 %v)
 ; CHECK: call void @__sf_mid(
+; CHECK: br label %second
+; CHECK: second:
 ; CHECK: call i32 @handle.sf(i32 %v)
 ; CHECK: call i32 @__sf_end(
 ; CHECK: label %begin
 ; CHECK: define i32 @handle.sf(i32 %v)
+; CHECK: noinline "frame-pointer"="all"
 ; CHECK: noredzone
 define i32 @handle(i32 %v) {
   ret i32 %v
