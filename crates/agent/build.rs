@@ -4,8 +4,8 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 16] = [
-    "base", "log", "args", "calls", "entropy", "memory", "shared", "signal", "recover", "epoch",
+const C: [&str; 17] = [
+    "base", "log", "args", "calls", "exec", "entropy", "memory", "shared", "signal", "recover", "epoch",
     "flip", "profile", "private", "wait", "kept", "init",
 ];
 

@@ -335,8 +335,10 @@ pub(crate) fn rows() -> Vec<Row> {
         // Refusals: each of these starts something that is not protected yet.
         row("thread.c").shapes(&[Dynamic, Static, Variant::Musl]).expect(THREAD),
         row("rust_thread.rs").expect(THREAD),
-        row("execve.c").shapes(Variant::PAIR).expect(Expect::Refused("exec")),
-        row("execve_fails.c").expect(Expect::Limit("an exec that would fail may be refused before the kernel says so")),
+        row("execve.c").shapes(Variant::C),
+        row("execve_fails.c"),
+        row("execve_keeps.c").shapes(Variant::PAIR),
+        row("execve_chain.c").shapes(Variant::PAIR),
         // What a table answers instead of the kernel.
         row("userfaultfd.c").expect(Expect::Denied("before\nmade: Operation not permitted\n")),
         row("seccomp.c").expect(Expect::Denied(

@@ -561,4 +561,16 @@ const SCRIPTS: &[(&str, &str, Expect, &str)] = &[
         Expect::Supported,
         "status 0",
     ),
+    (
+        "env_perl",
+        "#!/usr/bin/env perl\nprint \"$0\" =~ s{.*/}{}r, \" @ARGV\\n\"; exit 5;\n",
+        Expect::Supported,
+        "status 5",
+    ),
+    (
+        "sh_exec",
+        "#!/bin/sh\nexec nice -n 3 env -i A=1 sort \"$0\"\n",
+        Expect::Supported,
+        "status 0",
+    ),
 ];

@@ -60,6 +60,8 @@ const GUESTS: &[&str] = &[
     "many_calls.c",
     "thread.c",
     "execve.c",
+    "execve_keeps.c",
+    "execve_chain.c",
     "seccomp.c",
     "ptrace.c",
     "drop_user.c",

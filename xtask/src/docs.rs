@@ -206,6 +206,7 @@ fn command_argument(row: &Sub) -> String {
 fn bytes(index: usize, arg: &Arg) -> String {
     let what = match arg.kind {
         Kind::Str => " string".to_owned(),
+        Kind::Strv => " strings".to_owned(),
         Kind::InIov | Kind::OutIov => " iovec".to_owned(),
         Kind::InMsg | Kind::OutMsg => " msghdr".to_owned(),
         Kind::OutAddr => " address".to_owned(),

@@ -58,6 +58,7 @@ pub enum Kind {
     U32,
     Val,
     Str,
+    Strv,
     In,
     Out,
     InOut,
@@ -79,7 +80,7 @@ impl Kind {
     pub fn reads(self) -> bool {
         matches!(
             self,
-            Kind::Str | Kind::In | Kind::InOut | Kind::InIov | Kind::InMsg | Kind::FdSet
+            Kind::Str | Kind::Strv | Kind::In | Kind::InOut | Kind::InIov | Kind::InMsg | Kind::FdSet
         )
     }
 
@@ -814,6 +815,7 @@ fn parse_arg(expr: &Expr) -> Option<Arg> {
         ("I_", []) => Some(Arg::bare(Kind::I32)),
         ("U_", []) => Some(Arg::bare(Kind::U32)),
         ("STR_", []) => with(Kind::Str, Length::Nul, None, 1),
+        ("STRV_", []) => with(Kind::Strv, Length::Nul, None, 8),
         ("IN_", [len, size]) => with(Kind::In, argument(len)?, None, element(size)?),
         ("IN1_", [size]) => with(Kind::In, Length::One, None, element(size)?),
         ("OUT_", [len, cap, size]) => with(Kind::Out, length(len)?, bound(cap)?, element(size)?),

@@ -208,6 +208,9 @@ enum sf_rpc {
 	SF_RPC_PATCH, /* new executable file mapping: plan its patches */
 	SF_RPC_HOLD,  /* keep what descriptor a0 names, if it is inode a2 of device a1; answers a number */
 	SF_RPC_DROP,  /* give number a0 back */
+	SF_RPC_EXEC,  /* the leader is about to become another program, whose signal mask is a0; answers 0
+	               * or a number below that refuses it */
+	SF_RPC_STAY,  /* it could not, and goes on as it is */
 	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
 };
@@ -308,6 +311,9 @@ struct sf_traps {
 #define SF_NR_PROC_MEM 0x80000101u /* writing another replica's memory through procfs */
 #define SF_NR_SHARED_MAP 0x80000102u /* writable memory shared with other processes */
 #define SF_NR_TWO_VIEWS 0x80000103u /* the same bytes of a file mapped twice, once writable */
+#define SF_NR_EXEC_FILTER 0x80000104u /* exec under a backstop that outlives the agent */
+#define SF_NR_EXEC_TRACE 0x80000105u /* exec where the launcher may not trace the leader */
+#define SF_NR_EXEC_COUNT 0x80000106u /* exec while the program's instructions are counted */
 
 struct sf_boot {
 	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */

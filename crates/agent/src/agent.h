@@ -391,6 +391,8 @@ void sf_signal_attach(struct sf_result *, int restart);
 void sf_signal_taken(u64 siginfo);
 void sf_signals_held(u64 set);
 void sf_signals_hold(void);
+void sf_signals_bequeath(void);
+void sf_signals_reclaim(void);
 void sf_signals_release(void);
 int sf_user_put(u64 to, const void *from, u64 n);
 void sf_deliver(struct sf_regs *, const struct sf_siginfo *);
@@ -433,6 +435,10 @@ void sf_kept_delivered(const struct sf_siginfo *);
 int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret);
 void sf_kept_translate(u32 nr, u64 call[7]);
 s64 sf_kept_result(u32 nr, s64 ret);
+
+/* exec.c */
+s64 sf_exec_begin(u32 nr, const u64 a[6]);
+void sf_exec_failed(void);
 
 /* entropy.c */
 void sf_on_entropy(struct sf_regs *, u64 desc);

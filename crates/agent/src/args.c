@@ -118,6 +118,10 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 		case SF_A_STR:
 			sf_hash_bytes(h, (void *)a[i], sf_strlen((char *)a[i]));
 			break;
+		case SF_A_STRV:
+			for (const char *const *v = (void *)a[i]; *v; v++)
+				sf_hash_bytes(h, *v, sf_strlen(*v));
+			break;
 		case SF_A_IN:
 		case SF_A_INOUT:
 			if (c->handler == SF_H_poll && k->size == sizeof(struct pollfd) && i == 0)
@@ -159,7 +163,7 @@ static u32 traits_of(const struct sf_call *c)
 			continue;
 		if (k != SF_A_OUT && k != SF_A_OUT_PAGES)
 			t |= READS;
-		if (k != SF_A_STR && k != SF_A_IN && k != SF_A_IN_IOV && k != SF_A_IN_MSG)
+		if (k != SF_A_STR && k != SF_A_STRV && k != SF_A_IN && k != SF_A_IN_IOV && k != SF_A_IN_MSG)
 			t |= WRITES;
 	}
 	return t;

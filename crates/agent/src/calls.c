@@ -545,6 +545,14 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			ret = sf_affinity(nr, a);
 			break;
 		}
+		if (c->handler == SF_H_exec) {
+			ret = sf_exec_begin(nr, a);
+			if (ret)
+				break;
+			ret = execute(e, nr, a);
+			sf_exec_failed();
+			break;
+		}
 		ret = execute(e, nr, a);
 		break;
 	}

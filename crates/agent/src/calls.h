@@ -41,6 +41,7 @@ enum sf_arg_kind {
 	SF_A_OUT_MSG,  /* out: struct msghdr (name, iov, control, flags) */
 	SF_A_OUT_ADDR, /* out: bytes whose int length is in/out through the pointer in argument `len` */
 	SF_A_FDSET,    /* in and out: fd_set, `len` names nfds */
+	SF_A_STRV,     /* in: array of pointers to strings, NULL ends it; the strings compared by content */
 	SF_A_OUT_PAGES, /* out: one byte per 4 KiB page begun by the length in argument `len` (mincore) */
 };
 
@@ -89,6 +90,7 @@ struct sf_call {
 #define I_ { SF_A_I32, 0, 0, 0, 0, 0 }
 #define U_ { SF_A_U32, 0, 0, 0, 0, 0 }
 #define STR_ SF_ARG(STR, SF_L_NUL, SF_L_ONE, 1)
+#define STRV_ SF_ARG(STRV, SF_L_NUL, SF_L_ONE, 8)
 #define IN_(len, size) SF_ARG(IN, len, SF_L_ONE, size)           /* len: argument index */
 #define IN1_(size) SF_ARG(IN, SF_L_ONE, SF_L_ONE, size)          /* one struct of `size` */
 #define OUT_(len, cap, size) SF_ARG(OUT, len, cap, size)

@@ -57,6 +57,7 @@ NORETURN void sf_init(void)
 	me.role = SF_LEADER;
 	me.next = me.base = 1; /* fresh shared memory is all zeros: 0 would look like a record */
 	G->base = 1;
+	app.pdeathsig = G->pdeathsig; /* of the program that this one has replaced */
 	G->leader_pid = (u32)raw6(39, 0, 0, 0, 0, 0, 0);
 	G->slot[0].phase = SF_P_STARTING;
 	sf_flip_disarm();

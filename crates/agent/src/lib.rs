@@ -55,6 +55,21 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "mapping the same bytes of a file twice, one of the two writable",
         "a store through one mapping would not be seen through the other; fix: make the program map the file once",
     ),
+    (
+        0x8000_0104,
+        "execve with the backstop seccomp",
+        "the filter would outlive the agent and stop the new program's first call; fix: --backstop=token, or give the program that is executed to steadfast run",
+    ),
+    (
+        0x8000_0105,
+        "execve where the launcher may not trace the program",
+        "the new program would run unprotected; fix: sysctl kernel.yama.ptrace_scope=1, or give the program that is executed to steadfast run",
+    ),
+    (
+        0x8000_0106,
+        "execve while instructions are counted",
+        "counts are of one program; fix: give the program that is executed",
+    ),
 ];
 
 /// The row that decides about a call, with its command where the call has several.

@@ -68,10 +68,10 @@
 
 enum { NR_read = 0, NR_write = 1, NR_open = 2, NR_close = 3, NR_fstat = 5, NR_lseek = 8, NR_mmap = 9, NR_mprotect = 10,
        NR_munmap = 11, NR_ioctl = 16, NR_pread64 = 17, NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_mremap = 25,
-       NR_msync = 26, NR_madvise = 28, NR_sendfile = 40, NR_exit = 60, NR_wait4 = 61, NR_fcntl = 72, NR_fsync = 74,
+       NR_msync = 26, NR_madvise = 28, NR_sendfile = 40, NR_execve = 59, NR_exit = 60, NR_wait4 = 61, NR_fcntl = 72, NR_fsync = 74,
        NR_fdatasync = 75, NR_truncate = 76, NR_ftruncate = 77, NR_fstatfs = 138, NR_exit_group = 231, NR_splice = 275,
        NR_sync_file_range = 277, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306,
-       NR_copy_file_range = 326, NR_preadv2 = 327, NR_pwritev2 = 328, NR_pkey_mprotect = 329, NR_statx = 332, NR_clone3 = 435 };
+       NR_copy_file_range = 326, NR_execveat = 322, NR_preadv2 = 327, NR_pwritev2 = 328, NR_pkey_mprotect = 329, NR_statx = 332, NR_clone3 = 435 };
 
 /* Pages that one event carries. 256 pages take about 0.3 ms to digest and as long to write:
  * far above the microsecond that a rendezvous costs, far below what anybody waits for. */
@@ -659,7 +659,7 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 	}
 	p = everything;
 	switch (nr) {
-	case NR_exit: case NR_exit_group:
+	case NR_exit: case NR_exit_group: case NR_execve: case NR_execveat:
 		return write_back(r, &p);
 	case NR_mmap:
 		if (a[3] & MAP_FIXED) {

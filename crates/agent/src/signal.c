@@ -303,6 +303,24 @@ void sf_signals_start(void)
 	set_mask(~(FAULTS | UNBLOCKABLE));
 }
 
+/* Before another program takes this one's place: what it ignores stays ignored (execve(2)), and of
+ * synchronous signals only the agent knows. */
+void sf_signals_bequeath(void)
+{
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		if ((BIT(s) & FAULTS) && app.action[s].handler == SIG_IGN)
+			sys4(13, s, &(struct sf_action){ .handler = SIG_IGN }, 0, 8);
+}
+
+/* It did not. */
+void sf_signals_reclaim(void)
+{
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		if (BIT(s) & FAULTS)
+			sf_kernel_action(s);
+	sf_signals_release();
+}
+
 /* ---- state the program asked for, equal in all replicas ---- */
 
 static int user(void (*copy)(void *), void *arg)

@@ -66,6 +66,8 @@ pub enum What {
     RunStart(RunStart),
     /// What is intercepted, and how; again whenever code is mapped later.
     Coverage(Coverage),
+    /// The program has become another one: execve(2).
+    Exec(Exec),
     /// An injected fault hit.
     Fault(FaultHit),
     /// Replicas disagreed.
@@ -107,7 +109,21 @@ pub struct RunStart {
     pub faults: Vec<Fault>,
 }
 
-/// One replica at the beginning of a run.
+/// Another program in the place of the one that ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Exec {
+    /// The event at which it happened; events go on being counted from there.
+    pub event: EventIndex,
+    /// The new program's file.
+    pub program: String,
+    /// Its `argv`, with `argv[0]`.
+    pub args: Vec<String>,
+    /// The replicas; the leader's process is the one that it was.
+    pub replicas: Vec<ReplicaStart>,
+}
+
+/// One replica at the beginning of a run, or of another program in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ReplicaStart {

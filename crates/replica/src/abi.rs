@@ -291,5 +291,10 @@ pub(crate) mod kind {
 pub(crate) const RPC_PATCH: u32 = 1;
 pub(crate) const RPC_HOLD: u32 = 2;
 pub(crate) const RPC_DROP: u32 = 3;
+pub(crate) const RPC_EXEC: u32 = 4;
+pub(crate) const RPC_STAY: u32 = 5;
 pub(crate) const RPC_SITE: u32 = 16;
+pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
+pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
+pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;
 pub(crate) const RPC_STRUCK: i64 = -4096;

@@ -70,6 +70,8 @@ const FLIP_BYTES: usize = 256;
 /// One fault of the plan.
 #[derive(Debug, Clone)]
 struct One {
+    /// Which of the plan's it is.
+    index: usize,
     fault: Fault,
     strike: Strike,
     /// A bit for each replica that it strikes.
@@ -159,6 +161,8 @@ pub(crate) struct Flips {
     list: Vec<One>,
     error: Option<Refusal>,
     ticks_per_us: u64,
+    /// Those of programs that have become another one since, with their places in the plan.
+    past: Vec<(usize, FaultReport)>,
 }
 
 impl Flips {
@@ -170,10 +174,27 @@ impl Flips {
         let list = plan
             .flips
             .iter()
-            .map(|fault| compile(fault, plan.replicas))
+            .enumerate()
+            .map(|(index, fault)| compile(index, fault, plan.replicas))
             .collect::<Result<_, _>>()?;
         let ticks_per_us = if plan.flips.is_empty() { 0 } else { u64::from(steadfast_sys::cpu::ticks_per_us()) };
-        Ok(Self { list, error: None, ticks_per_us })
+        Ok(Self { list, error: None, ticks_per_us, past: Vec::new() })
+    }
+
+    /// Those that have not hit, for the program that takes this one's place after `events` events of
+    /// the run. What has waited for one of these is over.
+    pub(crate) fn carry_on(self, plan: &Plan, memory: &Shared, events: u64) -> Result<Self, Refusal> {
+        let mut next = Self { ticks_per_us: self.ticks_per_us, ..Self::default() };
+        for (one, report) in self.list.iter().zip(self.reports_of_list(memory)) {
+            let anew = compile(one.index, &one.fault, plan.replicas)?;
+            if report.hits > 0 || (anew.event > 0 && anew.event <= events) {
+                next.past.push((one.index, report));
+            } else {
+                next.list.push(One { event: anew.event.saturating_sub(events), ..anew });
+            }
+        }
+        next.past.extend(self.past);
+        Ok(next)
     }
 
     /// What could not be planted, once.
@@ -259,6 +280,13 @@ impl Flips {
 
     /// What became of each fault.
     pub(crate) fn reports(&self, memory: &Shared) -> Vec<FaultReport> {
+        let now = self.list.iter().map(|one| one.index).zip(self.reports_of_list(memory));
+        let mut all: Vec<_> = self.past.iter().cloned().chain(now).collect();
+        all.sort_by_key(|(index, _)| *index);
+        all.into_iter().map(|(_, report)| report).collect()
+    }
+
+    fn reports_of_list(&self, memory: &Shared) -> Vec<FaultReport> {
         let hits = |i: usize| (0..SLOTS).map(|slot| memory.get64(OFF_HITS + (i * SLOTS + slot) * HIT_BYTES)).sum();
         self.list
             .iter()
@@ -279,7 +307,7 @@ impl Flips {
     }
 }
 
-fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
+fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
     let victim = fault.victim();
     let all = (1_u32 << replicas) - 1;
     let slots = match &victim.replicas {
@@ -300,6 +328,7 @@ fn compile(fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         strike.place = Place { from: From::Log, ..strike.place.at(abi::SHARED) };
     }
     let mut one = One {
+        index,
         fault: fault.clone(),
         place: strike.place,
         strike,
@@ -489,7 +518,7 @@ fn payload(which: u32, word: u32, counts: bool) -> Vec<u8> {
 /// # Errors
 /// What is in the way.
 pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal> {
-    let mut flips = Flips { list: vec![compile(fault, 1)?], ..Flips::default() };
+    let mut flips = Flips { list: vec![compile(0, fault, 1)?], ..Flips::default() };
     let broken = || refuse(fault, "a 64-bit x86-64 ELF file", name.display().to_string(), "the program's own file");
     let parsed = object::File::parse(file).map_err(|_| broken())?;
     let start = object::ObjectSegment::address(&parsed.segments().next().ok_or_else(broken)?) & !0xfff;
@@ -523,7 +552,7 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal>
 /// # Errors
 /// What is in the way.
 pub fn plantable_in_agent(fault: &Fault) -> Result<(), Refusal> {
-    let mut flips = Flips { list: vec![compile(fault, 8)?], ..Flips::default() };
+    let mut flips = Flips { list: vec![compile(0, fault, 8)?], ..Flips::default() };
     let mut image = crate::image::Image::new();
     agent_hooks(&mut flips, &mut image.bytes);
     flips.take_error().map_or(Ok(()), Err)

@@ -24,6 +24,7 @@ const AT_BASE: u64 = 7;
 const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 const HWCAP2_FSGSBASE: u64 = 2;
+const PAGE: u64 = 4096;
 /// High enough to be nobody's business between exec and the agent's first call.
 const SHARED_FD: i32 = 900;
 
@@ -126,21 +127,46 @@ pub(crate) fn launch(
             }
         }
     };
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, pid, group, mask, flips));
-    if launched.is_err() {
-        child::kill(pid, libc::SIGKILL);
-        let _ = ptrace::wait(pid);
-    }
-    launched
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, group, shared_fd(), mask, flips));
+    launched.inspect_err(|_| child::end(pid))
 }
 
-fn prepare(
-    mut stop: ptrace::Stopped,
-    pid: i32,
+/// Hands a leader that has become another program, and stands in exec, to the agent again.
+pub(crate) fn launch_again(
+    stop: ptrace::Stopped,
     group: &Shared,
     mask: u64,
     flips: Flips,
 ) -> Result<Launched, LaunchError> {
+    let pid = stop.pid();
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|mut stop| {
+        let fd;
+        (stop, fd) = step(Step::Reach, open_shared(stop, group))?;
+        prepare(stop, group, fd, mask, flips)
+    });
+    launched.inspect_err(|_| child::end(pid))
+}
+
+/// Has the stopped process open what the group shares: it has inherited it from nobody. Its number there.
+fn open_shared(mut stop: ptrace::Stopped, group: &Shared) -> io::Result<(ptrace::Stopped, i32)> {
+    let path = format!("/proc/{}/fd/{}\0", std::process::id(), group.fd());
+    // Below the stack pointer nothing has been stored yet, and the kernel has left 128 KiB there (execve(2)).
+    let at = stop.regs()?.rsp - PAGE;
+    stop.write(at, path.as_bytes())?;
+    let fd;
+    (stop, fd) = remote(stop, libc::SYS_open, [at, libc::O_RDWR.cast_unsigned().into(), 0, 0, 0, 0])?;
+    stop.write(at, &vec![0; path.len()])?;
+    Ok((stop, i32::try_from(fd).expect("a descriptor")))
+}
+
+fn prepare(
+    mut stop: ptrace::Stopped,
+    group: &Shared,
+    shared_fd: i32,
+    mask: u64,
+    flips: Flips,
+) -> Result<Launched, LaunchError> {
+    let pid = stop.pid();
     let mut elf = [0; 20];
     {
         use std::os::unix::fs::FileExt;
@@ -253,7 +279,7 @@ fn prepare(
             entry.rip, entry.eflags,
         ],
         vdso,
-        shared_fd: shared_fd(),
+        shared_fd,
         launcher_pid: i32::try_from(std::process::id()).unwrap_or(0),
         auxv: auxv_at,
         stack_lo: maps

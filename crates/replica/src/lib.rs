@@ -11,6 +11,7 @@
 //!  3. Nothing is printed here.
 
 mod abi;
+mod exec;
 mod flips;
 mod group;
 mod held;
@@ -45,6 +46,7 @@ pub enum Step {
     Inject,
     Patch,
     Replicate,
+    Reach,
 }
 
 impl Step {
@@ -58,6 +60,7 @@ impl Step {
             Step::Inject => "the agent has to be placed in the program",
             Step::Patch => "system calls of the program have to be patched",
             Step::Replicate => "the leader has to be copied",
+            Step::Reach => "a program that takes the place of another has to reach the group's memory (/proc of this pid namespace)",
         }
     }
 }

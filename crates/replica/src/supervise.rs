@@ -3,6 +3,7 @@
 //! ```text
 //!   start ──► go ──► watch ──┬─► alarm ──► recovery.rs ──► watch
 //!                            ├─► request of the leader (new code) ──► watch
+//!                            ├─► the leader became another program (exec) ──► end the others ──► start
 //!                            ├─► signal to us ──► leader (unless it has its own copy) ──► watch
 //!                            ├─► leader stopped ──► all stand still, we too ──► continued ──► watch
 //!                            └─► the leader ended ──► reap all ──► report
@@ -10,9 +11,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, What};
@@ -25,6 +25,7 @@ use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
 
 use crate::abi::{self, end, option, phase, standstill};
+use crate::exec::Becoming;
 use crate::group::{Group, at};
 use crate::held::Held;
 use crate::modules::Modules;
@@ -64,17 +65,63 @@ pub(crate) struct Hearing {
     tell: Sender<News>,
     news: Receiver<News>,
     bell: Arc<Mutex<Option<Arc<Group>>>>,
+    gate: Arc<Gate>,
+}
+
+/// Shut while this process waits for the stops of a child that it traces: the thread that waits for
+/// all children shuts it when it sees such a stop, and goes on when it is open again.
+#[derive(Debug, Default)]
+struct Gate {
+    shut: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        *self.shut.lock().expect("no panic under it") = shut;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let shut = self.shut.lock().expect("no panic under it");
+        drop(self.changed.wait_while(shut, |shut| *shut).expect("no panic under it"));
+    }
 }
 
 impl Hearing {
     pub(crate) fn start() -> Self {
         let mask = signals::block_all();
         let (tell, news) = channel();
-        Self { mask, tell, news, bell: Arc::default() }
+        Self { mask, tell, news, bell: Arc::default(), gate: Arc::default() }
+    }
+
+    /// Begins to wait for the children of this process, until there are none.
+    fn attend(&self, accounts: &Arc<Accounts>) {
+        let (tell, bell, gate, seen_by) =
+            (self.tell.clone(), Arc::clone(&self.bell), Arc::clone(&self.gate), Arc::clone(accounts));
+        std::thread::spawn(move || {
+            while let Some((pid, change, usage)) = child::wait_any(|pid| seen_by.look(pid)) {
+                if change == child::Change::Traced {
+                    gate.set(true);
+                }
+                if tell.send(News::Child(pid, change, usage)).is_err() {
+                    break;
+                }
+                if let Some(group) = bell.lock().expect("no panic under it").as_ref() {
+                    group.ring_launcher();
+                }
+                gate.pass();
+            }
+        });
+    }
+
+    /// What a child has stopped for has been taken.
+    pub(crate) fn go_on_waiting(&self) {
+        self.gate.set(false);
     }
 
     /// Begins to take signals, and rings this group from now on.
-    fn listen(&self, group: &Arc<Group>) {
+    pub(crate) fn listen(&self, group: &Arc<Group>) {
         let first = self.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none();
         if !first {
             return;
@@ -119,7 +166,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) replaced: HashSet<i32>,
     pub(crate) promotions: u64,
     pub(crate) accounts: Arc<Accounts>,
-    news: &'a Receiver<News>,
+    pub(crate) hearing: &'a Hearing,
     /// News that have come and were not dealt with yet.
     mail: VecDeque<News>,
     sentry: i32,
@@ -137,6 +184,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) suspects: Vec<CoreId>,
     pub(crate) stop: Option<StopReason>,
     pub(crate) watch: crate::recovery::Watch,
+    pub(crate) exec: Becoming,
+    /// Events of the programs that this one has taken the place of.
+    pub(crate) past_events: u64,
     /// Words of the control block that keep their value, and the agent's code and constants.
     constants: Vec<(usize, u32)>,
     pub(crate) agent_fixed: Vec<u8>,
@@ -202,6 +252,75 @@ fn spin_ticks(plan: &Plan, cores: &[usize]) -> (u32, u32) {
     if cores.len() >= usize::from(plan.replicas) { (us * 40, 0) } else { (us, 50) }
 }
 
+/// A new control block for a plan's group. `privileged`: its replicas may make namespaces as they are.
+pub(crate) fn control_block(
+    plan: &Plan,
+    cores: &[usize],
+    equal_pids: bool,
+    privileged: bool,
+    more: u32,
+) -> Result<Group, LaunchError> {
+    let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
+    let n = u32::from(plan.replicas);
+    let group = Group::new(memory);
+    group.set64(at!(magic), 0x5354_4541_4446_4153);
+    group.set32(at!(version), 1);
+    group.set32(at!(replicas), n);
+    group.set32(at!(wait live), (1 << n) - 1);
+    let (spin, yields) = spin_ticks(plan, cores);
+    group.set32(at!(spin_tsc), spin);
+    group.set32(at!(yields), yields);
+    let affinity = cpu::affinity();
+    group.memory.write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
+    group.memory.write(at!(wait allowed), &affinity[..affinity.len().min(256)]);
+    group.set32(at!(wait affinity_bytes), u32::try_from(affinity.len().min(256)).expect("small"));
+    let mut options = match plan.backstop {
+        Backstop::Token => option::SUD,
+        Backstop::Seccomp => option::SECCOMP,
+        Backstop::Both => option::SUD | option::SECCOMP,
+        Backstop::None => 0,
+    };
+    if plan.huge_pages == HugePages::Auto {
+        options |= option::HUGE;
+    }
+    if equal_pids {
+        options |= option::PRIV_NS;
+        if !privileged {
+            options |= option::USER_NS;
+        }
+    }
+    // With three or more replicas a majority is at hand; two need the log for a third opinion.
+    let retain = plan.replicas == 2 && plan.on_mismatch == OnMismatch::Recover;
+    if retain {
+        options |= option::RETAIN;
+    }
+    for (wanted, bit) in [
+        (plan.private.text, option::PRIVATE_TEXT),
+        (plan.private.rodata, option::PRIVATE_RODATA),
+        (plan.private.rest, option::PRIVATE_REST),
+    ] {
+        if wanted {
+            options |= bit;
+        }
+    }
+    match plan.check_memory {
+        CheckMemory::Off => {}
+        CheckMemory::Dirty => options |= option::CHECK_DIRTY,
+        CheckMemory::Full => options |= option::CHECK_FULL,
+    }
+    // Under a profile checks by the clock would come a hundred times as often as they do.
+    let timed = more & option::PROFILE == 0;
+    if plan.replicas > 1 && timed && (retain || plan.check_memory != CheckMemory::Off) {
+        let ticks_per_us = u64::from(cpu::ticks_per_us());
+        group.set64(at!(epoch_tsc), ticks_per_us * EPOCH_US);
+        group.set64(at!(copy_tsc), ticks_per_us * COPY_NS / 1000);
+        group.set32(at!(epoch_permille), plan.epoch_budget.permille().into());
+        group.set32(at!(snapshot_broken), 1);
+    }
+    group.set32(at!(options), options | more);
+    Ok(group)
+}
+
 impl<'a> Supervisor<'a> {
     /// `more`: options that no flag sets.
     pub(crate) fn start(
@@ -212,83 +331,16 @@ impl<'a> Supervisor<'a> {
         sink: &'a mut dyn EventSink,
     ) -> Result<Self, LaunchError> {
         let started = Instant::now();
-        let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
         let cores = launch::cores(plan);
-        let n = u32::from(plan.replicas);
-        let group = Group::new(memory);
-        group.set64(at!(magic), 0x5354_4541_4446_4153);
-        group.set32(at!(version), 1);
-        group.set32(at!(replicas), n);
-        group.set32(at!(wait live), (1 << n) - 1);
-        let (spin, yields) = spin_ticks(plan, &cores);
-        group.set32(at!(spin_tsc), spin);
-        group.set32(at!(yields), yields);
-        let affinity = cpu::affinity();
-        group.memory.write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
-        group.memory.write(at!(wait allowed), &affinity[..affinity.len().min(256)]);
-        group.set32(at!(wait affinity_bytes), u32::try_from(affinity.len().min(256)).expect("small"));
-        let mut options = match plan.backstop {
-            Backstop::Token => option::SUD,
-            Backstop::Seccomp => option::SECCOMP,
-            Backstop::Both => option::SUD | option::SECCOMP,
-            Backstop::None => 0,
-        };
-        if plan.huge_pages == HugePages::Auto {
-            options |= option::HUGE;
-        }
-        if equal_pids {
-            options |= option::PRIV_NS;
-            if !has_sys_admin() {
-                options |= option::USER_NS;
-            }
-        }
-        // With three or more replicas a majority is at hand; two need the log for a third opinion.
-        let retain = plan.replicas == 2 && plan.on_mismatch == OnMismatch::Recover;
-        if retain {
-            options |= option::RETAIN;
-        }
-        for (wanted, bit) in [
-            (plan.private.text, option::PRIVATE_TEXT),
-            (plan.private.rodata, option::PRIVATE_RODATA),
-            (plan.private.rest, option::PRIVATE_REST),
-        ] {
-            if wanted {
-                options |= bit;
-            }
-        }
-        match plan.check_memory {
-            CheckMemory::Off => {}
-            CheckMemory::Dirty => options |= option::CHECK_DIRTY,
-            CheckMemory::Full => options |= option::CHECK_FULL,
-        }
-        // Under a profile checks by the clock would come a hundred times as often as they do.
-        let timed = more & option::PROFILE == 0;
-        if plan.replicas > 1 && timed && (retain || plan.check_memory != CheckMemory::Off) {
-            let ticks_per_us = u64::from(cpu::ticks_per_us());
-            group.set64(at!(epoch_tsc), ticks_per_us * EPOCH_US);
-            group.set64(at!(copy_tsc), ticks_per_us * COPY_NS / 1000);
-            group.set32(at!(epoch_permille), plan.epoch_budget.permille().into());
-            group.set32(at!(snapshot_broken), 1);
-        }
-        group.set32(at!(options), options | more);
-
+        let group = control_block(plan, &cores, equal_pids, has_sys_admin("self"), more)?;
         let sentry = io_step(Step::Fork, sentry::post(&group))?;
         let launched = launch::launch(plan, &group.memory, hearing.mask, cores.first().copied());
         let launched = launched.inspect_err(|_| child::kill(sentry, libc::SIGKILL))?;
         let group = Arc::new(group);
         let accounts = Arc::new(Accounts::default());
         accounts.open(launched.pid);
-        let seen_by = Arc::clone(&accounts);
-        let (tell, bell) = (hearing.tell.clone(), Arc::clone(&group));
-        std::thread::spawn(move || {
-            while let Some((pid, change, usage)) = child::wait_any(|pid| seen_by.look(pid)) {
-                if tell.send(News::Child(pid, change, usage)).is_err() {
-                    break;
-                }
-                bell.ring_launcher();
-            }
-        });
         hearing.listen(&group);
+        hearing.attend(&accounts);
         let mut this = Self {
             plan,
             sink,
@@ -305,7 +357,7 @@ impl<'a> Supervisor<'a> {
             replaced: HashSet::new(),
             accounts,
             promotions: 0,
-            news: &hearing.news,
+            hearing,
             mail: VecDeque::new(),
             sentry,
             keeper: 0,
@@ -320,21 +372,35 @@ impl<'a> Supervisor<'a> {
             suspects: Vec::new(),
             stop: None,
             watch: crate::recovery::Watch::default(),
+            exec: Becoming::default(),
+            past_events: 0,
             constants: Vec::new(),
-            agent_fixed: vec![0; usize::try_from(launched.fixed).expect("a small image")],
+            agent_fixed: Vec::new(),
         };
         this.replicas[0] = ReplicaInfo { child: launched.pid, pid: launched.pid, ..ReplicaInfo::default() };
-        let stood = this.stand();
+        let program = launched.program;
+        this.ready(launched.fixed)?;
+        this.setup = this.started.elapsed();
+        this.announce(program);
+        this.go();
+        Ok(this)
+    }
+
+    /// From a leader at its first instruction to a group that stands there.
+    pub(crate) fn ready(&mut self, fixed: u64) -> Result<(), LaunchError> {
+        let stood = self.stand();
         if stood.is_err() {
-            this.kill_all();
+            self.kill_all();
             stood?;
         }
-        this.setup = this.started.elapsed();
-        this.remember_constants();
-        this.announce(launched.program);
-        this.group.set32(at!(go), 1);
-        steadfast_sys::futex::wake(this.group.memory.u32(at!(go)));
-        Ok(this)
+        self.agent_fixed = vec![0; usize::try_from(fixed).expect("a small image")];
+        self.remember_constants();
+        Ok(())
+    }
+
+    pub(crate) fn go(&self) {
+        self.group.set32(at!(go), 1);
+        steadfast_sys::futex::wake(self.group.memory.u32(at!(go)));
     }
 
     /// Waits for all replicas to stand before the first instruction, and places them.
@@ -421,9 +487,8 @@ impl<'a> Supervisor<'a> {
         pool.get(r % pool.len().max(1)).map(|core| **core)
     }
 
-    fn announce(&mut self, program: String) {
-        let replicas = self
-            .replicas
+    pub(crate) fn replica_starts(&self) -> Vec<ReplicaStart> {
+        self.replicas
             .iter()
             .enumerate()
             .map(|(r, info)| ReplicaStart {
@@ -432,7 +497,11 @@ impl<'a> Supervisor<'a> {
                 pid: info.pid.cast_unsigned(),
                 core: core_id(info.core),
             })
-            .collect();
+            .collect()
+    }
+
+    fn announce(&mut self, program: String) {
+        let replicas = self.replica_starts();
         let start = RunStart {
             steadfast: env!("CARGO_PKG_VERSION").into(),
             program,
@@ -478,7 +547,10 @@ impl<'a> Supervisor<'a> {
 
     /// Runs until the program is over.
     pub(crate) fn until_end(mut self) -> Result<RunReport, LaunchError> {
-        let result = self.watch_over();
+        let mut result = self.watch_over();
+        while result.is_ok() && self.has_become_another() {
+            result = self.become_another().and_then(|()| self.watch_over());
+        }
         self.kill_all();
         result?;
         Ok(self.report())
@@ -489,6 +561,9 @@ impl<'a> Supervisor<'a> {
             let seen = self.group.bell();
             self.beat();
             self.take_news();
+            if self.has_become_another() {
+                return Ok(());
+            }
             // Alone, a replica is the program: whatever ended it ended the program.
             let said = matches!(self.group.end(), end::EXITED | end::SIGNALED) || self.replicas.len() == 1;
             if self.leader_end.is_some() && said {
@@ -537,7 +612,7 @@ impl<'a> Supervisor<'a> {
     }
 
     fn collect(&mut self) {
-        self.mail.extend(self.news.try_iter());
+        self.mail.extend(self.hearing.news.try_iter());
     }
 
     /// What keeps its value from here on is remembered where no replica can reach it.
@@ -614,9 +689,10 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn child_changed(&mut self, pid: i32, change: child::Change) {
+    pub(crate) fn child_changed(&mut self, pid: i32, change: child::Change) {
         match change {
             child::Change::Exited(_) | child::Change::Signaled(_) => {
+                self.forget_exec(pid);
                 self.gone.insert(pid, change);
                 if self.replaced.remove(&pid) {
                     return;
@@ -626,6 +702,7 @@ impl<'a> Supervisor<'a> {
                 }
             }
             child::Change::Stopped(signal) if pid == self.replicas[0].child => self.leader_stopped(signal),
+            child::Change::Traced => self.traced_stop(pid),
             child::Change::Stopped(_) | child::Change::Continued => {}
         }
     }
@@ -773,7 +850,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn event(&self, seq: u64) -> EventIndex {
         let there = |r: &usize| self.group.get64(at!(own *r, next)) == seq;
         let r = (0..self.replicas.len()).find(there).unwrap_or(0);
-        EventIndex(seq.saturating_sub(self.group.get64(at!(seen r, own_events))))
+        EventIndex(self.past_events + seq.saturating_sub(self.group.get64(at!(seen r, own_events))))
     }
 
     fn refused(&mut self) {
@@ -784,10 +861,7 @@ impl<'a> Supervisor<'a> {
             Some((why, fix)) => (why, fix),
             None => (note.as_str(), "run the program without steadfast, or report what needs this call"),
         };
-        let fix = match self.program_asked_for(nr) {
-            Some(path) => format!("protect the program that it starts: steadfast run -- {path} ..."),
-            None => fix.to_owned(),
-        };
+        let fix = fix.to_owned();
         let ip = self.group.get64(at!(end_ip));
         let event = Refused {
             what: name,
@@ -800,27 +874,8 @@ impl<'a> Supervisor<'a> {
         self.stop = Some(StopReason::Refused);
     }
 
-    /// The path that a refused execve(2) or execveat(2) names: the leader stands there still.
-    fn program_asked_for(&self, nr: u32) -> Option<String> {
-        let index = match i64::from(nr) {
-            libc::SYS_execve => 0,
-            libc::SYS_execveat => 1,
-            _ => return None,
-        };
-        let addr = self.group.get64(at!(end_arg) + 8 * index);
-        let memory = Remote::open(self.replicas[0].pid).ok()?;
-        let mut path = vec![0; libc::PATH_MAX as usize];
-        memory.read_sparse(addr, &mut path).ok()?;
-        path.truncate(path.iter().position(|&byte| byte == 0)?);
-        let path = String::from_utf8(path).ok().filter(|path| !path.contains(char::is_control))?;
-        // A search along PATH begins with names that do not exist.
-        let name = Path::new(&path);
-        let name = if name.is_absolute() && !name.exists() { Path::new(name.file_name()?) } else { name };
-        Some(name.display().to_string()).filter(|name| !name.is_empty())
-    }
-
     /// Tells which injected faults have hit since the last look.
-    fn note_faults(&mut self) {
+    pub(crate) fn note_faults(&mut self) {
         let mut flips = std::mem::take(&mut self.modules.flips);
         let news = flips.news(&self.group.memory, |addr| self.modules.site(addr));
         self.modules.flips = flips;
@@ -833,6 +888,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn answer_request(&mut self) {
         let (request, arg) = match self.group.question() {
             None => return,
+            Some(Ok((abi::RPC_STAY, _))) => return self.let_stay(),
             Some(Ok(question)) => question,
             Some(Err(())) => return self.group.answer(abi::RPC_STRUCK),
         };
@@ -849,6 +905,7 @@ impl<'a> Supervisor<'a> {
                 Ok(number) => i64::from(number),
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
             },
+            abi::RPC_EXEC => self.let_exec(arg[0]),
             abi::RPC_DROP => {
                 self.held.drop(arg[0]);
                 0
@@ -911,6 +968,36 @@ impl<'a> Supervisor<'a> {
         prepared.encode()
     }
 
+    /// Makes a new sentry, that looks at another group.
+    pub(crate) fn post_sentry(&mut self, group: &Group) -> Result<(), LaunchError> {
+        self.sentry = io_step(Step::Fork, sentry::post(group))?;
+        Ok(())
+    }
+
+    /// Ends whoever would be left over when the leader has become another program. Its stop has the
+    /// thread that waits for children stand still, so they are waited for here.
+    pub(crate) fn end_all_but_the_leader(&mut self) {
+        let keeper = if self.keeper == 0 { self.said_child(abi::KEEPER) } else { self.keeper };
+        let mut ends = vec![keeper, self.sentry];
+        for r in 1..self.replicas.len() {
+            self.charge_follower(r);
+            ends.push(self.replicas[r].child);
+        }
+        for pid in ends {
+            if pid > 1 && pid != self.replicas[0].pid && !self.gone.contains_key(&pid) && child::is_child(pid) {
+                child::end(pid);
+            }
+        }
+    }
+
+    /// Forgets what was known about a group that is no more.
+    pub(crate) fn forget_the_group(&mut self) {
+        self.held = Held::default();
+        self.dying = None;
+        self.keeper = 0;
+        self.watch = crate::recovery::Watch::default();
+    }
+
     /// Ends and reaps every process of the group.
     pub(crate) fn kill_all(&mut self) {
         for r in 1..self.replicas.len() {
@@ -933,6 +1020,7 @@ impl<'a> Supervisor<'a> {
         if child <= 1 || self.gone.contains_key(&child) || !child::is_child(child) {
             return;
         }
+        self.forget_exec(child);
         child::kill(child, libc::SIGKILL);
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.gone.contains_key(&child) && Instant::now() < deadline {
@@ -1010,8 +1098,8 @@ pub(crate) fn core_id(core: Option<usize>) -> Option<CoreId> {
 }
 
 /// CAP_SYS_ADMIN (bit 21) in the effective set: namespaces need no user namespace then.
-fn has_sys_admin() -> bool {
-    std::fs::read_to_string("/proc/self/status")
+pub(crate) fn has_sys_admin(process: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/status"))
         .ok()
         .and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("CapEff:"))?;

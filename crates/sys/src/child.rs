@@ -114,6 +114,15 @@ pub fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
     Ok((reader, writer))
 }
 
+/// Ends a child, and waits until it is gone.
+pub fn end(pid: i32) {
+    kill(pid, libc::SIGKILL);
+    // SAFETY: no status is asked for. A child that somebody else waits for is gone as well.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
 /// CPU time a child and those it waited for have used, as wait4(2) tells it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -128,6 +137,8 @@ pub enum Change {
     Signaled(i32),
     Stopped(i32),
     Continued,
+    /// It stands still for its tracer, who has yet to take that.
+    Traced,
 }
 
 /// Blocks until any child changes, shows a child that has ended to `witness` while its last
@@ -157,6 +168,9 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
                 libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED
             ) {
                 witness(which);
+            }
+            if info.si_code == libc::CLD_TRAPPED {
+                return Some((which, Change::Traced, Usage::default()));
             }
         }
         // SAFETY: rusage is plain numbers, for which zero is a value.

@@ -107,6 +107,14 @@ fn state(pid: i32) -> Option<(u8, i32)> {
     ))
 }
 
+/// The arguments that a process was started with; none where they cannot be read.
+#[must_use]
+pub fn command_line(pid: i32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
+    bytes.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+}
+
 /// Whether a process sleeps and waits for something other than a disk.
 #[must_use]
 pub fn sleeps(pid: i32) -> bool {

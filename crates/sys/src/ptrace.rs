@@ -43,17 +43,30 @@ fn check(rc: i64) -> io::Result<i64> {
 /// # Errors
 /// As waitpid(2).
 pub fn wait(pid: i32) -> io::Result<Waited> {
+    Ok(take(pid, 0)?.expect("it waits"))
+}
+
+/// Takes what there is to be known about a traced child now; nothing if nothing happened.
+///
+/// # Errors
+/// As waitpid(2).
+pub fn poll(pid: i32) -> io::Result<Option<Waited>> {
+    take(pid, libc::WNOHANG)
+}
+
+fn take(pid: i32, flags: i32) -> io::Result<Option<Waited>> {
     let mut status = 0;
     loop {
         // SAFETY: `status` is a valid int for the call.
-        let rc = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL) };
+        let rc = unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | flags) };
         match check(rc.into()) {
+            Ok(0) => return Ok(None),
             Ok(_) => break,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(if libc::WIFEXITED(status) {
+    Ok(Some(if libc::WIFEXITED(status) {
         Waited::Exited(libc::WEXITSTATUS(status))
     } else if libc::WIFSIGNALED(status) {
         Waited::Signaled(libc::WTERMSIG(status))
@@ -63,7 +76,7 @@ pub fn wait(pid: i32) -> io::Result<Waited> {
             signal: libc::WSTOPSIG(status),
             event: status >> 16,
         }
-    })
+    }))
 }
 
 /// Seizes a child that runs and stops it; nothing comes back if it has ended.
@@ -110,6 +123,27 @@ pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
             _ => return Ok(None),
         }
     }
+}
+
+/// Traces a child that runs on, until it stops in exec; it dies with the tracer.
+///
+/// # Errors
+/// As ptrace(2).
+pub fn seize_for_exec(pid: i32) -> io::Result<()> {
+    let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
+    // SAFETY: PTRACE_SEIZE takes options as a number.
+    let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) };
+    check(rc).map(drop)
+}
+
+/// Has a child that was seized stop soon; the wait tells.
+///
+/// # Errors
+/// As ptrace(2).
+pub fn request_stop(pid: i32) -> io::Result<()> {
+    // SAFETY: PTRACE_INTERRUPT takes no pointer.
+    let rc = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
+    check(rc).map(drop)
 }
 
 impl Stopped {
@@ -170,6 +204,16 @@ impl Stopped {
     pub fn resume(self) -> io::Result<()> {
         // SAFETY: PTRACE_CONT takes no pointer; `self` proves ptrace-stop and is consumed.
         let rc = unsafe { libc::ptrace(libc::PTRACE_CONT, self.pid, 0, 0) };
+        check(rc).map(drop)
+    }
+
+    /// Lets it run on, with a signal that is on its way to it (0 for none).
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn resume_with(self, signal: i32) -> io::Result<()> {
+        // SAFETY: PTRACE_CONT takes no pointer; `self` proves ptrace-stop and is consumed.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_CONT, self.pid, 0, signal) };
         check(rc).map(drop)
     }
 

@@ -110,6 +110,12 @@ fn samples() -> Vec<Event> {
             faults: vec![fault()],
         }),
         What::Coverage(coverage()),
+        What::Exec(Exec {
+            event: EventIndex(157),
+            program: "/usr/bin/python3.11".to_owned(),
+            args: vec!["python3".to_owned()],
+            replicas: Vec::new(),
+        }),
         What::Fault(FaultHit {
             fault: Box::new(fault()),
             replica: ReplicaId(1),

@@ -29,7 +29,7 @@ fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
 
 #[test]
 fn what_a_class_cannot_have_is_refused() {
-    let compiled = |line: &str| compile(&line.parse().expect(line), 2);
+    let compiled = |line: &str| compile(0, &line.parse().expect(line), 2);
     for line in [
         "replica=1 class=int-mul n=1.. reg=rax after bit=3",
         "replica=all cpu=1 class=fp-mul n=1.. one-in=1000 seed=7 reg=xmm0 after bit=51",

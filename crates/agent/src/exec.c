@@ -1,0 +1,52 @@
+/* Exec: the program becomes another one (execve(2)).
+ *
+ * Followers cannot repeat it: what they run would be copies of a program, and copies are made by
+ * forking. So the leader alone becomes the new program, in the process that the caller knows, with
+ * its descriptors, directory, timers and pending signals; the launcher stops it before the first
+ * instruction, ends the others, and starts a group from it as it does from the command line
+ * (launch.rs).
+ *
+ *   agreed ──► would it be refused? ──► launcher traces ──► execve ──► no way back
+ *                     │ yes                   ▲                │ error
+ *                     ▼                       └──── STAY ──────┘
+ *                  its errno, as of any other call
+ *
+ * Invariant: the kernel is asked only while the launcher traces, so no new program runs a single
+ * instruction by itself.
+ *
+ * Not covered: a backstop that is a seccomp filter, which no process can get rid of: refused.
+ */
+#include "agent.h"
+
+enum { NR_prctl = 157, NR_execveat = 322, NR_faccessat2 = 439 };
+enum { PR_SET_TSC = 26, TSC_ENABLE = 1, TSC_SIGSEGV = 2 };
+#define AT_FDCWD (-100)
+#define AT_EACCESS 0x200
+#define X_OK 1
+
+/* 0: the call may be made; an errno of the call. Does not return where it is refused. */
+s64 sf_exec_begin(u32 nr, const u64 a[6])
+{
+	int at = nr == NR_execveat;
+	/* Searches along PATH ask for what is not there, again and again: that needs no tracer. */
+	s64 r = sys4(NR_faccessat2, at ? (s64)a[0] : AT_FDCWD, at ? a[1] : a[0], X_OK, AT_EACCESS | (at ? a[4] : 0));
+	if (r < 0)
+		return r;
+	/* Signals that come from here on find the new program, as the mask that it inherits says. */
+	sf_signals_hold();
+	r = sf_rpc(SF_RPC_EXEC, app.mask, 0, 0, 0, 0);
+	if (r)
+		sf_end(SF_E_REFUSED, (u32)r, (s64)a[1], me.regs);
+	sf_signals_bequeath();
+	if (me.tsc_traps)
+		sys2(NR_prctl, PR_SET_TSC, TSC_ENABLE);
+	return 0;
+}
+
+void sf_exec_failed(void)
+{
+	sf_rpc(SF_RPC_STAY, 0, 0, 0, 0, 0);
+	if (me.tsc_traps)
+		sys2(NR_prctl, PR_SET_TSC, TSC_SIGSEGV);
+	sf_signals_reclaim();
+}
