@@ -509,9 +509,11 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
     if (!isAddressTaken(*F))
       continue;
     Treatment T = C.treatmentOf(F->getName());
-    if (T.How == Class::Pure || T.How == Class::Local)
+    // Behind a pointer nobody would give it the run's own copies (state.cpp).
+    bool NeedsOwn = C.Dup && F->getName() != "free";
+    if (!NeedsOwn && (T.How == Class::Pure || T.How == Class::Local))
       add(*F, F);
-    else if (T.How == Class::Native)
+    else if (!NeedsOwn && T.How == Class::Native)
       add(*F, cast<Constant>(M.getOrInsertFunction(T.Text, F->getFunctionType()).getCallee()));
   }
   appendToUsed(M, Entries);

@@ -84,6 +84,16 @@ static void statement(Config &C, StringRef Line) {
     C.Racy.insert(Name);
   } else if (Verb == "ignore") {
     C.Ignored.insert(Name);
+  } else if (Verb == "dup") {
+    C.DupVariables.insert(Name);
+  } else if (Verb == "crc") {
+    C.CrcVariables.insert(Name);
+  } else if (Verb == "dup-memory") {
+    C.DupMemory.insert(Name);
+  } else if (Verb == "crc-memory") {
+    C.CrcMemory.insert(Name);
+  } else if (Verb == "state") {
+    (Name == "dup" ? C.Dup : C.Crc) = true;
   } else if (Verb == "atomics-once") {
     C.AtomicsOnce = true;
   } else if (Verb == "trace") {
@@ -103,13 +113,21 @@ static void annotations(Config &C, const Module &M) {
   for (const Use &Entry : Entries->operands()) {
     auto *Fields = cast<ConstantStruct>(Entry.get());
     auto *F = dyn_cast<Function>(Fields->getOperand(0)->stripPointerCasts());
+    auto *G = dyn_cast<GlobalVariable>(Fields->getOperand(0)->stripPointerCasts());
     auto *Text = dyn_cast<GlobalVariable>(Fields->getOperand(1)->stripPointerCasts());
     auto *Bytes = Text && Text->hasInitializer() ? dyn_cast<ConstantDataArray>(Text->getInitializer()) : nullptr;
-    if (!F || !Bytes || !Bytes->isCString())
+    if ((!F && !G) || !Bytes || !Bytes->isCString())
       continue;
     StringRef Word = Bytes->getAsCString();
     if (!Word.consume_front("steadfast."))
       continue;
+    if (Word == "dup" || Word == "crc") {
+      StringSet<> &Set = G ? (Word == "dup" ? C.DupVariables : C.CrcVariables) : Word == "dup" ? C.DupMemory : C.CrcMemory;
+      Set.insert(G ? G->getName() : F->getName());
+      continue;
+    }
+    if (!F)
+      stop("annotation 'steadfast." + Word + "' belongs on a function, found on variable " + G->getName());
     if (Word == "handler")
       C.Handlers.try_emplace(F->getName());
     else if (Word == "local_handler")
@@ -141,6 +159,15 @@ Config Config::read(const Module &M) {
   for (StringRef Line : drop_begin(Lines))
     statement(C, Line);
   annotations(C, M);
+  if (C.Dup) {
+    // What is not hardened would read objects where the second run has its copies.
+    SmallVector<StringRef, 4> Local;
+    for (auto &Entry : C.Treatments)
+      if (Entry.second.How == Class::Local)
+        Local.push_back(Entry.getKey());
+    for (StringRef Name : Local)
+      C.Treatments.erase(Name);
+  }
   return C;
 }
 

@@ -57,6 +57,9 @@ struct Config {
   llvm::StringMap<OutputSpec> Outputs;
   llvm::StringSet<> Racy;
   llvm::StringSet<> Ignored;
+  // State at rest (state.cpp): variables, and functions whose allocations are protected.
+  llvm::StringSet<> DupVariables, CrcVariables, DupMemory, CrcMemory;
+  bool Dup = false, Crc = false; // --state
   bool AtomicsOnce = false;
   bool Trace = false; // --find-nondeterminism: report every store to the runtime
 

@@ -5,6 +5,7 @@
 #include "config.h"
 #include "report.h"
 
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
@@ -24,8 +25,9 @@ using Clones = llvm::MapVector<llvm::Function *, llvm::Function *>;
 Clones makeClones(llvm::Module &, const Config &);
 // Step 2: in clones, calls go to clones or are treated by class; what cannot be hardened is refused.
 void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
-// Step 3: in clones, stores are logged, and loads of what others change are replayed.
-void treatMemory(llvm::Module &, const Config &, const Clones &, Report &);
+// Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
+// logged as its object.
+void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::Value *> &Homes);
 // Step 4: the handlers' own bodies become: begin, clone, mid, clone, end.
 void makeDrivers(llvm::Module &, const Config &, const Clones &, Report &);
 

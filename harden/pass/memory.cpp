@@ -55,8 +55,8 @@ struct Counts {
 
 class Memory {
 public:
-  Memory(Module &M, const Config &C, Report &R)
-      : M(M), C(C), R(R), Ctx(M.getContext()), Layout(M.getDataLayout()) {
+  Memory(Module &M, const Config &C, Report &R, const DenseMap<Instruction *, Value *> &Homes)
+      : M(M), C(C), R(R), Homes(Homes), Ctx(M.getContext()), Layout(M.getDataLayout()) {
     auto *Pointer = PointerType::getUnqual(Ctx);
     auto *I64 = Type::getInt64Ty(Ctx);
     auto *Void = Type::getVoidTy(Ctx);
@@ -105,6 +105,7 @@ private:
   Module &M;
   const Config &C;
   Report &R;
+  const DenseMap<Instruction *, Value *> &Homes;
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
@@ -140,7 +141,7 @@ private:
   void store(StoreInst &S) {
     if (S.isAtomic())
       return; // treatCalls has seen it
-    Value *Pointer = S.getPointerOperand();
+    Value *Home = Homes.lookup(&S), *Pointer = Home ? Home : S.getPointerOperand();
     if (S.getPointerAddressSpace() != 0) {
       refuse(S, R, Id, "a store relative to a segment register");
       return;
@@ -257,7 +258,7 @@ private:
   }
 
   void bulk(MemIntrinsic &I) {
-    Value *To = I.getDest();
+    Value *Home = Homes.lookup(&I), *To = Home ? Home : I.getDest();
     if (I.getDestAddressSpace() != 0) {
       refuse(I, R, Id, "a copy relative to a segment register");
       return;
@@ -277,6 +278,11 @@ private:
       return;
     }
     Length = B.CreateZExtOrTrunc(Length, B.getInt64Ty());
+    if (Home) {
+      // Where it goes to and comes from is the run's own; only the log speaks of the object.
+      around(I, To, Length);
+      return;
+    }
     Type *Pointer = B.getPtrTy();
     Value *From;
     const char *Name;
@@ -327,8 +333,8 @@ private:
 
 } // namespace
 
-void treatMemory(Module &M, const Config &C, const Clones &Made, Report &R) {
-  Memory Treatment(M, C, R);
+void treatMemory(Module &M, const Config &C, const Clones &Made, Report &R, const DenseMap<Instruction *, Value *> &Homes) {
+  Memory Treatment(M, C, R, Homes);
   for (auto &[Original, Clone] : Made)
     Treatment.treat(*Clone);
 }

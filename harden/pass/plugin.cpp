@@ -10,6 +10,7 @@
 // Not covered: LLVM majors other than 19; the plugin refuses to load there.
 
 #include "harden.h"
+#include "state.h"
 
 #include "llvm/Config/llvm-config.h"
 #include "llvm/IR/Verifier.h"
@@ -27,7 +28,9 @@ namespace {
 
 struct Prepare : PassInfoMixin<Prepare> {
   PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
-    return prepare(M, Config::read(M)) ? PreservedAnalyses::none() : PreservedAnalyses::all();
+    Config C = Config::read(M);
+    bool Changed = prepareState(M, C);
+    return prepare(M, C) || Changed ? PreservedAnalyses::none() : PreservedAnalyses::all();
   }
   static bool isRequired() { return true; }
 };
@@ -46,7 +49,10 @@ struct Harden : PassInfoMixin<Harden> {
     Report R(M);
     Clones Made = makeClones(M, C);
     treatCalls(M, C, Made, R);
-    treatMemory(M, C, Made, R);
+    Homes Home;
+    stateInClones(M, C, Made, Home);
+    treatMemory(M, C, Made, R, Home);
+    stateOutside(M, C, R);
     makeDrivers(M, C, Made, R);
     if (!Made.empty())
       nameAbi(M);

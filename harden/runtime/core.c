@@ -21,7 +21,7 @@
  *
  * Not covered: see docs/limits.md, "Hardening".
  */
-#include "runtime.h"
+#include "state.h"
 
 #include <stdatomic.h>
 
@@ -378,9 +378,11 @@ static inline size_t range_count(struct sf_context *c) { return c->ranges.used /
 
 SF_API void __sf_log(const void *bytes, size_t length) {
   struct sf_context *c = __sf_own;
-  uintptr_t at = (uintptr_t)bytes;
+  uintptr_t at = sf_home(bytes);
   if (length == 0)
     return;
+  if (unlikely(sf_state()))
+    sf_state_touch((const void *)at, length);
   if (length < RANGE_BYTES) {
     log_words(c, at, length);
     return;
@@ -410,7 +412,7 @@ SF_API void __sf_log(const void *bytes, size_t length) {
 
 SF_API void __sf_logged(const void *bytes, size_t length) {
   struct sf_context *c = __sf_own;
-  uintptr_t at = (uintptr_t)bytes;
+  uintptr_t at = sf_home(bytes);
   if (length == 0)
     return;
   if (length < RANGE_BYTES) {
@@ -569,7 +571,7 @@ SF_API void sf_input_edge(const void *message, size_t length) {
   uint32_t crc = sf_crc32c(0, message, length);
   if (__sf_tls.phase == SF_E2) {
     struct sf_message *m = &c->messages[c->message_cursor];
-    if (c->message_cursor >= c->message_count || m->bytes != message || m->length != length || m->crc != crc)
+    if (c->message_cursor >= c->message_count || (uintptr_t)m->bytes != sf_home(message) || m->length != length || m->crc != crc)
       sf_differ("the runs see different inputs", (uint64_t)message, m->crc, crc);
     c->message_cursor++;
     return;
@@ -591,7 +593,7 @@ SF_API void sf_output_append(const void *bytes, size_t length) {
     return;
   }
   struct sf_part *p = (struct sf_part *)c->parts.base + c->part_cursor;
-  if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || p->bytes != bytes || p->length != length))
+  if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || (uintptr_t)p->bytes != sf_home(bytes) || p->length != length))
     sf_differ("the runs send different bytes", (uint64_t)bytes, 0, length);
   p->crc = crc;
   c->part_cursor++;
@@ -629,6 +631,8 @@ SF_API size_t sf_crc_count(void) {
 SF_API void sf_ignore(const void *bytes, size_t length) {
   struct sf_context *c = sf_inside("sf_ignore belongs inside a handler");
   uintptr_t low = ((uintptr_t)bytes + 7) & ~7ull, high = ((uintptr_t)bytes + length) & ~7ull;
+  if (unlikely(sf_state()) && (sf_is_dup(sf_home(bytes)) || sf_is_crc(low)))
+    sf_stop("sf_ignore is for memory without a copy or a checksum", "take the object out of what is protected");
   if (__sf_tls.phase == SF_E2 || low >= high)
     return; /* whole words only: the bytes at the edges stay logged */
   if (c->ignored_count == SF_IGNORED)
@@ -714,6 +718,9 @@ static bool roll_back(struct sf_context *c) {
     if (sf_crc32c(0, c->arena.base + range_at(c, i)->old, range_at(c, i)->length) != range_at(c, i)->crc)
       return false;
   put_back(c);
+  /* Before the second run copies are as they were, and may be all that is right. */
+  if (unlikely(sf_state()) && __sf_tls.phase == SF_E2)
+    sf_state_put_back(c);
   /* A word that was logged twice shows its older value; only without ranges is the first entry of each known. */
   for (size_t i = 0; range_count(c) == 0 && i < c->count; i++)
     if ((live(word_of(&c->entries[i])) ^ c->entries[i].old) & spread(bytes_of(&c->entries[i])))
@@ -760,6 +767,8 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
     return; /* the same difference again: not a fault */
   sf_copy(c->last, seen, sizeof seen);
   if (!roll_back(c))
+    return;
+  if (unlikely(sf_state()) && !sf_state_repair())
     return;
   sf_tell(what, name, at, first, second, "retry");
   c->retry++;
@@ -808,6 +817,8 @@ static inline void count_event(struct sf_context *c) {
 
 /* The first run, from here on. */
 static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
+  if (unlikely(sf_state()))
+    sf_state_begin(c);
   c->again = 0;
   c->handler = h;
   c->gate_enter = gate(c, h, 1);
@@ -959,6 +970,8 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
   if (unlikely(wrong != 0))
     sf_differ("memory could not be put back", (uint64_t)c->entries, 0, wrong);
+  if (unlikely(sf_state()))
+    sf_state_mid(c);
   sf_locks_between_runs(c);
   c->crc_running = 0;
   c->mxcsr_first = mxcsr_get();
@@ -995,7 +1008,7 @@ static SF_COLD void look_closer(struct sf_context *c) {
       if (e != epoch && e != epoch - ((uint64_t)1 << SF_EPOCH_SHIFT))
         sf_differ("memory is written in the first run only", word, bytes, 0);
     }
-    uint64_t now = live(word), mask = spread(bytes);
+    uint64_t now = live((uintptr_t)sf_own((void *)word)), mask = spread(bytes);
     if ((now ^ c->news[i]) & mask)
       sf_differ("the runs leave different values", word, c->news[i] & mask, now & mask);
   }
@@ -1009,13 +1022,14 @@ static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *ne
   return (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
 }
 
-/* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. */
-static inline void compare_words(struct sf_context *c) {
+/* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. With copies: the second run
+   has written those. */
+static inline void compare_words(struct sf_context *c, const bool copies) {
   uint64_t epoch = __sf_tls.epoch_key | BYTES, all = 0, mask = __sf_tls.index_mask;
   const uint8_t *table = (const uint8_t *)__sf_tls.table;
   const struct sf_entry *e = c->entries, *end = e + c->count;
   const uint64_t *news = c->news;
-  if (likely(__sf_tls.partial == 0)) {
+  if (likely(__sf_tls.partial == 0 && !copies)) {
     for (; end - e >= 4; e += 4, news += 4)
       all |= compare_word(e, news, table, mask, epoch) | compare_word(e + 1, news + 1, table, mask, epoch) |
              compare_word(e + 2, news + 2, table, mask, epoch) | compare_word(e + 3, news + 3, table, mask, epoch);
@@ -1027,7 +1041,7 @@ static inline void compare_words(struct sf_context *c) {
       uint64_t bytes = bytes_of(e);
       uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
-      all |= (live(word) ^ *news) & spread(bytes);
+      all |= (live(copies ? (uintptr_t)sf_own((void *)word) : word) ^ *news) & spread(bytes);
     }
   }
   if (unlikely(all != 0))
@@ -1043,7 +1057,7 @@ static void compare_ranges(struct sf_context *c) {
     sf_differ("a range is written in the first run only", range_at(c, c->range_cursor)->at, count, c->range_cursor);
   for (size_t i = 0; i < count; i++) {
     struct sf_range *r = range_at(c, i);
-    if (unlikely(!sf_equal((void *)r->at, c->arena.base + r->old + r->length, r->length)))
+    if (unlikely(!sf_equal(sf_own((void *)r->at), c->arena.base + r->old + r->length, r->length)))
       sf_differ("the runs leave different bytes in a range", r->at, r->length, 0);
   }
 }
@@ -1120,9 +1134,14 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("only the first run waits in", h->name, c->split_state, 0);
   if (unlikely(result != c->result_first))
     sf_differ_name("the runs return different results", h->name, c->result_first, result);
-  compare_words(c);
+  if (likely(!sf_state()))
+    compare_words(c, false);
+  else
+    compare_words(c, true);
   if (unlikely(c->ranges.used))
     compare_ranges(c);
+  if (unlikely(sf_state()))
+    sf_state_publish(c);
   if (unlikely(c->queue_cursor != c->queue.used))
     sf_differ_name("only the first run calls", ((struct sf_record *)(c->queue.base + c->queue_cursor))->name, 0, 0);
   if (unlikely(c->deferred_cursor != c->deferred.used / sizeof(struct sf_deferred)))
@@ -1142,6 +1161,8 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("control flow: validation was not entered at its beginning", h->name, enter, leave);
 
   /* Committed. From here on effects happen. */
+  if (unlikely(sf_state()))
+    sf_state_seal(c);
   __sf_tls.phase = SF_OUTSIDE;
   c->epoch += 2;
   c->gate_enter = c->gate_leave = 0;

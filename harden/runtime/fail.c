@@ -10,7 +10,7 @@
  *  2. One line to standard error for people; the same as JSON to the file that STEADFAST_EVENTS names. The first is what
  *     crates/inject/src/judge.rs reads, the second what crates/integrity/src/event.rs describes.
  */
-#include "runtime.h"
+#include "state.h"
 
 static const char *events; /* STEADFAST_EVENTS, found at start: the environment may be wrong later */
 static uint64_t started;   /* nanoseconds of CLOCK_MONOTONIC */
@@ -112,6 +112,24 @@ static void record(struct text *t) {
     sf_syscall(1, fd, (long)t->bytes, (long)t->used, 0, 0, 0);
 }
 
+/* The object that an address lies in: a variable's name (the pass lists them), or "memory"; and where in it. */
+extern const struct sf_object_name __start_sf_objects[] __attribute__((weak, visibility("hidden")));
+extern const struct sf_object_name __stop_sf_objects[] __attribute__((weak, visibility("hidden")));
+
+static const char *object_of(uintptr_t at, uint64_t *offset) {
+  if (!sf_state() || (!sf_is_dup(at) && !sf_is_crc(at)))
+    return NULL;
+  const struct sf_object_name *from = __start_sf_objects, *to = __stop_sf_objects;
+  __asm__("" : "+r"(from), "+r"(to)); /* without any both are 0 */
+  for (; from != to; from++)
+    if (at - (uintptr_t)from->at < from->length) {
+      *offset = at - (uintptr_t)from->at;
+      return from->name;
+    }
+  *offset = at;
+  return "memory";
+}
+
 SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action) {
   uint64_t tsc = __builtin_ia32_rdtsc(); /* the clock of injected faults */
   struct sf_context *c = __sf_own;
@@ -132,6 +150,15 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
     put(&t, name);
   else
     put_number(&t, at, 16);
+  uint64_t offset;
+  const char *object = name ? NULL : object_of(at, &offset);
+  if (object) {
+    put(&t, " (");
+    put(&t, object);
+    put(&t, " at ");
+    put_number(&t, offset, 16);
+    put(&t, ")");
+  }
   put(&t, ": ");
   put_number(&t, first, 16);
   put(&t, " and ");
@@ -153,6 +180,10 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
     put_quoted(&t, name);
   } else {
     put_hex(&t, "at", at);
+  }
+  if (object) {
+    put(&t, ",\"object\":");
+    put_quoted(&t, object);
   }
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
@@ -198,6 +229,42 @@ void sf_recovered(const struct sf_context *c) {
   put(&t, "}");
   record(&t);
 }
+
+SF_COLD void sf_tell_state(const char *what, uintptr_t at, uint64_t first, uint64_t second, const char *action) {
+  uint64_t tsc = __builtin_ia32_rdtsc(), offset;
+  const char *object = object_of(at, &offset);
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: outside handlers: ");
+  put(&t, what);
+  put(&t, " ");
+  put(&t, object);
+  put(&t, " at ");
+  put_number(&t, offset, 16);
+  put(&t, ": ");
+  put_number(&t, first, 16);
+  put(&t, " and ");
+  put_number(&t, second, 16);
+  put(&t, action[0] == 's' ? "; stopped" : "; repaired");
+  say(&t);
+  put_head(&t, "harden_state");
+  put_quoted(&t, "");
+  put(&t, ",\"what\":");
+  put_quoted(&t, what);
+  put(&t, ",\"object\":");
+  put_quoted(&t, object);
+  put_hex(&t, "at", at);
+  put_hex(&t, "offset", offset);
+  put_hex(&t, "first", first);
+  put_hex(&t, "second", second);
+  put_hex(&t, "tsc", tsc);
+  put(&t, ",\"action\":");
+  put_quoted(&t, action);
+  put(&t, "}");
+  record(&t);
+}
+
+void sf_leave(int status) { leave(status); }
 
 void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second) { verdict(what, NULL, at, first, second); }
 

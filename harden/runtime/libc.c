@@ -15,6 +15,7 @@
  * stops then, since its state already rests on it.
  */
 #define _GNU_SOURCE
+#include "state.h"
 #include "wrapper.h"
 
 #include <errno.h>
@@ -53,6 +54,8 @@ static void thread_end(void *of) {
   sf_split_free(c);
   for (size_t i = 0; i < SF_HOLDS; i++)
     atomic_store(&c->holds[i], NULL);
+  if (sf_state())
+    sf_state_thread_end();
   __sf_own = NULL;
   __sf_tls.table = NULL;
   c->epoch = c->event = c->committed = c->barrier_event = c->message_count = c->crc_cursor = 0;
@@ -126,7 +129,9 @@ SF_API int __sf_w_posix_memalign(void **out, size_t alignment, size_t size) {
   return 0;
 }
 
-void sf_free(void *p) { free(p); }
+/* How a block is given back. */
+static void *free_of(const void *p) { return unlikely(sf_state()) && sf_is_heap(p) ? (void *)sf_heap_free : (void *)free; }
+void sf_free(void *p) { ((void (*)(void *))free_of(p))(p); }
 
 void sf_defer_last(struct sf_context *c, const char *name, void *function, void *on) {
   uint64_t a[1] = {(uint64_t)on};
@@ -138,15 +143,18 @@ void sf_defer_last(struct sf_context *c, const char *name, void *function, void 
 void sf_defer_forget(struct sf_context *c, void *on) {
   struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
   for (; d != end; d++)
-    if (d->last && d->function != (void *)free && d->arguments[0] == (uint64_t)on)
+    if (d->last && d->function != free_of((void *)d->arguments[0]) && d->arguments[0] == (uint64_t)on)
       d->last = 2;
 }
 
 SF_API void __sf_w_free(void *p) {
   INSIDE;
   if (p)
-    sf_defer_last(c, "free", (void *)free, p);
+    sf_defer_last(c, "free", free_of(p), p);
 }
+
+void *__sf_w_s_dup_malloc(size_t) __attribute__((weak)); /* outside.c */
+void *__sf_w_s_crc_malloc(size_t) __attribute__((weak));
 
 SF_API void *__sf_w_realloc(void *p, size_t n) {
   if (!p)
@@ -155,11 +163,16 @@ SF_API void *__sf_w_realloc(void *p, size_t n) {
     __sf_w_free(p);
     return NULL;
   }
-  void *q = __sf_w_malloc(n);
+  bool kept = unlikely(sf_state()) && sf_is_heap(p);
+  void *q = !kept                        ? __sf_w_malloc(n)
+            : sf_is_dup((uintptr_t)p) ? __sf_w_s_dup_malloc(n)
+                                      : __sf_w_s_crc_malloc(n);
   if (!q)
     return NULL;
-  size_t had = malloc_usable_size(p);
-  __sf_memcpy(q, p, had < n ? had : n);
+  size_t had = kept ? sf_heap_size(p) : malloc_usable_size(p), bytes = had < n ? had : n;
+  if (kept)
+    sf_state_touch(p, bytes);
+  __sf_memcpy(sf_own(q), sf_own(p), bytes);
   __sf_w_free(p);
   return q;
 }
@@ -216,11 +229,11 @@ static ssize_t again(struct sf_record *r, void *to) {
   return again(r, TO)
 
 SF_API ssize_t __sf_w_read(int fd, void *to, size_t n) {
-  READING("read", sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), n), to, n, read(fd, into, n));
+  READING("read", sf_mix(sf_mix((uint64_t)fd, sf_home(to)), n), to, n, read(fd, into, n));
 }
 
 SF_API ssize_t __sf_w_recv(int fd, void *to, size_t n, int flags) {
-  READING("recv", sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), sf_mix(n, (uint64_t)flags)), to, n, recv(fd, into, n, flags));
+  READING("recv", sf_mix(sf_mix((uint64_t)fd, sf_home(to)), sf_mix(n, (uint64_t)flags)), to, n, recv(fd, into, n, flags));
 }
 
 /* A fixed-size answer: status, then the bytes. */
@@ -246,16 +259,16 @@ static int answer(struct sf_record *r, void *to, size_t n) {
   return answer(r, TO, N)
 
 SF_API int __sf_w_clock_gettime(clockid_t id, struct timespec *to) {
-  ASKING("clock_gettime", sf_mix((uint64_t)id, (uint64_t)to), to, sizeof *to, clock_gettime(id, into));
+  ASKING("clock_gettime", sf_mix((uint64_t)id, sf_home(to)), to, sizeof *to, clock_gettime(id, into));
 }
 
 SF_API int __sf_w_gettimeofday(struct timeval *to, void *zone) {
   (void)zone;
-  ASKING("gettimeofday", (uint64_t)to, to, sizeof *to, gettimeofday(into, NULL));
+  ASKING("gettimeofday", sf_home(to), to, sizeof *to, gettimeofday(into, NULL));
 }
 
 SF_API int __sf_w_getrusage(int who, struct rusage *to) {
-  ASKING("getrusage", sf_mix((uint64_t)who, (uint64_t)to), to, sizeof *to, getrusage(who, into));
+  ASKING("getrusage", sf_mix((uint64_t)who, sf_home(to)), to, sizeof *to, getrusage(who, into));
 }
 
 /* An address and its length, which goes in as the room and comes out as what was needed. */
@@ -265,7 +278,7 @@ static int address(const char *name, int (*ask)(int, struct sockaddr *, socklen_
     socklen_t length;
     struct sockaddr_storage at;
   };
-  uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)to), *length);
+  uint64_t mix = sf_mix(sf_mix((uint64_t)fd, sf_home(to)), *length);
   struct sf_record *r;
   if (FIRST) {
     r = sf_record(c, name, mix, sizeof(struct kept));
@@ -296,10 +309,10 @@ SF_API time_t __sf_w_time(time_t *to) {
   INSIDE;
   struct sf_record *r;
   if (FIRST) {
-    r = sf_record(c, "time", (uint64_t)to, 0);
+    r = sf_record(c, "time", sf_home(to), 0);
     r->result = (uint64_t)time(NULL);
   } else {
-    r = sf_replay(c, "time", (uint64_t)to);
+    r = sf_replay(c, "time", sf_home(to));
   }
   time_t now = (time_t)r->result;
   if (to)
@@ -309,7 +322,7 @@ SF_API time_t __sf_w_time(time_t *to) {
 
 SF_API ssize_t __sf_w_getrandom(void *to, size_t n, unsigned flags) {
   extern ssize_t getrandom(void *, size_t, unsigned);
-  READING("getrandom", sf_mix(sf_mix(n, flags), (uint64_t)to), to, n, getrandom(into, n, flags));
+  READING("getrandom", sf_mix(sf_mix(n, flags), sf_home(to)), to, n, getrandom(into, n, flags));
 }
 
 SF_API int __sf_w_rand_r(unsigned *seed) {
@@ -386,7 +399,7 @@ SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
   INSIDE;
   ssize_t all = 0;
   for (int i = 0; i < count; i++) {
-    keep(c, "writev", (struct output){.fd = fd, .flags = -1}, v[i].iov_base, v[i].iov_len);
+    keep(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), v[i].iov_len);
     all += (ssize_t)v[i].iov_len;
   }
   return all;
@@ -444,8 +457,14 @@ static int print(const char *name, FILE *file, int fd, const char *format, va_li
   return n;
 }
 
-SF_API int __sf_w_vfprintf(FILE *file, const char *format, va_list list) { return print("fprintf", file, -1, format, list); }
-SF_API int __sf_w_vprintf(const char *format, va_list list) { return print("printf", stdout, -1, format, list); }
+SF_API int __sf_w_vfprintf(FILE *file, const char *format, va_list list) {
+  sf_no_list(format);
+  return print("fprintf", file, -1, format, list);
+}
+SF_API int __sf_w_vprintf(const char *format, va_list list) {
+  sf_no_list(format);
+  return print("printf", stdout, -1, format, list);
+}
 
 #define VARIADIC(NAME, PARAMETERS, LAST, CALL)                                                                         \
   SF_API int __sf_w_##NAME PARAMETERS {                                                                                \

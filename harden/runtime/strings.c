@@ -5,6 +5,7 @@
  * Invariant: exactly the bytes that the C library would change are logged, never more than the destination has.
  */
 #define _GNU_SOURCE
+#include "state.h"
 #include "wrapper.h"
 
 #include <arpa/inet.h>
@@ -106,10 +107,17 @@ VARIADIC(snprintf, (char *to, size_t room, const char *how, ...), to, room)
 VARIADIC(sprintf, (char *to, const char *how, ...), to, SIZE_MAX)
 VARIADIC(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char *how, ...), to, ((void)flag, room <= size ? room : size))
 VARIADIC(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), to, ((void)flag, size))
-SF_API int __sf_w_vsnprintf(char *to, size_t room, const char *how, va_list list) { return format(to, room, how, list); }
-SF_API int __sf_w_vsprintf(char *to, const char *how, va_list list) { return format(to, SIZE_MAX, how, list); }
+SF_API int __sf_w_vsnprintf(char *to, size_t room, const char *how, va_list list) {
+  sf_no_list(how);
+  return format(to, room, how, list);
+}
+SF_API int __sf_w_vsprintf(char *to, const char *how, va_list list) {
+  sf_no_list(how);
+  return format(to, SIZE_MAX, how, list);
+}
 SF_API int __sf_w_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
+  sf_no_list(how);
   return format(to, room <= size ? room : size, how, list);
 }
 
@@ -118,7 +126,7 @@ SF_API int __sf_w_vsnprintf_chk(char *to, size_t room, int flag, size_t size, co
     char *stop;                                                                                                        \
     TYPE v = CALL;                                                                                                     \
     if (end)                                                                                                           \
-      LOGGED(end, sizeof *end, *end = stop);                                                                           \
+      LOGGED(end, sizeof *end, *end = (char *)sf_home(stop));                                                                           \
     return v;                                                                                                          \
   }
 NUMBER(strtol, long, (const char *s, char **end, int base), strtol(s, &stop, base))
@@ -129,26 +137,26 @@ NUMBER(strtod, double, (const char *s, char **end), strtod(s, &stop))
 
 SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
   if (!s)
-    s = *rest;
+    s = sf_own(*rest);
   s += strspn(s, of);
   char *end = s + strcspn(s, of);
   char *next = *end ? end + 1 : end;
   bool empty = s == end;
   if (*end)
     LOGGED(end, 1, *end = 0);
-  LOGGED(rest, sizeof *rest, *rest = next);
+  LOGGED(rest, sizeof *rest, *rest = (char *)sf_home(next));
   return empty ? NULL : s;
 }
 
 SF_API char *__sf_w_strsep(char **from, const char *of) {
-  char *s = *from;
+  char *s = sf_own(*from);
   if (!s)
     return NULL;
   char *end = s + strcspn(s, of);
   char *next = *end ? end + 1 : NULL;
   if (*end)
     LOGGED(end, 1, *end = 0);
-  LOGGED(from, sizeof *from, *from = next);
+  LOGGED(from, sizeof *from, *from = (char *)sf_home(next));
   return s;
 }
 

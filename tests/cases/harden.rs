@@ -19,10 +19,10 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
-use crate::{pass, service};
+use crate::{pass, service, state};
 
 /// Ways to build, plain and hardened alike.
-const WAYS: &[(&str, &[&str])] = &[
+pub(crate) const WAYS: &[(&str, &[&str])] = &[
     ("O0", &["-O0"]),
     ("O2", &["-O2"]),
     ("O3_thinlto", &["-O3", "-flto=thin", "-fuse-ld=lld"]),
@@ -199,7 +199,12 @@ pub(crate) fn build(
 }
 
 /// It ended with this status, and said these words and none of those.
-fn ended(ran: &Output, status: i32, words: &[&str], never: &[&str]) -> Result<(), Failed> {
+pub(crate) fn ended(
+    ran: &Output,
+    status: i32,
+    words: &[&str],
+    never: &[&str],
+) -> Result<(), Failed> {
     let said = String::from_utf8_lossy(&ran.stderr);
     let fine = ran.status.code() == Some(status)
         && words.iter().all(|word| said.contains(word))
@@ -220,7 +225,7 @@ fn own_program(dir: &Path, name: &str, text: &str, flags: &[&str]) -> Result<Pat
     Ok(out)
 }
 
-fn run(program: &Path, arguments: &[&str]) -> Result<Output, String> {
+pub(crate) fn run(program: &Path, arguments: &[&str]) -> Result<Output, String> {
     Command::new(program)
         .args(arguments)
         .output()
@@ -396,7 +401,7 @@ impl Dice {
 }
 
 /// A program of random statements over state of all widths; the seed is in its name.
-fn random_source(seed: u64) -> String {
+pub(crate) fn random_source(seed: u64) -> String {
     let mut dice = Dice(seed);
     let mut text = String::from(
         "#include <steadfast/sei.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
@@ -956,5 +961,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::meson", meson));
     trials.push(Trial::test("harden::http", service::http));
     trials.extend(pass::trials());
+    trials.extend(state::trials());
     trials
 }

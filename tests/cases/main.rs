@@ -39,6 +39,7 @@ mod pass;
 mod programs;
 mod run;
 mod service;
+mod state;
 mod tree;
 mod user;
 

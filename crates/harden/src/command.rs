@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
-use crate::policy::Policy;
+use crate::policy::{Policy, State};
 use crate::tools::Tools;
 
 /// A command line that cannot be hardened.
@@ -29,6 +29,12 @@ pub enum CommandError {
     /// One of our flags has no value.
     #[error("{0} needs a value")]
     NoValue(&'static str),
+    /// `--state` names something else.
+    #[error("--state takes ecc, dup, crc or dup,crc, found {0}")]
+    State(String),
+    /// `--state` for C++.
+    #[error("state at rest is protected in C programs, found C++")]
+    StateCxx,
     /// Our commands take a program and nothing else.
     #[error("one program or object file is needed, found {found}")]
     OneFile {
@@ -40,7 +46,7 @@ pub enum CommandError {
 impl Advise for CommandError {
     fn exit(&self) -> Own {
         match self {
-            Self::NoValue(_) | Self::OneFile { .. } => Own::Usage,
+            Self::NoValue(_) | Self::OneFile { .. } | Self::State(_) => Own::Usage,
             _ => Own::Setup,
         }
     }
@@ -52,6 +58,8 @@ impl Advise for CommandError {
             }
             Self::Bitcode(_) => "compile the source with `steadfast cc`",
             Self::Disabled(_) => "leave the flag out",
+            Self::State(_) => "--state=dup for copies, --state=crc for checksums",
+            Self::StateCxx => "leave --state out: the memory is trusted then",
             Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
             Self::OneFile { .. } => "steadfast cc --coverage[=json] PROGRAM",
         }))
@@ -103,6 +111,8 @@ pub struct Build {
     pub trace: bool,
     /// `--recover`.
     pub recover: bool,
+    /// `--state`.
+    pub state: State,
     /// The user chose a linker.
     names_linker: bool,
     /// Link-time optimisation.
@@ -189,6 +199,10 @@ impl Request {
             let text = argument.to_string_lossy();
             if let Some(path) = text.strip_prefix("--steadfast-policy=") {
                 build.policies.push(path.into());
+                continue;
+            }
+            if let Some(words) = text.strip_prefix("--state=") {
+                build.state = state(words)?;
                 continue;
             }
             match &*text {
@@ -285,6 +299,19 @@ impl Request {
         }
         Ok(Self::Build(build))
     }
+}
+
+fn state(words: &str) -> Result<State, CommandError> {
+    let mut state = State::default();
+    for word in words.split(',') {
+        match word {
+            "ecc" if words == "ecc" => {}
+            "dup" => state.dup = true,
+            "crc" => state.crc = true,
+            _ => return Err(CommandError::State(words.to_owned())),
+        }
+    }
+    Ok(state)
 }
 
 fn only(mut inputs: Vec<PathBuf>) -> Result<PathBuf, CommandError> {
@@ -427,7 +454,7 @@ mod tests {
         };
         assert_eq!(build.arguments, ["-c", "x.c"]);
         assert_eq!(build.policies, [PathBuf::from("p")]);
-        assert!(build.trace);
+        assert!(build.trace && build.state.is_trusted());
         assert!(matches!(
             read("--coverage=json prog"),
             Ok(Request::Coverage {
@@ -438,6 +465,24 @@ mod tests {
         assert!(matches!(
             read("--explain x.c:3 prog"),
             Ok(Request::Explain { .. })
+        ));
+        for (words, dup, crc) in [
+            ("dup", true, false),
+            ("dup,crc", true, true),
+            ("ecc", false, false),
+        ] {
+            let Ok(Request::Build(build)) = read(&format!("--state={words} -c x.c")) else {
+                panic!("a build");
+            };
+            assert_eq!(build.state, State { dup, crc });
+        }
+        assert!(matches!(
+            read("--state=copy -c x.c"),
+            Err(CommandError::State(_))
+        ));
+        assert!(matches!(
+            read("--state=ecc,dup x.c"),
+            Err(CommandError::State(_))
         ));
         assert_eq!(
             read("--coverage=json"),

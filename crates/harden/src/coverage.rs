@@ -129,6 +129,10 @@ pub struct Coverage {
     aliases: BTreeMap<String, String>,
     refused: BTreeMap<String, BTreeSet<(String, String)>>,
     lines: BTreeMap<String, BTreeSet<String>>,
+    /// How each module keeps state at rest; a trusting one says nothing.
+    kept: BTreeMap<String, String>,
+    /// Variables with copies or checksums: which, bytes.
+    objects: BTreeMap<String, (String, u64)>,
 }
 
 /// The sum, as `--coverage=json` prints it.
@@ -186,12 +190,21 @@ impl Coverage {
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut all = Self::default();
+        let mut module = String::new();
         for line in text.lines() {
             let fields: Vec<&str> = line.trim_start_matches('\0').split('\t').collect();
             let own = |i: usize| fields.get(i).map(|s| (*s).to_owned()).unwrap_or_default();
             match fields[..] {
                 ["M", file] => {
+                    file.clone_into(&mut module);
                     all.modules.insert(file.to_owned());
+                }
+                ["K", dup, crc] => {
+                    all.kept.insert(module.clone(), format!("{dup},{crc}"));
+                }
+                ["V", name, how, bytes] => {
+                    let bytes = bytes.parse().unwrap_or_default();
+                    all.objects.insert(name.to_owned(), (how.to_owned(), bytes));
                 }
                 ["H", id, kind, at] => {
                     let handler = Handler {
@@ -247,6 +260,19 @@ impl Coverage {
             }
         }
         all
+    }
+
+    /// Modules that disagree about how state is kept at rest: one would not renew what the other checks.
+    #[must_use]
+    pub fn mixed_state(&self) -> Option<String> {
+        let (first, how) = self.kept.iter().next()?;
+        let other = self
+            .modules
+            .iter()
+            .find(|module| self.kept.get(*module) != Some(how))?;
+        Some(format!(
+            "{first} was compiled with another --state than {other}"
+        ))
     }
 
     /// Names of handlers.

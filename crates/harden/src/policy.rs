@@ -61,6 +61,23 @@ impl Advise for PolicyError {
     }
 }
 
+/// How state is protected at rest (`--state`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct State {
+    /// By copies.
+    pub dup: bool,
+    /// By checksums.
+    pub crc: bool,
+}
+
+impl State {
+    /// Neither: the memory is trusted.
+    #[must_use]
+    pub const fn is_trusted(self) -> bool {
+        !self.dup && !self.crc
+    }
+}
+
 /// Statements, checked.
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
@@ -70,6 +87,7 @@ pub struct Policy {
     outputs: BTreeMap<String, String>,
     variables: BTreeMap<String, String>,
     switches: Vec<&'static str>,
+    state: State,
     own_handlers: Vec<String>,
 }
 
@@ -176,13 +194,15 @@ impl Policy {
                     self.treat(name, verb, "");
                 }
             }
-            "racy" | "ignore" => {
+            "racy" | "ignore" | "dup" | "crc" | "dup-memory" | "crc-memory" => {
                 if names.is_empty() {
                     return Err("a name is needed");
                 }
                 for name in names {
+                    // The same word may be a variable's name and a function's.
+                    let key = if verb.ends_with("-memory") { "()" } else { "" };
                     self.variables
-                        .insert((*name).to_owned(), format!("{verb} {name}"));
+                        .insert(format!("{name}{key}"), format!("{verb} {name}"));
                 }
             }
             _ => return Err("a statement is needed"),
@@ -193,6 +213,11 @@ impl Policy {
     fn treat(&mut self, name: &str, verb: &str, rest: &str) {
         self.treatments
             .insert(name.to_owned(), (verb.to_owned(), rest.to_owned()));
+    }
+
+    /// `--state`: the compiler keeps copies and checksums of what is named.
+    pub fn keep(&mut self, state: State) {
+        self.state = state;
     }
 
     /// The compiler reports every store to the runtime (`--find-nondeterminism`).
@@ -223,6 +248,11 @@ impl Policy {
         }
         for line in &self.switches {
             let _ = writeln!(text, "{line}");
+        }
+        for (on, line) in [(self.state.dup, "state dup"), (self.state.crc, "state crc")] {
+            if on {
+                let _ = writeln!(text, "{line}");
+            }
         }
         text
     }

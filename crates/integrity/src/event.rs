@@ -86,6 +86,8 @@ pub enum What {
     HardenMismatch(HardenMismatch),
     /// Retries of that handler agree with each other; it has taken effect.
     HardenRecovered(HardenRecovered),
+    /// Protected state has changed at rest; seen outside handlers (`--state`).
+    HardenState(HardenState),
 }
 
 /// The beginning of a run: enough to tell what ran where, and to run it again.
@@ -469,6 +471,9 @@ pub struct HardenMismatch {
     /// The address that is concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+    /// The object that the address lies in, if it is protected at rest: a variable, or `memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
     /// What the first run had, in hexadecimal.
     pub first: String,
     /// What the second run had.
@@ -501,6 +506,40 @@ pub struct HardenRecovered {
     pub event: u64,
     /// How often it had to begin again.
     pub retries: u64,
+}
+
+/// Protected state has changed at rest, and the scrubber or code outside handlers has met it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct HardenState {
+    /// The handler: empty, it was seen outside.
+    pub handler: String,
+    /// What was found.
+    pub what: String,
+    /// The variable, or `memory`.
+    pub object: String,
+    /// The address of the object, in hexadecimal.
+    pub at: String,
+    /// Where in the variable.
+    pub offset: String,
+    /// The object's byte, or the checksum that was kept.
+    pub first: String,
+    /// The copy's byte, or the checksum of what is there.
+    pub second: String,
+    /// The processor's time-stamp counter when it was seen, in hexadecimal.
+    pub tsc: String,
+    /// What was done.
+    pub action: StateAction,
+}
+
+words! {
+    /// What was done about state that has changed at rest.
+    StateAction {
+        /// one of object and copy was made like the other, which has its checksum
+        Repaired = "repaired",
+        /// nothing tells what is right: the program was stopped
+        Stopped = "stopped",
+    }
 }
 
 /// The report of a run as one line of JSON: the last line of an event file, without its place

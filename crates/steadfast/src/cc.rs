@@ -16,7 +16,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use steadfast_harden::command::{Build, Format, Request};
+use steadfast_harden::command::{Build, CommandError, Format, Request};
 use steadfast_harden::coverage::{self, Coverage};
 use steadfast_harden::policy::Policy;
 use steadfast_harden::tools::Tools;
@@ -100,6 +100,10 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if build.trace {
         policy.trace();
     }
+    if cxx && !build.state.is_trusted() {
+        return Err(CommandError::StateCxx.into());
+    }
+    policy.keep(build.state);
     let exit = run(
         Command::new(&tools.clang)
             .args(build.for_clang(&tools, cxx))
@@ -118,6 +122,14 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     let gaps = coverage.gaps();
     if !gaps.is_empty() {
         console.say(&coverage::complain(program, &gaps));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
+    if let Some(why) = coverage.mixed_state() {
+        console.say(&format!(
+            "steadfast: {} is not linked: {why}\n  fix:   give all files and the link the same --state\n",
+            program.display()
+        ));
         let _ = fs::remove_file(program);
         return Ok(Exit::Status(1));
     }

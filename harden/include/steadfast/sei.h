@@ -56,6 +56,12 @@ extern "C" {
    sf_run() tells the run. */
 #define SF_WRAPPER(NAME) __attribute__((annotate("steadfast.wrapper:" NAME), used, noinline))
 
+/* On a variable, or on a function that allocates: the variable, or the memory that the function's own calls of malloc,
+   calloc, realloc, aligned_alloc, posix_memalign and strdup take, is protected at rest: SF_DUP by a copy that the second
+   run works on, SF_CRC by checksums of each 64 bytes. Needs --state=dup or --state=crc (docs/hardening.md). */
+#define SF_DUP __attribute__((annotate("steadfast.dup")))
+#define SF_CRC __attribute__((annotate("steadfast.crc")))
+
 /* Phase I. Takes a message and the checksum it came with: 1 if they fit, and the next handler of this thread checks
    them again before it commits; 0 if not: drop the message. */
 int sf_input(const void *message, size_t length, uint32_t crc);
@@ -76,6 +82,9 @@ int sf_barrier(void);
 void sf_ignore(const void *bytes, size_t length);
 /* 0 outside a handler, 1 in the first run, 2 in the second. */
 int sf_run(void);
+/* Outside, with --state: looks through so many bytes of what is protected at rest, from where the last call ended; 0: all
+   of it once. How many bytes it has repaired; what cannot be repaired stops the program. */
+size_t sf_scrub(size_t bytes);
 /* Handlers that this thread has committed. */
 uint64_t sf_committed(void);
 
@@ -88,6 +97,8 @@ uint64_t sf_committed(void);
 #define SF_ONCE
 #define SF_DEFER
 #define SF_WRAPPER(NAME) __attribute__((unused))
+#define SF_DUP
+#define SF_CRC
 
 static inline int sf_input(const void *message, size_t length, uint32_t crc) {
   (void)message, (void)length, (void)crc;
@@ -101,6 +112,7 @@ static inline size_t sf_crc_count(void) { return 0; }
 static inline int sf_barrier(void) { return 1; }
 static inline void sf_ignore(const void *bytes, size_t length) { (void)bytes, (void)length; }
 static inline int sf_run(void) { return 0; }
+static inline size_t sf_scrub(size_t bytes) { return (void)bytes, (size_t)0; }
 static inline uint64_t sf_committed(void) { return 0; }
 
 #endif /* STEADFAST_PLAIN */

@@ -243,9 +243,23 @@ fn samples() -> Vec<Event> {
             what: "the runs leave different values".to_owned(),
             name: None,
             at: Some("0x55d92ddd8f00".to_owned()),
+            object: matches!(action, HardenAction::Stopped).then(|| "table".to_owned()),
             first: "0x1".to_owned(),
             second: "0x2".to_owned(),
             tsc: Some("0x7f3a5b".to_owned()),
+            action,
+        }));
+    }
+    for action in [StateAction::Repaired, StateAction::Stopped] {
+        what.push(What::HardenState(HardenState {
+            handler: String::new(),
+            what: "state has changed at rest: the copy was wrong,".to_owned(),
+            object: "memory".to_owned(),
+            at: "0x140000000100".to_owned(),
+            offset: "0x140000000100".to_owned(),
+            first: "0x6b".to_owned(),
+            second: "0x63".to_owned(),
+            tsc: "0x7f3a5b".to_owned(),
             action,
         }));
     }

@@ -1,0 +1,490 @@
+// State at rest: objects with a copy (dup), objects with checksums (crc).
+//
+//     pipeline start   prepareState    tagged variables get their section, tagged functions allocate protected memory
+//     clones           stateInClones   each load and store goes to the run's own copy; cells are looked at first
+//     everything else  stateOutside    each load is checked, each store is done to both, or renews checksums
+//
+// A clone asks at its entry how far the copy of this run lies away (0 in the first run) and adds that to every address
+// that has a copy. What the address is computed from, the run has loaded from its own copy as well; so a pointer that is
+// wrong in one copy leads one run astray, and the runs differ. Logging goes by the object's address (Home), which is the
+// same in both.
+//
+// Invariants
+//  1. No load or store of a clone reaches memory that may have a copy without the addition, none outside without the
+//     check; only what provably lies elsewhere (frames, constants, untagged variables of the module) is left alone.
+//  2. Modules with and without this do not link into one program that has protected state (__sf_state_1, coverage).
+//
+// Not covered: thread-local variables, and variables without initialiser that several modules define (common): refused.
+
+#include "state.h"
+
+#include "llvm/Analysis/ValueTracking.h"
+#include "llvm/IR/Constants.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/MDBuilder.h"
+#include "llvm/Support/ErrorHandling.h"
+#include "llvm/Transforms/Utils/BasicBlockUtils.h"
+#include "llvm/Transforms/Utils/ModuleUtils.h"
+
+using namespace llvm;
+
+namespace steadfast {
+
+namespace {
+
+// runtime/state.h
+enum : uint64_t { TlsDelta = 72, DupAt = 0, DupLength = 8, CrcAt = 16, CrcLength = 24 };
+constexpr unsigned CopyShift = 44 - 8; // delta is 1 << 8 in the second run; copies lie 2^44 bytes further on
+constexpr unsigned KindShift = 43;
+constexpr uint64_t KindDup = 2, KindCrc = 3;
+constexpr StringLiteral DupSection = "sf_dup", CrcSection = "sf_crc";
+
+const char *const Allocators[] = {"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "strdup"};
+
+// What the C library writes into memory it is given, or sends away; outside handlers __sf_s_ stands before the name.
+const std::pair<StringLiteral, StringLiteral> Outside[] = {
+    {"memcpy", "memcpy"}, {"memmove", "memmove"}, {"memset", "memset"}, {"mempcpy", "mempcpy"},
+    {"__memcpy_chk", "memcpy_chk"}, {"__memmove_chk", "memmove_chk"}, {"__memset_chk", "memset_chk"},
+    {"strcpy", "strcpy"}, {"stpcpy", "stpcpy"}, {"__strcpy_chk", "strcpy_chk"}, {"strncpy", "strncpy"},
+    {"__strncpy_chk", "strncpy_chk"}, {"strcat", "strcat"}, {"__strcat_chk", "strcat_chk"},
+    {"snprintf", "snprintf"}, {"sprintf", "sprintf"}, {"vsnprintf", "vsnprintf"},
+    {"__snprintf_chk", "snprintf_chk"}, {"__sprintf_chk", "sprintf_chk"}, {"__vsnprintf_chk", "vsnprintf_chk"},
+    {"read", "read"}, {"pread", "pread"}, {"pread64", "pread"}, {"recv", "recv"}, {"recvfrom", "recvfrom"},
+    {"fread", "fread"}, {"fgets", "fgets"}, {"readv", "readv"}, {"recvmsg", "recvmsg"},
+    {"write", "write"}, {"pwrite", "pwrite"}, {"pwrite64", "pwrite"}, {"send", "send"}, {"sendto", "sendto"},
+    {"writev", "writev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
+    {"free", "free"}, {"cfree", "free"}, {"realloc", "realloc"}, {"reallocarray", "reallocarray"},
+    {"malloc_usable_size", "usable"},
+};
+
+// Of the C library's functions that the runtime stands in for in handlers, those that only read. The others would write
+// memory in ways that are not mirrored outside: with protected memory they are refused, at run time.
+const char *const Readers[] = {"printf", "fprintf", "dprintf", "vprintf", "vfprintf", "__printf_chk", "__fprintf_chk", "puts", "fputs",
+                               "fputs_unlocked", "fwrite_unlocked", "perror", "strdup", "strndup", "__strdup", "__strndup",
+                               "bsearch", "inet_pton", "putc", "fputc", "putchar", "close", "exit", "_exit", "fflush",
+                               "malloc", "calloc", "aligned_alloc", "memalign"};
+
+enum class Kind { None, Dup, Crc, Unknown };
+
+class State {
+public:
+  State(Module &M, const Config &C) : M(M), C(C), Ctx(M.getContext()), Layout(M.getDataLayout()) {
+    I64 = Type::getInt64Ty(Ctx);
+    Places = M.getGlobalVariable("__sf_places");
+    if (!Places)
+      Places = new GlobalVariable(M, ArrayType::get(I64, 4), false, GlobalValue::ExternalLinkage, nullptr, "__sf_places");
+    Types = PointerType::getUnqual(Ctx);
+    auto two = [&](const char *Name) { return M.getOrInsertFunction(Name, Type::getVoidTy(Ctx), Types, I64); };
+    Touch = two("__sf_state_touch");
+    Read = two("__sf_state_read");
+    Write = two("__sf_state_write");
+    Written = two("__sf_state_written");
+    Give = M.getOrInsertFunction("__sf_state_give", Type::getVoidTy(Ctx), Types);
+    Lend = M.getOrInsertFunction("__sf_state_lend", Type::getVoidTy(Ctx), Types);
+    Refuse = M.getOrInsertFunction("__sf_state_refuse", Type::getVoidTy(Ctx), Types, Types);
+  }
+
+  void clone(Function &F, Homes &Home) {
+    enter(F);
+    SmallVector<Instruction *, 128> Work;
+    for (Instruction &I : instructions(F))
+      if (isa<LoadInst>(I) || isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<CallBase>(I))
+        Work.push_back(&I);
+    for (Instruction *I : Work) {
+      if (auto *L = dyn_cast<LoadInst>(I)) {
+        if (L->isVolatile() || L->isAtomic())
+          continue; // read from the object in the first run, replayed in the second
+        move(*L, L->getPointerOperand(), L->getPointerOperandIndex(), sizeOf(L->getType()), nullptr);
+      } else if (auto *S = dyn_cast<StoreInst>(I)) {
+        if (!S->isAtomic())
+          move(*S, S->getPointerOperand(), S->getPointerOperandIndex(), sizeOf(S->getValueOperand()->getType()), &Home);
+      } else if (auto *B = dyn_cast<MemIntrinsic>(I)) {
+        if (auto *T = dyn_cast<MemTransferInst>(B))
+          move(*T, T->getSource(), 1, lengthOf(*T), nullptr);
+        move(*B, B->getDest(), 0, lengthOf(*B), &Home);
+      } else {
+        call(*cast<CallBase>(I));
+      }
+    }
+  }
+
+  void outside(Function &F) {
+    enter(F);
+    SmallVector<Instruction *, 128> Work;
+    for (Instruction &I : instructions(F))
+      Work.push_back(&I);
+    for (Instruction *I : Work) {
+      if (auto *L = dyn_cast<LoadInst>(I)) {
+        guard(*L, L->getPointerOperand(), sizeOf(L->getType()), Read, nullptr);
+      } else if (auto *S = dyn_cast<StoreInst>(I)) {
+        guard(*S, S->getPointerOperand(), sizeOf(S->getValueOperand()->getType()), Write, &Written);
+      } else if (auto *R = dyn_cast<AtomicRMWInst>(I)) {
+        guard(*R, R->getPointerOperand(), sizeOf(R->getValOperand()->getType()), Write, &Written);
+      } else if (auto *X = dyn_cast<AtomicCmpXchgInst>(I)) {
+        guard(*X, X->getPointerOperand(), sizeOf(X->getNewValOperand()->getType()), Write, &Written);
+      } else if (auto *B = dyn_cast<MemIntrinsic>(I)) {
+        if (auto *T = dyn_cast<MemTransferInst>(B))
+          guard(*T, T->getSource(), lengthOf(*T), Read, nullptr);
+        guard(*B, B->getDest(), lengthOf(*B), Write, &Written);
+      } else if (auto *Call = dyn_cast<CallBase>(I)) {
+        outsideCall(*Call);
+      }
+    }
+  }
+
+private:
+  Module &M;
+  const Config &C;
+  LLVMContext &Ctx;
+  const DataLayout &Layout;
+  Type *I64;
+  Type *Types;
+  GlobalVariable *Places;
+  FunctionCallee Touch, Read, Write, Written, Give, Lend, Refuse;
+  // At the entry of the function in hand.
+  Value *Shift = nullptr, *DupFrom = nullptr, *DupRoom = nullptr, *CrcFrom = nullptr, *CrcRoom = nullptr;
+  Function *Current = nullptr;
+
+  Value *sizeOf(Type *T) { return ConstantInt::get(I64, Layout.getTypeStoreSize(T).getKnownMinValue()); }
+  Value *lengthOf(MemIntrinsic &B) { return IRBuilder<>(&B).CreateZExtOrTrunc(B.getLength(), I64); }
+
+  void enter(Function &F) {
+    Current = &F;
+    Shift = DupFrom = DupRoom = CrcFrom = CrcRoom = nullptr;
+  }
+
+  Value *place(Value *&Slot, uint64_t Offset) {
+    if (!Slot) {
+      IRBuilder<> B(&*Current->getEntryBlock().getFirstInsertionPt());
+      Slot = B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Places, Offset), Align(8));
+    }
+    return Slot;
+  }
+
+  Value *shift() {
+    if (!Shift) {
+      IRBuilder<> B(&*Current->getEntryBlock().getFirstInsertionPt());
+      auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(I64, 4)));
+      Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
+      Value *Delta = B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), TlsDelta), Align(8));
+      Shift = B.CreateShl(Delta, CopyShift);
+    }
+    return Shift;
+  }
+
+  Kind kindOf(const Value *Pointer) {
+    if (isScratch(Pointer))
+      return Kind::None;
+    SmallVector<const Value *, 4> Objects;
+    getUnderlyingObjects(Pointer, Objects, nullptr, 0);
+    Kind All = Kind::None;
+    bool First = true;
+    for (const Value *O : Objects) {
+      Kind One = Kind::Unknown;
+      if (auto *G = dyn_cast<GlobalVariable>(O)) {
+        if (G->getSection() == DupSection || C.DupVariables.contains(G->getName()))
+          One = Kind::Dup;
+        else if (G->getSection() == CrcSection || C.CrcVariables.contains(G->getName()))
+          One = Kind::Crc;
+        else if (G->isConstant() || G->isThreadLocal() || G->hasLocalLinkage() || G->getName().starts_with("__sf_"))
+          One = Kind::None;
+      } else if (isa<Function>(O) || isa<ConstantPointerNull>(O) || isa<UndefValue>(O) || isa<AllocaInst>(O)) {
+        One = Kind::None;
+      }
+      if (!First && One != All)
+        return Kind::Unknown;
+      All = One;
+      First = false;
+    }
+    return First ? Kind::Unknown : All;
+  }
+
+  Value *isOf(IRBuilder<> &B, Value *Address, uint64_t Number, Value *From, Value *Room) {
+    return B.CreateOr(B.CreateICmpEQ(B.CreateLShr(Address, KindShift), B.getInt64(Number)),
+                      B.CreateICmpULT(B.CreateSub(Address, From), Room));
+  }
+
+  Value *isDup(IRBuilder<> &B, Value *Address) {
+    return isOf(B, Address, KindDup, place(DupFrom, DupAt), place(DupRoom, DupLength));
+  }
+  Value *isCrc(IRBuilder<> &B, Value *Address) {
+    return isOf(B, Address, KindCrc, place(CrcFrom, CrcAt), place(CrcRoom, CrcLength));
+  }
+
+  Value *any(IRBuilder<> &B, Value *Pointer) {
+    Value *Address = B.CreatePtrToInt(Pointer, I64);
+    if (!C.Dup)
+      return isCrc(B, Address);
+    Value *Is = isDup(B, Address);
+    return C.Crc ? B.CreateOr(Is, isCrc(B, Address)) : Is;
+  }
+
+  // The address of this run's copy.
+  Value *own(IRBuilder<> &B, Value *Pointer, Kind K) {
+    Value *By = shift();
+    if (K == Kind::Unknown)
+      By = B.CreateSelect(isDup(B, B.CreatePtrToInt(Pointer, I64)), By, B.getInt64(0));
+    return B.CreateGEP(B.getInt8Ty(), Pointer, By);
+  }
+
+  // Before I: a call of What where Condition holds; rarely, it is thought.
+  void when(Instruction &I, Value *Condition, FunctionCallee What, ArrayRef<Value *> Arguments) {
+    Instruction *Then = SplitBlockAndInsertIfThen(Condition, &I, false, MDBuilder(Ctx).createUnlikelyBranchWeights());
+    IRBuilder<> B(Then);
+    B.SetCurrentDebugLocation(I.getDebugLoc());
+    B.CreateCall(What, Arguments);
+  }
+
+  void touch(Instruction &I, Value *Pointer, Value *Bytes, Kind K) {
+    if (!C.Crc || K == Kind::Dup)
+      return;
+    IRBuilder<> B(&I);
+    if (K == Kind::Crc)
+      B.CreateCall(Touch, {Pointer, Bytes});
+    else
+      when(I, isCrc(B, B.CreatePtrToInt(Pointer, I64)), Touch, {Pointer, Bytes});
+  }
+
+  void move(Instruction &I, Value *Pointer, unsigned Operand, Value *Bytes, Homes *Home) {
+    if (Pointer->getType()->getPointerAddressSpace() != 0)
+      return; // a store of this kind is refused
+    Kind K = kindOf(Pointer);
+    if (K == Kind::None)
+      return;
+    touch(I, Pointer, Bytes, K);
+    if (!C.Dup || K == Kind::Crc)
+      return;
+    IRBuilder<> B(&I);
+    Value *Own = own(B, Pointer, K);
+    I.setOperand(Operand, Own);
+    if (Home)
+      (*Home)[&I] = Pointer;
+  }
+
+  // Libraries are given the run's own copy, and what they answer is an object's address again.
+  void call(CallBase &Call) {
+    if (isa<IntrinsicInst>(Call) || Call.isInlineAsm())
+      return;
+    for (unsigned A = 0; A != Call.arg_size(); ++A)
+      if (Call.isByValArgument(A))
+        move(Call, Call.getArgOperand(A), A, ConstantInt::get(I64, Layout.getTypeAllocSize(Call.getParamByValType(A))), nullptr);
+    auto *Callee = dyn_cast<Function>(Call.getCalledOperand()->stripPointerCasts());
+    if (!Callee)
+      return; // through the table of clones, which has hardened code alone
+    if (Callee->getName() == "malloc_usable_size") {
+      Callee = cast<Function>(M.getOrInsertFunction("__sf_w_s_usable", Call.getFunctionType()).getCallee());
+      Call.setCalledOperand(Callee);
+    }
+    StringRef Name = Callee->getName();
+    bool Lock = Name.starts_with("__sf_w_pthread_") || Name.starts_with("__sf_w_cnd_") || Name.starts_with("__sf_w_mtx_");
+    bool Identity = Lock || Name.starts_with("__sf_w_free") ||
+                    Name.starts_with("__sf_w_realloc") || Name.starts_with("__sf_w_s_dup_realloc") ||
+                    Name.starts_with("__sf_w_s_crc_realloc") || Name.starts_with("__sf_w_s_usable");
+    for (unsigned A = 0; Lock && A != Call.arg_size(); ++A) {
+      Value *P = Call.getArgOperand(A);
+      if (!P->getType()->isPointerTy() || kindOf(P) == Kind::None)
+        continue;
+      IRBuilder<> B(&Call);
+      when(Call, any(B, P), Refuse, {P, text(M, Name.drop_front(strlen("__sf_w_")))});
+    }
+    bool Ours = Name.starts_with("__sf_") && !Name.starts_with("__sf_w_") && !Name.starts_with("__sf_mem");
+    if (Name.ends_with(CloneSuffix) || Identity || Ours)
+      return;
+    for (unsigned A = 0; A != Call.arg_size(); ++A) {
+      Value *P = Call.getArgOperand(A);
+      if (!P->getType()->isPointerTy() || Call.isByValArgument(A))
+        continue;
+      Kind K = kindOf(P);
+      if (K == Kind::None)
+        continue;
+      IRBuilder<> B(&Call);
+      if (C.Crc && K != Kind::Dup)
+        when(Call, K == Kind::Crc ? B.getTrue() : isCrc(B, B.CreatePtrToInt(P, I64)), Give, {P});
+      B.SetInsertPoint(&Call);
+      if (C.Dup && K != Kind::Crc)
+        Call.setArgOperand(A, own(B, P, K));
+    }
+    if (!C.Dup || !Call.getType()->isPointerTy() || Call.use_empty())
+      return;
+    Instruction *Next = Call.isTerminator() ? nullptr : Call.getNextNode();
+    if (!Next)
+      return;
+    IRBuilder<> B(Next);
+    Value *Address = B.CreatePtrToInt(&Call, I64);
+    Value *Back = B.CreateSub(Address, shift());
+    Value *IsCopy = B.CreateAnd(isDup(B, Back), B.CreateICmpNE(Back, Address));
+    Value *Answer = B.CreateIntToPtr(B.CreateSelect(IsCopy, Back, Address), Call.getType());
+    Call.replaceUsesWithIf(Answer, [&](Use &U) { return U.getUser() != Address; });
+  }
+
+  void guard(Instruction &I, Value *Pointer, Value *Bytes, FunctionCallee Before, FunctionCallee *After) {
+    if (Pointer->getType()->getPointerAddressSpace() != 0)
+      return;
+    Kind K = kindOf(Pointer);
+    if (K == Kind::None)
+      return;
+    IRBuilder<> B(&I);
+    B.SetCurrentDebugLocation(I.getDebugLoc());
+    if (K != Kind::Unknown) {
+      B.CreateCall(Before, {Pointer, Bytes});
+      if (After) {
+        B.SetInsertPoint(I.getNextNode());
+        B.SetCurrentDebugLocation(I.getDebugLoc());
+        B.CreateCall(*After, {Pointer, Bytes});
+      }
+      return;
+    }
+    Value *Is = any(B, Pointer);
+    when(I, Is, Before, {Pointer, Bytes});
+    if (After)
+      when(*I.getNextNode(), Is, *After, {Pointer, Bytes});
+  }
+
+  void outsideCall(CallBase &Call) {
+    if (isa<IntrinsicInst>(Call) || Call.isInlineAsm())
+      return;
+    auto *Callee = dyn_cast<Function>(Call.getCalledOperand()->stripPointerCasts());
+    if (!Callee || !Callee->isDeclaration())
+      return;
+    StringRef Name = Callee->getName();
+    for (auto &[From, To] : Outside)
+      if (Name == From) {
+        Call.setCalledOperand(M.getOrInsertFunction(("__sf_s_" + To).str(), Call.getFunctionType()).getCallee());
+        return;
+      }
+    Class How = C.treatmentOf(Name).How;
+    bool Reads = How == Class::Pure || is_contained(Readers, Name);
+    if (!Reads && How != Class::Native && How != Class::Once && !Name.starts_with("pthread_") && !Name.starts_with("cnd_") && !Name.starts_with("mtx_"))
+      return;
+    for (Value *P : SmallVector<Value *, 6>(Call.args())) {
+      if (!P->getType()->isPointerTy())
+        continue;
+      Kind K = kindOf(P);
+      if (K == Kind::None)
+        continue;
+      IRBuilder<> B(&Call);
+      Value *Is = any(B, P);
+      if (Reads)
+        when(Call, Is, Lend, {P});
+      else
+        when(Call, Is, Refuse, {P, text(M, Name)});
+    }
+  }
+};
+
+[[noreturn]] void complain(const Twine &What, const Twine &Fix) {
+  report_fatal_error("steadfast: " + What + "\n  fix:   " + Fix, /*gen_crash_diag=*/false);
+}
+
+} // namespace
+
+bool prepareState(Module &M, const Config &C) {
+  if (!C.Dup && !C.Crc) {
+    if (!C.DupVariables.empty() || !C.CrcVariables.empty() || !C.DupMemory.empty() || !C.CrcMemory.empty())
+      complain("state is to be protected at rest, and the compiler was not told so", "--state=dup, --state=crc or --state=dup,crc, for every file and the link");
+    return false;
+  }
+  bool Changed = false;
+  SmallVector<GlobalValue *, 8> Kept;
+  auto section = [&](const StringSet<> &Names, StringRef Section, bool On, const char *Word) {
+    for (auto &Entry : Names) {
+      GlobalVariable *G = M.getGlobalVariable(Entry.getKey(), /*AllowInternal=*/true);
+      if (!G)
+        continue;
+      if (!On)
+        complain("variable " + G->getName() + " is to be protected by " + Word, Twine("add ") + Word + " to --state");
+      if (G->isThreadLocal() || G->hasCommonLinkage() || G->isConstant() || G->hasSection())
+        complain("variable " + G->getName() + " cannot be protected at rest: it is thread-local, constant, common or in a section of its own",
+                 "take it out of what is protected");
+      // Where it is defined elsewhere, that module says the same (a policy is everybody's; annotations are for the
+      // declaration in the header).
+      Changed = true;
+      G->setSection(Section);
+      if (G->isDeclaration())
+        continue;
+      if (G->getAlign().valueOrOne() < 64)
+        G->setAlignment(Align(64));
+      Kept.push_back(G);
+    }
+  };
+  section(C.DupVariables, DupSection, C.Dup, "dup");
+  section(C.CrcVariables, CrcSection, C.Crc, "crc");
+  // The optimiser may not take a variable apart.
+  appendToCompilerUsed(M, Kept);
+
+  // Before anything is inlined: which function asks is what counts.
+  auto memory = [&](const StringSet<> &Names, const char *Word, bool On) {
+    for (auto &Entry : Names) {
+      Function *F = M.getFunction(Entry.getKey());
+      if (!F || F->isDeclaration())
+        continue;
+      if (!On)
+        complain("what " + F->getName() + " allocates is to be protected by " + Word, Twine("add ") + Word + " to --state");
+      for (Instruction &I : instructions(*F)) {
+        auto *Call = dyn_cast<CallBase>(&I);
+        auto *Callee = Call ? dyn_cast<Function>(Call->getCalledOperand()->stripPointerCasts()) : nullptr;
+        if (!Callee)
+          continue;
+        for (const char *Name : Allocators)
+          if (Callee->getName() == Name) {
+            std::string Own = std::string("__sf_s_") + Word + "_" + Name;
+            Call->setCalledOperand(M.getOrInsertFunction(Own, Call->getFunctionType()).getCallee());
+            Changed = true;
+          }
+      }
+    }
+  };
+  memory(C.DupMemory, "dup", C.Dup);
+  memory(C.CrcMemory, "crc", C.Crc);
+  return Changed;
+}
+
+void stateInClones(Module &M, const Config &C, const Clones &Made, Homes &Home) {
+  if (!C.Dup && !C.Crc)
+    return;
+  State S(M, C);
+  for (auto &[Original, Clone] : Made)
+    S.clone(*Clone, Home);
+}
+
+void stateOutside(Module &M, const Config &C, Report &R) {
+  if (!C.Dup && !C.Crc)
+    return;
+  State S(M, C);
+  SmallVector<Function *, 64> All;
+  for (Function &F : M)
+    if (!F.isDeclaration() && !F.hasAvailableExternallyLinkage() && !F.getName().ends_with(CloneSuffix) &&
+        !F.getName().starts_with("__sf_") && !F.hasFnAttribute(Attribute::Naked))
+      All.push_back(&F);
+  for (Function *F : All)
+    S.outside(*F);
+
+  // Objects by name, for events; and the version of the layout.
+  LLVMContext &Ctx = M.getContext();
+  auto *Pointer = PointerType::getUnqual(Ctx);
+  auto *I64 = Type::getInt64Ty(Ctx);
+  auto *Entry = StructType::get(Pointer, I64, Pointer);
+  SmallVector<GlobalValue *, 8> Kept;
+  SmallVector<GlobalVariable *, 8> Objects;
+  for (GlobalVariable &G : M.globals())
+    if (!G.isDeclaration() && (G.getSection() == DupSection || G.getSection() == CrcSection))
+      Objects.push_back(&G);
+  for (GlobalVariable *G : Objects) {
+    uint64_t Bytes = M.getDataLayout().getTypeAllocSize(G->getValueType()).getFixedValue();
+    auto *Listed = new GlobalVariable(M, Entry, true, GlobalValue::PrivateLinkage,
+                                      ConstantStruct::get(Entry, {G, ConstantInt::get(I64, Bytes), text(M, G->getName())}),
+                                      "__sf_object");
+    Listed->setSection("sf_objects");
+    Listed->setAlignment(Align(8));
+    Kept.push_back(Listed);
+    std::string Size = std::to_string(Bytes);
+    R.line({"V", G->getName(), G->getSection() == DupSection ? "dup" : "crc", Size});
+  }
+  auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_state_1", Type::getInt32Ty(Ctx)));
+  Kept.push_back(new GlobalVariable(M, Abi->getType(), true, GlobalValue::PrivateLinkage, Abi, "__sf_state_used"));
+  appendToUsed(M, Kept);
+  R.line({"K", C.Dup ? "dup" : "-", C.Crc ? "crc" : "-"});
+}
+
+} // namespace steadfast

@@ -1,0 +1,21 @@
+// Objects with copies or checksums (state.cpp).
+#ifndef STEADFAST_PASS_STATE_H
+#define STEADFAST_PASS_STATE_H
+
+#include "harden.h"
+
+namespace steadfast {
+
+// Stores and copies of clones whose destination is the run's own: the object that they are logged as.
+using Homes = llvm::DenseMap<llvm::Instruction *, llvm::Value *>;
+
+// Start of the pipeline: sections of variables, allocations of functions.
+bool prepareState(llvm::Module &, const Config &);
+// After calls were treated and before stores are logged.
+void stateInClones(llvm::Module &, const Config &, const Clones &, Homes &);
+// All code but clones, before handlers become drivers.
+void stateOutside(llvm::Module &, const Config &, Report &);
+
+} // namespace steadfast
+
+#endif

@@ -1,0 +1,300 @@
+/*
+ * Libraries and protected objects. Code outside handlers calls __sf_s_NAME in place of NAME where the C library writes
+ * into memory it is given, or sends it away: objects are looked at before, copies and checksums are renewed after.
+ * Memory for protected objects is asked for by the same names in and outside handlers.
+ *
+ * Invariant: a call whose memory is not protected does what the library does, by the library.
+ *
+ * Not covered: other calls that write into memory they are given, and libraries that keep a pointer and write later
+ * (docs/limits.md).
+ */
+#define _GNU_SOURCE
+#include "state.h"
+#include "wrapper.h"
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+extern const int sf_outside_here;
+const int sf_outside_here = 1; /* state.c asks for it */
+
+static inline bool kept(const void *p) { return sf_is_dup((uintptr_t)p) || sf_is_crc((uintptr_t)p); }
+
+static void before(const void *to, size_t n) {
+  if (n && kept(to))
+    __sf_state_write(to, n);
+}
+static void after(const void *to, size_t n) {
+  if (n && kept(to))
+    __sf_state_written(to, n);
+}
+static void look(const void *from, size_t n) {
+  if (n && kept(from))
+    __sf_state_read(from, n);
+}
+
+/* A call that writes at most ROOM bytes to TO, of which DID were. */
+#define WRITES(TYPE, TO, ROOM, CALL, DID)                                                                              \
+  before(TO, ROOM);                                                                                                    \
+  TYPE r = CALL;                                                                                                       \
+  int kept_errno = errno;                                                                                              \
+  after(TO, DID);                                                                                                      \
+  errno = kept_errno;                                                                                                  \
+  return r
+
+SF_API void *__sf_s_memcpy(void *to, const void *from, size_t n) {
+  look(from, n);
+  WRITES(void *, to, n, memcpy(to, from, n), n);
+}
+SF_API void *__sf_s_memmove(void *to, const void *from, size_t n) {
+  look(from, n);
+  WRITES(void *, to, n, memmove(to, from, n), n);
+}
+SF_API void *__sf_s_memset(void *to, int byte, size_t n) { WRITES(void *, to, n, memset(to, byte, n), n); }
+SF_API void *__sf_s_mempcpy(void *to, const void *from, size_t n) { return (char *)__sf_s_memcpy(to, from, n) + n; }
+SF_API void *__sf_s_memcpy_chk(void *to, const void *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_s_memcpy(to, from, n);
+}
+SF_API void *__sf_s_memmove_chk(void *to, const void *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_s_memmove(to, from, n);
+}
+SF_API void *__sf_s_memset_chk(void *to, int byte, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_s_memset(to, byte, n);
+}
+SF_API char *__sf_s_strcpy(char *to, const char *from) { return __sf_s_memcpy(to, from, strlen(from) + 1); }
+SF_API char *__sf_s_stpcpy(char *to, const char *from) {
+  size_t n = strlen(from);
+  return (char *)__sf_s_memcpy(to, from, n + 1) + n;
+}
+SF_API char *__sf_s_strcpy_chk(char *to, const char *from, size_t room) {
+  if (strlen(from) >= room)
+    abort();
+  return __sf_s_strcpy(to, from);
+}
+SF_API char *__sf_s_strncpy(char *to, const char *from, size_t n) {
+  look(from, strnlen(from, n));
+  WRITES(char *, to, n, strncpy(to, from, n), n);
+}
+SF_API char *__sf_s_strncpy_chk(char *to, const char *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_s_strncpy(to, from, n);
+}
+SF_API char *__sf_s_strcat(char *to, const char *from) {
+  __sf_s_strcpy(to + strlen(to), from);
+  return to;
+}
+SF_API char *__sf_s_strcat_chk(char *to, const char *from, size_t room) {
+  if (strlen(to) + strlen(from) >= room)
+    abort();
+  return __sf_s_strcat(to, from);
+}
+
+static int format(char *to, size_t room, const char *how, va_list list) {
+  if (!kept(to))
+    return vsnprintf(to, room, how, list);
+  char small[1024];
+  int n = vsnprintf(small, sizeof small, how, list);
+  if (n < 0 || room == 0)
+    return n;
+  if ((size_t)n >= sizeof small && room > sizeof small)
+    sf_stop("more than 1023 bytes are printed into a protected object outside handlers", "print into a buffer, and copy that");
+  size_t length = (size_t)n < room ? (size_t)n : room - 1;
+  small[length] = 0;
+  __sf_s_memcpy(to, small, length + 1);
+  return n;
+}
+#define PRINTS(NAME, PARAMETERS, ROOM)                                                                                 \
+  SF_API int __sf_s_##NAME PARAMETERS {                                                                                \
+    va_list list;                                                                                                      \
+    va_start(list, how);                                                                                               \
+    int n = format(to, ROOM, how, list);                                                                               \
+    va_end(list);                                                                                                      \
+    return n;                                                                                                          \
+  }
+PRINTS(snprintf, (char *to, size_t room, const char *how, ...), room)
+PRINTS(sprintf, (char *to, const char *how, ...), SIZE_MAX >> 1)
+PRINTS(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char *how, ...), ((void)flag, room <= size ? room : size))
+PRINTS(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), ((void)flag, size >> 1))
+SF_API int __sf_s_vsnprintf(char *to, size_t room, const char *how, va_list list) { return format(to, room, how, list); }
+SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
+  (void)flag;
+  return format(to, room <= size ? room : size, how, list);
+}
+
+/* Input. */
+#define GOT(r) ((r) > 0 ? (size_t)(r) : 0)
+SF_API ssize_t __sf_s_read(int fd, void *to, size_t n) { WRITES(ssize_t, to, n, read(fd, to, n), GOT(r)); }
+SF_API ssize_t __sf_s_pread(int fd, void *to, size_t n, long at) { WRITES(ssize_t, to, n, pread(fd, to, n, at), GOT(r)); }
+SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) { WRITES(ssize_t, to, n, recv(fd, to, n, flags), GOT(r)); }
+SF_API ssize_t __sf_s_recvfrom(int fd, void *to, size_t n, int flags, struct sockaddr *a, socklen_t *length) {
+  WRITES(ssize_t, to, n, recvfrom(fd, to, n, flags, a, length), n); /* MSG_TRUNC: the result may be larger */
+}
+SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { WRITES(size_t, to, size * n, fread(to, size, n, file), size * n); }
+SF_API char *__sf_s_fgets(char *to, int n, FILE *file) { WRITES(char *, to, (size_t)n, fgets(to, n, file), (size_t)n); }
+static void each(const struct iovec *v, size_t count, void (*what)(const void *, size_t)) {
+  for (size_t i = 0; i < count; i++)
+    what(v[i].iov_base, v[i].iov_len);
+}
+SF_API ssize_t __sf_s_readv(int fd, const struct iovec *v, int count) {
+  each(v, (size_t)count, before);
+  ssize_t r = readv(fd, v, count);
+  int kept_errno = errno;
+  each(v, (size_t)count, after);
+  errno = kept_errno;
+  return r;
+}
+SF_API ssize_t __sf_s_recvmsg(int fd, struct msghdr *m, int flags) {
+  each(m->msg_iov, m->msg_iovlen, before);
+  ssize_t r = recvmsg(fd, m, flags);
+  int kept_errno = errno;
+  each(m->msg_iov, m->msg_iovlen, after);
+  errno = kept_errno;
+  return r;
+}
+
+/* Output: what leaves is what was kept. */
+SF_API ssize_t __sf_s_write(int fd, const void *from, size_t n) { return look(from, n), write(fd, from, n); }
+SF_API ssize_t __sf_s_pwrite(int fd, const void *from, size_t n, long at) { return look(from, n), pwrite(fd, from, n, at); }
+SF_API ssize_t __sf_s_send(int fd, const void *from, size_t n, int flags) { return look(from, n), send(fd, from, n, flags); }
+SF_API ssize_t __sf_s_sendto(int fd, const void *from, size_t n, int flags, const struct sockaddr *a, socklen_t length) {
+  return look(from, n), sendto(fd, from, n, flags, a, length);
+}
+SF_API ssize_t __sf_s_writev(int fd, const struct iovec *v, int count) {
+  each(v, (size_t)count, look);
+  return writev(fd, v, count);
+}
+SF_API ssize_t __sf_s_sendmsg(int fd, const struct msghdr *m, int flags) {
+  each(m->msg_iov, m->msg_iovlen, look);
+  return sendmsg(fd, m, flags);
+}
+SF_API size_t __sf_s_fwrite(const void *from, size_t size, size_t n, FILE *file) {
+  return look(from, size * n), fwrite(from, size, n, file);
+}
+
+/* Memory. */
+
+SF_API void __sf_s_free(void *p) { sf_is_heap(p) ? sf_heap_free(p) : free(p); }
+SF_API size_t __sf_s_usable(void *p) { return sf_is_heap(p) ? sf_heap_size(p) : malloc_usable_size(p); }
+SF_API void *__sf_s_realloc(void *p, size_t n) {
+  if (!sf_is_heap(p))
+    return realloc(p, n);
+  if (n == 0) {
+    sf_heap_free(p);
+    return NULL;
+  }
+  size_t had = sf_heap_size(p);
+  if (n <= had && n > had / 4)
+    return p;
+  void *q = sf_heap_take(sf_is_dup((uintptr_t)p) ? SF_DUP : SF_CRC, 16, n);
+  if (!q)
+    return NULL;
+  __sf_s_memcpy(q, p, had < n ? had : n);
+  sf_heap_free(p);
+  return q;
+}
+SF_API void *__sf_s_reallocarray(void *p, size_t n, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(n, size, &bytes)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  return __sf_s_realloc(p, bytes);
+}
+
+/* What functions allocate whose memory is protected: KIND is dup or crc. */
+
+static void *zeroed(enum sf_kind kind, size_t alignment, size_t n) {
+  void *p = sf_heap_take(kind, alignment, n);
+  if (p)
+    __sf_s_memset(p, 0, n);
+  return p;
+}
+
+/* One kind of block in hardened code: given out in the first run, the same again in the second. Zeroed when it is made:
+   in the first run for both, since the log does not know what nobody has. */
+static void *given(const char *name, enum sf_kind kind, size_t alignment, size_t n, bool zero) {
+  INSIDE;
+  uint64_t mix = sf_mix(sf_mix(n, alignment), kind);
+  if (!FIRST)
+    return (void *)sf_replay(c, name, mix)->result;
+  void *p = zero ? zeroed(kind, alignment, n) : sf_heap_take(kind, alignment, n);
+  sf_record(c, name, mix, 0)->result = (uint64_t)p;
+  return p;
+}
+
+static const char name_memory[] = "malloc"; /* as in libc.c: a retry gives these back */
+
+static bool product(size_t a, size_t b, size_t *bytes) {
+  if (!__builtin_mul_overflow(a, b, bytes))
+    return true;
+  errno = ENOMEM;
+  return false;
+}
+
+#define KIND(name, kind)                                                                                               \
+  SF_API void *__sf_s_##name##_malloc(size_t n) { return sf_heap_take(kind, 16, n); }                                  \
+  SF_API void *__sf_s_##name##_calloc(size_t a, size_t b) {                                                            \
+    size_t n;                                                                                                          \
+    return product(a, b, &n) ? zeroed(kind, 16, n) : NULL;                                                             \
+  }                                                                                                                    \
+  SF_API void *__sf_s_##name##_realloc(void *p, size_t n) { return p ? __sf_s_realloc(p, n) : sf_heap_take(kind, 16, n); } \
+  SF_API void *__sf_s_##name##_aligned_alloc(size_t alignment, size_t n) { return sf_heap_take(kind, alignment, n); }  \
+  SF_API int __sf_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                  \
+    void *p = sf_heap_take(kind, alignment, n);                                                                        \
+    if (!p)                                                                                                            \
+      return ENOMEM;                                                                                                   \
+    before(out, sizeof *out);                                                                                          \
+    *out = p;                                                                                                          \
+    after(out, sizeof *out);                                                                                           \
+    return 0;                                                                                                          \
+  }                                                                                                                    \
+  SF_API char *__sf_s_##name##_strdup(const char *s) {                                                                 \
+    size_t n = strlen(s) + 1;                                                                                          \
+    char *p = sf_heap_take(kind, 16, n);                                                                               \
+    return p ? __sf_s_memcpy(p, s, n) : NULL;                                                                          \
+  }                                                                                                                    \
+  SF_API void *__sf_w_s_##name##_malloc(size_t n) { return given(name_memory, kind, 16, n, false); }                   \
+  SF_API void *__sf_w_s_##name##_calloc(size_t a, size_t b) {                                                          \
+    size_t n;                                                                                                          \
+    return product(a, b, &n) ? given(name_memory, kind, 16, n, true) : NULL;                                           \
+  }                                                                                                                    \
+  SF_API void *__sf_w_s_##name##_aligned_alloc(size_t alignment, size_t n) {                                           \
+    return given(name_memory, kind, alignment, n, false);                                                              \
+  }                                                                                                                    \
+  SF_API int __sf_w_s_##name##_posix_memalign(void **out, size_t alignment, size_t n) {                                \
+    void *p = given(name_memory, kind, alignment, n, false);                                                           \
+    if (!p)                                                                                                            \
+      return ENOMEM;                                                                                                   \
+    LOGGED(out, sizeof *out, *out = p);                                                                                \
+    return 0;                                                                                                          \
+  }                                                                                                                    \
+  SF_API char *__sf_w_s_##name##_strdup(const char *s) {                                                               \
+    size_t n = strlen(s) + 1;                                                                                          \
+    void *p = given(name_memory, kind, 16, n, false);                                                                  \
+    if (p)                                                                                                             \
+      __sf_memcpy(sf_own(p), s, n);                                                                                    \
+    return p;                                                                                                          \
+  }                                                                                                                    \
+  SF_API void *__sf_w_s_##name##_realloc(void *p, size_t n) {                                                          \
+    if (p)                                                                                                             \
+      return __sf_w_realloc(p, n);                                                                                     \
+    return given(name_memory, kind, 16, n, false);                                                                     \
+  }
+SF_API void *__sf_w_realloc(void *p, size_t n);
+KIND(dup, SF_DUP)
+KIND(crc, SF_CRC)
+SF_API size_t __sf_w_s_usable(void *p) { return __sf_s_usable(p); }

@@ -1,0 +1,534 @@
+//! State at rest: copies, checksums and the scrubber of programs built with `--state`.
+//!
+//! tests/harden/state.c is a small key-value store, tests/harden/state_threads.c has four threads. Memory is changed as a
+//! particle does it, by no store that the compiler knows.
+//!
+//! Invariants
+//!  1. A clean run says nothing and prints what the plain build prints, whoever scrubs meanwhile.
+//!  2. A struck run prints what the plain build prints, or stops with status 122 after a beginning of that.
+//!
+//! Not covered: flips of registers and addresses drawn at random (make campaign).
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use libtest_mimic::{Failed, Trial};
+use steadfast_integrity::event::{Line, StateAction, What};
+
+use crate::bench::{Bench, workspace};
+use crate::harden::{WAYS, build, compiler, ended, random_source, run};
+
+fn guest(name: &str) -> PathBuf {
+    workspace().join("tests/harden").join(name)
+}
+
+/// A guest built in `dir`; plain without flags.
+fn built(dir: &Path, name: &str, flags: &[&str]) -> Result<PathBuf, String> {
+    let hardened = !flags.is_empty();
+    let out = dir.join(if hardened { "hardened" } else { "plain" });
+    let flags = if hardened { flags } else { &["-O2"][..] };
+    build(compiler(hardened, false), flags, &[guest(name)], &out)?;
+    Ok(out)
+}
+
+/// The store, its plain output, and the folder.
+struct Store {
+    dir: PathBuf,
+    program: PathBuf,
+    golden: Vec<u8>,
+}
+
+impl Store {
+    fn new(name: &str, flags: &[&str]) -> Result<Self, Failed> {
+        let dir = Bench::get().case_dir(&format!("state-{name}"));
+        let plain = run(&built(&dir, "state.c", &[])?, &[])?;
+        if !plain.status.success() || plain.stdout.len() < 10_000 {
+            return Err(format!("the plain store ends with {}", plain.status).into());
+        }
+        let program = built(&dir, "state.c", flags)?;
+        Ok(Self {
+            dir,
+            program,
+            golden: plain.stdout,
+        })
+    }
+
+    /// Before this request this bit of this place changes; it scrubs by itself so many bytes each ten requests.
+    fn struck(
+        &self,
+        place: &str,
+        request: u32,
+        bit: u32,
+        scrub: Option<&str>,
+    ) -> Result<Output, Failed> {
+        let mut command = Command::new(&self.program);
+        command.args([place, &request.to_string(), &bit.to_string()]);
+        if let Some(bytes) = scrub {
+            command.env("STATE_SCRUB", bytes);
+        }
+        Ok(command
+            .env("STEADFAST_EVENTS", self.dir.join("events"))
+            .output()?)
+    }
+
+    /// As the plain one.
+    fn whole(&self, ran: &Output) -> bool {
+        ran.status.success() && ran.stdout == self.golden
+    }
+
+    /// Stopped by a verdict before anything wrong was out.
+    fn stopped(&self, ran: &Output) -> bool {
+        ran.status.code() == Some(122) && self.golden.starts_with(&ran.stdout)
+    }
+}
+
+fn said(ran: &Output) -> String {
+    let text = String::from_utf8_lossy(&ran.stderr);
+    format!("{}, {} bytes\n{text}", ran.status, ran.stdout.len())
+}
+
+fn clean(way: &str, flags: &[&str]) -> Result<(), Failed> {
+    let all: Vec<&str> = ["--state=dup,crc"]
+        .into_iter()
+        .chain(flags.iter().copied())
+        .collect();
+    let store = Store::new(&format!("clean-{way}"), &all)?;
+    for scrub in [None, Some("0"), Some("5000")] {
+        let ran = store.struck("none", 0, 0, scrub)?;
+        if !store.whole(&ran) || !ran.stderr.is_empty() {
+            return Err(said(&ran).into());
+        }
+    }
+    let ran = Command::new(&store.program)
+        .env("STEADFAST_SCRUB", "1000000000")
+        .output()?;
+    if !store.whole(&ran) || !ran.stderr.is_empty() {
+        return Err(format!("with the scrubber's thread: {}", said(&ran)).into());
+    }
+    Bench::get().passed(&store.dir);
+    Ok(())
+}
+
+/// Each kind of object by itself, where the other is trusted.
+fn one_kind(kind: &str) -> Result<(), Failed> {
+    let store = Store::new(
+        &format!("only-{kind}"),
+        &[
+            &format!("--state={kind}"),
+            "-O2",
+            if kind == "dup" {
+                "-DONLY=1"
+            } else {
+                "-DONLY=2"
+            },
+        ],
+    )?;
+    let ran = store.struck("none", 0, 0, Some("0"))?;
+    if !store.whole(&ran) || !ran.stderr.is_empty() {
+        return Err(said(&ran).into());
+    }
+    Bench::get().passed(&store.dir);
+    Ok(())
+}
+
+/// Place, whether it is scrubbed, what has to be said.
+const STRIKES: &[(&str, bool, &str)] = &[
+    (
+        "object",
+        false,
+        "the runs write different bytes with printf",
+    ),
+    ("copy", false, "the runs write different bytes with printf"),
+    ("pointer", false, "handler handle"),
+    ("pointer_copy", false, "handler handle"),
+    ("root", false, "object and copy differ, at"),
+    ("root_copy", false, "(order at 0x8)"),
+    ("limit", false, "its checksum does not fit, at"),
+    ("count", false, "its checksum does not fit, at"),
+    ("count", true, "outside handlers: state has changed at rest"),
+    (
+        "unused",
+        false,
+        "outside handlers: state has changed at rest",
+    ),
+    (
+        "unused_copy",
+        false,
+        "outside handlers: state has changed at rest",
+    ),
+    (
+        "object",
+        true,
+        "no checksum tells which is right, memory at",
+    ),
+];
+
+fn strikes() -> Result<(), Failed> {
+    let store = Store::new("strikes", &["--state=dup,crc", "-O2"])?;
+    for &(place, scrubbed, words) in STRIKES {
+        let ran = store.struck(place, 205, 3, scrubbed.then_some("0"))?;
+        let text = String::from_utf8_lossy(&ran.stderr);
+        if !store.stopped(&ran) || !text.contains(words) {
+            return Err(format!("{place}, scrubbed {scrubbed}: {}", said(&ran)).into());
+        }
+    }
+    Bench::get().passed(&store.dir);
+    Ok(())
+}
+
+/// Where a checksum tells which copy is right the other is repaired: by the scrubber, or before a retry.
+fn repairs() -> Result<(), Failed> {
+    let store = Store::new("repairs", &["--state=dup,crc", "-O2", "--recover"])?;
+    let events = store.dir.join("events");
+    for place in [
+        "unused",
+        "unused_copy",
+        "pointer",
+        "pointer_copy",
+        "root",
+        "root_copy",
+    ] {
+        let _ = std::fs::remove_file(&events);
+        let ran = store.struck(place, 201, 3, Some("0"))?;
+        let retried = !place.starts_with("unused");
+        let text = String::from_utf8_lossy(&ran.stderr);
+        if !store.whole(&ran)
+            || !text.contains("; repaired")
+            || text.contains("both runs of retry 1 agree") != retried
+        {
+            return Err(format!("{place}: {}", said(&ran)).into());
+        }
+        let lines = std::fs::read_to_string(&events)?;
+        let line: Line = serde_json::from_str(lines.lines().next().unwrap_or_default())?;
+        let told = matches!(&line.event.what, What::HardenState(s)
+            if s.action == StateAction::Repaired && s.handler.is_empty() && s.tsc.len() > 8
+                && s.object == if place.starts_with("root") { "order" } else { "memory" });
+        if !told {
+            return Err(format!("{place}: {line:?}").into());
+        }
+    }
+    // Without a checksum nobody can tell; what is on the way to a retry is not overwritten with what is wrong.
+    let ran = store.struck("root", 205, 3, None)?;
+    if !store.stopped(&ran) {
+        return Err(format!("without a checksum: {}", said(&ran)).into());
+    }
+    Bench::get().passed(&store.dir);
+    Ok(())
+}
+
+/// Each bit of a word of each place, early and late: nothing wrong gets out.
+fn no_strike_gets_out() -> Result<(), Failed> {
+    let store = Store::new("campaign", &["--state=dup,crc", "-O2"])?;
+    let (mut whole, mut stopped) = (0, 0);
+    for place in [
+        "object",
+        "copy",
+        "pointer",
+        "pointer_copy",
+        "root",
+        "root_copy",
+        "limit",
+        "count",
+    ] {
+        for bit in (0..64).step_by(5) {
+            let ran = store.struck(place, 40 + bit * 5, bit, None)?;
+            // A pointer into nowhere: the run that follows it crashes, before anything was out.
+            let crashed = {
+                use std::os::unix::process::ExitStatusExt as _;
+                matches!(ran.status.signal(), Some(7 | 11)) && store.golden.starts_with(&ran.stdout)
+            };
+            if store.whole(&ran) {
+                whole += 1;
+            } else if store.stopped(&ran) || crashed {
+                stopped += 1;
+            } else {
+                return Err(format!("{place}, bit {bit}: {}", said(&ran)).into());
+            }
+        }
+    }
+    if stopped < 60 {
+        return Err(format!("{whole} strikes had no effect, {stopped} were noticed").into());
+    }
+    Bench::get().passed(&store.dir);
+    Ok(())
+}
+
+fn threads() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("state-threads");
+    let golden = run(&built(&dir, "state_threads.c", &[])?, &[])?;
+    let hardened = built(&dir, "state_threads.c", &["--state=dup,crc", "-O2"])?;
+    for scrub in ["", "100000000", "2000000000"] {
+        let ran = Command::new(&hardened)
+            .env("STEADFAST_SCRUB", scrub)
+            .output()?;
+        if !ran.status.success() || ran.stdout != golden.stdout || !ran.stderr.is_empty() {
+            return Err(format!("STEADFAST_SCRUB={scrub}: {}", said(&ran)).into());
+        }
+    }
+    let ran = Command::new(&hardened)
+        .env("STEADFAST_SCRUB", "fast")
+        .output()?;
+    ended(&ran, 121, &["STEADFAST_SCRUB needs a number"], &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// A random program whose variables are protected, some by copies and some by checksums.
+fn random(seed: u64) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("state-random-{seed}"));
+    let source = dir.join("random.c");
+    let text = random_source(seed)
+        .replacen("unsigned char u8[256]; unsigned short u16[128]; unsigned u32[64]; unsigned long u64[32]; double f64[16];",
+            "SF_DUP unsigned char u8[256]; SF_CRC unsigned short u16[128]; SF_DUP unsigned u32[64]; unsigned long u64[32]; SF_CRC double f64[16];", 1);
+    if !text.contains("SF_DUP unsigned char u8") {
+        return Err("random_source declares its variables in another way now".into());
+    }
+    std::fs::write(&source, text)?;
+    let mut golden: Option<Vec<u8>> = None;
+    for (hardened, flags) in [
+        (false, &["-O2", "-w"][..]),
+        (true, &["-O0", "-w", "--state=dup,crc"]),
+        (true, &["-O2", "-w", "--state=dup,crc"]),
+    ] {
+        let out = dir.join(format!("random-{hardened}{}", flags[0]));
+        let flags: Vec<&str> = flags
+            .iter()
+            .copied()
+            .chain(["-ftrivial-auto-var-init=zero"])
+            .collect();
+        build(
+            compiler(hardened, false),
+            &flags,
+            std::slice::from_ref(&source),
+            &out,
+        )?;
+        let ran = run(&out, &[])?;
+        let same = golden.get_or_insert_with(|| ran.stdout.clone()) == &ran.stdout;
+        if !same || !ran.status.success() || !ran.stderr.is_empty() {
+            return Err(format!(
+                "seed {seed}, {flags:?}, the same output: {same}: {}",
+                said(&ran)
+            )
+            .into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// What cannot be protected: flags, source, words. The link fails.
+const REFUSED: &[(&str, &[&str], &str, &[&str])] = &[
+    (
+        "no_flag",
+        &[],
+        "#include <steadfast/sei.h>\nSF_DUP int x;\nint main(void) { return x; }\n",
+        &["compiler was not told so", "--state=dup"],
+    ),
+    (
+        "other_flag",
+        &["--state=crc"],
+        "#include <steadfast/sei.h>\nSF_DUP int x;\nint main(void) { return x; }\n",
+        &["variable x", "add dup to --state"],
+    ),
+    (
+        "thread_local",
+        &["--state=dup"],
+        "#include <steadfast/sei.h>\nSF_DUP _Thread_local int x;\nint main(void) { return x; }\n",
+        &["variable x", "thread-local"],
+    ),
+    (
+        "word",
+        &["--state=copy"],
+        "int main(void) { return 0; }\n",
+        &["--state takes ecc, dup, crc or dup,crc, found copy"],
+    ),
+];
+
+fn refused(name: &str, flags: &[&str], text: &str, words: &[&str]) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("state-refused-{name}"));
+    let (source, out) = (dir.join("refused.c"), dir.join("refused"));
+    std::fs::write(&source, text)?;
+    let ran = compiler(true, false)
+        .args(flags)
+        .arg(&source)
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    let text = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() || out.exists() || !words.iter().all(|word| text.contains(word)) {
+        return Err(said(&ran).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Modules that disagree do not become a program; C++ is refused.
+fn mixed() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("state-mixed");
+    let (one, two, out) = (dir.join("one.c"), dir.join("two.c"), dir.join("mixed"));
+    std::fs::write(
+        &one,
+        "#include <steadfast/sei.h>\nint other(int);\nSF_DUP int x;\nSF_LOCAL_HANDLER int handle(int k) { return x += other(k); }\nint main(void) { return handle(0); }\n",
+    )?;
+    std::fs::write(&two, "int other(int k) { return k; }\n")?;
+    let object = dir.join("two.o");
+    build(compiler(true, false), &["-c"], &[two], &object)?;
+    let ran = compiler(true, false)
+        .arg("--state=dup")
+        .arg(&one)
+        .arg(&object)
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    let text = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() || out.exists() || !text.contains("another --state than") {
+        return Err(said(&ran).into());
+    }
+    let ran = compiler(true, true).arg("--state=dup").arg(&one).output()?;
+    ended(&ran, 121, &["found C++", "fix:"], &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// What only shows at run time stops there, with a reason.
+const STOPPED: &[(&str, &str, &str)] = &[
+    (
+        "lock",
+        "SF_DUP struct { pthread_mutex_t lock; int x; } s;\nSF_LOCAL_HANDLER void handle(void) { pthread_mutex_lock(&s.lock); s.x++; pthread_mutex_unlock(&s.lock); }\nint main(void) { handle(); }\n",
+        "pthread_mutex_lock",
+    ),
+    (
+        "outside_write",
+        "SF_DUP time_t t;\nSF_LOCAL_HANDLER int handle(void) { return (int)t; }\nint main(void) { time(&t); return handle(); }\n",
+        "would write by itself: time",
+    ),
+    (
+        "list",
+        "SF_DUP char s[8];\nstatic int f(char *to, const char *how, ...) { va_list l; va_start(l, how); int n = vsnprintf(to, 8, how, l); va_end(l); return n; }\nSF_LOCAL_HANDLER int handle(void) { char b[8]; return f(b, \"%s\", s); }\nint main(void) { return handle(); }\n",
+        "va_list",
+    ),
+    (
+        "pure_by_pointer",
+        "SF_DUP char s[8];\nint (*volatile compare)(const char *, const char *) = strcmp;\nSF_LOCAL_HANDLER int handle(void) { int (*c)(const char *, const char *) = compare; return c(s, \"x\"); }\nint main(void) { return handle(); }\n",
+        "has no hardened code",
+    ),
+];
+
+fn stopped(name: &str, text: &str, words: &str) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("state-stopped-{name}"));
+    let (source, out) = (dir.join("stopped.c"), dir.join("stopped"));
+    std::fs::write(
+        &source,
+        format!(
+            "#include <steadfast/sei.h>\n#include <pthread.h>\n#include <stdarg.h>\n#include <stdio.h>\n#include <string.h>\n#include <time.h>\n{text}"
+        ),
+    )?;
+    build(
+        compiler(true, false),
+        &["--state=dup", "-O1"],
+        &[source],
+        &out,
+    )?;
+    ended(&run(&out, &[])?, 121, &[words, "fix:"], &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// The same by a policy, the source untouched: variables, and the memory that a function allocates.
+fn by_policy() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("state-policy");
+    let (source, policy, out) = (dir.join("own.c"), dir.join("own.policy"), dir.join("own"));
+    std::fs::write(
+        &source,
+        "#include <stdio.h>\n#include <stdlib.h>\nstruct node { struct node *next; long v; };\nstatic struct node *list;\nlong total[4];\n\
+        static struct node *make(void) { return malloc(sizeof(struct node)); }\n\
+        void push(long v) { struct node *n = make(); n->v = v; n->next = list; list = n; total[v & 3] += v; }\n\
+        int main(int argc, char **argv) {\n  for (long i = 0; i < 9; i++) push(i * i);\n  if (argc > 1) __asm__ volatile(\"xorb $4, (%0)\" :: \"r\"(argv[1][0] == 'n' ? (char *)&list->next->v : (char *)&total[1]) : \"memory\");\n\
+          push(5); long s = 0; for (struct node *n = list; n; n = n->next) s = s * 3 + n->v;\n  printf(\"%ld %ld\\n\", s, total[1]); return 0;\n}\n",
+    )?;
+    std::fs::write(
+        &policy,
+        "local-handler push\ndup list\ndup-memory make\ncrc total\n",
+    )?;
+    let plain = dir.join("plain");
+    build(
+        compiler(false, false),
+        &["-O2"],
+        std::slice::from_ref(&source),
+        &plain,
+    )?;
+    let golden = run(&plain, &[])?.stdout;
+    let flag = format!("--steadfast-policy={}", policy.display());
+    build(
+        compiler(true, false),
+        &[&flag, "--state=dup,crc", "-O2"],
+        &[source],
+        &out,
+    )?;
+    let ran = run(&out, &[])?;
+    if !ran.status.success() || ran.stdout != golden || golden.is_empty() || !ran.stderr.is_empty()
+    {
+        return Err(said(&ran).into());
+    }
+    ended(
+        &run(&out, &["n"])?,
+        122,
+        &["object and copy differ", "memory at"],
+        &[],
+    )?;
+    ended(
+        &run(&out, &["t"])?,
+        122,
+        &["its checksum does not fit", "(total at 0x0)"],
+        &[],
+    )?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (way, flags) in WAYS {
+        trials.push(Trial::test(
+            format!("harden::state::clean::{way}"),
+            move || clean(way, flags),
+        ));
+    }
+    trials.push(Trial::test("harden::state::clean::recover", || {
+        clean("recover", &["-O2", "--recover"])
+    }));
+    for kind in ["dup", "crc"] {
+        trials.push(Trial::test(
+            format!("harden::state::only_{kind}"),
+            move || one_kind(kind),
+        ));
+    }
+    trials.push(Trial::test("harden::state::strikes", strikes));
+    trials.push(Trial::test("harden::state::repairs", repairs));
+    trials.push(Trial::test(
+        "harden::state::no_strike_gets_out",
+        no_strike_gets_out,
+    ));
+    trials.push(Trial::test("harden::state::threads", threads));
+    for seed in 1..=6 {
+        trials.push(Trial::test(
+            format!("harden::state::random::{seed}"),
+            move || random(seed),
+        ));
+    }
+    for &(name, flags, text, words) in REFUSED {
+        trials.push(Trial::test(
+            format!("harden::state::refuse::{name}"),
+            move || refused(name, flags, text, words),
+        ));
+    }
+    for &(name, text, words) in STOPPED {
+        trials.push(Trial::test(
+            format!("harden::state::stop::{name}"),
+            move || stopped(name, text, words),
+        ));
+    }
+    trials.push(Trial::test("harden::state::mixed", mixed));
+    trials.push(Trial::test("harden::state::policy", by_policy));
+    trials
+}
