@@ -145,21 +145,21 @@ fn order(name: &str, dir: &Path, settings: &Settings) -> Result<Order> {
     let words =
         |lines: usize, rng: &mut Rng| file(&format!("{name}.txt"), text(rng, lines).as_bytes());
     let args: Vec<String> = match name {
-        "gzip" => vec!["-c".into(), words(14_000, &mut rng)?],
+        "gzip" => vec!["-c".into(), words(20_000, &mut rng)?],
         "python3" => vec![
             "-ISE".into(),
             "-c".into(),
-            "import json\nd={str(i):[i,i*i,str(i)*3] for i in range(9000)}\nt=json.dumps(d)\nprint(len(t),sum(v[1] for v in json.loads(t).values()))".into(),
+            "import json\nd={str(i):[i,i*i,str(i)*3] for i in range(15000)}\nt=json.dumps(d)\nprint(len(t),sum(v[1] for v in json.loads(t).values()))".into(),
         ],
-        "grep" => vec!["-cE".into(), "[aeiou]{3}.*[0-9]{4}$".into(), words(30_000, &mut rng)?],
+        "grep" => vec!["-cE".into(), "[aeiou]{3}.*[0-9]{4}$".into(), words(180_000, &mut rng)?],
         "perl" => vec![
             "-ne".into(),
             "$n{$_}++ for split; END { print scalar(keys %n), qq( $.\\n) }".into(),
-            words(8_000, &mut rng)?,
+            words(17_000, &mut rng)?,
         ],
         "sqlite3" => {
             let sql = "create table t(a integer primary key, b integer, c text);\n\
-                with recursive n(i) as (select 1 union all select i+1 from n where i<30000) \
+                with recursive n(i) as (select 1 union all select i+1 from n where i<60000) \
                 insert into t select i, i*7919%10007, 'row '||i from n;\n\
                 create index b on t(b);\nselect count(*), sum(a*b), max(c) from t where b<5000;\n";
             order.spec.stdin = Some(file("sqlite3.sql", sql.as_bytes())?.into());

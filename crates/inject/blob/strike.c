@@ -201,22 +201,26 @@ static u64 own_count(struct si_fault *f)
 	return n >= c->first && n <= c->last && (n - c->first) % c->step == 0 ? n : 0;
 }
 
-static void count_phase(struct si_site *s, struct sf_regs *r)
+/* 1: it struck. */
+static int count_phase(struct si_site *s, struct sf_regs *r)
 {
 	struct si_fault *f = FAULT(s->fault);
 	u64 n;
 	if (f->who != SI_ALL) {
 		if (!concerned(f))
-			return;
+			return 0;
 		n = own_count(f);
 		if (!n)
-			return;
+			return 0;
 	} else {
 		n = reached(&f->choice, &f->next, COUNTER(s->fault));
 	}
 	struct sf_hit now = { .n = n, .tsc = tsc(), .cpu = cpu(), .addr = s->strike.addr, .pid = own_pid() };
-	if (strike(&f->choice, &s->strike, &s->struck, HIT(s->fault), &now, r) && s->strike.once)
+	if (!strike(&f->choice, &s->strike, &s->struck, HIT(s->fault), &now, r))
+		return 0;
+	if (s->strike.once)
 		*AFTER(s->fault) = 0;
+	return 1;
 }
 
 u64 si_strike(struct sf_regs *r, u64 desc, u64 word)
@@ -227,15 +231,17 @@ u64 si_strike(struct sf_regs *r, u64 desc, u64 word)
 		r->eflags = word;
 	else
 		r->rcx = word;
-	r->rip += PAYLOAD_REST;
+	r->rip += PAYLOAD_REST + s->beside;
 	if (desc >> 16 & 1) {
 		/* What one thread has to undo is nobody else's. */
 		if (!concerned(FAULT(s->fault)))
 			goto on;
 		*AFTER(s->fault) = 1;
 		finish(&s->strike, &s->struck, HIT(s->fault), r);
-	} else {
-		count_phase(s, r);
+	} else if (count_phase(s, r) && s->beside) {
+		/* The copy, which takes the stack pointer back from this word. */
+		*AFTER(s->fault) = s->struck.old;
+		r->rip -= s->beside;
 	}
 on:
 	if (r->rsp != sp)

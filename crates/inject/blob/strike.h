@@ -36,7 +36,9 @@ struct si_fault {
 
 /* One instruction of a fault. */
 struct si_site {
-	uint32_t fault, spare;
+	/* beside: bytes of the copy of the instruction at the payload's end, if it has one, in which
+	 * an address that the stack pointer forms is wrong (crates/inject/src/payload.rs). */
+	uint32_t fault, beside;
 	struct sf_strike strike;
 	struct sf_struck struck; /* written by the target */
 };

@@ -410,13 +410,65 @@ impl Field {
     }
 
     fn chosen(&self, module: usize, addr: u64) -> bool {
-        let m = &self.modules[module];
-        let within = |scope: &String| match scope.split_once('!') {
-            Some((name, function)) => m.name == name && m.symbol(addr) == Some(function),
-            None => m.name == *scope,
-        };
+        let within = |scope: &String| self.within(scope, module, addr);
         (self.order.only.is_empty() || self.order.only.iter().any(within))
             && !self.order.except.iter().any(within)
+    }
+
+    /// Whether an address lies in what `--only` or `--except` names.
+    fn within(&self, scope: &str, module: usize, addr: u64) -> bool {
+        let m = &self.modules[module];
+        match scope.split_once('!') {
+            Some((name, function)) => {
+                wild(name, &m.name) && m.symbol(addr).is_some_and(|own| wild(function, own))
+            }
+            None => wild(scope, &m.name),
+        }
+    }
+
+    /// Refuses a selector that selects nothing of what was executed: it is a slip.
+    fn select(&self, profile: &Profile) -> Result<(), CampaignError> {
+        let empty = self
+            .order
+            .only
+            .iter()
+            .chain(&self.order.except)
+            .find(|scope| {
+                !profile
+                    .sites
+                    .iter()
+                    .any(|site| self.within(scope, site.module, site.addr))
+            });
+        let Some(scope) = empty else { return Ok(()) };
+        let modules: BTreeSet<&str> = profile
+            .sites
+            .iter()
+            .map(|site| self.modules[site.module].name.as_str())
+            .collect();
+        let functions = self.functions(profile);
+        let (module, of) = scope.split_once('!').unwrap_or((scope, ""));
+        let mut busiest = functions
+            .iter()
+            .filter(|f| wild(module, &f.module))
+            .filter_map(|f| f.function.as_deref())
+            .take(6)
+            .peekable();
+        let found = if of.is_empty() || !modules.iter().any(|name| wild(module, name)) {
+            let names: Vec<&str> = modules.into_iter().collect();
+            format!("the modules {}", names.join(", "))
+        } else if busiest.peek().is_none() {
+            format!("no names of functions in {module}")
+        } else {
+            format!(
+                "of its functions {} and others",
+                busiest.collect::<Vec<_>>().join(", ")
+            )
+        };
+        Err(needs(
+            &format!("--only and --except have to name what the target executes, not '{scope}'"),
+            found,
+            "MODULE or MODULE!FUNCTION of `steadfast inject profile`; * and ? stand for other characters",
+        ))
     }
 
     /// What faults can be drawn from.
@@ -514,6 +566,7 @@ impl Field {
         }
         tell(Progress::Stage("counting what the target executes".into()));
         let profile = self.profile()?;
+        self.select(&profile)?;
         let again = self.profile()?;
         let mut population = self.population(&profile, Some(&again));
         population.transfers = transfers.as_ref().map_or(0, |t| t.list.len() as u64);
@@ -1520,12 +1573,45 @@ fn first_difference(a: Option<&Vec<u8>>, b: Option<&Vec<u8>>) -> String {
     format!(" at byte {at}: {:?} and {:?}", near(a), near(b))
 }
 
+/// Whether a name is the one that a selector means: `*` stands for any characters, `?` for one.
+fn wild(pattern: &str, name: &str) -> bool {
+    // The place to go on from, when what a star stands for has to grow.
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    p = at + 1;
+                    n = from + 1;
+                    star = Some((at, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
 /// Why a server's run without a fault is not as it has to be.
 fn unanswered(warden: &Warden, ran: &Ran) -> Result<Option<CampaignError>, CampaignError> {
     if ran.served.is_none() {
         return Ok(None);
     }
-    let captured = Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+    let mut captured =
+        Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+    if let Ok(words) = fs::read(warden.scratch().join(server::CLIENT)) {
+        captured.0.insert(server::CLIENT.into(), words);
+    }
     Ok(server::obstacle(ran, &captured)
         .map(|(found, fix)| needs("a server that answers its client", found, fix)))
 }
@@ -1800,6 +1886,24 @@ fn victim(order: &Order, id: u64, line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn selectors_have_wildcards() {
+        for (pattern, name, same) in [
+            ("libc.so.6", "libc.so.6", true),
+            ("libc*", "libc.so.6", true),
+            ("*c*6", "libc.so.6", true),
+            ("lib?.so.?", "libc.so.6", true),
+            ("*", "", true),
+            ("", "", true),
+            ("lib", "libc", false),
+            ("lib?", "lib", false),
+            ("*x", "libc", false),
+            ("a*b*c", "abbc", true),
+        ] {
+            assert_eq!(wild(pattern, name), same, "{pattern} {name}");
+        }
+    }
 
     #[test]
     fn what_is_swept_is_dead_and_not_held() {

@@ -50,10 +50,16 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
     // execute it then (ETXTBSY): another process does the writing of what is executed.
     let bytes = dir.join("control.bytes");
     fs::write(&bytes, CONTROL)?;
-    let copied = std::process::Command::new("cp").arg(&bytes).arg(&path).status()?;
+    let copied = std::process::Command::new("cp")
+        .arg(&bytes)
+        .arg(&path)
+        .status()?;
     fs::remove_file(&bytes)?;
     if !copied.success() {
-        return Err(std::io::Error::other(format!("cp to {} failed", path.display())));
+        return Err(std::io::Error::other(format!(
+            "cp to {} failed",
+            path.display()
+        )));
     }
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
     let word = if guarded { "guarded" } else { "silent" };
@@ -217,6 +223,11 @@ pub struct Agreement {
     pub same: usize,
     /// The others, and in what they differ.
     pub different: Vec<String>,
+    /// Of those, the ones in which both hit the same execution of the same instruction, once.
+    pub hit: usize,
+    /// Faults that planting alone does not carry out alike twice: what they meet, or how they end,
+    /// differs from run to run.
+    pub unsteady: usize,
     /// Faults that lie beyond what is worth stepping to, or have no single place.
     pub beyond: usize,
 }
@@ -259,9 +270,16 @@ pub fn agreement(order: &Order, executions: u64, most: usize) -> Result<Agreemen
                 .collect::<Vec<_>>()
         };
         let end = |ran: &Ran| (ran.status, ran.signal, ran.timed_out);
-        if hit(&planted) == hit(&stepped) && end(&planted) == end(&stepped) && first == second {
+        let alike = |a: (&Ran, &Captured), b: (&Ran, &Captured)| {
+            hit(a.0) == hit(b.0) && end(a.0) == end(b.0) && a.1 == b.1
+        };
+        if alike((&planted, &first), (&stepped, &second)) {
             out.same += 1;
         } else {
+            let where_to = |ran: &Ran| ran.hits.iter().map(|h| (h.hits, h.n)).collect::<Vec<_>>();
+            out.hit += usize::from(where_to(&planted) == where_to(&stepped));
+            let (again, third) = once(Ask::Plant(vec![planned.fault.clone()]))?;
+            out.unsteady += usize::from(!alike((&planted, &first), (&again, &third)));
             out.different.push(format!(
                 "{}: planted {:x?} {:?}, stepped {:x?} {:?}{}",
                 planned.fault,

@@ -267,6 +267,13 @@ impl Module {
                 arena[at..at + 4]
                     .copy_from_slice(&disp.expect("arena and words lie together").to_le_bytes());
             }
+            if let Some(at) = hook.payload.kept.map(|at| start + at) {
+                let from = self.arena.addr + at as u64 + 4;
+                let word = self.shared_at() + hook.kept as u64;
+                let disp = i32::try_from(word.wrapping_sub(from).cast_signed());
+                arena[at..at + 4]
+                    .copy_from_slice(&disp.expect("arena and words lie together").to_le_bytes());
+            }
             entries.extend(hook.payload.entry.map(|at| start + at));
         }
         let absolutes = plan.absolutes.iter().map(|at| offset(*at)).collect();

@@ -15,7 +15,7 @@ use steadfast_integrity::fault::{
 };
 use steadfast_patch as patch;
 use steadfast_strike::record::{self, STRIKE_BYTES, STRUCK_BYTES};
-use steadfast_strike::{From, Refusal, Strike, refuse};
+use steadfast_strike::{From, Refusal, Strike, What, refuse};
 
 /// The code that strikes, placed whole at a page's start.
 pub(crate) static BLOB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/blob.bin"));
@@ -119,7 +119,14 @@ pub(crate) fn check(fault: &Fault) -> Result<(), Refusal> {
 /// `struct si_site`.
 pub(crate) fn site_bytes(addr: u64, fault: &Fault, strike: &Strike, number: usize) -> Vec<u8> {
     let mut out = Vec::with_capacity(SITE_BYTES);
-    out.extend((number as u64).to_le_bytes());
+    out.extend(u32::try_from(number).unwrap_or(0).to_le_bytes());
+    let mut strike = strike.clone();
+    let mut copy = 0;
+    if beside(&strike) {
+        strike.once = false;
+        copy = usize::try_from(strike.next - addr).unwrap_or(0) + BESIDE_REST;
+    }
+    out.extend(u32::try_from(copy).unwrap_or(0).to_le_bytes());
     out.extend(strike.record(fault, addr, 0, false));
     out.resize(SITE_BYTES, 0);
     out
@@ -145,6 +152,14 @@ pub(crate) fn strike(
         _ => {}
     }
     strike.fit(fault, insn, bytes)?;
+    if strike.what == What::Reg && strike.reg == RSP && strike.once {
+        return Err(refuse(
+            fault,
+            "a stack to put things right on behind the instruction",
+            "once, of the stack pointer",
+            "--engine step, or the line without once",
+        ));
+    }
     Ok(strike)
 }
 
@@ -165,6 +180,8 @@ pub(crate) struct Payload {
     pub(crate) words: Vec<usize>,
     /// Place of the entry's address.
     pub(crate) entry: Option<usize>,
+    /// Place of a displacement to the word that the stack pointer is kept in; see [`beside`].
+    pub(crate) kept: Option<usize>,
 }
 
 const LEA_RSP_DOWN: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
@@ -173,6 +190,10 @@ const PUSH_RCX: u8 = 0x51;
 const POP_RCX: u8 = 0x59;
 const MOV_RCX_RIP: [u8; 3] = [0x48, 0x8b, 0x0d];
 const MOV_RIP_RCX: [u8; 3] = [0x48, 0x89, 0x0d];
+const XCHG_RSP_RIP: [u8; 3] = [0x48, 0x87, 0x25];
+const RSP: u8 = 4;
+/// What stands behind the copy of an instruction: `xchg`, and a jump of two bytes.
+const BESIDE_REST: usize = XCHG_RSP_RIP.len() + 4 + 2;
 
 impl Payload {
     fn word(&mut self, opcode: &[u8]) {
@@ -187,6 +208,7 @@ impl Payload {
             code: LEA_RSP_DOWN.to_vec(),
             words: Vec::new(),
             entry: None,
+            kept: None,
         };
         match counting {
             Counting::Plain => {
@@ -207,11 +229,12 @@ impl Payload {
     }
 
     /// Takes one from a word, and enters the code that strikes when that was the last.
-    pub(crate) fn count(site: usize, counting: Counting) -> Self {
+    pub(crate) fn count(site: usize, counting: Counting, beside: &[u8]) -> Self {
         let mut p = Self {
             code: LEA_RSP_DOWN.to_vec(),
             words: Vec::new(),
             entry: None,
+            kept: None,
         };
         let (desc, jump, back) = match counting {
             Counting::Plain => {
@@ -228,20 +251,21 @@ impl Payload {
             }
         };
         p.code.extend(jump);
-        p.cold(site, desc, back);
+        p.cold(site, desc, back, beside);
         p
     }
 
     /// Enters the code that strikes each time: it counts by itself, for whom the fault is bound to.
-    pub(crate) fn each(site: usize) -> Self {
+    pub(crate) fn each(site: usize, beside: &[u8]) -> Self {
         let mut p = Self {
             code: LEA_RSP_DOWN.to_vec(),
             words: Vec::new(),
             entry: None,
+            kept: None,
         };
         p.code.push(PUSH_RCX);
         p.code.extend([0xeb, 0]); // jmp
-        p.cold(site, 0, POP_RCX);
+        p.cold(site, 0, POP_RCX, beside);
         p
     }
 
@@ -251,16 +275,22 @@ impl Payload {
             code: LEA_RSP_DOWN.to_vec(),
             words: Vec::new(),
             entry: None,
+            kept: None,
         };
         p.code.push(PUSH_RCX);
         p.word(&MOV_RCX_RIP);
         p.code.extend([0xe3, 0]);
-        p.cold(site, 1 << 16, POP_RCX);
+        p.cold(site, 1 << 16, POP_RCX, &[]);
         p
     }
 
     /// The way on, and the way into the code that strikes, which the two bytes before jump to.
-    fn cold(&mut self, site: usize, desc: u32, back: u8) {
+    ///
+    /// `beside`: the instruction once more, for a fault in an address that the stack pointer
+    /// forms. Behind it no payload could run, since the stack is not where it was: the code that
+    /// strikes leaves to this copy, keeps the stack pointer in a word, and the copy takes it back
+    /// without a flag or a register before it goes on behind the instruction.
+    fn cold(&mut self, site: usize, desc: u32, back: u8, beside: &[u8]) {
         let jump = self.code.len();
         self.code.push(back);
         self.code.extend(LEA_RSP_UP);
@@ -277,6 +307,14 @@ impl Payload {
         self.code.extend([0xeb, displacement(here, jump)]);
         self.entry = Some(self.code.len());
         self.code.extend([0; 8]);
+        if !beside.is_empty() {
+            self.code.extend(beside);
+            self.code.extend(XCHG_RSP_RIP);
+            self.kept = Some(self.code.len());
+            self.code.extend([0; 4]);
+            let length = u8::try_from(beside.len()).expect("at most 15");
+            self.code.extend([0xeb, length]);
+        }
         self.code[jump - 1] = displacement(jump, cold);
         self.code[over - 1] = displacement(over, self.code.len());
     }
@@ -296,6 +334,8 @@ pub(crate) struct Hooked {
     pub(crate) payload: Payload,
     /// Offset of its word in the shared memory.
     pub(crate) word: usize,
+    /// Offset of the word that the stack pointer is kept in, if it is.
+    pub(crate) kept: usize,
 }
 
 impl Hooked {
@@ -308,31 +348,42 @@ impl Hooked {
             },
             payload,
             word,
+            kept: 0,
         }
     }
+}
+
+/// Whether the fault is carried out in a copy of the instruction: see [`Payload::cold`].
+pub(crate) fn beside(strike: &Strike) -> bool {
+    strike.what == What::Addr && strike.reg == RSP
 }
 
 /// The payloads of one site of a fault; without a way of counting, the code that strikes counts.
 pub(crate) fn hooks(
     addr: u64,
     strike: &Strike,
+    bytes: &[u8],
     fault: usize,
     site: usize,
     counting: Option<Counting>,
 ) -> Vec<Hooked> {
     let (counter, after) = (OFF_COUNTERS + 8 * fault, OFF_AFTER + 8 * fault);
+    let copy = if beside(strike) { bytes } else { &[] };
     let count = |place| {
         let payload = counting.map_or_else(
-            || Payload::each(site),
-            |counting| Payload::count(site, counting),
+            || Payload::each(site, copy),
+            |counting| Payload::count(site, counting, copy),
         );
-        Hooked::new(addr, place, payload, counter)
+        Hooked {
+            kept: after,
+            ..Hooked::new(addr, place, payload, counter)
+        }
     };
     if strike.after {
         return vec![count(patch::Place::After)];
     }
     let mut out = vec![count(patch::Place::Before)];
-    if strike.once {
+    if strike.once && copy.is_empty() {
         out.push(Hooked::new(
             addr,
             patch::Place::After,

@@ -17,12 +17,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use steadfast_patch::{Block, End, Place};
 
-use crate::module::SHARED_BYTES;
+use crate::module::{Laid, SHARED_BYTES};
 use crate::payload::{Hooked, Payload};
 use crate::target::{Bench, Ran, SetupError};
 
 /// Where counters lie in the shared memory.
 const OFF_COUNTS: usize = 0x60_0000;
+/// How many instructions of a block are tried for its counter.
+const TURNS: usize = 3;
 
 /// An instruction that was executed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,26 +67,39 @@ pub fn take(bench: &Bench, limit: Duration) -> Result<Profile, SetupError> {
     for (number, module) in bench.modules.iter().enumerate() {
         let blocks = module.with_survey(|survey| survey.blocks());
         let first = counters.len();
-        let hooks: Vec<Hooked> = blocks
+        let hook = |addr: u64, block: usize| {
+            let word = OFF_COUNTS + 8 * (first + block);
+            Hooked::new(addr, Place::Before, Payload::tally(bench.counting), word)
+        };
+        let mut hooks: Vec<Hooked> = blocks
             .iter()
             .enumerate()
             .take(room.saturating_sub(first))
             .map(|(i, block)| {
                 counters.push((number, i));
-                let word = OFF_COUNTS + 8 * (first + i);
-                Hooked::new(
-                    block.range.start,
-                    Place::Before,
-                    Payload::tally(bench.counting),
-                    word,
-                )
+                hook(block.range.start, i)
             })
             .collect();
-        let (planned, refused) = module.lay(&hooks);
         let mut has = vec![true; hooks.len()];
-        for no in &refused {
-            if let Ok(at) = hooks.binary_search_by_key(&no.asked.addr(), |h| h.hook.addr) {
+        let mut planned = Laid::default();
+        for turn in 1..=TURNS {
+            let refused;
+            (planned, refused) = module.lay(&hooks);
+            has.fill(true);
+            let mut again = false;
+            for no in &refused {
+                let Ok(at) = hooks.binary_search_by_key(&no.asked.addr(), |h| h.hook.addr) else {
+                    continue;
+                };
                 has[at] = false;
+                // Any instruction of a block is executed as often as its first one.
+                if let Some(next) = blocks[at].starts.get(turn).filter(|_| turn < TURNS) {
+                    hooks[at] = hook(*next, at);
+                    again = true;
+                }
+            }
+            if !again {
+                break;
             }
         }
         for (at, has) in has.iter().enumerate() {

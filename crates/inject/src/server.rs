@@ -484,10 +484,7 @@ pub(crate) fn served(scratch: &Path) -> Served {
 /// Why a run without a fault cannot be a golden one.
 pub(crate) fn obstacle(ran: &Ran, captured: &Captured) -> Option<(String, &'static str)> {
     let served = ran.served.as_ref()?;
-    let said = captured.0.get("stderr").map_or_else(String::new, |said| {
-        let said = String::from_utf8_lossy(said);
-        format!(": {}", said.lines().next().unwrap_or("nothing said"))
-    });
+    let said = first_line(captured, "stderr");
     let own = || {
         format!(
             "one that ended by itself (status {:?}, signal {:?}){said}",
@@ -518,6 +515,23 @@ pub(crate) fn obstacle(ran: &Ran, captured: &Captured) -> Option<(String, &'stat
     }
     let fix = "the trace's replies have to be those of this server, started as it is here";
     match served.talk {
+        // A client that fails without a fault would call every run a right one.
+        Talk::Complete if served.signal.is_some() || served.status != Some(0) => Some((
+            format!(
+                "a client that failed (status {:?}, signal {:?}){}",
+                served.status,
+                served.signal,
+                first_line(captured, CLIENT)
+            ),
+            "a --driver that exits with 0 when all was answered; try it by hand beside the server",
+        )),
+        Talk::Complete if nothing(captured) => Some((
+            format!(
+                "a client that printed no answers{}",
+                first_line(captured, CLIENT)
+            ),
+            "a --driver that prints what it was answered: that is what is judged",
+        )),
         Talk::Complete => None,
         Talk::Wrong => Some((
             format!(
@@ -534,6 +548,25 @@ pub(crate) fn obstacle(ran: &Ran, captured: &Captured) -> Option<(String, &'stat
             fix,
         )),
     }
+}
+
+/// The name under which a client's own words are kept, beside its output.
+pub(crate) const CLIENT: &str = "client";
+
+/// Whether a run left nothing that could be judged.
+fn nothing(captured: &Captured) -> bool {
+    captured
+        .0
+        .iter()
+        .all(|(name, bytes)| bytes.is_empty() || ["stderr", CLIENT].contains(&name.as_str()))
+}
+
+/// The beginning of what somebody said, for a message.
+fn first_line(captured: &Captured, name: &str) -> String {
+    captured.0.get(name).map_or_else(String::new, |said| {
+        let said = String::from_utf8_lossy(said);
+        format!(": {}", said.lines().next().unwrap_or("nothing said"))
+    })
 }
 
 /// Whether the first difference between what a client should and did get lies in a line that

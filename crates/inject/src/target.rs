@@ -512,8 +512,18 @@ impl Bench {
             .find(|map| base != 0 && map.range.contains(&base))
             .map(|map| map.path.clone());
         if stop.regs().map_err(read())?.rip != entry {
-            stop = run_to(stop, entry)?
-                .ok_or_else(|| SetupError::NotStarted("it ended in its loader".into()))?;
+            stop = match run_to(stop, entry)? {
+                Planted::Stands(stop) => stop,
+                Planted::Ended(ended) => {
+                    return Err(SetupError::NotStarted(format!(
+                        "it ended in its loader, {}",
+                        ended.signal.map_or_else(
+                            || format!("with status {}", ended.status.unwrap_or(0)),
+                            |signal| format!("of signal {signal}")
+                        )
+                    )));
+                }
+            };
         }
         Ok((stop, interpreter))
     }
@@ -547,19 +557,34 @@ impl Bench {
         };
         let setup = at.elapsed();
         let ended = match stop {
-            Some(stop) if !self.bound.borrow().is_empty() => {
+            Planted::Ended(mut ended) => {
+                self.settle(limit);
+                jail::end_all(&mut ended, Some(pid));
+                ended
+            }
+            Planted::Stands(stop) if !self.bound.borrow().is_empty() => {
                 let mut family = Family::new(pid, self.bound.take());
                 family.met(&self.shared);
                 let what = os("threads and processes of the program have to be followed");
                 let ended = jail::follow(stop, limit, &mut |born| family.born(born, &self.shared));
                 let mut ended = ended.map_err(what)?;
+                if let Some(conductor) = self.conductor.take() {
+                    // Whoever is followed is waited for together with everybody else.
+                    let left = if ended.timed_out {
+                        Duration::ZERO
+                    } else {
+                        limit
+                    };
+                    let lives = jail::is_child(conductor);
+                    if lives && jail::await_end(conductor, left).timed_out {
+                        jail::end_all(&mut Ended::default(), Some(conductor));
+                    }
+                }
                 jail::end_all(&mut ended, Some(pid));
                 ended
             }
-            stop => {
-                if let Some(stop) = stop {
-                    stop.detach().map_err(os("the program has to be let go"))?;
-                }
+            Planted::Stands(stop) => {
+                stop.detach().map_err(os("the program has to be let go"))?;
                 self.finish(pid, limit)
             }
         };
@@ -600,12 +625,8 @@ impl Bench {
         ran
     }
 
-    /// Patches; nothing comes back if the program ended meanwhile.
-    pub(crate) fn plant_all(
-        &self,
-        mut stop: Stopped,
-        laid: &[Laid],
-    ) -> Result<Option<Stopped>, SetupError> {
+    /// Patches.
+    fn plant_all(&self, mut stop: Stopped, laid: &[Laid]) -> Result<Planted, SetupError> {
         let (early, late): (Vec<&Laid>, Vec<&Laid>) =
             laid.iter().partition(|l| self.early(l.module));
         let mut blob = None;
@@ -618,12 +639,13 @@ impl Bench {
             let entry = auxv.iter().find(|(k, _)| *k == 9).map_or(0, |(_, v)| *v);
             // A payload may have replaced the entry's bytes: it is part of the program.
             stop = match run_to(stop, entry)? {
-                Some(stop) => stop,
-                None => return Ok(None),
+                Planted::Stands(stop) => stop,
+                // A fault that came before the libraries could be patched.
+                Planted::Ended(ended) => return Ok(Planted::Ended(ended)),
             };
             stop = self.plant(stop, &late, &mut blob, true)?;
         }
-        Ok(Some(stop))
+        Ok(Planted::Stands(stop))
     }
 
     fn plant(
@@ -917,14 +939,6 @@ impl Bench {
             };
             records.push(payload::fault_record(fault, hits).map_err(refuse)?);
             if let Some((process, thread)) = payload::bound(fault) {
-                if self.stage.is_some() {
-                    return Err(too_many(
-                        fault,
-                        "a target without --driver, for process= and thread=",
-                        1,
-                        "the line without them",
-                    ));
-                }
                 bound.push(Bound {
                     index: i,
                     process,
@@ -993,7 +1007,14 @@ impl Bench {
                 };
                 lie[module].push((sites.len(), inside));
                 let counting = payload::bound(fault).is_none().then_some(self.counting);
-                hooks[module].extend(payload::hooks(addr, &strike, i, sites.len(), counting));
+                hooks[module].extend(payload::hooks(
+                    addr,
+                    &strike,
+                    bytes,
+                    i,
+                    sites.len(),
+                    counting,
+                ));
                 sites.push(payload::site_bytes(addr, fault, &strike, i));
                 planted += 1;
             }
@@ -1003,6 +1024,25 @@ impl Bench {
                     "an instruction that can have it",
                     0,
                     "another class or effect",
+                ));
+            }
+        }
+        for hooks in &hooks {
+            // Behind the copy of an instruction nobody else's payload runs.
+            let alone = |one: &Hooked| {
+                one.payload.kept.is_none()
+                    || hooks
+                        .iter()
+                        .filter(|h| h.hook.addr == one.hook.addr)
+                        .count()
+                        == 1
+            };
+            if let (false, Some(fault)) = (hooks.iter().all(alone), faults.first()) {
+                return Err(too_many(
+                    fault,
+                    "one fault at an instruction that goes wrong in an address formed from rsp",
+                    2,
+                    "one run for each",
                 ));
             }
         }
@@ -1064,25 +1104,41 @@ impl Bench {
                     .try_into()
                     .expect("eight bytes"),
             );
-            let Some(write) = laid
-                .writes
-                .iter()
-                .find(|w| (w.addr..w.addr + w.bytes.len() as u64).contains(&addr))
-            else {
+            let over = |addr: u64| {
+                laid.writes
+                    .iter()
+                    .find(|w| (w.addr..w.addr + w.bytes.len() as u64).contains(&addr))
+            };
+            let Some(write) = over(addr) else {
                 continue;
             };
+            // A short jump, and what lends it the bytes of its long one: both, if they lie close.
+            let mut range = write.addr..write.addr + write.bytes.len() as u64;
+            if let [0xeb, by, ..] = write.bytes[..] {
+                let to = (write.addr + 2).wrapping_add_signed(i8::from_le_bytes([by]).into());
+                if let Some(lender) = over(to) {
+                    let start = range.start.min(lender.addr);
+                    let end = range.end.max(lender.addr + lender.bytes.len() as u64);
+                    if end - start <= 64 {
+                        range = start..end;
+                    }
+                }
+            }
             let view = self.modules[module]
                 .code
                 .code
                 .iter()
                 .find(|view| view.range().contains(&addr));
-            let at = view.and_then(|view| usize::try_from(write.addr - view.addr).ok());
+            let at = view.and_then(|view| usize::try_from(range.start - view.addr).ok());
+            let length = usize::try_from(range.end - range.start)
+                .unwrap_or(0)
+                .min(64);
             let original = view
                 .zip(at)
-                .and_then(|(view, at)| view.bytes.get(at..at + write.bytes.len().min(64)));
+                .and_then(|(view, at)| view.bytes.get(at..at + length));
             if let Some(original) = original {
                 let struck = payload::OFF_SITES + payload::SITE_BYTES * i + payload::SITE_STRUCK;
-                self.shared.set64(struck + record::STRUCK_AT, write.addr);
+                self.shared.set64(struck + record::STRUCK_AT, range.start);
                 self.shared
                     .set64(struck + record::STRUCK_DELTA, original.len() as u64);
                 self.shared
@@ -1273,8 +1329,17 @@ pub struct Discovered {
     pub threads: bool,
 }
 
-/// Runs up to an address; nothing comes back if the program ended.
-pub(crate) fn run_to(mut stop: Stopped, addr: u64) -> Result<Option<Stopped>, SetupError> {
+/// A program on its way to its first instruction behind the loader.
+#[derive(Debug)]
+enum Planted {
+    /// It stands there.
+    Stands(Stopped),
+    /// It did not come so far.
+    Ended(Ended),
+}
+
+/// Runs up to an address.
+fn run_to(mut stop: Stopped, addr: u64) -> Result<Planted, SetupError> {
     let what = || os("the program has to be traced");
     let mut byte = [0];
     stop.read(addr, &mut byte).map_err(what())?;
@@ -1286,16 +1351,19 @@ pub(crate) fn run_to(mut stop: Stopped, addr: u64) -> Result<Option<Stopped>, Se
                 deliver = signal;
                 stop
             }
-            // Taken already: how it ended is lost with it, but not that it did.
             Waited::Exited(status) => {
-                return Err(SetupError::NotStarted(format!(
-                    "it exited with {status} in its loader"
-                )));
+                return Ok(Planted::Ended(Ended {
+                    status: Some(status),
+                    ..Ended::default()
+                }));
             }
             Waited::Signaled(signal) => {
-                return Err(SetupError::NotStarted(format!(
-                    "it died of signal {signal} in its loader"
-                )));
+                return Ok(Planted::Ended(Ended {
+                    signal: Some(signal),
+                    // Nothing else limits a loader that spins: it used its CPU time up.
+                    timed_out: signal == libc::SIGXCPU,
+                    ..Ended::default()
+                }));
             }
         };
         let mut regs = stop.regs().map_err(what())?;
@@ -1303,7 +1371,7 @@ pub(crate) fn run_to(mut stop: Stopped, addr: u64) -> Result<Option<Stopped>, Se
             regs.rip = addr;
             stop.set_regs(&regs).map_err(what())?;
             stop.write(addr, &byte).map_err(what())?;
-            return Ok(Some(stop));
+            return Ok(Planted::Stands(stop));
         }
     }
 }

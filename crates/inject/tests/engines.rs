@@ -107,6 +107,14 @@ fn written_lines_are_alike() {
             "at=control!mix+0x9 n=5 reg=xmm1 after bits=3,70",
             "at=control!work n=1 kind=crash",
             "at=control!mix n=1000 mem=[rsp] bit=13",
+            // One of two neighbouring bits is set in the address, the other one clear or not:
+            // the stack pointer goes up and down.
+            "at=control!deep_store n=7 waddr bit=5",
+            "at=control!deep_store n=8 waddr bit=6",
+            "at=control!deep_store n=9 waddr bit=7",
+            "at=control!deep_load n=7 raddr bit=5",
+            "at=control!deep_load n=8 raddr bit=6",
+            "at=control!deep_load n=9 raddr bit=40",
         ]
         .iter()
         .chain(wide)
@@ -343,6 +351,49 @@ fn a_mercurial_core_strikes_every_execution_of_a_class() {
     // 30 rounds of 64 multiplications.
     assert_eq!(runs[&0].hits, 1920);
     assert_eq!(runs[&0].outcome.outcome(), Outcome::Sdc);
+    clean(&order);
+}
+
+#[test]
+fn a_fault_in_the_loader_is_the_program_s_end_and_not_the_injector_s() {
+    let mut order = order("loader", false);
+    order.spec.path = "/usr/bin/sort".into();
+    order.spec.argv = vec!["sort".into(), "/etc/passwd".into()];
+    order.only = Vec::new();
+    order.runs = 1;
+    order.lines = vec!["class=store n=2.. waddr bit=46".into()];
+    drop(carried_out(&order));
+    let runs = Dir::new(&order.dir).runs().expect("runs");
+    assert_eq!(runs[&0].outcome.outcome(), Outcome::Crash, "{:?}", runs[&0]);
+    assert!(runs[&0].hits > 0);
+    clean(&order);
+}
+
+#[test]
+fn a_selector_that_selects_nothing_is_refused() {
+    for (scope, found) in [
+        ("nothing", "the modules control"),
+        ("lib*", "the modules control"),
+        ("control!absent", "of its functions "),
+    ] {
+        let mut order = order("selector", false);
+        order.only = vec![scope.into()];
+        let error = Running::prepare(&order, "test", &mut |_| ())
+            .map(drop)
+            .expect_err(scope)
+            .to_string();
+        assert!(error.contains(scope) && error.contains(found), "{error}");
+        clean(&order);
+    }
+    let mut order = order("selects", false);
+    (order.only, order.runs) = (vec!["contr?l!de*".into()], 3);
+    drop(Running::prepare(&order, "test", &mut |_| ()).expect("prepared"));
+    let plan = Dir::new(&order.dir).plan().expect("a plan");
+    let function = |run: &steadfast_inject::record::Planned| run.site.as_ref()?.function.clone();
+    assert!(
+        plan.iter()
+            .all(|run| function(run).is_some_and(|name| name.starts_with("de")))
+    );
     clean(&order);
 }
 

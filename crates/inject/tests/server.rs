@@ -150,6 +150,42 @@ fn written_faults_end_in_the_leaf_of_what_the_client_saw() {
 }
 
 #[test]
+fn a_thread_of_a_server_can_be_the_victim() {
+    let [one, two] = sums();
+    let mut order = order("victim", &[("\u{1}\n", &one), ("\u{2}\n", &two)]);
+    order.runs = 1;
+    order.lines = ["thread=main", "process=0", "thread=main.1", "process=1"]
+        .map(|who| format!("{who} at=control!mix n=100 reg=rdi bit=3"))
+        .to_vec();
+    let (done, running) = runs(&order);
+    let leaves: Vec<Leaf> = done.values().map(|run| run.outcome).collect();
+    assert_eq!(
+        leaves,
+        [Leaf::Sdc, Leaf::Sdc, Leaf::NotFired, Leaf::NotFired],
+        "{done:?}"
+    );
+    drop(running);
+    clean(&order);
+}
+
+#[test]
+fn a_client_that_fails_without_a_fault_is_refused() {
+    for (program, found) in [
+        ("/usr/bin/false", "a client that failed (status Some(1)"),
+        ("/usr/bin/true", "a client that printed no answers"),
+    ] {
+        let mut order = order("client", &[("?\n", "no\n")]);
+        if let Some(driver) = &mut order.spec.driver {
+            driver.client = Client::Command(program.into(), vec![program.into()]);
+        }
+        let error = Running::prepare(&order, "test", &mut |_| ()).expect_err("refused");
+        assert!(error.to_string().contains(found), "{error}");
+        assert!(!order.dir.join("runs.jsonl").exists());
+        clean(&order);
+    }
+}
+
+#[test]
 fn a_server_that_is_never_ready_is_refused_by_name() {
     let mut order = order("never", &[("?\n", "no\n")]);
     order.patience = std::time::Duration::from_millis(300);

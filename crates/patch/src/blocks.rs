@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use iced_x86::{FlowControl, Instruction, OpKind};
 
-use crate::index::is_padding;
+use crate::index::{is_padding, short_branches};
 use crate::plan::Survey;
 use crate::relocate::{ends_block, is_terminator};
 
@@ -53,6 +53,12 @@ impl Survey<'_> {
                 continue;
             }
             let own: BTreeSet<u64> = decoded.branches.iter().copied().collect();
+            // Those of neighbours too, which no other list has.
+            let short: BTreeSet<u64> = short_branches(index, &decoded, unit)
+                .into_iter()
+                .flatten()
+                .filter(|target| !own.contains(target))
+                .collect();
             let mut open: Option<Block> = None;
             // Padding that nothing falls into is never executed.
             let mut dead = false;
@@ -62,6 +68,7 @@ impl Survey<'_> {
                 };
                 let outside = ins.addr == unit.start
                     || targets.contains(ins.addr)
+                    || short.contains(&ins.addr)
                     || decoded.landings.binary_search(&ins.addr).is_ok();
                 let entered = outside || own.contains(&ins.addr);
                 if entered {

@@ -695,22 +695,31 @@ pub(crate) fn entered(
 /// The 8-bit branches: `jmp`, `jcc`, `loop*` and `jrcxz`, all an opcode and a displacement.
 /// Where instruction starts are not known, whatever looks like one counts.
 fn entered_short(index: &Index<'_>, around: &Decoded, window: &Range<u64>) -> bool {
-    let Some(view) = index.view(window.start) else {
-        return true;
-    };
+    short_branches(index, around, &(window.start + 1..window.end))
+        .is_none_or(|mut targets| targets.next().is_some())
+}
+
+/// Where 8-bit branches lead within a range; nothing if there is no code there.
+pub(crate) fn short_branches<'a>(
+    index: &'a Index<'_>,
+    around: &'a Decoded,
+    range: &Range<u64>,
+) -> Option<impl Iterator<Item = u64> + use<'a>> {
+    let view = index.view(range.start)?;
     // Reach of 8 bits from the end of a two-byte instruction.
-    let from = window.start.saturating_sub(129).max(view.addr);
-    let to = window.end.saturating_add(126).min(view.range().end);
-    let Some(bytes) = index.bytes(from..to) else {
-        return true;
-    };
-    bytes.windows(2).enumerate().any(|(at, pair)| {
+    let from = range.start.saturating_sub(130).max(view.addr);
+    let to = range.end.saturating_add(126).min(view.range().end);
+    let bytes = index.bytes(from..to)?;
+    let range = range.clone();
+    let found = bytes.windows(2).enumerate().filter_map(move |(at, pair)| {
         let opcode = from + at as u64;
         let target = (opcode + 2).wrapping_add_signed(i64::from(i8::from_le_bytes([pair[1]])));
-        matches!(pair[0], 0x70..=0x7F | 0xE0..=0xE3 | 0xEB)
-            && (window.start + 1..window.end).contains(&target)
-            && !refuted(index, around, opcode, target)
-    })
+        let leads = matches!(pair[0], 0x70..=0x7F | 0xE0..=0xE3 | 0xEB)
+            && range.contains(&target)
+            && !refuted(index, around, opcode, target);
+        leads.then_some(target)
+    });
+    Some(found)
 }
 
 /// Whether known instruction starts say that no branch to `target` has its opcode here.

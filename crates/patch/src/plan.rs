@@ -25,12 +25,17 @@
 //!  3. Neither a jump nor a trampoline spells a system-call opcode by accident, where moving
 //!     the trampoline by a few bytes can avoid it.
 //!
-//! Not covered: 2-byte jumps to pads, eviction of successors, int3: sites without a window
-//! are refused and stay with the caller's slow path.
+//! A [`Survey`] goes one step further where five bytes are not to be had: see [`bounce`].
+//!
+//! Not covered: int3; sites without a window are refused and stay with the caller's slow path.
+
+mod bounce;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+
+use bounce::Bounce;
 
 use iced_x86::Instruction;
 
@@ -163,8 +168,10 @@ impl<'a> Survey<'a> {
         for item in asked {
             self.planner.place(item);
         }
+        self.planner.bounce_refused();
         let plan = self.planner.emit();
         self.planner.returns.clear();
+        self.planner.padding_lent.clear();
         plan
     }
 
@@ -209,6 +216,10 @@ struct Window {
     /// Windows in memory that this one takes the place of.
     replaces: Vec<Range<u64>>,
     changed: bool,
+    /// It has room for a short jump alone, to a long one here.
+    bounce: Option<Bounce>,
+    /// Bytes behind its own jump that hold jumps of others.
+    lent: u64,
 }
 
 /// A window that an item could have.
@@ -235,15 +246,12 @@ struct Planner<'a> {
     refused: Vec<Refused>,
     /// Whether windows may move system calls and the like that nobody asked for.
     moves_sites: bool,
+    /// Padding that holds somebody's long jump.
+    padding_lent: BTreeSet<u64>,
 }
 
 impl<'a> Planner<'a> {
-    fn new(
-        index: Rc<Index<'a>>,
-        asked: &[Item],
-        existing: Existing<'_>,
-        arena: ArenaSpec,
-    ) -> Self {
+    fn new(index: Rc<Index<'a>>, asked: &[Item], existing: Existing<'_>, arena: ArenaSpec) -> Self {
         let windows = windows_of(&index, existing);
         let returns = windows.values().map(|w| w.range.end).collect();
         let listed = asked
@@ -273,6 +281,7 @@ impl<'a> Planner<'a> {
             returns,
             refused: Vec::new(),
             moves_sites: false,
+            padding_lent: BTreeSet::new(),
         }
     }
 
@@ -426,15 +435,20 @@ impl<'a> Planner<'a> {
 
     /// The last instruction and the end of the shortest window from `start` that holds `at`.
     fn extend(&self, around: &Decoded, start: u64, at: usize) -> Option<(usize, u64)> {
+        self.extend_by(around, start, at, JUMP_LEN)
+    }
+
+    /// The same with room for `len` bytes.
+    fn extend_by(&self, around: &Decoded, start: u64, at: usize, len: u64) -> Option<(usize, u64)> {
         let mut last = at;
         loop {
             let end = around.ins[last].end();
-            if end - start >= JUMP_LEN {
+            if end - start >= len {
                 return Some((last, end));
             }
             let insn = self.insn(around.ins[last].addr)?;
             if is_terminator(&insn) {
-                let want = start + JUMP_LEN;
+                let want = start + len;
                 return (self.padding_end(around, last)? >= want).then_some((last, want));
             }
             if ends_block(&insn) || last + 1 == around.ins.len() || around.ins[last + 1].addr != end
@@ -590,6 +604,8 @@ impl<'a> Planner<'a> {
             items: Vec::new(),
             replaces: Vec::new(),
             changed: true,
+            bounce: None,
+            lent: 0,
         };
         for part in parts {
             let old = self.windows.remove(&part).expect("parts are windows");
@@ -605,10 +621,12 @@ impl<'a> Planner<'a> {
             refused: std::mem::take(&mut self.refused),
             ..Plan::default()
         };
-        let changed: Vec<Window> = std::mem::take(&mut self.windows)
+        let (mut changed, bounced): (Vec<Window>, Vec<Window>) = std::mem::take(&mut self.windows)
             .into_values()
             .filter(|w| w.changed)
-            .collect();
+            .partition(|w| w.bounce.is_none());
+        // Behind what lends to them.
+        changed.extend(bounced);
         let mut slots: Vec<Entries> = Vec::new();
         for (item, _) in changed.iter().flat_map(|w| &w.items) {
             if let Item::Site(_, entries) = item
@@ -625,9 +643,26 @@ impl<'a> Planner<'a> {
         if plan.arena.len() > room {
             plan.arena.clear();
         }
+        let mut short: Vec<Write> = Vec::new();
         for window in changed {
-            match self.lay_down(&window, &slots, &plan) {
-                Ok(laid) => laid.commit(&self.arena, window, &mut plan),
+            let lender = window.bounce.and_then(|bounce| bounce.lender);
+            let lends = |start: u64| plan.writes.binary_search_by_key(&start, |w| w.addr).is_ok();
+            let laid = if lender.is_none_or(lends) {
+                self.lay_down(&window, &slots, &plan)
+            } else {
+                Err(RefusedReason::NoRoom)
+            };
+            match laid {
+                Ok(mut laid) => {
+                    let long = std::mem::take(&mut laid.long);
+                    let bounce = window.bounce;
+                    laid.commit(&self.arena, window, &mut plan);
+                    if let Some(bounce) = bounce {
+                        // Kept apart: the lenders' writes are looked up by address meanwhile.
+                        short.extend(plan.writes.pop());
+                        short.extend(bounce.write(long, &mut plan.writes));
+                    }
+                }
                 Err(reason) => {
                     let new = window.items.into_iter().filter(|(_, new)| *new);
                     plan.refused.extend(new.map(|(item, _)| Refused {
@@ -638,6 +673,8 @@ impl<'a> Planner<'a> {
             }
         }
         plan.refused.sort_by_key(|r| r.asked.addr());
+        plan.writes.extend(short);
+        plan.writes.sort_by_key(|write| write.addr);
         plan
     }
 
@@ -750,9 +787,16 @@ impl<'a> Planner<'a> {
         }
         laid.trampoline = start..out.here();
         (laid.bytes, laid.absolutes) = out.into_parts();
-        let disp = rel32(window.range.start + JUMP_LEN, start).ok_or(OutOfReach)?;
+        let from = window.bounce.map_or(window.range.start, |bounce| bounce.at);
+        let disp = rel32(from + JUMP_LEN, start).ok_or(OutOfReach)?;
         laid.jump = vec![0xE9];
         laid.jump.extend(disp.to_le_bytes());
+        if let Some(bounce) = window.bounce {
+            let behind = window.range.start + bounce::SHORT_LEN;
+            let short = i8::try_from(bounce.at.wrapping_sub(behind).cast_signed())
+                .map_err(|_| OutOfReach)?;
+            laid.long = std::mem::replace(&mut laid.jump, [0xEB, short.to_le_bytes()[0]].into());
+        }
         laid.jump.resize(
             usize::try_from(window.range.end - window.range.start).map_err(|_| OutOfReach)?,
             0xCC,
@@ -780,6 +824,8 @@ struct Laid {
     bytes: Vec<u8>,
     absolutes: Vec<u64>,
     jump: Vec<u8>,
+    /// The long jump of a window that has room for a short one.
+    long: Vec<u8>,
     map: Vec<(u64, u64)>,
     /// Index of a site among the window's items, and its resume address.
     resumes: Vec<(usize, u64)>,
@@ -898,6 +944,8 @@ fn windows_of(index: &Index<'_>, existing: Existing<'_>) -> BTreeMap<u64, Window
                 items: Vec::new(),
                 replaces: Vec::new(),
                 changed: false,
+                bounce: None,
+                lent: 0,
             });
         }
         let Some(window) = windows.last_mut() else {

@@ -12,6 +12,9 @@
 //!  3. bare with a breakpoint at that instruction: stopped as often as the payload of 2 ran.
 //!     A payload that some path skips, or runs twice, shows here.
 //!
+//! Some of the patched programs are a survey's instead: nothing is intercepted, payloads stand
+//! close together, and windows of two to four bytes bounce.
+//!
 //! Each run is a forked child, so that a wild jump fails the test and not the harness. Stack
 //! bytes below the final rsp are compared as well.
 //!
@@ -27,8 +30,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use proptest::prelude::*;
 use steadfast_patch::{
-    ArenaSpec, CodeView, Entries, Existing, Hook, Module, Place, Plan, SiteKind, find_sites, plan,
-    plan_hooks, replan,
+    ArenaSpec, CodeView, Entries, Existing, Hook, Module, Place, Plan, SiteKind, Survey,
+    find_sites, plan, plan_hooks, replan,
 };
 
 // Below 2 GiB, so that the harness reaches its own memory by absolute 32-bit addresses.
@@ -750,6 +753,9 @@ enum Order {
     Together,
     SitesFirst,
     HooksFirst,
+    /// A survey, which plants into less room too; nobody intercepts anything, and payloads that
+    /// do nothing crowd the hook.
+    Survey,
 }
 
 #[derive(Default)]
@@ -760,6 +766,7 @@ struct Seen {
     refused_hooks: usize,
     merged: usize,
     hits: u64,
+    bounced: usize,
 }
 
 static SEEN: Mutex<Seen> = Mutex::new(Seen {
@@ -769,6 +776,7 @@ static SEEN: Mutex<Seen> = Mutex::new(Seen {
     refused_hooks: 0,
     merged: 0,
     hits: 0,
+    bounced: 0,
 });
 
 fn check(
@@ -824,8 +832,25 @@ fn check(
             let second = replan(&module, &sites, entries, &[], Existing::from(&first), two);
             vec![first, second]
         }
+        Order::Survey => {
+            let every = 1 + n % 4;
+            let crowd = bare.instructions.iter().step_by(every).map(|addr| Hook {
+                addr: *addr,
+                place: Place::Before,
+                code: vec![0x0F, 0x1F, 0x00], // nop [rax]
+            });
+            let asked: Vec<Hook> = hooks.iter().cloned().chain(crowd).collect();
+            vec![Survey::new(&module, one).plan(&asked)]
+        }
     };
-    let planted = plans.iter().any(|p| !p.hooked.is_empty());
+    let planted = plans
+        .iter()
+        .any(|p| p.hooked.iter().any(|hooked| hooked.hook == hooks[0]));
+    let bounced = plans
+        .iter()
+        .flat_map(|p| &p.writes)
+        .filter(|w| w.bytes[0] == 0xEB)
+        .count();
     // 1: bare.
     machine.install(&bare.code, &[]);
     let expected = machine.run(input);
@@ -856,6 +881,7 @@ fn check(
         seen.hits += hits;
     }
     seen.runs += 1;
+    seen.bounced += bounced;
     let last = plans.last().expect("one or two");
     seen.sites += plans.iter().map(|p| p.patched.len()).sum::<usize>();
     seen.hooks += usize::from(planted);
@@ -873,7 +899,7 @@ proptest! {
         input in input(),
         pick in any::<prop::sample::Index>(),
         after in any::<bool>(),
-        order in prop::sample::select(vec![Order::Together, Order::SitesFirst, Order::HooksFirst]),
+        order in prop::sample::select(vec![Order::Together, Order::SitesFirst, Order::HooksFirst, Order::Survey, Order::Survey]),
     ) {
         check(&ops, &input, pick, after, order)?;
     }
@@ -886,7 +912,7 @@ fn zz_the_runs_reached_what_they_are_for() {
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     println!(
-        "{} runs: {} sites patched, {} payloads planted ({} refused), {} windows merged across plans, {} counted hits",
-        seen.runs, seen.sites, seen.hooks, seen.refused_hooks, seen.merged, seen.hits
+        "{} runs: {} sites patched, {} payloads planted ({} refused), {} windows merged across plans, {} of two to four bytes, {} counted hits",
+        seen.runs, seen.sites, seen.hooks, seen.refused_hooks, seen.merged, seen.bounced, seen.hits
     );
 }

@@ -681,6 +681,16 @@ pub fn follow(
     }
 }
 
+/// Whether this is a child of ours that nobody has collected.
+#[must_use]
+pub fn is_child(pid: i32) -> bool {
+    // SAFETY: siginfo is plain numbers, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is valid for the call, which collects nothing.
+    unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), &raw mut info, flags) == 0 }
+}
+
 /// Whether a child still runs after so long.
 #[must_use]
 pub fn alive_after(pid: i32, wait: std::time::Duration) -> bool {

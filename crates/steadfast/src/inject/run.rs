@@ -231,7 +231,11 @@ fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
         );
     }
     if p.transfers > 0 {
-        let _ = writeln!(text, "inject: {} transfers between the target and files", p.transfers);
+        let _ = writeln!(
+            text,
+            "inject: {} transfers between the target and files",
+            p.transfers
+        );
     }
     for (reason, n) in &p.unreachable {
         let _ = writeln!(
@@ -588,8 +592,12 @@ fn exact(
             console.say(&format!("inject: {one}\n"));
         }
         console.result(&format!(
-            "{} of {all} drawn faults do what single steps do; {} lie beyond {} executions\n",
-            found.same, found.beyond, args.within
+            "{} of {all} drawn faults hit the execution that single steps hit; {} do what single steps do, and {} of the others not the same twice by themselves; {} lie beyond {} executions\n",
+            found.same + found.hit,
+            found.same,
+            found.unsteady,
+            found.beyond,
+            args.within
         ));
     }
     Ok(Exit::Status(u8::from(

@@ -55,7 +55,8 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=8))]
     replicas: u8,
 
-    /// Only faults in this module or function; may be given several times
+    /// Only faults in this module or function, * and ? standing for other characters; may be given
+    /// several times
     #[arg(long, value_name = "MODULE[!FUNCTION]")]
     only: Vec<String>,
 
@@ -231,10 +232,14 @@ impl TargetArgs {
             ));
         }
         let (models, lines) = self.faults()?;
+        self.of_use(&models, &lines)?;
         let files = self
             .files
             .iter()
-            .map(|file| file.parse().map_err(|why: String| flag("files", &why, file)))
+            .map(|file| {
+                file.parse()
+                    .map_err(|why: String| flag("files", &why, file))
+            })
             .collect::<Result<Vec<_>, _>>()?;
         let engine = match self.engine.as_str() {
             "step" => Engine::Step,
@@ -345,6 +350,36 @@ impl TargetArgs {
             network: self.network,
             budget: extent.budget,
         })
+    }
+
+    /// Refuses flags that nothing of what is asked for would follow.
+    fn of_use(&self, models: &[Model], lines: &[String]) -> Result<(), OrderError> {
+        let shaped = self.bits > 1 || self.burst || self.stuck.is_some();
+        let narrowed = self.only.first().or(self.except.first());
+        let line = lines.first().map_or("", String::as_str);
+        if !lines.is_empty() && shaped {
+            return Err(flag(
+                "bits",
+                "with fault types: a line names its bits",
+                line,
+            ));
+        }
+        if let Some(files) = self.files.first()
+            && !models.iter().any(|model| model.is_storage())
+        {
+            return Err(flag(
+                "files",
+                "with fault types of files, such as rdata",
+                files,
+            ));
+        }
+        if let Some(scope) = narrowed
+            && models.iter().all(|model| model.is_storage())
+        {
+            let needed = "with fault types of instructions: a line says itself where (at=, in=)";
+            return Err(flag("only", needed, scope));
+        }
+        Ok(())
     }
 
     fn faults(&self) -> Result<(Vec<Model>, Vec<String>), OrderError> {
