@@ -240,7 +240,7 @@ u64 si_strike(struct sf_regs *r, u64 desc, u64 word)
 		finish(&s->strike, &s->struck, HIT(s->fault), r);
 	} else if (count_phase(s, r) && s->beside) {
 		/* The copy, which takes the stack pointer back from this word. */
-		*AFTER(s->fault) = s->struck.old;
+		*AFTER(s->fault) = s->struck.old + (u64)(s64)s->moves;
 		r->rip -= s->beside;
 	}
 on:

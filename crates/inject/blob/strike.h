@@ -37,8 +37,11 @@ struct si_fault {
 /* One instruction of a fault. */
 struct si_site {
 	/* beside: bytes of the copy of the instruction at the payload's end, if it has one, in which
-	 * an address that the stack pointer forms is wrong (crates/inject/src/payload.rs). */
-	uint32_t fault, beside;
+	 * an address that the stack pointer forms is wrong (crates/inject/src/payload.rs); moves: what
+	 * the instruction adds to the stack pointer. */
+	uint32_t fault;
+	uint16_t beside;
+	int16_t moves;
 	struct sf_strike strike;
 	struct sf_struck struck; /* written by the target */
 };

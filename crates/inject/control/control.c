@@ -35,7 +35,8 @@ __attribute__((noinline)) static void copy(u64 *to, const u64 *from, u64 n)
 	__asm__ volatile("rep movsq" : "+D"(to), "+S"(from), "+c"(n)::"memory");
 }
 
-/* 1529: a store and a load at addresses that the stack pointer forms, amid live words. */
+/* 1571: a store and a load at addresses that the stack pointer forms, amid live words, a push and
+ * a pop. */
 __attribute__((noinline)) static u64 deep(void)
 {
 	u64 sum = 0;
@@ -44,7 +45,9 @@ __attribute__((noinline)) static u64 deep(void)
 			 "1:\tmov %%rcx, -8(%%rsp,%%rcx,8)\n\tdec %%ecx\n\tjnz 1b\n\tmov $1000, %%ecx\n"
 			 "deep_store:\tmov %%rcx, 64(%%rsp)\n"
 			 "deep_load:\tadd 72(%%rsp), %0\n\tmov $32, %%ecx\n"
-			 "2:\tadd -8(%%rsp,%%rcx,8), %0\n\tdec %%ecx\n\tjnz 2b\n\tadd $384, %%rsp"
+			 "2:\tadd -8(%%rsp,%%rcx,8), %0\n\tdec %%ecx\n\tjnz 2b\n\tmov $42, %%ecx\n"
+			 "deep_push:\tpush %%rcx\n\tmov %%rsp, %%rcx\n"
+			 "deep_pop:\tpop %%rcx\n\tadd %%rcx, %0\n\tadd $384, %%rsp"
 			 : "+r"(sum)::"rcx", "memory", "cc");
 	return sum;
 }
@@ -61,7 +64,7 @@ __attribute__((noinline)) u64 work(u64 rounds)
 		}
 		copy(other, table, 64);
 		sum ^= other[r & 63];
-		sum += deep() - 1529;
+		sum += deep() - 1571;
 	}
 	return sum;
 }

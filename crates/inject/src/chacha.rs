@@ -1,5 +1,9 @@
 //! Random numbers that depend on a 256-bit seed and a place alone: ChaCha20 (RFC 8439) as a
 //! counter-based generator, so a plan can be made again, whole or in parts.
+//!
+//! Invariant: no two streams of one seed overlap, and what one has drawn changes no other.
+//!
+//! Not covered: secrecy; a seed is printed.
 
 /// The seed of a campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

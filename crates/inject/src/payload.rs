@@ -117,17 +117,24 @@ pub(crate) fn check(fault: &Fault) -> Result<(), Refusal> {
 }
 
 /// `struct si_site`.
-pub(crate) fn site_bytes(addr: u64, fault: &Fault, strike: &Strike, number: usize) -> Vec<u8> {
+pub(crate) fn site_bytes(
+    insn: &Instruction,
+    fault: &Fault,
+    strike: &Strike,
+    number: usize,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(SITE_BYTES);
     out.extend(u32::try_from(number).unwrap_or(0).to_le_bytes());
     let mut strike = strike.clone();
-    let mut copy = 0;
+    let (mut copy, mut moves) = (0, 0);
     if beside(&strike) {
         strike.once = false;
-        copy = usize::try_from(strike.next - addr).unwrap_or(0) + BESIDE_REST;
+        copy = u16::try_from(insn.len() + BESIDE_REST).unwrap_or(0);
+        moves = i16::try_from(insn.stack_pointer_increment()).unwrap_or(0);
     }
-    out.extend(u32::try_from(copy).unwrap_or(0).to_le_bytes());
-    out.extend(strike.record(fault, addr, 0, false));
+    out.extend(copy.to_le_bytes());
+    out.extend(moves.to_le_bytes());
+    out.extend(strike.record(fault, insn.ip(), 0, false));
     out.resize(SITE_BYTES, 0);
     out
 }

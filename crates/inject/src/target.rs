@@ -1015,7 +1015,7 @@ impl Bench {
                     sites.len(),
                     counting,
                 ));
-                sites.push(payload::site_bytes(addr, fault, &strike, i));
+                sites.push(payload::site_bytes(&insn, fault, &strike, i));
                 planted += 1;
             }
             if planted == 0 {

@@ -115,6 +115,10 @@ fn written_lines_are_alike() {
             "at=control!deep_load n=7 raddr bit=5",
             "at=control!deep_load n=8 raddr bit=6",
             "at=control!deep_load n=9 raddr bit=40",
+            "at=control!deep_push n=7 waddr bit=6",
+            "at=control!deep_push n=8 waddr bit=7",
+            "at=control!deep_pop n=7 raddr bit=6",
+            "at=control!deep_pop n=8 raddr bit=7",
         ]
         .iter()
         .chain(wide)

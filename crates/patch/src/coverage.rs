@@ -1,4 +1,6 @@
 //! What was found, patched and refused, and how much code nobody vouches for.
+//!
+//! Not covered: payloads at ordinary instructions ([`crate::Survey`] tells of each by itself).
 
 use std::collections::BTreeMap;
 

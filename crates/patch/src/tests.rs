@@ -1030,3 +1030,66 @@ fn a_duplicate_changes_nothing() {
         Plan::default()
     );
 }
+
+// --- Windows of two to four bytes -------------------------------------------------------
+
+/// A loop whose branch has a branch target on either side.
+const LOOP: [u8; 52] = [
+    0x48, 0x83, 0xEC, 0x08, // sub rsp, 8
+    0xB8, 0, 0, 0, 0, // mov eax, 0
+    0xBE, 0, 0, 0, 0, // mov esi, 0
+    0x48, 0x89, 0xF2, // 14: mov rdx, rsi
+    0x48, 0xC1, 0xE2, 0x05, // shl rdx, 5
+    0x7A, 0x0F, // 21: jp 38
+    0x90,
+    0x48, 0x83, 0xC0, 0x01, // add rax, 1
+    0x74, 0x06, // 28: je 36
+    0x48, 0x3D, 0x20, 0x4E, 0, 0, // 30: cmp rax, 20000
+    0x75, 0xE8, // 36: jne 14
+    0xB8, 0, 0, 0, 0, // 38: mov eax, 0
+    0x48, 0x83, 0xC4, 0x08, // add rsp, 8
+    0xC3, // 47: ret
+    0x90, 0x90, 0x90, 0x90, // 48: padding
+];
+
+#[test]
+fn a_survey_finds_room_for_a_branch_of_two_bytes() {
+    let module = module(&LOOP);
+    let hooks: Vec<Hook> = (0..LOOP.len() as u64)
+        .filter(|at| [14, 28, 30, 36, 38].contains(at))
+        .map(|at| hook(CODE + at, Place::Before))
+        .collect();
+    for asked in hooks
+        .iter()
+        .map(|hook| vec![hook.clone()])
+        .chain([hooks.clone()])
+    {
+        let plan = Survey::new(&module, ARENA).plan(&asked);
+        assert!(plan.refused.is_empty(), "{asked:?}: {:?}", plan.refused);
+        assert_eq!(plan.hooked.len(), asked.len());
+        // Disjoint, in order, and each short jump leads to a long one inside another write.
+        assert!(
+            plan.writes
+                .windows(2)
+                .all(|w| w[0].addr + w[0].bytes.len() as u64 <= w[1].addr)
+        );
+        for write in plan.writes.iter().filter(|write| write.bytes[0] == 0xEB) {
+            let to =
+                (write.addr + 2).wrapping_add_signed(i8::from_le_bytes([write.bytes[1]]).into());
+            let lender = plan
+                .writes
+                .iter()
+                .find(|w| (w.addr..w.addr + w.bytes.len() as u64).contains(&to))
+                .expect("bytes to jump to");
+            let at = usize::try_from(to - lender.addr).expect("inside");
+            assert_eq!(lender.bytes[at], 0xE9);
+            let disp: [u8; 4] = lender.bytes[at + 1..at + 5].try_into().expect("four bytes");
+            let trampoline = (to + 5).wrapping_add_signed(i32::from_le_bytes(disp).into());
+            assert!(plan.hooked.iter().any(|h| h.trampoline.start == trampoline));
+        }
+    }
+    // Who intercepts has traps for what has no room, and gets no such windows.
+    let branch = [hook(CODE + 36, Place::Before)];
+    let refused = plan_hooks(&module, &branch, Existing::default(), ARENA);
+    assert!(refused.writes.is_empty() && refused.refused.len() == 1);
+}

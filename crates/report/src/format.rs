@@ -2,6 +2,8 @@
 //!
 //! Three digits that mean something, never more than the data carry; a zero always with what it is
 //! below.
+//!
+//! Not covered: other languages' marks for thousands and decimals.
 
 use crate::report::{Extent, Rate};
 

@@ -3,6 +3,8 @@
 //! One case for each gate, and one for each fault type. With gates it is they that fail; without
 //! any, a fault type fails when one of its runs ended in a wrong answer. A test bed that failed is
 //! an error, not a failure. Failures carry the commands that repeat them.
+//!
+//! Not covered: a case for each run, by the thousand: those are rows of CSV.
 
 use std::time::Duration;
 

@@ -2,6 +2,8 @@
 //!
 //! These are the inputs of all pages. They say what was seen and add nothing up; reading them
 //! from a directory is its owner's business.
+//!
+//! Invariant: a run has one outcome, and its place, type and fault as they were planned.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,4 +1,6 @@
 //! Every run as a row of CSV, for other tools.
+//!
+//! Not covered: evidence, which stays in the campaign's directory.
 
 use crate::results::Results;
 

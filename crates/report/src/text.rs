@@ -1,4 +1,6 @@
 //! A campaign as text: for a terminal, and as Markdown for the page of a job.
+//!
+//! Not covered: figures and heat maps, which are the HTML page's.
 
 use std::fmt::Write as _;
 

@@ -353,7 +353,7 @@ fn impossible_orders_are_refused_before_any_run() {
             121,
             "class",
         ),
-        (control_with(&["--only", "nowhere"]), 121, "none reachable"),
+        (control_with(&["--only", "nowhere"]), 121, "the modules control"),
         (
             control_with(&["--fault", "lost", "--files", "*.none"]),
             121,

@@ -2,6 +2,12 @@
 //!
 //! Layouts of crates/inside/include/fault.h, which the agent's records (crates/replica/src/flips.rs)
 //! and those of bare targets (crates/inject/src/payload.rs) are made of.
+//!
+//! Invariants
+//!  1. Sizes and offsets are asserted here and in the header: neither side can change alone.
+//!  2. A record says all that the code that strikes needs: it asks nobody while it does.
+//!
+//! Not covered: where records lie and who counts executions, which is each owner's.
 
 use steadfast_integrity::fault::{Change, Effect, Fault, Hits};
 use steadfast_integrity::ids::CoreId;

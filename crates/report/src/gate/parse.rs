@@ -1,4 +1,6 @@
 //! The words of a gate, read strictly: what is not understood is an error with its place.
+//!
+//! Not covered: what a gate means: `gate.rs`.
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;

@@ -1,6 +1,8 @@
 //! Pictures, drawn by hand: each is one inline element with a label that says what it shows.
 //!
 //! Nothing from a campaign but numbers gets in here, so there is nothing to escape.
+//!
+//! Not covered: anything that moves or answers to a pointer: pages work without scripts.
 
 use std::fmt::Write as _;
 

@@ -5,6 +5,8 @@
 //! rounds it is a rough tool, and an honest one: it is wide when the rounds disagree.
 //!
 //! Randomness comes from the caller, so that a report repeats from its printed seed.
+//!
+//! Not covered: values that depend on one another; rounds have to be run in turns.
 
 use super::interval::Interval;
 

@@ -4,6 +4,8 @@
 //! nominal coverage on average over rates, the second never below it for any rate (Brown, Cai and
 //! DasGupta 2001). One-sided bounds are what gates are made of; they are not the ends of the
 //! two-sided interval of the same confidence.
+//!
+//! Not covered: runs that are not independent; strata have `strata.rs`.
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
