@@ -13,6 +13,7 @@
 // defines them has the clone.
 
 #include "harden.h"
+#include "place.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/SetVector.h"
@@ -410,19 +411,19 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
   R.once({"C", Id, idOf(*Callee), wordOf(T.How), Where});
 
   if (auto Out = C.Outputs.find(Name); Out != C.Outputs.end()) {
-    OutputSpec Spec = Out->second;
-    if (Spec.Pointer >= Call.arg_size() || Spec.Length >= Call.arg_size() ||
-        !Call.getArgOperand(Spec.Pointer)->getType()->isPointerTy() ||
-        !Call.getArgOperand(Spec.Length)->getType()->isIntegerTy()) {
-      refuse(Call, R, Id, ("the policy's output statement does not fit a call of " + Name).str());
+    const Bytes &Spec = Out->second;
+    SmallVector<Value *, 8> Arguments(Call.args());
+    std::string Why;
+    IRBuilder<> B(&Call);
+    Value *Skip = Spec.Unless.empty() ? B.getInt64(0) : placeOf(B, *Callee, Arguments, Spec.Unless, Why);
+    Value *At = Skip ? placeOf(B, *Callee, Arguments, Spec.Pointer, Why) : nullptr;
+    Value *Length = At ? placeOf(B, *Callee, Arguments, Spec.Length, Why) : nullptr;
+    if (!Length) {
+      refuse(Call, R, Id, ("a call of " + Name + ", where the policy's output statement does not fit: " + Why).str());
       return;
     }
-    IRBuilder<> B(&Call);
-    auto Append = M.getOrInsertFunction("sf_output_append", B.getVoidTy(), B.getPtrTy(), B.getInt64Ty());
-    auto Done = M.getOrInsertFunction("sf_output_done", B.getVoidTy());
-    B.CreateCall(Append, {Call.getArgOperand(Spec.Pointer),
-                          B.CreateZExtOrTrunc(Call.getArgOperand(Spec.Length), B.getInt64Ty())});
-    B.CreateCall(Done);
+    auto Output = M.getOrInsertFunction("__sf_output", B.getVoidTy(), B.getPtrTy(), B.getInt64Ty(), B.getInt64Ty());
+    B.CreateCall(Output, {B.CreateIntToPtr(At, B.getPtrTy()), Length, B.CreateAnd(Skip, Spec.Mask)});
   }
 
   switch (T.How) {

@@ -12,7 +12,7 @@ using namespace llvm;
 namespace steadfast {
 
 // Raised together with the driver's (crates/harden/src/policy.rs).
-static constexpr StringLiteral Version = "version 1";
+static constexpr StringLiteral Version = "version 2";
 
 const char *wordOf(Class How) {
   switch (How) {
@@ -33,11 +33,21 @@ const char *wordOf(Class How) {
                      /*gen_crash_diag=*/false);
 }
 
-static unsigned number(StringRef Text) {
-  unsigned N;
-  if (Text.getAsInteger(10, N))
-    stop("an argument number is needed, found '" + Text + "'");
-  return N;
+static Bytes bytes(StringRef At, StringRef Unless) {
+  Bytes Of;
+  auto [A, B] = At.split(':');
+  Of.Pointer = A.str();
+  if (B != "strlen")
+    Of.Length = B.str();
+  if (Unless.consume_front("unless=")) {
+    auto [What, Mask] = Unless.split('&');
+    Of.Unless = What.str();
+    if (Mask.getAsInteger(10, Of.Mask))
+      stop("a mask is needed, found '" + Mask + "'");
+  } else if (!Unless.empty()) {
+    stop("`unless=` is needed, found '" + Unless + "'");
+  }
+  return Of;
 }
 
 static void statement(Config &C, StringRef Line) {
@@ -46,6 +56,7 @@ static void statement(Config &C, StringRef Line) {
   StringRef Verb = Words[0];
   StringRef Name = Words.size() > 1 ? Words[1] : "";
   StringRef Rest = Words.size() > 2 ? Words[2] : "";
+  StringRef Last = Words.size() > 3 ? Words[3] : "";
   auto treat = [&](Class How) {
     StringRef Text = Line.split(' ').second.split(' ').second;
     C.Treatments[Name] = {How, Text.str()};
@@ -53,19 +64,11 @@ static void statement(Config &C, StringRef Line) {
   if (Verb == "handler" || Verb == "local-handler") {
     HandlerSpec H;
     H.IsLocal = Verb == "local-handler";
-    if (Rest.consume_front("input=")) {
-      auto [A, B] = Rest.split(':');
-      Input In;
-      In.Pointer = number(A);
-      In.IsString = B == "strlen";
-      if (!In.IsString)
-        In.Length = number(B);
-      H.Message = In;
-    }
+    if (Rest.consume_front("input="))
+      H.Message = bytes(Rest, Last);
     C.Handlers[Name] = H;
   } else if (Verb == "output") {
-    auto [A, B] = Rest.split(':');
-    C.Outputs[Name] = {number(A), number(B)};
+    C.Outputs[Name] = bytes(Rest, Last);
   } else if (Verb == "local") {
     treat(Class::Local);
   } else if (Verb == "pure") {

@@ -34,27 +34,22 @@ struct Treatment {
   std::string Text; // Wrap, Native: the other symbol. Refuse: the reason.
 };
 
-// Where a handler finds its message.
-struct Input {
-  unsigned Pointer = 0;
-  unsigned Length = 0;
-  bool IsString = false;
+// Where bytes are: a message, an output. Each a sum over arguments and fields (place.h).
+struct Bytes {
+  std::string Pointer, Length; // no length: a string
+  std::string Unless;          // not in an event where this, under the mask, is not 0
+  uint64_t Mask = 0;
 };
 
 struct HandlerSpec {
   bool IsLocal = false;
-  std::optional<Input> Message;
-};
-
-struct OutputSpec {
-  unsigned Pointer = 0;
-  unsigned Length = 0;
+  std::optional<Bytes> Message;
 };
 
 struct Config {
   llvm::StringMap<Treatment> Treatments;
   llvm::StringMap<HandlerSpec> Handlers;
-  llvm::StringMap<OutputSpec> Outputs;
+  llvm::StringMap<Bytes> Outputs;
   llvm::StringSet<> Racy;
   llvm::StringSet<> Ignored;
   // State at rest (state.cpp): variables, and functions whose allocations are protected.

@@ -21,6 +21,7 @@
 //  2. The driver has a frame pointer: all below it, arguments on the stack included, belongs to the run in progress.
 
 #include "harden.h"
+#include "place.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/DebugInfoMetadata.h"
@@ -237,21 +238,31 @@ private:
   void input() {
     if (!Spec.Message)
       return;
-    const Input &In = *Spec.Message;
-    auto complain = [&](const Twine &Why) {
-      report_fatal_error("steadfast: the policy's input of handler " + Handler.getName() + " does not fit: " + Why, false);
+    const Bytes &In = *Spec.Message;
+    std::string Why;
+    auto place = [&](StringRef Text) {
+      SmallVector<Value *, 8> All = arguments();
+      Value *V = placeOf(B, Handler, All, Text, Why);
+      if (!V)
+        report_fatal_error("steadfast: the policy's input of handler " + Handler.getName() + " does not fit: " + Why, false);
+      return V;
     };
-    if (In.Pointer >= Handler.arg_size() || !Handler.getArg(In.Pointer)->getType()->isPointerTy())
-      complain("argument " + Twine(In.Pointer) + " is not a pointer");
-    Value *Message = Handler.getArg(In.Pointer);
-    if (In.IsString) {
-      B.CreateCall(runtime("__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
-      return;
+    BasicBlock *After = nullptr;
+    if (!In.Unless.empty()) {
+      auto *Then = block("message");
+      After = block("no_message");
+      B.CreateCondBr(B.CreateIsNull(B.CreateAnd(place(In.Unless), In.Mask)), Then, After);
+      B.SetInsertPoint(Then);
     }
-    if (In.Length >= Handler.arg_size() || !Handler.getArg(In.Length)->getType()->isIntegerTy())
-      complain("argument " + Twine(In.Length) + " is not an integer");
-    B.CreateCall(runtime("sf_input_edge", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}),
-                 {Message, B.CreateZExtOrTrunc(Handler.getArg(In.Length), B.getInt64Ty())});
+    Value *Message = B.CreateIntToPtr(place(In.Pointer), B.getPtrTy());
+    if (In.Length.empty())
+      B.CreateCall(runtime("__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
+    else
+      B.CreateCall(runtime("sf_input_edge", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Message, place(In.Length)});
+    if (After) {
+      B.CreateBr(After);
+      B.SetInsertPoint(After);
+    }
   }
 };
 

@@ -143,6 +143,7 @@ struct sf_context {
   uint32_t crc_running;
   struct sf_buffer crcs; /* uint32_t, waiting for sf_crc_pop */
   size_t crc_cursor;
+  bool crcs_asked; /* the program takes checksums */
   struct sf_buffer trace; /* --find-nondeterminism */
   size_t trace_cursor;
 

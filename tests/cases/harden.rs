@@ -564,6 +564,85 @@ fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), F
     refused(name, "int main(void) { return 0; }\n", flags, words)
 }
 
+/// Inputs and outputs that a policy finds in fields; `strike` changes a byte of either behind the log's back.
+fn policy_fields() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-fields");
+    std::fs::write(
+        dir.join("main.c"),
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+         struct head { unsigned short flags; int bytes; union { struct head *next; long number; }; char data[40]; };\n\
+         typedef struct { int kind; const char *name; char *end; void *item; } connection;\n\
+         static int what, total;\nint struck;\n\
+         void strike(struct head *h, int now) { if (now == what && struck++ == 1) h->data[3] ^= 1; }\n\
+         void send_out(struct head *h, int n) { total += n + h->data[0]; }\n\
+         void handle(connection *c) {\n  struct head *h = c->item;\n  h->data[0]++;\n  total += (int)strlen(c->name) + h->data[1];\n\
+         \x20 strike(h, 1);\n  send_out(h, 2);\n  strike(h, 2);\n}\n\
+         int main(int argc, char **argv) {\n  what = argc > 1 ? atoi(argv[1]) : 0;\n  struct head h = {.bytes = 12, .data = \"some words!\"};\n\
+         \x20 h.flags = argc > 2 ? 32 : 0;\n  connection c = {.name = \"n\", .item = &h, .end = h.data + 12};\n\
+         \x20 for (int i = 0; i < 300; i++)\n    handle(&c);\n  printf(\"%d\\n\", total);\n}\n",
+    )?;
+    let policy = dir.join("policy");
+    let flag = format!("--steadfast-policy={}", policy.display());
+    let built = |statements: &str, flags: &[&str]| {
+        std::fs::write(
+            &policy,
+            format!("{statements}\nlocal strike\nignore struck\n"),
+        )?;
+        let out = dir.join("program");
+        let ran = compiler(true, false)
+            .args(flags)
+            .arg(&flag)
+            .arg(dir.join("main.c"))
+            .arg("-o")
+            .arg(&out)
+            .output()?;
+        Ok::<_, Failed>((ran, out))
+    };
+    let input = "handler handle input=0->end-0->item(head)->bytes:0->item(head)->bytes unless=0->item(head)->flags&32";
+    let output = "local-handler handle\noutput send_out 0->data:0->bytes-#2 unless=0->flags&32";
+    for (statements, place, says) in [
+        (input, "1", "an input has changed"),
+        (output, "2", "an output has changed"),
+    ] {
+        for level in ["-O0", "-O2"] {
+            let (ran, out) = built(statements, &[level])?;
+            ended(&ran, 0, &[], &["steadfast"])?;
+            let clean = run(&out, &[])?;
+            ended(&clean, 0, &[], &["steadfast"])?;
+            if clean.stdout != b"31930\n" {
+                return Err(String::from_utf8_lossy(&clean.stdout).into_owned().into());
+            }
+            ended(&run(&out, &[place])?, 122, &[says], &[])?;
+            // Under the condition there is none.
+            ended(&run(&out, &[place, "flags"])?, 0, &[], &["steadfast"])?;
+        }
+    }
+    for (statements, flags, says) in [
+        (
+            "handler handle input=0->no_such:#1",
+            &["-O2"][..],
+            "no member 'no_such'",
+        ),
+        (
+            "handler handle input=0->item->bytes:#1",
+            &["-O2"],
+            "no pointer to a structure",
+        ),
+        (
+            "handler handle input=0->item(tail)->bytes:#1",
+            &["-O2"],
+            "about 'tail'",
+        ),
+        ("handler handle input=1->item:#1", &["-O2"], "no argument 1"),
+        (input, &["-O2", "-g1"], "debug information"),
+    ] {
+        let (ran, _) = built(statements, flags)?;
+        ended(&ran, 1, &[says], &[])?;
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// A program without annotations, hardened by a policy file; what was hardened is reported.
 fn by_policy() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-policy");
@@ -952,6 +1031,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }));
     }
     trials.push(Trial::test("harden::policy", by_policy));
+    trials.push(Trial::test("harden::policy_fields", policy_fields));
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));

@@ -324,7 +324,7 @@ fn only(mut inputs: Vec<PathBuf>) -> Result<PathBuf, CommandError> {
 impl Build {
     /// The arguments for clang, with ours.
     #[must_use]
-    pub fn for_clang(&self, tools: &Tools, cxx: bool) -> Vec<OsString> {
+    pub fn for_clang(&self, tools: &Tools, policy: &Policy, cxx: bool) -> Vec<OsString> {
         let mut all = self.arguments.clone();
         // Padding of a local structure is copied into the state with it; what lies there must be the same in both runs.
         all.insert(0, "-ftrivial-auto-var-init=zero".into());
@@ -337,8 +337,12 @@ impl Build {
         // Our flags go to every step; a step that does not need one need not say so: configure reads warnings.
         add("-Wno-unused-command-line-argument");
         if !self.debug {
-            // Diagnostics and coverage name lines.
-            add("-gline-tables-only");
+            // Diagnostics and coverage name lines; fields that a policy names are found by their types.
+            add(if policy.names_fields() {
+                "-g"
+            } else {
+                "-gline-tables-only"
+            });
         }
         if self.trace {
             add("-fno-omit-frame-pointer");

@@ -13,7 +13,7 @@ use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
 /// Raised together with the pass's (harden/pass/config.cpp).
-const VERSION: &str = "version 1";
+const VERSION: &str = "version 2";
 
 /// How the C library is called.
 const GLIBC: &str = include_str!("../../../harden/abi/glibc.policy");
@@ -89,6 +89,7 @@ pub struct Policy {
     switches: Vec<&'static str>,
     state: State,
     own_handlers: Vec<String>,
+    names_fields: bool,
 }
 
 impl Policy {
@@ -122,7 +123,18 @@ impl Policy {
     /// When a line is not a statement.
     pub fn add(&mut self, path: &Path, text: &str) -> Result<(), PolicyError> {
         for (index, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or_default().trim();
+            // Within a word it is a number's sign.
+            let comment = line
+                .char_indices()
+                .find(|&(at, letter)| {
+                    letter == '#'
+                        && line[..at]
+                            .chars()
+                            .next_back()
+                            .is_none_or(char::is_whitespace)
+                })
+                .map_or(line.len(), |(at, _)| at);
+            let line = line[..comment].trim();
             if !line.is_empty() {
                 self.statement(line).map_err(|why| PolicyError::Statement {
                     path: path.to_owned(),
@@ -143,33 +155,29 @@ impl Policy {
             "handler" | "local-handler" => {
                 let (name, rest) = match names {
                     [name] => (name, String::new()),
-                    [name, input] if verb == "handler" => {
+                    [name, input, unless @ ..] if verb == "handler" && unless.len() < 2 => {
                         let at = input
                             .strip_prefix("input=")
                             .ok_or("`input=A:B` is needed")?;
-                        let (pointer, length) =
-                            at.split_once(':').ok_or("`input=A:B` is needed")?;
-                        number(pointer)?;
-                        if length != "strlen" {
-                            number(length)?;
-                        }
-                        (name, format!(" {input}"))
+                        self.bytes(at, true, unless.first().copied())?;
+                        (name, format!(" {}", names[1..].join(" ")))
                     }
-                    _ => return Err("`handler NAME [input=A:B]` is needed"),
+                    _ => return Err("`handler NAME [input=A:B [unless=C&MASK]]` is needed"),
                 };
                 self.own_handlers.push((*name).to_owned());
                 self.handlers
                     .insert((*name).to_owned(), format!("{verb} {name}{rest}"));
             }
             "output" => {
-                let [name, at] = names else {
-                    return Err("`output NAME A:B` is needed");
+                let [name, at, unless @ ..] = names else {
+                    return Err("`output NAME A:B [unless=C&MASK]` is needed");
                 };
-                let (pointer, length) = at.split_once(':').ok_or("`output NAME A:B` is needed")?;
-                number(pointer)?;
-                number(length)?;
+                if unless.len() > 1 {
+                    return Err("`output NAME A:B [unless=C&MASK]` is needed");
+                }
+                self.bytes(at, false, unless.first().copied())?;
                 self.outputs
-                    .insert((*name).to_owned(), format!("output {name} {at}"));
+                    .insert((*name).to_owned(), format!("output {}", names.join(" ")));
             }
             "wrap" | "native" => {
                 let [name, other] = names else {
@@ -208,6 +216,68 @@ impl Policy {
             _ => return Err("a statement is needed"),
         }
         Ok(())
+    }
+
+    /// Where bytes are: place and length, and a condition under which they are not looked at.
+    fn bytes(
+        &mut self,
+        at: &str,
+        may_be_string: bool,
+        unless: Option<&str>,
+    ) -> Result<(), &'static str> {
+        let (pointer, length) = at
+            .split_once(':')
+            .ok_or("a place and a length are needed (`A:B`)")?;
+        self.place(pointer)?;
+        if !(may_be_string && length == "strlen") {
+            self.place(length)?;
+        }
+        if let Some(condition) = unless {
+            let (what, mask) = condition
+                .strip_prefix("unless=")
+                .and_then(|rest| rest.split_once('&'))
+                .ok_or("`unless=C&MASK` is needed")?;
+            self.place(what)?;
+            mask.parse::<u64>().map_err(|_| "a mask is a number")?;
+        }
+        Ok(())
+    }
+
+    /// A sum of numbers (`#2`), arguments (from 0), and fields behind them (`0->item(_stritem)->nbytes`).
+    fn place(&mut self, text: &str) -> Result<(), &'static str> {
+        const WORD: &str = "an argument's number (from 0), a field behind it, or # and a number";
+        let name = |text: &str| {
+            !text.is_empty()
+                && text
+                    .chars()
+                    .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        };
+        // A minus is not an arrow.
+        for operand in text.replace("->", "\0").split(['+', '-']) {
+            if let Some(constant) = operand.strip_prefix('#') {
+                constant.parse::<u32>().map_err(|_| WORD)?;
+                continue;
+            }
+            let mut steps = operand.split('\0');
+            number(steps.next().unwrap_or_default())?;
+            for step in steps {
+                self.names_fields = true;
+                let (field, cast) = match step.split_once('(') {
+                    Some((field, rest)) => (field, rest.strip_suffix(')').ok_or(WORD)?),
+                    None => (step, "none"),
+                };
+                if !name(field) || !name(cast) {
+                    return Err(WORD);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether fields are named, which takes debug information to find.
+    #[must_use]
+    pub const fn names_fields(&self) -> bool {
+        self.names_fields
     }
 
     fn treat(&mut self, name: &str, verb: &str, rest: &str) {
@@ -270,7 +340,7 @@ mod tests {
     #[test]
     fn the_built_in_policies_are_policies() {
         let text = Policy::built_in().expect("checked here").for_pass();
-        assert!(text.starts_with("version 1\n"));
+        assert!(text.starts_with("version 2\n"));
         assert!(text.contains("\nnative malloc __sf_w_malloc\n"));
         // One environment variable holds at most 128 KiB (MAX_ARG_STRLEN, execve(2)).
         assert!(text.len() < 100 * 1024, "{}", text.len());
@@ -293,19 +363,53 @@ mod tests {
     }
 
     #[test]
+    fn fields_are_told_from_arguments() {
+        let mut policy = Policy::default();
+        policy
+            .add(Path::new("p"), "handler h input=0:1\noutput f 1-#2:2+#4\n")
+            .expect("arguments and numbers");
+        assert!(!policy.names_fields());
+        let line = "handler g input=0->end-0->item(head)->bytes:0->item(head)->bytes-#2 unless=0->flags&32";
+        policy.add(Path::new("p"), line).expect("fields");
+        assert!(policy.names_fields());
+        assert!(policy.for_pass().contains(&format!("\n{line}\n")));
+    }
+
+    #[test]
     fn what_is_no_statement_is_named_with_its_line() {
         for (text, why) in [
             ("\nprotect x", "a statement is needed"),
-            ("\nhandler", "`handler NAME [input=A:B]` is needed"),
+            (
+                "\nhandler",
+                "`handler NAME [input=A:B [unless=C&MASK]]` is needed",
+            ),
             (
                 "\nhandler h input=a:b",
                 "the number of an argument is needed (from 0)",
             ),
             (
                 "\nlocal-handler h input=0:1",
-                "`handler NAME [input=A:B]` is needed",
+                "`handler NAME [input=A:B [unless=C&MASK]]` is needed",
             ),
-            ("\noutput f", "`output NAME A:B` is needed"),
+            ("\noutput f", "`output NAME A:B [unless=C&MASK]` is needed"),
+            ("\noutput f 0", "a place and a length are needed (`A:B`)"),
+            (
+                "\noutput f 0->:1",
+                "an argument's number (from 0), a field behind it, or # and a number",
+            ),
+            (
+                "\noutput f 0->a(b:1",
+                "an argument's number (from 0), a field behind it, or # and a number",
+            ),
+            (
+                "\nhandler h input=0:#x",
+                "an argument's number (from 0), a field behind it, or # and a number",
+            ),
+            (
+                "\nhandler h input=0:1 unless=2",
+                "`unless=C&MASK` is needed",
+            ),
+            ("\nhandler h input=0:1 unless=2&x", "a mask is a number"),
             ("\nrefuse f", "`refuse NAME REASON` is needed"),
             ("\nwrap f", "two names are needed"),
             ("\npure", "a name is needed"),

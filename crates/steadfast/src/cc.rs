@@ -106,7 +106,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     policy.keep(build.state);
     let exit = run(
         Command::new(&tools.clang)
-            .args(build.for_clang(&tools, cxx))
+            .args(build.for_clang(&tools, &policy, cxx))
             .envs(Build::environment(&policy)),
         console,
     );
