@@ -165,10 +165,7 @@ impl Model {
         let Some(item) = self.items.get(key).cloned() else {
             return Some(None);
         };
-        // What strtoull reads: digits, then a space or the end.
-        let digits = std::str::from_utf8(&item.value).ok()?.trim_end_matches(' ');
-        let old: u64 = (!digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
-            .then(|| digits.parse().ok())??;
+        let old = leading_number(&item.value)?;
         let new = if up {
             old.wrapping_add(by)
         } else {
@@ -338,6 +335,19 @@ impl Model {
     }
 }
 
+/// What strtoull reads, where a space or the end follows: whatever comes behind it, appended to a value that was padded
+/// with spaces when it was counted down.
+fn leading_number(value: &[u8]) -> Option<u64> {
+    // isspace(3); Rust's notion lacks the vertical tab.
+    let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
+    let start = value.iter().position(|byte| !is_space(byte))?;
+    let word = &value[start..];
+    let word = &word[..word.iter().position(is_space).unwrap_or(word.len())];
+    let digits = word.strip_prefix(b"+").unwrap_or(word);
+    (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
+        .then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
+}
+
 /// Numbers often, so that counting has something to count; other bytes, line ends included,
 /// otherwise; now and then one that takes several slab pages' chunks.
 fn some_value(rng: &mut Rng) -> Vec<u8> {
@@ -383,6 +393,23 @@ fn refused(rng: &mut Rng) -> (Vec<u8>, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_ends_at_a_space() {
+        for (value, number) in [
+            (&b"12"[..], Some(12)),
+            (b"12   ", Some(12)),
+            (b"12  appended", Some(12)),
+            (b" +7\r\n", Some(7)),
+            (b"12a", None),
+            (b"", None),
+            (b"   ", None),
+            (b"-5", None),
+            (b"99999999999999999999", None),
+        ] {
+            assert_eq!(leading_number(value), number, "{value:?}");
+        }
+    }
 
     #[test]
     fn a_trace_depends_on_its_seed_alone() {

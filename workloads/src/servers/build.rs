@@ -4,8 +4,10 @@
 //! coverage (memcached's configure asks for it whenever it can link it, and then every function
 //! counts its calls). What a variant adds stands in [`Recipe`] and in the build's stamp.
 
+use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -85,7 +87,55 @@ impl Recipe {
         for (key, value) in &self.env {
             text += &format!("env: {key}={value}\n");
         }
+        // A compiler or policy that has changed under the same name makes another program.
+        for file in self.made_with() {
+            if let Ok(bytes) = fs::read(&file) {
+                let mut hasher = DefaultHasher::new();
+                bytes.hash(&mut hasher);
+                text += &format!("made with: {} {:016x}\n", file.display(), hasher.finish());
+            }
+        }
         text
+    }
+
+    /// The files that say what a build becomes: the compiler's programs, and of ours the pass, the runtime and the policies;
+    /// the envelope's sources. Those that are not there are left out.
+    fn made_with(&self) -> Vec<PathBuf> {
+        let variable = |name: &str| {
+            let own = self.env.iter().rev().find(|(key, _)| key == name);
+            own.map(|(_, value)| value.clone())
+                .or_else(|| env::var(name).ok())
+        };
+        let mut files = Vec::new();
+        for word in self.cc.split_whitespace() {
+            let program = if word.contains('/') {
+                Some(PathBuf::from(word))
+            } else {
+                env::var_os("PATH").and_then(|path| {
+                    env::split_paths(&path)
+                        .map(|folder| folder.join(word))
+                        .find(|file| file.is_file())
+                })
+            };
+            let Some(program) = program.and_then(|file| file.canonicalize().ok()) else {
+                continue;
+            };
+            let beside = program.with_file_name("harden");
+            let folder = variable("STEADFAST_HARDEN").map_or(beside, PathBuf::from);
+            files.push(program);
+            files.extend(["steadfast-pass.so", "libsteadfast-sei.a"].map(|name| folder.join(name)));
+        }
+        if let Some(policies) = variable("STEADFAST_POLICY") {
+            files.extend(env::split_paths(&policies));
+        }
+        if self.envelope
+            && let Ok(sources) = fs::read_dir(envelope_sources())
+        {
+            let mut sources: Vec<_> = sources.flatten().map(|entry| entry.path()).collect();
+            sources.sort();
+            files.extend(sources);
+        }
+        files
     }
 }
 
@@ -208,11 +258,15 @@ impl Builds {
     }
 }
 
+fn envelope_sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .with_file_name("harden")
+        .join("envelope")
+}
+
 /// Compiles the server's end of the message envelope into one object within the tree.
 fn envelope(tree: &Path) -> Result<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .with_file_name("harden")
-        .join("envelope");
+    let source = envelope_sources();
     let place = tree.join("steadfast-envelope");
     fs::create_dir_all(&place)?;
     // One object and no archive: a hardened program's runtime is linked behind this, and its calls
@@ -281,4 +335,36 @@ fn logged(command: &mut Command, tree: &Path, name: &str) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_pass_makes_another_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let pass = dir.path().join("steadfast-pass.so");
+        let policy = dir.path().join("p.policy");
+        fs::write(&pass, "one").unwrap();
+        fs::write(&policy, "handler h").unwrap();
+        let recipe = Recipe {
+            env: [
+                ("STEADFAST_HARDEN", dir.path()),
+                ("STEADFAST_POLICY", &policy),
+            ]
+            .map(|(key, path)| (key.to_owned(), path.display().to_string()))
+            .to_vec(),
+            cc: "/bin/sh cc".to_owned(),
+            ..Recipe::plain()
+        };
+        let text = || recipe.text(Path::new("a.dsc"));
+        let before = text();
+        assert_eq!(before, text());
+        fs::write(&pass, "two").unwrap();
+        let after = text();
+        assert_ne!(before, after);
+        fs::write(&policy, "handler g").unwrap();
+        assert_ne!(after, text());
+    }
 }
