@@ -21,6 +21,9 @@ use crate::stats::Estimate;
 use crate::table;
 use crate::verdict::Promise;
 
+/// How long a group has been standing still when it is measured: what starting it has needed is free by then.
+const STANDING: Duration = Duration::from_millis(500);
+
 /// What one group of processes takes, in KiB.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Footprint {
@@ -168,6 +171,7 @@ fn footprint(commands: Vec<std::process::Command>, runner: &Runner) -> Result<Fo
         BufReader::new(output).read_line(&mut line)?;
         ensure!(line == "ready\n", "said {line:?} and not that it is ready");
     }
+    std::thread::sleep(STANDING);
     let mut found = Footprint::default();
     for pid in descendants(group.children.iter().map(Child::id).collect())? {
         let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))

@@ -9,8 +9,24 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
 
-/// Gives the heap's free pages back to the system, where the C library can.
+/// Gives back to the system what is free or can be read again: the heap's free pages, where the C library
+/// can, and this program's code, most of which has run for the last time when a program has started.
 pub fn trim() {
+    let own = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    let maps = i32::try_from(std::process::id())
+        .ok()
+        .and_then(|pid| crate::procfs::maps(pid).ok());
+    for map in maps
+        .iter()
+        .flatten()
+        .filter(|map| map.executable && !map.writable && map.path == own)
+    {
+        let (at, len) = (map.range.start, map.range.end - map.range.start);
+        // SAFETY: code of a file that nobody has written to comes back from there (madvise(2)).
+        unsafe {
+            libc::madvise(at as *mut libc::c_void, len as usize, libc::MADV_DONTNEED);
+        }
+    }
     // SAFETY: malloc_trim(3) takes the allocator's own locks and touches free memory alone.
     #[cfg(target_env = "gnu")]
     unsafe {
