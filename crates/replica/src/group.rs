@@ -154,6 +154,11 @@ impl Group {
     /// Gives a command and waits for it to be carried out. Nothing: it was not, in time.
     pub(crate) fn order(&self, slot: usize, cmd: u32, arg: u64, limit: Duration) -> Option<i64> {
         self.command(slot, cmd, arg);
+        self.obeyed(slot, limit)
+    }
+
+    /// Waits for the last command of a slot to be carried out. Nothing: it was not, in time.
+    pub(crate) fn obeyed(&self, slot: usize, limit: Duration) -> Option<i64> {
         let pid = self.pids[slot].load(Ordering::Relaxed);
         let mut asleep: Option<Instant> = None;
         self.wait_until(limit, || {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use steadfast_integrity::event::{
     Cause, CoreSuspect, Difference, Divergence, Judgement, LogCheck, Recovery, RecoveryAction, Role, SuspectAction, Vote, What,
 };
-use steadfast_integrity::ids::{EventIndex, GuestAddr};
+use steadfast_integrity::ids::{EventIndex, GuestAddr, Site};
 use steadfast_integrity::plan::StopReason;
 use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
@@ -468,7 +468,10 @@ impl Supervisor<'_> {
     /// Has every paused replica count the arrivals; the losers that most of them name.
     fn count(&self, paused: &[usize]) -> u32 {
         for r in paused {
-            self.group.order(*r, cmd::VOTE, 0, ANSWER);
+            self.group.command(*r, cmd::VOTE, 0);
+        }
+        for r in paused {
+            self.group.obeyed(*r, ANSWER);
         }
         self.verdict(paused, self.replicas.len())
     }
@@ -539,10 +542,8 @@ impl Supervisor<'_> {
 
     /// Kills a follower and makes it again as a copy of the leader.
     fn replace(&mut self, r: usize) -> bool {
-        let old = self.replicas[r].child;
         self.charge_follower(r);
-        self.kill_child(old);
-        self.gone.remove(&old);
+        self.put_down(r);
         self.replicas[r].child = 0;
         self.group.set_pid(r, 0);
         self.group.set32(at!(own r, init_pid), 0);
@@ -565,6 +566,21 @@ impl Supervisor<'_> {
             self.adopt(r);
         }
         stands
+    }
+
+    /// Kills a follower and waits until it can do no harm; that it is reaped is for later, since its
+    /// namespaces take 10 ms to die.
+    fn put_down(&mut self, r: usize) {
+        let (child, pid) = (self.replicas[r].child, self.replicas[r].pid);
+        if self.gone.remove(&child).is_some() || !child::is_child(child) {
+            return;
+        }
+        child::kill(child, libc::SIGKILL);
+        self.leaving.push(child);
+        let deadline = Instant::now() + ANSWER;
+        while !(procfs::has_no_memory(child) && procfs::has_no_memory(pid)) && Instant::now() < deadline {
+            std::thread::yield_now();
+        }
     }
 
     /// Makes the leader what `winner` is: the process stays, and with it its number, its
@@ -847,7 +863,7 @@ impl Supervisor<'_> {
                     role: if r == 0 { Role::Leader } else { Role::Follower },
                     core: core_id(self.replicas[r].core),
                     camp: u8::try_from(camp.min(255)).expect("bounded"),
-                    site: claims[r].map(|claim| self.modules.site(claim.ip)),
+                    site: claims[r].map(|claim| Site::at(GuestAddr(claim.ip))),
                     value: claims[r].map(|claim| format!("{:#x}", claim.state ^ claim.bytes[0])),
                 }
             })

@@ -171,6 +171,8 @@ pub(crate) struct Supervisor<'a> {
     mail: VecDeque<News>,
     sentry: i32,
     pub(crate) keeper: i32,
+    /// Children that were killed and are yet to be reaped.
+    pub(crate) leaving: Vec<i32>,
     /// Signals for which the leader's queue had no room.
     outbox: VecDeque<signals::Taken>,
     /// The next SIGCONT is the one that ended our own stop.
@@ -187,6 +189,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) exec: Becoming,
     /// Events of the programs that this one has taken the place of.
     pub(crate) past_events: u64,
+    /// What is to be told when a repair is over.
+    held_back: Option<Vec<Event>>,
     /// Words of the control block that keep their value, and the agent's code and constants.
     constants: Vec<(usize, u32)>,
     pub(crate) agent_fixed: Vec<u8>,
@@ -361,6 +365,7 @@ impl<'a> Supervisor<'a> {
             mail: VecDeque::new(),
             sentry,
             keeper: 0,
+            leaving: Vec::new(),
             outbox: VecDeque::new(),
             was_stopped: false,
             parent_death: 0,
@@ -374,6 +379,7 @@ impl<'a> Supervisor<'a> {
             watch: crate::recovery::Watch::default(),
             exec: Becoming::default(),
             past_events: 0,
+            held_back: None,
             constants: Vec::new(),
             agent_fixed: Vec::new(),
         };
@@ -441,7 +447,7 @@ impl<'a> Supervisor<'a> {
     /// it left anybody's; then it is the one child that nobody else is.
     pub(crate) fn new_child(&self, said: i32) -> i32 {
         let known = |pid: i32| {
-            pid == self.keeper || pid == self.sentry || self.replicas.iter().any(|info| info.child == pid)
+            pid == self.keeper || pid == self.sentry || self.leaving.contains(&pid) || self.replicas.iter().any(|info| info.child == pid)
         };
         if said > 1 && !known(said) && child::is_child(said) {
             return said;
@@ -522,8 +528,37 @@ impl<'a> Supervisor<'a> {
     }
 
     pub(crate) fn emit(&mut self, what: What) {
-        let t_ns = u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.sink.emit(Event { t_ns, what });
+        let event = Event { t_ns: ns(self.started.elapsed()), what };
+        match &mut self.held_back {
+            Some(events) => events.push(event),
+            None => self.send(event),
+        }
+    }
+
+    /// Names of places are looked up here: that reads a library and its symbols.
+    fn send(&mut self, mut event: Event) {
+        if let What::Divergence(divergence) = &mut event.what {
+            for site in divergence.votes.iter_mut().filter_map(|vote| vote.site.as_mut()) {
+                *site = self.modules.site(site.address.0);
+            }
+        }
+        self.sink.emit(event);
+    }
+
+    /// Does what the program waits for, and tells of it when it goes on.
+    pub(crate) fn first(&mut self, what: impl FnOnce(&mut Self)) {
+        let began = ns(self.started.elapsed());
+        self.held_back = Some(Vec::new());
+        what(self);
+        let after = self.held_back.replace(Vec::new()).unwrap_or_default();
+        self.note_faults();
+        let before = self.held_back.take().unwrap_or_default();
+        for event in before {
+            self.send(Event { t_ns: began, ..event });
+        }
+        for event in after {
+            self.send(event);
+        }
     }
 
     fn setup_failed(&self) -> Result<(), LaunchError> {
@@ -586,14 +621,14 @@ impl<'a> Supervisor<'a> {
             if let Some(error) = self.modules.flips.take_error() {
                 return Err(error.into());
             }
-            self.note_faults();
             if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
-                self.recover();
+                self.first(Self::recover);
                 if self.stop.is_some() {
                     return self.failed_check().map_or(Ok(()), Err);
                 }
                 continue;
             }
+            self.note_faults();
             if self.group.end() == end::RUNNING {
                 self.look_for_the_keeper();
                 self.look_for_the_dead();
@@ -693,6 +728,10 @@ impl<'a> Supervisor<'a> {
         match change {
             child::Change::Exited(_) | child::Change::Signaled(_) => {
                 self.forget_exec(pid);
+                if let Some(at) = self.leaving.iter().position(|leaving| *leaving == pid) {
+                    self.leaving.swap_remove(at);
+                    return;
+                }
                 self.gone.insert(pid, change);
                 if self.replaced.remove(&pid) {
                     return;
@@ -1004,24 +1043,44 @@ impl<'a> Supervisor<'a> {
             self.charge_follower(r);
         }
         let keeper = if self.keeper == 0 { self.said_child(abi::KEEPER) } else { self.keeper };
-        self.kill_child(keeper);
-        self.kill_child(self.sentry);
+        let mut children = vec![keeper, self.sentry];
         for r in (0..self.replicas.len()).rev() {
             let known = self.replicas[r].child;
-            let child = if known == 0 && r > 0 { self.said_child(r) } else { known };
+            children.push(if known == 0 && r > 0 { self.said_child(r) } else { known });
+        }
+        // All at once: each takes its time to die, with its namespaces.
+        for child in &children {
+            self.strike_down(*child);
+        }
+        for child in children {
             self.kill_child(child);
         }
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.leaving.is_empty() && Instant::now() < deadline {
+            let seen = self.group.bell();
+            self.take_news();
+            if !self.leaving.is_empty() {
+                self.group.sleep(seen, Duration::from_millis(10));
+            }
+        }
+    }
+
+    /// Kills one child. The number may come from shared memory, where a fault can make it anybody's. The
+    /// real child then dies with this process.
+    fn strike_down(&mut self, child: i32) -> bool {
+        if child <= 1 || self.gone.contains_key(&child) || !child::is_child(child) {
+            return false;
+        }
+        self.forget_exec(child);
+        child::kill(child, libc::SIGKILL);
+        true
     }
 
     /// Kills one child and waits until it is reaped.
     pub(crate) fn kill_child(&mut self, child: i32) {
-        // The number may come from shared memory, where a fault can make it anybody's. The real
-        // child then dies with this process.
-        if child <= 1 || self.gone.contains_key(&child) || !child::is_child(child) {
+        if !self.strike_down(child) {
             return;
         }
-        self.forget_exec(child);
-        child::kill(child, libc::SIGKILL);
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.gone.contains_key(&child) && Instant::now() < deadline {
             let seen = self.group.bell();

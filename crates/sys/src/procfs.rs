@@ -96,9 +96,18 @@ pub fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
+/// The text of a file of one record, in one read: these are looked at while a program waits, and the
+/// length that a general reader asks for first is 0 here.
+fn record(path: &str) -> io::Result<String> {
+    use io::Read;
+    let mut bytes = [0; 4096];
+    let n = fs::File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
+}
+
 /// State letter and parent of a process (proc_pid_stat(5)).
 fn state(pid: i32) -> Option<(u8, i32)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = record(&format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     let mut fields = rest.split(' ');
     Some((
@@ -112,7 +121,10 @@ fn state(pid: i32) -> Option<(u8, i32)> {
 pub fn command_line(pid: i32) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(&bytes);
-    bytes.split(|byte| *byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect()
+    bytes
+        .split(|byte| *byte == 0)
+        .map(|arg| String::from_utf8_lossy(arg).into_owned())
+        .collect()
 }
 
 /// Whether a process sleeps and waits for something other than a disk.
@@ -127,6 +139,21 @@ pub fn has_ended(pid: i32) -> bool {
     state(pid).is_none_or(|(letter, _)| matches!(letter, b'Z' | b'X'))
 }
 
+/// Whether a process has no memory any more: the first thing that goes when it dies, and long before it
+/// can be reaped where namespaces die with it.
+#[must_use]
+pub fn has_no_memory(pid: i32) -> bool {
+    /// `vsize` (field 23), counted from the state, which is field 3.
+    const VSIZE: usize = 20;
+    let Ok(stat) = record(&format!("/proc/{pid}/stat")) else {
+        return true;
+    };
+    let size = stat
+        .rsplit_once(") ")
+        .and_then(|(_, rest)| rest.split(' ').nth(VSIZE));
+    size.is_none_or(|size| size == "0")
+}
+
 /// Whether `pid` is a child of `ancestor`, or a child's child.
 #[must_use]
 pub fn descends(pid: i32, ancestor: i32) -> bool {
@@ -138,14 +165,14 @@ pub fn descends(pid: i32, ancestor: i32) -> bool {
 /// The system call that a process sleeps in: its number.
 #[must_use]
 pub fn sleeps_in(pid: i32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/syscall")).ok()?;
+    let text = record(&format!("/proc/{pid}/syscall")).ok()?;
     text.split(' ').next()?.trim().parse().ok()
 }
 
 /// The only child of `pid`, if it has one.
 #[must_use]
 pub fn only_child(pid: i32) -> Option<i32> {
-    if let Ok(text) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+    if let Ok(text) = record(&format!("/proc/{pid}/task/{pid}/children")) {
         return text.split_whitespace().next()?.parse().ok();
     }
     // Kernels without CONFIG_PROC_CHILDREN: the fourth field of stat, after the command.
@@ -175,7 +202,7 @@ pub fn only_child(pid: i32) -> Option<i32> {
 #[must_use]
 pub fn waits_on(pid: i32, range: &std::ops::Range<u64>) -> bool {
     // Number and arguments of the call in progress, or `running` (proc_pid_syscall(5)).
-    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/syscall")) else {
+    let Ok(text) = record(&format!("/proc/{pid}/syscall")) else {
         return false;
     };
     let mut words = text.split(' ');
@@ -192,7 +219,7 @@ pub fn waits_on(pid: i32, range: &std::ops::Range<u64>) -> bool {
 #[must_use]
 pub fn cpu_ns(pid: i32) -> Option<u64> {
     // schedstat: time on the CPU, time waiting, slices; nanoseconds (sched-stats.rst).
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let text = record(&format!("/proc/{pid}/schedstat")).ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
@@ -201,7 +228,7 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
 #[must_use]
 pub fn times(pid: i32) -> Option<(u64, u64)> {
     let total = cpu_ns(pid)?;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = record(&format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
