@@ -16,15 +16,18 @@ pub fn trim() {
     let maps = i32::try_from(std::process::id())
         .ok()
         .and_then(|pid| crate::procfs::maps(pid).ok());
-    for map in maps
-        .iter()
-        .flatten()
-        .filter(|map| map.executable && !map.writable && map.path == own)
-    {
-        let (at, len) = (map.range.start, map.range.end - map.range.start);
+    let code = |map: &&crate::procfs::Mapping| map.executable && !map.writable && map.path == own;
+    for map in maps.iter().flatten().filter(code) {
+        let Ok(len) = usize::try_from(map.range.end - map.range.start) else {
+            continue;
+        };
         // SAFETY: code of a file that nobody has written to comes back from there (madvise(2)).
         unsafe {
-            libc::madvise(at as *mut libc::c_void, len as usize, libc::MADV_DONTNEED);
+            libc::madvise(
+                map.range.start as *mut libc::c_void,
+                len,
+                libc::MADV_DONTNEED,
+            );
         }
     }
     // SAFETY: malloc_trim(3) takes the allocator's own locks and touches free memory alone.
