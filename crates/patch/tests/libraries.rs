@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 use steadfast_patch::{
     ArenaSpec, Coverage, Entries, Existing, Hook, Module, Place, Plan, RefusedReason, SiteKind,
-    elf, find_sites, plan, plan_hooks, site_at,
+    Survey, elf, find_sites, plan, plan_hooks, site_at,
 };
 
 const BIAS: u64 = 0x7f12_3400_0000;
@@ -499,5 +499,85 @@ fn payloads_can_be_planted_at_ordinary_instructions() {
             took.as_secs_f64() * 1e3,
         );
         assert!(new * 10 > hooks.len() * 7);
+    }
+}
+
+/// Every block of a real library gets a payload at once: what lends bytes, what bounces and what does
+/// neither have to keep apart, and each jump has to arrive at the beginning of a trampoline.
+#[test]
+fn windows_that_bounce_keep_apart_from_all_others() {
+    for name in [
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib64/ld-linux-x86-64.so.2",
+        "/usr/bin/perl",
+    ] {
+        let Ok(file) = std::fs::read(name) else {
+            continue;
+        };
+        let module = elf::module(&file, BIAS).expect("an ELF file");
+        let arena = ArenaSpec {
+            addr: BIAS - (256 << 20),
+            len: 64 << 20,
+        };
+        let mut survey = Survey::new(&module, arena);
+        let hooks: Vec<Hook> = survey
+            .blocks()
+            .iter()
+            .map(|block| Hook {
+                addr: block.range.start,
+                place: Place::Before,
+                code: PAYLOAD.to_vec(),
+            })
+            .collect();
+        let plan = survey.plan(&hooks);
+        assert_eq!(plan.hooked.len() + plan.refused.len(), hooks.len());
+        assert!(
+            plan.refused.len() * 200 < hooks.len(),
+            "{} refused",
+            plan.refused.len()
+        );
+        let ends = |w: &steadfast_patch::Write| w.addr + w.bytes.len() as u64;
+        assert!(
+            plan.writes
+                .windows(2)
+                .all(|two| ends(&two[0]) <= two[1].addr)
+        );
+        let starts: std::collections::HashSet<u64> = plan
+            .hooked
+            .iter()
+            .map(|hooked| hooked.trampoline.start)
+            .collect();
+        let over = |addr: u64| {
+            let after = plan.writes.partition_point(|w| w.addr <= addr);
+            let write = &plan.writes[after.checked_sub(1).expect("a write")];
+            usize::try_from(addr - write.addr)
+                .ok()
+                .and_then(|at| write.bytes.get(at..))
+        };
+        let long = |addr: u64| {
+            let bytes = over(addr).expect("written");
+            assert_eq!(bytes[0], 0xE9, "{addr:#x}");
+            let disp = i32::from_le_bytes(bytes[1..5].try_into().expect("four bytes"));
+            (addr + 5).wrapping_add_signed(disp.into())
+        };
+        let mut bounced = 0;
+        for hooked in &plan.hooked {
+            let start = hooked.window.start;
+            let to = match over(start).expect("written")[..2] {
+                [0xEB, by] => {
+                    bounced += 1;
+                    assert!(hooked.window.end - start < 5);
+                    long((start + 2).wrapping_add_signed(i8::from_le_bytes([by]).into()))
+                }
+                _ => long(start),
+            };
+            assert_eq!(to, hooked.trampoline.start, "{start:#x}");
+        }
+        // Windows that only lend have no payload; their jumps stay within the arena all the same.
+        for write in plan.writes.iter().filter(|write| write.bytes[0] == 0xE9) {
+            let to = long(write.addr);
+            assert!((arena.addr..arena.addr + plan.arena.len() as u64).contains(&to));
+        }
+        assert!(bounced > 100 && !starts.is_empty(), "{bounced} of {name}");
     }
 }

@@ -231,7 +231,14 @@ impl Planner<'_> {
                 code_end: around.ins[last].end(),
             };
             let (union, parts) = self.unite(candidate);
-            let clear = union.range.end <= guest.start || guest.end <= union.range.start;
+            // A window may reach into the padding behind a terminator.
+            let from = union.range.start.saturating_sub(JUMP_LEN - 1);
+            let clear = (union.range.end <= guest.start || guest.end <= union.range.start)
+                && self
+                    .padding_lent
+                    .range(from..union.range.end)
+                    .next()
+                    .is_none();
             let fixed = parts.iter().any(|part| {
                 let window = &self.windows[part];
                 window.bounce.is_some() || window.lent > 0
