@@ -185,17 +185,14 @@ fn addresses_may_differ_from_run_to_run() {
     let runs = Dir::new(&order.dir).runs().expect("runs");
     let fired = runs.values().filter(|run| run.hits == 1).count();
     assert_eq!((fired, runs.len()), (28, 28));
-    let stack: std::collections::BTreeSet<_> = runs
+    // Where the program lies has 28 bits of chance, twelve of them in these digits: 55555 without.
+    let places: std::collections::BTreeSet<_> = runs
         .values()
+        .filter(|run| run.stratum == "cf")
         .flat_map(|run| &run.fired)
-        .filter_map(|fired| fired.before.as_deref()?.strip_prefix("0x7ff"))
-        .filter(|rest| rest.len() == 9)
-        .map(|rest| rest[..4].to_owned())
+        .filter_map(|fired| Some(fired.before.as_deref()?.get(2..7)?.to_owned()))
         .collect();
-    assert!(
-        stack.len() > 2,
-        "addresses of the stack all lie in {stack:?}"
-    );
+    assert!(places.len() > 1, "the program always lies at {places:?}");
     clean(&order);
 }
 
