@@ -335,14 +335,15 @@ impl Model {
     }
 }
 
-/// What strtoull reads, where a space or the end follows: whatever comes behind it, appended to a value that was padded
+/// What strtoull reads, where a space, a zero byte or the end follows: whatever comes behind it, appended to a value that was padded
 /// with spaces when it was counted down.
 fn leading_number(value: &[u8]) -> Option<u64> {
     // isspace(3); Rust's notion lacks the vertical tab.
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let start = value.iter().position(|byte| !is_space(byte))?;
     let word = &value[start..];
-    let word = &word[..word.iter().position(is_space).unwrap_or(word.len())];
+    let ends = |byte: &u8| is_space(byte) || *byte == 0;
+    let word = &word[..word.iter().position(ends).unwrap_or(word.len())];
     let digits = word.strip_prefix(b"+").unwrap_or(word);
     (!digits.is_empty() && digits.iter().all(u8::is_ascii_digit))
         .then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
@@ -400,6 +401,7 @@ mod tests {
             (&b"12"[..], Some(12)),
             (b"12   ", Some(12)),
             (b"12  appended", Some(12)),
+            (b"12\0\xff", Some(12)),
             (b" +7\r\n", Some(7)),
             (b"12a", None),
             (b"", None),
