@@ -7,6 +7,7 @@
 //! Invariants
 //!  1. A replica hangs when it has burned more than max(2 x, + 1 s) of what the fastest other one needed between
 //!     the same two events (docs/replication.md). CPU time, never wall time: a stopped process burns nothing.
+//!     Of the kernel's time a sixteenth counts (`procfs::burned_ns`).
 //!  2. What was learned of a process is forgotten with it.
 //!
 //! Not covered: replicas that all stand at the same event. They may compute for ever, as the bare program may.

@@ -155,7 +155,7 @@ impl Supervisor<'_> {
         let mut looks = Vec::with_capacity(n);
         for (r, &place) in place.iter().enumerate() {
             let pid = self.replicas[r].pid;
-            let cpu_ns = procfs::cpu_ns(pid);
+            let cpu_ns = procfs::burned_ns(pid);
             // Job control stops the leader, and the others through us: a follower that was
             // stopped alone burns nothing and would never hang by the rule below.
             if cpu_ns.is_some() && r > 0 && procfs::is_stopped(pid) {
@@ -237,7 +237,7 @@ impl Supervisor<'_> {
     /// Waits until every replica is paused or known to be out.
     fn gather(&mut self) -> Vec<Standing> {
         let n = self.replicas.len();
-        let start: Vec<u64> = (0..n).map(|r| procfs::cpu_ns(self.replicas[r].pid).unwrap_or(0)).collect();
+        let start: Vec<u64> = (0..n).map(|r| procfs::burned_ns(self.replicas[r].pid).unwrap_or(0)).collect();
         let hung_slot = (self.group.get32(at!(alarm)) == alarm::HUNG)
             .then(|| self.group.get32(at!(alarm_slot)) as usize);
         let mut standing: Vec<Option<Standing>> = vec![None; n];
@@ -289,7 +289,7 @@ impl Supervisor<'_> {
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 // The others wait: a straggler may burn as much as twice the run so far, and a
                 // second more, before it is given up.
-                let now = procfs::cpu_ns(self.replicas[r].pid).unwrap_or(0);
+                let now = procfs::burned_ns(self.replicas[r].pid).unwrap_or(0);
                 let limit_ns = (2 * start[r]).max(1_000_000_000);
                 if paused > 0 && now.saturating_sub(start[r]) > limit_ns {
                     *one = Some(Standing::Hung { cpu_ns: now - start[r], limit_ns });

@@ -236,6 +236,15 @@ pub fn times(pid: i32) -> Option<(u64, u64)> {
     Some((total - in_kernel, in_kernel))
 }
 
+/// CPU time that a process itself has burned: a sixteenth of what the kernel burned for it counts. Pages
+/// take the kernel longer for one process than for another that does the same: 800 MiB took 0.05 s, and 3 s
+/// where the hypervisor had to find the memory first.
+#[must_use]
+pub fn burned_ns(pid: i32) -> Option<u64> {
+    let (user, system) = times(pid)?;
+    Some(user + system / 16)
+}
+
 /// Whether a process stands still because of a stop signal.
 #[must_use]
 pub fn is_stopped(pid: i32) -> bool {
