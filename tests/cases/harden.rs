@@ -339,6 +339,18 @@ fn struck_waiting(
     ended(&ran, 122, &[names], &["recovered", "not deterministic"])
 }
 
+/// Waits between handlers whose state at rest has copies and checksums.
+fn waits_with_state() -> Result<(), Failed> {
+    let plain = run(&program("conditions.c", "O2", &["-O2"], false)?, &[])?;
+    let flags = &["-O2", "--state=dup,crc"];
+    let ran = run(&program("conditions.c", "state", flags, true)?, &[])?;
+    ended(&ran, 0, &[], &["steadfast"])?;
+    if ran.stdout != plain.stdout {
+        return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+    }
+    Ok(())
+}
+
 /// Waits that are refused when they happen: in the middle of a message, and without the lock.
 fn waits_refused() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-wait-refused");
@@ -1006,6 +1018,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ));
     }
     trials.push(Trial::test("harden::refuse::wait", waits_refused));
+    trials.push(Trial::test("harden::conditions.c::state", waits_with_state));
     trials.push(Trial::test(
         "harden::recover::nondeterminism",
         recover_tells_nondeterminism,
