@@ -174,8 +174,11 @@ enum Action {
         #[arg(long, default_value_t = 2)]
         replicas: u8,
     },
-    /// Print the table of a file that any of these wrote
-    Show { file: PathBuf },
+    /// Print the table of a file that any of these wrote, or of several of spec that measured other programs
+    Show {
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -212,7 +215,7 @@ impl Outcome {
 
 fn act(cli: &Cli) -> Result<ExitCode> {
     let outcome = match &cli.action {
-        Action::Show { file } => show(file)?,
+        Action::Show { files } => show(files)?,
         Action::Model {
             spec,
             micro,
@@ -510,7 +513,15 @@ fn chosen_columns(names: &[String]) -> Result<Vec<Column>> {
         .collect())
 }
 
-fn show(file: &Path) -> Result<Outcome> {
+fn show(files: &[PathBuf]) -> Result<Outcome> {
+    let [file] = files else {
+        let reports = files
+            .iter()
+            .map(|file| load(file))
+            .collect::<Result<Vec<SpecReport>>>()?;
+        let report = spec::join(reports, ALL.len()).map_err(anyhow::Error::msg)?;
+        return Outcome::new(&report, spec::render(&report), report.complete);
+    };
     let value: serde_json::Value = load(file)?;
     let kind = value
         .get("bench")

@@ -143,6 +143,48 @@ pub fn conclude(report: &mut SpecReport, announced: usize) {
     report.promises = verdicts;
 }
 
+/// One report of several that measured other programs in the same way: rounds are interleaved within a
+/// program, so it does not matter whether programs shared a run.
+///
+/// # Errors
+/// When two do not go together, in words.
+pub fn join(reports: Vec<SpecReport>, announced: usize) -> Result<SpecReport, String> {
+    let mut reports = reports.into_iter();
+    let mut all = reports
+        .next()
+        .ok_or("at least one report is needed, found none")?;
+    for next in reports {
+        let way = |report: &SpecReport| {
+            (
+                report.size.clone(),
+                report.pairs,
+                report.machine.kernel.clone(),
+            )
+        };
+        if way(&next) != way(&all) {
+            return Err(format!(
+                "reports of one size, number of rounds and kernel are needed, found {:?} and {:?}",
+                way(&all),
+                way(&next)
+            ));
+        }
+        if let Some(twice) = next
+            .programs
+            .iter()
+            .find(|one| all.programs.iter().any(|other| other.name == one.name))
+        {
+            return Err(format!(
+                "each program in one report is needed, found {} in two",
+                twice.name
+            ));
+        }
+        all.complete &= next.complete;
+        all.programs.extend(next.programs);
+    }
+    conclude(&mut all, announced);
+    Ok(all)
+}
+
 /// A promise is about all programs, in full size, in at least ten rounds, without a failure.
 fn qualify(
     promise: Promise,

@@ -259,6 +259,31 @@ fn ratios_are_taken_within_a_round() {
 }
 
 #[test]
+fn reports_of_different_programs_are_joined() {
+    let of = |name| {
+        let mut one = report(vec![program(name, &[Some(1.1); 10], &[])]);
+        conclude(&mut one, 2);
+        one
+    };
+    let both = spec::join(vec![of("one"), of("two")], 2).unwrap();
+    assert_eq!(both.programs.len(), 2);
+    assert!((both.means["n2"].value - of("one").means["n2"].value).abs() < 1e-9);
+    assert_eq!(of("one").promises[0].verdict, Verdict::Pending);
+    assert_eq!(both.promises[0].verdict, Verdict::Met);
+    let twice = spec::join(vec![of("one"), of("one")], 2).unwrap_err();
+    assert!(twice.contains("found one in two"), "{twice}");
+    let other = SpecReport {
+        pairs: 3,
+        ..of("two")
+    };
+    assert!(
+        spec::join(vec![of("one"), other], 2)
+            .unwrap_err()
+            .contains("rounds")
+    );
+}
+
+#[test]
 fn a_report_survives_being_written_and_read() {
     let mut before = report(vec![program("a", &[Some(1.1); 10], &[])]);
     conclude(&mut before, 1);
