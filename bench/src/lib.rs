@@ -35,6 +35,7 @@ pub mod model;
 pub mod process;
 pub mod product;
 pub mod repair;
+pub mod rest;
 pub mod rounds;
 pub mod sample;
 pub mod sei;

@@ -26,7 +26,7 @@ use steadfast_bench::product::Product;
 use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
-use steadfast_bench::{inject, memory, micro, model, repair, sei, sei_servers, spec, start, touch};
+use steadfast_bench::{inject, memory, micro, model, repair, rest, sei, sei_servers, spec, start, touch};
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::SERVERS;
 use steadfast_workloads::servers::build::{Builds, Recipe};
@@ -125,6 +125,15 @@ enum Action {
         /// Multiplies how often each handler is called
         #[arg(long, default_value_t = 1.0)]
         scale: f64,
+    },
+    /// State at rest with copies and checksums: what it costs a handler, and which changed bits get out
+    Rest {
+        /// Multiplies how often each handler is called
+        #[arg(long, default_value_t = 1.0)]
+        scale: f64,
+        /// Runs of the store of each build, one changed bit each
+        #[arg(long, default_value_t = 2000)]
+        runs: usize,
     },
     /// memcached and dnsmasq, hardened at compile time against plain, server saturated
     SeiServers {
@@ -321,6 +330,19 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 |step| says.say(step),
             )?;
             Outcome::new(&report, sei::render(&report), !runner.interrupted())
+        }
+        Action::Rest { scale, runs } => {
+            let report = rest::measure(
+                &Product::find(),
+                &guests,
+                common.pairs,
+                *runs,
+                common.seed,
+                *scale,
+                machine,
+                |step| says.say(step),
+            )?;
+            Outcome::new(&report, rest::render(&report), !runner.interrupted())
         }
         Action::SeiServers {
             memcached,
@@ -535,6 +557,7 @@ fn show(files: &[PathBuf]) -> Result<Outcome> {
         "repair" => repair::render(&serde_json::from_value(value.clone())?),
         "memory" => memory::render(&serde_json::from_value(value.clone())?),
         "inject" => inject::render(&serde_json::from_value(value.clone())?),
+        "rest" => rest::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
         "sei-servers" => sei_servers::render(&serde_json::from_value(value.clone())?),
         "start" => start::render(&serde_json::from_value(value.clone())?),

@@ -206,6 +206,7 @@ static SF_COLD struct sf_context *context_new(void) {
   c->capacity = SF_WORDS;
   table_new(c, SF_SLOTS);
   c->epoch = SF_EPOCH_FIRST;
+  c->state = sf_state();
   sf_stack_bounds(&c->stack_low, &c->stack_high);
   if (sf_recovers())
     sf_recover_thread();
@@ -837,21 +838,22 @@ static inline void count_event(struct sf_context *c) {
 
 /* The first run, from here on. */
 static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
-  if (unlikely(sf_state()))
-    sf_state_begin(c);
   c->again = 0;
   c->handler = h;
   c->gate_enter = gate(c, h, 1);
   c->count = 0;
-  __sf_tls.partial = 0;
+  __sf_tls.partial = c->state; /* with copies of the state every word goes the long way */
   c->crc_running = 0;
   __sf_tls.cursor = c->entries;
   __sf_tls.limit = c->entries + c->capacity;
   __sf_tls.sum = 0;
   __sf_tls.delta = 0;
   c->message_cursor = c->message_count;
-  if (unlikely(c->locks.used))
+  if (unlikely(c->locks.used | c->state)) {
+    if (c->state)
+      sf_state_begin(c);
     sf_locks_begin(c);
+  }
   c->mxcsr = mxcsr_get();
   c->errno_begin = *__errno_location();
   if (unlikely(c->epoch + 2 >= (uint64_t)1 << SF_EPOCH_BITS)) {
@@ -990,7 +992,7 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
   if (unlikely(wrong != 0))
     sf_differ("memory could not be put back", (uint64_t)c->entries, 0, wrong);
-  if (unlikely(sf_state()))
+  if (unlikely(__sf_tls.partial != 0) && sf_state())
     sf_state_mid(c);
   sf_locks_between_runs(c);
   c->crc_running = 0;
@@ -1044,12 +1046,12 @@ static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *ne
 
 /* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. With copies: the second run
    has written those. */
-static inline void compare_words(struct sf_context *c, const bool copies) {
+static inline void compare_words(struct sf_context *c) {
   uint64_t epoch = __sf_tls.epoch_key | BYTES, all = 0, mask = __sf_tls.index_mask;
   const uint8_t *table = (const uint8_t *)__sf_tls.table;
   const struct sf_entry *e = c->entries, *end = e + c->count;
   const uint64_t *news = c->news;
-  if (likely(__sf_tls.partial == 0 && !copies)) {
+  if (likely(__sf_tls.partial == 0)) {
     for (; end - e >= 4; e += 4, news += 4)
       all |= compare_word(e, news, table, mask, epoch) | compare_word(e + 1, news + 1, table, mask, epoch) |
              compare_word(e + 2, news + 2, table, mask, epoch) | compare_word(e + 3, news + 3, table, mask, epoch);
@@ -1061,7 +1063,7 @@ static inline void compare_words(struct sf_context *c, const bool copies) {
       uint64_t bytes = bytes_of(e);
       uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
-      all |= (live(copies ? (uintptr_t)sf_own((void *)word) : word) ^ *news) & spread(bytes);
+      all |= (live((uintptr_t)sf_own((void *)word)) ^ *news) & spread(bytes);
     }
   }
   if (unlikely(all != 0))
@@ -1154,13 +1156,10 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("only the first run waits in", h->name, c->split_state, 0);
   if (unlikely(result != c->result_first))
     sf_differ_name("the runs return different results", h->name, c->result_first, result);
-  if (likely(!sf_state()))
-    compare_words(c, false);
-  else
-    compare_words(c, true);
+  compare_words(c);
   if (unlikely(c->ranges.used))
     compare_ranges(c);
-  if (unlikely(sf_state()))
+  if (unlikely(__sf_tls.partial != 0) && sf_state())
     sf_state_publish(c);
   if (unlikely(c->queue_cursor != c->queue.used))
     sf_differ_name("only the first run calls", ((struct sf_record *)(c->queue.base + c->queue_cursor))->name, 0, 0);
@@ -1181,8 +1180,6 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("control flow: validation was not entered at its beginning", h->name, enter, leave);
 
   /* Committed. From here on effects happen. */
-  if (unlikely(sf_state()))
-    sf_state_seal(c);
   __sf_tls.phase = SF_OUTSIDE;
   c->epoch += 2;
   c->gate_enter = c->gate_leave = 0;

@@ -147,6 +147,7 @@ struct sf_context {
   struct sf_buffer trace; /* --find-nondeterminism */
   size_t trace_cursor;
 
+  uint64_t state; /* in programs with copies or checksums of their state (state.h): 1, and 2 once they are renewed */
   struct sf_message messages[SF_MESSAGES];
   size_t message_count, message_cursor;
   struct sf_span ignored[SF_IGNORED];

@@ -54,6 +54,7 @@ static void pause_ns(long ns) {
 
 /* Called with the counter odd, before anything of the state is read. */
 void sf_state_begin(struct sf_context *c) {
+  c->state = 1;
   while (unlikely(atomic_load(&holding))) {
     atomic_fetch_add(&c->counter, 1);
     while (atomic_load(&holding))

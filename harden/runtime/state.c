@@ -7,8 +7,7 @@
  *     E2              works on the copy, by pointers that          first touch of a cell: its checksum (R5)
  *                     it loads from copies
  *     V  core.c       copy compared with N                         memory compared with N
- *        state_publish  object := N, read back                     -
- *     committed state_seal    its page is marked as written        new checksums
+ *        state_publish  object := N, read back; marked as written  new checksums
  *
  * Outside handlers every load of the program looks first, and every store is done to both, or renews checksums
  * (__sf_state_read, __sf_state_write, __sf_state_written; libraries: outside.c).
@@ -233,21 +232,6 @@ void sf_state_mid(struct sf_context *c) {
       sf_differ("state has changed at rest: object and copy differ,", r->at, r->length, 0);
 }
 
-/* The copy has passed V: the object becomes N, which is the same. */
-void sf_state_publish(struct sf_context *c) {
-  EACH_WORD(c, where) {
-    write_bytes(word_of(where), where >> 56, c->news[i]);
-    if (unlikely((at(word_of(where)) ^ at(word_of(where) + SF_COPY)) & mask_of(where)))
-      sf_differ("an object could not be made like its copy", word_of(where), at(word_of(where)), at(word_of(where) + SF_COPY));
-  }
-  EACH_RANGE(c, r) {
-    sf_copy((void *)r->at, c->arena.base + r->old + r->length, r->length);
-    sf_reload();
-    if (unlikely(!sf_equal((void *)r->at, (void *)(r->at + SF_COPY), r->length)))
-      sf_differ("an object could not be made like its copy", r->at, r->length, 0);
-  }
-}
-
 static void written(uintptr_t at, size_t length) {
   for (uintptr_t grain = at & ~(SF_GRAIN - 1); grain < at + length; grain += SF_GRAIN)
     *sf_mark_of(grain) = 0;
@@ -258,12 +242,17 @@ static void renew(uintptr_t at, size_t length) {
     *sf_check_of(cell) = sf_cell_crc(cell);
 }
 
-/* Committed: what follows from the new state. */
-void sf_state_seal(struct sf_context *c) {
+/* The state has passed V. Objects with copies become N, which is what the copies are; cells get new checksums. */
+void sf_state_publish(struct sf_context *c) {
   uintptr_t last = 1;
+  c->state = 2;
   for (size_t i = 0; i < c->count; i++) {
-    uintptr_t word = word_of(c->entries[i].where);
+    uint64_t where = c->entries[i].where;
+    uintptr_t word = word_of(where);
     if (sf_is_dup(word)) {
+      write_bytes(word, where >> 56, c->news[i]);
+      if (unlikely((at(word) ^ at(word + SF_COPY)) & mask_of(where)))
+        sf_differ("an object could not be made like its copy", word, at(word), at(word + SF_COPY));
       *sf_mark_of(word) = 0;
     } else if (sf_is_crc(word) && cell_of(word) != last) {
       last = cell_of(word);
@@ -272,19 +261,34 @@ void sf_state_seal(struct sf_context *c) {
   }
   const struct sf_range *r = (struct sf_range *)c->ranges.base, *end = r + c->ranges.used / sizeof *r;
   for (; r != end; r++) {
-    if (sf_is_dup(r->at))
+    if (sf_is_dup(r->at)) {
+      sf_copy((void *)r->at, c->arena.base + r->old + r->length, r->length);
+      sf_reload();
+      if (unlikely(!sf_equal((void *)r->at, (void *)(r->at + SF_COPY), r->length)))
+        sf_differ("an object could not be made like its copy", r->at, r->length, 0);
       written(r->at, r->length);
-    else if (sf_is_crc(r->at))
+    } else if (sf_is_crc(r->at)) {
       renew(r->at, r->length);
+    }
   }
 }
 
-/* After the objects were put back: their copies, which were the same before the second run (sf_state_mid). */
+/* After the objects were put back: their copies, which were the same before the second run (sf_state_mid), and checksums
+   if they were renewed already. */
 void sf_state_put_back(struct sf_context *c) {
   EACH_WORD(c, where)
     write_bytes(word_of(where) + SF_COPY, where >> 56, at(word_of(where)));
   EACH_RANGE(c, r)
     sf_copy((void *)(r->at + SF_COPY), (void *)r->at, r->length);
+  if (c->state != 2)
+    return;
+  for (size_t i = 0; i < c->count; i++)
+    if (sf_is_crc(word_of(c->entries[i].where)))
+      renew(word_of(c->entries[i].where), 8);
+  const struct sf_range *r = (struct sf_range *)c->ranges.base, *end = r + c->ranges.used / sizeof *r;
+  for (; r != end; r++)
+    if (sf_is_crc(r->at))
+      renew(r->at, r->length);
 }
 
 /* Outside handlers. */

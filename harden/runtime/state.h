@@ -78,7 +78,6 @@ static inline void sf_no_list(const char *how) {
 void sf_state_begin(struct sf_context *) __attribute__((weak));     /* scrub.c: not while the scrubber looks twice */
 void sf_state_mid(struct sf_context *) __attribute__((weak));
 void sf_state_publish(struct sf_context *) __attribute__((weak));
-void sf_state_seal(struct sf_context *) __attribute__((weak));
 void sf_state_put_back(struct sf_context *) __attribute__((weak));
 void sf_state_touch(const void *, size_t) __attribute__((weak));
 void sf_state_thread_end(void) __attribute__((weak));

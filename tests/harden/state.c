@@ -4,13 +4,20 @@
  *
  *     state [PLACE REQUEST [BIT]]    before that request one bit of PLACE is changed, as memory would: by nobody's store
  *
- * Places: object, copy (an entry's value), pointer, pointer_copy (a bucket), root, root_copy (a variable), limit, count
+ * Place any: any bit of all that is protected, by its number and the number's own chance whether in an object or a copy.
+ * Other places: object, copy (an entry's value), pointer, pointer_copy (a bucket), root, root_copy (a variable), limit, count
  * (checksums), unused, unused_copy (protected memory that no handler reads again), none.
  *
  * Built with --state=dup,crc it must print what the plain build prints; see harden.rs for what it does when struck.
  */
 #include <steadfast/sei.h>
 
+#ifdef TRUSTED /* built without --state: nothing is protected at rest */
+#undef SF_DUP
+#undef SF_CRC
+#define SF_DUP
+#define SF_CRC
+#endif
 #ifdef ONLY /* with one kind of protection: what has the other annotation is trusted */
 #undef SF_DUP
 #undef SF_CRC
@@ -215,6 +222,38 @@ static struct entry *some(void) {
   return 0;
 }
 
+struct span {
+  void *at;
+  size_t bytes;
+  int copied;
+};
+
+static void strike_any(unsigned long number) {
+  static struct span all[512];
+  size_t n = 0, bytes = 0;
+  all[n++] = (struct span){buckets, sizeof buckets, 1};
+  all[n++] = (struct span){&order, sizeof order, 1};
+  all[n++] = (struct span){&limits, sizeof limits, 0};
+  all[n++] = (struct span){counts, sizeof counts, 0};
+  all[n++] = (struct span){tally, 32 * sizeof *tally, 0};
+  all[n++] = (struct span){note, strlen(note) + 1, 1};
+  for (struct entry *e = order.oldest; e; e = e->newer) {
+    all[n++] = (struct span){e, sizeof *e, 1};
+    all[n++] = (struct span){e->value, e->room, 1};
+  }
+  for (size_t i = 0; i < n; i++)
+    bytes += all[i].bytes;
+  size_t offset = number / 16 % bytes, i = 0;
+  while (offset >= all[i].bytes)
+    offset -= all[i++].bytes;
+  char *at = (char *)all[i].at + offset;
+#ifndef TRUSTED
+  if (all[i].copied && number & 8)
+    at += 1ul << 44;
+#endif
+  strike(at, (int)(number & 7));
+}
+
 static void strike_place(const char *place, int bit) {
   void *at = 0;
   struct entry *e = some();
@@ -282,7 +321,9 @@ int main(int argc, char **argv) {
     default:
       snprintf(request, sizeof request, "get num%u", pick / 8 % 12);
     }
-    if (i == when)
+    if (i == when && !strcmp(argv[1], "any"))
+      strike_any(strtoul(argv[3], 0, 10));
+    else if (i == when)
       strike_place(argv[1], bit);
     if (scrub && i % 10 == 0)
       sf_scrub((size_t)atol(scrub));
