@@ -26,7 +26,9 @@ use steadfast_bench::product::Product;
 use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
-use steadfast_bench::{inject, memory, micro, model, repair, rest, sei, sei_servers, spec, start, touch};
+use steadfast_bench::{
+    inject, memory, micro, model, repair, rest, sei, sei_servers, spec, start, touch,
+};
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::SERVERS;
 use steadfast_workloads::servers::build::{Builds, Recipe};

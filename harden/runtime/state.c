@@ -303,24 +303,33 @@ static bool fits(uintptr_t at, size_t length) {
   return true;
 }
 
-/* Other threads may be in the middle of writing this: in handlers, or between an object and its copy. What does not
-   fit counts when it has stayed so while none was in a handler, through pauses in which a thread that was stopped
-   between two instructions gets to run. Where handlers do not end meanwhile, it is left to the next look. */
+/* Other threads may be in the middle of writing this: in handlers, or between an object and its copy. What does not fit
+   counts when it stays so while none is in a handler, through pauses in which a thread that was stopped between two
+   instructions gets to run. Handlers that do not end within a millisecond may wait for a lock of this very thread: what
+   they have in hand is left to the next look. */
 #define LOOKS 8
 #define PAUSE_NS 5000000
-
-#define PATIENCE 400 /* two seconds: handlers that wait for each other, or for this thread's lock */
+#define TRIES 100 /* for handlers to end: some microseconds without a pause, then ten at a time */
+#define TRY_NS 10000
 
 bool sf_state_stays_wrong(uintptr_t at, size_t length) {
-  for (int look = 0, patience = PATIENCE; look < LOOKS; patience--) {
+  for (int look = 0, tries = 0; look < LOOKS;) {
     bool others = false;
     for (struct sf_context *c = atomic_load(&sf_contexts); c; c = c->next)
       others |= c != __sf_own && atomic_load(&c->counter) & 1;
     atomic_thread_fence(memory_order_seq_cst);
-    if (patience == 0 || fits(at, length))
+    if (fits(at, length) || (others && tries == 2 * TRIES))
       return false;
-    look = others ? 0 : look + 1;
-    uint64_t t[2] = {0, PAUSE_NS};
+    if (others) {
+      look = 0;
+      if (tries++ < TRIES) {
+        __builtin_ia32_pause();
+        continue;
+      }
+    } else {
+      look++;
+    }
+    uint64_t t[2] = {0, others ? TRY_NS : PAUSE_NS};
     sf_syscall(35 /* nanosleep */, (long)t, 0, 0, 0, 0, 0);
   }
   return true;

@@ -43,10 +43,13 @@ pub(crate) fn spoke(scratch: &Path, hit: Option<u64>) -> Option<Detection> {
 fn first(text: &str, hit: Option<u64>, ticks_per_us: impl Fn() -> u64) -> Option<Detection> {
     text.lines()
         .filter_map(|line| serde_json::from_str::<Line>(line).ok())
-        .find(|line| line.kind == "harden_mismatch")
+        .find(|line| line.kind == "harden_mismatch" || line.kind == "harden_state")
         .map(|line| Detection {
             by: "cc".into(),
-            what: Some(format!("{} in {}", line.what, line.handler)),
+            what: Some(match &*line.handler {
+                "" => line.what, // state at rest, seen outside handlers
+                handler => format!("{} in {handler}", line.what),
+            }),
             latency_ns: line
                 .tsc
                 .and_then(|tsc| u64::from_str_radix(tsc.strip_prefix("0x")?, 16).ok())

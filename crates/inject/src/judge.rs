@@ -330,6 +330,12 @@ impl Detector {
 fn hardened(captured: &Captured) -> Option<Detection> {
     let stderr = String::from_utf8_lossy(captured.0.get("stderr")?);
     let what = stderr.lines().find_map(|line| {
+        // State at rest, met by the scrubber or by code outside handlers.
+        if let Some(said) = line.strip_prefix("steadfast: outside handlers: ") {
+            let ends = ["; stopped", "; repaired"];
+            ends.iter().find(|end| said.ends_with(**end))?;
+            return Some(said.split(" at 0x").next().unwrap_or(said).to_owned());
+        }
         let (_, said) = line
             .strip_prefix("steadfast: handler ")?
             .split_once("), event ")?;
@@ -498,6 +504,12 @@ mod tests {
         );
         let again = stopped.replace("stopped, nothing of this event has left", "runs again");
         assert!(hardened(&captured("", &again)).is_some());
+        let scrubbed = "steadfast: outside handlers: state has changed at rest: the copy was wrong, order at 0x8: 0x6b and 0x63; repaired\n";
+        let found = hardened(&captured("", scrubbed)).expect("an alarm");
+        assert_eq!(
+            found.what.as_deref(),
+            Some("state has changed at rest: the copy was wrong, order")
+        );
         let other = "steadfast: handler handle, event 3: recovered, both runs of retry 1 agree\n";
         assert!(hardened(&captured("", other)).is_none());
         let ran = Ran {
