@@ -262,6 +262,8 @@ fn ask(engine: Engine, lines: Vec<String>) -> Ask {
 pub struct Field {
     order: Order,
     wardens: Vec<Warden>,
+    /// What the target said first in the first counted run that did not end with 0.
+    said: Option<String>,
     /// Says that the scratch directory is in use; see [`sweep`].
     _held: fs::File,
     /// What the target maps.
@@ -320,6 +322,7 @@ impl Field {
         Ok(Self {
             order: order.clone(),
             wardens,
+            said: None,
             _held: held,
             discovered,
             modules,
@@ -361,6 +364,11 @@ impl Field {
                 format!("death by signal {signal}"),
                 "--patience or --memory, if it is slow or large; else --engine step",
             ));
+        }
+        if self.said.is_none() && profile.ran.status != Some(0) {
+            let said = fs::read(self.wardens[0].scratch().join("stderr")).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said);
+            self.said = said.lines().next().map(str::to_owned);
         }
         Ok(*profile)
     }
@@ -1065,7 +1073,7 @@ impl Running {
             return Err(needs(
                 "a counted run that ends as the others do",
                 format!(
-                    "status {:?}, signal {:?}, {} where it should be {}",
+                    "status {:?}, signal {:?}, {} where it should be {}; it said {:?}",
                     profile.ran.status,
                     profile.ran.signal,
                     if profile.ran.timed_out {
@@ -1073,7 +1081,8 @@ impl Running {
                     } else {
                         "ended"
                     },
-                    golden.status
+                    golden.status,
+                    field.said.as_deref().unwrap_or("nothing")
                 ),
                 "report this, with the program: a counter changed what it does",
             ));

@@ -1041,8 +1041,7 @@ const LOOP: [u8; 52] = [
     0x48, 0x89, 0xF2, // 14: mov rdx, rsi
     0x48, 0xC1, 0xE2, 0x05, // shl rdx, 5
     0x7A, 0x0F, // 21: jp 38
-    0x90,
-    0x48, 0x83, 0xC0, 0x01, // add rax, 1
+    0x90, 0x48, 0x83, 0xC0, 0x01, // add rax, 1
     0x74, 0x06, // 28: je 36
     0x48, 0x3D, 0x20, 0x4E, 0, 0, // 30: cmp rax, 20000
     0x75, 0xE8, // 36: jne 14
@@ -1092,4 +1091,18 @@ fn a_survey_finds_room_for_a_branch_of_two_bytes() {
     let branch = [hook(CODE + 36, Place::Before)];
     let refused = plan_hooks(&module, &branch, Existing::default(), ARENA);
     assert!(refused.writes.is_empty() && refused.refused.len() == 1);
+}
+
+#[test]
+fn behind_a_no_op_that_begins_a_function_something_may_return() {
+    // nop; call +0; nop, as Go's goexit.
+    let code = padded(&[0x90, 0xE8, 0, 0, 0, 0, 0x90]);
+    let module = module(&code);
+    for at in 0..2 {
+        let plan = Survey::new(&module, ARENA).plan(&[hook(CODE + at, Place::Before)]);
+        let over = |write: &crate::Write| {
+            (write.addr + 1..write.addr + write.bytes.len() as u64).contains(&(CODE + 1))
+        };
+        assert!(!plan.writes.iter().any(over), "{:?}", plan.writes);
+    }
 }
