@@ -67,12 +67,14 @@ impl Column {
         }
     }
 
-    /// What is added to the program's environment.
+    /// What is added to the program's environment. As long in every column: where the environment ends
+    /// decides where the stack begins, and hmmer2 is 5 % faster or slower for it.
     #[must_use]
     pub fn extra_environment(&self) -> Vec<(OsString, OsString)> {
-        match self.pages {
-            Pages::Huge => vec![("GLIBC_TUNABLES".into(), "glibc.malloc.hugetlb=1".into())],
-            Pages::AsIs | Pages::Small => Vec::new(),
-        }
+        let value = match self.pages {
+            Pages::Huge => "glibc.malloc.hugetlb=1",
+            Pages::AsIs | Pages::Small => "glibc.malloc.hugetlb=0",
+        };
+        vec![("GLIBC_TUNABLES".into(), value.into())]
     }
 }
