@@ -53,9 +53,10 @@ fn clean(order: &Order) {
     fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
 }
 
-/// What the control target answers to one and to two rounds.
-fn sums() -> [String; 2] {
-    let ask = order("sums", &[("\u{1}\n", "?"), ("\u{2}\n", "?")]);
+/// What the control target answers to one and to two rounds. Tests run side by side, each with a folder of
+/// its own.
+fn sums(of: &str) -> [String; 2] {
+    let ask = order(&format!("{of}-sums"), &[("\u{1}\n", "?"), ("\u{2}\n", "?")]);
     // The right replies are the server's own: the first campaign is refused and says so.
     let error = Running::prepare(&ask, "test", &mut |_| ()).expect_err("a wrong trace");
     assert!(
@@ -90,7 +91,7 @@ fn sums() -> [String; 2] {
 
 #[test]
 fn replies_are_judged_and_runs_can_be_repeated() {
-    let [one, two] = sums();
+    let [one, two] = sums("judged");
     let mut order = order(
         "judged",
         &[
@@ -123,7 +124,7 @@ fn replies_are_judged_and_runs_can_be_repeated() {
 
 #[test]
 fn written_faults_end_in_the_leaf_of_what_the_client_saw() {
-    let [one, two] = sums();
+    let [one, two] = sums("written");
     let trace = [("\u{1}\n", one.as_str()), ("\u{2}\n", two.as_str())];
     for (name, line, leaf) in [
         // The second request's rounds: a wrong sum, and nobody noticed.
@@ -151,7 +152,7 @@ fn written_faults_end_in_the_leaf_of_what_the_client_saw() {
 
 #[test]
 fn a_thread_of_a_server_can_be_the_victim() {
-    let [one, two] = sums();
+    let [one, two] = sums("victim");
     let mut order = order("victim", &[("\u{1}\n", &one), ("\u{2}\n", &two)]);
     order.runs = 1;
     order.lines = ["thread=main", "process=0", "thread=main.1", "process=1"]

@@ -95,11 +95,13 @@ impl<'a> Index<'a> {
         code.sort_by_key(|v| v.addr);
         let mut leaders = module.leaders.clone();
         // Go's scheduler pushes goexit + 1 as where a goroutine's first function returns to, and
-        // leaves no trace of that address: the function begins with a no-op of one byte.
+        // leaves no trace of that address: the function begins with a no-op of one byte and a call.
         leaders.extend(module.functions.iter().filter_map(|function| {
             let view = code.iter().find(|v| v.range().contains(&function.start))?;
             let at = usize::try_from(function.start - view.addr).ok()?;
-            (view.bytes[at] == 0x90).then_some(function.start + 1)
+            view.bytes[at..]
+                .starts_with(&[0x90, 0xE8])
+                .then_some(function.start + 1)
         }));
         leaders.sort_unstable();
         leaders.dedup();
