@@ -314,6 +314,7 @@ struct sf_traps {
 #define SF_NR_EXEC_FILTER 0x80000104u /* exec under a backstop that outlives the agent */
 #define SF_NR_EXEC_TRACE 0x80000105u /* exec where the launcher may not trace the leader */
 #define SF_NR_EXEC_COUNT 0x80000106u /* exec while the program's instructions are counted */
+#define SF_NR_EXEC_LOCKS 0x80000107u /* exec while a record lock is held */
 
 struct sf_boot {
 	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */

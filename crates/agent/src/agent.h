@@ -391,6 +391,7 @@ void sf_signal_attach(struct sf_result *, int restart);
 void sf_signal_taken(u64 siginfo);
 void sf_signals_held(u64 set);
 void sf_signals_hold(void);
+void sf_signals_hold_all(void);
 void sf_signals_bequeath(void);
 void sf_signals_reclaim(void);
 void sf_signals_release(void);

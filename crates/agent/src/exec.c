@@ -32,8 +32,9 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 	s64 r = sys4(NR_faccessat2, at ? (s64)a[0] : AT_FDCWD, at ? a[1] : a[0], X_OK, AT_EACCESS | (at ? a[4] : 0));
 	if (r < 0)
 		return r;
-	/* Signals that come from here on find the new program, as the mask that it inherits says. */
-	sf_signals_hold();
+	/* Signals that come from here on find the new program, as the mask that it inherits says. The
+	 * launcher's own word too: unheard, it would kill by default. */
+	sf_signals_hold_all();
 	r = sf_rpc(SF_RPC_EXEC, app.mask, 0, 0, 0, 0);
 	if (r)
 		sf_end(SF_E_REFUSED, (u32)r, (s64)a[1], me.regs);

@@ -70,6 +70,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "execve while instructions are counted",
         "counts are of one program; fix: give the program that is executed",
     ),
+    (
+        0x8000_0107,
+        "execve while a record lock is held (fcntl, F_SETLK)",
+        "it belongs to the descriptor table that the replicas share, and would be lost; fix: lock with flock(1), or give the program that is executed to steadfast run",
+    ),
 ];
 
 /// The row that decides about a call, with its command where the call has several.

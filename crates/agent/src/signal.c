@@ -270,6 +270,12 @@ void sf_signals_hold(void)
 		set_mask(~(FAULTS | UNBLOCKABLE));
 }
 
+/* Not even the launcher's word does. */
+void sf_signals_hold_all(void)
+{
+	set_mask(~UNBLOCKABLE);
+}
+
 static void open_defaults(void);
 
 void sf_signals_release(void)

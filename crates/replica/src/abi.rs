@@ -297,4 +297,5 @@ pub(crate) const RPC_SITE: u32 = 16;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
 pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
 pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;
+pub(crate) const NR_EXEC_LOCKS: u32 = 0x8000_0107;
 pub(crate) const RPC_STRUCK: i64 = -4096;

@@ -40,6 +40,8 @@ pub(crate) struct Becoming {
     stays: bool,
     /// It stands in exec.
     done: Option<ptrace::Stopped>,
+    /// It died there, of what the kernel found in the new program's file: all had agreed on that.
+    pub(crate) fatal: bool,
 }
 
 impl Supervisor<'_> {
@@ -50,6 +52,8 @@ impl Supervisor<'_> {
             abi::NR_EXEC_FILTER
         } else if options & option::PROFILE != 0 {
             abi::NR_EXEC_COUNT
+        } else if procfs::holds_record_lock(self.replicas[0].pid) {
+            abi::NR_EXEC_LOCKS
         } else if self.exec.traced.is_none() && ptrace::seize_for_exec(self.replicas[0].pid).is_err() {
             abi::NR_EXEC_TRACE
         } else {
@@ -92,6 +96,15 @@ impl Supervisor<'_> {
             Ok(None) | Err(_) => {}
         }
         self.hearing.go_on_waiting();
+    }
+
+    /// A traced leader has ended. What the kernel cannot load any more it kills by a signal; a kill is
+    /// somebody else's, and repaired.
+    pub(crate) fn died_in_exec(&mut self, pid: i32, change: child::Change) {
+        let traced = self.exec.traced == Some(pid);
+        let fatal = matches!(change, child::Change::Signaled(signal) if signal != libc::SIGKILL);
+        self.forget_exec(pid);
+        self.exec.fatal = traced && fatal;
     }
 
     /// Whoever was becoming another program has ended, or will not.

@@ -116,12 +116,18 @@ pub(crate) fn launch(
     let stop = loop {
         match step(Step::Exec, ptrace::wait(pid))? {
             ptrace::Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_EXEC => break stop,
-            ptrace::Waited::Stopped { stop, .. } => step(Step::Exec, stop.resume())?,
-            ptrace::Waited::Exited(_) | ptrace::Waited::Signaled(_) => {
+            // The kernel kills by a signal whom it has no way to load any more (execve(2)).
+            ptrace::Waited::Stopped { stop, signal, event } => {
+                step(Step::Exec, stop.resume_with(if event == 0 { signal } else { 0 }))?;
+            }
+            ended @ (ptrace::Waited::Exited(_) | ptrace::Waited::Signaled(_)) => {
                 let mut errno = [0; 4];
-                let source = match report.read_exact(&mut errno) {
-                    Ok(()) => io::Error::from_raw_os_error(i32::from_le_bytes(errno)),
-                    Err(_) => io::Error::other("the process ended in exec"),
+                let source = match (report.read_exact(&mut errno), ended) {
+                    (Ok(()), _) => io::Error::from_raw_os_error(i32::from_le_bytes(errno)),
+                    (_, ptrace::Waited::Signaled(signal)) => {
+                        io::Error::other(format!("the kernel could not load it, and killed it by signal {signal}"))
+                    }
+                    _ => io::Error::other("the process ended in exec"),
                 };
                 return Err(LaunchError::Exec { path: plan.path.clone(), source });
             }
@@ -139,12 +145,40 @@ pub(crate) fn launch_again(
     flips: Flips,
 ) -> Result<Launched, LaunchError> {
     let pid = stop.pid();
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|mut stop| {
+    // Before anything is done in the process: a 32-bit one takes calls for others.
+    let checked = check_program(pid).and_then(|()| step(Step::Exec, stop.leave_exec()));
+    let launched = checked.and_then(|mut stop| {
         let fd;
         (stop, fd) = step(Step::Reach, open_shared(stop, group))?;
         prepare(stop, group, fd, mask, flips)
     });
     launched.inspect_err(|_| child::end(pid))
+}
+
+/// Whether a process executes something that can be protected.
+fn check_program(pid: i32) -> Result<(), LaunchError> {
+    let mut elf = [0; 20];
+    {
+        use std::os::unix::fs::FileExt;
+        let exe = step(Step::Read, std::fs::File::open(format!("/proc/{pid}/exe")))?;
+        step(Step::Read, exe.read_exact_at(&mut elf, 0))?;
+    }
+    // e_ident[EI_CLASS] 2 is 64-bit; e_machine 62 is x86-64 (System V ABI, ELF header).
+    let machine = u16::from_le_bytes([elf[18], elf[19]]);
+    if elf[4] != 2 || machine != 62 {
+        return Err(LaunchError::NotX86_64 { machine, class: elf[4] });
+    }
+
+    {
+        use std::os::unix::fs::MetadataExt;
+        let file = step(Step::Read, std::fs::metadata(format!("/proc/{pid}/exe")))?;
+        // A traced exec gains no rights (execve(2)): the program would run without those it is for.
+        let gains = file.mode() & 0o6000;
+        if gains != 0 && !procfs::is_privileged() {
+            return Err(LaunchError::SetId { mode: file.mode() & 0o7777 });
+        }
+    }
+    Ok(())
 }
 
 /// Has the stopped process open what the group shares: it has inherited it from nobody. Its number there.
@@ -167,27 +201,7 @@ fn prepare(
     flips: Flips,
 ) -> Result<Launched, LaunchError> {
     let pid = stop.pid();
-    let mut elf = [0; 20];
-    {
-        use std::os::unix::fs::FileExt;
-        let exe = step(Step::Read, std::fs::File::open(format!("/proc/{pid}/exe")))?;
-        step(Step::Read, exe.read_exact_at(&mut elf, 0))?;
-    }
-    // e_ident[EI_CLASS] 2 is 64-bit; e_machine 62 is x86-64 (System V ABI, ELF header).
-    let machine = u16::from_le_bytes([elf[18], elf[19]]);
-    if elf[4] != 2 || machine != 62 {
-        return Err(LaunchError::NotX86_64 { machine, class: elf[4] });
-    }
-
-    {
-        use std::os::unix::fs::MetadataExt;
-        let file = step(Step::Read, std::fs::metadata(format!("/proc/{pid}/exe")))?;
-        // A traced exec gains no rights (execve(2)): the program would run without those it is for.
-        let gains = file.mode() & 0o6000;
-        if gains != 0 && !procfs::is_privileged() {
-            return Err(LaunchError::SetId { mode: file.mode() & 0o7777 });
-        }
-    }
+    check_program(pid)?;
     let maps = step(Step::Read, procfs::maps(pid))?;
     let auxv = step(Step::Read, procfs::auxv(pid))?;
     let aux = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);

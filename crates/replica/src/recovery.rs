@@ -253,6 +253,10 @@ impl Supervisor<'_> {
             self.take_news();
             // The leader may wait for an answer, and was not nudged by a follower's alarm.
             self.answer_request();
+            // It has left this program behind, and the others with it.
+            if self.has_become_another() {
+                return Vec::new();
+            }
             // Looked at before it is nudged again: a nudge wakes also who goes back to sleep at once.
             let asleep = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.replicas[r].pid));
             if standing[0].is_none() {
@@ -315,6 +319,10 @@ impl Supervisor<'_> {
         self.divergences += 1;
         self.mend_constants();
         let standing = self.gather();
+        if self.has_become_another() {
+            self.divergences -= 1;
+            return;
+        }
         // The program had ended, agreed on by all, before whoever raised this was struck.
         if self.leader_end.is_some() && matches!(self.group.end(), abi::end::EXITED | abi::end::SIGNALED) {
             self.divergences -= 1;

@@ -600,7 +600,9 @@ impl<'a> Supervisor<'a> {
                 return Ok(());
             }
             // Alone, a replica is the program: whatever ended it ended the program.
-            let said = matches!(self.group.end(), end::EXITED | end::SIGNALED) || self.replicas.len() == 1;
+            let said = matches!(self.group.end(), end::EXITED | end::SIGNALED)
+                || self.replicas.len() == 1
+                || self.exec.fatal;
             if self.leader_end.is_some() && said {
                 return Ok(());
             }
@@ -727,7 +729,7 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn child_changed(&mut self, pid: i32, change: child::Change) {
         match change {
             child::Change::Exited(_) | child::Change::Signaled(_) => {
-                self.forget_exec(pid);
+                self.died_in_exec(pid, change);
                 if let Some(at) = self.leaving.iter().position(|leaving| *leaving == pid) {
                     self.leaving.swap_remove(at);
                     return;

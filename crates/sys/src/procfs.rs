@@ -245,6 +245,18 @@ pub fn burned_ns(pid: i32) -> Option<u64> {
     Some(user + system / 16)
 }
 
+/// Whether a process holds a record lock of fcntl(2) (proc_locks(5)).
+#[must_use]
+pub fn holds_record_lock(pid: i32) -> bool {
+    let text = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // Number, kind, mode, access, process; `->` after the number is one who waits.
+    text.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(1) == Some(&"POSIX")
+            && fields.get(4).and_then(|field| field.parse().ok()) == Some(pid)
+    })
+}
+
 /// Whether a process stands still because of a stop signal.
 #[must_use]
 pub fn is_stopped(pid: i32) -> bool {

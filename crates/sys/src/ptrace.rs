@@ -16,6 +16,8 @@ pub use libc::user_regs_struct as Regs;
 pub struct Stopped {
     pid: i32,
     memory: Option<File>,
+    /// Signals that came while it worked for the tracer: delivered when it is let go.
+    held: Vec<i32>,
 }
 
 /// What a wait on a traced process brought.
@@ -72,7 +74,11 @@ fn take(pid: i32, flags: i32) -> io::Result<Option<Waited>> {
         Waited::Signaled(libc::WTERMSIG(status))
     } else {
         Waited::Stopped {
-            stop: Stopped { pid, memory: None },
+            stop: Stopped {
+                pid,
+                memory: None,
+                held: Vec::new(),
+            },
             signal: libc::WSTOPSIG(status),
             event: status >> 16,
         }
@@ -145,6 +151,9 @@ pub fn request_stop(pid: i32) -> io::Result<()> {
     let rc = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
     check(rc).map(drop)
 }
+
+/// Signals from outside are few in the microseconds of a remote call.
+const HELD_MAX: usize = 32;
 
 impl Stopped {
     /// Process id, in this namespace.
@@ -222,6 +231,10 @@ impl Stopped {
     /// # Errors
     /// As ptrace(2).
     pub fn detach(self) -> io::Result<()> {
+        for signal in &self.held {
+            // SAFETY: kill(2) takes two numbers.
+            unsafe { libc::kill(self.pid, *signal) };
+        }
         // SAFETY: PTRACE_DETACH takes no pointer; `self` proves ptrace-stop and is consumed.
         let rc = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid, 0, 0) };
         check(rc).map(drop)
@@ -288,26 +301,62 @@ impl Stopped {
         let mut code = [0];
         self.read(regs.rip, &mut code)?;
         self.write(regs.rip, &[0xcc])?;
-        let pid = self.pid;
-        let memory = self.memory.take();
-        self.resume()?;
-        let Waited::Stopped {
-            mut stop,
-            signal: libc::SIGTRAP,
-            ..
-        } = wait(pid)?
-        else {
-            return Err(io::Error::other(
-                "the process did not reach its entry point",
-            ));
-        };
-        stop.memory = memory;
+        let mut stop = self.run_to_trap()?;
         stop.write(regs.rip, &code)?;
         let rip = regs.rip;
         regs = stop.regs()?;
         regs.rip = rip;
         stop.set_regs(&regs)?;
         Ok(stop)
+    }
+
+    /// Runs to a breakpoint that was set for the purpose. Stops of job control are passed over, and other
+    /// signals wait until the process is let go.
+    fn run_to_trap(mut self) -> io::Result<Self> {
+        let pid = self.pid;
+        let (memory, mut held) = (self.memory.take(), std::mem::take(&mut self.held));
+        self.resume()?;
+        loop {
+            match wait(pid)? {
+                Waited::Stopped {
+                    stop,
+                    event: 0,
+                    signal: libc::SIGTRAP,
+                } => {
+                    return Ok(Self {
+                        memory,
+                        held,
+                        ..stop
+                    });
+                }
+                Waited::Stopped {
+                    stop,
+                    event,
+                    signal,
+                } => {
+                    // One that comes back each time is the process's own fault.
+                    if held.len() == HELD_MAX {
+                        return Err(io::Error::other(format!(
+                            "signal {signal} during a remote call"
+                        )));
+                    }
+                    if event == 0 {
+                        held.push(signal);
+                    }
+                    stop.resume()?;
+                }
+                Waited::Exited(status) => {
+                    return Err(io::Error::other(format!(
+                        "the process ended meanwhile, status {status}"
+                    )));
+                }
+                Waited::Signaled(signal) => {
+                    return Err(io::Error::other(format!(
+                        "the process was killed meanwhile, by signal {signal}"
+                    )));
+                }
+            }
+        }
     }
 
     /// Makes the process execute one system call and gives its result (or `-errno`).
@@ -327,21 +376,7 @@ impl Stopped {
         regs.orig_rax = u64::MAX;
         [regs.rdi, regs.rsi, regs.rdx, regs.r10, regs.r8, regs.r9] = args;
         self.set_regs(&regs)?;
-        let pid = self.pid;
-        let memory = self.memory.take();
-        self.resume()?;
-        let Waited::Stopped {
-            mut stop, signal, ..
-        } = wait(pid)?
-        else {
-            return Err(io::Error::other("the process ended during a remote call"));
-        };
-        stop.memory = memory;
-        if signal != libc::SIGTRAP {
-            return Err(io::Error::other(format!(
-                "signal {signal} during a remote call"
-            )));
-        }
+        let mut stop = self.run_to_trap()?;
         let result = stop.regs()?.rax.cast_signed();
         stop.write(saved.rip, &code)?;
         stop.set_regs(&saved)?;
@@ -380,7 +415,7 @@ impl Stopped {
     }
 
     fn follow(self, pid: i32) -> io::Result<Waited> {
-        let memory = self.memory;
+        let (memory, held) = (self.memory, self.held);
         Ok(match wait(pid)? {
             Waited::Stopped {
                 stop,
@@ -390,6 +425,7 @@ impl Stopped {
                 stop: Self {
                     pid: stop.pid,
                     memory,
+                    held,
                 },
                 signal,
                 event,
