@@ -215,6 +215,11 @@ fn short() -> Result<Target, String> {
     Target::guest("steady.c", &["6"])
 }
 
+/// Two programs, one in the place of the other.
+fn two() -> Result<Target, String> {
+    Target::guest("execve.c", &[])
+}
+
 fn long() -> Result<Target, String> {
     Target::guest("steady.c", &["30"])
 }
@@ -709,6 +714,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         at_every_event(1, "kill_leader_at_every_event", 2, "leader", "kill=9", After::Corrected, short),
         at_every_event(3, "kill_leader_of_3_at_events", 3, "leader", "kill=9", After::Corrected, short),
         at_every_event(3, "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected, short),
+        at_every_event(2, "exec_leader_killed", 2, "leader", "kill=9", After::Right, two),
+        at_every_event(2, "exec_follower_killed", 3, "follower", "kill=9", After::Right, two),
+        // Behind the vote about the exec, which the leader makes meanwhile.
+        at_every_event(1, "exec_follower_crashes", 2, "follower", "after-vote kind=crash", After::DetectedOrRight, two),
         at_every_event(2, "number_at_events", 2, "leader", "reg=rax bit=2", After::Right, short),
         at_every_event(2, "argument_at_events", 2, "follower", "reg=rsi bit=12", After::Right, short),
         at_every_event(2, "buffer_at_events", 2, "leader", "mem=[rsi] bit=3", After::Right, short),

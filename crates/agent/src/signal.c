@@ -270,10 +270,10 @@ void sf_signals_hold(void)
 		set_mask(~(FAULTS | UNBLOCKABLE));
 }
 
-/* Not even the launcher's word does. */
+/* Not even the launcher's word does. A fault of this replica's own still is one. */
 void sf_signals_hold_all(void)
 {
-	set_mask(~UNBLOCKABLE);
+	set_mask(~(UNBLOCKABLE | (FAULTS & ~BIT(SIGSYS))));
 }
 
 static void open_defaults(void);

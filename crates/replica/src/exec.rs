@@ -101,10 +101,10 @@ impl Supervisor<'_> {
     /// A traced leader has ended. What the kernel cannot load any more it kills by a signal; a kill is
     /// somebody else's, and repaired.
     pub(crate) fn died_in_exec(&mut self, pid: i32, change: child::Change) {
-        let traced = self.exec.traced == Some(pid);
-        let fatal = matches!(change, child::Change::Signaled(signal) if signal != libc::SIGKILL);
-        self.forget_exec(pid);
-        self.exec.fatal = traced && fatal;
+        if self.exec.traced == Some(pid) {
+            self.forget_exec(pid);
+            self.exec.fatal = matches!(change, child::Change::Signaled(signal) if signal != libc::SIGKILL);
+        }
     }
 
     /// Whoever was becoming another program has ended, or will not.
