@@ -357,6 +357,32 @@ fn at_every_event(
     after: After,
     target: fn() -> Result<Target, String>,
 ) -> Trial {
+    let events = move |log: &Log| (1..=log.report.events).step_by(step).collect();
+    at_events(name, replicas, who, effect, after, target, events)
+}
+
+/// Strikes where one program takes the place of another, as often as it takes for the moments in between to come up.
+fn at_the_exec(name: &'static str, replicas: u8, who: &'static str, effect: &'static str) -> Trial {
+    let events = |log: &Log| {
+        let of_exec = log.lines.iter().filter_map(|line| match &line.event.what {
+            What::Exec(exec) => Some(exec.event.0),
+            _ => None,
+        });
+        of_exec.flat_map(|event| [event; 24]).collect()
+    };
+    at_events(name, replicas, who, effect, After::DetectedOrRight, two, events)
+}
+
+/// Strikes at each of the events that `choose` finds in a run without a fault.
+fn at_events(
+    name: &'static str,
+    replicas: u8,
+    who: &'static str,
+    effect: &'static str,
+    after: After,
+    target: fn() -> Result<Target, String>,
+    choose: impl Fn(&Log) -> Vec<u64> + Send + 'static,
+) -> Trial {
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = target()?;
@@ -371,11 +397,13 @@ fn at_every_event(
         if let Some(why) = output_difference(&bare, &healthy) {
             return Err(format!("without a fault: {why}").into());
         }
-        let last = Log::read(&events)?.report.events;
-        if last < 10 {
-            return Err(format!("only {last} events: nothing to strike at").into());
+        let log = Log::read(&events)?;
+        let last = log.report.events;
+        let struck = choose(&log);
+        if last < 10 || struck.is_empty() {
+            return Err(format!("only {last} events, {} to strike at", struck.len()).into());
         }
-        for event in (1..=last).step_by(step) {
+        for event in struck {
             let fault = Fault {
                 name: name.to_owned(),
                 replicas,
@@ -717,7 +745,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         at_every_event(2, "exec_leader_killed", 2, "leader", "kill=9", After::Right, two),
         at_every_event(2, "exec_follower_killed", 3, "follower", "kill=9", After::Right, two),
         // Behind the vote about the exec, which the leader makes meanwhile.
-        at_every_event(1, "exec_follower_crashes", 2, "follower", "after-vote kind=crash", After::DetectedOrRight, two),
+        at_the_exec("exec_follower_crashes", 2, "follower", "after-vote kind=crash"),
         at_every_event(2, "number_at_events", 2, "leader", "reg=rax bit=2", After::Right, short),
         at_every_event(2, "argument_at_events", 2, "follower", "reg=rsi bit=12", After::Right, short),
         at_every_event(2, "buffer_at_events", 2, "leader", "mem=[rsi] bit=3", After::Right, short),

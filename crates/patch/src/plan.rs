@@ -598,15 +598,7 @@ impl<'a> Planner<'a> {
     }
 
     fn take(&mut self, candidate: Candidate, item: &Item, parts: Vec<u64>) {
-        let mut window = Window {
-            range: candidate.range,
-            code_end: candidate.code_end,
-            items: Vec::new(),
-            replaces: Vec::new(),
-            changed: true,
-            bounce: None,
-            lent: 0,
-        };
+        let mut window = Window::over(candidate.range, candidate.code_end);
         for part in parts {
             let old = self.windows.remove(&part).expect("parts are windows");
             window.replaces.extend(old.replaces);
@@ -806,6 +798,19 @@ impl<'a> Planner<'a> {
 }
 
 impl Window {
+    /// A new one, that nothing is in yet.
+    fn over(range: Range<u64>, code_end: u64) -> Self {
+        Self {
+            range,
+            code_end,
+            items: Vec::new(),
+            replaces: Vec::new(),
+            changed: true,
+            bounce: None,
+            lent: 0,
+        }
+    }
+
     fn add(&mut self, item: Item, new: bool) {
         if self.items.iter().any(|(known, _)| *known == item) {
             return;
@@ -939,13 +944,8 @@ fn windows_of(index: &Index<'_>, existing: Existing<'_>) -> BTreeMap<u64, Window
             .is_some_and(|last| range.start < last.range.end);
         if !joins {
             windows.push(Window {
-                range: range.clone(),
-                code_end: range.start,
-                items: Vec::new(),
-                replaces: Vec::new(),
                 changed: false,
-                bounce: None,
-                lent: 0,
+                ..Window::over(range.clone(), range.start)
             });
         }
         let Some(window) = windows.last_mut() else {

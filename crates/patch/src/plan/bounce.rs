@@ -90,13 +90,8 @@ impl Planner<'_> {
                 continue;
             };
             let mut window = Window {
-                range: guest.range,
-                code_end: guest.code_end,
-                items: Vec::new(),
-                replaces: Vec::new(),
-                changed: true,
                 bounce: Some(bounce),
-                lent: 0,
+                ..Window::over(guest.range, guest.code_end)
             };
             window.add(item.clone(), true);
             match bounce.lender {
@@ -261,15 +256,7 @@ impl Planner<'_> {
         }
         let (union, parts) = found?;
         let start = union.range.start;
-        let mut window = Window {
-            range: union.range,
-            code_end: union.code_end,
-            items: Vec::new(),
-            replaces: Vec::new(),
-            changed: true,
-            bounce: None,
-            lent: 0,
-        };
+        let mut window = Window::over(union.range, union.code_end);
         for part in parts {
             let old = self.windows.remove(&part)?;
             window.replaces.extend(old.replaces);
