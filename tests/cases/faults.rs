@@ -215,6 +215,11 @@ fn short() -> Result<Target, String> {
     Target::guest("steady.c", &["6"])
 }
 
+/// A heap of several huge pages, part of it closed for a while.
+fn heap() -> Result<Target, String> {
+    Target::guest("heap.c", &[])
+}
+
 /// Two programs, one in the place of the other.
 fn two() -> Result<Target, String> {
     Target::guest("execve.c", &[])
@@ -756,6 +761,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         at_every_event(11, "mapped_follower_killed", 2, "follower", "kill=9", After::Corrected, mapped),
         at_every_event(61, "database_leader_killed", 2, "leader", "kill=9", After::Corrected, database),
         at_every_event(83, "database_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, database),
+        // A leader made anew has a heap with a closed part, or one that a mapping has stopped.
+        at_every_event(3, "heap_leader_killed", 2, "leader", "kill=9", After::Corrected, heap),
+        at_every_event(7, "heap_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, heap),
         // From outside, at any moment.
         from_outside("sigkill_to_leader_of_2", 2, 0, Signal::SIGKILL, false),
         from_outside("sigkill_to_follower_of_2", 2, 1, Signal::SIGKILL, false),

@@ -184,6 +184,7 @@ pub(crate) fn rows() -> Vec<Row> {
         // Memory.
         row("mremap.c").shapes(Variant::PAIR),
         row("brk.c").shapes(Variant::GLIBC),
+        row("heap.c").shapes(Variant::GLIBC),
         row("mprotect.c").shapes(Variant::PAIR),
         row("madvise.c").shapes(Variant::PAIR),
         row("mmap_private.c"),

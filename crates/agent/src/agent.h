@@ -127,7 +127,7 @@ struct sf_mirror {
 	u32 pdeathsig;
 	u64 alt_sp, alt_size;
 	u32 alt_flags;
-	u32 spare;
+	u32 heap_plain; /* the kernel's break is the program's (memory.c) */
 	/* Memory checks and deliveries of signals until now: they come by the clock, so the program's
 	 * events are numbered without them, and event 7 of a run is that of the next. */
 	u64 own_events;
@@ -477,6 +477,8 @@ void sf_send(void);
 s64 sf_receive(void);
 s64 sf_readable(s64 yes);
 s64 sf_remap(void);
+void sf_heap_settle(u32 nr, const u64 a[6]);
+void sf_heap_is(u64 brk, u64 end);
 int sf_epoch_due(void);
 NORETURN void sf_keep(void);
 void sf_snapshot(void);

@@ -504,6 +504,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		ret = mirror(c->handler, a, &handled);
 		break;
 	case ACT_MEMORY:
+		sf_heap_settle(nr, a);
 		ret = sf_memory_call(nr, a, 0);
 		*out = r = sf_result_begin(e, ret);
 		const struct sf_shared_file *file = sf_shared_found();
@@ -579,6 +580,7 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		own = mirror(c->handler, a, &handled);
 		break;
 	case ACT_MEMORY:
+		sf_heap_settle(nr, a);
 		if ((u64)r->ret > -4096ull)
 			break; /* the leader's kernel refused: nobody does it */
 		own = map_again(r, nr, a);

@@ -28,7 +28,7 @@
 /* Romain asks for huge pages from 1 MB up (paper, footnote 3). */
 #define HUGE_MIN (1ull << 20)
 
-enum { NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_brk = 12, NR_mremap = 25, NR_madvise = 28 };
+enum { NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_brk = 12, NR_mremap = 25, NR_madvise = 28, NR_pkey_mprotect = 329 };
 
 static s64 raw(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -157,6 +157,108 @@ s64 sf_mlockall(u64 flags)
 	return r;
 }
 
+/* The kernel's break runs ahead of the program's to the end of a huge page. malloc moves the break by
+ * 132 KiB at a time and back again, and a page that the break lies in is never backed by a huge one.
+ * What lies between the two reads as zeros, as new memory does. Bytes behind the break in its last
+ * page of 4 KiB are left alone, as the kernel leaves them. */
+#define HUGE_PAGE (2ull << 20)
+/* Smaller heaps stay as they are: a huge page costs the kernel as much as 50 small ones. */
+#define AHEAD_MIN (256ull << 10)
+
+static u64 heap_end; /* the kernel's break while it is ahead, otherwise 0 */
+
+static u64 up(u64 a, u64 to)
+{
+	return (a + to - 1) & -to;
+}
+
+static u64 kernel_break(u64 to)
+{
+	return (u64)raw(NR_brk, to, 0, 0, 0, 0, 0);
+}
+
+static u64 ahead_of(u64 to)
+{
+	int small = to <= up(app.brk_start, HUGE_PAGE) || to - app.brk_start < AHEAD_MIN;
+	return !(G->options & SF_O_HUGE) || app.heap_plain || small ? to : up(to, HUGE_PAGE);
+}
+
+static u64 grow(u64 from, u64 to, u64 want)
+{
+	u64 end = heap_end ? heap_end : from;
+	if (to <= end)
+		return to;
+	if (want > to && kernel_break(want) == want) {
+		u64 huge = up(app.brk_start, HUGE_PAGE);
+		raw(NR_madvise, huge, want - huge, MADV_HUGEPAGE, 0, 0, 0);
+		heap_end = want;
+		return to;
+	}
+	/* A limit, or something in the way: then as bare, to the byte. */
+	if (kernel_break(to) != to)
+		return from;
+	heap_end = 0;
+	return to;
+}
+
+static u64 shrink(u64 from, u64 to, u64 want)
+{
+	u64 end = heap_end ? heap_end : from;
+	if (want < end && kernel_break(want) == want)
+		end = want;
+	u64 low = up(to, 4096), high = up(from, 4096) < end ? up(from, 4096) : end;
+	if (low < high)
+		memset((void *)low, 0, high - low);
+	heap_end = end > to ? end : 0;
+	return to;
+}
+
+/* The program's new break, or the old one if it cannot be moved. */
+static u64 move_break(u64 to)
+{
+	u64 from = app.brk_now;
+	if (to < app.brk_start || to == from)
+		return from;
+	return to > from ? grow(from, to, ahead_of(to)) : shrink(from, to, ahead_of(to));
+}
+
+static int in_heap(u64 addr, u64 len)
+{
+	u64 end = heap_end > app.brk_now ? heap_end : app.brk_now;
+	return addr < end && addr + len > app.brk_start;
+}
+
+/* Before a call that maps, closes or moves a part of the heap, or what lies behind the program's break, where
+ * bare there is nothing: from then on the kernel's break is the program's. In every replica, also
+ * where the leader's call failed. */
+void sf_heap_settle(u32 nr, const u64 a[6])
+{
+	int touched = 0;
+	switch (nr) {
+	case NR_mmap:
+		touched = a[0] && in_heap(a[0], a[1]);
+		break;
+	case NR_mremap:
+		touched = in_heap(a[0], a[1]) || ((a[3] & MREMAP_FIXED) && in_heap(a[4], a[2]));
+		break;
+	case NR_munmap: case NR_mprotect: case NR_pkey_mprotect:
+		touched = in_heap(a[0], a[1]);
+		break;
+	}
+	if (likely(!touched) || app.heap_plain)
+		return;
+	app.heap_plain = 1;
+	if (heap_end)
+		kernel_break(app.brk_now);
+	heap_end = 0;
+}
+
+/* In a leader that was made anew: the winner's break, and where its heap ends. */
+void sf_heap_is(u64 brk, u64 end)
+{
+	heap_end = end > up(brk, 4096) ? end : 0;
+}
+
 static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 {
 	u64 flags;
@@ -191,11 +293,8 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 			want_huge((u64)r, a[2]);
 		return r;
 	case NR_brk:
-		r = raw(NR_brk, a[0], 0, 0, 0, 0, 0);
-		if (app.brk_start && (u64)r > app.brk_now && (u64)r - app.brk_start >= HUGE_MIN)
-			want_huge(app.brk_start & ~0xfffull, ((u64)r - app.brk_start + 0xfff) & ~0xfffull);
-		app.brk_now = (u64)r;
-		return r;
+		app.brk_now = move_break(a[0]);
+		return (s64)app.brk_now;
 	default:
 		if (touches_agent(a[0], a[1]))
 			return -EINVAL;

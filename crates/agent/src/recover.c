@@ -462,6 +462,7 @@ s64 sf_remap(void)
 	sys2(NR_munmap, low, stack - low);
 	if (brk)
 		sys1(12, brk);
+	sf_heap_is(TRANSFER->app.brk_now, brk);
 	for (u64 i = 0; i < l[0]; i++) {
 		const u64 *m = l + 6 + 3 * i;
 		s64 r = sys6(9, m[0], m[1], m[2], 0x2 | 0x20 | 0x10 /* PRIVATE|ANONYMOUS|FIXED */, -1, 0);

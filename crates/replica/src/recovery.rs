@@ -704,11 +704,13 @@ impl Supervisor<'_> {
         self.group.set32(at!(seen 0, fault_signo), 0);
         let Ok(maps) = procfs::maps(self.replicas[winner].pid) else { return false };
         let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
-        let heap_end = maps.iter().find(|m| m.path == Path::new("[heap]")).map_or(0, |m| m.range.end);
+        let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
+        let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
         let Some(stack) = stack else { return false };
         let list: Vec<u64> = maps
             .iter()
-            .filter(|m| transplanted(m) && m.path != Path::new("[heap]"))
+            // What the program has closed or made code of is no longer as brk made it.
+            .filter(|m| transplanted(m) && (m.path != Path::new("[heap]") || m.executable || !m.writable))
             .filter(|m| m.range.end <= stack.range.start)
             .flat_map(|m| {
                 let protection = u64::from(m.readable) | u64::from(m.writable) << 1 | u64::from(m.executable) << 2;
