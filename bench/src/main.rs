@@ -27,12 +27,12 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, memory, micro, model, repair, rest, sei, sei_servers, spec, start, touch,
+    inject, memory, micro, model, repair, rest, sei, sei_servers, sei_tables, spec, start, touch,
 };
 use steadfast_workloads::inputs::Rng;
-use steadfast_workloads::servers::SERVERS;
 use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::source::Sources;
+use steadfast_workloads::servers::{SERVERS, Server};
 use steadfast_workloads::{ALL, Size, Store, Workload, find, setup};
 
 #[derive(Parser)]
@@ -44,7 +44,8 @@ use steadfast_workloads::{ALL, Size, Store, Workload, find, setup};
         bench spec --size small --pairs 2 --programs bzip2 a look, seconds\n  \
         bench micro --json micro.json\n  \
         bench model --spec spec.json --micro micro.json\n  \
-        bench sei-servers --pairs 2 --rows memcached\n\n\
+        bench sei-servers --pairs 2 --rows memcached\n  \
+        bench sei-tables table2 --runs 400                 the paper's Table 2, a look\n\n\
         The product is target/release/steadfast of this repository, or what STEADFAST_BIN names.\n\
         Exit codes: 0 every run gave a number, 1 some failed, 2 interrupted, 3 nothing could be run.",
     max_term_width = 100
@@ -158,6 +159,32 @@ enum Action {
         #[arg(long, default_value_t = 10_000.0)]
         low_rate: f64,
     },
+    /// Tables 2 and 5 and Figure 6 of the SEI paper, and a campaign in place of Table 4, beside the paper's values
+    ///
+    /// Campaigns are gone on with where an earlier call stopped; servers are built first. Table 3 (four threads) is not
+    /// among them: the client that plays the trace has one connection.
+    SeiTables {
+        #[arg(required = true)]
+        what: Vec<SeiTable>,
+        /// Runs of each fault type (table2) or of each variant (table4); 0: sum up what is there
+        #[arg(long, default_value_t = 8000)]
+        runs: u64,
+        /// Runs at the same time [default: one for each CPU]
+        #[arg(long)]
+        jobs: Option<usize>,
+        /// End each campaign after so long, such as 10m; the same call goes on later
+        #[arg(long, value_name = "TIME")]
+        budget: Option<String>,
+        /// Directory of campaigns [default: build/bench/sei-tables]
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Only these variants: mc, mc-sei, mc-sei-dup
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        variants: Vec<String>,
+        /// Seconds of each timed run (table5, figure6)
+        #[arg(long, default_value_t = 1.5)]
+        seconds: f64,
+    },
     /// Fault injection: cost of an armed run, planting, counting; reach; exactness; runs a second
     Inject {
         /// Only these: gzip, python3, grep, perl, sqlite3, memcached
@@ -190,6 +217,18 @@ enum Action {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum SeiTable {
+    /// One thread: undetected errors of mc, mc-sei, mc-sei-dup
+    Table2,
+    /// A core that computes wrongly, in place of an undervolted one
+    Table4,
+    /// Cycles of a request of a name server, by phase
+    Table5,
+    /// Highest rate with a mean response time under 1 ms
+    Figure6,
 }
 
 fn main() -> ExitCode {
@@ -364,6 +403,7 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             };
             let builds = server_builds(memcached.as_deref(), dnsmasq.as_deref(), &mut says)?;
             let report = sei_servers::measure(
+                &sei_servers::ROWS,
                 &builds,
                 &place,
                 &settings,
@@ -372,6 +412,27 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 &mut |step| says.say(step),
             )?;
             Outcome::new(&report, sei_servers::render(&report), report.complete)
+        }
+        Action::SeiTables {
+            what,
+            runs,
+            jobs,
+            budget,
+            out,
+            variants,
+            seconds,
+        } => {
+            let settings = sei_tables::Settings {
+                out: out.clone().unwrap_or_else(|| place.join("sei-tables")),
+                runs: *runs,
+                seed: common.seed,
+                jobs: *jobs,
+                budget: budget.clone(),
+            };
+            let report = sei_report(
+                &runner, machine, common, what, &settings, variants, *seconds, &mut says,
+            )?;
+            Outcome::new(&report, sei_tables::render(&report), report.complete)
         }
         Action::Inject {
             programs,
@@ -440,6 +501,165 @@ fn server_builds(
         }
     }
     Ok(builds)
+}
+
+/// The paper's variants and what they are built with.
+const SEI_VARIANTS: [&str; 3] = ["mc", "mc-sei", "mc-sei-dup"];
+
+fn sei_recipe(variant: &str, server: &Server, product: &Product) -> Recipe {
+    let hardened = |name, words, policies: &[&str]| {
+        Recipe::hardened(name, server, product.path(), words, policies)
+    };
+    match variant {
+        "mc" => Recipe::plain(),
+        "mc-sei-dup" => hardened("hardened-dup", "--state=dup", &["state"]),
+        _ => hardened("hardened", "", &[]),
+    }
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "what the command line says, passed on once"
+)]
+fn sei_report(
+    runner: &Runner,
+    machine: Machine,
+    common: &Common,
+    what: &[SeiTable],
+    settings: &sei_tables::Settings,
+    only: &[String],
+    seconds: f64,
+    says: &mut Says,
+) -> Result<sei_tables::SeiTablesReport> {
+    if let Some(name) = only
+        .iter()
+        .find(|name| !SEI_VARIANTS.contains(&name.as_str()))
+    {
+        bail!(
+            "no variant is called {name:?}; known: {}",
+            SEI_VARIANTS.join(", ")
+        );
+    }
+    let wanted: Vec<&str> = SEI_VARIANTS
+        .into_iter()
+        .filter(|name| only.is_empty() || only.iter().any(|wanted| wanted == name))
+        .collect();
+    let product = Product::find();
+    let store = Store::default_place();
+    let sources = Sources::at(store.sources());
+    let makes = Builds::at(store.servers(), machine::cores());
+    let build = |server: &'static Server, recipe: &Recipe, says: &mut Says| {
+        makes.build(server, recipe, &sources, &mut |step| says.say(step))
+    };
+    let memcached = &SERVERS[0];
+    let variants = |names: &[&str], says: &mut Says| -> Result<Vec<sei_tables::Variant>> {
+        // A table of what is there needs no program.
+        let build_one = |name: &&str| {
+            let program = match settings.runs {
+                0 => PathBuf::new(),
+                _ => build(memcached, &sei_recipe(name, memcached, &product), says)?.program,
+            };
+            Ok(sei_tables::Variant {
+                name: (*name).to_owned(),
+                program,
+                hardened: *name != "mc",
+            })
+        };
+        names.iter().map(build_one).collect()
+    };
+    let mut report = sei_tables::SeiTablesReport {
+        bench: "sei-tables".to_owned(),
+        machine,
+        seed: common.seed,
+        table2: None,
+        table4: None,
+        table5: None,
+        figure6: None,
+        complete: true,
+    };
+    for what in what {
+        match what {
+            SeiTable::Table2 => {
+                let variants = variants(&wanted, says)?;
+                let say = &mut |step: &str| says.say(step);
+                let table = sei_tables::table2(product.path(), &variants, settings, say)?;
+                report.table2 = Some(table);
+            }
+            SeiTable::Table4 => {
+                let names: Vec<&str> = wanted
+                    .iter()
+                    .copied()
+                    .filter(|name| *name != "mc-sei-dup")
+                    .collect();
+                let variants = variants(&names, says)?;
+                let say = &mut |step: &str| says.say(step);
+                let table = sei_tables::table4(product.path(), &variants, settings, say)?;
+                report.table4 = Some(table);
+            }
+            SeiTable::Table5 => {
+                let dnsmasq = &SERVERS[1];
+                let native = Recipe::plain();
+                let hardened = sei_recipe("mc-sei", dnsmasq, &product);
+                let mut builds = Vec::new();
+                for (name, recipe) in [("native", native), ("SEI-hardened", hardened)] {
+                    let counters = store.servers().join(format!("phases-{name}.bin"));
+                    let recipe = sei_tables::phases::beneath(recipe, &store.servers(), &counters)?;
+                    let built =
+                        makes.build(dnsmasq, &recipe, &sources, &mut |step| says.say(step))?;
+                    builds.push(sei_tables::phases::Build {
+                        name: name.to_owned(),
+                        program: built.program,
+                        counters,
+                        envelope: recipe.envelope,
+                    });
+                }
+                report.table5 = Some(sei_tables::phases::measure(
+                    &builds,
+                    &settings.out.join("phases"),
+                    common.pairs,
+                    seconds,
+                    common.seed,
+                    &mut |step| says.say(step),
+                )?);
+            }
+            SeiTable::Figure6 => {
+                let mut builds = Vec::new();
+                for name in ["mc", "mc-sei"] {
+                    let recipe = sei_recipe(name, memcached, &product);
+                    let built =
+                        makes.build(memcached, &recipe, &sources, &mut |step| says.say(step))?;
+                    builds.push(sei_servers::Build {
+                        column: if name == "mc" { "plain" } else { "hardened" }.to_owned(),
+                        server: memcached.name.to_owned(),
+                        program: built.program,
+                        envelope: recipe.envelope,
+                    });
+                }
+                let measured = sei_servers::measure(
+                    &sei_servers::figure6_rows(machine::cores()),
+                    &builds,
+                    &settings.out,
+                    &sei_servers::Settings {
+                        pairs: common.pairs,
+                        seed: common.seed,
+                        seconds,
+                        rate_steps: 6,
+                        low_rate: 10_000.0,
+                        only: Vec::new(),
+                    },
+                    report.machine.clone(),
+                    &|| runner.interrupted(),
+                    &mut |step| says.say(step),
+                )?;
+                report.complete = measured.complete;
+                report.figure6 = Some(measured);
+            }
+        }
+        if let Some(file) = &common.json {
+            save(file, &serde_json::to_value(&report)?)?;
+        }
+    }
+    Ok(report)
 }
 
 fn spec_report(
@@ -561,6 +781,7 @@ fn show(files: &[PathBuf]) -> Result<Outcome> {
         "inject" => inject::render(&serde_json::from_value(value.clone())?),
         "rest" => rest::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
+        "sei-tables" => sei_tables::render(&serde_json::from_value(value.clone())?),
         "sei-servers" => sei_servers::render(&serde_json::from_value(value.clone())?),
         "start" => start::render(&serde_json::from_value(value.clone())?),
         "model" => model::render(&serde_json::from_value(value.clone())?),

@@ -14,6 +14,7 @@
 //! throughput says nothing, and it is marked so. CPU time per request is meant to be compared
 //! all the same, since what a server does for a request it does busy or not.
 
+use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,9 +53,9 @@ pub enum Metric {
 }
 
 /// One row: a server under one load.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Row {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub server: &'static str,
     pub threads: usize,
     mix: Mix,
@@ -73,76 +74,99 @@ const fn mix(keys: usize, value_bytes: usize, get_percent: usize) -> Mix {
 /// The rows, in the order of the table. 8 B values over 8 threads need nine CPUs.
 pub const ROWS: [Row; 10] = [
     Row {
-        name: "8 B, 8 threads",
+        name: Cow::Borrowed("8 B, 8 threads"),
         server: "memcached",
         threads: 8,
         mix: mix(100_000, 8, 95),
         targets: &[(Metric::ThroughputLoss, 10.0)],
     },
     Row {
-        name: "128 B, 8 threads",
+        name: Cow::Borrowed("128 B, 8 threads"),
         server: "memcached",
         threads: 8,
         mix: mix(100_000, 128, 95),
         targets: &[(Metric::ThroughputLoss, 2.0)],
     },
     Row {
-        name: "8 B",
+        name: Cow::Borrowed("8 B"),
         server: "memcached",
         threads: 1,
         mix: mix(100_000, 8, 95),
         targets: &[],
     },
     Row {
-        name: "8 B, half sets",
+        name: Cow::Borrowed("8 B, half sets"),
         server: "memcached",
         threads: 1,
         mix: mix(100_000, 8, 50),
         targets: &[],
     },
     Row {
-        name: "8 B, 10 keys",
+        name: Cow::Borrowed("8 B, 10 keys"),
         server: "memcached",
         threads: 1,
         mix: mix(10, 8, 95),
         targets: &[],
     },
     Row {
-        name: "8 B, 1 M keys",
+        name: Cow::Borrowed("8 B, 1 M keys"),
         server: "memcached",
         threads: 1,
         mix: mix(1_000_000, 8, 95),
         targets: &[],
     },
     Row {
-        name: "128 B",
+        name: Cow::Borrowed("128 B"),
         server: "memcached",
         threads: 1,
         mix: mix(100_000, 128, 95),
         targets: &[],
     },
     Row {
-        name: "1 KiB",
+        name: Cow::Borrowed("1 KiB"),
         server: "memcached",
         threads: 1,
         mix: mix(100_000, 1 << 10, 95),
         targets: &[(Metric::ThroughputLoss, 8.0), (Metric::ResponseTime, 3.0)],
     },
     Row {
-        name: "8 KiB",
+        name: Cow::Borrowed("8 KiB"),
         server: "memcached",
         threads: 1,
         mix: mix(20_000, 8 << 10, 95),
         targets: &[],
     },
     Row {
-        name: "DNS, A record",
+        name: Cow::Borrowed("DNS, A record"),
         server: "dnsmasq",
         threads: 1,
         mix: mix(dns::HOSTS, 4, 100),
         targets: &[],
     },
 ];
+
+/// The rows of the paper's Figure 6, get requests alone: threads from 1 to 8 with 1,000 keys, then numbers of keys with as
+/// many threads as the paper has, or as this machine can give.
+#[must_use]
+pub fn figure6_rows(cpus: usize) -> Vec<Row> {
+    let row = |threads: usize, keys: usize, value_bytes: usize| Row {
+        name: Cow::Owned(format!("{value_bytes} B, {threads} threads, {keys} keys")),
+        server: "memcached",
+        threads,
+        mix: mix(keys, value_bytes, 100),
+        targets: &[],
+    };
+    let sizes = [8, 128, 256];
+    let most = cpus.saturating_sub(1).clamp(1, 8);
+    let mut rows = Vec::new();
+    for threads in [1, 2, 4, 8] {
+        rows.extend(sizes.map(|bytes| row(threads, 1000, bytes)));
+    }
+    for keys in [10, 100, 10_000, 1_000_000] {
+        rows.extend(sizes.map(|bytes| row(most, keys, bytes)));
+    }
+    rows
+}
 
 /// One build that is measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -222,6 +246,7 @@ pub struct SeiServersReport {
 /// # Errors
 /// When no directory for logs can be made; a run that fails is in the report.
 pub fn measure(
+    rows: &[Row],
     builds: &[Build],
     place: &Path,
     settings: &Settings,
@@ -250,7 +275,7 @@ pub fn measure(
                 .iter()
                 .any(|name| row.name.starts_with(name.as_str()) || row.server == name)
     };
-    for row in ROWS.iter().filter(wanted) {
+    for row in rows.iter().filter(wanted) {
         let own: Vec<&Build> = builds
             .iter()
             .filter(|build| build.server == row.server)
@@ -282,7 +307,7 @@ fn measure_row(
     say: &mut dyn FnMut(&str),
 ) -> Measured {
     let mut measured = Measured {
-        row: row.name.to_owned(),
+        row: row.name.to_string(),
         server: row.server.to_owned(),
         threads: row.threads,
         pending: None,

@@ -299,8 +299,8 @@ static uint32_t take(struct cursor *c, uint32_t length, struct outgoing *out, ui
   return taken;
 }
 
-/* Adds one new frame; 0 when there is nothing left or no room. */
-static int add_frame(struct stream *s, struct cursor *c, struct outgoing *out) {
+/* Adds one new frame, whose header will be at `headers`; 0 when there is nothing left or no room. */
+static int add_frame(const struct stream *s, struct cursor *c, struct outgoing *out, uint8_t (*headers)[SF_FRAME_HEADER]) {
   /* Its header's part and one for the payload at least. */
   if (out->frame_count == FRAMES_MAX || out->part_count + 2 > PARTS_MAX) return 0;
   size_t header_part = out->part_count++;
@@ -311,15 +311,34 @@ static int add_frame(struct stream *s, struct cursor *c, struct outgoing *out) {
   }
   uint32_t sequence = s->sent + (uint32_t)out->frame_count;
   uint32_t words[4] = {length, ~length, sequence, seal(crc, ~s->nonce, sequence, length)};
-  uint8_t *header = out->headers[out->frame_count];
-  memcpy(header, words, sizeof words);
-  out->parts[header_part] = (struct sf_iovec){header, SF_FRAME_HEADER};
+  memcpy(out->headers[out->frame_count], words, sizeof words);
+  out->parts[header_part] = (struct sf_iovec){headers[out->frame_count], SF_FRAME_HEADER};
   out->lengths[out->frame_count++] = length;
   return 1;
 }
 
+/* All that goes out in one call. A function of its own, so that calling it twice is computing twice. */
+static __attribute__((noinline)) void make(struct stream *s, const struct sf_msghdr *message, struct outgoing *out,
+                                           uint8_t (*headers)[SF_FRAME_HEADER]) {
+  out->part_count = out->frame_count = 0;
+  struct cursor c = {message->iov, message->iov + message->iov_count, 0};
+  if (s->out_left_header)
+    out->parts[out->part_count++] =
+        (struct sf_iovec){s->out_header + SF_FRAME_HEADER - s->out_left_header, s->out_left_header};
+  int whole = take(&c, s->out_left, out, 0) == s->out_left;
+  while (whole && add_frame(s, &c, out, headers)) {
+  }
+}
+
+static int same(const struct outgoing *a, const struct outgoing *b) {
+  return a->part_count == b->part_count && a->frame_count == b->frame_count &&
+         !memcmp(a->parts, b->parts, a->part_count * sizeof a->parts[0]) &&
+         !memcmp(a->headers, b->headers, a->frame_count * sizeof a->headers[0]) &&
+         !memcmp(a->lengths, b->lengths, a->frame_count * sizeof a->lengths[0]);
+}
+
 /* Accounts for `put` bytes that the kernel has taken; returns how many of them are the program's. */
-static long account(struct stream *s, const struct outgoing *out, size_t put) {
+static __attribute__((noinline)) long account(struct stream *s, const struct outgoing *out, size_t put) {
   size_t part = put < s->out_left_header ? put : s->out_left_header;
   s->out_left_header = (uint8_t)(s->out_left_header - part);
   put -= part;
@@ -335,7 +354,6 @@ static long account(struct stream *s, const struct outgoing *out, size_t put) {
     put -= body;
     own += (long)body;
     s->sent++;
-    count(&sf_envelope_counts.sealed);
     /* Zero for all but the last. */
     memcpy(s->out_header, out->headers[i], SF_FRAME_HEADER);
     s->out_left_header = (uint8_t)(SF_FRAME_HEADER - head);
@@ -350,20 +368,20 @@ long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flag
     return sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
   /* EPIPE: nothing may follow what was damaged. */
   if (s->state == BROKEN) return -32;
-  struct outgoing out;
-  out.part_count = out.frame_count = 0;
-  struct cursor c = {message->iov, message->iov + message->iov_count, 0};
-  if (s->out_left_header)
-    out.parts[out.part_count++] =
-        (struct sf_iovec){s->out_header + SF_FRAME_HEADER - s->out_left_header, s->out_left_header};
-  int whole = take(&c, s->out_left, &out, 0) == s->out_left;
-  while (whole && add_frame(s, &c, &out)) {
-  }
+  struct outgoing out, again;
+  make(s, message, &out, out.headers);
+  make(s, message, &again, out.headers);
+  if (!same(&out, &again)) sf_mismatch("the envelope made frames twice, and they differ: a fault\n");
   if (!out.part_count) return 0;
   struct sf_msghdr sent = {.iov = out.parts, .iov_count = out.part_count};
   long put = sf_call6(SF_SYS_SENDMSG, descriptor, (long)&sent, flags, 0, 0, 0);
   if (put <= 0) return put;
-  long own = account(s, &out, (size_t)put);
+  struct stream one = *s, two = *s;
+  long own = account(&one, &out, (size_t)put), own_again = account(&two, &again, (size_t)put);
+  if (own != own_again || memcmp(&one, &two, sizeof one))
+    sf_mismatch("the envelope accounted for what it sent twice, and the results differ: a fault\n");
+  __atomic_fetch_add(&sf_envelope_counts.sealed, one.sent - s->sent, __ATOMIC_RELAXED);
+  *s = one;
   /* Only header bytes went: the program has made no progress that it could be told of. */
   return own ? own : -SF_EAGAIN;
 }

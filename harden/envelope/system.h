@@ -38,11 +38,17 @@ static inline void sf_say(const char *text) {
   sf_call6(SF_SYS_WRITE, 2, (long)text, (long)length, 0, 0, 0);
 }
 
-__attribute__((noreturn)) static inline void sf_stop(const char *text) {
+__attribute__((noreturn)) static inline void sf_exit(const char *text, int status) {
   sf_say("steadfast: ");
   sf_say(text);
-  for (;;) sf_call6(SF_SYS_EXIT_GROUP, 121, 0, 0, 0, 0, 0);
+  for (;;) sf_call6(SF_SYS_EXIT_GROUP, status, 0, 0, 0, 0, 0);
 }
+
+/* What the envelope needs is missing. */
+__attribute__((noreturn)) static inline void sf_stop(const char *text) { sf_exit(text, 121); }
+
+/* A fault was found. */
+__attribute__((noreturn)) static inline void sf_mismatch(const char *text) { sf_exit(text, 122); }
 
 /* The compiler turns loops and assignments into calls of these; they come from the program's C library or, in a
    freestanding program, from the runtime. */

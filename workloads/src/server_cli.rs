@@ -47,6 +47,9 @@ pub(crate) enum Action {
         length: usize,
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Read every key at the end: what the requests have left behind
+        #[arg(long)]
+        sweep: bool,
     },
     /// Put requests whose right answers are known, and compare
     Replay {
@@ -162,8 +165,17 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        Action::Trace { file, length, seed } => {
-            let trace = replay::memcached::trace(*seed, *length);
+        Action::Trace {
+            file,
+            length,
+            seed,
+            sweep,
+        } => {
+            let trace = if *sweep {
+                replay::memcached::swept(*seed, *length)
+            } else {
+                replay::memcached::trace(*seed, *length)
+            };
             std::fs::write(file, replay::written(&trace))
                 .with_context(|| format!("cannot write {}", file.display()))?;
         }

@@ -45,6 +45,16 @@ pub fn trace(seed: u64, length: usize) -> Vec<Step> {
     (0..length).map(|_| model.step(&mut rng)).collect()
 }
 
+/// The same, and after it every key is read with all there is to read: what the requests have left behind.
+#[must_use]
+pub fn swept(seed: u64, length: usize) -> Vec<Step> {
+    let mut rng = Rng::new(seed);
+    let mut model = Model::default();
+    let mut steps: Vec<Step> = (0..length).map(|_| model.step(&mut rng)).collect();
+    steps.extend((0..KEYS).map(|key| model.look(&format!("key{key}"))));
+    steps
+}
+
 fn text(text: impl Into<String>) -> Vec<u8> {
     text.into().into_bytes()
 }
@@ -272,6 +282,21 @@ impl Model {
         (text(request), reply)
     }
 
+    fn look(&self, key: &str) -> Step {
+        let reply = match self.items.get(key) {
+            None => text("EN\r\n"),
+            Some(item) => {
+                let length = item.value.len();
+                let head = format!("VA {length} f{} c{}\r\n", item.flags, item.cas);
+                [&text(head)[..], &item.value, b"\r\n"].concat()
+            }
+        };
+        Step {
+            request: text(format!("mg {key} v f c\r\n")),
+            reply,
+        }
+    }
+
     fn meta_set(&mut self, rng: &mut Rng, key: &str) -> (Vec<u8>, Vec<u8>) {
         let value = some_value(rng);
         let flags = u32::try_from(rng.below(1000)).unwrap_or(0);
@@ -417,6 +442,18 @@ mod tests {
     fn a_trace_depends_on_its_seed_alone() {
         assert_eq!(trace(3, 500), trace(3, 500));
         assert_ne!(trace(3, 500), trace(4, 500));
+    }
+
+    #[test]
+    fn a_swept_trace_is_the_trace_and_a_look_at_every_key() {
+        let swept = swept(3, 500);
+        assert_eq!(swept[..500], trace(3, 500));
+        assert_eq!(swept.len(), 500 + KEYS);
+        assert!(
+            swept[500..]
+                .iter()
+                .any(|step| step.reply.starts_with(b"VA "))
+        );
     }
 
     #[test]

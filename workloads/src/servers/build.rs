@@ -74,6 +74,38 @@ impl Recipe {
         }
     }
 
+    /// Built with `steadfast cc` and the server's policies, its source untouched, the envelope beneath.
+    ///
+    /// `words` are further words of the compiler's command (`--state=dup`), `policies` names beside the server's own:
+    /// `state` is `memcached-state.policy`.
+    #[must_use]
+    pub fn hardened(
+        variant: &str,
+        server: &Server,
+        steadfast: &Path,
+        words: &str,
+        policies: &[&str],
+    ) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("policies");
+        let own = std::iter::once(format!("{}.policy", server.name));
+        let more = policies
+            .iter()
+            .map(|name| format!("{}-{name}.policy", server.name));
+        let files: Vec<String> = own
+            .chain(more)
+            .map(|name| folder.join(name).display().to_string())
+            .collect();
+        Recipe {
+            variant: variant.to_owned(),
+            cc: format!("{} cc {words}", steadfast.display())
+                .trim_end()
+                .to_owned(),
+            envelope: true,
+            env: vec![("STEADFAST_POLICY".to_owned(), files.join(":"))],
+            ..Recipe::plain()
+        }
+    }
+
     fn text(&self, dsc: &Path) -> String {
         let mut text = format!(
             "source: {}\ncc: {}\ncflags: {}\nldflags: {}\nlibs: {}\nenvelope: {}\n",
