@@ -340,6 +340,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("execve_fails.c"),
         row("execve_keeps.c").shapes(Variant::PAIR),
         row("execve_chain.c").shapes(Variant::PAIR),
+        row("execve_dropped.c").shapes(Variant::PAIR),
         row("execve_broken.c").ends("signal 11"),
         row("execve_lock.c").expect(Expect::Refused("record lock")),
         // What a table answers instead of the kernel.

@@ -292,6 +292,7 @@ struct sf_group {
 #define SF_O_PRIVATE_RODATA 1024u
 #define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
+#define SF_O_NS_OR_NOT 8192u /* PRIV_NS where they can be had: nobody can start this program a second time */
 #define SF_O_PROFILE 4096u /* count executions of every instruction; no backstop */
 
 /* Everything the launcher writes into the agent before it starts. */

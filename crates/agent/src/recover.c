@@ -259,7 +259,7 @@ s64 sf_fork_follower(u32 slot)
 	s64 r = fork_follower(slot, ns);
 	if (r < 0 && ns && !(ns & CLONE_NEWUSER))
 		r = fork_follower(slot, ns | CLONE_NEWUSER);
-	if (r < 0 && ns && me.next > 1) /* at the start the launcher chooses */
+	if (r < 0 && ns && (me.next > 1 || (G->options & SF_O_NS_OR_NOT))) /* at the start the launcher chooses */
 		r = fork_follower(slot, 0);
 	return r == COPY ? -1 : r == -1 ? -EAGAIN : r;
 }

@@ -224,6 +224,7 @@ pub(crate) mod option {
     pub(crate) const PRIVATE_RODATA: u32 = 1024;
     pub(crate) const PRIVATE_REST: u32 = 2048;
     pub(crate) const PROFILE: u32 = 4096;
+    pub(crate) const NS_OR_NOT: u32 = 8192;
 }
 
 pub(crate) mod phase {

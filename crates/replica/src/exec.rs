@@ -22,6 +22,7 @@ use std::time::Instant;
 
 use steadfast_integrity::event::{Exec, What};
 use steadfast_integrity::ids::EventIndex;
+use steadfast_integrity::plan::EqualPids;
 use steadfast_sys::{child, procfs, ptrace};
 
 use crate::abi::{self, option};
@@ -146,6 +147,9 @@ impl Supervisor<'_> {
         let options = old.get32(at!(options));
         let equal_pids = options & option::PRIV_NS != 0;
         let group = control_block(self.plan, &self.cores, equal_pids, has_sys_admin(&pid.to_string()), 0)?;
+        if self.plan.equal_pids == EqualPids::Auto {
+            group.set32(at!(options), group.get32(at!(options)) | option::NS_OR_NOT);
+        }
         // What the program asked for and execve(2) preserves, and the agent keeps here.
         let mut affinity = [0; 256];
         old.memory.read(at!(wait affinity), &mut affinity);

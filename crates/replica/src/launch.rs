@@ -8,10 +8,12 @@
 
 use std::ffi::CString;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use steadfast_integrity::plan::Plan;
+use steadfast_sys::descriptor::{self, RIGHTS_BYTES};
 use steadfast_sys::{child, cpu, procfs, ptrace, shared::Shared};
 
 use crate::abi::{self, Boot};
@@ -149,7 +151,7 @@ pub(crate) fn launch_again(
     let checked = check_program(pid).and_then(|()| step(Step::Exec, stop.leave_exec()));
     let launched = checked.and_then(|mut stop| {
         let fd;
-        (stop, fd) = step(Step::Reach, open_shared(stop, group))?;
+        (stop, fd) = step(Step::Give, give_shared(stop, group))?;
         prepare(stop, group, fd, mask, flips)
     });
     launched.inspect_err(|_| child::end(pid))
@@ -181,16 +183,35 @@ fn check_program(pid: i32) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Has the stopped process open what the group shares: it has inherited it from nobody. Its number there.
-fn open_shared(mut stop: ptrace::Stopped, group: &Shared) -> io::Result<(ptrace::Stopped, i32)> {
-    let path = format!("/proc/{}/fd/{}\0", std::process::id(), group.fd());
+/// Gives the stopped process what the group shares: it has inherited it from nobody, and may have lost the right to
+/// open it, or sight of /proc, before it became this program. Through a pair of sockets of its own, of which one end is
+/// taken here: that needs no name in any namespace. The descriptor's number there.
+fn give_shared(mut stop: ptrace::Stopped, group: &Shared) -> io::Result<(ptrace::Stopped, i32)> {
     // Below the stack pointer nothing has been stored yet, and the kernel has left 128 KiB there (execve(2)).
     let at = stop.regs()?.rsp - PAGE;
-    stop.write(at, path.as_bytes())?;
-    let fd;
-    (stop, fd) = remote(stop, libc::SYS_open, [at, libc::O_RDWR.cast_unsigned().into(), 0, 0, 0, 0])?;
-    stop.write(at, &vec![0; path.len()])?;
-    Ok((stop, i32::try_from(fd).expect("a descriptor")))
+    // The pair, a byte, struct iovec, struct msghdr, room for the control message (recvmsg(2)).
+    let (byte, data, message, control) = (at + 8, at + 16, at + 32, at + 88);
+    let words = [0, 0, byte, 1, 0, 0, data, 1, control, RIGHTS_BYTES as u64, 0, 0, 0, 0];
+    let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    stop.write(at, &bytes)?;
+    let pair = [libc::AF_UNIX, libc::SOCK_STREAM, 0].map(|number| u64::from(number.cast_unsigned()));
+    (stop, _) = remote(stop, libc::SYS_socketpair, [pair[0], pair[1], pair[2], at, 0, 0])?;
+    let (ours, theirs) = (number_at(&mut stop, at)?, number_at(&mut stop, at + 4)?);
+    descriptor::hand_over(descriptor::duplicate(stop.pid(), ours)?.as_fd(), group.as_fd())?;
+    let theirs = u64::from(theirs.cast_unsigned());
+    (stop, _) = remote(stop, libc::SYS_recvmsg, [theirs, message, 0, 0, 0, 0])?;
+    let fd = number_at(&mut stop, control + 16)?;
+    for end in [u64::from(ours.cast_unsigned()), theirs] {
+        (stop, _) = remote(stop, libc::SYS_close, [end, 0, 0, 0, 0, 0])?;
+    }
+    stop.write(at, &vec![0; bytes.len()])?;
+    Ok((stop, fd))
+}
+
+fn number_at(stop: &mut ptrace::Stopped, addr: u64) -> io::Result<i32> {
+    let mut bytes = [0; 4];
+    stop.read(addr, &mut bytes)?;
+    Ok(i32::from_le_bytes(bytes))
 }
 
 fn prepare(

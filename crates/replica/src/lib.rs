@@ -46,7 +46,7 @@ pub enum Step {
     Inject,
     Patch,
     Replicate,
-    Reach,
+    Give,
 }
 
 impl Step {
@@ -60,7 +60,7 @@ impl Step {
             Step::Inject => "the agent has to be placed in the program",
             Step::Patch => "system calls of the program have to be patched",
             Step::Replicate => "the leader has to be copied",
-            Step::Reach => "a program that takes the place of another has to reach the group's memory (/proc of this pid namespace)",
+            Step::Give => "a program that takes the place of another has to be given the group's memory (three free descriptors, pidfd_getfd)",
         }
     }
 }

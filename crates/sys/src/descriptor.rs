@@ -1,13 +1,13 @@
-//! A descriptor of another process, duplicated into this one.
+//! A descriptor of another process, duplicated into this one, and one of this process, given to another.
 
 #![allow(
     unsafe_code,
-    reason = "pidfd_open(2) and pidfd_getfd(2) have no wrappers in libc"
+    reason = "pidfd_open(2) and pidfd_getfd(2) have no wrappers in libc; sendmsg(2) takes pointers"
 )]
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 fn checked(rc: libc::c_long) -> io::Result<OwnedFd> {
     match i32::try_from(rc) {
@@ -23,7 +23,6 @@ fn checked(rc: libc::c_long) -> io::Result<OwnedFd> {
 /// # Errors
 /// As ptrace(2) access checks decide, and as open(2) for the second attempt.
 pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
-    use std::os::fd::AsRawFd;
     // SAFETY: pidfd_open takes two numbers.
     let pidfd = checked(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) });
     let direct = pidfd.and_then(|pidfd| {
@@ -36,5 +35,39 @@ pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
             .read(true)
             .write(true)
             .open(format!("/proc/{pid}/fd/{fd}")),
+    }
+}
+
+/// Bytes of a control message that carries one descriptor (cmsg(3)): a header of 16, a number of 4, padding.
+pub const RIGHTS_BYTES: usize = 24;
+
+/// Sends one byte with descriptor `fd` over a socket of the Unix domain (unix(7), `SCM_RIGHTS`): whoever takes
+/// the message has the same open file. Allocates nothing.
+///
+/// # Errors
+/// As sendmsg(2).
+pub fn hand_over(socket: BorrowedFd<'_>, fd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut byte = 0_u8;
+    let mut data = libc::iovec {
+        iov_base: (&raw mut byte).cast(),
+        iov_len: 1,
+    };
+    // cmsghdr: length 20 of 64 bits, SOL_SOCKET, SCM_RIGHTS, then the descriptor.
+    let mut control: [u64; RIGHTS_BYTES / 8] = [
+        20,
+        (u64::from(libc::SCM_RIGHTS.cast_unsigned()) << 32)
+            | u64::from(libc::SOL_SOCKET.cast_unsigned()),
+        u64::from(fd.as_raw_fd().cast_unsigned()),
+    ];
+    // SAFETY: a message header is plain pointers and numbers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = RIGHTS_BYTES;
+    // SAFETY: the header and all it points to are valid for the call.
+    match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }

@@ -21,8 +21,10 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+
+use crate::descriptor::{self, RIGHTS_BYTES};
 
 fn check(rc: i64) -> io::Result<i64> {
     if rc < 0 {
@@ -55,7 +57,6 @@ pub(crate) fn filter(calls: &[i64]) -> Vec<libc::sock_filter> {
     out
 }
 
-const RIGHTS_BYTES: usize = 24; // CMSG_SPACE(4)
 
 /// Puts the filter around this process and sends its listener through a socket. `false`: it could
 /// not.
@@ -83,31 +84,16 @@ pub(crate) unsafe fn hand_over(filter: &[libc::sock_filter], socket: RawFd) -> b
     if fd < 0 {
         return false;
     }
-    let mut byte = 0_u8;
-    let mut data = libc::iovec {
-        iov_base: (&raw mut byte).cast(),
-        iov_len: 1,
-    };
-    // cmsghdr: length 20 of 64 bits, SOL_SOCKET, SCM_RIGHTS, then the descriptor.
-    let mut control: [u64; RIGHTS_BYTES / 8] = [
-        20,
-        (u64::from(libc::SCM_RIGHTS.cast_unsigned()) << 32)
-            | u64::from(libc::SOL_SOCKET.cast_unsigned()),
-        u64::from(fd.cast_unsigned()),
-    ];
-    // SAFETY: a message header is plain pointers and numbers, for which zero is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = &raw mut data;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = RIGHTS_BYTES;
-    // SAFETY: the header and all it points to are valid for the call.
-    let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) };
+    // SAFETY: it is open until it is closed below.
+    let listener = unsafe { BorrowedFd::borrow_raw(fd) };
+    // SAFETY: as above.
+    let to = unsafe { BorrowedFd::borrow_raw(socket) };
+    let sent = descriptor::hand_over(to, listener).is_ok();
     // SAFETY: both descriptors are this process's own, and not used again.
     unsafe { libc::close(fd) };
     // SAFETY: as above.
     unsafe { libc::close(socket) };
-    sent == 1
+    sent
 }
 
 /// The end at which calls are answered.

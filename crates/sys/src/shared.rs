@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -61,6 +61,12 @@ impl Shared {
     #[must_use]
     pub fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// The same, borrowed.
+    #[must_use]
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 
     fn at(&self, offset: usize, bytes: usize, align: usize) -> *mut u8 {
