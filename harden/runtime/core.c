@@ -783,6 +783,8 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   struct sf_context *c = __sf_own;
   if (!sf_recovers() || !c || __sf_tls.phase == SF_OUTSIDE || c->retry == SF_RETRIES)
     return;
+  if (sf_elsewhere())
+    sf_elsewhere_back(c);
   uint64_t seen[4] = {(uint64_t)what, at, first, second};
   if (c->retry && sf_equal(seen, c->last, sizeof seen))
     return; /* the same difference again: not a fault */
@@ -794,6 +796,8 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   sf_tell(what, name, at, first, second, "retry");
   c->retry++;
   sf_recover_move(c);
+  if (sf_elsewhere())
+    sf_elsewhere_move(c);
   begin_again(c);
 }
 
@@ -876,6 +880,8 @@ int sf_begin(const struct sf_handler *h) {
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0 || c->split_state != 0))
     sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
+  if (unlikely(sf_elsewhere()))
+    sf_elsewhere_ready(c);
   if (likely(c->again == 0))
     count_event(c);
   __sf_tls.stack_low = c->stack_low;
@@ -1008,6 +1014,8 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
   c->gate_leave = sf_mix(token, count);
+  if (unlikely(sf_elsewhere()))
+    sf_elsewhere_go(c);
   if (unlikely(c->split_state))
     sf_split_second(c);
 }
@@ -1147,6 +1155,8 @@ static void check_outputs(struct sf_context *c) {
 
 SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
   struct sf_context *c = __sf_own;
+  if (unlikely(sf_elsewhere()))
+    sf_elsewhere_back(c);
   uint64_t enter = c->gate_enter, leave = c->gate_leave;
   if (unlikely(enter != gate(c, h, 1) || leave != sf_mix(enter, c->count) || __sf_tls.phase != SF_E2))
     sf_differ_name("control flow: the second run ends that did not begin", h->name, enter, leave);

@@ -203,7 +203,9 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
   if (again && !(c->split_state & SF_SPLIT_HALF)) {
     static const char text[] = "steadfast: the same difference in a retry: the handler is not deterministic, no core is to blame\n"
                                "  fix:   build with --find-nondeterminism, which names the store\n";
-    sf_syscall(1, 2, (long)text, sizeof text - 1, 0, 0, 0);
+    static const char two[] = "steadfast: the same difference in a retry: the handler is not deterministic, or one of its two cores is always wrong\n"
+                              "  fix:   build with --find-nondeterminism, which names the store; if it finds none, run on other cores\n";
+    sf_syscall(1, 2, (long)(sf_elsewhere() ? two : text), (sf_elsewhere() ? sizeof two : sizeof text) - 1, 0, 0, 0);
   }
   sf_tell(what, name, at, first, second, "stopped");
   leave(122);

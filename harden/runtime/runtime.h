@@ -172,6 +172,8 @@ struct sf_context {
   size_t tables_old_bytes[16];
   size_t tables_old_count;
 
+  struct sf_partner *partner; /* elsewhere.c: runs the second run */
+  uint64_t signals;           /* of the thread, while its partner runs */
   struct sf_split *split; /* split.c: made by the first wait for a condition */
   uint64_t split_state;   /* SF_SPLIT_* */
 
@@ -213,6 +215,14 @@ void sf_recover_thread(void) __attribute__((weak));
 void sf_recover_move(struct sf_context *) __attribute__((weak));
 void sf_recover_done(struct sf_context *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
+/* elsewhere.c, in programs linked with --other-core; elsewhere these are not there. */
+extern const int __sf_elsewhere_on __attribute__((weak));
+void sf_elsewhere_ready(struct sf_context *) __attribute__((weak)); /* before a handler */
+void sf_elsewhere_go(struct sf_context *) __attribute__((weak));    /* returns on another core */
+void sf_elsewhere_back(struct sf_context *) __attribute__((weak));  /* returns in the thread itself, if it was away */
+void sf_elsewhere_move(struct sf_context *) __attribute__((weak));
+void sf_elsewhere_thread_end(struct sf_context *) __attribute__((weak));
+static inline bool sf_elsewhere(void) { return &__sf_elsewhere_on != NULL; }
 /* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
 /* waits.c: in whose way a handler is (of), up to its next end, and whether somebody unknown may be meant. */

@@ -399,6 +399,81 @@ fn recover_tells_nondeterminism() -> Result<(), Failed> {
     Ok(())
 }
 
+/// `--other-core`: guests behave as ever, one that crashes in its second run is repaired, and what is wrong on one core
+/// only is found. A machine with one core refuses, which is as much as it can show.
+fn other_core(
+    guest: &str,
+    arguments: &[&str],
+    recover: bool,
+    status: i32,
+    names: &[&str],
+) -> Result<(), Failed> {
+    let golden = run(&program(guest, "sse4", CORES, false)?, &[])?;
+    let (way, flags): (_, &[&str]) = if recover {
+        (
+            "cores-recover",
+            &["-O2", "-msse4.2", "--other-core", "--recover"],
+        )
+    } else {
+        ("cores", &["-O2", "-msse4.2", "--other-core"])
+    };
+    let ran = run(&program(guest, way, flags, true)?, arguments)?;
+    if ran.status.code() == Some(121) {
+        return ended(
+            &ran,
+            121,
+            &["another core", "fix:", "without --other-core"],
+            &[],
+        );
+    }
+    ended(&ran, status, names, &[])?;
+    let fine = if status == 0 {
+        ran.stdout == golden.stdout && (ran.stderr.is_empty() || !names.is_empty())
+    } else {
+        golden.stdout.starts_with(&ran.stdout)
+    };
+    if fine {
+        return Ok(());
+    }
+    Err(format!(
+        "prints {} of {} bytes\n{}",
+        ran.stdout.len(),
+        golden.stdout.len(),
+        String::from_utf8_lossy(&ran.stderr)
+    )
+    .into())
+}
+
+/// The flags of what `--other-core` is compared with; one guest counts checksums by the processor's instruction.
+const CORES: &[&str] = &["-O2", "-msse4.2"];
+
+/// With one core the second run is as wrong as the first: what `--other-core` is for.
+fn one_core_agrees_with_itself() -> Result<(), Failed> {
+    let golden = run(&program("cores.c", "sse4", CORES, false)?, &[])?;
+    let ran = run(&program("cores.c", "sse4", CORES, true)?, &["always"])?;
+    ended(&ran, 0, &[], &["steadfast"])?;
+    if ran.stdout == golden.stdout {
+        return Err("the simulated core computes rightly".into());
+    }
+    Ok(())
+}
+
+/// Never unprotected in silence: without a second core the program does not begin.
+fn other_core_needs_two() -> Result<(), Failed> {
+    let out = program(
+        "cores.c",
+        "cores",
+        &["-O2", "-msse4.2", "--other-core"],
+        true,
+    )?;
+    let first = steadfast_sys::cpu::allowed()[0];
+    let ran = Command::new("taskset")
+        .args(["-c", &first.to_string()])
+        .arg(&out)
+        .output()?;
+    ended(&ran, 121, &["one core only", "fix:"], &[])
+}
+
 /// Numbers from a seed (Knuth's 64-bit linear congruence; the upper bits are good enough for choices).
 struct Dice(u64);
 
@@ -1023,6 +1098,43 @@ pub(crate) fn trials() -> Vec<Trial> {
         "harden::recover::nondeterminism",
         recover_tells_nondeterminism,
     ));
+    for guest in GUESTS.iter().chain(&["cores.c"]) {
+        trials.push(Trial::test(
+            format!("harden::other_core::{guest}"),
+            move || other_core(guest, &[], false, 0, &[]),
+        ));
+    }
+    for (place, names) in [("value", "runs again"), ("crash", "crashed")] {
+        for in_run in ["1", "2"] {
+            trials.push(Trial::test(
+                format!("harden::other_core::{place}_{in_run}"),
+                move || {
+                    other_core(
+                        "faults.c",
+                        &[place, in_run, "3"],
+                        true,
+                        0,
+                        &[names, "recovered"],
+                    )
+                },
+            ));
+        }
+    }
+    for how in ["always", "some"] {
+        trials.push(Trial::test(
+            format!("harden::other_core::wrong_{how}"),
+            move || other_core("cores.c", &[how], false, 122, &["memory is written"]),
+        ));
+    }
+    trials.push(Trial::test(
+        "harden::other_core::recover_names_cores",
+        || other_core("cores.c", &["always"], true, 122, &["one of its two cores"]),
+    ));
+    trials.push(Trial::test(
+        "harden::other_core::needs_two",
+        other_core_needs_two,
+    ));
+    trials.push(Trial::test("harden::one_core", one_core_agrees_with_itself));
     for &(name, text, words) in REFUSED {
         trials.push(Trial::test(format!("harden::refuse::{name}"), move || {
             refused(name, text, &[], words)

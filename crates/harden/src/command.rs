@@ -111,6 +111,8 @@ pub struct Build {
     pub trace: bool,
     /// `--recover`.
     pub recover: bool,
+    /// `--other-core`.
+    pub other_core: bool,
     /// `--state`.
     pub state: State,
     /// The user chose a linker.
@@ -219,6 +221,10 @@ impl Request {
                 }
                 "--recover" => {
                     build.recover = true;
+                    continue;
+                }
+                "--other-core" => {
+                    build.other_core = true;
                     continue;
                 }
                 "--coverage=text" | "--steadfast-coverage" => {
@@ -365,6 +371,9 @@ impl Build {
             if self.recover {
                 // Takes the runtime's part for it out of the library.
                 all.push("-Wl,-u,__sf_recover_on".into());
+            }
+            if self.other_core {
+                all.push("-Wl,-u,__sf_elsewhere_on".into());
             }
         }
         all
