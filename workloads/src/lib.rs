@@ -27,6 +27,7 @@ pub mod load;
 pub mod replay;
 pub mod servers;
 pub mod setup;
+pub mod soak;
 pub mod store;
 pub mod verify;
 

@@ -10,7 +10,7 @@ use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::servers::suite::{self, End};
 use steadfast_workloads::servers::{SERVERS, Server, find};
-use steadfast_workloads::{Store, replay};
+use steadfast_workloads::{Store, replay, soak};
 
 #[derive(Subcommand)]
 pub(crate) enum Action {
@@ -67,6 +67,30 @@ pub(crate) enum Action {
         length: usize,
         #[arg(long, default_value_t = 1)]
         seed: u64,
+        /// Workers (memcached)
+        #[arg(long, default_value_t = 1)]
+        threads: usize,
+    },
+    /// Ask a sound server as much as it can answer, and count false alarms
+    Soak {
+        server: String,
+        #[arg(long, default_value = "hardened")]
+        variant: String,
+        /// This program instead of a variant
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// Through the message envelope
+        #[arg(long)]
+        envelope: bool,
+        /// Requests, over all seeds
+        #[arg(long, default_value_t = 10_000_000)]
+        requests: u64,
+        /// The first seed
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many seeds, each with a server of its own
+        #[arg(long, default_value_t = 50)]
+        seeds: u64,
         /// Workers (memcached)
         #[arg(long, default_value_t = 1)]
         threads: usize,
@@ -189,14 +213,7 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             threads,
         } => {
             let server = by_name(server)?;
-            let program = match program {
-                Some(program) => program.clone(),
-                None => {
-                    Builds::at(store.servers(), 1)
-                        .find(server, variant)?
-                        .program
-                }
-            };
+            let program = program_of(store, server, variant, program.as_ref())?;
             let settings = replay::Settings {
                 seed: *seed,
                 length: *length,
@@ -216,8 +233,47 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
                 return Ok(ExitCode::FAILURE);
             }
         }
+        Action::Soak {
+            server,
+            variant,
+            program,
+            envelope,
+            requests,
+            seed,
+            seeds,
+            threads,
+        } => {
+            let server = by_name(server)?;
+            let program = program_of(store, server, variant, program.as_ref())?;
+            let settings = soak::Settings {
+                requests: *requests,
+                first_seed: *seed,
+                seeds: *seeds,
+                envelope: *envelope,
+                threads: *threads,
+            };
+            let dir = store.servers();
+            let made = soak::run(server.name, &program, &dir, settings, |seed, total| {
+                say(&format!("seed {seed}: {total} requests"));
+            })?;
+            println!("{made} requests with {seeds} seeds, no false alarm, no wrong reply");
+        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn program_of(
+    store: &Store,
+    server: &'static Server,
+    variant: &str,
+    named: Option<&PathBuf>,
+) -> Result<PathBuf> {
+    match named {
+        Some(program) => Ok(program.clone()),
+        None => Ok(Builds::at(store.servers(), 1)
+            .find(server, variant)?
+            .program),
+    }
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Server>> {
