@@ -234,8 +234,13 @@ fn products() -> Result<Target, String> {
     Target::guest("products.c", &["20"])
 }
 
-/// A bad core under one replica: its every multiplication is wrong. The run ends with the right bytes, and its events
-/// name that replica and the core on which it was struck.
+/// Operands whose addresses the stack pointer forms.
+fn operands() -> Result<Target, String> {
+    Target::guest("operands.c", &["20"])
+}
+
+/// A bad core under one replica: its every multiplication is wrong, and goes on to be wrong when that replica has been
+/// made again. The run ends with the right bytes, and its events name that replica and the core on which it was struck.
 fn bad_core(replicas: u8, who: u8) -> Trial {
     let name = format!("bad_core::blamed_{who}_of_{replicas}");
     Trial::test(format!("faults::{name}"), move || {
@@ -259,6 +264,10 @@ fn bad_core(replicas: u8, who: u8) -> Trial {
             What::Recovery(recovery) => Some((recovery.replica.map(|id| id.0), recovery.core)),
             _ => None,
         });
+        let losses = log.lines.iter().filter(|line| matches!(line.event.what, What::Recovery(_))).count();
+        if losses < 2 {
+            return Err(fault.failed("a core that is bad was so once", &dir));
+        }
         let Some(((replica, core), (loser, on))) = struck.zip(blamed) else {
             return Err(fault.failed("no event says who was struck, or who was wrong", &dir));
         };
@@ -668,6 +677,30 @@ pub(crate) fn trials() -> Vec<Trial> {
     // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
     trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
+    // Memory operands, of addresses that the stack pointer forms: one instruction, and all of a class.
+    trials.extend(family("stack_store", "at=operands!store_here n=700 waddr bit=3", operands));
+    trials.extend(family("stack_load", "at=operands!load_here n=700 raddr bit=4", operands));
+    trials.extend(family("stack_push", "at=operands!push_here n=700 waddr bit=5", operands));
+    for (name, flip) in [
+        ("bad_loads", "class=load in=operands!turn n=1400..%1500 rval once bit=9"),
+        ("bad_stores", "class=store in=operands!turn n=1400..%1500 wval bit=9"),
+        ("bad_addresses", "class=store in=operands!turn n=1400..%1500 waddr bit=3"),
+    ] {
+        for (suffix, replicas, who, after) in [
+            ("alone", 1, "", After::Unprotected),
+            ("leader_of_2", 2, "replica=leader ", After::Corrected),
+            ("follower_of_3", 3, "replica=2 ", After::Corrected),
+        ] {
+            let fault = Fault {
+                name: format!("{name}::{suffix}"),
+                replicas,
+                stop: false,
+                flip: format!("{who}{flip}"),
+                after,
+            };
+            trials.push(fault.trial(operands));
+        }
+    }
     trials.extend(family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped));
     trials.extend(family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped));
     trials.extend(family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped));

@@ -449,6 +449,7 @@ int sf_clock(u32 nr, u64 *a, s64 *ret);
 void sf_flip_hit(struct sf_regs *, u64 desc);
 void sf_flip_arm(void);
 void sf_flip_disarm(void);
+void sf_flip_rearm(void);
 void sf_flip_alarm(void);
 void sf_flip_moved(void);
 

@@ -374,6 +374,10 @@ int sf_epoch_due(void)
 {
 	if (likely(!G->epoch_tsc))
 		return 0;
+	/* The snapshot went with the follower that held it: until there is another, two replicas that
+	 * differ again are at their end, and a bad core makes them differ again at once. */
+	if ((G->options & SF_O_RETAIN) && unlikely(!G->snapshot_seq))
+		return 1;
 	u64 now = sf_tsc();
 	u64 gap = now - me.last_epoch_tsc;
 	if (gap > me.epoch_gap) {

@@ -11,7 +11,8 @@
  *  1. Every replica carries the same hooks; only victims have their counters set, so a run
  *     with a fault differs from one without in the fault alone.
  *  2. A fault happens in the process it was armed in. Copies made by a repair or a snapshot
- *     are disarmed: a particle does not strike twice.
+ *     are disarmed: a particle does not strike twice. A fault without an end (n=5..) is a defect
+ *     of the place where a replica stands: who takes that place is armed with it again.
  *  3. A hit is recorded whether or not it changed anything; one whose place cannot be reached
  *     (a wild address) is none.
  *
@@ -23,6 +24,8 @@
 
 #define FLIP(i) ((struct sf_flip *)(SF_SHARED + SF_OFF_FLIPS) + (i))
 #define HIT(i, slot) ((struct sf_hit *)(SF_SHARED + SF_OFF_FLIP_HITS) + (i) * SF_REPLICAS_MAX + (slot))
+
+#define NOTES ((struct sf_flip_notes *)(SF_SHARED + SF_OFF_FLIP_NOTES))
 
 u8 sf_flip_stack[16384] __attribute__((aligned(64)));
 static u8 vectors[16384] __attribute__((aligned(64)));
@@ -137,9 +140,8 @@ static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 	}
 }
 
-static void hit(u32 i, u64 n, struct sf_regs *r)
+static void hit(u32 i, const struct sf_strike *f, u64 n, struct sf_regs *r)
 {
-	const struct sf_strike *f = &FLIP(i)->strike;
 	struct sf_hit now = { .n = n, .tsc = sf_tsc(), .cpu = sf_cpu(), .addr = f->when == SF_T_SITE ? f->addr : r->rip };
 	if (strike(&FLIP(i)->choice, f, &own[i].struck, HIT(i, me.slot), &now, r) && f->once && f->when == SF_T_SITE)
 		tls.flip_after[i] = 0;
@@ -175,7 +177,7 @@ static void on_event(u32 when, struct sf_regs *agent)
 			continue;
 		own[i].spent = 1;
 		wait_for_events();
-		hit(i, f->event, f->strike.agent ? agent : me.regs);
+		hit(i, &f->strike, f->event, f->strike.agent ? agent : me.regs);
 	}
 }
 
@@ -190,13 +192,17 @@ void sf_flip_hit(struct sf_regs *r, u64 desc)
 	}
 	if (i >= SF_FLIPS_MAX)
 		return;
-	const struct sf_flip *f = FLIP(i);
-	if (desc >> 16 & 1) {
+	struct sf_strike f = FLIP(i)->strike;
+	if (desc & SF_FLIP_OWN)
+		memcpy(&f, (const u8 *)r->rip - SF_FLIP_TRAILER - sizeof f, sizeof f);
+	if (desc & SF_FLIP_DONE) {
 		tls.flip_after[i] = 1;
-		finish(&f->strike, &own[i].struck, HIT(i, me.slot), r);
+		finish(&f, &own[i].struck, HIT(i, me.slot), r);
 		return;
 	}
-	hit(i, reached(&f->choice, &own[i].n, &tls.flip_count[i]), r);
+	u64 n = reached(&FLIP(i)->choice, &own[i].n, &tls.flip_count[i]);
+	NOTES->next[i][me.slot] = own[i].n;
+	hit(i, &f, n, r);
 }
 
 /* ---- arming ---- */
@@ -225,6 +231,22 @@ void sf_flip_arm(void)
 	wait_for_events();
 }
 
+/* Who takes the place of a struck replica: its defect is still there, and counts on. The executions
+ * since it last counted down went with the one before. */
+void sf_flip_rearm(void)
+{
+	sf_flip_disarm();
+	for (u32 i = 0; i < SF_FLIPS_MAX; i++) {
+		const struct sf_flip *f = FLIP(i);
+		const struct sf_choice *c = &f->choice;
+		if (!f->strike.what || f->strike.when != SF_T_SITE || c->last != ~0ull || !(f->slots >> me.slot & 1))
+			continue;
+		u64 next = NOTES->next[i][me.slot];
+		own[i].n = next ? next : c->first;
+		tls.flip_count[i] = next ? c->step : c->first;
+	}
+}
+
 /* An event of the agent's own has passed: the program's next one has another number in the log. */
 void sf_flip_moved(void)
 {
@@ -233,5 +255,5 @@ void sf_flip_moved(void)
 
 void sf_flip_alarm(void)
 {
-	((struct sf_flip_notes *)(SF_SHARED + SF_OFF_FLIP_NOTES))->alarm_tsc = sf_tsc();
+	NOTES->alarm_tsc = sf_tsc();
 }

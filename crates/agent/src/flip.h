@@ -39,6 +39,12 @@ enum sf_flip_when {
 	SF_T_RESULT,  /* the same of the result's record, or a follower before it reads it */
 };
 
+/* Of a payload's descriptor: its instruction is done; and the payload has a strike of its own before
+ * its last SF_FLIP_TRAILER bytes, since instructions of a class differ in their operands. */
+#define SF_FLIP_DONE (1u << 16)
+#define SF_FLIP_OWN (1u << 17)
+#define SF_FLIP_TRAILER 4
+
 /* One fault, its `when` an enum sf_flip_when and its `agent` set where it strikes the agent's own
  * registers. Its hits: struct sf_hit (fault.h), `addr` being where it struck. */
 struct sf_flip {
@@ -52,6 +58,8 @@ struct sf_flip {
 
 struct sf_flip_notes {
 	uint64_t alarm_tsc; /* when the newest alarm was raised */
+	/* The execution that a counter leads to next, for who is made again; 0: none has hit yet. */
+	uint64_t next[SF_FLIPS_MAX][SF_REPLICAS_MAX];
 };
 
 _Static_assert(sizeof(struct sf_group) <= SF_OFF_FLIPS, "control block ends before the flips");

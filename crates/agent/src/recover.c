@@ -187,7 +187,7 @@ static void become(u32 slot)
 		me.base = me.next;
 	me.reset_pending = 0;
 	me.interruptible = 0;
-	sf_flip_disarm();
+	sf_flip_rearm();
 	struct sf_replica *own = &G->slot[slot];
 	own->cmd_ack = own->cmd_seq;
 	own->next = me.next;
@@ -366,7 +366,7 @@ void sf_send(void)
 s64 sf_receive(void)
 {
 	const struct transfer *t = TRANSFER;
-	sf_flip_disarm();
+	sf_flip_rearm();
 	me.next = t->next;
 	me.base = t->base;
 	me.reset_pending = 0;

@@ -6,21 +6,24 @@
 //!
 //! The timer engine is here as well: the same changes at a moment of time.
 //!
-//! Not covered: several threads (the first one's executions count), faults in a class.
+//! Where the target has threads, all of them and its children are followed, and counted together.
+//!
+//! Not covered: faults in a class; children of a target that has no threads (the first process's executions count).
 
 use std::time::{Duration, Instant};
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register as Name};
 use steadfast_integrity::fault::{
-    Bits, Change, Effect, Fault, Lasting, MemBase, MemExpr, Mishap, Moment, Register, Target,
+    Bits, Change, Effect, Fault, Hits, Lasting, MemBase, MemExpr, Mishap, Moment, Register, Target,
     Trigger,
 };
-use steadfast_sys::jail::{self, Ended};
+use steadfast_sys::jail::{self, Ended, Trapped};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{Regs, Stopped, Waited};
 
 use steadfast_strike::Refusal;
 
+use crate::payload::Counting;
 use crate::target::{Bench, Hit, Ran, SetupError, Started};
 
 /// What a stop of the program turned out to be.
@@ -118,40 +121,20 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
     let setup = from.elapsed();
     let deadline = Instant::now() + limit;
     let mut hit = Hit::default();
-    let result = (|| -> Result<Ended, SetupError> {
-        let mut stop = stop;
-        // Libraries are not mapped yet; the debug register watches an address all the same.
-        stop.watch_execution(addr).map_err(os)?;
-        let mut n = 0;
-        loop {
-            stop = match to_watched(stop, addr, deadline)? {
-                Next::At(stop) => stop,
-                Next::Ended(ended) => return Ok(ended),
-            };
-            n += 1;
-            let past = hits.last.is_some_and(|last| n > last.get());
-            if past {
-                break;
-            }
-            if !hits.includes(n) {
-                continue;
-            }
-            let mut struck = Struck { hit: &mut hit, n };
-            match struck.strike(fault, &insn, stop)? {
-                Ok(next) => stop = next,
-                Err(ended) => return Ok(ended),
-            }
-            if hits
-                .last
-                .is_some_and(|last| n + hits.step.get() > last.get())
-            {
-                break;
-            }
-        }
-        stop.watch_execution(0).map_err(os)?;
-        stop.detach().map_err(os)?;
-        Ok(bench.finish(pid, deadline.saturating_duration_since(Instant::now())))
-    })();
+    let mut watch = Watch {
+        fault,
+        insn: &insn,
+        addr,
+        hits,
+        n: 0,
+        hit: &mut hit,
+        failed: None,
+    };
+    let result = if bench.counting == Counting::Locked {
+        watch.everybody(bench, stop, limit)
+    } else {
+        watch.alone(bench, stop, deadline)
+    };
     let mut rest = Ended::default();
     bench.settle(deadline.saturating_duration_since(Instant::now()));
     jail::end_all(&mut rest, Some(pid));
@@ -170,9 +153,138 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
     }))
 }
 
+/// The instruction of a fault, watched by a debug register.
+struct Watch<'a> {
+    fault: &'a Fault,
+    insn: &'a Instruction,
+    addr: u64,
+    hits: &'a Hits,
+    n: u64,
+    hit: &'a mut Hit,
+    failed: Option<SetupError>,
+}
+
+impl Watch<'_> {
+    /// One more execution is about to happen: carries the fault out if it is due.
+    fn arrived(&mut self, stop: Stopped, among: bool) -> Result<Result<Stopped, Left>, SetupError> {
+        self.n += 1;
+        if !self.hits.includes(self.n) {
+            return Ok(Ok(stop));
+        }
+        let mut struck = Struck {
+            hit: self.hit,
+            n: self.n,
+            among,
+        };
+        struck.strike(self.fault, self.insn, stop)
+    }
+
+    /// Whether no later execution is hit.
+    fn over(&self) -> bool {
+        let (first, step) = (self.hits.first.get(), self.hits.step.get());
+        let next = match self.n.checked_sub(first) {
+            None => first,
+            Some(since) => self.n + step - since % step,
+        };
+        self.hits.last.is_some_and(|last| next > last.get())
+    }
+
+    /// A target of one thread: its first process.
+    fn alone(
+        &mut self,
+        bench: &Bench,
+        mut stop: Stopped,
+        deadline: Instant,
+    ) -> Result<Ended, SetupError> {
+        let pid = stop.pid();
+        // Libraries are not mapped yet; the debug register watches an address all the same.
+        stop.watch_execution(self.addr).map_err(os)?;
+        while !self.over() {
+            stop = match to_watched(stop, self.addr, deadline)? {
+                Next::At(stop) => stop,
+                Next::Ended(ended) => return Ok(ended),
+            };
+            stop = match self.arrived(stop, false)? {
+                Ok(stop) => stop,
+                Err(Left::Ended(ended)) => return Ok(ended),
+                Err(Left::Fails(..) | Left::Gone) => unreachable!("of one thread among others"),
+            };
+        }
+        stop.watch_execution(0).map_err(os)?;
+        stop.detach().map_err(os)?;
+        Ok(bench.finish(pid, deadline.saturating_duration_since(Instant::now())))
+    }
+
+    /// One of several threads and processes: they share the count, as they share a planted one.
+    fn everybody(
+        &mut self,
+        bench: &Bench,
+        stop: Stopped,
+        limit: Duration,
+    ) -> Result<Ended, SetupError> {
+        let pid = stop.pid();
+        stop.watch_execution(self.addr).map_err(os)?;
+        let ended = jail::follow(stop, limit, self).map_err(os);
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        Ok(bench.followed(pid, ended?, limit))
+    }
+}
+
+impl jail::Follower for Watch<'_> {
+    fn born(&mut self, _: jail::Born) {}
+
+    fn begins(&mut self, stop: Stopped) -> std::io::Result<Stopped> {
+        stop.watch_execution(if self.over() { 0 } else { self.addr })?;
+        Ok(stop)
+    }
+
+    fn trapped(&mut self, stop: Stopped) -> std::io::Result<Trapped> {
+        if stop.regs()?.rip != self.addr {
+            return Ok(Trapped::Goes(stop, libc::SIGTRAP));
+        }
+        if self.over() {
+            stop.watch_execution(0)?;
+            return Ok(Trapped::Goes(stop, 0));
+        }
+        // Stepped over, a call that makes a thread would tell of it here and nowhere else.
+        let call = self.insn.code() == iced_x86::Code::Syscall;
+        if call {
+            stop.set_plain_options(false)?;
+        }
+        match self.arrived(stop, true) {
+            Ok(Ok(stop)) => {
+                if call {
+                    stop.set_following_options()?;
+                }
+                Ok(Trapped::Goes(stop, 0))
+            }
+            Ok(Err(Left::Fails(stop, signal))) => Ok(Trapped::Goes(stop, signal)),
+            Ok(Err(Left::Ended(ended))) => Ok(Trapped::Ended(ended)),
+            Ok(Err(Left::Gone)) => Ok(Trapped::Gone),
+            Err(error) => {
+                self.failed = Some(error);
+                Err(std::io::Error::other("a fault could not be carried out"))
+            }
+        }
+    }
+}
+
+/// Why nobody stands behind the instruction.
+enum Left {
+    Ended(Ended),
+    /// The instruction fails, which is the program's own affair.
+    Fails(Stopped, i32),
+    /// The whole process has ended: other threads have to be collected before it can be said how.
+    Gone,
+}
+
 struct Struck<'a> {
     hit: &'a mut Hit,
     n: u64,
+    /// There are other threads: no wait for this one alone may last.
+    among: bool,
 }
 
 fn changed(change: Change, value: u64, mask: u64) -> u64 {
@@ -218,10 +330,21 @@ impl Struck<'_> {
         fault: &Fault,
         insn: &Instruction,
         stop: Stopped,
-    ) -> Result<Result<Stopped, Ended>, SetupError> {
+    ) -> Result<Result<Stopped, Left>, SetupError> {
+        let among = self.among;
         let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
-        let next = |stop: Stopped| -> Result<Result<Stopped, Ended>, SetupError> {
-            let mut waited = stop.step(0).map_err(os)?;
+        let step = |stop: Stopped| {
+            let waited = if among {
+                stop.step_among()
+            } else {
+                stop.step(0).map(Some)
+            };
+            waited.map_err(os)
+        };
+        let next = |stop: Stopped| -> Result<Result<Stopped, Left>, SetupError> {
+            let Some(mut waited) = step(stop)? else {
+                return Ok(Err(Left::Gone));
+            };
             // A repeated string instruction stops after each element.
             while repeats
                 && let Waited::Stopped {
@@ -233,7 +356,10 @@ impl Struck<'_> {
                 if stop.regs().map_err(os)?.rip != insn.ip() {
                     return Ok(Ok(stop));
                 }
-                waited = stop.step(0).map_err(os)?;
+                let Some(more) = step(stop)? else {
+                    return Ok(Err(Left::Gone));
+                };
+                waited = more;
             }
             Ok(match waited {
                 Waited::Stopped {
@@ -241,15 +367,16 @@ impl Struck<'_> {
                     signal: libc::SIGTRAP,
                     ..
                 } => Ok(stop),
+                Waited::Stopped { stop, signal, .. } if among => Err(Left::Fails(stop, signal)),
                 Waited::Stopped { stop, signal, .. } => {
                     // The instruction itself fails: the program's own affair.
                     let pid = stop.pid();
                     match stop.run(signal).map_err(os)? {
                         Waited::Stopped { stop, .. } => Ok(stop),
-                        other => Err(ended(&other, procfs::cpu_ns(pid).unwrap_or(0))),
+                        other => Err(Left::Ended(ended(&other, procfs::cpu_ns(pid).unwrap_or(0)))),
                     }
                 }
-                other => Err(ended(&other, 0)),
+                other => Err(Left::Ended(ended(&other, 0))),
             })
         };
         match fault.effect() {
@@ -891,7 +1018,12 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
         if let Some(stop) = steadfast_sys::ptrace::interrupt(pid).map_err(os)? {
             let rip = stop.regs().map_err(os)?.rip;
             if bench.inside(within.as_ref(), rip) {
-                Struck { hit: &mut hit, n }.register(&stop, *register, bits, *change)?;
+                Struck {
+                    hit: &mut hit,
+                    n,
+                    among: false,
+                }
+                .register(&stop, *register, bits, *change)?;
             } else {
                 hit.missed += 1;
             }

@@ -566,22 +566,12 @@ impl Bench {
                 let mut family = Family::new(pid, self.bound.take());
                 family.met(&self.shared);
                 let what = os("threads and processes of the program have to be followed");
-                let ended = jail::follow(stop, limit, &mut |born| family.born(born, &self.shared));
-                let mut ended = ended.map_err(what)?;
-                if let Some(conductor) = self.conductor.take() {
-                    // Whoever is followed is waited for together with everybody else.
-                    let left = if ended.timed_out {
-                        Duration::ZERO
-                    } else {
-                        limit
-                    };
-                    let lives = jail::is_child(conductor);
-                    if lives && jail::await_end(conductor, left).timed_out {
-                        jail::end_all(&mut Ended::default(), Some(conductor));
-                    }
-                }
-                jail::end_all(&mut ended, Some(pid));
-                ended
+                let mut births = Births {
+                    family: &mut family,
+                    shared: &self.shared,
+                };
+                let ended = jail::follow(stop, limit, &mut births).map_err(what)?;
+                self.followed(pid, ended, limit)
             }
             Planted::Stands(stop) => {
                 stop.detach().map_err(os("the program has to be let go"))?;
@@ -595,6 +585,24 @@ impl Bench {
             plant,
             self.hits(faults),
         )))
+    }
+
+    /// After the end of a target that was followed: who is followed is waited for together with everybody
+    /// else, so its client may have been collected already.
+    pub(crate) fn followed(&self, pid: i32, mut ended: Ended, limit: Duration) -> Ended {
+        if let Some(conductor) = self.conductor.take() {
+            let left = if ended.timed_out {
+                Duration::ZERO
+            } else {
+                limit
+            };
+            let lives = jail::is_child(conductor);
+            if lives && jail::await_end(conductor, left).timed_out {
+                jail::end_all(&mut Ended::default(), Some(conductor));
+            }
+        }
+        jail::end_all(&mut ended, Some(pid));
+        ended
     }
 
     /// Waits for the target's end, and its client's; nothing is alive in the box afterwards.
@@ -1287,6 +1295,18 @@ impl Family {
         };
         self.members.insert(born.tid, member);
         self.met(shared);
+    }
+}
+
+/// A family whose births are told to the code that strikes.
+struct Births<'a> {
+    family: &'a mut Family,
+    shared: &'a Shared,
+}
+
+impl jail::Follower for Births<'_> {
+    fn born(&mut self, born: jail::Born) {
+        self.family.born(born, self.shared);
     }
 }
 

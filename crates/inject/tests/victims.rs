@@ -13,6 +13,8 @@ use std::sync::atomic::AtomicBool;
 
 use common::clean;
 use steadfast_inject::campaign::{Order, Running};
+use steadfast_inject::doctor;
+use steadfast_inject::models::Model;
 use steadfast_inject::record::{Comparator, Dir, Run};
 use steadfast_integrity::outcome::Outcome;
 
@@ -108,6 +110,34 @@ fn only_the_victim_is_struck() {
             "nobody is that"
         );
     }
+    clean(&order);
+}
+
+/// Single steps follow every thread and child, and find the n-th execution of them all where planted code does.
+#[test]
+fn single_steps_follow_threads_and_children() {
+    let mut order = order("stepped");
+    guest(&mut order);
+    order.models = vec![Model::Flags, Model::Cf];
+    order.only = vec!["family!sum".into()];
+    order.runs = 8;
+    drop(Running::prepare(&order, "test", &mut |_| ()).expect("prepared"));
+    let plan = Dir::new(&order.dir).plan().expect("a plan");
+    // The first thread's are the first hundred of each, and the last.
+    let others = plan.iter().filter(|p| p.n.is_some_and(|n| n > 300)).count();
+    assert!(
+        others > 5,
+        "{others} of {} beyond the first threads",
+        plan.len()
+    );
+    let found = doctor::agreement(&order, 1000, usize::MAX).expect("both engines run");
+    assert!(
+        found.different.is_empty() && found.same == plan.len(),
+        "{} of {} alike:\n{}",
+        found.same,
+        plan.len(),
+        found.different.join("\n")
+    );
     clean(&order);
 }
 

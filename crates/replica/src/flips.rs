@@ -14,8 +14,8 @@
 //!  2. A payload needs no flag, no register and no stack of the program.
 //!  3. All replicas are patched alike; whom a fault strikes is decided by counters.
 //!
-//! Not covered: `time=` and `every=` triggers, `code`, of `class=` anything but whole registers, the gs base, sites without a
-//! window for a jump, faults in code that no file backs.
+//! Not covered: `time=` and `every=` triggers, `code`, of `class=` wild jumps and instructions that do not happen, the gs
+//! base, sites without a window for a jump, faults in code that no file backs.
 //!
 //! Layouts: crates/agent/src/flip.h; what a record is made of: crates/strike/src/record.rs.
 
@@ -25,13 +25,13 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::event::FaultHit;
 use steadfast_integrity::fault::{
-    Effect, EventPhase, Fault, InsnClass, Location, Module, Moment, Part, Processes, Replicas, Scope, Target, Trigger,
+    Effect, EventPhase, Fault, InsnClass, Location, Module, Part, Processes, Replicas, Scope, Target, Trigger,
 };
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
 use steadfast_integrity::plan::{FaultReport, Plan};
 use steadfast_patch as patch;
 use steadfast_strike::record::{self, HIT_BYTES, Hit};
-use steadfast_strike::{From, Place, Refusal, Strike, What, refuse, class};
+use steadfast_strike::{From, Place, Refusal, Strike, What, class, refuse};
 use steadfast_sys::shared::Shared;
 
 use crate::abi;
@@ -52,6 +52,9 @@ const TLS_COUNT: u32 = 2176;
 const TLS_AFTER: u32 = 2304;
 const ENTRY_FLIP: u64 = abi::BASE + 32;
 const DESC_FLIP: u32 = 0xf0;
+/// `SF_FLIP_DONE` and `SF_FLIP_OWN` of a descriptor, whose low byte comes with the payload.
+const FLIP_DONE: u32 = 1 << 8;
+const FLIP_OWN: u32 = 1 << 9;
 
 /// `enum sf_flip_when`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,9 @@ enum When {
 
 /// `struct sf_flip`.
 const FLIP_BYTES: usize = 256;
+/// Instructions of a class that each need a record: with its two payloads one takes up to 600 bytes of an
+/// arena of 1 MiB (modules.rs), in which the program's own sites come first.
+const OWN_RECORDS_MAX: usize = 1024;
 
 /// One fault of the plan.
 #[derive(Debug, Clone)]
@@ -89,9 +95,24 @@ struct One {
     /// The place in memory as the fault has it: a library may be mapped more than once.
     place: Place,
     seen: [bool; SLOTS],
+    /// Hits in the program that this one has taken the place of.
+    hits_before: u64,
 }
 
 impl One {
+    /// Whether it is a defect of the place where a replica stands, not a particle: it has no end.
+    fn lasts(&self) -> bool {
+        matches!(
+            self.fault.trigger(),
+            Trigger::Site { hits, .. } | Trigger::Class { hits, .. } if hits.last.is_none()
+        )
+    }
+
+    /// Whether the instructions of its class share a record: they have the same register in common.
+    fn shares(&self) -> bool {
+        matches!(self.fault.effect(), Effect::Bits { target: Target::Register(..), .. }) && !self.strike.once
+    }
+
     /// `struct sf_flip`.
     fn bytes(&self) -> Vec<u8> {
         let agent = self.fault.part() == Part::Agent && self.strike.place.from != From::Entry;
@@ -181,13 +202,15 @@ impl Flips {
         Ok(Self { list, error: None, ticks_per_us, past: Vec::new() })
     }
 
-    /// Those that have not hit, for the program that takes this one's place after `events` events of
+    /// Those that have not hit, and those that last, for the program that takes this one's place after `events` events of
     /// the run. What has waited for one of these is over.
     pub(crate) fn carry_on(self, plan: &Plan, memory: &Shared, events: u64) -> Result<Self, Refusal> {
         let mut next = Self { ticks_per_us: self.ticks_per_us, ..Self::default() };
         for (one, report) in self.list.iter().zip(self.reports_of_list(memory)) {
             let anew = compile(one.index, &one.fault, plan.replicas)?;
-            if report.hits > 0 || (anew.event > 0 && anew.event <= events) {
+            if one.lasts() {
+                next.list.push(One { hits_before: report.hits, ..anew });
+            } else if report.hits > 0 || (anew.event > 0 && anew.event <= events) {
                 next.past.push((one.index, report));
             } else {
                 next.list.push(One { event: anew.event.saturating_sub(events), ..anew });
@@ -207,7 +230,10 @@ impl Flips {
         let mut hooks = Vec::new();
         for (i, one) in self.list.iter_mut().enumerate() {
             if let Some((classes, within)) = &one.class {
-                hooks.extend(one.class_hooks(i, classes, within.as_ref(), loaded));
+                match one.class_hooks(i, classes, within.as_ref(), loaded) {
+                    Ok(found) => hooks.extend(found),
+                    Err(error) => self.error = Some(error),
+                }
                 continue;
             }
             match one.resolve(loaded) {
@@ -287,11 +313,11 @@ impl Flips {
     }
 
     fn reports_of_list(&self, memory: &Shared) -> Vec<FaultReport> {
-        let hits = |i: usize| (0..SLOTS).map(|slot| memory.get64(OFF_HITS + (i * SLOTS + slot) * HIT_BYTES)).sum();
+        let hits = |i: usize| (0..SLOTS).map(|slot| memory.get64(OFF_HITS + (i * SLOTS + slot) * HIT_BYTES)).sum::<u64>();
         self.list
             .iter()
             .enumerate()
-            .map(|(i, one)| FaultReport { fault: one.fault.clone(), hits: hits(i) })
+            .map(|(i, one)| FaultReport { fault: one.fault.clone(), hits: one.hits_before + hits(i) })
             .collect()
     }
 
@@ -340,6 +366,7 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         class: None,
         addr: 0,
         seen: [false; SLOTS],
+        hits_before: 0,
     };
     match fault.trigger() {
         Trigger::Site { at, hits } => {
@@ -364,9 +391,18 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
             ));
         }
         Trigger::Class { classes, within, hits } => {
-            // What else there is differs from one instruction to the next; these share a record.
-            let Effect::Bits { target: Target::Register(_, Moment::Before | Moment::After), .. } = fault.effect() else {
-                return Err(refuse(fault, "a register that stays wrong, for class=", "another effect", "reg=rax after bit=13"));
+            let Effect::Bits {
+                target:
+                    Target::Register(..)
+                    | Target::ReadValue(_)
+                    | Target::WrittenValue
+                    | Target::Address
+                    | Target::ReadAddress
+                    | Target::WrittenAddress,
+                ..
+            } = fault.effect()
+            else {
+                return Err(refuse(fault, "what instructions work with, for class=", "another effect", "reg=rax after bit=13"));
             };
             one.choice = record::choice(fault, Some(hits))?;
             one.class = Some((classes.clone(), within.clone()));
@@ -405,73 +441,94 @@ impl One {
         Ok(true)
     }
 
-    /// Payloads at every instruction of a class that is about to become executable: one counter, one
-    /// record.
+    /// Payloads at every instruction of a class that is about to become executable: one counter, and
+    /// a record of its own for each where operands differ.
     fn class_hooks(
         &self,
         index: usize,
         classes: &[InsnClass],
         within: Option<&Scope>,
         loaded: &Loaded<'_>,
-    ) -> Vec<patch::Hook> {
+    ) -> Result<Vec<patch::Hook>, Refusal> {
         let inside = match within {
-            None if loaded.agent => return Vec::new(),
+            None if loaded.agent => return Ok(Vec::new()),
             None => loaded.region.clone(),
-            Some(scope) if !loaded.is(&scope.module) => return Vec::new(),
+            Some(scope) if !loaded.is(&scope.module) => return Ok(Vec::new()),
             Some(Scope { symbol: None, .. }) => loaded.region.clone(),
             Some(Scope { symbol: Some(symbol), .. }) => {
                 let mut all = loaded.file.symbols().chain(loaded.file.dynamic_symbols());
                 let Some(found) = all.find(|s| s.name() == Ok(symbol.as_str()) && !s.is_undefined()) else {
-                    return Vec::new();
+                    return Ok(Vec::new());
                 };
                 let start = found.address().wrapping_add(loaded.bias);
                 start..start + found.size()
             }
         };
-        let i = u32::try_from(index).expect("below FLIPS_MAX");
-        let place = if self.strike.after { patch::Place::After } else { patch::Place::Before };
         // Where the arena goes does not matter to what is an instruction.
         let survey = patch::Survey::new(loaded.module, patch::ArenaSpec { addr: 0, len: 0 });
         let mut hooks = Vec::new();
+        let mut records = 0;
         for addr in survey.blocks().iter().flat_map(|block| &block.starts).copied() {
             if !inside.contains(&addr) || !loaded.region.contains(&addr) {
                 continue;
             }
             let Some((insn, bytes)) = loaded.instruction(addr) else { continue };
+            let mut strike = self.strike.clone();
             let concerned = class::of(&insn).iter().any(|one| classes.contains(one));
-            if concerned && self.strike.clone().fit(&self.fault, &insn, bytes).is_ok() {
-                hooks.push(patch::Hook { addr, place, code: count(i) });
+            if !concerned || strike.fit(&self.fault, &insn, bytes).is_err() {
+                continue;
             }
+            if self.shares() {
+                hooks.extend(payloads(index, addr, &strike, &[]));
+                continue;
+            }
+            records += 1;
+            if records > OWN_RECORDS_MAX {
+                return Err(refuse(
+                    &self.fault,
+                    &format!("at most {OWN_RECORDS_MAX} instructions of its class in a module"),
+                    format!("more in {}", loaded.name.display()),
+                    "in=MODULE!FUNCTION, or a register that stays wrong",
+                ));
+            }
+            let record = strike.record(&self.fault, addr, self.when as u8, loaded.agent);
+            hooks.extend(payloads(index, addr, &strike, &record));
         }
-        hooks
+        Ok(hooks)
     }
 
     fn hooks(&self, index: usize) -> Vec<patch::Hook> {
-        let i = u32::try_from(index).expect("below FLIPS_MAX");
-        let hook = |place, code| patch::Hook { addr: self.addr, place, code };
-        if self.strike.after {
-            return vec![hook(patch::Place::After, count(i))];
-        }
-        let mut hooks = vec![hook(patch::Place::Before, count(i))];
-        if self.strike.once {
-            hooks.push(hook(patch::Place::After, finish(i)));
-        }
-        hooks
+        payloads(index, self.addr, &self.strike, &[])
     }
+}
+
+/// The payloads of a fault at one instruction; `own`: the record of what happens there, where it is
+/// not the fault's.
+fn payloads(index: usize, addr: u64, strike: &Strike, own: &[u8]) -> Vec<patch::Hook> {
+    let i = u32::try_from(index).expect("below FLIPS_MAX");
+    let hook = |place, code| patch::Hook { addr, place, code };
+    if strike.after {
+        return vec![hook(patch::Place::After, count(i, own))];
+    }
+    let mut hooks = vec![hook(patch::Place::Before, count(i, own))];
+    if strike.once {
+        hooks.push(hook(patch::Place::After, finish(i, own)));
+    }
+    hooks
 }
 
 /// Counts one execution and enters the agent when none is left: `lea` and `jrcxz` touch no
 /// flag, and rcx is kept in the thread page.
-fn count(flip: u32) -> Vec<u8> {
-    payload(flip, TLS_COUNT + 8 * flip, true)
+fn count(flip: u32, own: &[u8]) -> Vec<u8> {
+    payload(flip, TLS_COUNT + 8 * flip, true, own)
 }
 
 /// Enters the agent when flip's word says that there is something to do.
-fn finish(flip: u32) -> Vec<u8> {
-    payload(flip | 1 << 8, TLS_AFTER + 8 * flip, false)
+fn finish(flip: u32, own: &[u8]) -> Vec<u8> {
+    payload(flip | FLIP_DONE, TLS_AFTER + 8 * flip, false, own)
 }
 
-fn payload(which: u32, word: u32, counts: bool) -> Vec<u8> {
+fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
     const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
     const MOV_RCX_GS: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
     const MOV_GS_IMM: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
@@ -480,10 +537,14 @@ fn payload(which: u32, word: u32, counts: bool) -> Vec<u8> {
     const JMP_RIP: [u8; 2] = [0xff, 0x25];
     /// ud2, and a jump to itself: `crash` and `hang` go there (flip.c).
     const TRAILER: [u8; 4] = [0x0f, 0x0b, 0xeb, 0xfe];
-    /// mov gs:[..], imm32; lea; jmp; the slot; the trailer.
-    const COLD_LEN: u8 = 12 + 7 + 6 + 8 + 4;
+    /// jmp and the slot.
+    const LEAVE_LEN: usize = 6 + 8;
+    /// mov gs:[..], imm32; lea.
+    const ENTER_LEN: usize = 12 + 7;
 
-    let mut out = Vec::with_capacity(96);
+    let rest = u32::try_from(LEAVE_LEN + own.len() + TRAILER.len()).expect("short");
+    let which = if own.is_empty() { which } else { which | FLIP_OWN };
+    let mut out = Vec::with_capacity(96 + own.len());
     let gs = |out: &mut Vec<u8>, opcode: &[u8], at: u32| {
         out.extend(opcode);
         out.extend(at.to_le_bytes());
@@ -494,21 +555,21 @@ fn payload(which: u32, word: u32, counts: bool) -> Vec<u8> {
         out.extend(LEA_RCX_MINUS_1);
         gs(&mut out, &MOV_GS_RCX, word);
     }
-    // jrcxz over the way on: mov rcx, gs:[..] (9) and jmp (2).
-    out.extend([0xe3, 11]);
+    // jrcxz over the way on: mov rcx, gs:[..] (9) and jmp (5).
+    out.extend([0xe3, 14]);
     gs(&mut out, &MOV_RCX_GS, TLS_RCX);
-    out.extend([0xeb, COLD_LEN]);
-    let cold = out.len();
+    out.push(0xe9);
+    out.extend((u32::try_from(ENTER_LEN).expect("short") + rest).to_le_bytes());
     gs(&mut out, &MOV_GS_IMM, TLS_DESC);
     out.extend((DESC_FLIP | which << 8).to_le_bytes());
     // From the end of each to the end of all, and to the slot.
     out.extend(LEA_RCX_RIP);
-    out.extend(18_u32.to_le_bytes());
+    out.extend(rest.to_le_bytes());
     out.extend(JMP_RIP);
     out.extend(0_u32.to_le_bytes());
     out.extend(ENTRY_FLIP.to_le_bytes());
+    out.extend(own);
     out.extend(TRAILER);
-    assert_eq!(out.len() - cold, usize::from(COLD_LEN));
     out
 }
 

@@ -23,6 +23,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::Path;
 
+use crate::ptrace::Stopped;
+
 /// What stands around the programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Walls {
@@ -581,15 +583,48 @@ pub struct Born {
     pub thread: bool,
 }
 
+/// What became of one who stopped by himself.
+#[derive(Debug)]
+pub enum Trapped {
+    /// It stands again, and goes on with this signal (0 for none).
+    Goes(Stopped, i32),
+    /// It has ended meanwhile, like this.
+    Ended(Ended),
+    /// Its process has: who is left to be waited for says how.
+    Gone,
+}
+
+/// What is done with whoever is followed.
+pub trait Follower {
+    /// A thread or process was made, which has not executed anything.
+    fn born(&mut self, born: Born);
+
+    /// It is about to execute its first instruction.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    fn begins(&mut self, stop: Stopped) -> io::Result<Stopped> {
+        Ok(stop)
+    }
+
+    /// One of them stopped with SIGTRAP.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    fn trapped(&mut self, stop: Stopped) -> io::Result<Trapped> {
+        Ok(Trapped::Goes(stop, libc::SIGTRAP))
+    }
+}
+
 /// Lets a traced program run, and all that it makes, telling of each before its first
-/// instruction; until the program ends, `limit` at most. Nothing else stops it.
+/// instruction; until the program ends, `limit` at most. Nothing stops it that `what` does not ask for.
 ///
 /// # Errors
 /// When it cannot be followed.
 pub fn follow(
-    stop: crate::ptrace::Stopped,
+    stop: Stopped,
     limit: std::time::Duration,
-    born: &mut dyn FnMut(Born),
+    what: &mut dyn Follower,
 ) -> io::Result<Ended> {
     const MADE: [i32; 3] = [
         libc::PTRACE_EVENT_CLONE,
@@ -655,7 +690,7 @@ pub fn follow(
             ok(rc)?;
             let child = i32::try_from(child).map_err(io::Error::other)?;
             let leader = |of| crate::procfs::leader(of).unwrap_or(child);
-            born(Born {
+            what.born(Born {
                 tid: child,
                 parent: tid,
                 thread: event == libc::PTRACE_EVENT_CLONE && leader(child) != child,
@@ -663,7 +698,7 @@ pub fn follow(
             known.push(child);
             if let Some(at) = waiting.iter().position(|one| *one == child) {
                 waiting.swap_remove(at);
-                go(child, 0);
+                what.begins(Stopped::standing(child))?.resume()?;
             } else {
                 expected.push(child);
             }
@@ -672,7 +707,20 @@ pub fn follow(
             go(tid, 0);
         } else if let Some(at) = expected.iter().position(|one| *one == tid) {
             expected.swap_remove(at);
-            go(tid, 0);
+            what.begins(Stopped::standing(tid))?.resume()?;
+        } else if signal == libc::SIGTRAP && known.contains(&tid) {
+            match what.trapped(Stopped::standing(tid))? {
+                Trapped::Goes(stop, signal) => go(stop.pid(), signal),
+                Trapped::Gone => {}
+                Trapped::Ended(its) => {
+                    known.retain(|one| *one != tid);
+                    ended.cpu_ns += its.cpu_ns;
+                    if tid == main {
+                        (ended.status, ended.signal) = (its.status, its.signal);
+                        return Ok(ended);
+                    }
+                }
+            }
         } else if !known.contains(&tid) {
             waiting.push(tid);
         } else {

@@ -156,6 +156,15 @@ pub fn request_stop(pid: i32) -> io::Result<()> {
 const HELD_MAX: usize = 32;
 
 impl Stopped {
+    /// A traced thread of which a wait has just said that it stands.
+    pub(crate) fn standing(pid: i32) -> Self {
+        Self {
+            pid,
+            memory: None,
+            held: Vec::new(),
+        }
+    }
+
     /// Process id, in this namespace.
     #[must_use]
     pub fn pid(&self) -> i32 {
@@ -400,6 +409,28 @@ impl Stopped {
         let rc = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, signal) };
         check(rc)?;
         self.follow(pid)
+    }
+
+    /// As [`Self::step`], of one thread of several: nothing if its process has ended, of which the first
+    /// thread tells when all others have been collected.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn step_among(self) -> io::Result<Option<Waited>> {
+        let pid = self.pid;
+        // SAFETY: PTRACE_SINGLESTEP takes no pointer; `self` proves ptrace-stop and is consumed.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, pid, 0, 0) };
+        check(rc)?;
+        loop {
+            let ended = crate::procfs::has_ended(pid);
+            if let Some(waited) = poll(pid)? {
+                return Ok(Some(waited));
+            }
+            if ended {
+                return Ok(None);
+            }
+            std::thread::sleep(std::time::Duration::from_micros(10));
+        }
     }
 
     /// Runs on until it stops again, delivering a signal if there is one.

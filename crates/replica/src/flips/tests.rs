@@ -2,7 +2,8 @@ use super::*;
 
 #[test]
 fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
-    for code in [count(0), finish(15)] {
+    let own = [0x5a; record::STRIKE_BYTES];
+    for (code, own) in [(count(0, &[]), 0), (finish(15, &[]), 0), (count(3, &own), own.len()), (finish(3, &own), own.len())] {
         let mut decoder = Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE);
         let mut seen = Vec::new();
         while decoder.can_decode() {
@@ -11,13 +12,13 @@ fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
                 // The address it jumps through is the entry of the agent.
                 let at = usize::try_from(insn.ip_rel_memory_address() - 0x1000).expect("inside");
                 assert_eq!(code[at..at + 8], ENTRY_FLIP.to_le_bytes());
-                assert_eq!(code.len() - at, 8 + 4, "ud2 and a jump to itself end the payload");
+                assert_eq!(code.len() - at, 8 + own + 4, "ud2 and a jump to itself end the payload");
                 break;
             }
             seen.push(insn);
         }
         let end = 0x1000 + code.len() as u64;
-        let hot = seen.iter().find(|i| i.code() == iced_x86::Code::Jmp_rel8_64).expect("the hot way out");
+        let hot = seen.iter().find(|i| i.code() == iced_x86::Code::Jmp_rel32_64).expect("the hot way out");
         assert_eq!(hot.near_branch_target(), end);
         let cold = seen.iter().find(|i| i.code() == iced_x86::Code::Jrcxz_rel8_64).expect("the countdown");
         assert_eq!(cold.near_branch_target(), hot.next_ip());
@@ -34,13 +35,15 @@ fn what_a_class_cannot_have_is_refused() {
         "replica=1 class=int-mul n=1.. reg=rax after bit=3",
         "replica=all cpu=1 class=fp-mul n=1.. one-in=1000 seed=7 reg=xmm0 after bit=51",
         "replica=0 class=int-alu in=a!f n=5 flag=zf",
+        "replica=1 class=load n=1.. rval bit=3",
+        "replica=1 class=store n=1.. waddr bit=3",
+        "replica=1 class=int-mul n=1.. reg=rax once bit=3",
     ] {
         assert!(compiled(line).is_ok_and(|one| one.class.is_some()), "{line}");
     }
     for line in [
-        "replica=1 class=load n=1.. rval bit=3",
-        "replica=1 class=store n=1.. waddr bit=3",
-        "replica=1 class=int-mul n=1.. reg=rax once bit=3",
+        "replica=1 class=load n=1.. mem=[rsi] bit=3",
+        "replica=1 class=branch n=1.. ip bit=3",
         "replica=1 class=branch n=1.. kind=skip",
         "replica=1 read=* n=1 kind=stale",
     ] {
