@@ -360,6 +360,18 @@ impl Hooked {
     }
 }
 
+impl Hooked {
+    /// The number of the fault that it belongs to, as [`hooks`] made it.
+    pub(crate) fn fault(&self) -> usize {
+        let words = if self.word < OFF_AFTER {
+            OFF_COUNTERS
+        } else {
+            OFF_AFTER
+        };
+        (self.word - words) / 8
+    }
+}
+
 /// Whether the fault is carried out in a copy of the instruction: see [`Payload::cold`].
 pub(crate) fn beside(strike: &Strike) -> bool {
     strike.what == What::Addr && strike.reg == RSP

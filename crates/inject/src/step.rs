@@ -166,7 +166,7 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     /// One more execution is about to happen: carries the fault out if it is due.
-    fn arrived(&mut self, stop: Stopped, among: bool) -> Result<Result<Stopped, Left>, SetupError> {
+    fn arrived(&mut self, stop: Stopped, among: bool) -> Stands {
         self.n += 1;
         if !self.hits.includes(self.n) {
             return Ok(Ok(stop));
@@ -271,6 +271,9 @@ impl jail::Follower for Watch<'_> {
     }
 }
 
+/// Who stands behind the instruction, or why nobody does.
+type Stands = Result<Result<Stopped, Left>, SetupError>;
+
 /// Why nobody stands behind the instruction.
 enum Left {
     Ended(Ended),
@@ -324,13 +327,8 @@ impl Struck<'_> {
         self.hit.hits += 1;
     }
 
-    /// Carries the fault out around the instruction at which the program stands.
-    fn strike(
-        &mut self,
-        fault: &Fault,
-        insn: &Instruction,
-        stop: Stopped,
-    ) -> Result<Result<Stopped, Left>, SetupError> {
+    /// Executes the instruction at which the program stands.
+    fn behind(&self, insn: &Instruction, stop: Stopped) -> Stands {
         let among = self.among;
         let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
         let step = |stop: Stopped| {
@@ -341,44 +339,46 @@ impl Struck<'_> {
             };
             waited.map_err(os)
         };
-        let next = |stop: Stopped| -> Result<Result<Stopped, Left>, SetupError> {
-            let Some(mut waited) = step(stop)? else {
+        let Some(mut waited) = step(stop)? else {
+            return Ok(Err(Left::Gone));
+        };
+        // A repeated string instruction stops after each element.
+        while repeats
+            && let Waited::Stopped {
+                stop,
+                signal: libc::SIGTRAP,
+                ..
+            } = waited
+        {
+            if stop.regs().map_err(os)?.rip != insn.ip() {
+                return Ok(Ok(stop));
+            }
+            let Some(more) = step(stop)? else {
                 return Ok(Err(Left::Gone));
             };
-            // A repeated string instruction stops after each element.
-            while repeats
-                && let Waited::Stopped {
-                    stop,
-                    signal: libc::SIGTRAP,
-                    ..
-                } = waited
-            {
-                if stop.regs().map_err(os)?.rip != insn.ip() {
-                    return Ok(Ok(stop));
+            waited = more;
+        }
+        Ok(match waited {
+            Waited::Stopped {
+                stop,
+                signal: libc::SIGTRAP,
+                ..
+            } => Ok(stop),
+            Waited::Stopped { stop, signal, .. } if among => Err(Left::Fails(stop, signal)),
+            Waited::Stopped { stop, signal, .. } => {
+                // The instruction itself fails: the program's own affair.
+                let pid = stop.pid();
+                match stop.run(signal).map_err(os)? {
+                    Waited::Stopped { stop, .. } => Ok(stop),
+                    other => Err(Left::Ended(ended(&other, procfs::cpu_ns(pid).unwrap_or(0)))),
                 }
-                let Some(more) = step(stop)? else {
-                    return Ok(Err(Left::Gone));
-                };
-                waited = more;
             }
-            Ok(match waited {
-                Waited::Stopped {
-                    stop,
-                    signal: libc::SIGTRAP,
-                    ..
-                } => Ok(stop),
-                Waited::Stopped { stop, signal, .. } if among => Err(Left::Fails(stop, signal)),
-                Waited::Stopped { stop, signal, .. } => {
-                    // The instruction itself fails: the program's own affair.
-                    let pid = stop.pid();
-                    match stop.run(signal).map_err(os)? {
-                        Waited::Stopped { stop, .. } => Ok(stop),
-                        other => Err(Left::Ended(ended(&other, procfs::cpu_ns(pid).unwrap_or(0)))),
-                    }
-                }
-                other => Err(Left::Ended(ended(&other, 0))),
-            })
-        };
+            other => Err(Left::Ended(ended(&other, 0))),
+        })
+    }
+
+    /// Carries the fault out around the instruction at which the program stands.
+    fn strike(&mut self, fault: &Fault, insn: &Instruction, stop: Stopped) -> Stands {
         match fault.effect() {
             Effect::Bits {
                 target,
@@ -387,165 +387,13 @@ impl Struck<'_> {
                 ..
             } => match target {
                 Target::Register(register, moment) => {
-                    if *moment == Moment::After {
-                        let stop = match next(stop)? {
-                            Ok(stop) => stop,
-                            Err(ended) => return Ok(Err(ended)),
-                        };
-                        self.register(&stop, *register, bits, *change)?;
-                        return Ok(Ok(stop));
-                    }
-                    let mut old = stop.regs().map_err(os)?;
-                    let old_vectors =
-                        matches!(register, Register::Gpr(..) | Register::Flags).then(Vec::new);
-                    let old_vectors = match old_vectors {
-                        None => stop.xstate().map_err(os)?,
-                        Some(none) => none,
-                    };
-                    self.register(&stop, *register, bits, *change)?;
-                    if *moment == Moment::Before {
-                        return Ok(Ok(stop));
-                    }
-                    let mut made = stop.regs().map_err(os)?;
-                    let stop = match next(stop)? {
-                        Ok(stop) => stop,
-                        Err(ended) => return Ok(Err(ended)),
-                    };
-                    match register {
-                        Register::Gpr(which, _) => {
-                            // Overwritten bits are the instruction's; the rest comes back.
-                            let number = which.number();
-                            let (was, wrong) = (*gpr(&mut old, number), *gpr(&mut made, number));
-                            let mut now = stop.regs().map_err(os)?;
-                            let value = gpr(&mut now, number);
-                            let kept = !written(insn, number);
-                            *value =
-                                (*value & !(kept & (was ^ wrong))) | (was & kept & (was ^ wrong));
-                            stop.set_regs(&now).map_err(os)?;
-                        }
-                        Register::Flags => {
-                            let mut now = stop.regs().map_err(os)?;
-                            let kept = (old.eflags ^ made.eflags) & !u64::from(modified(insn));
-                            now.eflags = (now.eflags & !kept) | (old.eflags & kept);
-                            stop.set_regs(&now).map_err(os)?;
-                        }
-                        Register::Vector { index, .. } => {
-                            let overwritten = {
-                                let mut factory = InstructionInfoFactory::new();
-                                factory.info(insn).used_registers().iter().any(|u| {
-                                    u.register().is_vector_register()
-                                        && u.register().number() == usize::from(*index)
-                                        && matches!(
-                                            u.access(),
-                                            OpAccess::Write | OpAccess::ReadWrite
-                                        )
-                                })
-                            };
-                            if !overwritten {
-                                // This register alone: the instruction may have written another.
-                                let mut now = stop.xstate().map_err(os)?;
-                                for byte in 0..64 {
-                                    let at = vector_place(*index, byte);
-                                    if let (Some(to), Some(from)) =
-                                        (now.get_mut(at), old_vectors.get(at))
-                                    {
-                                        *to = *from;
-                                    }
-                                }
-                                stop.set_xstate(&mut now).map_err(os)?;
-                            }
-                        }
-                        _ => {}
-                    }
-                    Ok(Ok(stop))
+                    self.at_register(insn, stop, (*register, *moment), bits, *change)
                 }
-                Target::Memory(expr, moment) => {
-                    let stop = if *moment == Moment::After {
-                        match next(stop)? {
-                            Ok(stop) => stop,
-                            Err(ended) => return Ok(Err(ended)),
-                        }
-                    } else {
-                        stop
-                    };
-                    let (mut stop, at) = address_of(stop, expr)?;
-                    let Some(at) = at else {
-                        self.hit.missed += 1;
-                        return Ok(Ok(stop));
-                    };
-                    let old = self.memory(&mut stop, at, bits, *change)?;
-                    if *moment != Moment::BeforeOnly {
-                        return Ok(Ok(stop));
-                    }
-                    match next(stop)? {
-                        Ok(mut stop) => {
-                            undo(&mut stop, at, &old, bits, *change)?;
-                            Ok(Ok(stop))
-                        }
-                        Err(ended) => Ok(Err(ended)),
-                    }
-                }
-                Target::ReadValue(lasting) => {
-                    let (mut stop, at) = operand_address(stop, insn, OpAccess::Read)?;
-                    let Some((at, _)) = at else {
-                        self.hit.missed += 1;
-                        return Ok(Ok(stop));
-                    };
-                    let old = self.memory(&mut stop, at, bits, *change)?;
-                    if *lasting == Lasting::Sticky {
-                        return Ok(Ok(stop));
-                    }
-                    match next(stop)? {
-                        Ok(mut stop) => {
-                            undo(&mut stop, at, &old, bits, *change)?;
-                            Ok(Ok(stop))
-                        }
-                        Err(ended) => Ok(Err(ended)),
-                    }
-                }
-                Target::WrittenValue => {
-                    let (stop, at) = operand_address(stop, insn, OpAccess::Write)?;
-                    match (next(stop)?, at) {
-                        (Ok(mut stop), Some((at, _))) => {
-                            self.memory(&mut stop, at, bits, *change)?;
-                            Ok(Ok(stop))
-                        }
-                        (other, _) => Ok(other),
-                    }
+                Target::Memory(..) | Target::ReadValue(_) | Target::WrittenValue => {
+                    self.at_memory(insn, stop, target, bits, *change)
                 }
                 Target::Address | Target::ReadAddress | Target::WrittenAddress => {
-                    let access = if *target == Target::WrittenAddress {
-                        OpAccess::Write
-                    } else {
-                        OpAccess::Read
-                    };
-                    let (stop, at) = operand_address(stop, insn, access)?;
-                    let (Some((_, linear)), Some(register)) =
-                        (at, crate::operand_register(insn, target))
-                    else {
-                        self.hit.missed += 1;
-                        return Ok(Ok(stop));
-                    };
-                    let wrong = changed(*change, linear, bits.words()[0]);
-                    let delta = wrong.wrapping_sub(linear);
-                    let mut regs = stop.regs().map_err(os)?;
-                    let was = *gpr(&mut regs, register.number);
-                    *gpr(&mut regs, register.number) = was.wrapping_add(delta);
-                    self.record(linear, wrong);
-                    stop.set_regs(&regs).map_err(os)?;
-                    let stop = match next(stop)? {
-                        Ok(stop) => stop,
-                        Err(ended) => return Ok(Err(ended)),
-                    };
-                    let mut regs = stop.regs().map_err(os)?;
-                    let value = gpr(&mut regs, register.number);
-                    if register.steps {
-                        *value = value.wrapping_sub(delta);
-                    } else if written(insn, register.number) == 0 {
-                        *value = was;
-                    }
-                    stop.set_regs(&regs).map_err(os)?;
-                    Ok(Ok(stop))
+                    self.at_address(insn, stop, target, bits, *change)
                 }
                 Target::Ip => {
                     let mut regs = stop.regs().map_err(os)?;
@@ -565,63 +413,249 @@ impl Struck<'_> {
                 Target::Data(_) => Ok(Ok(stop)),
             },
             Effect::Storage(_) => Ok(Ok(stop)),
-            Effect::Mishap(mishap) => {
-                let mut regs = stop.regs().map_err(os)?;
-                match mishap {
-                    Mishap::Skip => regs.rip = insn.next_ip(),
-                    Mishap::Invert => {
-                        // Run it, then go where it did not.
-                        let taken = insn.near_branch_target();
-                        let stop = match next(stop)? {
-                            Ok(stop) => stop,
-                            Err(ended) => return Ok(Err(ended)),
-                        };
-                        let mut regs = stop.regs().map_err(os)?;
-                        regs.rip = if regs.rip == taken {
-                            insn.next_ip()
-                        } else {
-                            taken
-                        };
-                        self.record(0, 0);
-                        stop.set_regs(&regs).map_err(os)?;
-                        return Ok(Ok(stop));
-                    }
-                    Mishap::Repeat => {
-                        let stop = match next(stop)? {
-                            Ok(stop) => stop,
-                            Err(ended) => return Ok(Err(ended)),
-                        };
-                        regs = stop.regs().map_err(os)?;
-                        regs.rip = insn.ip();
-                        self.record(0, 0);
-                        stop.set_regs(&regs).map_err(os)?;
-                        return next(stop);
-                    }
-                    Mishap::Crash | Mishap::Hang => {
-                        let mut stop = stop;
-                        let code: &[u8] = if *mishap == Mishap::Crash {
-                            &[0x0f, 0x0b]
-                        } else {
-                            &[0xeb, 0xfe]
-                        };
-                        stop.write(regs.rip, code).map_err(os)?;
-                        self.record(0, 0);
-                        return Ok(Ok(stop));
-                    }
-                    Mishap::Stop => {
-                        steadfast_sys::child::kill(stop.pid(), libc::SIGSTOP);
-                    }
-                }
-                self.record(0, 0);
-                stop.set_regs(&regs).map_err(os)?;
-                Ok(Ok(stop))
-            }
+            Effect::Mishap(mishap) => self.mishap(insn, stop, *mishap),
             Effect::Kill(signal) => {
                 self.record(0, 0);
                 steadfast_sys::child::kill(stop.pid(), i32::from(*signal));
                 Ok(Ok(stop))
             }
         }
+    }
+
+    fn at_register(
+        &mut self,
+        insn: &Instruction,
+        stop: Stopped,
+        (register, moment): (Register, Moment),
+        bits: &Bits,
+        change: Change,
+    ) -> Stands {
+        if moment == Moment::After {
+            let stop = match self.behind(insn, stop)? {
+                Ok(stop) => stop,
+                Err(ended) => return Ok(Err(ended)),
+            };
+            self.register(&stop, register, bits, change)?;
+            return Ok(Ok(stop));
+        }
+        let mut old = stop.regs().map_err(os)?;
+        let old_vectors = matches!(register, Register::Gpr(..) | Register::Flags).then(Vec::new);
+        let old_vectors = match old_vectors {
+            None => stop.xstate().map_err(os)?,
+            Some(none) => none,
+        };
+        self.register(&stop, register, bits, change)?;
+        if moment == Moment::Before {
+            return Ok(Ok(stop));
+        }
+        let mut made = stop.regs().map_err(os)?;
+        let stop = match self.behind(insn, stop)? {
+            Ok(stop) => stop,
+            Err(ended) => return Ok(Err(ended)),
+        };
+        match register {
+            Register::Gpr(which, _) => {
+                // Overwritten bits are the instruction's; the rest comes back.
+                let number = which.number();
+                let (was, wrong) = (*gpr(&mut old, number), *gpr(&mut made, number));
+                let mut now = stop.regs().map_err(os)?;
+                let value = gpr(&mut now, number);
+                let kept = !written(insn, number);
+                *value = (*value & !(kept & (was ^ wrong))) | (was & kept & (was ^ wrong));
+                stop.set_regs(&now).map_err(os)?;
+            }
+            Register::Flags => {
+                let mut now = stop.regs().map_err(os)?;
+                let kept = (old.eflags ^ made.eflags) & !u64::from(modified(insn));
+                now.eflags = (now.eflags & !kept) | (old.eflags & kept);
+                stop.set_regs(&now).map_err(os)?;
+            }
+            Register::Vector { index, .. } => {
+                let overwritten = {
+                    let mut factory = InstructionInfoFactory::new();
+                    factory.info(insn).used_registers().iter().any(|u| {
+                        u.register().is_vector_register()
+                            && u.register().number() == usize::from(index)
+                            && matches!(u.access(), OpAccess::Write | OpAccess::ReadWrite)
+                    })
+                };
+                if !overwritten {
+                    // This register alone: the instruction may have written another.
+                    let mut now = stop.xstate().map_err(os)?;
+                    for byte in 0..64 {
+                        let at = vector_place(index, byte);
+                        if let (Some(to), Some(from)) = (now.get_mut(at), old_vectors.get(at)) {
+                            *to = *from;
+                        }
+                    }
+                    stop.set_xstate(&mut now).map_err(os)?;
+                }
+            }
+            _ => {}
+        }
+        Ok(Ok(stop))
+    }
+
+    /// Bytes of memory, named or as the instruction reads or writes them.
+    fn at_memory(
+        &mut self,
+        insn: &Instruction,
+        stop: Stopped,
+        target: &Target,
+        bits: &Bits,
+        change: Change,
+    ) -> Stands {
+        match target {
+            Target::Memory(expr, moment) => {
+                let stop = if *moment == Moment::After {
+                    match self.behind(insn, stop)? {
+                        Ok(stop) => stop,
+                        Err(ended) => return Ok(Err(ended)),
+                    }
+                } else {
+                    stop
+                };
+                let (mut stop, at) = address_of(stop, expr)?;
+                let Some(at) = at else {
+                    self.hit.missed += 1;
+                    return Ok(Ok(stop));
+                };
+                let old = self.memory(&mut stop, at, bits, change)?;
+                if *moment != Moment::BeforeOnly {
+                    return Ok(Ok(stop));
+                }
+                match self.behind(insn, stop)? {
+                    Ok(mut stop) => {
+                        undo(&mut stop, at, &old, bits, change)?;
+                        Ok(Ok(stop))
+                    }
+                    Err(ended) => Ok(Err(ended)),
+                }
+            }
+            Target::ReadValue(lasting) => {
+                let (mut stop, at) = operand_address(stop, insn, OpAccess::Read)?;
+                let Some((at, _)) = at else {
+                    self.hit.missed += 1;
+                    return Ok(Ok(stop));
+                };
+                let old = self.memory(&mut stop, at, bits, change)?;
+                if *lasting == Lasting::Sticky {
+                    return Ok(Ok(stop));
+                }
+                match self.behind(insn, stop)? {
+                    Ok(mut stop) => {
+                        undo(&mut stop, at, &old, bits, change)?;
+                        Ok(Ok(stop))
+                    }
+                    Err(ended) => Ok(Err(ended)),
+                }
+            }
+            Target::WrittenValue => {
+                let (stop, at) = operand_address(stop, insn, OpAccess::Write)?;
+                match (self.behind(insn, stop)?, at) {
+                    (Ok(mut stop), Some((at, _))) => {
+                        self.memory(&mut stop, at, bits, change)?;
+                        Ok(Ok(stop))
+                    }
+                    (other, _) => Ok(other),
+                }
+            }
+            _ => unreachable!("strike() asks for memory alone"),
+        }
+    }
+
+    /// The instruction goes to a wrong place.
+    fn at_address(
+        &mut self,
+        insn: &Instruction,
+        stop: Stopped,
+        target: &Target,
+        bits: &Bits,
+        change: Change,
+    ) -> Stands {
+        let access = if *target == Target::WrittenAddress {
+            OpAccess::Write
+        } else {
+            OpAccess::Read
+        };
+        let (stop, at) = operand_address(stop, insn, access)?;
+        let (Some((_, linear)), Some(register)) = (at, crate::operand_register(insn, target))
+        else {
+            self.hit.missed += 1;
+            return Ok(Ok(stop));
+        };
+        let wrong = changed(change, linear, bits.words()[0]);
+        let delta = wrong.wrapping_sub(linear);
+        let mut regs = stop.regs().map_err(os)?;
+        let was = *gpr(&mut regs, register.number);
+        *gpr(&mut regs, register.number) = was.wrapping_add(delta);
+        self.record(linear, wrong);
+        stop.set_regs(&regs).map_err(os)?;
+        let stop = match self.behind(insn, stop)? {
+            Ok(stop) => stop,
+            Err(ended) => return Ok(Err(ended)),
+        };
+        let mut regs = stop.regs().map_err(os)?;
+        let value = gpr(&mut regs, register.number);
+        if register.steps {
+            *value = value.wrapping_sub(delta);
+        } else if written(insn, register.number) == 0 {
+            *value = was;
+        }
+        stop.set_regs(&regs).map_err(os)?;
+        Ok(Ok(stop))
+    }
+
+    fn mishap(&mut self, insn: &Instruction, stop: Stopped, mishap: Mishap) -> Stands {
+        let mut regs = stop.regs().map_err(os)?;
+        match mishap {
+            Mishap::Skip => regs.rip = insn.next_ip(),
+            Mishap::Invert => {
+                // Run it, then go where it did not.
+                let taken = insn.near_branch_target();
+                let stop = match self.behind(insn, stop)? {
+                    Ok(stop) => stop,
+                    Err(ended) => return Ok(Err(ended)),
+                };
+                let mut regs = stop.regs().map_err(os)?;
+                regs.rip = if regs.rip == taken {
+                    insn.next_ip()
+                } else {
+                    taken
+                };
+                self.record(0, 0);
+                stop.set_regs(&regs).map_err(os)?;
+                return Ok(Ok(stop));
+            }
+            Mishap::Repeat => {
+                let stop = match self.behind(insn, stop)? {
+                    Ok(stop) => stop,
+                    Err(ended) => return Ok(Err(ended)),
+                };
+                regs = stop.regs().map_err(os)?;
+                regs.rip = insn.ip();
+                self.record(0, 0);
+                stop.set_regs(&regs).map_err(os)?;
+                return self.behind(insn, stop);
+            }
+            Mishap::Crash | Mishap::Hang => {
+                let mut stop = stop;
+                let code: &[u8] = if mishap == Mishap::Crash {
+                    &[0x0f, 0x0b]
+                } else {
+                    &[0xeb, 0xfe]
+                };
+                stop.write(regs.rip, code).map_err(os)?;
+                self.record(0, 0);
+                return Ok(Ok(stop));
+            }
+            Mishap::Stop => {
+                steadfast_sys::child::kill(stop.pid(), libc::SIGSTOP);
+            }
+        }
+        self.record(0, 0);
+        stop.set_regs(&regs).map_err(os)?;
+        Ok(Ok(stop))
     }
 
     fn register(

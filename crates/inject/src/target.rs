@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::{Effect, Fault, Target as On, ThreadPath, Trigger};
+use steadfast_integrity::fault::{Effect, Fault, Hits, Target as On, ThreadPath, Trigger};
 use steadfast_sys::jail::{self, Ended, Limits, Program};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{self, Stopped, Waited};
@@ -873,169 +873,19 @@ impl Bench {
         faults: &[Fault],
         executed: &[(usize, u64)],
     ) -> Result<Vec<Laid>, SetupError> {
-        let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
-        let mut bound = Vec::new();
-        let mut records = Vec::new();
-        let mut firsts = Vec::new();
-        let mut sites: Vec<Vec<u8>> = Vec::new();
-        let mut lie: Vec<Vec<(usize, bool)>> = vec![Vec::new(); self.modules.len()];
-        let mut hooks: Vec<Vec<Hooked>> = vec![Vec::new(); self.modules.len()];
-        let mut codes: Vec<(usize, u64, Vec<u8>)> = Vec::new();
-        let too_many = |fault: &Fault, what: &str, found: usize, fix: &str| {
-            SetupError::Fault(Box::new(Refusal {
-                fault: fault.to_string(),
-                requirement: what.into(),
-                found: found.to_string(),
-                fix: fix.into(),
-            }))
-        };
         if let Some(fault) = faults.get(payload::FAULTS_MAX) {
-            return Err(too_many(
+            return Err(needs(
                 fault,
                 "a run with at most 64 faults",
                 faults.len(),
                 "one run for each",
             ));
         }
+        let mut draft = Draft::new(self.modules.len());
         for (i, fault) in faults.iter().enumerate() {
-            if fault.is_storage() {
-                // Nothing is planted: the watcher carries it out.
-                storage::check(fault).map_err(refuse)?;
-                records.push(Vec::new());
-                firsts.push(0);
-                continue;
-            }
-            payload::check(fault).map_err(refuse)?;
-            let (at, hits): (Vec<(usize, u64)>, _) = match fault.trigger() {
-                Trigger::Site { at, hits } => (
-                    vec![self.resolve(fault, at).map_err(SetupError::Fault)?],
-                    hits,
-                ),
-                Trigger::Class {
-                    classes,
-                    within,
-                    hits,
-                } => {
-                    let sites = self.of_class(classes, within.as_ref(), executed);
-                    if sites.is_empty() {
-                        return Err(too_many(
-                            fault,
-                            "an instruction of that class that the target executes",
-                            0,
-                            "another class",
-                        ));
-                    }
-                    (sites, hits)
-                }
-                Trigger::File { .. } => continue,
-                Trigger::Event { .. } => {
-                    return Err(too_many(
-                        fault,
-                        "a target under steadfast run, for event=",
-                        0,
-                        "at=MODULE+OFFSET n=1",
-                    ));
-                }
-                Trigger::Clock { .. } => {
-                    return Err(too_many(
-                        fault,
-                        "the timer engine, for time= and every=",
-                        0,
-                        "--engine timer",
-                    ));
-                }
-            };
-            records.push(payload::fault_record(fault, hits).map_err(refuse)?);
-            if let Some((process, thread)) = payload::bound(fault) {
-                bound.push(Bound {
-                    index: i,
-                    process,
-                    thread: thread.cloned(),
-                });
-            }
-            firsts.push(hits.first.get());
-            let class = matches!(fault.trigger(), Trigger::Class { .. });
-            let mut planted = 0;
-            for (module, addr) in at {
-                let Some((insn, bytes)) = self.modules[module].instruction(addr) else {
-                    continue;
-                };
-                if let Effect::Bits {
-                    target: On::Code,
-                    bits,
-                    ..
-                } = fault.effect()
-                {
-                    codes.push((
-                        module,
-                        addr,
-                        flipped(fault, bytes, bits.words(), hits.first.get()).map_err(refuse)?,
-                    ));
-                    planted += 1;
-                    continue;
-                }
-                let strike = match payload::strike(fault, &insn, bytes, &|l| self.start_of(l)) {
-                    Ok(strike) => strike,
-                    // Of a class, those instructions can be wrong that have what is to be hit.
-                    Err(_) if class => continue,
-                    Err(refusal) => return Err(refuse(refusal)),
-                };
-                if sites.len() == payload::SITES_MAX {
-                    return Err(too_many(
-                        fault,
-                        "at most 16384 instructions",
-                        sites.len(),
-                        "in=MODULE or in=MODULE!FUNCTION",
-                    ));
-                }
-                // A place in the program's data moves with its module.
-                let inside = match &strike.start {
-                    Some(start) => {
-                        let own = self.modules[module].address(start).is_some();
-                        if !own && self.spec.aslr {
-                            return Err(too_many(
-                                fault,
-                                "fixed addresses, for a place in another module than the instruction's",
-                                0,
-                                "the line without --aslr",
-                            ));
-                        }
-                        own
-                    }
-                    None => {
-                        let named = matches!(
-                            fault.effect(),
-                            Effect::Bits {
-                                target: On::Memory(..),
-                                ..
-                            }
-                        );
-                        !named && insn.is_ip_rel_memory_operand()
-                    }
-                };
-                lie[module].push((sites.len(), inside));
-                let counting = payload::bound(fault).is_none().then_some(self.counting);
-                hooks[module].extend(payload::hooks(
-                    addr,
-                    &strike,
-                    bytes,
-                    i,
-                    sites.len(),
-                    counting,
-                ));
-                sites.push(payload::site_bytes(&insn, fault, &strike, i));
-                planted += 1;
-            }
-            if planted == 0 {
-                return Err(too_many(
-                    fault,
-                    "an instruction that can have it",
-                    0,
-                    "another class or effect",
-                ));
-            }
+            draft.add(self, i, fault, executed)?;
         }
-        for hooks in &hooks {
+        for hooks in &draft.hooks {
             // Behind the copy of an instruction nobody else's payload runs.
             let alone = |one: &Hooked| {
                 one.payload.kept.is_none()
@@ -1046,7 +896,7 @@ impl Bench {
                         == 1
             };
             if let (false, Some(fault)) = (hooks.iter().all(alone), faults.first()) {
-                return Err(too_many(
+                return Err(needs(
                     fault,
                     "one fault at an instruction that goes wrong in an address formed from rsp",
                     2,
@@ -1054,7 +904,15 @@ impl Bench {
                 ));
             }
         }
-        self.prepare(&records, &sites, &firsts);
+        self.prepare(&draft.records, &draft.sites, &draft.firsts);
+        let Draft {
+            sites,
+            mut lie,
+            hooks,
+            codes,
+            bound,
+            ..
+        } = draft;
         self.bound.replace(bound);
         let mut out = Vec::new();
         for (module, hooks) in hooks
@@ -1063,9 +921,14 @@ impl Bench {
             .filter(|(_, hooks)| !hooks.is_empty())
         {
             let (laid, refused) = self.modules[module].lay(hooks);
-            if let (Some(no), Some(fault)) = (refused.first(), faults.first())
-                && !matches!(fault.trigger(), Trigger::Class { .. })
-            {
+            // Of a class, those are struck that can be; of other faults each has its one place.
+            for no in &refused {
+                let victim = hooks
+                    .iter()
+                    .filter(|hooked| hooked.hook.addr == no.asked.addr())
+                    .filter_map(|hooked| faults.get(hooked.fault()))
+                    .find(|fault| !matches!(fault.trigger(), Trigger::Class { .. }));
+                let Some(fault) = victim else { continue };
                 return Err(SetupError::Fault(Box::new(Refusal {
                     fault: fault.to_string(),
                     requirement: "an instruction with room for a jump in its place".into(),
@@ -1093,6 +956,53 @@ impl Bench {
             }
         }
         Ok(out)
+    }
+
+    /// The instructions that a fault waits for, and which of their executions.
+    fn places<'f>(
+        &self,
+        fault: &'f Fault,
+        executed: &[(usize, u64)],
+    ) -> Result<Awaited<'f>, SetupError> {
+        Ok(match fault.trigger() {
+            Trigger::Site { at, hits } => (
+                vec![self.resolve(fault, at).map_err(SetupError::Fault)?],
+                hits,
+            ),
+            Trigger::Class {
+                classes,
+                within,
+                hits,
+            } => {
+                let sites = self.of_class(classes, within.as_ref(), executed);
+                if sites.is_empty() {
+                    return Err(needs(
+                        fault,
+                        "an instruction of that class that the target executes",
+                        0,
+                        "another class",
+                    ));
+                }
+                (sites, hits)
+            }
+            Trigger::File { .. } => unreachable!("a fault of storage"),
+            Trigger::Event { .. } => {
+                return Err(needs(
+                    fault,
+                    "a target under steadfast run, for event=",
+                    0,
+                    "at=MODULE+OFFSET n=1",
+                ));
+            }
+            Trigger::Clock { .. } => {
+                return Err(needs(
+                    fault,
+                    "the timer engine, for time= and every=",
+                    0,
+                    "--engine timer",
+                ));
+            }
+        })
     }
 
     /// A single wild jump takes its window away before it goes.
@@ -1231,6 +1141,169 @@ impl Bench {
             })
             .copied()
             .collect()
+    }
+}
+
+/// A refusal that counts something.
+fn needs(fault: &Fault, requirement: &str, found: usize, fix: &str) -> SetupError {
+    SetupError::Fault(Box::new(Refusal {
+        fault: fault.to_string(),
+        requirement: requirement.into(),
+        found: found.to_string(),
+        fix: fix.into(),
+    }))
+}
+
+/// Instructions by module and address, and which of their executions are hit.
+type Awaited<'f> = (Vec<(usize, u64)>, &'f Hits);
+
+/// What the faults of a run come to, before payloads have addresses.
+struct Draft {
+    bound: Vec<Bound>,
+    records: Vec<Vec<u8>>,
+    firsts: Vec<u64>,
+    sites: Vec<Vec<u8>>,
+    /// By module: numbers of sites, and whether their places move with the module.
+    lie: Vec<Vec<(usize, bool)>>,
+    hooks: Vec<Vec<Hooked>>,
+    /// Flips of code: module, address and what stands there then.
+    codes: Vec<(usize, u64, Vec<u8>)>,
+}
+
+impl Draft {
+    fn new(modules: usize) -> Self {
+        Self {
+            bound: Vec::new(),
+            records: Vec::new(),
+            firsts: Vec::new(),
+            sites: Vec::new(),
+            lie: vec![Vec::new(); modules],
+            hooks: vec![Vec::new(); modules],
+            codes: Vec::new(),
+        }
+    }
+
+    fn add(
+        &mut self,
+        bench: &Bench,
+        number: usize,
+        fault: &Fault,
+        executed: &[(usize, u64)],
+    ) -> Result<(), SetupError> {
+        let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
+        if fault.is_storage() {
+            // Nothing is planted: the watcher carries it out.
+            storage::check(fault).map_err(refuse)?;
+            self.records.push(Vec::new());
+            self.firsts.push(0);
+            return Ok(());
+        }
+        payload::check(fault).map_err(refuse)?;
+        let (at, hits) = bench.places(fault, executed)?;
+        self.records
+            .push(payload::fault_record(fault, hits).map_err(refuse)?);
+        if let Some((process, thread)) = payload::bound(fault) {
+            self.bound.push(Bound {
+                index: number,
+                process,
+                thread: thread.cloned(),
+            });
+        }
+        self.firsts.push(hits.first.get());
+        let mut planted = 0;
+        for place in at {
+            planted += usize::from(self.add_site(bench, number, fault, hits, place)?);
+        }
+        if planted == 0 {
+            return Err(needs(
+                fault,
+                "an instruction that can have it",
+                0,
+                "another class or effect",
+            ));
+        }
+        Ok(())
+    }
+
+    /// One instruction of a fault; false: of a class, it is one that cannot have it.
+    fn add_site(
+        &mut self,
+        bench: &Bench,
+        i: usize,
+        fault: &Fault,
+        hits: &Hits,
+        (module, addr): (usize, u64),
+    ) -> Result<bool, SetupError> {
+        let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
+        let class = matches!(fault.trigger(), Trigger::Class { .. });
+        let Some((insn, bytes)) = bench.modules[module].instruction(addr) else {
+            return Ok(false);
+        };
+        if let Effect::Bits {
+            target: On::Code,
+            bits,
+            ..
+        } = fault.effect()
+        {
+            self.codes.push((
+                module,
+                addr,
+                flipped(fault, bytes, bits.words(), hits.first.get()).map_err(refuse)?,
+            ));
+            return Ok(true);
+        }
+        let strike = match payload::strike(fault, &insn, bytes, &|l| bench.start_of(l)) {
+            Ok(strike) => strike,
+            // Of a class, those instructions can be wrong that have what is to be hit.
+            Err(_) if class => return Ok(false),
+            Err(refusal) => return Err(refuse(refusal)),
+        };
+        if self.sites.len() == payload::SITES_MAX {
+            return Err(needs(
+                fault,
+                "at most 16384 instructions",
+                self.sites.len(),
+                "in=MODULE or in=MODULE!FUNCTION",
+            ));
+        }
+        // A place in the program's data moves with its module.
+        let inside = match &strike.start {
+            Some(start) => {
+                let own = bench.modules[module].address(start).is_some();
+                if !own && bench.spec.aslr {
+                    return Err(needs(
+                        fault,
+                        "fixed addresses, for a place in another module than the instruction's",
+                        0,
+                        "the line without --aslr",
+                    ));
+                }
+                own
+            }
+            None => {
+                let named = matches!(
+                    fault.effect(),
+                    Effect::Bits {
+                        target: On::Memory(..),
+                        ..
+                    }
+                );
+                !named && insn.is_ip_rel_memory_operand()
+            }
+        };
+        self.lie[module].push((self.sites.len(), inside));
+        let counting = payload::bound(fault).is_none().then_some(bench.counting);
+        self.hooks[module].extend(payload::hooks(
+            addr,
+            &strike,
+            bytes,
+            i,
+            self.sites.len(),
+            counting,
+        ));
+        self.sites
+            .push(payload::site_bytes(&insn, fault, &strike, i));
+        Ok(true)
     }
 }
 

@@ -141,6 +141,32 @@ fn single_steps_follow_threads_and_children() {
     clean(&order);
 }
 
+/// Of a class those are struck that can be; a fault of one place is refused where there is no room, whatever stands
+/// beside it in the line.
+#[test]
+fn a_place_without_room_is_refused_beside_a_class() {
+    let class = "class=int-mul in=tight!main n=1.. reg=rax after bit=0";
+    let place = "at=tight!tight n=1 reg=rax bit=40";
+    for line in [
+        place.to_owned(),
+        format!("{class}; {place}"),
+        format!("{place}; {class}"),
+    ] {
+        let mut order = order("tight");
+        common::guest(&mut order, "tight", &["-O1", "-fno-pie", "-no-pie"]);
+        order.lines = vec![line.clone()];
+        let error = Running::prepare(&order, "test", &mut |_| ())
+            .map(drop)
+            .expect_err(&line)
+            .to_string();
+        assert!(
+            error.contains("room for a jump") && error.contains("tight!tight"),
+            "{line}: {error}"
+        );
+        clean(&order);
+    }
+}
+
 /// The multiplication: the only one in its function.
 fn place(order: &Order) -> String {
     let dump = Command::new("objdump")

@@ -164,12 +164,14 @@ enum PageError {
     Write { path: String, source: io::Error },
     #[error("one result at a time can go to standard output, found --json and --markdown")]
     TwoOutputs,
+    #[error("the gate has to come before the directory, found {dir} before it")]
+    Swapped { gate: String, dir: String },
 }
 
 impl Advise for PageError {
     fn exit(&self) -> Own {
         match self {
-            Self::TwoOutputs => Own::Usage,
+            Self::TwoOutputs | Self::Swapped { .. } => Own::Usage,
             _ => Own::Setup,
         }
     }
@@ -189,6 +191,9 @@ impl Advise for PageError {
             Self::TwoOutputs => Some(Remedy::new(
                 "--json=FILE or --markdown=FILE for one of them",
             )),
+            Self::Swapped { gate, dir } => Some(Remedy::new(format!(
+                "steadfast inject gate '{gate}' {dir}"
+            ))),
         }
     }
 }

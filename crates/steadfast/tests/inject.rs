@@ -213,6 +213,16 @@ fn every_answer_of_a_gate_has_its_exit_status() {
 }
 
 #[test]
+fn a_gate_behind_its_directory_is_put_right() {
+    let (status, text) = Bench::new().says(&["gate", "clean", "sdc.upper95 < 0.1%"]);
+    assert_eq!(status, Some(64), "{text}");
+    assert!(
+        text.contains("steadfast inject gate 'sdc.upper95 < 0.1%' clean"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_report_goes_where_it_was_sent() {
     let bench = Bench::new();
     let args = [

@@ -38,7 +38,16 @@ pub(crate) struct GateArgs {
 pub(super) fn gate(args: &GateArgs, console: &mut Console<'_>) -> Exit {
     let gate = match Gate::parse(&args.gate) {
         Ok(gate) => gate,
-        Err(why) => return console.refuse(&why),
+        Err(why) => {
+            let second = args.dir.as_ref().map(|dir| dir.display().to_string());
+            return match second.filter(|text| Gate::parse(text).is_ok()) {
+                Some(gate) => console.refuse(&PageError::Swapped {
+                    gate,
+                    dir: args.gate.clone(),
+                }),
+                None => console.refuse(&why),
+            };
+        }
     };
     let Some(dir) = &args.dir else {
         return planned(&gate, args.json, console);
