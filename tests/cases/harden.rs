@@ -458,6 +458,36 @@ fn one_core_agrees_with_itself() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A child of fork has no partner and gets its own; signals come when the second run has ended, none is lost.
+fn other_core_forks() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-other-core-fork");
+    let out = own_program(
+        &dir,
+        "run.c",
+        "#include <steadfast/sei.h>\n#include <signal.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+         static unsigned long n; static volatile int hits;\n\
+         SF_LOCAL_HANDLER void handle(unsigned long k) { n += k; }\n\
+         static void on(int s) { hits += s == SIGUSR1; }\n\
+         int main(void) {\n\
+           signal(SIGUSR1, on); handle(1);\n\
+           pid_t child = fork();\n\
+           for (int i = 0; i < 2000; i++) { handle(2); raise(SIGUSR1); }\n\
+           if (child == 0) _exit(n == 4001 && hits == 2000 ? 7 : 1);\n\
+           int status = 0; waitpid(child, &status, 0);\n\
+           printf(\"%lu %d %d\\n\", n, hits, WEXITSTATUS(status)); return 0; }\n",
+        &["-O2", "--other-core"],
+    )?;
+    let ran = run(&out, &[])?;
+    if ran.status.code() != Some(121) {
+        ended(&ran, 0, &[], &["steadfast"])?;
+        if ran.stdout != b"4001 2000 7\n" {
+            return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// Never unprotected in silence: without a second core the program does not begin.
 fn other_core_needs_two() -> Result<(), Failed> {
     let out = program(
@@ -1130,6 +1160,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         "harden::other_core::recover_names_cores",
         || other_core("cores.c", &["always"], true, 122, &["one of its two cores"]),
     ));
+    trials.push(Trial::test("harden::other_core::forks", other_core_forks));
     trials.push(Trial::test(
         "harden::other_core::needs_two",
         other_core_needs_two,
