@@ -178,7 +178,8 @@ enum Action {
         /// Directory of campaigns [default: build/bench/sei-tables]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Only these variants: mc, mc-sei, mc-sei-dup
+        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-recover (--recover)
+        /// [default: the paper's three]
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         variants: Vec<String>,
         /// Seconds of each timed run (table5, figure6)
@@ -504,7 +505,16 @@ fn server_builds(
 }
 
 /// The paper's variants and what they are built with.
-const SEI_VARIANTS: [&str; 3] = ["mc", "mc-sei", "mc-sei-dup"];
+const SEI_VARIANTS: [&str; 5] = [
+    "mc",
+    "mc-sei",
+    "mc-sei-dup",
+    "mc-sei-between",
+    "mc-sei-recover",
+];
+
+/// Of these, those that the paper has.
+const PAPER_VARIANTS: [&str; 3] = ["mc", "mc-sei", "mc-sei-dup"];
 
 fn sei_recipe(variant: &str, server: &Server, product: &Product) -> Recipe {
     let hardened = |name, words, policies: &[&str]| {
@@ -513,6 +523,8 @@ fn sei_recipe(variant: &str, server: &Server, product: &Product) -> Recipe {
     match variant {
         "mc" => Recipe::plain(),
         "mc-sei-dup" => hardened("hardened-dup", "--state=dup", &["state"]),
+        "mc-sei-between" => hardened("hardened-between", "--between=duplicate", &["between"]),
+        "mc-sei-recover" => hardened("hardened-recover", "--recover", &[]),
         _ => hardened("hardened", "", &[]),
     }
 }
@@ -542,7 +554,10 @@ fn sei_report(
     }
     let wanted: Vec<&str> = SEI_VARIANTS
         .into_iter()
-        .filter(|name| only.is_empty() || only.iter().any(|wanted| wanted == name))
+        .filter(|name| match only.is_empty() {
+            true => PAPER_VARIANTS.contains(name),
+            false => only.iter().any(|wanted| wanted == name),
+        })
         .collect();
     let product = Product::find();
     let store = Store::default_place();
@@ -589,7 +604,7 @@ fn sei_report(
                 let names: Vec<&str> = wanted
                     .iter()
                     .copied()
-                    .filter(|name| *name != "mc-sei-dup")
+                    .filter(|name| ["mc", "mc-sei"].contains(name))
                     .collect();
                 let variants = variants(&names, says)?;
                 let say = &mut |step: &str| says.say(step);

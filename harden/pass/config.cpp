@@ -99,6 +99,8 @@ static void statement(Config &C, StringRef Line) {
     (Name == "dup" ? C.Dup : C.Crc) = true;
   } else if (Verb == "atomics-once") {
     C.AtomicsOnce = true;
+  } else if (Verb == "between") {
+    C.Between = true;
   } else if (Verb == "trace") {
     C.Trace = true;
   } else {

@@ -56,6 +56,7 @@ struct Config {
   llvm::StringSet<> DupVariables, CrcVariables, DupMemory, CrcMemory;
   bool Dup = false, Crc = false; // --state
   bool AtomicsOnce = false;
+  bool Between = false; // --between=duplicate
   bool Trace = false; // --find-nondeterminism: report every store to the runtime
 
   // From the environment and the annotations of this module.

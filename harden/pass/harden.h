@@ -28,7 +28,9 @@ void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
 // logged as its object.
 void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::Value *> &Homes);
-// Step 4: the handlers' own bodies become: begin, clone, mid, clone, end.
+// Step 4: code outside handlers computes everything twice (--between=duplicate).
+void duplicateBetween(llvm::Module &, const Config &, const Clones &, Report &);
+// Step 5: the handlers' own bodies become: begin, clone, mid, clone, end.
 void makeDrivers(llvm::Module &, const Config &, const Clones &, Report &);
 
 // Inside a clone: this construct is not supported. Reaching it stops the program; that a handler can reach it by direct

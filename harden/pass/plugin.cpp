@@ -53,6 +53,7 @@ struct Harden : PassInfoMixin<Harden> {
     stateInClones(M, C, Made, Home);
     treatMemory(M, C, Made, R, Home);
     stateOutside(M, C, R);
+    duplicateBetween(M, C, Made, R);
     makeDrivers(M, C, Made, R);
     if (!Made.empty())
       nameAbi(M);

@@ -11,6 +11,7 @@
 //     S alias function                another name of a function
 //     A function                      may be reached by indirect calls
 //     R function what where           a refused construct: stops the program if it is reached
+//     D functions checks              code outside handlers that is computed twice
 //     L where what                    one line of source, for --explain
 //
 // A function with internal linkage is named FILE:NAME, since names of different modules may coincide.

@@ -266,6 +266,34 @@ SF_COLD void sf_tell_state(const char *what, uintptr_t at, uint64_t first, uint6
   record(&t);
 }
 
+SF_COLD void sf_tell_between(const char *where, uint64_t first, uint64_t second) {
+  static const char what[] = "two computations of one value differ";
+  uint64_t tsc = __builtin_ia32_rdtsc();
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: between handlers, ");
+  put(&t, where);
+  put(&t, ": ");
+  put(&t, what);
+  put(&t, ": ");
+  put_number(&t, first, 16);
+  put(&t, " and ");
+  put_number(&t, second, 16);
+  put(&t, "; stopped");
+  say(&t);
+  put_head(&t, "harden_mismatch");
+  put_quoted(&t, "");
+  put(&t, ",\"where\":");
+  put_quoted(&t, where);
+  put(&t, ",\"event\":0,\"run\":0,\"what\":");
+  put_quoted(&t, what);
+  put_hex(&t, "first", first);
+  put_hex(&t, "second", second);
+  put_hex(&t, "tsc", tsc);
+  put(&t, ",\"action\":\"stopped\"}");
+  record(&t);
+}
+
 void sf_leave(int status) { leave(status); }
 
 void sf_differ(const char *what, uint64_t at, uint64_t first, uint64_t second) { verdict(what, NULL, at, first, second); }

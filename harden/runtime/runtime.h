@@ -281,4 +281,7 @@ void sf_recovered(const struct sf_context *);
 /* System calls, by number. */
 long sf_syscall(long number, long a, long b, long c, long d, long e, long f);
 
+/* fail.c: a difference in code outside handlers (between.c). */
+void sf_tell_between(const char *where, uint64_t first, uint64_t second);
+
 #endif

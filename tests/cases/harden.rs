@@ -19,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
-use crate::{pass, service, state};
+use crate::{between, pass, service, state};
 
 /// Ways to build, plain and hardened alike.
 pub(crate) const WAYS: &[(&str, &[&str])] = &[
@@ -1198,5 +1198,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::http", service::http));
     trials.extend(pass::trials());
     trials.extend(state::trials());
+    trials.extend(between::trials());
     trials
 }

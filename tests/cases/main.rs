@@ -25,6 +25,7 @@
 )]
 
 mod bench;
+mod between;
 mod build;
 mod check;
 mod command;

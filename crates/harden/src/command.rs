@@ -32,6 +32,9 @@ pub enum CommandError {
     /// `--state` names something else.
     #[error("--state takes ecc, dup, crc or dup,crc, found {0}")]
     State(String),
+    /// `--between` names something else.
+    #[error("--between takes off or duplicate, found {0}")]
+    Between(String),
     /// `--state` for C++.
     #[error("state at rest is protected in C programs, found C++")]
     StateCxx,
@@ -46,7 +49,9 @@ pub enum CommandError {
 impl Advise for CommandError {
     fn exit(&self) -> Own {
         match self {
-            Self::NoValue(_) | Self::OneFile { .. } | Self::State(_) => Own::Usage,
+            Self::NoValue(_) | Self::OneFile { .. } | Self::State(_) | Self::Between(_) => {
+                Own::Usage
+            },
             _ => Own::Setup,
         }
     }
@@ -59,6 +64,9 @@ impl Advise for CommandError {
             Self::Bitcode(_) => "compile the source with `steadfast cc`",
             Self::Disabled(_) => "leave the flag out",
             Self::State(_) => "--state=dup for copies, --state=crc for checksums",
+            Self::Between(_) => {
+                "--between=duplicate computes code outside handlers twice; leave the flag out, or off, for neither"
+            }
             Self::StateCxx => "leave --state out: the memory is trusted then",
             Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
             Self::OneFile { .. } => "steadfast cc --coverage[=json] PROGRAM",
@@ -115,6 +123,8 @@ pub struct Build {
     pub other_core: bool,
     /// `--state`.
     pub state: State,
+    /// `--between=duplicate`.
+    pub between: bool,
     /// The user chose a linker.
     names_linker: bool,
     /// Link-time optimisation.
@@ -205,6 +215,14 @@ impl Request {
             }
             if let Some(words) = text.strip_prefix("--state=") {
                 build.state = state(words)?;
+                continue;
+            }
+            if let Some(word) = text.strip_prefix("--between=") {
+                build.between = match word {
+                    "off" => false,
+                    "duplicate" => true,
+                    other => return Err(CommandError::Between(other.to_owned())),
+                };
                 continue;
             }
             match &*text {
@@ -456,6 +474,21 @@ mod tests {
         assert!(matches!(
             read("-Xclang -disable-llvm-passes -c x.c"),
             Err(CommandError::Disabled(_))
+        ));
+    }
+
+    #[test]
+    fn code_between_handlers_is_said_in_one_word() {
+        let build = |text: &str| match read(text) {
+            Ok(Request::Build(build)) => build.between,
+            other => panic!("{other:?}"),
+        };
+        assert!(build("--between=duplicate -c x.c"));
+        assert!(!build("--between=duplicate --between=off -c x.c"));
+        assert!(!build("-c x.c"));
+        assert!(matches!(
+            read("--between=twice -c x.c"),
+            Err(CommandError::Between(word)) if word == "twice"
         ));
     }
 

@@ -295,6 +295,11 @@ impl Policy {
         self.switches.push("trace");
     }
 
+    /// Code outside handlers computes everything twice (`--between=duplicate`).
+    pub fn between(&mut self) {
+        self.switches.push("between");
+    }
+
     /// Handlers that files have named, without the built-in.
     #[must_use]
     pub fn handlers(&self) -> &[String] {

@@ -100,6 +100,9 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if build.trace {
         policy.trace();
     }
+    if build.between {
+        policy.between();
+    }
     if cxx && !build.state.is_trusted() {
         return Err(CommandError::StateCxx.into());
     }

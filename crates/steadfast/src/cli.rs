@@ -74,6 +74,9 @@ pub(crate) enum Command {
     ///
     /// --state=dup, crc or dup,crc, for all files and the link, protects what annotations or policies
     /// name between handlers as well: by a copy that the second run works on, or by checksums.
+    ///
+    /// --between=duplicate makes code outside handlers compute everything twice and compare before it
+    /// stores, calls or branches. Files with and without it may be linked together.
     #[command(
         override_usage = "steadfast cc [CLANG'S ARGUMENTS]...",
         disable_help_flag = true
