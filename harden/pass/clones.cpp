@@ -61,11 +61,58 @@ static bool zeroInRunsOnly(Function &F) {
   return !Large.empty();
 }
 
+// Bytes of a type that no member covers, or that may be such (unions, explicit padding: arrays of i8 in a structure).
+// They are copied with the whole, and then compared.
+static bool hasHoles(Type *T, const DataLayout &Layout) {
+  if (auto *A = dyn_cast<ArrayType>(T))
+    return hasHoles(A->getElementType(), Layout);
+  auto *S = dyn_cast<StructType>(T);
+  if (!S || !S->isSized())
+    return false;
+  if (Layout.getStructLayout(S)->hasPadding())
+    return true;
+  return any_of(S->elements(), [&](Type *E) {
+    auto *Bytes = dyn_cast<ArrayType>(E);
+    return (Bytes && Bytes->getElementType()->isIntegerTy(8)) || hasHoles(E, Layout);
+  });
+}
+
+// The front end zeroes variables, not what it makes itself for values in passing (a structure that a function returns, an
+// argument). What lay there before would get into their holes, and differs between the runs.
+static bool zeroTemporaries(Function &F) {
+  const DataLayout &Layout = F.getParent()->getDataLayout();
+  SmallVector<AllocaInst *, 16> Open;
+  for (Instruction &I : F.getEntryBlock())
+    if (auto *A = dyn_cast<AllocaInst>(&I); A && A->isStaticAlloca() && !A->isSwiftError() && !A->isUsedWithInAlloca())
+      if (hasHoles(A->getAllocatedType(), Layout) && none_of(A->users(), [](const User *U) {
+            return isa<Instruction>(U) && cast<Instruction>(U)->hasMetadata(LLVMContext::MD_annotation);
+          }))
+        Open.push_back(A);
+  for (AllocaInst *A : Open) {
+    std::optional<TypeSize> Bytes = A->getAllocationSize(Layout);
+    if (!Bytes || Bytes->isScalable())
+      continue;
+    SmallVector<Instruction *, 4> Begins;
+    for (User *U : A->users())
+      if (auto *II = dyn_cast<IntrinsicInst>(U); II && II->getIntrinsicID() == Intrinsic::lifetime_start)
+        Begins.push_back(II->getNextNode());
+    if (Begins.empty())
+      Begins.push_back(&*F.getEntryBlock().getFirstNonPHIOrDbgOrAlloca());
+    for (Instruction *At : Begins) {
+      CallInst *Set = IRBuilder<>(At).CreateMemSet(A, IRBuilder<>(At).getInt8(0), Bytes->getFixedValue(), A->getAlign());
+      Set->addAnnotationMetadata("auto-init"); // as what the front end zeroes: zeroInRunsOnly, remarks
+    }
+  }
+  return !Open.empty();
+}
+
 bool prepare(Module &M, const Config &C) {
   bool Changed = false;
   for (Function &F : M)
-    if (!F.isDeclaration())
+    if (!F.isDeclaration() && !F.hasFnAttribute(Attribute::Naked)) {
+      Changed |= zeroTemporaries(F);
       Changed |= zeroInRunsOnly(F);
+    }
   SmallVector<GlobalValue *, 8> Kept;
   for (Function &F : M) {
     if (F.isDeclaration())
@@ -156,7 +203,22 @@ static bool mayHaveClone(const Function &F, const Config &C) {
   return How == Class::Hardened || How == Class::Wrap;
 }
 
+// What the loader alone calls (constructors of static objects) is not a pointer that a handler could find.
+static bool isStartOnly(const Function &F) {
+  if (!F.hasLocalLinkage() || !F.hasOneUse())
+    return false;
+  auto *Entry = dyn_cast<ConstantStruct>(F.user_back());
+  return Entry && all_of(Entry->users(), [](const User *List) {
+           return all_of(List->users(), [](const User *G) {
+             auto *Variable = dyn_cast<GlobalVariable>(G);
+             return Variable && (Variable->getName() == "llvm.global_ctors" || Variable->getName() == "llvm.global_dtors");
+           });
+         });
+}
+
 static bool isAddressTaken(const Function &F) {
+  if (isStartOnly(F))
+    return false;
   return F.hasAddressTaken(nullptr, /*IgnoreCallbackUses=*/true, /*IgnoreAssumeLikeCalls=*/true,
                            /*IgnoreLLVMUsed=*/true);
 }
@@ -186,7 +248,10 @@ Clones makeClones(Module &M, const Config &C) {
     Clone->setLinkage(F->getLinkage());
     Clone->setVisibility(F->getVisibility());
     Clone->setDSOLocal(F->isDSOLocal());
-    if (const Comdat *Group = F->getComdat()) {
+    if (Comdat *Group = F->getComdat(); Group && F->hasLocalLinkage()) {
+      // Its name is this module's alone, and says nothing to others about what is the same: it goes with its original.
+      Clone->setComdat(Group);
+    } else if (Group) {
       Comdat *Own = M.getOrInsertComdat(Clone->getName());
       Own->setSelectionKind(Group->getSelectionKind());
       Clone->setComdat(Own);
@@ -492,6 +557,9 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
                                  ConstantStruct::get(Pair, {&Original, Hardened}), "__sf_clone_entry");
     G->setSection("sf_clones");
     G->setAlignment(Align(8));
+    // A function that no other module can name is gone when the linker keeps another module's group.
+    if (Original.hasLocalLinkage() && Original.hasComdat())
+      G->setComdat(Original.getComdat());
     Entries.push_back(G);
     R.once({"A", idOf(Original)});
   };

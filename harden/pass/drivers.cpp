@@ -60,7 +60,16 @@ public:
     DISubprogram *Scope = Handler.getSubprogram();
     auto Linkage = Handler.getLinkage();
     Constant *Personality = Handler.hasPersonalityFn() ? Handler.getPersonalityFn() : nullptr;
-    bool MayThrow = !Handler.doesNotThrow() && Personality;
+    // A function without anything to clean up has no personality of its own, and throws all the same. C is nounwind, or
+    // has been compiled to be thrown through: then the C++ library is there as well, or nobody throws.
+    bool MayThrow = !Handler.doesNotThrow();
+    if (MayThrow && !Personality) {
+      bool Known = M.getNamedValue("__gxx_personality_v0");
+      Personality = cast<Constant>(
+          M.getOrInsertFunction("__gxx_personality_v0", FunctionType::get(Type::getInt32Ty(Ctx), true)).getCallee());
+      if (!Known)
+        cast<GlobalValue>(Personality)->setLinkage(GlobalValue::ExternalWeakLinkage);
+    }
     Handler.deleteBody();
     Handler.setLinkage(Linkage);
     Handler.setSubprogram(Scope);

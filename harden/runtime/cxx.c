@@ -223,3 +223,90 @@ SF_API _Noreturn void __sf_throw_again(struct unwind_exception *u) {
   _Unwind_Resume_or_Rethrow(u);
   sf_bug("an exception could not be thrown again");
 }
+
+/* Behind pointers: virtual functions that a class of the C++ library has. Those that only read, and the way out of
+   std::cout, std::cerr and std::clog as long as they share the C library's streams (sync_with_stdio). */
+
+struct sync_filebuf {
+  void *vtable;
+  char *areas[6];
+  void *locale;
+  void *file; /* FILE * */
+};
+extern size_t __sf_w_fwrite(const void *, size_t, size_t, void *);
+extern int __sf_w_fputc(int, void *), __sf_w_fflush(void *);
+
+static long stream_put(struct sync_filebuf *s, const char *bytes, long n) { return (long)__sf_w_fwrite(bytes, 1, (size_t)n, s->file); }
+static int stream_byte(struct sync_filebuf *s, int byte) { return byte == -1 ? 0 : __sf_w_fputc(byte, s->file); }
+static int stream_flush(struct sync_filebuf *s) {
+  __sf_w_fflush(s->file);
+  return 0;
+}
+
+/* Numbers into a stream. The library's code writes them into a streambuf of this frame, which has the base class's
+   functions and no more room than its buffer; from there they go to the stream's own, as hardened code. A stream's width is
+   set back by each output: for std::cout that is memory of the library's, so it is logged here.
+
+   512 bytes: the longest double in fixed notation has 309 digits before the point, and a stream's precision is 6 unless
+   the program asks for more. What does not fit stops the program. */
+struct streambuf {
+  void **vtable;
+  char *in[3], *out, *out_now, *out_end;
+  void *locale;
+};
+struct stream_iterator {
+  struct streambuf *to;
+  bool failed;
+};
+struct ios {
+  void *vtable;
+  long precision, width;
+};
+#define SLOT_XSPUTN 12 /* after two destructors, imbue, setbuf, seekoff, seekpos, sync, showmanyc, xsgetn, underflow, uflow, pbackfail */
+#define NUMBER_BYTES 512
+extern void *_ZTVSt15basic_streambufIcSt11char_traitsIcEE[] WEAK;
+typedef long (*put_bytes)(struct streambuf *, const char *, long);
+
+static struct stream_iterator put_number(struct stream_iterator to, struct streambuf *from, struct stream_iterator made) {
+  if (made.failed)
+    sf_stop("a number of more than 512 characters is written to a stream in a handler", "write it in parts, or outside the handler");
+  put_bytes put = (put_bytes)__sf_clone(to.to->vtable[SLOT_XSPUTN], "std::ostream");
+  long n = from->out_now - from->out;
+  if (!to.failed && put(to.to, from->out, n) != n)
+    to.failed = true;
+  return to;
+}
+
+#define FOR_EACH_NUMBER(DO)                                                                                            \
+  DO(b, bool) DO(l, long) DO(m, unsigned long) DO(x, long long) DO(y, unsigned long long) DO(d, double) DO(e, long double) DO(PKv, const void *)
+#define NUM_PUT(CODE) _ZNKSt7num_putIcSt19ostreambuf_iteratorIcSt11char_traitsIcEEE6do_putES3_RSt8ios_basec##CODE
+#define PUT(CODE, TYPE)                                                                                                \
+  extern struct stream_iterator NUM_PUT(CODE)(const void *, struct stream_iterator, struct ios *, char, TYPE) WEAK;            \
+  static struct stream_iterator put_##CODE(const void *facet, struct stream_iterator to, struct ios *io, char fill, TYPE v) {  \
+    char bytes[NUMBER_BYTES];                                                                                          \
+    struct streambuf own = {.vtable = _ZTVSt15basic_streambufIcSt11char_traitsIcEE + 2,                                \
+                            .out = bytes, .out_now = bytes, .out_end = bytes + sizeof bytes};                          \
+    __sf_log(&io->width, sizeof io->width);                                                                            \
+    struct stream_iterator made = NUM_PUT(CODE)(facet, (struct stream_iterator){.to = &own}, io, fill, v);             \
+    __sf_logged(&io->width, sizeof io->width);                                                                         \
+    return put_number(to, &own, made);                                                                                 \
+  }
+FOR_EACH_NUMBER(PUT)
+
+#define STREAM(NAME) _ZN9__gnu_cxx18stdio_sync_filebufIcSt11char_traitsIcEE##NAME
+#define FOR_EACH_READER(DO)                                                                                            \
+  DO(_ZNKSt9exception4whatEv) DO(_ZNKSt11logic_error4whatEv) DO(_ZNKSt13runtime_error4whatEv) DO(_ZNKSt9bad_alloc4whatEv)    \
+  DO(_ZNKSt20bad_array_new_length4whatEv) DO(_ZNKSt8bad_cast4whatEv) DO(_ZNKSt10bad_typeid4whatEv)                           \
+  DO(_ZNKSt13bad_exception4whatEv) DO(_ZNKSt17bad_function_call4whatEv) DO(_ZNKSt12bad_weak_ptr4whatEv)                      \
+  DO(_ZNKSt5ctypeIcE8do_widenEc) DO(_ZNKSt5ctypeIcE9do_narrowEcc) DO(_ZNKSt5ctypeIcE10do_toupperEc) DO(_ZNKSt5ctypeIcE10do_tolowerEc)
+#define DECLARE(MANGLED) extern void MANGLED(void) WEAK;
+FOR_EACH_READER(DECLARE)
+DECLARE(STREAM(6xsputnEPKcl)) DECLARE(STREAM(8overflowEi)) DECLARE(STREAM(4syncEv))
+
+#define NUMBER(CODE, TYPE) {(void *)NUM_PUT(CODE), (void *)put_##CODE},
+#define ENTRY(MANGLED) {(void *)MANGLED, (void *)MANGLED},
+__attribute__((section("sf_clones"), used)) static const struct sf_clone library[] = {
+    FOR_EACH_READER(ENTRY) FOR_EACH_NUMBER(NUMBER){(void *)STREAM(6xsputnEPKcl), (void *)stream_put},
+    {(void *)STREAM(8overflowEi), (void *)stream_byte},
+    {(void *)STREAM(4syncEv), (void *)stream_flush},
+};

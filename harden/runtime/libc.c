@@ -202,34 +202,6 @@ SF_API char *__sf_w_strdup(const char *s) { return __sf_w_strndup(s, strlen(s));
 
 /* Input: bytes and a result, read once. */
 
-static ssize_t again(struct sf_record *r, void *to) {
-  if (r->length)
-    __sf_memcpy(to, sf_data(r), r->length);
-  if ((int64_t)r->result < 0)
-    errno = (int)-(int64_t)r->result;
-  return (int64_t)r->result < 0 ? -1 : (ssize_t)r->result;
-}
-
-#define READING(NAME, ARGUMENTS, TO, ROOM, RESULT)                                                                     \
-  INSIDE;                                                                                                              \
-  uint64_t mix = (ARGUMENTS);                                                                                          \
-  struct sf_record *r;                                                                                                 \
-  if (FIRST && (r = sf_kept(c, NAME, mix)) != NULL) {                                                                  \
-    /* a retry */                                                                                                      \
-  } else if (FIRST) {                                                                                                  \
-    size_t at = c->queue.used;                                                                                         \
-    r = sf_record(c, NAME, mix, (ROOM));                                                                               \
-    void *into = sf_data(r);                                                                                           \
-    ssize_t got = (RESULT);                                                                                            \
-    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);                                                           \
-    r->length = got < 0 ? 0 : (uint32_t)got;                                                                           \
-    r->once = 1;                                                                                                       \
-    c->queue.used = at + sizeof *r + ((r->length + 7) & ~7ull);                                                        \
-  } else {                                                                                                             \
-    r = sf_replay(c, NAME, mix);                                                                                       \
-  }                                                                                                                    \
-  return again(r, TO)
-
 SF_API ssize_t __sf_w_read(int fd, void *to, size_t n) {
   READING("read", sf_mix(sf_mix((uint64_t)fd, sf_home(to)), n), to, n, read(fd, into, n));
 }
@@ -237,28 +209,6 @@ SF_API ssize_t __sf_w_read(int fd, void *to, size_t n) {
 SF_API ssize_t __sf_w_recv(int fd, void *to, size_t n, int flags) {
   READING("recv", sf_mix(sf_mix((uint64_t)fd, sf_home(to)), sf_mix(n, (uint64_t)flags)), to, n, recv(fd, into, n, flags));
 }
-
-/* A fixed-size answer: status, then the bytes. */
-static int answer(struct sf_record *r, void *to, size_t n) {
-  if (to && r->result == 0)
-    __sf_memcpy(to, sf_data(r), n);
-  if (r->result != 0)
-    errno = (int)r->result;
-  return r->result == 0 ? 0 : -1;
-}
-
-#define ASKING(NAME, ARGUMENTS, TO, N, CALL)                                                                           \
-  INSIDE;                                                                                                              \
-  uint64_t mix = (ARGUMENTS);                                                                                          \
-  struct sf_record *r;                                                                                                 \
-  if (FIRST) {                                                                                                         \
-    r = sf_record(c, NAME, mix, (N));                                                                                  \
-    void *into = sf_data(r);                                                                                           \
-    r->result = (CALL) == 0 ? 0 : (uint64_t)errno;                                                                     \
-  } else {                                                                                                             \
-    r = sf_replay(c, NAME, mix);                                                                                       \
-  }                                                                                                                    \
-  return answer(r, TO, N)
 
 SF_API int __sf_w_clock_gettime(clockid_t id, struct timespec *to) {
   ASKING("clock_gettime", sf_mix((uint64_t)id, sf_home(to)), to, sizeof *to, clock_gettime(id, into));
@@ -358,11 +308,17 @@ static void keep(struct sf_context *c, const char *name, struct output to, const
   c->deferred_cursor++;
 }
 
+#define OF_A_PATH (-2) /* in place of flags: the bytes are a path, which is to go */
+
 static void leave(const struct sf_deferred *d, struct sf_record *r) {
   int fd = (int)d->arguments[0], flags = (int)d->arguments[1];
   FILE *file = (FILE *)d->arguments[2];
   const uint8_t *bytes = sf_data(r);
   size_t n = r->length;
+  if (flags == OF_A_PATH) {
+    unlink((const char *)bytes);
+    return;
+  }
   if (file) {
     if (fwrite(bytes, 1, n, file) != n)
       sf_stop("output of a handler could not be written after it was validated", "see the file, pipe or socket that it goes to");
@@ -395,6 +351,13 @@ SF_API ssize_t __sf_w_send(int fd, const void *from, size_t n, int flags) {
   INSIDE;
   keep(c, "send", (struct output){.fd = fd, .flags = flags}, from, n);
   return (ssize_t)n;
+}
+
+/* Reported as done; that the file was not there is not seen. */
+SF_API int __sf_w_unlink(const char *path) {
+  INSIDE;
+  keep(c, "unlink", (struct output){.fd = -1, .flags = OF_A_PATH}, path, strlen(path) + 1);
+  return 0;
 }
 
 SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {

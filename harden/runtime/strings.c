@@ -181,12 +181,33 @@ SF_API int __sf_w_inet_pton(int family, const char *from, void *to) {
 
 SF_API struct tm *__sf_w_localtime_r(const time_t *at, struct tm *to) {
   struct tm parts;
+  memset(&parts, 0, sizeof parts); /* it has a hole, which is copied and compared */
   return localtime_r(at, &parts) ? __sf_memcpy(to, &parts, sizeof parts) : NULL;
 }
 
 SF_API struct tm *__sf_w_gmtime_r(const time_t *at, struct tm *to) {
   struct tm parts;
+  memset(&parts, 0, sizeof parts); /* it has a hole, which is copied and compared */
   return gmtime_r(at, &parts) ? __sf_memcpy(to, &parts, sizeof parts) : NULL;
+}
+
+/* What the text does not name stays as it was. */
+SF_API char *__sf_w_strptime(const char *text, const char *how, struct tm *to) {
+  char *end;
+  LOGGED(to, sizeof *to, end = strptime(text, how, to));
+  return end;
+}
+
+SF_API time_t __sf_w_timegm(struct tm *parts) {
+  time_t at;
+  LOGGED(parts, sizeof *parts, at = timegm(parts));
+  return at;
+}
+
+SF_API time_t __sf_w_mktime(struct tm *parts) {
+  time_t at;
+  LOGGED(parts, sizeof *parts, at = mktime(parts));
+  return at;
 }
 
 SF_API size_t __sf_w_strftime(char *to, size_t room, const char *how, const struct tm *at) {

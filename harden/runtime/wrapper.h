@@ -1,8 +1,11 @@
-/* What the wrappers of libraries share (libc.c, locks.c, strings.c). */
+/* What the wrappers of libraries share (libc.c, files.c, locks.c, strings.c). */
 #ifndef STEADFAST_WRAPPER_H
 #define STEADFAST_WRAPPER_H
 
 #include "runtime.h"
+
+#include <errno.h>
+#include <sys/types.h>
 
 #define FIRST (__sf_tls.phase == SF_E1)
 /* Wrappers are only reached from hardened code; a pointer to one may have escaped. */
@@ -15,5 +18,56 @@
     __VA_ARGS__;                                                                                                       \
     __sf_logged((at), (length));                                                                                       \
   } while (0)
+
+/* Input: bytes and a result, read once. The memory is logged, errno is the first run's. */
+static inline ssize_t sf_again(struct sf_record *r, void *to) {
+  if (r->length)
+    __sf_memcpy(to, sf_data(r), r->length);
+  if ((int64_t)r->result < 0)
+    errno = (int)-(int64_t)r->result;
+  return (int64_t)r->result < 0 ? -1 : (ssize_t)r->result;
+}
+
+#define READING(NAME, ARGUMENTS, TO, ROOM, RESULT)                                                                     \
+  INSIDE;                                                                                                              \
+  uint64_t mix = (ARGUMENTS);                                                                                          \
+  struct sf_record *r;                                                                                                 \
+  if (FIRST && (r = sf_kept(c, NAME, mix)) != NULL) {                                                                  \
+    /* a retry */                                                                                                      \
+  } else if (FIRST) {                                                                                                  \
+    size_t at = c->queue.used;                                                                                         \
+    r = sf_record(c, NAME, mix, (ROOM));                                                                               \
+    void *into = sf_data(r);                                                                                           \
+    ssize_t got = (RESULT);                                                                                            \
+    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);                                                           \
+    r->length = got < 0 ? 0 : (uint32_t)got;                                                                           \
+    r->once = 1;                                                                                                       \
+    c->queue.used = at + sizeof *r + ((r->length + 7) & ~7ull);                                                        \
+  } else {                                                                                                             \
+    r = sf_replay(c, NAME, mix);                                                                                       \
+  }                                                                                                                    \
+  return sf_again(r, TO)
+
+/* A fixed-size answer: status, then the bytes. */
+static inline int sf_answer(struct sf_record *r, void *to, size_t n) {
+  if (to && r->result == 0)
+    __sf_memcpy(to, sf_data(r), n);
+  if (r->result != 0)
+    errno = (int)r->result;
+  return r->result == 0 ? 0 : -1;
+}
+
+#define ASKING(NAME, ARGUMENTS, TO, N, CALL)                                                                           \
+  INSIDE;                                                                                                              \
+  uint64_t mix = (ARGUMENTS);                                                                                          \
+  struct sf_record *r;                                                                                                 \
+  if (FIRST) {                                                                                                         \
+    r = sf_record(c, NAME, mix, (N));                                                                                  \
+    void *into = sf_data(r);                                                                                           \
+    r->result = (CALL) == 0 ? 0 : (uint64_t)errno;                                                                     \
+  } else {                                                                                                             \
+    r = sf_replay(c, NAME, mix);                                                                                       \
+  }                                                                                                                    \
+  return sf_answer(r, TO, N)
 
 #endif

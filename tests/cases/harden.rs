@@ -383,6 +383,23 @@ fn waits_refused() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What waits for validation is not in the file yet.
+fn file_asked_about() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-file-asked");
+    let text = "#define _GNU_SOURCE\n#include <steadfast/sei.h>\n#include <unistd.h>\n#include <sys/mman.h>\n\
+                static int fd; SF_LOCAL_HANDLER int handle(void) { return write(fd, \"x\", 1) == 1 && lseek(fd, 0, SEEK_END) == 1; }\n\
+                int main(void) { fd = memfd_create(\"file\", 0); return !handle(); }\n";
+    let program = own_program(&dir, "asked.c", text, &["-O1"])?;
+    ended(
+        &run(&program, &[])?,
+        121,
+        &["asks about a file to which it has written"],
+        &[],
+    )?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// A handler that is not deterministic is not blamed on a core, and does not run for ever.
 fn recover_tells_nondeterminism() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-recover-nondeterminism");
@@ -1123,6 +1140,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ));
     }
     trials.push(Trial::test("harden::refuse::wait", waits_refused));
+    trials.push(Trial::test("harden::refuse::file", file_asked_about));
     trials.push(Trial::test("harden::conditions.c::state", waits_with_state));
     trials.push(Trial::test(
         "harden::recover::nondeterminism",

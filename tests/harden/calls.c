@@ -1,13 +1,16 @@
-/* Calls by class: once, pure, defer, wrap, and what the C library writes. */
+/* Calls by class: once, pure, defer, wrap, what the C library writes, and files. */
+#define _GNU_SOURCE
 #include <steadfast/sei.h>
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -135,6 +138,38 @@ SF_LOCAL_HANDLER long locks(int k) {
   return sum;
 }
 
+/* A file without a name is made, written by one event, and read by the next; a path that is built on the stack. */
+static int file = -1;
+static struct stat about;
+static char part[16];
+
+SF_LOCAL_HANDLER long files(int k) {
+  char path[64];
+  struct tm when;
+  long sum = 0;
+  if (k % 8 == 0) {
+    if (file >= 0)
+      close(file);
+    snprintf(path, sizeof path, "/tmp/calls.%d.XXXXXX", k);
+    file = mkstemp(path);
+    unlink(path);
+    return file >= 0;
+  }
+  if (k % 8 == 1)
+    return write(file, "some bytes for later", 20);
+  sum += fstat(file, &about) == 0 ? about.st_size * 10 + about.st_nlink : -1;
+  sum += pread(file, part, 10, k % 8) * 1000 + part[0];
+  sum += lseek(file, 0, SEEK_END) * 100000;
+  snprintf(path, sizeof path, "/nothing/of/this/name/%d", k);
+  sum += 7 * (open(path, O_RDONLY) == -1 && errno == ENOENT) + 3 * (stat(path, &about) == -1) + access("/", R_OK);
+  int folder = open("/proc", O_RDONLY | O_DIRECTORY);
+  sum += folder >= 0 && fstatat(folder, "self", &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(about.st_mode);
+  close(folder);
+  if (strptime("Fri, 01 Jan 2021 00:00:07 GMT", "%a, %d %b %Y %H:%M:%S GMT", &when))
+    sum += timegm(&when) % 1000;
+  return sum;
+}
+
 int main(void) {
   if (pipe(pipes) != 0)
     return 1;
@@ -144,7 +179,8 @@ int main(void) {
     printf("%ld %s %s", libc(k), buffer, words);
     printf(" %d %d %d", classes(k), asked, deferred);
     printf(" %d %.5s", input(k), buffer);
-    printf(" %ld\n", locks(k));
+    printf(" %ld", locks(k));
+    printf(" %ld\n", files(k));
   }
   return 0;
 }

@@ -1,14 +1,18 @@
-// Exceptions that stay inside a handler and that leave it, containers, strings, lambdas, virtual calls.
+// Exceptions that stay inside a handler and that leave it, containers, strings, lambdas, virtual calls, streams.
 #include <steadfast/sei.h>
 
 #include <cstdio>
+#include <cstring>
 #include <functional>
+#include <iomanip>
+#include <iostream>
 #include <list>
 #include <map>
 #include <memory>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 namespace {
@@ -79,6 +83,14 @@ SF_LOCAL_HANDLER int leaves(int n) {
   return half(n) + 1;
 }
 
+/* Nothing to clean up here, and an exception all the same. */
+struct Plain {};
+SF_LOCAL_HANDLER int only_throws(int n) {
+  if (n % 4 == 1)
+    throw Plain();
+  return n;
+}
+
 /* Trees and lists that grow and shrink at random: the library's own code rotates their nodes. */
 std::map<unsigned, unsigned> tree;
 std::multiset<unsigned> sizes;
@@ -106,6 +118,39 @@ SF_LOCAL_HANDLER unsigned grow_and_shrink(unsigned random, unsigned keep) {
   return order.empty() ? sum : sum + order.front();
 }
 
+/* What passes through temporaries: holes of a structure are copied with it, into memory that outlives the handler. */
+struct Field {
+  const char *name;
+  std::size_t length;
+  unsigned char flags;
+};
+std::vector<Field> fields;
+__attribute__((noinline)) Field field(const char *name, unsigned char flags) { return {name, std::strlen(name), flags}; }
+__attribute__((noinline)) int dirty(int n) {
+  volatile char bytes[512]; // leaves something where the next temporary lies, and not the same in both runs' order
+  for (auto &byte : bytes)
+    byte = static_cast<char>(n | 1);
+  return bytes[n & 511];
+}
+SF_LOCAL_HANDLER int temporaries(int n) {
+  fields.push_back(field("first", 0));
+  int sum = dirty(n);
+  fields.push_back(field("second", 1));
+  fields.push_back(field("third", 2));
+  return sum + static_cast<int>(fields.size());
+}
+
+/* Streams of the C library's, numbers, manipulators; what a class of the library says about itself, behind a pointer. */
+SF_LOCAL_HANDLER int streams(int n) {
+  std::cout << "stream " << n << ' ' << -1L * n << ' ' << 0.5 * n << ' ' << (n % 2 == 0) << std::setw(5) << n << std::endl;
+  try {
+    return numbers.at(static_cast<std::size_t>(n) * 1000);
+  } catch (const std::exception &e) {
+    std::cout << typeid(e).name() << ' ' << std::strlen(e.what()) << '\n' << std::flush;
+  }
+  return n;
+}
+
 int main() {
   unsigned random = 1, sum = 0;
   for (unsigned i = 0; i < 2400; i++) {
@@ -115,11 +160,23 @@ int main() {
   std::printf("trees %u %zu %zu %zu\n", sum, tree.size(), sizes.size(), order.size());
   for (int i = 0; i < 100; i++) {
     std::printf("%d\n", inside(i));
+    std::printf("%d\n", temporaries(i));
+    std::printf("%d\n", streams(i + 1));
     try {
       std::printf("%d\n", leaves(i));
     } catch (const std::exception &e) {
       std::printf("left: %s\n", e.what());
     }
   }
+  int plain = 0;
+  for (int i = 0; i < 100; i++)
+    try {
+      only_throws(i);
+    } catch (const Plain &) {
+      plain++;
+      if (sf_run() != 0)
+        std::printf("still in a handler\n");
+    }
+  std::printf("plain %d\n", plain);
   std::printf("caught %d destroyed %d names %s\n", caught, destroyed, names[3].c_str());
 }

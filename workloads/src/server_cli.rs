@@ -39,15 +39,18 @@ pub(crate) enum Action {
         #[arg(long, default_value_t = 120)]
         limit: u64,
     },
-    /// Write requests to memcached and the right replies, for `steadfast inject --driver trace:FILE`
+    /// Write requests and the right replies, for `steadfast inject --driver trace:FILE`
     Trace {
         file: PathBuf,
+        /// memcached, or ledger (tests/harden/http.cc)
+        #[arg(long, default_value = "memcached", value_parser = ["memcached", "ledger"])]
+        server: String,
         /// Requests
         #[arg(long, default_value_t = 400)]
         length: usize,
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Read every key at the end: what the requests have left behind
+        /// Read every key at the end: what the requests have left behind (memcached)
         #[arg(long)]
         sweep: bool,
     },
@@ -62,12 +65,12 @@ pub(crate) enum Action {
         /// Through the message envelope
         #[arg(long)]
         envelope: bool,
-        /// Requests of the trace (memcached)
+        /// Requests of the trace (memcached), or of the load (nghttpd)
         #[arg(long, default_value_t = 20_000)]
         length: usize,
         #[arg(long, default_value_t = 1)]
         seed: u64,
-        /// Workers (memcached)
+        /// Workers (memcached, nghttpd)
         #[arg(long, default_value_t = 1)]
         threads: usize,
     },
@@ -106,6 +109,9 @@ pub(crate) struct RecipeArgs {
     /// The compiler's command
     #[arg(long, value_name = "COMMAND")]
     cc: Option<String>,
+    /// The same for C++ [default: clang++-19, or steadfast c++ where --cc is steadfast cc]
+    #[arg(long, value_name = "COMMAND")]
+    cxx: Option<String>,
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
     cflags: Option<String>,
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true)]
@@ -133,6 +139,16 @@ impl RecipeArgs {
         let plain = Recipe::plain();
         Recipe {
             variant: self.variant.clone(),
+            cxx: match (&self.cxx, self.cc.as_deref()) {
+                (Some(cxx), _) => cxx.clone(),
+                (None, Some(cc))
+                    if cc.ends_with("steadfast-cc") || cc.ends_with("steadfast cc") =>
+                {
+                    cc.replace("steadfast-cc", "steadfast-c++")
+                        .replace("steadfast cc", "steadfast c++")
+                }
+                _ => plain.cxx,
+            },
             cc: self.cc.clone().unwrap_or(plain.cc),
             cflags: self.cflags.clone().unwrap_or(plain.cflags),
             ldflags: self.ldflags.clone().unwrap_or(plain.ldflags),
@@ -191,14 +207,15 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
         }
         Action::Trace {
             file,
+            server,
             length,
             seed,
             sweep,
         } => {
-            let trace = if *sweep {
-                replay::memcached::swept(*seed, *length)
-            } else {
-                replay::memcached::trace(*seed, *length)
+            let trace = match server.as_str() {
+                "ledger" => replay::ledger::trace(*seed, *length),
+                _ if *sweep => replay::memcached::swept(*seed, *length),
+                _ => replay::memcached::trace(*seed, *length),
             };
             std::fs::write(file, replay::written(&trace))
                 .with_context(|| format!("cannot write {}", file.display()))?;
@@ -223,6 +240,12 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             let dir = store.servers();
             let found = match server.name {
                 "memcached" => replay::play_memcached(&program, &dir, settings)?,
+                "nghttpd" => {
+                    let plain = Builds::at(store.servers(), 1)
+                        .find(server, "plain")?
+                        .program;
+                    replay::http2::play(&plain, &program, &dir, settings)?
+                }
                 _ => replay::play_dnsmasq(&program, &dir, settings)?,
             };
             for wrong in &found.wrong {

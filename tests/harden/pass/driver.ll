@@ -15,8 +15,8 @@
 ; CHECK: call i32 @__sf_end(
 ; CHECK: label %begin
 ; CHECK: define i32 @handle.sf(i32 %v)
-; CHECK: noinline "frame-pointer"="all"
+; CHECK: noinline nounwind "frame-pointer"="all"
 ; CHECK: noredzone
-define i32 @handle(i32 %v) {
+define i32 @handle(i32 %v) nounwind {
   ret i32 %v
 }

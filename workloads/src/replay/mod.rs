@@ -2,9 +2,12 @@
 //!
 //! The answers are worked out here, by a small model of the protocol ([`memcached`]) and from the
 //! configuration and the upstream's own data ([`dns`]); no server says what is right. A plain
-//! build and a hardened one are held to the same answers.
+//! build and a hardened one are held to the same answers. HTTP/2 ([`http2`]) is the exception: there
+//! the bodies are known, and the rest of an answer is what the plain build gives.
 
 pub mod dns;
+pub mod http2;
+pub mod ledger;
 pub mod memcached;
 
 use std::net::TcpStream;
@@ -35,7 +38,7 @@ pub const WRONG_MAX: usize = 20;
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub seed: u64,
-    /// Requests of the trace (memcached).
+    /// Requests of the trace (memcached), or of the load (nghttpd).
     pub length: usize,
     pub envelope: bool,
     pub threads: usize,

@@ -18,6 +18,8 @@ use super::{Built, Server};
 
 /// The compiler that plain and hardened builds have in common.
 pub const CC: &str = "clang-19";
+/// The same for C++.
+pub const CXX: &str = "clang++-19";
 const STAMP: &str = "steadfast.stamp";
 
 /// What a variant is built with.
@@ -27,6 +29,8 @@ pub struct Recipe {
     pub variant: String,
     /// The compiler's command, possibly of several words.
     pub cc: String,
+    /// Likewise, for C++.
+    pub cxx: String,
     pub cflags: String,
     pub ldflags: String,
     /// Objects and archives put at the end of the link.
@@ -44,6 +48,7 @@ impl Recipe {
         Recipe {
             variant: "plain".to_owned(),
             cc: CC.to_owned(),
+            cxx: CXX.to_owned(),
             cflags: "-O2 -g".to_owned(),
             ldflags: String::new(),
             libs: String::new(),
@@ -108,9 +113,10 @@ impl Recipe {
 
     fn text(&self, dsc: &Path) -> String {
         let mut text = format!(
-            "source: {}\ncc: {}\ncflags: {}\nldflags: {}\nlibs: {}\nenvelope: {}\n",
+            "source: {}\ncc: {}\ncxx: {}\ncflags: {}\nldflags: {}\nlibs: {}\nenvelope: {}\n",
             dsc.file_name().unwrap_or_default().display(),
             self.cc,
+            self.cxx,
             self.cflags,
             self.ldflags,
             self.libs,
@@ -242,6 +248,7 @@ impl Builds {
         match server.name {
             "memcached" => self.memcached(&tree, &recipe)?,
             "dnsmasq" => self.dnsmasq(&tree, &recipe)?,
+            "nghttpd" => self.nghttpd(&tree, &recipe)?,
             other => unreachable!("{other} is a server that nobody knows how to build"),
         }
         fs::write(&stamp, wanted)?;
@@ -279,6 +286,37 @@ impl Builds {
         // The last words of dnsmasq's link line.
         make.arg(format!("LIBS={}", recipe.libs));
         logged(&mut make, tree, "make.log")
+    }
+
+    /// The library is linked statically, so that a handler reaches its code. What nghttpd does not use is left out, as is what
+    /// else the package makes.
+    fn nghttpd(&self, tree: &Path, recipe: &Recipe) -> Result<()> {
+        let mut generate = self.step(tree, "autoreconf", recipe);
+        logged(generate.arg("-fi"), tree, "autoreconf.log")?;
+        let mut configure = self.step(tree, "./configure", recipe);
+        configure.args(["--enable-app", "--disable-shared", "--disable-failmalloc"]);
+        configure.args(["--disable-hpack-tools", "--disable-examples"]);
+        configure.args([
+            "--enable-python-bindings=no",
+            "--disable-dependency-tracking",
+        ]);
+        for library in ["libxml2", "jansson", "systemd", "jemalloc", "cunit"] {
+            configure.arg(format!("--without-{library}"));
+        }
+        configure.arg(format!("CC={}", recipe.cc));
+        configure.arg(format!("CXX={}", recipe.cxx));
+        configure.arg(format!("CFLAGS={}", recipe.cflags));
+        configure.arg(format!("CXXFLAGS={}", recipe.cflags));
+        configure.arg(format!("LDFLAGS={}", recipe.ldflags));
+        configure.arg(format!("LIBS={}", recipe.libs));
+        logged(&mut configure, tree, "configure.log")?;
+        for (folder, target) in [("third-party", "all"), ("lib", "all"), ("src", "nghttpd")] {
+            let mut make = self.step(tree, "make", recipe);
+            make.arg(format!("-j{}", self.jobs))
+                .args(["-C", folder, target]);
+            logged(&mut make, tree, &format!("make-{folder}.log"))?;
+        }
+        Ok(())
     }
 
     fn step(&self, tree: &Path, program: &str, recipe: &Recipe) -> Command {

@@ -23,11 +23,12 @@ use std::path::{Path, PathBuf};
 /// One server.
 #[derive(Debug)]
 pub struct Server {
-    /// The name of the Debian source package.
     pub name: &'static str,
+    /// The name of the Debian source package.
+    pub package: &'static str,
     /// The upstream version that numbers are published for.
     pub upstream: &'static str,
-    /// Debian packages needed to build it (beside clang-19 and dpkg-dev).
+    /// Debian packages needed to build and to ask it (beside clang-19 and dpkg-dev).
     pub packages: &'static [&'static str],
     /// The program within the tree.
     pub program: &'static str,
@@ -35,10 +36,11 @@ pub struct Server {
     pub role: &'static str,
 }
 
-/// The servers of the published evaluation, or their successors.
-pub static SERVERS: [Server; 2] = [
+/// The servers of the published evaluation, or their successors, and one in C++.
+pub static SERVERS: [Server; 3] = [
     Server {
         name: "memcached",
+        package: "memcached",
         upstream: "1.6.18",
         packages: &["libevent-dev"],
         program: "memcached",
@@ -46,10 +48,30 @@ pub static SERVERS: [Server; 2] = [
     },
     Server {
         name: "dnsmasq",
+        package: "dnsmasq",
         upstream: "2.90",
         packages: &[],
         program: "src/dnsmasq",
         role: "Deadwood 3.2.05: one thread, DNS; not the same program",
+    },
+    Server {
+        name: "nghttpd",
+        package: "nghttp2",
+        upstream: "1.52.0",
+        packages: &[
+            "autoconf",
+            "automake",
+            "libtool",
+            "pkg-config",
+            "libev-dev",
+            "libc-ares-dev",
+            "libssl-dev",
+            "zlib1g-dev",
+            "curl",
+            "nghttp2-client",
+        ],
+        program: "src/nghttpd",
+        role: "none: C++, of which the evaluation had nothing",
     },
 ];
 

@@ -49,7 +49,7 @@ impl Sources {
         run(Command::new("apt-get")
             .args(&options)
             .args(["-qq", "--download-only", "--only-source", "source"])
-            .arg(server.name)
+            .arg(server.package)
             .current_dir(&place))?;
         self.downloaded(server)?.with_context(|| {
             format!(
@@ -76,7 +76,7 @@ impl Sources {
                 upstream(version) == server.upstream,
                 "{} {} is required, the archive offers {version}\n  \
                  fix:   add the archive of the Debian release that has it, or of snapshot.debian.org",
-                server.name,
+                server.package,
                 server.upstream,
             );
             return Ok(Some(path));
