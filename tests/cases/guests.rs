@@ -158,6 +158,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("pipes_inside.c"),
         row("close_ranges.c").shapes(Variant::PAIR),
         row("closed.c"),
+        row("operands.c"),
         row("seek_append.c"),
         row("splice.c").expect(Expect::Limit("bytes that never pass through the program")),
         row("descriptors.c"),
