@@ -183,12 +183,25 @@ fn check_program(pid: i32) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Gives the stopped process what the group shares: it has inherited it from nobody, and may have lost the right to
-/// open it, or sight of /proc, before it became this program. Through a pair of sockets of its own, of which one end is
-/// taken here: that needs no name in any namespace. The descriptor's number there.
+/// Gives the stopped process what the group shares, which it has inherited from nobody. Its number there.
 fn give_shared(mut stop: ptrace::Stopped, group: &Shared) -> io::Result<(ptrace::Stopped, i32)> {
     // Below the stack pointer nothing has been stored yet, and the kernel has left 128 KiB there (execve(2)).
     let at = stop.regs()?.rsp - PAGE;
+    let path = format!("/proc/{}/fd/{}\0", std::process::id(), group.fd());
+    stop.write(at, path.as_bytes())?;
+    let opened;
+    (stop, opened) = stop.call(libc::SYS_open, [at, libc::O_RDWR.cast_unsigned().into(), 0, 0, 0, 0])?;
+    stop.write(at, &vec![0; path.len()])?;
+    match i32::try_from(opened) {
+        Ok(fd) if fd >= 0 => Ok((stop, fd)),
+        _ => send_shared(stop, group, at),
+    }
+}
+
+/// The same for one that has lost the right to open it, or sight of /proc, before it became this program: through a pair
+/// of sockets of its own, of which one end is taken here. That needs no name in any namespace, and a kernel or container
+/// in which a process may take descriptors of those it traces.
+fn send_shared(mut stop: ptrace::Stopped, group: &Shared, at: u64) -> io::Result<(ptrace::Stopped, i32)> {
     // The pair, a byte, struct iovec, struct msghdr, room for the control message (recvmsg(2)).
     let (byte, data, message, control) = (at + 8, at + 16, at + 32, at + 88);
     let words = [0, 0, byte, 1, 0, 0, data, 1, control, RIGHTS_BYTES as u64, 0, 0, 0, 0];

@@ -60,7 +60,7 @@ impl Step {
             Step::Inject => "the agent has to be placed in the program",
             Step::Patch => "system calls of the program have to be patched",
             Step::Replicate => "the leader has to be copied",
-            Step::Give => "a program that takes the place of another has to be given the group's memory (three free descriptors, pidfd_getfd)",
+            Step::Give => "a program that takes the place of another has to be given the group's memory (by this command's /proc/PID/fd, or pidfd_getfd(2))",
         }
     }
 }

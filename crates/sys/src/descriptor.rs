@@ -21,7 +21,7 @@ fn checked(rc: libc::c_long) -> io::Result<OwnedFd> {
 /// Where the kernel will not (before Linux 5.6, or Yama in the way), the file is opened anew.
 ///
 /// # Errors
-/// As ptrace(2) access checks decide, and as open(2) for the second attempt.
+/// Of the first attempt: as ptrace(2) access checks decide.
 pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
     // SAFETY: pidfd_open takes two numbers.
     let pidfd = checked(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) });
@@ -31,10 +31,11 @@ pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
     });
     match direct {
         Ok(file) => Ok(file.into()),
-        Err(_) => File::options()
+        Err(refused) => File::options()
             .read(true)
             .write(true)
-            .open(format!("/proc/{pid}/fd/{fd}")),
+            .open(format!("/proc/{pid}/fd/{fd}"))
+            .map_err(|_| refused),
     }
 }
 
