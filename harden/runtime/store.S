@@ -105,12 +105,12 @@ __sf_slow_part:
 	movq	%r11, (%rax)                    /* 4 */
 	movq	8(%rdx), %rsi
 	xorq	%rsi, %r8
-	addq	%r8, %fs:TLS_SUM(%rcx)
 	xorq	(%r10), %rsi
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
 	movq	$1, %fs:TLS_PARTIAL(%rcx)
 	addq	$16, %rdx
+	addq	%r8, %fs:TLS_SUM(%rcx)
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
 	ret
 
@@ -134,12 +134,12 @@ __sf_slow_part:
 	movq	8(%rdx), %rsi
 	popq	%rdi
 	xorq	%rsi, %r8
-	addq	%r8, %fs:TLS_SUM(%rcx)
 	xorq	(%r10), %rsi
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
 	movq	$1, %fs:TLS_PARTIAL(%rcx)
 	addq	$16, %rdx
+	addq	%r8, %fs:TLS_SUM(%rcx)
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
 	ret
 

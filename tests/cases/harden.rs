@@ -285,7 +285,6 @@ const FINAL: &[(&str, u8)] = &[
     ("old", 1),
     ("where", 1),
     ("where", 2),
-    ("entry_lost", 1),
     ("phase", 1),
 ];
 
