@@ -6,7 +6,9 @@
  * replica can run them: the launcher plans, the plan travels in the log, each applies it.
  *
  * Memory that is MAP_SHARED and anonymous becomes private: one process has nobody to share it
- * with. Files that are mapped shared: shared.c.
+ * with. Files that are mapped shared: shared.c. The kernel's break may lie ahead of the program's.
+ *
+ * Not covered: a store between the two breaks, which bare would be a SIGSEGV (docs/limits.md).
  */
 #include "agent.h"
 
@@ -162,7 +164,7 @@ s64 sf_mlockall(u64 flags)
  * What lies between the two reads as zeros, as new memory does. Bytes behind the break in its last
  * page of 4 KiB are left alone, as the kernel leaves them. */
 #define HUGE_PAGE (2ull << 20)
-/* Smaller heaps stay as they are: a huge page costs the kernel as much as 50 small ones. */
+/* Most programs stay below this (malloc's first step is 132 KiB): they would only pay for clearing 2 MiB. */
 #define AHEAD_MIN (256ull << 10)
 
 static u64 heap_end; /* the kernel's break while it is ahead, otherwise 0 */

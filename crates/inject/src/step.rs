@@ -524,13 +524,8 @@ impl Struck<'_> {
                 if *moment != Moment::BeforeOnly {
                     return Ok(Ok(stop));
                 }
-                match self.behind(insn, stop)? {
-                    Ok(mut stop) => {
-                        undo(&mut stop, at, &old, bits, change)?;
-                        Ok(Ok(stop))
-                    }
-                    Err(ended) => Ok(Err(ended)),
-                }
+                let stood = self.behind(insn, stop)?;
+                undone(stood, at, &old, bits, change)
             }
             Target::ReadValue(lasting) => {
                 let (mut stop, at) = operand_address(stop, insn, OpAccess::Read)?;
@@ -542,13 +537,8 @@ impl Struck<'_> {
                 if *lasting == Lasting::Sticky {
                     return Ok(Ok(stop));
                 }
-                match self.behind(insn, stop)? {
-                    Ok(mut stop) => {
-                        undo(&mut stop, at, &old, bits, change)?;
-                        Ok(Ok(stop))
-                    }
-                    Err(ended) => Ok(Err(ended)),
-                }
+                let stood = self.behind(insn, stop)?;
+                undone(stood, at, &old, bits, change)
             }
             Target::WrittenValue => {
                 let (stop, at) = operand_address(stop, insn, OpAccess::Write)?;
@@ -801,6 +791,23 @@ fn apply(old: &[u8], bits: &Bits, change: Change) -> Vec<u8> {
             Change::Stuck1 => byte | mask,
         })
         .collect()
+}
+
+/// Whoever stands behind the instruction sees what was there before it.
+fn undone(
+    stood: Result<Stopped, Left>,
+    at: u64,
+    old: &[u8],
+    bits: &Bits,
+    change: Change,
+) -> Stands {
+    match stood {
+        Ok(mut stop) => {
+            undo(&mut stop, at, old, bits, change)?;
+            Ok(Ok(stop))
+        }
+        Err(left) => Ok(Err(left)),
+    }
 }
 
 fn undo(
