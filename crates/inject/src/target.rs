@@ -404,11 +404,9 @@ impl Bench {
             )),
             other => Err(SetupError::NotStarted(format!("{other:?}"))),
         };
-        let stop = stopped(pid)?;
+        let mut stop = stopped(pid)?;
         let trace = || os("the program has to be traced");
         stop.set_plain_options(threads).map_err(trace())?;
-        stop.resume().map_err(trace())?;
-        let mut stop = stopped(pid)?;
         if !self.spec.aslr {
             // What the loader makes stack guards and mangled pointers of: else a fault that meets one
             // does something else each time.

@@ -271,17 +271,32 @@ pub struct Program<'a> {
     pub nested: bool,
     /// Whether addresses are the same in each run.
     pub fixed_addresses: bool,
-    /// Whether it asks to be traced, and so stops at exec.
+    /// Whether it asks to be traced, and so stops at exec, of SIGTRAP.
     pub traced: bool,
     pub cpu: Option<usize>,
     /// Calls that somebody at the other end of this socket answers.
     pub watched: Option<(RawFd, &'a [i64])>,
 }
 
-/// Starts a program inside the jail. With `traced` it stops before exec, by SIGSTOP, and at it.
+/// What a child needs between its birth and exec, made before it is born.
+struct Birth<'a> {
+    program: &'a Program<'a>,
+    argv: Vec<*const libc::c_char>,
+    env: Vec<*const libc::c_char>,
+    filter: Vec<libc::sock_filter>,
+    asking: Option<(RawFd, Vec<libc::sock_filter>)>,
+}
+
+/// Stack of a child until exec: some hundred bytes of calls, and the message that hands a listener over.
+const BIRTH_STACK_BYTES: usize = 64 << 10;
+
+/// Starts a program inside the jail. With `traced` it stops at exec, of SIGTRAP.
+///
+/// The child borrows the caller's memory, which stands still until exec: a copy of the page tables of a warden,
+/// which knows every instruction of its target, takes longer than all the rest of a start.
 ///
 /// # Errors
-/// As fork(2). A failed exec shows as exit status 127.
+/// As clone(2). A failed exec shows as exit status 127.
 pub fn start(program: &Program<'_>) -> io::Result<i32> {
     let list = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings
@@ -290,34 +305,54 @@ pub fn start(program: &Program<'_>) -> io::Result<i32> {
             .chain([std::ptr::null()])
             .collect()
     };
-    let (argv, env) = (list(program.argv), list(program.env));
-    let filter = if program.nested { Vec::new() } else { filter() };
-    let asking = program
-        .watched
-        .map(|(socket, calls)| (socket, crate::notify::filter(calls)));
-    // SAFETY: the warden has one thread; the child makes system calls on memory prepared above.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        // SAFETY: only reached in the child.
-        0 => unsafe { become_program(program, &argv, &env, &filter, asking.as_ref()) },
-        pid => Ok(pid),
+    let birth = Birth {
+        program,
+        argv: list(program.argv),
+        env: list(program.env),
+        filter: if program.nested { Vec::new() } else { filter() },
+        asking: program
+            .watched
+            .map(|(socket, calls)| (socket, crate::notify::filter(calls))),
+    };
+    let mut stack: Vec<u128> = Vec::with_capacity(BIRTH_STACK_BYTES / size_of::<u128>());
+    // SAFETY: the end of the allocation, one past its last byte; 16-byte aligned as the ABI wants.
+    let top = unsafe { stack.as_mut_ptr().add(stack.capacity()) };
+    // SAFETY: the warden has one thread, which stands still until the child has executed or ended
+    // (CLONE_VFORK), so `birth` and the stack outlive its use of them and nothing else writes them.
+    let pid = unsafe {
+        libc::clone(
+            be_born,
+            top.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw const birth).cast_mut().cast(),
+        )
+    };
+    let error = io::Error::last_os_error();
+    if program.user.is_some() {
+        // The child's change of user has made the memory that it borrowed one that is not dumped.
+        // SAFETY: prctl(2) takes numbers.
+        unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
     }
+    if pid < 0 { Err(error) } else { Ok(pid) }
+}
+
+extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `start` passes one that outlives this child's use of its memory.
+    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
+    // SAFETY: this is the child.
+    unsafe { become_program(birth) }
 }
 
 /// # Safety
-/// Called in a freshly forked child only.
+/// Called in a new child only. Its memory is the caller's: what it does has to be all right for the caller too,
+/// and calls that libc makes for all threads of a process (setresuid(3)) are made by number.
 #[allow(
     clippy::multiple_unsafe_ops_per_block,
-    reason = "one straight line between fork and exec"
+    reason = "one straight line between birth and exec"
 )]
-unsafe fn become_program(
-    program: &Program<'_>,
-    argv: &[*const libc::c_char],
-    env: &[*const libc::c_char],
-    filter: &[libc::sock_filter],
-    asking: Option<&(RawFd, Vec<libc::sock_filter>)>,
-) -> ! {
-    // SAFETY: system calls on valid arguments; nothing is shared with the parent.
+unsafe fn become_program(birth: &Birth<'_>) -> ! {
+    let (program, filter) = (birth.program, &birth.filter);
+    // SAFETY: system calls on valid arguments; none of them changes the caller's memory but for errno.
     unsafe {
         libc::setsid();
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -355,8 +390,10 @@ unsafe fn become_program(
             libc::_exit(125);
         }
         if let Some(user) = program.user {
-            libc::setgroups(0, std::ptr::null());
-            if libc::setresgid(user, user, user) != 0 || libc::setresuid(user, user, user) != 0 {
+            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>());
+            if libc::syscall(libc::SYS_setresgid, user, user, user) != 0
+                || libc::syscall(libc::SYS_setresuid, user, user, user) != 0
+            {
                 libc::_exit(125);
             }
             // A change of user takes this away.
@@ -365,7 +402,6 @@ unsafe fn become_program(
         limit(libc::RLIMIT_NPROC, program.limits.processes);
         if program.traced {
             libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-            libc::raise(libc::SIGSTOP);
         }
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
         let filter = libc::sock_fprog {
@@ -381,12 +417,16 @@ unsafe fn become_program(
         {
             libc::_exit(125);
         }
-        if let Some((socket, filter)) = asking
+        if let Some((socket, filter)) = &birth.asking
             && !crate::notify::hand_over(filter, *socket)
         {
             libc::_exit(124);
         }
-        libc::execve(program.path.as_ptr(), argv.as_ptr(), env.as_ptr());
+        libc::execve(
+            program.path.as_ptr(),
+            birth.argv.as_ptr(),
+            birth.env.as_ptr(),
+        );
         libc::_exit(127)
     }
 }
