@@ -16,7 +16,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -36,6 +35,7 @@ use crate::record::{
     self, Campaign, Comparator, Dir, Dummies, Engine, Fired, Function, Golden, Limits, Machine,
     Place, Planned, Population, Protection, RecordError, Run, SCHEMA, Shard, Stratum,
 };
+use crate::scratch::{self, Scratch};
 use crate::server;
 use crate::storage::Transfers;
 use crate::target::{Discovered, Ran, Spec};
@@ -264,18 +264,11 @@ pub struct Field {
     wardens: Vec<Warden>,
     /// What the target said first in the first counted run that did not end with 0.
     said: Option<String>,
-    /// Says that the scratch directory is in use; see [`sweep`].
-    _held: fs::File,
     /// What the target maps.
     pub discovered: Discovered,
     modules: Vec<Module>,
-}
-
-impl Drop for Field {
-    fn drop(&mut self) {
-        // Once more: wardens of a caller that was killed just before this one began were dying.
-        sweep(&self.order.scratch);
-    }
+    /// Where the wardens work: dropped after them.
+    _scratch: Scratch,
 }
 
 /// More executions than any run has.
@@ -291,15 +284,13 @@ impl Field {
     /// # Errors
     /// When the box or the target cannot be set up.
     pub fn open(order: &Order) -> Result<Self, CampaignError> {
-        sweep(&order.scratch);
-        let scratch = order
-            .scratch
-            .join(format!("steadfast-inject-{}", std::process::id()));
-        let held =
-            hold(&scratch).map_err(os(format!("{} has to be writable", scratch.display())))?;
+        let scratch = Scratch::make(&order.scratch, scratch::RUNS).map_err(os(format!(
+            "{} has to be writable",
+            order.scratch.display()
+        )))?;
         let mut wardens = Vec::new();
         for job in 0..order.jobs.max(1) {
-            let dir = scratch.join(job.to_string());
+            let dir = scratch.path().join(job.to_string());
             fs::create_dir_all(&dir)
                 .map_err(os(format!("{} has to be writable", dir.display())))?;
             wardens.push(
@@ -323,9 +314,9 @@ impl Field {
             order: order.clone(),
             wardens,
             said: None,
-            _held: held,
             discovered,
             modules,
+            _scratch: scratch,
         })
     }
 
@@ -1048,6 +1039,14 @@ fn commit(dir: &Path) -> Option<String> {
 }
 
 impl Running {
+    /// What the box closed off, and what it could not.
+    ///
+    /// # Errors
+    /// When the warden is gone.
+    pub fn walls(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
+        self.field.walls()
+    }
+
     /// Plans a campaign, or takes up the one that is in the directory.
     ///
     /// # Errors
@@ -1535,44 +1534,6 @@ impl Field {
     }
 }
 
-/// Makes a directory and locks it for as long as the file is open.
-fn hold(dir: &Path) -> io::Result<fs::File> {
-    loop {
-        fs::create_dir_all(dir)?;
-        let file = match fs::File::open(dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            opened => opened?,
-        };
-        file.lock()?;
-        // It may have been swept away between the two.
-        let ours = file.metadata()?.ino();
-        if fs::metadata(dir).is_ok_and(|now| now.ino() == ours) {
-            return Ok(file);
-        }
-    }
-}
-
-/// Takes away what callers left that were killed: a directory goes when its process is gone and
-/// nobody holds it. A process of another pid namespace seems to be gone.
-fn sweep(scratch: &Path) {
-    for entry in fs::read_dir(scratch).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| name.strip_prefix("steadfast-inject-"));
-        let gone = pid
-            .filter(|pid| pid.bytes().all(|b| b.is_ascii_digit()))
-            .is_some_and(|pid| !Path::new("/proc").join(pid).exists());
-        if gone
-            && entry.file_type().is_ok_and(|kind| kind.is_dir())
-            && let Ok(held) = fs::File::open(entry.path())
-            && held.try_lock().is_ok()
-        {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
 fn first_difference(a: Option<&Vec<u8>>, b: Option<&Vec<u8>>) -> String {
     let (Some(a), Some(b)) = (a, b) else {
         return String::new();
@@ -1919,20 +1880,5 @@ mod tests {
         ] {
             assert_eq!(wild(pattern, name), same, "{pattern} {name}");
         }
-    }
-
-    #[test]
-    fn what_is_swept_is_dead_and_not_held() {
-        let place = tempfile::tempdir().expect("a directory");
-        // No process has a number of ten digits, as none of another pid namespace seems to.
-        let [held, left] = [4_000_000_001_u64, 4_000_000_002]
-            .map(|pid| place.path().join(format!("steadfast-inject-{pid}")));
-        let lock = hold(&held).expect("made");
-        fs::create_dir(&left).expect("made");
-        sweep(place.path());
-        assert!(held.exists() && !left.exists());
-        drop(lock);
-        sweep(place.path());
-        assert!(!held.exists());
     }
 }

@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::chacha::Seed;
 use crate::judge::{Captured, Detector};
 use crate::models::{Model, Shape};
 use crate::record::{Comparator, Dir, Engine, Planned, Shard};
+use crate::scratch::{self, Scratch};
 use crate::target::{Ran, Spec};
 use crate::warden::{Ask, Tell};
 
@@ -154,7 +155,7 @@ pub fn examine(
         ok: dummies.masked == dummies.runs && dummies.false_alarms == 0,
         found: format!("{} of {} masked", dummies.masked, dummies.runs),
     });
-    let (closed, open) = running_walls(&silent)?;
+    let (closed, open) = running.walls()?;
     out.push(Answer {
         name: "faulty programs are boxed in",
         ok: open.is_empty(),
@@ -210,10 +211,6 @@ pub fn examine(
             .unwrap_or_else(|| format!("{sites} of {sites} instructions")),
     });
     Ok(out)
-}
-
-fn running_walls(order: &Order) -> Result<(Vec<String>, Vec<String>), CampaignError> {
-    Field::open(order)?.walls()
 }
 
 /// What both engines made of the same faults.
@@ -341,8 +338,10 @@ pub fn counts(order: &Order, most: u64) -> Result<(usize, Vec<String>), Campaign
     Ok((profile.sites.len() - wrong.len(), wrong))
 }
 
-/// Where a doctor may work: the directory for temporary files.
-#[must_use]
-pub fn place() -> PathBuf {
-    std::env::temp_dir().join(format!("steadfast-doctor-{}", std::process::id()))
+/// Where a doctor may work: a directory of its own among temporary files, which goes with the value.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn place() -> std::io::Result<Scratch> {
+    Scratch::make(&std::env::temp_dir(), scratch::DOCTOR)
 }

@@ -24,6 +24,7 @@ mod payload;
 pub mod profile;
 pub mod record;
 pub mod results;
+pub mod scratch;
 pub mod server;
 mod step;
 pub mod storage;

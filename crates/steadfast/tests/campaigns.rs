@@ -101,7 +101,7 @@ impl Place {
             .expect("readable")
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|name| name.starts_with("steadfast-inject-"))
+            .filter(|name| name.starts_with("steadfast-"))
             .collect();
         assert!(left.is_empty(), "{left:?} left behind");
     }
@@ -303,7 +303,12 @@ fn files_lie_and_replays_say_where() {
     let place = Place::new();
     let line = "write=stdout n=1 byte=2 bit=0";
     let cat = |more: &[&'static str]| {
-        [&["run", "--quiet", "--runs", "2", "--seed", "7"], more, &["--", "cat", "in.txt"]].concat()
+        [
+            &["run", "--quiet", "--runs", "2", "--seed", "7"],
+            more,
+            &["--", "cat", "in.txt"],
+        ]
+        .concat()
     };
     fs::create_dir(place.path("input")).expect("a directory");
     fs::copy(place.path("in.txt"), place.path("input/in.txt")).expect("a file");
@@ -317,7 +322,14 @@ fn files_lie_and_replays_say_where() {
     );
     // Drawn ones: what is lost or wrong in the output shows, whatever the replicas above agree on.
     for (dir, replicas) in [("bare", "0"), ("two", "2")] {
-        let drawn = ["--fault", "wdata,lost", "--files", "stdout", "--replicas", replicas];
+        let drawn = [
+            "--fault",
+            "wdata,lost",
+            "--files",
+            "stdout",
+            "--replicas",
+            replicas,
+        ];
         let said = place.well(&cat(&[&["--out", dir], &input[..], &drawn].concat()));
         assert!(said.contains("4 of 4") && said.contains("4 sdc"), "{said}");
     }
@@ -353,7 +365,11 @@ fn impossible_orders_are_refused_before_any_run() {
             121,
             "class",
         ),
-        (control_with(&["--only", "nowhere"]), 121, "the modules control"),
+        (
+            control_with(&["--only", "nowhere"]),
+            121,
+            "the modules control",
+        ),
         (
             control_with(&["--fault", "lost", "--files", "*.none"]),
             121,
@@ -511,6 +527,24 @@ fn each_comparator_sees_what_it_is_for() {
             "{how} objects to what is equal byte for byte: {found:?}"
         );
     }
+}
+
+#[test]
+fn a_doctor_comes_to_an_end_and_finds_the_injector_well() {
+    let place = Place::new();
+    let out = place.does(&["doctor", "--json"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let found: serde_json::Value = serde_json::from_str(&said).expect("one object");
+    let answers = found["answers"].as_array().expect("answers");
+    assert_eq!(answers.len(), 7, "{said}");
+    for answer in answers {
+        // Where there are no namespaces the box is open, and is said to be.
+        let boxed = answer["name"] == "faulty programs are boxed in";
+        assert!(boxed || answer["ok"] == true, "{answer}");
+    }
+    let well = answers.iter().all(|answer| answer["ok"] == true);
+    assert_eq!(out.status.code(), Some(i32::from(!well)), "{said}");
+    place.clean();
 }
 
 #[test]

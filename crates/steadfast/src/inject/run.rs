@@ -13,6 +13,7 @@ use clap::Args;
 use steadfast_inject::campaign::{Field, Order, Progress, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::record::{Campaign, Dir, Planned, Run, Shard};
+use steadfast_inject::scratch::{self, Scratch};
 use steadfast_integrity::exit::{Exit, Own};
 use steadfast_report::gate::{Answer, Gate, Measure};
 use steadfast_report::tabulate::Table;
@@ -401,8 +402,8 @@ pub(crate) struct ReplayArgs {
 /// Repeats one run.
 pub(super) fn replay(args: &ReplayArgs, console: &mut Console<'_>) -> Exit {
     finish(console, |console| {
-        let scratch = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
-        let order = Order::of(&args.out, &scratch)?;
+        let base = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
+        let order = Order::of(&args.out, &base)?;
         let mut running = Running::prepare(&order, env!("CARGO_PKG_VERSION"), &mut |_| ())?;
         if args.gdb {
             let (addr, n, fault) = running.whereabouts(args.id)?;
@@ -410,12 +411,11 @@ pub(super) fn replay(args: &ReplayArgs, console: &mut Console<'_>) -> Exit {
             console.say(&format!(
                 "inject: {fault}\ninject: gdb stops before execution {n} of {addr:#x}\n"
             ));
-            let place = scratch.join(format!("steadfast-inject-{}", std::process::id()));
-            let status = order
-                .spec
-                .lay_out(&place)
-                .and_then(|()| debugger(&order, addr, n).current_dir(&place).status());
-            let _ = std::fs::remove_dir_all(&place);
+            let status = Scratch::make(&base, scratch::RUNS).and_then(|place| {
+                let dir = place.path().join("run");
+                order.spec.lay_out(&dir)?;
+                debugger(&order, addr, n).current_dir(&dir).status()
+            });
             let status = status.map_err(|why| {
                 OrderError::Campaign(
                     format!("--gdb needs gdb: {why}"),
@@ -611,11 +611,15 @@ pub(super) fn doctor(args: &DoctorArgs, console: &mut Console<'_>) -> Exit {
         return finish(console, |console| exact(args, dir, console));
     }
     finish(console, |console| {
-        let place = doctor::place();
+        let place = doctor::place().map_err(|why| {
+            OrderError::Campaign(
+                format!("a doctor needs a directory for temporary files: {why}"),
+                Some("TMPDIR=DIR".into()),
+            )
+        })?;
         let user = os::is_root().then_some(61_000);
-        let answers = doctor::examine(&place, user, &mut stages(console, args.json));
-        let _ = std::fs::remove_dir_all(&place);
-        let answers = answers?;
+        let answers = doctor::examine(place.path(), user, &mut stages(console, args.json))?;
+        drop(place);
         let well = answers.iter().all(|answer| answer.ok);
         if args.json {
             let machine = steadfast_inject::campaign::machine();
