@@ -16,7 +16,9 @@ use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
+use crate::CodeView;
 use crate::index::{Index, word};
+use crate::parts::in_parts;
 use crate::relocate::is_terminator;
 use crate::scan::site_of;
 
@@ -35,15 +37,10 @@ impl Reached {
             .pointers()
             .filter(|to| search.bytes.get(*to) == State::Free)
             .collect();
-        for range in &index.units {
-            let Some(bytes) = index.bytes(range.clone()) else {
-                continue;
-            };
-            if !search.may_lead_out(range.start, bytes) {
-                continue;
-            }
-            for insn in &mut Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE) {
-                search.leads_to(&insn, &mut strong, &mut weak);
+        for view in &index.code {
+            for (led, formed) in in_parts(view.bytes.len(), |part| search.leads_of(view, part)) {
+                strong.extend(led);
+                weak.extend(formed);
             }
         }
         while let Some(root) = strong.pop().or_else(|| weak.pop()) {
@@ -143,6 +140,28 @@ impl<'a> Search<'a> {
             search.bytes.set(unit.clone(), State::Known);
         }
         search
+    }
+
+    /// Where the functions that start in one part of a view lead.
+    fn leads_of(&self, view: &CodeView<'_>, part: Range<usize>) -> (Vec<u64>, Vec<u64>) {
+        let (mut strong, mut weak) = (Vec::new(), Vec::new());
+        let before = |at: usize| {
+            self.index
+                .units
+                .partition_point(|unit| unit.start < view.addr + at as u64)
+        };
+        for range in &self.index.units[before(part.start)..before(part.end)] {
+            let Some(bytes) = self.index.bytes(range.clone()) else {
+                continue;
+            };
+            if !self.may_lead_out(range.start, bytes) {
+                continue;
+            }
+            for insn in &mut Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE) {
+                self.leads_to(&insn, &mut strong, &mut weak);
+            }
+        }
+        (strong, weak)
     }
 
     /// Whether [`Self::leads_to`] may find something in a function: looks for the bytes of such

@@ -12,14 +12,14 @@
 //!
 //! Not covered: indirect targets that leave no trace in code, data or relocations.
 
-use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
 use crate::discover::Reached;
+use crate::parts::in_parts;
 use crate::relocate::ends_block;
 use crate::scan::site_of;
 use crate::{CodeView, Module};
@@ -79,9 +79,9 @@ pub(crate) struct Index<'a> {
     pub(crate) units: Vec<Range<u64>>,
     /// Module::leaders, sorted.
     pub(crate) leaders: Vec<u64>,
-    decoded: RefCell<HashMap<usize, Rc<Decoded>>>,
+    decoded: Mutex<HashMap<usize, Arc<Decoded>>>,
     /// Built when first needed: it decodes all code.
-    reached: OnceCell<Reached>,
+    reached: OnceLock<Reached>,
 }
 
 impl<'a> Index<'a> {
@@ -111,8 +111,8 @@ impl<'a> Index<'a> {
             code,
             units,
             leaders,
-            decoded: RefCell::default(),
-            reached: OnceCell::new(),
+            decoded: Mutex::default(),
+            reached: OnceLock::new(),
         }
     }
 
@@ -155,17 +155,18 @@ impl<'a> Index<'a> {
         Some(start.max(view.start)..end.min(view.end))
     }
 
-    pub(crate) fn decoded(&self, unit: usize) -> Rc<Decoded> {
-        if let Some(known) = self.decoded.borrow().get(&unit) {
-            return Rc::clone(known);
+    pub(crate) fn decoded(&self, unit: usize) -> Arc<Decoded> {
+        let known = || self.decoded.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known().get(&unit) {
+            return Arc::clone(known);
         }
         let range = self.units[unit].clone();
         let mut fresh = decode(self.bytes(range.clone()).unwrap_or(&[]), range.start);
         if fresh.clean {
             self.run_on(&mut fresh, range.end);
         }
-        let fresh = Rc::new(fresh);
-        self.decoded.borrow_mut().insert(unit, Rc::clone(&fresh));
+        let fresh = Arc::new(fresh);
+        known().insert(unit, Arc::clone(&fresh));
         fresh
     }
 
@@ -244,7 +245,7 @@ impl<'a> Index<'a> {
     /// flow reaches. Elsewhere by convergence: of any 15 consecutive bytes one starts an instruction, so where decodes
     /// from all 15 meet, the program's own instruction stream has a boundary as well, as long
     /// as the bytes between are code and not data.
-    pub(crate) fn around(&self, addr: u64) -> Option<Rc<Decoded>> {
+    pub(crate) fn around(&self, addr: u64) -> Option<Arc<Decoded>> {
         let unit = self.unit_holding(addr);
         if let Some(unit) = unit {
             let decoded = self.decoded(unit);
@@ -260,7 +261,7 @@ impl<'a> Index<'a> {
             && self.reached().starts(addr)
             && let Some(run) = self.reached().run(addr, LOOK_BACK)
         {
-            return Some(Rc::new(decode_to(self.bytes(run.clone())?, run.start)));
+            return Some(Arc::new(decode_to(self.bytes(run.clone())?, run.start)));
         }
         let bounds = match unit {
             Some(unit) => self.units[unit].clone(),
@@ -283,7 +284,7 @@ impl<'a> Index<'a> {
             return None;
         }
         ins.append(&mut ahead);
-        Some(Rc::new(Decoded {
+        Some(Arc::new(Decoded {
             ins,
             ..Decoded::default()
         }))
@@ -527,23 +528,34 @@ impl Targets {
         targets
     }
 
-    fn mark(&mut self, addr: u64) -> bool {
+    /// The region of an address, and how far in it is.
+    fn region_of(&self, addr: u64) -> Option<(usize, usize)> {
         // Almost always one region, so a scan beats a search.
-        for marks in &mut self.regions {
+        self.regions.iter().enumerate().find_map(|(region, marks)| {
             let offset = addr.wrapping_sub(marks.range.start);
-            if offset < marks.range.end - marks.range.start {
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "offset is below the length of a slice"
-                )]
-                let offset = offset as usize;
-                if marks.wants(offset / 64) {
-                    marks.bits[offset / 64] |= 1 << (offset % 64);
-                }
-                return true;
-            }
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "offset is below the length of a slice"
+            )]
+            (offset < marks.range.end - marks.range.start).then_some((region, offset as usize))
+        })
+    }
+
+    fn wants(&self, addr: u64) -> bool {
+        self.region_of(addr)
+            .is_some_and(|(region, offset)| self.regions[region].wants(offset / 64))
+    }
+
+    /// Whether it lies in code.
+    fn mark(&mut self, addr: u64) -> bool {
+        let Some((region, offset)) = self.region_of(addr) else {
+            return false;
+        };
+        let marks = &mut self.regions[region];
+        if marks.wants(offset / 64) {
+            marks.bits[offset / 64] |= 1 << (offset % 64);
         }
-        false
+        true
     }
 
     pub(crate) fn contains(&self, addr: u64) -> bool {
@@ -558,6 +570,16 @@ impl Targets {
     /// Marks what 32-bit displacements at any byte position lead to; collects the addresses
     /// `lea` forms, which may be jump tables, and where it stands.
     fn scan(&mut self, view: &CodeView<'_>, formed: &mut Vec<(u64, u64)>) {
+        for (targets, here) in in_parts(view.bytes.len(), |part| self.led_to(view, part)) {
+            for target in targets {
+                self.mark(target);
+            }
+            formed.extend(here);
+        }
+    }
+
+    /// What opcodes in one part of a view lead to, where somebody asks about it; what `lea` forms.
+    fn led_to(&self, view: &CodeView<'_>, part: Range<usize>) -> (Vec<u64>, Vec<(u64, u64)>) {
         let bytes = view.bytes;
         let disp = |at: usize| -> Option<i32> {
             Some(i32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
@@ -568,9 +590,10 @@ impl Targets {
         };
         // Position-dependent code below 4 GiB forms addresses by 32-bit immediates.
         let low = view.range().end <= 1 << 32;
-        for (at, &byte) in bytes.iter().enumerate() {
+        let (mut targets, mut formed) = (Vec::new(), Vec::new());
+        for at in part {
             let next = bytes.get(at + 1).copied();
-            let target = match byte {
+            let target = match bytes[at] {
                 0xE8 | 0xE9 => relative(at + 1),
                 0x0F if matches!(next, Some(0x80..=0x8F)) => relative(at + 2),
                 0xC7 if next == Some(0xF8) => relative(at + 2),
@@ -585,10 +608,9 @@ impl Targets {
                 0xC7 if low && matches!(next, Some(0xC0..=0xC7)) => absolute(disp(at + 2)),
                 _ => None,
             };
-            if let Some(target) = target {
-                self.mark(target);
-            }
+            targets.extend(target.filter(|target| self.wants(*target)));
         }
+        (targets, formed)
     }
 
     /// Tables of 32-bit offsets relative to the table itself, as compilers emit for `switch`.

@@ -36,6 +36,7 @@ mod coverage;
 mod discover;
 pub mod elf;
 mod index;
+mod parts;
 mod plan;
 mod relocate;
 mod save;

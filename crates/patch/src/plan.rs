@@ -34,6 +34,7 @@ mod bounce;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bounce::Bounce;
 
@@ -347,7 +348,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The instruction starts around an item, once it is clear that the item can have a window.
-    fn known_around(&self, item: &Item) -> Result<Rc<Decoded>, RefusedReason> {
+    fn known_around(&self, item: &Item) -> Result<Arc<Decoded>, RefusedReason> {
         let addr = item.addr();
         let insn = self
             .index

@@ -9,9 +9,12 @@
 //! Not covered: instructions that overlap others (a jump into the middle of an instruction
 //! whose tail is `0f 05`). The run-time filter sees those; see [`Scan::lookalikes`].
 
+use std::ops::Range;
+
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
 
 use crate::index::{INSN_BYTES_MAX, Index};
+use crate::parts::in_parts;
 use crate::{CodeView, Dest, Module, Site, SiteKind};
 
 /// All sites of a module, in address order.
@@ -37,7 +40,8 @@ pub(crate) fn scan(index: &Index<'_>) -> Scan {
     let mut found = Scan::default();
     let mut sweep = Sweep::default();
     for view in &index.code {
-        for at in candidates(view) {
+        let parts = in_parts(view.bytes.len(), |part| candidates(view, part));
+        for at in parts.into_iter().flatten() {
             let site = match index.unit_holding(at) {
                 Some(unit) => {
                     let decoded = index.decoded(unit);
@@ -66,11 +70,12 @@ pub(crate) fn scan(index: &Index<'_>) -> Scan {
     found
 }
 
-/// Addresses of bytes that could be the opcode of a site, ascending.
-fn candidates<'a>(view: &CodeView<'a>) -> impl Iterator<Item = u64> + use<'a> {
-    let (addr, bytes) = (view.addr, view.bytes);
-    memchr::memchr3_iter(0x0F, 0xC7, 0xCD, bytes)
-        .filter(move |&at| {
+/// Addresses of bytes in one part that could be the opcode of a site, ascending.
+fn candidates(view: &CodeView<'_>, part: Range<usize>) -> Vec<u64> {
+    let bytes = view.bytes;
+    memchr::memchr3_iter(0x0F, 0xC7, 0xCD, &bytes[part.clone()])
+        .map(|at| part.start + at)
+        .filter(|&at| {
             let second = bytes.get(at + 1).copied();
             let third = bytes.get(at + 2).copied();
             match (bytes[at], second) {
@@ -87,7 +92,8 @@ fn candidates<'a>(view: &CodeView<'a>) -> impl Iterator<Item = u64> + use<'a> {
                 _ => false,
             }
         })
-        .map(move |at| addr + at as u64)
+        .map(|at| view.addr + at as u64)
+        .collect()
 }
 
 /// The site that an instruction is, if it is one.

@@ -259,7 +259,7 @@ fn prepare(
         if !is_interpreter {
             program = map.path.to_string_lossy().into_owned();
         }
-        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, &taken) {
+        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, || Some(taken.clone())) {
             taken.push(one.arena..one.arena + (1 << 20));
             prepared.push(one);
         }

@@ -121,15 +121,27 @@ pub(crate) struct Modules {
     list: Vec<Module>,
     /// End of the lowest arena given out near libraries, per pool.
     pool: Option<u64>,
-    /// Plans were made since somebody last asked.
-    pub(crate) planned: bool,
+    /// Holds the file that is looked at. Kept while a program maps one library after the other: memory
+    /// new from the kernel costs more than what is read into it.
+    scratch: Vec<u8>,
     /// Faults to be planted as their modules appear.
     pub(crate) flips: Flips,
 }
 
 fn contents(file: &fs::File) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(file.metadata().ok()?.len()).ok()?];
-    file.read_exact_at(&mut bytes, 0).ok()?;
+    let mut bytes = Vec::new();
+    read(file, &mut bytes)?;
+    Some(bytes)
+}
+
+/// The whole file, at the start of a buffer that grows to hold it.
+fn read<'a>(file: &fs::File, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
+    if buffer.len() < len {
+        *buffer = vec![0; len];
+    }
+    let bytes = &mut buffer[..len];
+    file.read_exact_at(bytes, 0).ok()?;
     Some(bytes)
 }
 
@@ -145,25 +157,45 @@ fn build_id(file: &object::File<'_>) -> Option<String> {
 }
 
 impl Modules {
-    /// Plans the patches of `region`, which maps the file at `path` from `offset` on. Nothing
-    /// when the file is no x86-64 ELF file: its code traps instead.
+    /// Plans the patches of `region`, which maps the file at `open_as` from `offset` on. Nothing
+    /// when the file is no x86-64 ELF file: its code traps instead. What is `taken` is asked for
+    /// if an arena has to be placed.
     pub(crate) fn add(
         &mut self,
         name: &Path,
         open_as: &Path,
         region: Range<u64>,
         offset: u64,
-        taken: &[Range<u64>],
+        taken: impl FnOnce() -> Option<Vec<Range<u64>>>,
     ) -> Option<Prepared> {
+        let mut scratch = std::mem::take(&mut self.scratch);
         let on_disk = fs::File::open(open_as).ok()?;
-        let file = contents(&on_disk)?;
-        self.planned = true;
-        let parsed = object::File::parse(&*file).ok()?;
+        let prepared =
+            read(&on_disk, &mut scratch).and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
+        self.scratch = scratch;
+        prepared
+    }
+
+    /// Gives back what planning needed. Says whether there was anything.
+    pub(crate) fn rest(&mut self) -> bool {
+        !std::mem::take(&mut self.scratch).is_empty()
+    }
+
+    fn look_at(
+        &mut self,
+        name: &Path,
+        on_disk: fs::File,
+        file: &[u8],
+        region: Range<u64>,
+        offset: u64,
+        taken: impl FnOnce() -> Option<Vec<Range<u64>>>,
+    ) -> Option<Prepared> {
+        let parsed = object::File::parse(file).ok()?;
         if parsed.architecture() != object::Architecture::X86_64 {
             return None;
         }
         let bias = load_bias(&parsed, region.start, offset)?;
-        let module = patch::elf::module(&file, bias).ok()?;
+        let module = patch::elf::module(file, bias).ok()?;
         let analysis = patch::Analysis::new(&module);
         let sites: Vec<_> = analysis
             .sites()
@@ -171,7 +203,6 @@ impl Modules {
             .filter(|site| region.contains(&site.addr))
             .collect();
         let extent = extent(&parsed, bias);
-        let arena = self.place(&extent, taken);
         let id = build_id(&parsed);
         let mut hooks = self.flips.hooks(&flips::Loaded {
             name,
@@ -189,13 +220,20 @@ impl Modules {
                 .filter(|save| region.contains(&save.addr))
                 .map(after_save),
         );
-        let plan = analysis.replan(
-            &sites,
-            &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
-            &hooks,
-            patch::Existing::default(),
-            patch::ArenaSpec { addr: arena, len: ARENA_MAX },
-        );
+        // Most libraries call the kernel through another one.
+        let nothing = sites.is_empty() && hooks.is_empty();
+        let arena = if nothing { 0 } else { self.place(&extent, &taken()?) };
+        let plan = if nothing {
+            patch::Plan::default()
+        } else {
+            analysis.replan(
+                &sites,
+                &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+                &hooks,
+                patch::Existing::default(),
+                patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+            )
+        };
         self.flips.planted(&plan);
         let mut prepared = Prepared {
             region: region.clone(),
@@ -220,12 +258,6 @@ impl Modules {
                 prepared.writes.push(patch::Write { addr: site.addr, bytes: vec![INT3] });
             }
         }
-        if self.pool.is_some_and(|pool| arena < pool) && extent.start > arena {
-            self.pool = Some(arena);
-        }
-        drop(analysis);
-        drop(parsed);
-        drop(module);
         self.list.push(Module {
             path: name.to_owned(),
             range: extent,

@@ -642,7 +642,7 @@ impl<'a> Supervisor<'a> {
             let until = self.hasten_death();
             self.group.sleep(seen, until);
             // What planning needed (a libc's symbols and instructions: 4 MiB) lies free by now.
-            if self.group.bell() == seen && std::mem::take(&mut self.modules.planned) {
+            if self.group.bell() == seen && self.modules.rest() {
                 steadfast_sys::memory::trim();
             }
         }
@@ -995,10 +995,12 @@ impl<'a> Supervisor<'a> {
         let leader = self.replicas[0].pid;
         let open_as = std::path::PathBuf::from(format!("/proc/{leader}/fd/{fd}"));
         let name = std::fs::read_link(&open_as).unwrap_or_default();
-        let Ok(maps) = procfs::maps(leader) else { return Vec::new() };
-        let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
-        taken.push(abi::BASE..abi::AGENT_END);
-        let prepared = self.modules.add(&name, &open_as, region, offset, &taken);
+        let taken = || {
+            let mut taken: Vec<_> = procfs::maps(leader).ok()?.into_iter().map(|m| m.range).collect();
+            taken.push(abi::BASE..abi::AGENT_END);
+            Some(taken)
+        };
+        let prepared = self.modules.add(&name, &open_as, region, offset, taken);
         self.modules.flips.write(&self.group.memory);
         let Some(prepared) = prepared else {
             return Vec::new();
