@@ -177,6 +177,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("limits.c"),
         row("rlimit_as.c"),
         row("rlimit_cpu.c").ends("signal 24").replicas(&[1, 2]),
+        row("rlimit_cpu_hard.c").ends("signal 9").replicas(&[1, 2, 3]),
         row("inotify.c"),
         row("stat_fields.c"),
         row("tmpfiles.c"),

@@ -20,6 +20,7 @@ mod launch;
 mod modules;
 mod pace;
 mod profile;
+mod ration;
 mod recovery;
 mod sentry;
 mod supervise;

@@ -29,6 +29,7 @@ use crate::exec::Becoming;
 use crate::group::{Group, at};
 use crate::held::Held;
 use crate::modules::Modules;
+use crate::ration::Ration;
 use crate::{LaunchError, Step, launch, sentry};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
@@ -187,6 +188,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) stop: Option<StopReason>,
     pub(crate) watch: crate::recovery::Watch,
     pub(crate) exec: Becoming,
+    pub(crate) ration: Ration,
     /// Events of the programs that this one has taken the place of.
     pub(crate) past_events: u64,
     /// What is to be told when a repair is over.
@@ -378,6 +380,7 @@ impl<'a> Supervisor<'a> {
             stop: None,
             watch: crate::recovery::Watch::default(),
             exec: Becoming::default(),
+            ration: Ration::default(),
             past_events: 0,
             held_back: None,
             constants: Vec::new(),
@@ -602,7 +605,8 @@ impl<'a> Supervisor<'a> {
             // Alone, a replica is the program: whatever ended it ended the program.
             let said = matches!(self.group.end(), end::EXITED | end::SIGNALED)
                 || self.replicas.len() == 1
-                || self.exec.fatal;
+                || self.exec.fatal
+                || self.ration.up;
             if self.leader_end.is_some() && said {
                 return Ok(());
             }
@@ -631,15 +635,19 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             self.note_faults();
+            let mut until = WATCH;
             if self.group.end() == end::RUNNING {
-                self.look_for_the_keeper();
-                self.look_for_the_dead();
-                self.look_for_the_hung();
+                until = self.look_at_the_limit().map_or(until, |left| until.min(left));
+                if !self.ration.up {
+                    self.look_for_the_keeper();
+                    self.look_for_the_dead();
+                    self.look_for_the_hung();
+                }
                 if self.stop.is_some() {
                     return Ok(());
                 }
             }
-            let until = self.hasten_death();
+            until = until.min(self.hasten_death());
             self.group.sleep(seen, until);
             // What planning needed (a libc's symbols and instructions: 4 MiB) lies free by now.
             if self.group.bell() == seen && self.modules.rest() {

@@ -221,6 +221,20 @@ pub fn descriptor_limit() -> u64 {
     limit.rlim_cur
 }
 
+/// The CPU time at which the kernel kills a process (setrlimit(2), `RLIMIT_CPU`, hard); none where it is
+/// unlimited, or not to be learned.
+#[must_use]
+pub fn cpu_limit(pid: i32) -> Option<std::time::Duration> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: no new limit is given, and `limit` is valid for the call.
+    let rc = unsafe { libc::prlimit(pid, libc::RLIMIT_CPU, std::ptr::null(), &raw mut limit) };
+    (rc == 0 && limit.rlim_max != libc::RLIM_INFINITY)
+        .then(|| std::time::Duration::from_secs(limit.rlim_max))
+}
+
 /// Whether a number is that of a child, alive or not yet reaped.
 #[must_use]
 pub fn is_child(pid: i32) -> bool {
