@@ -128,6 +128,7 @@ const DRIVEN: &[&str] = &[
     "sleeper.c",
     "spinner.c",
     "pipe_server.c",
+    "execve_signaled.c",
     "memory_hog.c",
     "plugin.lib.c",
     "frames.c",

@@ -217,6 +217,16 @@ fn scenes() -> Vec<Scene> {
             }
             Ok(())
         }),
+        scene("signals_during_exec", "execve_signaled.c", &[], |run| {
+            ready(run)?;
+            let start = Instant::now();
+            while run.is_running() && start.elapsed() < LIMIT {
+                run.signal(Signal::SIGUSR1);
+                run.signal(Signal::SIGUSR2);
+                thread::sleep(Duration::from_micros(500));
+            }
+            Ok(())
+        }),
         Scene {
             name: "conversation",
             source: "pipe_server.c",

@@ -35,6 +35,8 @@ use crate::{LaunchError, Step, launch, sentry};
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
 const WATCH: Duration = Duration::from_millis(100);
+/// The first signal that is real-time to the kernel (signal(7)); the C library keeps two for itself.
+const REAL_TIME: i32 = 32;
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
 /// small program, which this keeps below the default budget of 1 %.
 const EPOCH_US: u64 = 50_000;
@@ -656,8 +658,20 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// A signal that waits to be passed on is not joined by another one like it, as in the kernel
+    /// (signal(7)): real-time signals queue, and stops keep their order.
     fn collect(&mut self) {
-        self.mail.extend(self.hearing.news.try_iter());
+        for news in self.hearing.news.try_iter() {
+            let waits = |signal: &signals::Taken| {
+                signal.signal < REAL_TIME
+                    && signal.signal != libc::SIGCONT
+                    && !stops(signal.signal)
+                    && self.mail.iter().any(|news| matches!(news, News::Signal(other) if other == signal))
+            };
+            if !matches!(&news, News::Signal(taken) if waits(taken)) {
+                self.mail.push_back(news);
+            }
+        }
     }
 
     /// What keeps its value from here on is remembered where no replica can reach it.
@@ -703,9 +717,11 @@ impl<'a> Supervisor<'a> {
         })
     }
 
+    /// Hears what there is, and not what comes meanwhile: who sends signals faster than they can be
+    /// passed on must not keep us from everything else.
     pub(crate) fn take_news(&mut self) {
-        loop {
-            self.collect();
+        self.collect();
+        for _ in 0..self.mail.len() {
             let Some(news) = self.mail.pop_front() else { return };
             match news {
                 News::Child(pid, change, usage) => {

@@ -46,7 +46,7 @@ const _: () = assert!(
 );
 
 /// A signal and where it came from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     pub signal: i32,
     /// Positive: the kernel, for instance a terminal; else a process (sigaction(2)).
