@@ -1,5 +1,6 @@
 //! The command itself: what it says and with which status when there is nothing to run, or something it may not.
 
+use std::path::Path;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -13,9 +14,13 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// Runs the command with these words.
 fn says(name: &str, words: &[&str]) -> Result<Ran, String> {
+    runs(name, Bench::get().binary(), words)
+}
+
+fn runs(name: &str, program: &Path, words: &[&str]) -> Result<Ran, String> {
     let dir = Bench::get().case_dir(&format!("command-{name}"));
     let run = Invocation {
-        program: Bench::get().binary().to_path_buf(),
+        program: program.to_path_buf(),
         args: words.iter().map(|&word| word.to_owned()).collect(),
         ..Invocation::default()
     }
@@ -29,18 +34,37 @@ fn says(name: &str, words: &[&str]) -> Result<Ran, String> {
 fn refuses(name: &'static str, words: Vec<String>, status: i32, text: &'static str) -> Trial {
     Trial::test(format!("command::{name}"), move || {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let run = says(name, &words)?;
-        let said = String::from_utf8_lossy(&run.stderr).into_owned();
-        if run.status.code() != Some(status) || !said.contains(text) || !run.stdout.is_empty() {
-            return Err(format!(
-                "`steadfast {}` ended with {}, expected status {status} and {text:?}\n{}",
-                words.join(" "),
-                run.end(),
-                last_lines(&run)
-            )
-            .into());
+        Ok(refused(&says(name, &words)?, &words, status, text)?)
+    })
+}
+
+fn refused(run: &Ran, words: &[&str], status: i32, text: &str) -> Result<(), String> {
+    let said = String::from_utf8_lossy(&run.stderr);
+    if run.status.code() != Some(status) || !said.contains(text) || !run.stdout.is_empty() {
+        return Err(format!(
+            "`steadfast {}` ended with {}, expected status {status} and {text:?}\n{}",
+            words.join(" "),
+            run.end(),
+            last_lines(run)
+        ));
+    }
+    Ok(())
+}
+
+/// As in containers that withhold pidfd_getfd(2), by which a program that has given up its rights before it
+/// becomes another one is handed the group's memory.
+fn exec_without_its_memory() -> Trial {
+    const NAME: &str = "exec_without_its_memory";
+    const PIDFD_GETFD: &str = "438";
+    Trial::test(format!("command::{NAME}"), || {
+        if !nix::unistd::geteuid().is_root() {
+            return Ok(());
         }
-        Ok(())
+        let wrapper = build::guest("without_call.c", Variant::Dynamic)?;
+        let guest = build::guest("execve_dropped.c", Variant::Dynamic)?;
+        let (binary, guest) = (Bench::get().binary().display().to_string(), guest.display().to_string());
+        let words = [PIDFD_GETFD, &binary, "run", "-n", "2", "--", &guest];
+        Ok(refused(&runs(NAME, &wrapper, &words)?, &words, 121, "pidfd_getfd(2)")?)
     })
 }
 
@@ -64,6 +88,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let foreign = file("foreign", b"\x7fELF\x01\x01\x01not for this machine", 0o755);
     let interpreter = file("interpreter", b"#!/no/such/interpreter\n", 0o755);
     let mut trials = vec![
+        exec_without_its_memory(),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(

@@ -129,6 +129,7 @@ const DRIVEN: &[&str] = &[
     "spinner.c",
     "pipe_server.c",
     "execve_signaled.c",
+    "without_call.c",
     "memory_hog.c",
     "plugin.lib.c",
     "frames.c",

@@ -1,0 +1,22 @@
+/* Executes a command for which the kernel refuses one system call with EPERM, as containers do: NUMBER CMD ARGS. */
+#include "guest.h"
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <sys/prctl.h>
+
+int main(int argc, char **argv) {
+    need("words", argc > 2);
+    unsigned number = (unsigned)atoi(argv[1]);
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};
+    need("no new privileges", prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    need("filter", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+    execv(argv[2], argv + 2);
+    return 127;
+}
