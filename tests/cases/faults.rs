@@ -13,7 +13,7 @@ use std::time::Duration;
 use libtest_mimic::{Failed, Trial};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use steadfast_integrity::event::What;
+use steadfast_integrity::event::{Line, What};
 use steadfast_integrity::exit::{Own, Verdict};
 
 use crate::bench::{Bench, one_group};
@@ -274,6 +274,61 @@ fn bad_core(replicas: u8, who: u8) -> Trial {
         if (Some(replica), core) != (loser, on) || replica != who {
             let why = format!("replica {replica} on {core:?} was struck, {loser:?} on {on:?} was blamed");
             return Err(fault.failed(&why, &dir));
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// A program, and itself once more in its place.
+fn again() -> Result<Target, String> {
+    Target::guest("again.c", &[])
+}
+
+/// A defect without an end strikes the program that takes this one's place too, and one with an end does not: bare, by the
+/// lines that are wrong; under two replicas, by the repairs before and behind the exec.
+fn goes_on_after_exec() -> Trial {
+    let name = "bad_core::goes_on_after_exec";
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let target = again()?;
+        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let fault = |replicas, hits: &str, after| {
+            let who = if replicas > 1 { "replica=1 " } else { "" };
+            Fault {
+                name: name.to_owned(),
+                replicas,
+                stop: false,
+                flip: format!("{who}class=int-mul in=again {hits} reg=rax after bit=13"),
+                after,
+            }
+        };
+        for (hits, wrong) in [("n=1..", ["before", "after"].as_slice()), ("n=1..9", &["before"])] {
+            let fault = fault(1, hits, After::Unprotected);
+            fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+            let struck = fs::read_to_string(dir.join("stdout"))?;
+            let right = String::from_utf8_lossy(&bare.stdout).into_owned();
+            let differ: Vec<&str> = right
+                .lines()
+                .zip(struck.lines())
+                .filter(|(a, b)| a != b)
+                .filter_map(|(a, _)| a.split(' ').next())
+                .collect();
+            if differ != wrong {
+                let why = format!("{hits}: the lines {differ:?} are wrong, expected {wrong:?}");
+                return Err(fault.failed(&why, &dir));
+            }
+        }
+        let fault = fault(2, "n=1..", After::Corrected);
+        fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+        let log = Log::read(&dir.join("events"))?;
+        let is_exec = |line: &Line| matches!(line.event.what, What::Exec(_));
+        let Some(exec) = log.lines.iter().position(is_exec) else {
+            return Err(fault.failed("no event says that another program took its place", &dir));
+        };
+        let repaired = |lines: &[Line]| lines.iter().any(|line| matches!(line.event.what, What::Recovery(_)));
+        if !repaired(&log.lines[..exec]) || !repaired(&log.lines[exec..]) {
+            return Err(fault.failed("no repair before, or none behind, the exec", &dir));
         }
         Bench::get().passed(&dir);
         Ok(())
@@ -675,6 +730,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         long,
     ));
     // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
+    trials.push(goes_on_after_exec());
     trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
     // Memory operands, of addresses that the stack pointer forms: one instruction, and all of a class.

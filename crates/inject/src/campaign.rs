@@ -25,7 +25,7 @@ use iced_x86::{Formatter as _, IntelFormatter};
 use steadfast_integrity::fault::{Effect, Fault, PathGlob, Target};
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
-use crate::chacha::Seed;
+use crate::chacha::{Draw, Seed};
 use crate::detector;
 use crate::judge::{self, Captured, Detector, Evidence};
 use crate::models::{Model, Shape};
@@ -353,7 +353,12 @@ impl Field {
             return Err(needs(
                 "a target that ends by itself while it is counted",
                 format!("death by signal {signal}"),
-                "--patience or --memory, if it is slow or large; else --engine step",
+                if matches!(signal, libc::SIGKILL | libc::SIGXCPU) {
+                    "--patience or --memory: counting takes up to six times as long"
+                } else {
+                    "--engine timer (lines with time= or every=) for what makes or reads its own code as it runs, \
+                     or --patience and --memory, if it is slow or large"
+                },
             ));
         }
         if self.said.is_none() && profile.ran.status != Some(0) {
@@ -538,6 +543,24 @@ struct Candidate {
     count: u64,
 }
 
+/// Executions that are certain, by module and address: the fewest that any pass counted.
+type Certain = HashMap<(usize, u64), u64>;
+
+/// What faults of one type are drawn from: instructions, and the sum of executions up to each.
+struct Pool {
+    model: Model,
+    from: Vec<Candidate>,
+    ends: Vec<u64>,
+    /// Executions that can have the fault, and those of them that the engine reaches.
+    all: u64,
+    reachable: u64,
+}
+
+/// Passes over a plan's sites in a target with threads: how often what waits for something goes round
+/// differs from run to run, and draws beyond what came in each pass are drawn again. Three have been
+/// enough for small Go programs, whose runtime does that.
+const AUDITS: u64 = 5;
+
 impl Field {
     /// Draws a plan and audits it: every site of it is counted once more, exactly.
     ///
@@ -556,19 +579,7 @@ impl Field {
         }
         let transfers = self.watched(tell)?;
         if self.order.only_storage() {
-            let mut drafted = self.written(Population::default(), Vec::new(), false)?;
-            if let Some(transfers) = transfers {
-                drafted.population.transfers = transfers.list.len() as u64;
-                let mut drawn = Vec::new();
-                for (number, model) in self.order.models.clone().into_iter().enumerate() {
-                    let number = u32::try_from(number).unwrap_or(0);
-                    let (stratum, planned) = self.drawn_from(model, number, &transfers)?;
-                    drafted.strata.push(stratum);
-                    drawn.push(planned);
-                }
-                drafted.plan = in_turns(drawn, &mut drafted.strata);
-            }
-            return Ok((drafted, Profile::default()));
+            return Ok((self.of_storage(transfers.as_ref())?, Profile::default()));
         }
         tell(Progress::Stage("counting what the target executes".into()));
         let profile = self.profile()?;
@@ -578,87 +589,35 @@ impl Field {
         population.transfers = transfers.as_ref().map_or(0, |t| t.list.len() as u64);
         let executed: Vec<(usize, u64)> =
             profile.sites.iter().map(|s| (s.module, s.addr)).collect();
+        if !self.order.lines.is_empty() {
+            return Ok((self.written(population, executed, true)?, profile));
+        }
         // A site that is executed less often in some runs is drawn from for what is certain.
-        let second: HashMap<(usize, u64), u64> = again
+        let mut certain: Certain = again
             .sites
             .iter()
             .map(|s| ((s.module, s.addr), s.count))
             .collect();
-        let certain = |s: &crate::profile::Executed| {
-            s.count
-                .min(second.get(&(s.module, s.addr)).copied().unwrap_or(0))
-        };
-        let mut strata = Vec::new();
-        let mut drawn: Vec<Vec<Planned>> = Vec::new();
-        if !self.order.lines.is_empty() {
-            return Ok((self.written(population, executed, true)?, profile));
+        for site in &profile.sites {
+            let least = certain.entry((site.module, site.addr)).or_default();
+            *least = site.count.min(*least);
         }
         tell(Progress::Stage("drawing the plan".into()));
-        let step_reaches = self.order.engine == Engine::Step;
-        for (number, model) in self.order.models.clone().into_iter().enumerate() {
-            if let Some(transfers) = transfers.as_ref().filter(|_| model.is_storage()) {
-                let number = u32::try_from(number).unwrap_or(0);
-                let (stratum, planned) = self.drawn_from(model, number, transfers)?;
-                strata.push(stratum);
-                drawn.push(planned);
-                continue;
-            }
-            let mut candidates: Vec<Candidate> = Vec::new();
-            let (mut all, mut reachable) = (0, 0);
-            for site in profile
-                .sites
-                .iter()
-                .filter(|s| self.chosen(s.module, s.addr))
-            {
-                let Some((insn, _)) = self.modules[site.module].instruction(site.addr) else {
-                    continue;
-                };
-                if !model.concerns(&insn) {
-                    continue;
+        let mut strata = Vec::new();
+        let mut drawn: Vec<Vec<Planned>> = Vec::new();
+        for (number, model) in (0..).zip(self.order.models.clone()) {
+            let (stratum, planned) = match &transfers {
+                Some(transfers) if model.is_storage() => {
+                    self.drawn_from(model, number, transfers)?
                 }
-                all += site.count;
-                let windowed = site.refused.is_none() || step_reaches || model == Model::Code;
-                if !windowed || model.obstacle(&insn).is_some() {
-                    continue;
-                }
-                let count = certain(site);
-                reachable += site.count;
-                if count > 0 {
-                    candidates.push(Candidate {
-                        module: site.module,
-                        addr: site.addr,
-                        count,
-                    });
-                }
-            }
-            if candidates.is_empty() {
-                return Err(needs(
-                    &format!(
-                        "a campaign of {} needs an executed instruction that can have it",
-                        model.word()
-                    ),
-                    format!("{all} executions, none reachable"),
-                    "another --fault, or a wider --only",
-                ));
-            }
-            let planned = self.draw(
-                model,
-                u32::try_from(number).unwrap_or(0),
-                &candidates,
-                self.order.runs,
-            )?;
-            strata.push(Stratum {
-                name: model.word().into(),
-                population: all,
-                reachable,
-                planned: planned.len() as u64,
-                weight: 0.0,
-            });
+                _ => self.drawn(self.pool(model, &profile, &certain), number)?,
+            };
+            strata.push(stratum);
             drawn.push(planned);
         }
         let mut plan = in_turns(drawn, &mut strata);
         tell(Progress::Stage("auditing the plan's sites".into()));
-        self.audit(&mut plan)?;
+        self.audit(&mut plan, &profile, &mut certain)?;
         Ok((
             Drafted {
                 plan,
@@ -669,6 +628,94 @@ impl Field {
             },
             profile,
         ))
+    }
+
+    /// A plan whose faults are all of storage: instructions have no part in it.
+    fn of_storage(&self, transfers: Option<&Transfers>) -> Result<Drafted, CampaignError> {
+        let mut drafted = self.written(Population::default(), Vec::new(), false)?;
+        if let Some(transfers) = transfers {
+            drafted.population.transfers = transfers.list.len() as u64;
+            let mut drawn = Vec::new();
+            for (number, model) in (0..).zip(self.order.models.clone()) {
+                let (stratum, planned) = self.drawn_from(model, number, transfers)?;
+                drafted.strata.push(stratum);
+                drawn.push(planned);
+            }
+            drafted.plan = in_turns(drawn, &mut drafted.strata);
+        }
+        Ok(drafted)
+    }
+
+    /// The instructions that can have a fault of this type.
+    fn pool(&self, model: Model, profile: &Profile, certain: &Certain) -> Pool {
+        let mut pool = Pool {
+            model,
+            from: Vec::new(),
+            ends: Vec::new(),
+            all: 0,
+            reachable: 0,
+        };
+        let mut sum = 0;
+        for site in profile
+            .sites
+            .iter()
+            .filter(|s| self.chosen(s.module, s.addr))
+        {
+            let Some((insn, _)) = self.modules[site.module].instruction(site.addr) else {
+                continue;
+            };
+            if !model.concerns(&insn) {
+                continue;
+            }
+            pool.all += site.count;
+            let windowed =
+                site.refused.is_none() || self.order.engine == Engine::Step || model == Model::Code;
+            if !windowed || model.obstacle(&insn).is_some() {
+                continue;
+            }
+            pool.reachable += site.count;
+            let count = certain
+                .get(&(site.module, site.addr))
+                .copied()
+                .unwrap_or(0)
+                .min(site.count);
+            if count > 0 {
+                sum += count;
+                pool.ends.push(sum);
+                pool.from.push(Candidate {
+                    module: site.module,
+                    addr: site.addr,
+                    count,
+                });
+            }
+        }
+        pool
+    }
+
+    /// Draws the faults of one type from executed instructions.
+    fn drawn(&self, pool: Pool, number: u32) -> Result<(Stratum, Vec<Planned>), CampaignError> {
+        if pool.from.is_empty() {
+            return Err(needs(
+                &format!(
+                    "a campaign of {} needs an executed instruction that can have it",
+                    pool.model.word()
+                ),
+                format!("{} executions, none reachable", pool.all),
+                "another --fault, or a wider --only",
+            ));
+        }
+        let mut planned = Vec::new();
+        for run in 0..self.order.runs {
+            planned.extend(self.draw(&pool, &mut self.order.seed.stream(number, run))?);
+        }
+        let stratum = Stratum {
+            name: pool.model.word().into(),
+            population: pool.all,
+            reachable: pool.reachable,
+            planned: planned.len() as u64,
+            weight: 0.0,
+        };
+        Ok((stratum, planned))
     }
 
     /// What the target transfers between itself and its files, where faults are drawn from that.
@@ -773,69 +820,51 @@ impl Field {
         Ok((stratum, out))
     }
 
-    fn draw(
-        &self,
-        model: Model,
-        number: u32,
-        from: &[Candidate],
-        runs: u64,
-    ) -> Result<Vec<Planned>, CampaignError> {
-        let ends: Vec<u64> = from
-            .iter()
-            .scan(0, |sum, c| {
-                *sum += c.count;
-                Some(*sum)
-            })
-            .collect();
-        let all = ends.last().copied().unwrap_or(0);
-        let mut out = Vec::new();
-        for run in 0..runs {
-            let mut draw = self.order.seed.stream(number, run);
-            let execution = draw.below(all);
-            let at = ends.partition_point(|end| *end <= execution);
-            let candidate = &from[at];
-            let n = execution - (ends[at] - candidate.count) + 1;
-            let module = &self.modules[candidate.module];
-            let Some((insn, _)) = module.instruction(candidate.addr) else {
-                continue;
-            };
-            let Some(drawn) = model.draw(&insn, self.order.shape, &mut draw) else {
-                continue;
-            };
-            let hits = if model == Model::Code {
-                "n=1..".to_owned()
-            } else {
-                format!("n={n}")
-            };
-            let fault = format!(
-                "at={}+{:#x} {hits} {}",
-                module.spelled(),
-                candidate.addr - module.found.lowest,
-                drawn.effect
-            );
-            let parsed: Fault =
-                fault
-                    .parse()
-                    .map_err(|why: steadfast_integrity::fault::FaultError| {
-                        needs(
-                            "a drawn fault has to be one of the grammar",
-                            why.to_string(),
-                            "report this",
-                        )
-                    })?;
-            out.push(Planned {
-                schema: SCHEMA,
-                id: 0,
-                stratum: model.word().into(),
-                fault: parsed.to_string(),
-                site: Some(self.place(candidate.module, candidate.addr)),
-                register: drawn.register,
-                bits: drawn.bits,
-                n: Some(n),
-                executions: Some(candidate.count),
-            });
-        }
-        Ok(out)
+    /// One fault: an execution, then a place of its instruction, then bits; none where the instruction
+    /// has no such place after all.
+    fn draw(&self, pool: &Pool, draw: &mut Draw) -> Result<Option<Planned>, CampaignError> {
+        let Pool { model, ends, .. } = pool;
+        let execution = draw.below(ends.last().copied().unwrap_or(0));
+        let at = ends.partition_point(|end| *end <= execution);
+        let candidate = &pool.from[at];
+        let n = execution - (ends[at] - candidate.count) + 1;
+        let module = &self.modules[candidate.module];
+        let drawn = module
+            .instruction(candidate.addr)
+            .and_then(|(insn, _)| model.draw(&insn, self.order.shape, draw));
+        let Some(drawn) = drawn else { return Ok(None) };
+        let hits = if *model == Model::Code {
+            "n=1..".to_owned()
+        } else {
+            format!("n={n}")
+        };
+        let fault = format!(
+            "at={}+{:#x} {hits} {}",
+            module.spelled(),
+            candidate.addr - module.found.lowest,
+            drawn.effect
+        );
+        let parsed: Fault =
+            fault
+                .parse()
+                .map_err(|why: steadfast_integrity::fault::FaultError| {
+                    needs(
+                        "a drawn fault has to be one of the grammar",
+                        why.to_string(),
+                        "report this",
+                    )
+                })?;
+        Ok(Some(Planned {
+            schema: SCHEMA,
+            id: 0,
+            stratum: model.word().into(),
+            fault: parsed.to_string(),
+            site: Some(self.place(candidate.module, candidate.addr)),
+            register: drawn.register,
+            bits: drawn.bits,
+            n: Some(n),
+            executions: Some(candidate.count),
+        }))
     }
 
     /// Faults that were written down, each as often as asked for.
@@ -909,25 +938,27 @@ impl Field {
         Some(self.place(module, addr))
     }
 
-    /// Counts every site of the plan; what was drawn beyond a site's executions is drawn again.
-    fn audit(&mut self, plan: &mut [Planned]) -> Result<(), CampaignError> {
-        let of = |field: &Self, planned: &Planned| -> Option<(usize, u64)> {
-            let site = planned.site.as_ref()?;
-            let module = field
-                .modules
-                .iter()
-                .find(|m| m.name == site.module && m.build_id == site.build_id)?;
-            let offset = u64::from_str_radix(site.offset.trim_start_matches("0x"), 16).ok()?;
-            Some((module.found.index, module.found.lowest + offset))
-        };
+    /// The instruction of a planned fault.
+    fn site(&self, planned: &Planned) -> Option<(usize, u64)> {
+        let site = planned.site.as_ref()?;
+        let module = self
+            .modules
+            .iter()
+            .find(|m| m.name == site.module && m.build_id == site.build_id)?;
+        let offset = u64::from_str_radix(site.offset.trim_start_matches("0x"), 16).ok()?;
+        Some((module.found.index, module.found.lowest + offset))
+    }
+
+    /// How often the sites of a plan are executed in a run in which nothing else is counted.
+    fn counted(&mut self, plan: &[Planned]) -> Result<Certain, CampaignError> {
         let sites: Vec<(usize, u64)> = plan
             .iter()
-            .filter_map(|p| of(self, p))
+            .filter_map(|p| self.site(p))
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
         // One site a window: those that share one are counted in another pass.
-        let mut counts: HashMap<(usize, u64), u64> = HashMap::new();
+        let mut counts = Certain::new();
         for part in sites.chunks(20_000) {
             let Tell::Counts(found, _) =
                 self.wardens[0].ask(&Ask::Audit(part.to_vec()), self.order.patience)?
@@ -940,43 +971,99 @@ impl Field {
                     .filter_map(|(site, count)| Some((*site, count?))),
             );
         }
-        let mut wrong = 0;
-        for planned in plan.iter_mut() {
-            let Some(site) = of(self, planned) else {
-                continue;
-            };
-            let Some(&true_count) = counts.get(&site) else {
-                continue;
-            };
-            planned.executions = Some(true_count);
-            let Some(n) = planned.n else { continue };
-            if n > true_count && true_count > 0 && planned.stratum != Model::Code.word() {
-                wrong += 1;
-                let n = self
-                    .order
-                    .seed
-                    .stream(u32::MAX, planned.id)
-                    .below(true_count)
-                    + 1;
-                planned.n = Some(n);
-                let (head, rest) = planned
-                    .fault
-                    .split_once(" n=")
-                    .unwrap_or((&planned.fault, ""));
-                let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
-                planned.fault = format!("{head} n={n} {tail}");
+        Ok(counts)
+    }
+
+    /// Counts every site of the plan; what was drawn beyond a site's executions is drawn again.
+    fn audit(
+        &mut self,
+        plan: &mut [Planned],
+        profile: &Profile,
+        certain: &mut Certain,
+    ) -> Result<(), CampaignError> {
+        let rounds = if self.discovered.threads { AUDITS } else { 1 };
+        let mut beyond = Vec::new();
+        for round in 1..=rounds {
+            let counts = self.counted(plan)?;
+            for (site, count) in &counts {
+                let least = certain.entry(*site).or_default();
+                *least = *count.min(least);
+            }
+            beyond.clear();
+            for (i, planned) in plan.iter_mut().enumerate() {
+                let count = self.site(planned).and_then(|site| counts.get(&site));
+                let Some(&count) = count else { continue };
+                planned.executions = Some(count);
+                let drawn = planned.n.filter(|_| planned.stratum != Model::Code.word());
+                // One that is not executed at all can only be drawn elsewhere.
+                if drawn.is_some_and(|n| n > count) && (count > 0 || rounds > 1) {
+                    beyond.push(i);
+                }
+            }
+            if beyond.is_empty() {
+                return Ok(());
+            }
+            if round < rounds {
+                self.draw_again(plan, &beyond, round, profile, certain)?;
             }
         }
         // A profile that is wrong about many sites is wrong.
-        if wrong * 20 > plan.len() && wrong > 2 {
+        if beyond.len() * 20 > plan.len() && beyond.len() > 2 {
             return Err(needs(
                 "a target that executes the same instructions in each run",
                 format!(
-                    "{wrong} of {} drawn executions that did not happen in another run",
+                    "{} of {} drawn executions that did not happen in another run",
+                    beyond.len(),
                     plan.len()
                 ),
-                "fix its seed, its clock and its threads (PYTHONHASHSEED=0, --env), or --engine timer",
+                "fix its seed, its clock and its threads (PYTHONHASHSEED=0, --env), --only what does not \
+                 wait for others, or --engine timer",
             ));
+        }
+        for i in beyond {
+            let planned = &mut plan[i];
+            let count = planned.executions.unwrap_or(0);
+            if count == 0 {
+                continue;
+            }
+            let n = self.order.seed.stream(u32::MAX, planned.id).below(count) + 1;
+            planned.n = Some(n);
+            let (head, rest) = planned
+                .fault
+                .split_once(" n=")
+                .unwrap_or((&planned.fault, ""));
+            let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
+            planned.fault = format!("{head} n={n} {tail}");
+        }
+        Ok(())
+    }
+
+    /// Draws some faults of a plan anew, from what is certain by now.
+    fn draw_again(
+        &self,
+        plan: &mut [Planned],
+        which: &[usize],
+        round: u64,
+        profile: &Profile,
+        certain: &Certain,
+    ) -> Result<(), CampaignError> {
+        for model in &self.order.models {
+            let of = |i: &&usize| plan[**i].stratum == model.word();
+            let ours: Vec<usize> = which.iter().filter(of).copied().collect();
+            if ours.is_empty() {
+                continue;
+            }
+            let pool = self.pool(*model, profile, certain);
+            if pool.from.is_empty() {
+                continue;
+            }
+            for i in ours {
+                let id = plan[i].id;
+                let mut draw = self.order.seed.stream(u32::MAX - 2, id * AUDITS + round);
+                if let Some(planned) = self.draw(&pool, &mut draw)? {
+                    plan[i] = Planned { id, ..planned };
+                }
+            }
         }
         Ok(())
     }

@@ -1143,7 +1143,7 @@ impl Bench {
 }
 
 /// A refusal that counts something.
-fn needs(fault: &Fault, requirement: &str, found: usize, fix: &str) -> SetupError {
+fn needs(fault: &Fault, requirement: &str, found: impl ToString, fix: &str) -> SetupError {
     SetupError::Fault(Box::new(Refusal {
         fault: fault.to_string(),
         requirement: requirement.into(),
@@ -1259,8 +1259,8 @@ impl Draft {
         if self.sites.len() == payload::SITES_MAX {
             return Err(needs(
                 fault,
-                "at most 16384 instructions",
-                self.sites.len(),
+                &format!("at most {} instructions", payload::SITES_MAX),
+                "more",
                 "in=MODULE or in=MODULE!FUNCTION",
             ));
         }

@@ -15,7 +15,7 @@ use common::clean;
 use steadfast_inject::campaign::{Order, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::models::Model;
-use steadfast_inject::record::{Comparator, Dir, Run};
+use steadfast_inject::record::{Comparator, Dir, Engine, Run};
 use steadfast_integrity::outcome::Outcome;
 
 fn order(name: &str) -> Order {
@@ -250,5 +250,26 @@ fn one_worker_of_sort_and_one_child_of_a_shell_are_struck() {
     let said = output(&order, &runs[&0]);
     assert_eq!(said.replace('\n', " ").trim(), "a 50 c 50 end");
     assert_eq!(runs[&1].outcome.outcome(), Outcome::Crash);
+    clean(&order);
+}
+
+#[test]
+fn a_first_thread_that_has_ended_is_no_failure_of_the_timer() {
+    let mut order = order("headless");
+    common::guest(
+        &mut order,
+        "headless",
+        &["-O1", "-fno-pie", "-no-pie", "-pthread"],
+    );
+    order.spec.processes = 4096;
+    order.engine = Engine::Timer;
+    // The first thread is never in there: each moment finds it elsewhere, or gone.
+    order.lines = vec!["every=5ms in=headless!rest reg=rbx bit=3".into()];
+    order.runs = 2;
+    let runs = carried_out(&order);
+    assert_eq!(runs.len(), 2);
+    for run in runs.values() {
+        assert_eq!(run.outcome.outcome(), Outcome::NotFired, "{run:?}");
+    }
     clean(&order);
 }

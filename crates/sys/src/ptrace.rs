@@ -85,7 +85,7 @@ fn take(pid: i32, flags: i32) -> io::Result<Option<Waited>> {
     }))
 }
 
-/// Seizes a child that runs and stops it; nothing comes back if it has ended.
+/// Seizes a child that runs and stops it; nothing comes back if it, or its first thread, has ended.
 ///
 /// # Errors
 /// As ptrace(2).
@@ -94,11 +94,10 @@ pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
     let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_EXITKILL) };
     if rc < 0 {
         let error = io::Error::last_os_error();
-        return if error.raw_os_error() == Some(libc::ESRCH) {
-            Ok(None)
-        } else {
-            Err(error)
-        };
+        // A first thread that has ended while others of its process go on is refused with EPERM.
+        let dead = error.raw_os_error() == Some(libc::ESRCH)
+            || error.raw_os_error() == Some(libc::EPERM) && crate::procfs::has_ended(pid);
+        return if dead { Ok(None) } else { Err(error) };
     }
     // SAFETY: PTRACE_INTERRUPT takes no pointer.
     let rc = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
