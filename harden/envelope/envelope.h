@@ -17,8 +17,9 @@
  * instruction, that one tables.
  *
  * Not covered: edge-triggered servers, descriptors passed between processes, reads of one connection by two threads at
- * once, DNS over TCP. The checksum of a frame is computed over the bytes as they are handed to sendmsg: what was damaged
- * between the handler's end and there is not seen (edge).
+ * once, DNS over TCP. The checksum of a frame is computed over the bytes as they are handed to sendmsg. In a hardened
+ * program whose policy names outputs they are compared with the checksums of the handlers' second runs then; in others
+ * what was damaged between the handler's end and there is not seen (edge).
  */
 #ifndef STEADFAST_ENVELOPE_H
 #define STEADFAST_ENVELOPE_H

@@ -72,6 +72,7 @@ void sf_stream_accepted(int descriptor) {
 void sf_stream_closed(int descriptor) {
   struct stream *s = stream_of(descriptor);
   if (!s || s->state == NONE) return;
+  if (sf_received_none) sf_received_none();
   if (s->hold) sf_call6(SF_SYS_MUNMAP, (long)s->hold, SF_PAYLOAD_MAX, 0, 0, 0, 0);
   memset(s, 0, sizeof *s);
 }
@@ -121,6 +122,19 @@ static int payload_is_sound(const struct stream *s, const uint8_t *header, const
   return seal(sf_envelope_crc32c(0, payload, length), s->nonce, s->received, length) == word(header + 12);
 }
 
+/* Payload bytes that have been checked go to the program; `copy` is what was checked. */
+static void hand_out(void *into, const void *from, size_t length, const uint8_t *copy) {
+  if (into != from) memmove(into, from, length);
+  if (copy) sf_received(into, length, copy);
+}
+
+/* Keeps a copy of bytes where somebody wants to compare them later. */
+static uint8_t *copied(const void *from, size_t length) {
+  uint8_t *room = sf_received_room ? sf_received_room(length) : 0;
+  if (room) memcpy(room, from, length);
+  return room;
+}
+
 static void frame_taken(struct stream *s) {
   s->received++;
   count(&sf_envelope_counts.opened);
@@ -163,7 +177,7 @@ static int negotiate(int descriptor, struct stream *s, long *result) {
 static long give(int descriptor, struct stream *s, uint8_t *into, size_t length) {
   size_t left = s->hold_have - s->hold_given;
   size_t part = left < length ? left : length;
-  memcpy(into, s->hold + s->hold_given, part);
+  hand_out(into, s->hold + s->hold_given, part, copied(s->hold + s->hold_given, part));
   s->hold_given += (uint32_t)part;
   if (s->hold_given == s->hold_have) {
     uint8_t last;
@@ -198,14 +212,15 @@ static long read_held(int descriptor, struct stream *s, uint8_t *into, size_t le
     long got = sf_recv(descriptor, s->hold + s->hold_have, 1, SF_MSG_PEEK);
     if (got <= 0) return got;
   }
-  if (!payload_is_sound(s, s->header, s->hold)) return broken(descriptor, s, SF_DAMAGE_CHECKSUM);
+  uint8_t *copy = s->hold_have == size ? copied(s->hold, size) : 0;
+  if (!payload_is_sound(s, s->header, copy ? copy : s->hold)) return broken(descriptor, s, SF_DAMAGE_CHECKSUM);
   if (s->hold_have < size) {
     s->hold_have = size;
     s->last_waits = 1;
     return give(descriptor, s, into, length);
   }
   /* All of it has left the socket, which happens only when all of it fits. */
-  memcpy(into, s->hold, size);
+  hand_out(into, s->hold, size, copy);
   s->hold_have = 0;
   s->header_have = 0;
   frame_taken(s);
@@ -227,8 +242,10 @@ static long read_frames(int descriptor, struct stream *s, uint8_t *into, size_t 
     if (damage) return broken(descriptor, s, damage), (long)given;
     uint32_t size = word(header);
     if (end - at < size) break;
-    if (!payload_is_sound(s, header, into + at)) return broken(descriptor, s, SF_DAMAGE_CHECKSUM), (long)given;
-    if (at != given) memmove(into + given, into + at, size);
+    /* The copy is checked, so that what is wrong in the buffer, now or later, differs from it. */
+    uint8_t *copy = copied(into + at, size);
+    if (!payload_is_sound(s, header, copy ? copy : into + at)) return broken(descriptor, s, SF_DAMAGE_CHECKSUM), (long)given;
+    hand_out(into + given, into + at, size, copy);
     frame_taken(s);
     given += size;
     at += size;
@@ -248,13 +265,19 @@ static long read_frames(int descriptor, struct stream *s, uint8_t *into, size_t 
   return given ? (long)given : -SF_EAGAIN;
 }
 
+static long read_plain(int descriptor, void *into, size_t length) {
+  long got = sf_call6(0, descriptor, (long)into, (long)length, 0, 0, 0);
+  if (sf_received_unknown && got > 0) sf_received_unknown(into, (size_t)got);
+  return got;
+}
+
 long sf_stream_read(int descriptor, void *into, size_t length) {
   struct stream *s = stream_of(descriptor);
-  if (!s || s->state == NONE || s->state == PLAIN) return sf_call6(0, descriptor, (long)into, (long)length, 0, 0, 0);
+  if (!s || s->state == NONE || s->state == PLAIN) return read_plain(descriptor, into, length);
   long result;
   if (s->state == ASKABLE && !negotiate(descriptor, s, &result)) return result;
   switch (s->state) {
-  case PLAIN: return sf_call6(0, descriptor, (long)into, (long)length, 0, 0, 0);
+  case PLAIN: return read_plain(descriptor, into, length);
   case BROKEN: return 0;
   default: return length ? read_frames(descriptor, s, into, length) : 0;
   }
@@ -362,10 +385,18 @@ static __attribute__((noinline)) long account(struct stream *s, const struct out
   return own;
 }
 
+/* Without frames: what a handler has sent is compared, and the client gets it as it is. */
+static long send_plain(int descriptor, const struct sf_msghdr *message, int flags) {
+  if (sf_outputs_leave) sf_outputs_leave(message->iov, message->iov_count, (size_t)-1);
+  long put = sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
+  if (sf_outputs_left && put > 0) sf_outputs_left(message->iov, message->iov_count, (size_t)put);
+  return put;
+}
+
 long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flags) {
   struct stream *s = stream_of(descriptor);
-  if (!s || (s->state != FRAMED && s->state != BROKEN))
-    return sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
+  if (!s || s->state == NONE) return sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
+  if (s->state != FRAMED && s->state != BROKEN) return send_plain(descriptor, message, flags);
   /* EPIPE: nothing may follow what was damaged. */
   if (s->state == BROKEN) return -32;
   struct outgoing out, again;
@@ -373,6 +404,12 @@ long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flag
   make(s, message, &again, out.headers);
   if (!same(&out, &again)) sf_mismatch("the envelope made frames twice, and they differ: a fault\n");
   if (!out.part_count) return 0;
+  if (sf_outputs_leave) {
+    /* After the checksums of the frames: bytes that change before this line are seen here, later ones by the client. */
+    size_t bytes = s->out_left;
+    for (size_t i = 0; i < out.frame_count; i++) bytes += out.lengths[i];
+    sf_outputs_leave(message->iov, message->iov_count, bytes);
+  }
   struct sf_msghdr sent = {.iov = out.parts, .iov_count = out.part_count};
   long put = sf_call6(SF_SYS_SENDMSG, descriptor, (long)&sent, flags, 0, 0, 0);
   if (put <= 0) return put;
@@ -382,6 +419,7 @@ long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flag
     sf_mismatch("the envelope accounted for what it sent twice, and the results differ: a fault\n");
   __atomic_fetch_add(&sf_envelope_counts.sealed, one.sent - s->sent, __ATOMIC_RELAXED);
   *s = one;
+  if (sf_outputs_left && own > 0) sf_outputs_left(message->iov, message->iov_count, (size_t)own);
   /* Only header bytes went: the program has made no progress that it could be told of. */
   return own ? own : -SF_EAGAIN;
 }

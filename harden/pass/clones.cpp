@@ -106,8 +106,47 @@ static bool zeroTemporaries(Function &F) {
   return !Open.empty();
 }
 
+// Moves of messages: copies of a length that only running tells. What is as long as a type is an assignment.
+static bool carry(Function &F) {
+  Module &M = *F.getParent();
+  LLVMContext &Ctx = M.getContext();
+  Type *Pointer = PointerType::getUnqual(Ctx), *Size = Type::getInt64Ty(Ctx);
+  SmallVector<CallBase *, 8> Moves;
+  for (Instruction &I : instructions(F)) {
+    auto *Call = dyn_cast<CallBase>(&I);
+    if (!Call)
+      continue;
+    auto *Move = dyn_cast<MemTransferInst>(Call);
+    Function *Callee = Call->getCalledFunction();
+    StringRef Name = Callee ? Callee->getName() : "";
+    bool IsMove = Name == "memcpy" || Name == "memmove" || Name == "__memcpy_chk" || Name == "__memmove_chk";
+    if (Move ? !Move->isVolatile() && !isa<ConstantInt>(Move->getLength()) : IsMove || Name == "realloc")
+      Moves.push_back(Call);
+  }
+  for (CallBase *Call : Moves) {
+    IRBuilder<> B(Call);
+    bool IsRealloc = Call->arg_size() == 2;
+    Value *To = IsRealloc ? B.CreateCall(M.getOrInsertFunction("__sf_carry_realloc", Pointer, Pointer, Size),
+                                         {Call->getArgOperand(0), Call->getArgOperand(1)})
+                          : B.CreateCall(M.getOrInsertFunction("__sf_carry_move", Pointer, Pointer, Pointer, Size),
+                                         {Call->getArgOperand(0), Call->getArgOperand(1),
+                                          B.CreateZExtOrTrunc(Call->getArgOperand(2), Size)});
+    if (!Call->getType()->isVoidTy())
+      Call->replaceAllUsesWith(To);
+    if (auto *Invoke = dyn_cast<InvokeInst>(Call)) {
+      B.CreateBr(Invoke->getNormalDest());
+      Invoke->getUnwindDest()->removePredecessor(Invoke->getParent());
+    }
+    Call->eraseFromParent();
+  }
+  return !Moves.empty();
+}
+
 bool prepare(Module &M, const Config &C) {
   bool Changed = false;
+  for (Function &F : M)
+    if (!F.isDeclaration() && C.Carries.count(F.getName()))
+      Changed |= carry(F);
   for (Function &F : M)
     if (!F.isDeclaration() && !F.hasFnAttribute(Attribute::Naked)) {
       Changed |= zeroTemporaries(F);
@@ -122,7 +161,8 @@ bool prepare(Module &M, const Config &C) {
     bool IsWrapper = any_of(C.Treatments, [&](const auto &Entry) {
       return Entry.second.How == Class::Wrap && Entry.second.Text == F.getName();
     });
-    if (!IsHandler && !IsWrapper && T.How == Class::Hardened && !C.Outputs.count(F.getName()))
+    if (!IsHandler && !IsWrapper && T.How == Class::Hardened && !C.Outputs.count(F.getName()) &&
+        !C.Later.count(F.getName()) && !C.Carries.count(F.getName()))
       continue;
     // The name is what the policy speaks of, so the function must stay a function; and an argument that is counted must
     // stay where it is, which a use other than a call sees to.
@@ -445,6 +485,55 @@ static bool isHarmless(const IntrinsicInst &I) {
   }
 }
 
+// Before a call that the policy's output statement names: what it sends. What does not fit, or nothing.
+static std::string announce(CallBase &Call, const Function &Callee, const Config &C, StringRef In, StringRef Runtime) {
+  auto Out = C.Outputs.find(Callee.getName());
+  if (Out == C.Outputs.end())
+    return "";
+  const Bytes &Spec = Out->second;
+  SmallVector<Value *, 8> Arguments(Call.args());
+  std::string Why;
+  IRBuilder<> B(&Call);
+  bool IsLater = C.Later.count(In.substr(In.rfind(':') + 1));
+  Value *Skip = IsLater               ? B.getInt64(1)
+                : Spec.Unless.empty() ? B.getInt64(0)
+                                      : placeOf(B, Callee, Arguments, Spec.Unless, Why);
+  Value *At = Skip ? placeOf(B, Callee, Arguments, Spec.Pointer, Why) : nullptr;
+  Value *Length = At ? placeOf(B, Callee, Arguments, Spec.Length, Why) : nullptr;
+  if (!Length)
+    return ("a call of " + Callee.getName() + ", where the policy's output statement does not fit: " + Why).str();
+  auto Output = Callee.getParent()->getFunction(Runtime) ? FunctionCallee(Callee.getParent()->getFunction(Runtime)) : FunctionCallee();
+  if (!Output)
+    Output = const_cast<Module *>(Callee.getParent())->getOrInsertFunction(Runtime, B.getVoidTy(), B.getPtrTy(), B.getInt64Ty(), B.getInt64Ty());
+  B.CreateCall(Output, {B.CreateIntToPtr(At, B.getPtrTy()), Length, IsLater ? Skip : B.CreateAnd(Skip, Spec.Mask)});
+  return "";
+}
+
+void announceOutside(Module &M, const Config &C, const Clones &Made, Report &R) {
+  for (Function &F : M)
+    if (C.Outputs.count(F.getName()) || (!F.isDeclaration() && (C.Later.count(F.getName()) || C.Carries.count(F.getName()))))
+      R.once({"K", F.getName()});
+  if (C.Outputs.empty())
+    return;
+  SmallPtrSet<const Function *, 32> Clone;
+  for (auto &[Original, Hardened] : Made)
+    Clone.insert(Hardened);
+  for (Function &F : M) {
+    // A handler's own body is no longer called: its driver takes its place.
+    if (F.isDeclaration() || Clone.count(&F) || C.Handlers.count(F.getName()))
+      continue;
+    SmallVector<CallBase *, 8> Calls;
+    for (Instruction &I : instructions(F))
+      if (auto *Call = dyn_cast<CallBase>(&I); Call && Call->getCalledFunction() && C.Outputs.count(Call->getCalledFunction()->getName()))
+        Calls.push_back(Call);
+    for (CallBase *Call : Calls) {
+      std::string Why = announce(*Call, *Call->getCalledFunction(), C, F.getName(), "__sf_output_outside");
+      if (!Why.empty())
+        report_fatal_error(Twine("steadfast: ") + whereIs(*Call) + ": " + Why, false);
+    }
+  }
+}
+
 static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &Made, Report &R, StringRef Id) {
   LLVMContext &Ctx = M.getContext();
   if (auto *II = dyn_cast<IntrinsicInst>(&Call)) {
@@ -475,20 +564,10 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
   Treatment T = C.treatmentOf(Name);
   R.once({"C", Id, idOf(*Callee), wordOf(T.How), Where});
 
-  if (auto Out = C.Outputs.find(Name); Out != C.Outputs.end()) {
-    const Bytes &Spec = Out->second;
-    SmallVector<Value *, 8> Arguments(Call.args());
-    std::string Why;
-    IRBuilder<> B(&Call);
-    Value *Skip = Spec.Unless.empty() ? B.getInt64(0) : placeOf(B, *Callee, Arguments, Spec.Unless, Why);
-    Value *At = Skip ? placeOf(B, *Callee, Arguments, Spec.Pointer, Why) : nullptr;
-    Value *Length = At ? placeOf(B, *Callee, Arguments, Spec.Length, Why) : nullptr;
-    if (!Length) {
-      refuse(Call, R, Id, ("a call of " + Name + ", where the policy's output statement does not fit: " + Why).str());
-      return;
-    }
-    auto Output = M.getOrInsertFunction("__sf_output", B.getVoidTy(), B.getPtrTy(), B.getInt64Ty(), B.getInt64Ty());
-    B.CreateCall(Output, {B.CreateIntToPtr(At, B.getPtrTy()), Length, B.CreateAnd(Skip, Spec.Mask)});
+  std::string Why = announce(Call, *Callee, C, Id, "__sf_output");
+  if (!Why.empty()) {
+    refuse(Call, R, Id, Why);
+    return;
   }
 
   switch (T.How) {

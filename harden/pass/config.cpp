@@ -12,7 +12,7 @@ using namespace llvm;
 namespace steadfast {
 
 // Raised together with the driver's (crates/harden/src/policy.rs).
-static constexpr StringLiteral Version = "version 2";
+static constexpr StringLiteral Version = "version 3";
 
 const char *wordOf(Class How) {
   switch (How) {
@@ -37,7 +37,8 @@ static Bytes bytes(StringRef At, StringRef Unless) {
   Bytes Of;
   auto [A, B] = At.split(':');
   Of.Pointer = A.str();
-  if (B != "strlen")
+  Of.IsLine = B == "line";
+  if (B != "strlen" && !Of.IsLine)
     Of.Length = B.str();
   if (Unless.consume_front("unless=")) {
     auto [What, Mask] = Unless.split('&');
@@ -69,6 +70,10 @@ static void statement(Config &C, StringRef Line) {
     C.Handlers[Name] = H;
   } else if (Verb == "output") {
     C.Outputs[Name] = bytes(Rest, Last);
+  } else if (Verb == "carries") {
+    C.Carries.insert(Name);
+  } else if (Verb == "later") {
+    C.Later.insert(Name);
   } else if (Verb == "local") {
     treat(Class::Local);
   } else if (Verb == "pure") {

@@ -37,6 +37,7 @@ struct Treatment {
 // Where bytes are: a message, an output. Each a sum over arguments and fields (place.h).
 struct Bytes {
   std::string Pointer, Length; // no length: a string
+  bool IsLine = false;         // a string that ends where a line has ended
   std::string Unless;          // not in an event where this, under the mask, is not 0
   uint64_t Mask = 0;
 };
@@ -50,6 +51,8 @@ struct Config {
   llvm::StringMap<Treatment> Treatments;
   llvm::StringMap<HandlerSpec> Handlers;
   llvm::StringMap<Bytes> Outputs;
+  llvm::StringSet<> Carries; // functions whose moves of memory move messages
+  llvm::StringSet<> Later;   // functions that announce outputs whose bytes come later
   llvm::StringSet<> Racy;
   llvm::StringSet<> Ignored;
   // State at rest (state.cpp): variables, and functions whose allocations are protected.

@@ -265,7 +265,7 @@ private:
     }
     Value *Message = B.CreateIntToPtr(place(In.Pointer), B.getPtrTy());
     if (In.Length.empty())
-      B.CreateCall(runtime("__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
+      B.CreateCall(runtime(In.IsLine ? "__sf_edge_line" : "__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
     else
       B.CreateCall(runtime("sf_input_edge", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Message, place(In.Length)});
     if (After) {

@@ -25,6 +25,8 @@ using Clones = llvm::MapVector<llvm::Function *, llvm::Function *>;
 Clones makeClones(llvm::Module &, const Config &);
 // Step 2: in clones, calls go to clones or are treated by class; what cannot be hardened is refused.
 void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
+// Step 2a: outside clones, calls that `output` names announce what they send.
+void announceOutside(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
 // logged as its object.
 void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::Value *> &Homes);

@@ -49,6 +49,7 @@ struct Harden : PassInfoMixin<Harden> {
     Report R(M);
     Clones Made = makeClones(M, C);
     treatCalls(M, C, Made, R);
+    announceOutside(M, C, Made, R);
     Homes Home;
     stateInClones(M, C, Made, Home);
     treatMemory(M, C, Made, R, Home);

@@ -12,6 +12,7 @@
 //     A function                      may be reached by indirect calls
 //     R function what where           a refused construct: stops the program if it is reached
 //     D functions checks              code outside handlers that is computed twice
+//     K function                      named by a policy's output, carries or later, and here
 //     L where what                    one line of source, for --explain
 //
 // A function with internal linkage is named FILE:NAME, since names of different modules may coincide.

@@ -100,7 +100,12 @@ void __sf_mid(const struct sf_handler *handler, uint64_t result);
 int __sf_end(const struct sf_handler *handler, uint64_t result);
 uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
+void __sf_edge_line(const char *message);
 void __sf_output(const void *bytes, uint64_t length, uint64_t skip); /* of a policy; skip: not this time */
+/* Outside handlers. */
+void __sf_output_outside(const void *bytes, uint64_t length, uint64_t skip);
+void *__sf_carry_move(void *to, const void *from, size_t length);
+void *__sf_carry_realloc(void *old, size_t size);
 
 /* Stores. */
 /* Called by inline assembly of the pass, with registers of their own (store.S): __sf_slow8,

@@ -208,6 +208,7 @@ static SF_COLD struct sf_context *context_new(void) {
   c->epoch = SF_EPOCH_FIRST;
   c->state = sf_state();
   sf_stack_bounds(&c->stack_low, &c->stack_high);
+  sf_carry_thread(c);
   if (sf_recovers())
     sf_recover_thread();
   __sf_own = c;
@@ -569,7 +570,7 @@ SF_API int sf_input(const void *message, size_t length, uint32_t crc) {
   return 1;
 }
 
-SF_API void sf_input_edge(const void *message, size_t length) {
+static void input_edge(const void *message, size_t length, bool is_line) {
   struct sf_context *c = sf_context();
   uint32_t crc = sf_crc32c(0, message, length);
   if (__sf_tls.phase == SF_E2) {
@@ -582,9 +583,14 @@ SF_API void sf_input_edge(const void *message, size_t length) {
   if (c->message_count == SF_MESSAGES)
     sf_stop("a handler takes at most 8 messages", "split the handler");
   c->messages[c->message_count++] = (struct sf_message){message, length, crc, 1};
+  /* After the checksum, so that this is one of what was received. */
+  if (unlikely(c->carry != NULL))
+    sf_carry_input(c, message, length, is_line);
 }
 
-SF_API void __sf_edge_string(const char *message) { sf_input_edge(message, sf_length(message)); }
+SF_API void sf_input_edge(const void *message, size_t length) { input_edge(message, length, false); }
+SF_API void __sf_edge_string(const char *message) { input_edge(message, sf_length(message), false); }
+SF_API void __sf_edge_line(const char *message) { input_edge(message, sf_length(message), true); }
 
 SF_API void sf_output_append(const void *bytes, size_t length) {
   struct sf_context *c = sf_inside("sf_output_append belongs inside a handler");
@@ -615,12 +621,22 @@ SF_API void sf_output_done(void) {
   c->crc_running = 0;
 }
 
-/* An output that a policy names: a message of its own. */
+/* An output that a policy names: a message of its own. Its checksum is the second run's alone (R7): that both runs make the
+   same bytes is seen by their stores. */
 SF_API void __sf_output(const void *bytes, uint64_t length, uint64_t skip) {
-  if (skip)
+  struct sf_context *c = sf_inside("an output that a policy names belongs inside a handler");
+  uint32_t kind = skip ? SF_PART_UNKNOWN : SF_PART_NAMED;
+  if (__sf_tls.phase == SF_E1) {
+    struct sf_part *p = sf_grow(&c->parts, sizeof *p);
+    *p = (struct sf_part){.bytes = bytes, .length = length, .last = !skip, .kind = kind};
     return;
-  sf_output_append(bytes, length);
-  sf_output_done();
+  }
+  struct sf_part *p = (struct sf_part *)c->parts.base + c->part_cursor;
+  if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || (uintptr_t)p->bytes != sf_home(bytes) || p->length != length || p->kind != kind))
+    sf_differ("the runs send different bytes", (uint64_t)bytes, 0, length);
+  if (!skip)
+    p->crc = p->crc_first = sf_crc32c(0, bytes, length);
+  c->part_cursor++;
 }
 
 /* A program that never asks for checksums, since its source stays untouched, does not gather them: they are computed by
@@ -726,13 +742,13 @@ extern _Noreturn void sf_resume(const struct sf_handler *);
 
 static void put_back(struct sf_context *c);
 
-/* Memory as it was when the handler began; false if the log cannot be trusted or did not help. */
-static bool roll_back(struct sf_context *c) {
+/* Memory as it was when the handler began. If the log cannot be trusted or did not help: why. */
+static const char *roll_back(struct sf_context *c) {
   if (__sf_tls.phase == SF_E1)
     c->count = (size_t)(__sf_tls.cursor - c->entries);
   uint64_t sum = 0;
   if (c->count > c->capacity)
-    return false;
+    return "the log has lost its end";
   for (size_t i = 0; i < c->count; i++)
     sum += weigh(c->entries[i].where, c->entries[i].old);
   /* Between the sum and the cursor (store.S) an entry is whole and not yet counted. */
@@ -742,10 +758,10 @@ static bool roll_back(struct sf_context *c) {
     c->count++;
   }
   if (sum != __sf_tls.sum)
-    return false;
+    return "the old values do not have their sum";
   for (size_t i = 0; sf_recovers() && i < range_count(c); i++)
     if (sf_crc32c(0, c->arena.base + range_at(c, i)->old, range_at(c, i)->length) != range_at(c, i)->crc)
-      return false;
+      return "the old bytes of a range do not have their checksum";
   put_back(c);
   /* Before the second run copies are as they were, and may be all that is right. */
   if (unlikely(sf_state()) && __sf_tls.phase == SF_E2)
@@ -753,8 +769,8 @@ static bool roll_back(struct sf_context *c) {
   /* A word that was logged twice shows its older value; only without ranges is the first entry of each known. */
   for (size_t i = 0; range_count(c) == 0 && i < c->count; i++)
     if ((live(word_of(&c->entries[i])) ^ c->entries[i].old) & spread(bytes_of(&c->entries[i])))
-      return false;
-  return true;
+      return "memory does not show the old values that were put back";
+  return NULL;
 }
 
 /* Everything else of the run is forgotten, but for what it had from outside; then the handler begins again. */
@@ -797,8 +813,11 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   if (c->retry && sf_equal(seen, c->last, sizeof seen))
     return; /* the same difference again: not a fault */
   sf_copy(c->last, seen, sizeof seen);
-  if (!roll_back(c))
+  const char *why = roll_back(c);
+  if (why) {
+    sf_tell_not_repaired(why);
     return;
+  }
   if (unlikely(sf_state()) && !sf_state_repair())
     return;
   sf_tell(what, name, at, first, second, "retry");
@@ -811,7 +830,7 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
 
 /* In the way of another handler (waits.c). Nothing of this one has happened yet, so it begins later. */
 void sf_give_way(struct sf_context *c, const struct sf_waited *w, uint64_t ns) {
-  if (unlikely(__sf_tls.phase != SF_E1 || !roll_back(c)))
+  if (unlikely(__sf_tls.phase != SF_E1 || roll_back(c)))
     sf_differ("memory could not be put back by a handler that gives way", (uint64_t)c->entries, __sf_tls.phase, c->count);
   sf_locks_between_runs(c);
   sf_locks_release(c);
@@ -1100,17 +1119,51 @@ static void compare_ranges(struct sf_context *c) {
   }
 }
 
+/* Whether the handler has written somewhere in [low, high). */
+static bool touched(struct sf_context *c, uintptr_t low, uintptr_t high) {
+  for (size_t i = 0; i < c->count; i++)
+    if (word_of(&c->entries[i]) + 8 > low && word_of(&c->entries[i]) < high)
+      return true;
+  for (size_t i = 0; i < range_count(c); i++)
+    if (range_at(c, i)->at + range_at(c, i)->length > low && range_at(c, i)->at < high)
+      return true;
+  return false;
+}
+
+/* Whether the handler has written all of [low, high). Of a message of which it has written a part, nothing else tells whether
+   the rest has changed. */
+static bool written_whole(struct sf_context *c, uintptr_t low, uintptr_t high) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < c->count; i++)
+    for (uint64_t k = 0, word = word_of(&c->entries[i]); k < 8; k++)
+      bytes += bytes_of(&c->entries[i]) >> k & 1 && word + k >= low && word + k < high;
+  for (size_t i = 0; i < range_count(c); i++) {
+    uintptr_t begin = range_at(c, i)->at, end = begin + range_at(c, i)->length;
+    begin = begin > low ? begin : low, end = end < high ? end : high;
+    bytes += begin < end ? end - begin : 0;
+  }
+  return bytes >= high - low;
+}
+
+/* R7: the checksum of an output is taken after its last write, which may come after the call that a policy names. Before the words
+   are compared: what changes from here on differs from the checksum, what has changed before from the first run. */
+static void finish_outputs(struct sf_context *c) {
+  struct sf_part *p = (struct sf_part *)c->parts.base, *end = p + c->parts.used / sizeof *p;
+  for (; p != end; p++) {
+    if (p->kind != SF_PART_NAMED)
+      continue;
+    uint32_t crc = sf_crc32c(0, sf_own((void *)p->bytes), p->length);
+    if (unlikely(crc != p->crc) && written_whole(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length))
+      p->crc = p->crc_first = crc;
+  }
+}
+
 /* V 2: an input still has the checksum that it came with. What the handler itself has overwritten is taken from O. */
 static void check_message(struct sf_context *c, const struct sf_message *m) {
   uintptr_t low = (uintptr_t)m->bytes, high = low + m->length;
-  bool touched = false;
-  for (size_t i = 0; i < c->count && !touched; i++)
-    touched = word_of(&c->entries[i]) + 8 > low && word_of(&c->entries[i]) < high;
-  for (size_t i = 0; i < range_count(c) && !touched; i++)
-    touched = range_at(c, i)->at + range_at(c, i)->length > low && range_at(c, i)->at < high;
   const uint8_t *bytes = m->bytes;
   size_t mark = c->arena.used;
-  if (touched) {
+  if (touched(c, low, high)) {
     uint8_t *copy = sf_grow(&c->arena, m->length);
     sf_copy(copy, m->bytes, m->length);
     /* Backwards, as in put_back: the oldest value wins. Only what lies in the message is looked at: a handler may have
@@ -1151,7 +1204,9 @@ static void check_outputs(struct sf_context *c) {
   uint32_t crc = 0;
   for (size_t i = 0; i < count; i++) {
     struct sf_part *p = (struct sf_part *)c->parts.base + i;
-    crc = sf_crc32c(crc, p->bytes, p->length);
+    if (p->kind == SF_PART_UNKNOWN)
+      continue;
+    crc = sf_crc32c(p->kind == SF_PART_NAMED ? 0 : crc, p->bytes, p->length);
     if (unlikely(p->crc != p->crc_first))
       sf_differ("the runs send different bytes", (uint64_t)p->bytes, p->crc_first, p->crc);
     if (unlikely(crc != p->crc))
@@ -1174,6 +1229,8 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("only the first run waits in", h->name, c->split_state, 0);
   if (unlikely(result != c->result_first))
     sf_differ_name("the runs return different results", h->name, c->result_first, result);
+  if (c->parts.used)
+    finish_outputs(c);
   compare_words(c);
   if (unlikely(c->ranges.used))
     compare_ranges(c);
@@ -1208,9 +1265,16 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
       struct sf_part *p = (struct sf_part *)c->parts.base + i;
       if (p->last)
         keep_crc(c, p->crc);
+      if (p->kind == SF_PART_UNKNOWN)
+        sf_carry_unknown(c, p->length);
+      else if (p->kind == SF_PART_NAMED)
+        sf_carry_output(c, p->bytes, p->length, p->crc);
     }
     reset(&c->parts);
   }
+  if (unlikely(c->carry != NULL))
+    for (size_t i = 0; i < c->message_count; i++)
+      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length);
   c->message_count = c->ignored_count = 0;
   sf_commit_effects(c);
   if (unlikely(c->retry)) {

@@ -194,9 +194,21 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   record(&t);
 }
 
+const char sf_crash[] = "a run has crashed";
+
+SF_COLD void sf_tell_not_repaired(const char *why) {
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: not repaired: ");
+  put(&t, why);
+  say(&t);
+}
+
 static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
   struct sf_context *c = __sf_own;
-  bool again = c && c->retry && c->last[0] == (uint64_t)what && c->last[2] == first && c->last[3] == second;
+  /* The same values in another place may be the same difference; of a crash the place is all there is. */
+  bool again = c && c->retry && c->last[0] == (uint64_t)what && c->last[2] == first && c->last[3] == second &&
+               (what != sf_crash || c->last[1] == at);
   if (!again)
     sf_try_again(what, name, at, first, second);
   /* Frames kept at a wait are each run's own, and nothing tells which is right. */

@@ -34,7 +34,7 @@ static struct sigaction before[65];
 static void crashed(int number, siginfo_t *info, void *context) {
   (void)context;
   if (__sf_tls.phase != SF_OUTSIDE)
-    sf_differ("a run has crashed", (uint64_t)info->si_addr, (uint64_t)number, __sf_tls.phase);
+    sf_differ(sf_crash, (uint64_t)info->si_addr, (uint64_t)number, __sf_tls.phase);
   /* The program's own crash: as if nobody had been here. The instruction runs again and is not caught. */
   sigaction(number, &before[number], NULL);
 }

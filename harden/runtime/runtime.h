@@ -93,7 +93,10 @@ struct sf_part {
   uint32_t crc_first; /* message checksum up to here, first run */
   uint32_t crc;       /* the same, second run */
   uint32_t last;      /* the message ends here */
+  uint32_t kind;
 };
+/* Of sf_output_append; of a policy, a message of its own; of a policy, with bytes that are not known yet. */
+enum sf_part_kind { SF_PART, SF_PART_NAMED, SF_PART_UNKNOWN };
 
 struct sf_span {
   uintptr_t at;
@@ -174,6 +177,7 @@ struct sf_context {
 
   struct sf_partner *partner; /* elsewhere.c: runs the second run */
   uint64_t signals;           /* of the thread, while its partner runs */
+  struct sf_carry *carry; /* carry.c: in programs with the envelope */
   struct sf_split *split; /* split.c: made by the first wait for a condition */
   uint64_t split_state;   /* SF_SPLIT_* */
 
@@ -247,6 +251,18 @@ void sf_split_free(struct sf_context *);
 void sf_begin_half(struct sf_context *);
 /* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
+
+/* carry.c: messages outside handlers. The first two with c->carry only. */
+void sf_carry_input(struct sf_context *, const void *message, size_t length, bool is_line);
+void sf_carry_taken(struct sf_context *, const void *message, size_t length);
+void sf_carry_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
+void sf_carry_unknown(struct sf_context *, size_t length);
+void sf_carry_thread(struct sf_context *); /* nothing is known any more */
+
+/* fail.c: what is said of a crash in a run. */
+extern const char sf_crash[];
+/* fail.c: one line, before the verdict. */
+void sf_tell_not_repaired(const char *why);
 
 /* libc.c: what only the C library knows */
 void sf_defer_last(struct sf_context *, const char *name, void *function, void *on); /* after the locks are released */

@@ -697,6 +697,72 @@ fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), F
     refused(name, "int main(void) { return 0; }\n", flags, words)
 }
 
+/// What is struck between the receiver's check and a handler, and between a handler and the sender: tests/harden/carry.c.
+fn messages_outside() -> Result<(), Failed> {
+    const STRUCK: [(&str, &str); 10] = [
+        ("1", "an input has changed since it was received"),
+        ("2", "an input ends where no line has ended"),
+        ("3", "an output has changed after its handler"),
+        ("4", "an output has changed after its handler"),
+        ("5", "bytes leave that no handler has sent"),
+        ("6", "bytes leave that no handler has sent"),
+        ("7", "bytes leave that no handler has sent"),
+        ("8", "an input has changed since it was received"),
+        ("9", "an output has changed after its handler"),
+        ("10", "an output has changed after its handler"),
+    ];
+    let dir = Bench::get().case_dir("harden-carry");
+    let guests = workspace().join("tests/harden");
+    let policy = format!(
+        "--steadfast-policy={}",
+        guests.join("carry.policy").display()
+    );
+    let out = dir.join("carry");
+    let plain = dir.join("plain");
+    let built = compiler(false, false)
+        .args(["-O1", "-o"])
+        .arg(&plain)
+        .arg(guests.join("carry.c"))
+        .output()?;
+    ended(&built, 0, &[], &[])?;
+    let right = run(&plain, &[])?;
+    for flags in [&["-O0"][..], &["-O2"], &["-O2", "-flto=thin"]] {
+        let built = compiler(true, false)
+            .args(flags)
+            .arg(&policy)
+            .arg(guests.join("carry.c"))
+            .arg("-o")
+            .arg(&out)
+            .output()?;
+        ended(&built, 0, &[], &["steadfast"])?;
+        let clean = run(&out, &[])?;
+        ended(&clean, 0, &[], &["steadfast"])?;
+        if clean.stdout != right.stdout || right.stdout.is_empty() {
+            return Err(String::from_utf8_lossy(&clean.stdout).into_owned().into());
+        }
+        for (mode, says) in STRUCK {
+            ended(&run(&out, &[mode])?, 122, &[says], &[]).map_err(|why| {
+                Failed::from(format!(
+                    "{flags:?} {mode}: {}",
+                    why.message().unwrap_or_default()
+                ))
+            })?;
+        }
+    }
+    refused(
+        "carry-name",
+        "int x;\nvoid handle(void) { x++; }\nint main(void) { handle(); }\n",
+        &[&named(&dir, "local-handler handle\ncarries no_such\n")?],
+        &["the policy's no_such"],
+    )
+}
+
+fn named(dir: &Path, statements: &str) -> Result<String, Failed> {
+    let policy = dir.join("policy");
+    std::fs::write(&policy, statements)?;
+    Ok(format!("--steadfast-policy={}", policy.display()))
+}
+
 /// Inputs and outputs that a policy finds in fields; `strike` changes a byte of either behind the log's back.
 fn policy_fields() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-fields");
@@ -1205,6 +1271,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     }
     trials.push(Trial::test("harden::policy", by_policy));
     trials.push(Trial::test("harden::policy_fields", policy_fields));
+    trials.push(Trial::test("harden::messages_outside", messages_outside));
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));

@@ -51,7 +51,7 @@ impl Advise for CommandError {
         match self {
             Self::NoValue(_) | Self::OneFile { .. } | Self::State(_) | Self::Between(_) => {
                 Own::Usage
-            },
+            }
             _ => Own::Setup,
         }
     }

@@ -122,6 +122,8 @@ pub struct Gap {
 pub struct Coverage {
     modules: BTreeSet<String>,
     handlers: BTreeMap<String, Handler>,
+    /// Functions that the policy's `output`, `carries` and `later` name and that are there.
+    named: BTreeSet<String>,
     functions: BTreeMap<String, (String, Stores)>,
     calls: BTreeMap<String, BTreeSet<Call>>,
     indirect: BTreeMap<String, BTreeSet<String>>,
@@ -238,6 +240,9 @@ impl Coverage {
                         .or_default()
                         .insert(at.to_owned());
                 }
+                ["K", name] => {
+                    all.named.insert(name.to_owned());
+                }
                 ["A", id] => {
                     all.by_pointer.insert(id.to_owned());
                 }
@@ -273,6 +278,12 @@ impl Coverage {
         Some(format!(
             "{first} was compiled with another --state than {other}"
         ))
+    }
+
+    /// Whether a function that the policy's `output`, `carries` or `later` names is there.
+    #[must_use]
+    pub fn names(&self, function: &str) -> bool {
+        self.named.contains(function)
     }
 
     /// Names of handlers.

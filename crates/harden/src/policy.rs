@@ -13,7 +13,7 @@ use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
 /// Raised together with the pass's (harden/pass/config.cpp).
-const VERSION: &str = "version 2";
+const VERSION: &str = "version 3";
 
 /// How the C library is called.
 const GLIBC: &str = include_str!("../../../harden/abi/glibc.policy");
@@ -202,13 +202,18 @@ impl Policy {
                     self.treat(name, verb, "");
                 }
             }
-            "racy" | "ignore" | "dup" | "crc" | "dup-memory" | "crc-memory" => {
+            "racy" | "ignore" | "dup" | "crc" | "dup-memory" | "crc-memory" | "carries"
+            | "later" => {
                 if names.is_empty() {
                     return Err("a name is needed");
                 }
                 for name in names {
                     // The same word may be a variable's name and a function's.
-                    let key = if verb.ends_with("-memory") { "()" } else { "" };
+                    let key = match verb {
+                        "dup-memory" | "crc-memory" => "()",
+                        "carries" | "later" => verb,
+                        _ => "",
+                    };
                     self.variables
                         .insert(format!("{name}{key}"), format!("{verb} {name}"));
                 }
@@ -229,7 +234,7 @@ impl Policy {
             .split_once(':')
             .ok_or("a place and a length are needed (`A:B`)")?;
         self.place(pointer)?;
-        if !(may_be_string && length == "strlen") {
+        if !(may_be_string && matches!(length, "strlen" | "line")) {
             self.place(length)?;
         }
         if let Some(condition) = unless {
@@ -300,6 +305,15 @@ impl Policy {
         self.switches.push("between");
     }
 
+    /// Functions that `output`, `carries` and `later` name.
+    pub fn named(&self) -> impl Iterator<Item = &str> {
+        let others = self.variables.values().filter_map(|line| {
+            line.strip_prefix("carries ")
+                .or(line.strip_prefix("later "))
+        });
+        self.outputs.keys().map(String::as_str).chain(others)
+    }
+
     /// Handlers that files have named, without the built-in.
     #[must_use]
     pub fn handlers(&self) -> &[String] {
@@ -345,7 +359,7 @@ mod tests {
     #[test]
     fn the_built_in_policies_are_policies() {
         let text = Policy::built_in().expect("checked here").for_pass();
-        assert!(text.starts_with("version 2\n"));
+        assert!(text.starts_with(&format!("{VERSION}\n")));
         assert!(text.contains("\nnative malloc __sf_w_malloc\n"));
         // One environment variable holds at most 128 KiB (MAX_ARG_STRLEN, execve(2)).
         assert!(text.len() < 100 * 1024, "{}", text.len());

@@ -1,0 +1,357 @@
+/*
+ * Messages outside handlers: what the envelope has checked is held against what a handler takes in, and what a handler
+ * has sent against what leaves.
+ *
+ *     frame checked --> copy kept here ......... compared by sf_input_edge, in the first run
+ *         |                                          ^
+ *         +--> program's buffer --(carries)--> where the handler finds it
+ *
+ *     second run --> checksum of an output ... kept here, compared when the bytes are handed to the kernel
+ *                        |                           ^
+ *                        +--> reply, lists of replies, vector of sendmsg
+ *
+ * Without this the checksum of an input is one of what lies in memory when the handler begins, and that of an output one of what
+ * lies there when it is sent: a fault between two of these points is in both runs, and in the seal.
+ *
+ * Received bytes are known by address. A policy names the functions that move them (`carries`); any other reading to the
+ * same place ends what is known about it.
+ * Outputs are known by where they end, so that one that is sent in several goes is found again. Of bytes that no handler
+ * or `output` call has announced only so many may leave as were announced without their content (`later`, `unless`,
+ * what the table has lost): so a wrong address, a wrong length and bytes of another reply are seen, too.
+ *
+ * Invariants
+ *  1. All of it belongs to one thread: that which reads a connection, runs its handlers and sends.
+ *  2. What the tables forget makes checks weaker, never wrong: a received byte without a copy is not compared, and a
+ *     forgotten output's bytes are added to those that may leave unknown.
+ *  3. Nothing is kept in programs without the envelope.
+ *
+ * Not covered: replies that are left out as a whole; bytes that another thread sends than the one whose handler made
+ * them (neither compared nor refused, unless that thread has announced others); datagrams.
+ * See Behrens et al., "Scalable Error Isolation", NSDI 2015, Section 3.3 and R7.
+ */
+#include "runtime.h"
+
+/* Frames and what is left of them when handlers have taken theirs; 16 questions of one read lie in one piece. */
+#define RECEIVED_MAX 64
+/* Four frames of 16 KiB (SF_PAYLOAD_MAX of harden/envelope): of longer values the end is compared. */
+#define COPIES (64 << 10)
+/* Parts of replies that have not left: a reply of memcached has three, and as many connections wait as a poll reports. */
+#define OUTPUTS_MAX 1024
+/* Up to here an output that leaves in several goes is looked at as a whole each time. */
+#define WHOLE_BYTES (64 << 10)
+
+struct received {
+  uintptr_t at;
+  size_t length;
+  const uint8_t *copy;
+};
+
+struct output {
+  uintptr_t begin, end;
+  uint32_t crc;
+  uint32_t times;    /* that it has been announced and has not left */
+  uint32_t next;     /* of the same bucket, or of the free ones; index + 1, 0: none */
+};
+
+struct sf_carry {
+  size_t received_count;
+  struct received received[RECEIVED_MAX]; /* oldest first */
+  size_t copies_used;
+  bool announced; /* this thread has announced outputs, so what it sends is announced */
+  uint64_t unknown; /* bytes that may leave without having been announced */
+  uint32_t used, spare, clock;
+  uint32_t buckets[OUTPUTS_MAX];
+  struct output outputs[OUTPUTS_MAX];
+  uint8_t copies[COPIES];
+};
+
+/* Of harden/envelope/wrap.c. */
+extern const int sf_envelope_linked __attribute__((weak));
+
+static struct sf_carry *carry_of(struct sf_context *c) {
+  if (unlikely(!c->carry)) {
+    if (&sf_envelope_linked == NULL)
+      return NULL;
+    c->carry = sf_map(sizeof *c->carry);
+  }
+  return c->carry;
+}
+
+void sf_carry_thread(struct sf_context *c) {
+  if (c->carry)
+    sf_unmap(c->carry, sizeof *c->carry);
+  c->carry = NULL;
+}
+
+/* Inputs. */
+
+static void drop(struct sf_carry *k, size_t index) {
+  k->received_count--;
+  for (size_t i = index; i < k->received_count; i++)
+    k->received[i] = k->received[i + 1];
+}
+
+static void add(struct sf_carry *k, struct received r) {
+  struct received *last = &k->received[k->received_count - 1];
+  if (k->received_count && last->at + last->length == r.at && last->copy + last->length == r.copy) {
+    last->length += r.length;
+    return;
+  }
+  if (k->received_count == RECEIVED_MAX)
+    drop(k, 0);
+  k->received[k->received_count++] = r;
+}
+
+/* Other bytes are at [low, high) from here on. What is known before and behind them stays. */
+static void forget(struct sf_carry *k, uintptr_t low, uintptr_t high) {
+  for (size_t i = k->received_count; i-- > 0;) {
+    struct received *r = &k->received[i], whole = *r;
+    uintptr_t end = whole.at + whole.length;
+    if (end <= low || whole.at >= high)
+      continue;
+    if (whole.at < low && end > high) {
+      r->length = low - whole.at;
+      add(k, (struct received){high, end - high, whole.copy + (high - whole.at)});
+      i = k->received_count; /* `add` may have moved what is there: begin again, it no longer overlaps */
+    } else if (whole.at < low) {
+      r->length = low - whole.at;
+    } else if (end > high) {
+      *r = (struct received){high, end - high, whole.copy + (high - whole.at)};
+    } else {
+      drop(k, i);
+    }
+  }
+}
+
+/* Room for the copy of a frame, in which it is then checked; nothing in programs without handlers. */
+SF_API uint8_t *sf_received_room(size_t length) {
+  struct sf_carry *k = length <= COPIES ? carry_of(sf_context()) : NULL;
+  if (!k)
+    return NULL;
+  if (k->copies_used + length > COPIES)
+    k->copies_used = 0;
+  uint8_t *room = k->copies + k->copies_used;
+  k->copies_used += length;
+  for (size_t i = k->received_count; i-- > 0;)
+    if (k->received[i].copy < room + length && k->received[i].copy + k->received[i].length > room)
+      drop(k, i);
+  return room;
+}
+
+/* The bytes at `at` are those of a frame whose copy has been checked. */
+SF_API void sf_received(const void *at, size_t length, const uint8_t *copy) {
+  struct sf_carry *k = carry_of(sf_context());
+  forget(k, (uintptr_t)at, (uintptr_t)at + length);
+  add(k, (struct received){(uintptr_t)at, length, copy});
+}
+
+/* Bytes have come to `at` that nothing is known about. */
+SF_API void sf_received_unknown(const void *at, size_t length) {
+  struct sf_context *c = __sf_own;
+  if (c && c->carry && c->carry->received_count)
+    forget(c->carry, (uintptr_t)at, (uintptr_t)at + length);
+}
+
+/* A connection has ended: its buffers are anybody's. */
+SF_API void sf_received_none(void) {
+  struct sf_context *c = __sf_own;
+  if (c && c->carry)
+    c->carry->received_count = 0;
+}
+
+/* What is known about [from, from + length) holds at `to`, and what was known about that is past. */
+static void follow(struct sf_carry *k, uintptr_t to, uintptr_t from, size_t length) {
+  struct received moved[RECEIVED_MAX];
+  size_t count = 0;
+  for (size_t i = 0; i < k->received_count; i++) {
+    struct received r = k->received[i];
+    uintptr_t low = r.at > from ? r.at : from, high = r.at + r.length < from + length ? r.at + r.length : from + length;
+    if (low < high)
+      moved[count++] = (struct received){to + (low - from), high - low, r.copy + (low - r.at)};
+  }
+  forget(k, to, to + length);
+  for (size_t i = 0; i < count; i++)
+    add(k, moved[i]);
+}
+
+static struct sf_carry *known(void) {
+  struct sf_context *c = __sf_own;
+  return c && c->carry && c->carry->received_count && __sf_tls.phase == SF_OUTSIDE ? c->carry : NULL;
+}
+
+extern void *memmove(void *, const void *, size_t);
+extern void *realloc(void *, size_t);
+
+/* memcpy and memmove of functions that `carries` names, outside handlers. */
+SF_API void *__sf_carry_move(void *to, const void *from, size_t length) {
+  memmove(to, from, length);
+  struct sf_carry *k = known();
+  if (unlikely(k != NULL) && length)
+    follow(k, (uintptr_t)to, (uintptr_t)from, length);
+  return to;
+}
+
+SF_API void *__sf_carry_realloc(void *old, size_t size) {
+  uintptr_t from = (uintptr_t)old;
+  void *at = realloc(old, size);
+  struct sf_carry *k = known();
+  if (unlikely(k != NULL) && at && from && (uintptr_t)at != from)
+    follow(k, (uintptr_t)at, from, size);
+  return at;
+}
+
+/* Phase I: the message is what has been received, as far as that is known. A line: and what ended it, where the program has
+   put a zero, was the end of a line. */
+void sf_carry_input(struct sf_context *c, const void *message, size_t length, bool is_line) {
+  struct sf_carry *k = c->carry;
+  uintptr_t begin = (uintptr_t)message, end = begin + length;
+  for (size_t i = 0; i < k->received_count; i++) {
+    const struct received *r = &k->received[i];
+    uintptr_t low = r->at > begin ? r->at : begin, high = r->at + r->length < end ? r->at + r->length : end;
+    if (low < high && unlikely(!sf_equal((const void *)low, r->copy + (low - r->at), high - low)))
+      sf_differ("an input has changed since it was received", low, high - low, 0);
+    if (is_line && end >= r->at && end - r->at < r->length) {
+      uint8_t last = r->copy[end - r->at];
+      if (unlikely(last != '\r' && last != '\n'))
+        sf_differ("an input ends where no line has ended", end, last, 0);
+    }
+  }
+}
+
+/* Handled. Streams are taken from their beginning to their end: what lies before, in the same frame, is past as well. */
+void sf_carry_taken(struct sf_context *c, const void *message, size_t length) {
+  struct sf_carry *k = c->carry;
+  uintptr_t begin = (uintptr_t)message, end = begin + length;
+  for (size_t i = k->received_count; i-- > 0;) {
+    struct received *r = &k->received[i];
+    uintptr_t high = r->at + r->length;
+    if (r->at >= end || high <= begin)
+      continue;
+    if (high <= end)
+      drop(k, i);
+    else
+      *r = (struct received){end, high - end, r->copy + (end - r->at)};
+  }
+}
+
+/* Outputs. */
+
+static uint32_t *bucket_of(struct sf_carry *k, uintptr_t end) { return &k->buckets[sf_mix(end, 0) % OUTPUTS_MAX]; }
+
+static void take_out(struct sf_carry *k, struct output *o) {
+  uint32_t index = (uint32_t)(o - k->outputs) + 1;
+  for (uint32_t *at = bucket_of(k, o->end); *at; at = &k->outputs[*at - 1].next)
+    if (*at == index) {
+      *at = o->next;
+      o->times = 0;
+      o->next = k->spare;
+      k->spare = index;
+      return;
+    }
+}
+
+void sf_carry_unknown(struct sf_context *c, size_t length) {
+  struct sf_carry *k = carry_of(c);
+  if (!k)
+    return;
+  k->announced = true;
+  k->unknown += length;
+}
+
+void sf_carry_output(struct sf_context *c, const void *bytes, size_t length, uint32_t crc) {
+  struct sf_carry *k = carry_of(c);
+  if (!k || !length)
+    return;
+  k->announced = true;
+  uintptr_t begin = (uintptr_t)bytes, end = begin + length;
+  uint32_t *bucket = bucket_of(k, end);
+  for (uint32_t at = *bucket; at; at = k->outputs[at - 1].next) {
+    struct output *o = &k->outputs[at - 1];
+    if (o->begin == begin && o->end == end) {
+      /* The same bytes twice on their way; or, as they are others now, the first never leave. */
+      o->times = o->crc == crc ? o->times + 1 : 1;
+      o->crc = crc;
+      return;
+    }
+  }
+  if (unlikely(!k->spare && k->used == OUTPUTS_MAX)) {
+    struct output *oldest = &k->outputs[k->clock++ % OUTPUTS_MAX];
+    k->unknown += (oldest->end - oldest->begin) * oldest->times;
+    take_out(k, oldest);
+  }
+  uint32_t index = k->spare;
+  if (index)
+    k->spare = k->outputs[index - 1].next;
+  else
+    index = ++k->used;
+  bucket = bucket_of(k, end);
+  k->outputs[index - 1] = (struct output){begin, end, crc, 1, *bucket};
+  *bucket = index;
+}
+
+/* Layout of struct iovec. */
+struct part {
+  const uint8_t *base;
+  size_t length;
+};
+
+static struct output *announced(struct sf_carry *k, const struct part *p, bool compare) {
+  uintptr_t base = (uintptr_t)p->base, end = base + p->length;
+  for (uint32_t at = *bucket_of(k, end); at; at = k->outputs[at - 1].next) {
+    struct output *o = &k->outputs[at - 1];
+    if (o->end != end || o->begin > base)
+      continue;
+    if (!compare || (o->begin < base && end - o->begin > WHOLE_BYTES) ||
+        likely(sf_crc32c(0, (const void *)o->begin, end - o->begin) == o->crc))
+      return o;
+  }
+  return NULL;
+}
+
+/* Called with what is handed to the kernel, of which up to `bytes` may leave. Stops the program if a byte is not what was
+   announced. */
+SF_API void sf_outputs_leave(const struct part *parts, size_t count, size_t bytes) {
+  struct sf_context *c = __sf_own;
+  if (!c || !c->carry || !c->carry->announced)
+    return;
+  uint64_t unknown = 0, allowed = c->carry->unknown;
+  for (size_t i = 0; i < count && bytes; i++) {
+    if (!parts[i].length)
+      continue;
+    if (unlikely(!announced(c->carry, &parts[i], true))) {
+      unknown += parts[i].length;
+      if (unknown > allowed)
+        sf_differ(announced(c->carry, &parts[i], false) ? "an output has changed after its handler" : "bytes leave that no handler has sent",
+                  (uint64_t)parts[i].base, parts[i].length, allowed);
+    }
+    bytes -= parts[i].length < bytes ? parts[i].length : bytes;
+  }
+}
+
+/* So many bytes of them have left. */
+SF_API void sf_outputs_left(const struct part *parts, size_t count, size_t bytes) {
+  struct sf_context *c = __sf_own;
+  if (!c || !c->carry || !c->carry->announced)
+    return;
+  struct sf_carry *k = c->carry;
+  for (size_t i = 0; i < count && bytes; i++) {
+    size_t left = parts[i].length < bytes ? parts[i].length : bytes;
+    struct output *o = left ? announced(k, &parts[i], false) : NULL;
+    if (o && left == parts[i].length && --o->times == 0)
+      take_out(k, o);
+    else if (!o)
+      k->unknown -= left < k->unknown ? left : k->unknown;
+    bytes -= left;
+  }
+}
+
+/* A call that `output` names, outside handlers: announced with the checksum that the bytes have now. */
+SF_API void __sf_output_outside(const void *bytes, uint64_t length, uint64_t skip) {
+  if (&sf_envelope_linked == NULL)
+    return;
+  struct sf_context *c = sf_context();
+  if (skip || __sf_tls.phase != SF_OUTSIDE)
+    sf_carry_unknown(c, length);
+  else
+    sf_carry_output(c, bytes, length, sf_crc32c(0, bytes, length));
+}
