@@ -85,7 +85,11 @@ pub fn play_memcached(program: &Path, dir: &Path, settings: Settings) -> Result<
         let trace = memcached::trace(settings.seed, settings.length);
         let mut rest = &trace[..];
         while !rest.is_empty() && found.wrong.len() < WRONG_MAX {
-            let (batch, later) = rest.split_at(rest.len().min(1 + rng.below(batch_max)));
+            let most = rest.len().min(1 + rng.below(batch_max));
+            let drops = rest[1..most]
+                .iter()
+                .position(memcached::Step::drops_earlier);
+            let (batch, later) = rest.split_at(drops.map_or(most, |at| at + 1));
             rest = later;
             play(&mut connection, batch, &mut found)?;
         }
