@@ -100,6 +100,9 @@ struct Kept {
     replicas: u8,
     patience_ms: u64,
     network: bool,
+    /// Of each fault type; what a plan holds may be less.
+    #[serde(default)]
+    runs: Option<u64>,
 }
 
 impl Order {
@@ -123,6 +126,7 @@ impl Order {
             replicas: self.replicas,
             patience_ms: u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX),
             network: self.network,
+            runs: Some(self.runs),
         };
         let path = self.dir.join("order.json");
         fs::create_dir_all(&self.dir)
@@ -1081,6 +1085,88 @@ pub struct Running {
     executed: Vec<(usize, u64)>,
 }
 
+/// The target as it is written down.
+fn command(order: &Order) -> Vec<String> {
+    let args = order.spec.argv.iter().skip(1).cloned();
+    [order.spec.path.display().to_string()]
+        .into_iter()
+        .chain(args)
+        .collect()
+}
+
+/// Refuses an order that is not the one that a directory was begun with: what it asks for otherwise would
+/// be left out in silence.
+fn same(order: &Order, campaign: &Campaign, plan: &[Planned]) -> Result<(), CampaignError> {
+    let begun = |what: &str, was: String, fix: &str| {
+        Err(needs(
+            &format!("a directory of the same {what}, to go on with"),
+            was,
+            &format!("another --out, or {fix} that it was begun with"),
+        ))
+    };
+    if campaign.command != command(order) {
+        return begun("command", campaign.command.join(" "), "the command");
+    }
+    // A repeated run takes everything else from the directory.
+    if order.models.is_empty() && order.lines.is_empty() {
+        return Ok(());
+    }
+    let environment: BTreeMap<String, String> = order.spec.env.iter().cloned().collect();
+    let stdin = order.spec.stdin.as_ref().map(|p| p.display().to_string());
+    let replicas = if order.protect.is_empty() {
+        0
+    } else {
+        order.replicas
+    };
+    let faults: Vec<String> = if order.lines.is_empty() {
+        let names = order.models.iter().map(|model| model.word().to_owned());
+        names.collect()
+    } else {
+        let spelled = |line: &String| {
+            let all = Fault::parse_all(line).unwrap_or_default();
+            let text: Vec<String> = all.iter().map(Fault::to_string).collect();
+            text.join("; ")
+        };
+        order.lines.iter().map(spelled).collect()
+    };
+    let was: Vec<String> = if order.lines.is_empty() {
+        campaign.strata.iter().map(|s| s.name.clone()).collect()
+    } else {
+        let first = plan.iter().take(campaign.strata.len());
+        first.map(|planned| planned.fault.clone()).collect()
+    };
+    let kept = fs::read(order.dir.join("order.json")).unwrap_or_default();
+    let kept = serde_json::from_slice::<Kept>(&kept).ok();
+    let runs = kept.and_then(|kept| kept.runs).unwrap_or(order.runs);
+    if faults != was {
+        return begun("faults", was.join(","), "the --fault");
+    }
+    if order.runs != runs {
+        return begun("number of runs", format!("--runs {runs}"), "the --runs");
+    }
+    if order.seed.to_string() != campaign.seed {
+        return begun("seed", format!("--seed {}", campaign.seed), "the --seed");
+    }
+    if stdin != campaign.stdin {
+        let was = campaign.stdin.clone().unwrap_or("none".into());
+        return begun("standard input", was, "the --stdin");
+    }
+    if environment != campaign.environment {
+        let was = campaign.environment.iter();
+        let was: Vec<String> = was.map(|(k, v)| format!("{k}={v}")).collect();
+        return begun("environment", was.join(" "), "the --env");
+    }
+    if replicas != campaign.protection.replicas {
+        let was = format!("--replicas {}", campaign.protection.replicas);
+        return begun("protection", was, "the --replicas");
+    }
+    if replicas == 0 && order.engine != campaign.engine {
+        let was = format!("--engine {}", campaign.engine.word());
+        return begun("engine", was, "the --engine");
+    }
+    Ok(())
+}
+
 /// Looks at the machine.
 #[must_use]
 pub fn machine() -> Machine {
@@ -1125,6 +1211,107 @@ fn commit(dir: &Path) -> Option<String> {
     Some(if dirty { format!("{head}-dirty") } else { head })
 }
 
+impl Field {
+    /// Refuses a target that ends in another way while it is counted, or executes nothing.
+    fn countable(
+        &self,
+        golden: &Golden,
+        drafted: &Drafted,
+        profile: &Profile,
+    ) -> Result<(), CampaignError> {
+        let counted = self.order.protect.is_empty() && drafted.counted;
+        if counted && profile.ran.status != Some(golden.status) {
+            return Err(needs(
+                "a counted run that ends as the others do",
+                format!(
+                    "status {:?}, signal {:?}, {} where it should be {}; it said {:?}",
+                    profile.ran.status,
+                    profile.ran.signal,
+                    if profile.ran.timed_out {
+                        "given up"
+                    } else {
+                        "ended"
+                    },
+                    golden.status,
+                    self.said.as_deref().unwrap_or("nothing")
+                ),
+                "report this, with the program: a counter changed what it does",
+            ));
+        }
+        if drafted.population.dynamic == 0 && drafted.counted {
+            return Err(needs(
+                "a target that executes something",
+                "no instructions",
+                "another command",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is written down about a campaign before its first run.
+    fn campaign(
+        &self,
+        version: &str,
+        golden: Golden,
+        drafted: &Drafted,
+        closed: Vec<String>,
+        open: Vec<String>,
+    ) -> Campaign {
+        let order = &self.order;
+        Campaign {
+            schema: SCHEMA,
+            steadfast: version.into(),
+            commit: std::env::current_dir().ok().and_then(|dir| commit(&dir)),
+            unix_ms: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(0)),
+            command: command(order),
+            stdin: order.spec.stdin.as_ref().map(|p| p.display().to_string()),
+            environment: order.spec.env.iter().cloned().collect(),
+            protection: Protection {
+                name: if order.protect.is_empty() {
+                    "bare".into()
+                } else {
+                    format!("run -n {}", order.replicas)
+                },
+                replicas: if order.protect.is_empty() {
+                    0
+                } else {
+                    order.replicas
+                },
+            },
+            modules: self
+                .modules
+                .iter()
+                .map(|m| record::Module {
+                    name: m.name.clone(),
+                    path: m.path().display().to_string(),
+                    build_id: m.build_id.clone(),
+                })
+                .collect(),
+            machine: machine(),
+            seed: order.seed.to_string(),
+            engine: if order.protect.is_empty() {
+                order.engine
+            } else {
+                Engine::Run
+            },
+            population: drafted.population.clone(),
+            strata: drafted.strata.clone(),
+            planned: drafted.plan.len() as u64,
+            shard: order.shard,
+            golden,
+            comparator: order.comparator.clone(),
+            limits: Limits::default(),
+            sandbox: closed
+                .into_iter()
+                .chain(open.into_iter().map(|o| format!("not closed: {o}")))
+                .collect(),
+            dummies: Dummies::default(),
+        }
+    }
+}
+
 impl Running {
     /// What the box closed off, and what it could not.
     ///
@@ -1154,85 +1341,8 @@ impl Running {
         tell(Progress::Stage("running without a fault".into()));
         let (golden, captured) = field.golden()?;
         let (drafted, profile) = field.draft(tell)?;
-        let counted = order.protect.is_empty() && drafted.counted;
-        if counted && profile.ran.status != Some(golden.status) {
-            return Err(needs(
-                "a counted run that ends as the others do",
-                format!(
-                    "status {:?}, signal {:?}, {} where it should be {}; it said {:?}",
-                    profile.ran.status,
-                    profile.ran.signal,
-                    if profile.ran.timed_out {
-                        "given up"
-                    } else {
-                        "ended"
-                    },
-                    golden.status,
-                    field.said.as_deref().unwrap_or("nothing")
-                ),
-                "report this, with the program: a counter changed what it does",
-            ));
-        }
-        if drafted.population.dynamic == 0 && drafted.counted {
-            return Err(needs(
-                "a target that executes something",
-                "no instructions",
-                "another command",
-            ));
-        }
-        let mut command = vec![order.spec.path.display().to_string()];
-        command.extend(order.spec.argv.iter().skip(1).cloned());
-        let campaign = Campaign {
-            schema: SCHEMA,
-            steadfast: version.into(),
-            commit: std::env::current_dir().ok().and_then(|dir| commit(&dir)),
-            unix_ms: std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(0)),
-            command,
-            stdin: order.spec.stdin.as_ref().map(|p| p.display().to_string()),
-            environment: order.spec.env.iter().cloned().collect(),
-            protection: Protection {
-                name: if order.protect.is_empty() {
-                    "bare".into()
-                } else {
-                    format!("run -n {}", order.replicas)
-                },
-                replicas: if order.protect.is_empty() {
-                    0
-                } else {
-                    order.replicas
-                },
-            },
-            modules: field
-                .modules
-                .iter()
-                .map(|m| record::Module {
-                    name: m.name.clone(),
-                    path: m.path().display().to_string(),
-                    build_id: m.build_id.clone(),
-                })
-                .collect(),
-            machine: machine(),
-            seed: order.seed.to_string(),
-            engine: if order.protect.is_empty() {
-                order.engine
-            } else {
-                Engine::Run
-            },
-            population: drafted.population.clone(),
-            strata: drafted.strata.clone(),
-            planned: drafted.plan.len() as u64,
-            shard: order.shard,
-            golden,
-            comparator: order.comparator.clone(),
-            limits: Limits::default(),
-            sandbox: closed
-                .into_iter()
-                .chain(open.into_iter().map(|o| format!("not closed: {o}")))
-                .collect(),
-            dummies: Dummies::default(),
-        };
+        field.countable(&golden, &drafted, &profile)?;
+        let campaign = field.campaign(version, golden, &drafted, closed, open);
         order.keep()?;
         let golden_dir = order.dir.join("golden");
         captured
@@ -1263,17 +1373,10 @@ impl Running {
         Ok(running)
     }
 
-    fn resume(order: &Order, dir: Dir, field: Field) -> Result<Self, CampaignError> {
-        let campaign = dir.campaign()?;
-        let mut command = vec![order.spec.path.display().to_string()];
-        command.extend(order.spec.argv.iter().skip(1).cloned());
-        if campaign.command != command {
-            return Err(needs(
-                "a directory of the same command, to go on with",
-                campaign.command.join(" "),
-                "another --out, or the command that it was begun with",
-            ));
-        }
+    fn resume(order: &Order, dir: Dir, mut field: Field) -> Result<Self, CampaignError> {
+        let mut campaign = dir.campaign()?;
+        let plan = dir.plan()?;
+        same(order, &campaign, &plan)?;
         for (was, is) in campaign.modules.iter().zip(&field.modules) {
             if was.name != is.name || was.build_id != is.build_id {
                 return Err(needs(
@@ -1283,7 +1386,20 @@ impl Running {
                 ));
             }
         }
-        let plan = dir.plan()?;
+        if order.shard.of == 1 {
+            // Whoever names no part goes on with the one that is there.
+            field.order.shard = campaign.shard;
+        } else if order.shard != campaign.shard {
+            if !dir.runs()?.is_empty() {
+                return Err(needs(
+                    "the part of the plan that was begun with",
+                    format!("--shard {}/{}", campaign.shard.index, campaign.shard.of),
+                    "that --shard or none, or another --out",
+                ));
+            }
+            campaign.shard = order.shard;
+            dir.write_campaign(&campaign)?;
+        }
         let golden = Captured::read_back(&order.dir.join("golden"))
             .map_err(os("the golden output has to be readable"))?;
         let mut running = Self {
@@ -1324,19 +1440,7 @@ impl Running {
 
     /// Faults that are armed and never reached: the measure of time, and of false alarms.
     fn dummies(&mut self) -> Result<(), CampaignError> {
-        let lines: Vec<String> = self
-            .plan
-            .iter()
-            .filter_map(|p| {
-                let (head, rest) = p.fault.split_once(" n=")?;
-                let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
-                let storage = is_storage(&p.fault);
-                let usable =
-                    (p.site.is_some() || storage) && !p.fault.contains(';') && p.stratum != "code";
-                usable.then(|| format!("{head} n={NEVER} {tail}"))
-            })
-            .take(usize::try_from(DUMMIES).unwrap_or(0))
-            .collect();
+        let lines = self.never();
         let patience = self.field.order.patience;
         let golden = self.golden.clone();
         let status = self.campaign.golden.status;
@@ -1387,6 +1491,26 @@ impl Running {
             ));
         }
         times.sort_unstable();
+        self.limit_by(&times, masked, false_alarms);
+        Ok(())
+    }
+
+    /// Faults of the plan, at an execution that never comes.
+    fn never(&self) -> Vec<String> {
+        let never = |p: &Planned| {
+            let (head, rest) = p.fault.split_once(" n=")?;
+            let tail = rest.split_once(' ').map_or("", |(_, tail)| tail);
+            let usable = (p.site.is_some() || is_storage(&p.fault))
+                && !p.fault.contains(';')
+                && p.stratum != "code";
+            usable.then(|| format!("{head} n={NEVER} {tail}"))
+        };
+        let most = usize::try_from(DUMMIES).unwrap_or(0);
+        self.plan.iter().filter_map(never).take(most).collect()
+    }
+
+    /// Sets the campaign's limits by how long armed runs took, the shortest first.
+    fn limit_by(&mut self, times: &[u64], masked: u64, false_alarms: u64) {
         let at = |share: usize| {
             times
                 .get((times.len().saturating_sub(1)) * share / 100)
@@ -1410,7 +1534,6 @@ impl Running {
             memory: self.field.order.spec.memory,
             file_size: self.field.order.spec.file_size,
         };
-        Ok(())
     }
 
     /// Runs what is left of the plan, until `stop` or the budget.
@@ -1761,20 +1884,7 @@ fn judged(
     {
         asked(command, dir, warden, &captured, &mut compared)?;
     }
-    let code = planned.faults()?.iter().all(|f| {
-        matches!(
-            f.effect(),
-            Effect::Bits {
-                target: Target::Code,
-                ..
-            }
-        )
-    });
-    let hits = match &seen {
-        Some(seen) if !is_storage(&line) => seen.hits,
-        None if code && ran.error.is_none() => 1,
-        _ => ran.hits.iter().map(|hit| hit.hits).sum(),
-    };
+    let hits = hits(planned, &line, &ran, seen.as_ref())?;
     let detection = seen
         .as_ref()
         .and_then(|seen| seen.detection.clone())
@@ -1792,21 +1902,9 @@ fn judged(
         error_reply,
     });
     let plain = matches!(outcome, Leaf::MaskedClean | Leaf::NotFired | Leaf::Slow);
-    let hex = |value: u64| Some(format!("{value:#x}"));
     let mut run = Run {
         hits,
-        fired: ran
-            .hits
-            .iter()
-            .filter(|hit| hit.hits > 0)
-            .map(|hit| Fired {
-                n: hit.n,
-                before: hex(hit.before),
-                after: hex(hit.after),
-                cpu: hit.file.is_none().then_some(hit.cpu),
-                file: hit.file.clone(),
-            })
-            .collect(),
+        fired: fired(&ran),
         status: ran.status,
         signal: ran.signal,
         wall_ns: ran.wall_ns,
@@ -1820,37 +1918,89 @@ fn judged(
         run.outputs = captured.digests();
     }
     if !plain {
-        let name = format!("evidence/{}", planned.id);
-        let place = dir.path().join(&name);
-        let failed = |source| CampaignError::Os {
-            what: format!("{} has to be writable", place.display()),
-            source,
-        };
-        fs::create_dir_all(&place).map_err(failed)?;
-        // Whole outputs by the thousand would fill the disk: what differs is kept, up to a size.
-        const KEPT_BYTES: usize = 1 << 20;
-        let kept = Captured(
-            captured
-                .0
-                .iter()
-                .filter(|(name, bytes)| compared.differ.contains(name) && bytes.len() <= KEPT_BYTES)
-                .map(|(name, bytes)| (name.clone(), bytes.clone()))
-                .collect(),
-        );
-        kept.write(&place).map_err(failed)?;
-        let mut why = format!("{}\n", planned.fault);
-        if let Some(error) = &ran.error {
-            why.push_str(error);
-            why.push('\n');
-        }
-        fs::write(place.join("fault"), why).map_err(failed)?;
-        let events = warden.scratch().join("events");
-        if events.exists() {
-            fs::copy(events, place.join("events.jsonl")).map_err(failed)?;
-        }
-        run.evidence = Some(name);
+        run.evidence = Some(keep(dir, warden, planned, &ran, &captured, &compared)?);
     }
     Ok(run)
+}
+
+/// Keeps what shows how a run went wrong; the name of its directory.
+fn keep(
+    dir: &Dir,
+    warden: &Warden,
+    planned: &Planned,
+    ran: &Ran,
+    captured: &Captured,
+    compared: &judge::Compared,
+) -> Result<String, CampaignError> {
+    let name = format!("evidence/{}", planned.id);
+    let place = dir.path().join(&name);
+    let failed = |source| CampaignError::Os {
+        what: format!("{} has to be writable", place.display()),
+        source,
+    };
+    fs::create_dir_all(&place).map_err(failed)?;
+    // Whole outputs by the thousand would fill the disk: what differs is kept, up to a size.
+    const KEPT_BYTES: usize = 1 << 20;
+    let kept = Captured(
+        captured
+            .0
+            .iter()
+            .filter(|(name, bytes)| compared.differ.contains(name) && bytes.len() <= KEPT_BYTES)
+            .map(|(name, bytes)| (name.clone(), bytes.clone()))
+            .collect(),
+    );
+    kept.write(&place).map_err(failed)?;
+    let mut why = format!("{}\n", planned.fault);
+    if let Some(error) = &ran.error {
+        why.push_str(error);
+        why.push('\n');
+    }
+    fs::write(place.join("fault"), why).map_err(failed)?;
+    let events = warden.scratch().join("events");
+    if events.exists() {
+        fs::copy(events, place.join("events.jsonl")).map_err(failed)?;
+    }
+    Ok(name)
+}
+
+/// How often a run's faults hit.
+fn hits(
+    planned: &Planned,
+    line: &str,
+    ran: &Ran,
+    seen: Option<&judge::Seen>,
+) -> Result<u64, CampaignError> {
+    let code = planned.faults()?.iter().all(|f| {
+        matches!(
+            f.effect(),
+            Effect::Bits {
+                target: Target::Code,
+                ..
+            }
+        )
+    });
+    Ok(match seen {
+        Some(seen) if !is_storage(line) => seen.hits,
+        None if code && ran.error.is_none() => 1,
+        _ => ran.hits.iter().map(|hit| hit.hits).sum(),
+    })
+}
+
+/// The first hit of each fault that hit.
+fn fired(ran: &Ran) -> Vec<Fired> {
+    let hex = |value: u64| Some(format!("{value:#x}"));
+    let first = |hit: &crate::target::Hit| Fired {
+        n: hit.n,
+        before: hex(hit.before),
+        after: hex(hit.after),
+        cpu: hit.file.is_none().then_some(hit.cpu),
+        file: hit.file.clone(),
+    };
+    ran.hits
+        .iter()
+        .filter(|hit| hit.hits > 0)
+        .map(first)
+        .collect()
 }
 
 /// The client's own check of an output that differs.

@@ -211,6 +211,37 @@ fn parts_and_budgets_add_up_to_the_whole() {
     assert_eq!(place.plan("whole"), place.plan("merged"));
     let ends = |dir| place.runs(dir).values().map(of).collect::<Vec<_>>();
     assert_eq!(ends("whole"), ends("merged"));
+    // One plan, copied to where its parts are run; a part is gone on with as what it is.
+    place.well(&on("plan", &["--out", "copy-0", "--runs", "12"]));
+    let copied = Command::new("cp")
+        .args(["-a", "copy-0", "copy-1"])
+        .current_dir(place.0.path())
+        .status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    for (dir, part) in [("copy-0", "0/2"), ("copy-1", "1/2")] {
+        let words = ["--out", dir, "--runs", "12", "--shard", part];
+        place.well(&on("run", &words));
+        place.well(&on("run", &words[..4]));
+        assert_eq!(place.runs(dir).len(), 6);
+    }
+    let other = ["--out", "copy-0", "--runs", "12", "--shard", "1/2"];
+    place.refused(&on("run", &other), 121, "the part of the plan");
+    place.well(&["merge", "copy-0", "copy-1", "--out", "joined"]);
+    assert_eq!(ends("whole"), ends("joined"));
+    // What a second call asks for otherwise is not left out in silence.
+    for (more, text) in [
+        (["--runs", "13"], "--runs 12"),
+        (["--env", "X=1"], "environment"),
+        (["--engine", "step"], "--engine plant"),
+    ] {
+        let words = [&["--out", "whole"], more.as_slice()].concat();
+        let runs: &[&str] = if more[0] == "--runs" {
+            &[]
+        } else {
+            &["--runs", "12"]
+        };
+        place.refused(&on("run", &[words.as_slice(), runs].concat()), 121, text);
+    }
     // No time at all: the plan is made, nothing is run, and a second call does it.
     place.well(&on(
         "run",

@@ -271,12 +271,15 @@ impl TargetArgs {
             Some(text) => {
                 Seed::parse(text).ok_or_else(|| flag("seed", "1 to 64 hexadecimal digits", text))?
             }
-            None => Seed::fresh().map_err(|why| {
-                OrderError::Campaign(
-                    format!("a random seed is needed: {why}"),
-                    Some("--seed 1".into()),
-                )
-            })?,
+            // Whoever names none goes on with the one that is there.
+            None => begun(&extent.dir)
+                .map_or_else(Seed::fresh, Ok)
+                .map_err(|why| {
+                    OrderError::Campaign(
+                        format!("a random seed is needed: {why}"),
+                        Some("--seed 1".into()),
+                    )
+                })?,
         };
         let absolute = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         let text = |arg: &OsStr| {
@@ -553,4 +556,10 @@ pub(crate) fn stages<'a>(console: &'a mut Console<'_>, quiet: bool) -> impl FnMu
             console.say(&format!("inject: {stage}\n"));
         }
     }
+}
+
+/// The seed of a campaign that a directory holds.
+fn begun(dir: &std::path::Path) -> Option<Seed> {
+    let campaign = steadfast_inject::record::Dir::new(dir).campaign().ok()?;
+    Seed::parse(&campaign.seed)
 }
