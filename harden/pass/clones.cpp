@@ -286,8 +286,9 @@ Clones makeClones(Module &M, const Config &C) {
     Function *Clone = CloneFunction(F, Map);
     Clone->setName(F->getName() + CloneSuffix);
     Clone->setLinkage(F->getLinkage());
-    Clone->setVisibility(F->getVisibility());
-    Clone->setDSOLocal(F->isDSOLocal());
+    // Never of use outside the program: that of a shared library would run beside the program's own runtime.
+    Clone->setVisibility(F->hasLocalLinkage() ? GlobalValue::DefaultVisibility : GlobalValue::HiddenVisibility);
+    Clone->setDSOLocal(true);
     if (Comdat *Group = F->getComdat(); Group && F->hasLocalLinkage()) {
       // Its name is this module's alone, and says nothing to others about what is the same: it goes with its original.
       Clone->setComdat(Group);
@@ -307,7 +308,7 @@ Clones makeClones(Module &M, const Config &C) {
     if (auto *F = dyn_cast<Function>(Alias.getAliasee()->stripPointerCasts()))
       if (Function *Clone = Made.lookup(F); Clone && !Alias.getName().ends_with(CloneSuffix))
         GlobalAlias::create(Clone->getValueType(), 0, Alias.getLinkage(), Alias.getName() + CloneSuffix, Clone, &M)
-            ->setVisibility(Alias.getVisibility());
+            ->setVisibility(Alias.hasLocalLinkage() ? GlobalValue::DefaultVisibility : GlobalValue::HiddenVisibility);
   return Made;
 }
 

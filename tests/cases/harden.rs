@@ -697,6 +697,118 @@ fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), F
     refused(name, "int main(void) { return 0; }\n", flags, words)
 }
 
+/// A retry that crashes elsewhere is another fault, one that crashes in the same place is not.
+fn crashes_again() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-crashes-again");
+    std::fs::write(
+        dir.join("main.c"),
+        "#include <stdio.h>\n#include <stdlib.h>\nint crashes, total;\nint *wrong[3];\n\
+         void handle(int n) {\n  total += n;\n  if (n == 5 && crashes < 2)\n    total += *wrong[crashes++];\n}\n\
+         int main(int argc, char **argv) {\n  for (int i = 0; i < 2; i++)\n    wrong[i] = (int *)strtoul(argv[1 + i], 0, 0);\n\
+         \x20 for (int i = 0; i < 10; i++)\n    handle(i);\n  printf(\"%d\\n\", total);\n  return argc == 0;\n}\n",
+    )?;
+    let out = dir.join("main");
+    let built = compiler(true, false)
+        .args(["-O1", "--recover"])
+        .arg(named(&dir, "local-handler handle\nignore crashes\n")?)
+        .arg(dir.join("main.c"))
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    ended(&built, 0, &[], &["steadfast"])?;
+    let other = run(&out, &["16", "4096"])?;
+    ended(&other, 0, &["recovered, both runs of retry 2 agree"], &[])?;
+    if other.stdout != b"45\n" {
+        return Err(String::from_utf8_lossy(&other.stdout).into_owned().into());
+    }
+    ended(
+        &run(&out, &["16", "16"])?,
+        122,
+        &["the same difference in a retry"],
+        &["recovered"],
+    )
+}
+
+/// A shared library is plain code: a program's handlers reach it by a policy's word alone, and none are in it.
+fn shared_library() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-shared-library");
+    std::fs::write(
+        dir.join("library.c"),
+        "#include <string.h>\nint kept;\nstatic void keep(int n) { kept += n; }\n\
+         int twice(int n) { keep(n); return 2 * n; }\nint length(const char *s) { return (int)strlen(s); }\n",
+    )?;
+    std::fs::write(
+        dir.join("main.c"),
+        "#include <stdio.h>\nint twice(int);\nint length(const char *);\nextern int kept;\nint total;\n\
+         void handle(int n) { total += length(\"four\") + n; }\nvoid reach(int n) { total += twice(n); }\n\
+         int main(void) {\n  for (int i = 0; i < 100; i++)\n    handle(i);\n  reach(1);\n  total += twice(4);\n\
+         \x20 printf(\"%d %d\\n\", total, kept);\n}\n",
+    )?;
+    let library = dir.join("libours.so");
+    let out = dir.join("main");
+    let made = |policy: &str, arguments: &[&str]| {
+        Ok::<_, Failed>(
+            compiler(true, false)
+                .arg("-O2")
+                .arg(named(&dir, policy)?)
+                .args(arguments)
+                .current_dir(&dir)
+                .output()?,
+        )
+    };
+    let as_library = [
+        "-fPIC",
+        "-shared",
+        "-Wl,-z,defs",
+        "library.c",
+        "-o",
+        "libours.so",
+    ];
+    ended(&made("", &as_library)?, 0, &[], &["steadfast"])?;
+    let names = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(&library)
+        .output()?;
+    let names = String::from_utf8_lossy(&names.stdout).into_owned();
+    if !names.contains("twice") || names.contains(".sf") || names.contains("__sf_") {
+        return Err(names.into());
+    }
+    let rpath = format!("-Wl,-rpath,{}", dir.display());
+    let as_program = ["main.c", "-L.", "-lours", &rpath, "-o", "main"];
+    ended(
+        &made("local-handler handle\npure length\n", &as_program)?,
+        0,
+        &[],
+        &["steadfast"],
+    )?;
+    let ran = run(&out, &[])?;
+    ended(&ran, 0, &[], &["steadfast"])?;
+    if ran.stdout != b"5360 5\n" {
+        return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+    }
+    for statements in ["local-handler handle\n", "local-handler reach\n"] {
+        std::fs::remove_file(&out).or_else(|why| {
+            (why.kind() == std::io::ErrorKind::NotFound)
+                .then_some(())
+                .ok_or(why)
+        })?;
+        let ran = made(statements, &as_program)?;
+        if ran.status.success() || out.exists() {
+            return Err(String::from_utf8_lossy(&ran.stderr).into_owned().into());
+        }
+    }
+    ended(
+        &made("local-handler twice\n", &as_library)?,
+        1,
+        &["a shared library has no handlers, found twice"],
+        &[],
+    )?;
+    if library.exists() {
+        return Err("a library with a handler was left behind".into());
+    }
+    Ok(())
+}
+
 /// What is struck between the receiver's check and a handler, and between a handler and the sender: tests/harden/carry.c.
 fn messages_outside() -> Result<(), Failed> {
     const STRUCK: [(&str, &str); 10] = [
@@ -1255,7 +1367,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         }));
     }
     trials.push(Trial::test("harden::refuse::shared_library", || {
-        refused_by_driver("shared", &["-shared"], &["-shared", "static"])
+        refused_by_driver("shared", &["-shared", "--recover"], &["-shared", "static"])
     }));
     trials.push(Trial::test("harden::refuse::policy_that_is_none", || {
         refused_by_driver(
@@ -1272,6 +1384,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::policy", by_policy));
     trials.push(Trial::test("harden::policy_fields", policy_fields));
     trials.push(Trial::test("harden::messages_outside", messages_outside));
+    trials.push(Trial::test("harden::shared_library", shared_library));
+    trials.push(Trial::test("harden::crashes_again", crashes_again));
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));

@@ -3,7 +3,8 @@
 //! Everything that is not ours goes to clang untouched and in order. What matters is which of clang's steps the line asks
 //! for: where code is made the pass must be loaded, where a program is linked the runtime must be there.
 //!
-//! Invariant: a form that cannot be hardened (a shared library, precompiled bitcode) is refused, never passed on.
+//! Invariant: a form that cannot be hardened (precompiled bitcode, handlers in a shared library) is refused, never passed on.
+//! A shared library without handlers is plain code: handlers that reach it are refused when their program is linked.
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -17,9 +18,9 @@ use crate::tools::Tools;
 /// A command line that cannot be hardened.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CommandError {
-    /// `-shared`.
-    #[error("a program or a static library is needed, found -shared")]
-    Shared,
+    /// `-shared` with what only a whole program can have.
+    #[error("a program or a static library is needed for {0}, found -shared")]
+    Shared(&'static str),
     /// Bitcode or IR as input: it may have been optimised without the pass.
     #[error("C or C++ source is needed, found {0}")]
     Bitcode(String),
@@ -58,8 +59,8 @@ impl Advise for CommandError {
 
     fn fix(&self) -> Option<Remedy> {
         Some(Remedy::new(match self {
-            Self::Shared => {
-                "build the library static (--disable-shared), or with plain clang-19 and name its functions in a policy"
+            Self::Shared(_) => {
+                "build the library static (--disable-shared), or without the flag, and name the functions that handlers call in a policy"
             }
             Self::Bitcode(_) => "compile the source with `steadfast cc`",
             Self::Disabled(_) => "leave the flag out",
@@ -133,6 +134,8 @@ pub struct Build {
     debug: bool,
     /// `-r`: a relocatable object, not a program.
     relocatable: bool,
+    /// `-shared`: a library, none of which runs hardened.
+    pub shared: bool,
 }
 
 /// Flags whose value is the next argument.
@@ -258,7 +261,7 @@ impl Request {
                     explain = Some(place.to_string_lossy().into_owned());
                     continue;
                 }
-                "-shared" | "--shared" => return Err(CommandError::Shared),
+                "-shared" | "--shared" => build.shared = true,
                 "-c" | "-S" => stops_early = true,
                 "-r" => build.relocatable = true,
                 _ => {}
@@ -317,6 +320,20 @@ impl Request {
                 arguments.push("-D__STEADFAST__=1".into());
                 Self::Pass(arguments)
             });
+        }
+        if build.shared && !stops_early {
+            let flag = if !build.state.is_trusted() {
+                Some("--state")
+            } else if build.recover {
+                Some("--recover")
+            } else if build.other_core {
+                Some("--other-core")
+            } else {
+                None
+            };
+            if let Some(flag) = flag {
+                return Err(CommandError::Shared(flag));
+            }
         }
         if !stops_early && !build.relocatable {
             build.program = Some(output.unwrap_or_else(|| "a.out".into()));
@@ -386,6 +403,10 @@ impl Build {
             library.push(&tools.runtime);
             all.push(library);
             all.push("-pthread".into());
+            if self.shared {
+                // What its unused clones refer to stays inside: the program has a runtime of its own.
+                all.push("-Wl,--exclude-libs,libsteadfast-sei.a".into());
+            }
             if self.recover {
                 // Takes the runtime's part for it out of the library.
                 all.push("-Wl,-u,__sf_recover_on".into());
@@ -469,7 +490,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_hardened_is_refused() {
-        assert_eq!(read("-shared x.c -o x.so"), Err(CommandError::Shared));
+        assert_eq!(program("-shared x.c -o x.so"), Some("x.so".into()));
+        assert_eq!(
+            read("-shared --recover x.c -o x.so"),
+            Err(CommandError::Shared("--recover"))
+        );
         assert_eq!(read("x.bc"), Err(CommandError::Bitcode("x.bc".into())));
         assert!(matches!(
             read("-Xclang -disable-llvm-passes -c x.c"),

@@ -122,6 +122,17 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     }
     // A program without our section has no source that was compiled here: another compiler's objects.
     let coverage = Coverage::read(program).unwrap_or_default();
+    if build.shared {
+        let Some(name) = coverage.handlers().next() else {
+            return Ok(exit);
+        };
+        console.say(&format!(
+            "steadfast: {} is not linked: a shared library has no handlers, found {name}\n  fix:   build the library static (--disable-shared), or name handlers in the program\n",
+            program.display()
+        ));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
     let gaps = coverage.gaps();
     if !gaps.is_empty() {
         console.say(&coverage::complain(program, &gaps));

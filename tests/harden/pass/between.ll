@@ -22,7 +22,7 @@
 ; CHECK: define i32 @quiet(
 ; CHECK: load volatile i32, ptr @racy
 ; CHECK: ret i32
-; CHECK: define i32 @h.sf(
+; CHECK: define hidden i32 @h.sf(
 ; CHECK: ret i32 %twice
 ; NEVER: volatile i32, ptr %q
 @racy = global i32 0

@@ -4,7 +4,7 @@
 ; POLICY: defer tells
 ; POLICY: native gives own_gives
 ; POLICY: wrap old new
-; CHECK: define i64 @calls.sf(
+; CHECK: define hidden i64 @calls.sf(
 ; CHECK: call i64 @reads(i64 %v)
 ; CHECK: call i32 @__sf_once(
 ; CHECK: call i64 @asks(i64

@@ -1,6 +1,6 @@
 ; Lines of the source are kept: in the clone, and in what --explain is told.
 ; CHECK: file.c:7
-; CHECK: define void @set.sf(ptr %to)
+; CHECK: define hidden void @set.sf(ptr %to)
 ; CHECK: call __sf_slow8
 ; CHECK: !dbg
 define void @set(ptr %to) !dbg !4 {

@@ -14,7 +14,7 @@
 ; CHECK: call i32 @handle.sf(i32 %v)
 ; CHECK: call i32 @__sf_end(
 ; CHECK: label %begin
-; CHECK: define i32 @handle.sf(i32 %v)
+; CHECK: define hidden i32 @handle.sf(i32 %v)
 ; CHECK: noinline nounwind "frame-pointer"="all"
 ; CHECK: noredzone
 define i32 @handle(i32 %v) nounwind {

@@ -1,6 +1,6 @@
 ; A local function is called as it is.
 ; POLICY: local helper
-; CHECK: define void @outer.sf(
+; CHECK: define hidden void @outer.sf(
 ; CHECK: call void @helper(ptr %p)
 ; NEVER: call void @helper.sf(
 define void @helper(ptr %p) {

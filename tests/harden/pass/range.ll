@@ -1,13 +1,13 @@
 ; Bulk operations are ranges: short ones stay where they are, with a call on either side, long ones become the runtime's.
-; CHECK: define void @short.sf(
+; CHECK: define hidden void @short.sf(
 ; CHECK: call void @__sf_log(ptr %to, i64 24)
 ; CHECK: call void @llvm.memcpy
 ; CHECK: call void @__sf_logged(ptr %to, i64 24)
-; CHECK: define void @long.sf(
+; CHECK: define hidden void @long.sf(
 ; CHECK: call ptr @__sf_memcpy(ptr %to, ptr %from, i64 %n)
 ; CHECK: call ptr @__sf_memmove(ptr %to, ptr %from, i64 %n)
 ; CHECK: call ptr @__sf_memset(ptr %to, i32 0, i64 %n)
-; CHECK: define void @narrow.sf(
+; CHECK: define hidden void @narrow.sf(
 ; CHECK: call void @__sf_log(ptr %to, i64 8)
 ; CHECK: store i64 1, ptr %to, align 1
 ; CHECK: call void @__sf_logged(ptr %to, i64 8)

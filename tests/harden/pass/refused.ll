@@ -1,7 +1,7 @@
 ; What cannot be hardened stops the program where it is reached, and is told to the link.
-; CHECK: define i32 @add.sf(
+; CHECK: define hidden i32 @add.sf(
 ; CHECK: call void @__sf_refuse(
-; CHECK: define void @assembly.sf(
+; CHECK: define hidden void @assembly.sf(
 ; CHECK: call void @__sf_refuse(
 @n = global i32 0
 define i32 @add() {

@@ -1,6 +1,6 @@
 ; What dies with the frame is not logged; what is ignored neither.
 ; POLICY: ignore counter
-; CHECK: define i64 @frame.sf(
+; CHECK: define hidden i64 @frame.sf(
 ; NEVER: call __sf_slow8
 ; NEVER: call void @__sf_log(
 ; CHECK: store i64 %v, ptr %own

@@ -2,7 +2,7 @@
 ; POLICY: state crc
 ; POLICY: crc kept
 ; CHECK: @kept = global i64 0, section "sf_crc", align 64
-; CHECK: define void @move.sf(ptr %from, ptr %to)
+; CHECK: define hidden void @move.sf(ptr %from, ptr %to)
 ; CHECK: icmp eq i64 %4, 3
 ; CHECK: call void @__sf_state_touch(ptr %from, i64 8)
 ; CHECK: load i64, ptr %from

@@ -3,7 +3,7 @@
 ; POLICY: state dup
 ; POLICY: dup kept
 ; CHECK: @kept = global i64 0, section "sf_dup", align 64
-; CHECK: define void @move.sf(ptr %from, ptr %to)
+; CHECK: define hidden void @move.sf(ptr %from, ptr %to)
 ; CHECK: load i64, ptr @__sf_places
 ; CHECK: %6 = shl i64 %5, 36
 ; CHECK: lshr i64 %7, 43

@@ -11,9 +11,9 @@
 ; CHECK: define ptr @other(
 ; CHECK: call ptr @malloc(i64 8)
 ; CHECK: call void @__sf_s_free(ptr %p)
-; CHECK: define ptr @make.sf(
+; CHECK: define hidden ptr @make.sf(
 ; CHECK: call ptr @__sf_w_s_dup_malloc(i64 8)
-; CHECK: define ptr @other.sf(
+; CHECK: define hidden ptr @other.sf(
 ; CHECK: call ptr @__sf_w_malloc(i64 8)
 ; CHECK: call void @__sf_w_free(ptr %p)
 ; CHECK: getelementptr i8, ptr %p

@@ -1,5 +1,5 @@
 ; Without --state nothing of it is there.
-; CHECK: define void @move.sf(
+; CHECK: define hidden void @move.sf(
 ; NEVER: __sf_places
 ; NEVER: __sf_state
 ; NEVER: sf_objects

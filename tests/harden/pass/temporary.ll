@@ -5,7 +5,7 @@
 ; CHECK: call void @make(
 ; CHECK: define void @whole(
 ; CHECK: call void @make(
-; CHECK: define void @passed.sf(
+; CHECK: define hidden void @passed.sf(
 %field = type { ptr, i64, i8 }
 %pair = type { i64, i64 }
 define void @passed(ptr %to) {

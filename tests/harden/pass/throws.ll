@@ -7,7 +7,7 @@
 ; CHECK: call void @__sf_throw_again(
 ; CHECK: define void @quiet(
 ; CHECK: call void @quiet.sf(
-; CHECK: define void @throws.sf(
+; CHECK: define hidden void @throws.sf(
 ; CHECK: declare extern_weak i32 @__gxx_personality_v0(...)
 define void @throws(i32 %n) {
   call void @raise(i32 %n)

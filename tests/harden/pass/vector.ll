@@ -1,5 +1,5 @@
 ; A vectorised store is as many words, each looked up for itself.
-; CHECK: define void @two.sf(
+; CHECK: define hidden void @two.sf(
 ; CHECK: call __sf_slow8
 ; CHECK: call __sf_slow8
 ; CHECK: store <2 x i64> %v, ptr %to

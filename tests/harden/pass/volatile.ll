@@ -1,6 +1,6 @@
 ; What others may change meanwhile is read once: volatile loads, and those of a racy variable.
 ; POLICY: racy flag
-; CHECK: define i64 @look.sf(
+; CHECK: define hidden i64 @look.sf(
 ; CHECK: call i64 @__sf_load_once(ptr %at, i64 8)
 ; CHECK: call i64 @__sf_load_once(ptr @flag, i64 4)
 @flag = global i32 0
