@@ -195,6 +195,16 @@ impl Comparison {
         self.rows.iter().find(|pair| pair.outcome == which.word())
     }
 
+    /// How the first sentence is shown: in the colour of what is good only where B is shown to be better.
+    #[must_use]
+    pub fn tone(&self) -> &'static str {
+        match self.row(Which::Outcome(Outcome::Sdc)) {
+            Some(pair) if pair.ratio_upper95.is_some_and(|upper| upper < 1.0) => "",
+            Some(pair) if pair.ratio_lower95 > 1.0 && pair.ratio_lower95.is_finite() => "bad",
+            _ => "open",
+        }
+    }
+
     /// What came out, one sentence for wrong answers and one for all failures.
     #[must_use]
     pub fn headline(&self) -> Vec<String> {

@@ -105,6 +105,7 @@ pub fn comparison(comparison: &Comparison) -> String {
         context! {
             c => comparison,
             headline => comparison.headline().iter().map(|line| together(line)).collect::<Vec<_>>(),
+            tone => comparison.tone(),
             pictures => pictures,
             groups => groups,
         },

@@ -115,6 +115,19 @@ fn two_campaigns() {
 }
 
 #[test]
+fn only_what_is_shown_to_be_better_looks_good() {
+    let (bare, protected) = (generated(600, 1), generated(600, 2));
+    for (a, b, class) in [
+        (&bare, &protected, "headline"),
+        (&protected, &bare, "headline bad"),
+        (&bare, &bare, "headline open"),
+    ] {
+        let html = comparison(&both(a, b));
+        assert!(html.contains(&format!("<p class=\"{class}\">")), "{class}");
+    }
+}
+
+#[test]
 fn the_alarm_of_the_balance_rings() {
     assert!(balanced("<p><b></p></b>").is_err());
     assert!(balanced("<p>").is_err());
