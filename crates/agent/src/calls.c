@@ -622,6 +622,125 @@ NORETURN COLD static void leave_group(const struct sf_regs *r, s64 status)
 	sf_end(SF_E_EXITED, (u32)r->rax, status, r);
 }
 
+/* What a call answers of which nobody else hears. */
+INLINE s64 answered_here(const struct sf_call *c, const u64 a[6])
+{
+	static const u32 zero;
+	if (c->handler != SF_H_getcpu)
+		return 0;
+	return (a[0] && sf_user_put(a[0], &zero, 4)) || (a[1] && sf_user_put(a[1], &zero, 4)) ? -EFAULT : 0;
+}
+
+/* Agreed on, and not to be made: what is refused, and how the program ends by its own will. */
+INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	if (unlikely(me.stepping))
+		nr = SF_NR_STEP;
+	if (unlikely(c->class == SF_REFUSE || me.stepping))
+		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
+	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
+		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
+	if (unlikely(kills_itself(c, a)) && me.slot == 0) {
+		G->end_value = 9; /* the program's own death, not a replica's */
+		sf_say_end(SF_E_SIGNALED);
+	}
+	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
+		leave_group(r, (s64)(a[0] & 0xff));
+}
+
+/* The leader's part of an event: makes the call and publishes what came of it. A signal comes before the
+ * call, unless the call has been waiting already when a repair, or the end of the last leader, interrupted
+ * it. NULL: again from the start. */
+INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act,
+                                                  u64 trapped, s64 *out)
+{
+	struct sf_result *res;
+	s64 ret;
+	u32 waited = unlikely(G->begun == e->seq) ? sf_waits[nr & 511] : 0;
+	if (unlikely(waited))
+		sf_before_wait(c, nr, a);
+	if (unlikely(sf_signal_pending()) && me.made != e->seq) {
+		int again = !waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts());
+		if (again)
+			sf_after_wait();
+		else if (waited & SF_WAITS_LIMIT)
+			sf_limit_cut(e->seq, nr, a);
+		res = sf_result_begin(e, -EINTR);
+		if (!again)
+			sf_collect(res, c, a, -EINTR);
+		sf_signal_attach(res, again);
+		ret = -EINTR;
+	} else {
+		sf_before_wait(c, nr, a);
+		ret = leader_acts(e, c, nr, a, act, &res);
+		if (unlikely(ret == SF_NOT_MADE || (ret == -EINTR && (act == ACT_LEADER || act == ACT_ALL)))) {
+			enum sf_interrupt how = sf_interrupted(ret);
+			if (how == SF_I_NOTHING) {
+				sf_after_wait();
+				sf_pause(); /* the launcher woke us: heal first, then call again */
+				return NULL;
+			}
+			ret = res->ret = -EINTR;
+			sf_signal_attach(res, how == SF_I_AGAIN);
+		} else if (unlikely(sf_signal_pending())) {
+			sf_signal_attach(res, 0);
+		}
+	}
+	if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH)))
+		patch_site(res, trapped);
+	if (unlikely(e->lockstep && !(res->flags & SF_R_SIGNAL) && sf_epoch_due()))
+		res->flags |= SF_R_EPOCH;
+	sf_result_end_of(res, act == ACT_LEADER ? c : NULL, a);
+	*out = ret;
+	return res;
+}
+
+/* A follower's part: takes what the leader has published, and does what every replica does for itself.
+ * NULL: again from the start. */
+INLINE const struct sf_result *follower_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act,
+                                                    s64 *out)
+{
+	const struct sf_result *done = sf_result_wait(e);
+	if (unlikely(!done))
+		return NULL;
+	if (!(done->flags & SF_R_RESTART)) {
+		sf_before_wait(c, nr, a);
+		if (!follower_acts(e, c, nr, a, act, done))
+			me.poison = 1;
+	}
+	if (unlikely(done->flags & SF_R_PATCH) && act != ACT_MEMORY)
+		sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));
+	*out = done->ret;
+	return done;
+}
+
+/* Back to the program, by way of what the result brings along: a signal, more signals, a memory check. */
+INLINE void go_back(struct sf_regs *r, struct sf_event *e, const struct sf_result *done, s64 ret)
+{
+	struct sf_siginfo info;
+	u32 flags = done->flags;
+	if (unlikely(flags & SF_R_SIGNAL))
+		memcpy(&info, PAYLOAD + done->aux, sizeof info);
+	sf_event_done(e, done);
+	if (!(flags & SF_R_RESTART))
+		r->rax = (u64)ret;
+	if (unlikely(flags & SF_R_SIGNAL)) {
+		/* A call that was not made is made after the handler: its context is the entry
+		 * of the agent with the registers of the call (rcx still holds the way back). */
+		if (flags & SF_R_RESTART) {
+			r->rcx = r->rip;
+			r->rip = (u64)sf_entry_syscall;
+		}
+		sf_deliver(r, &info);
+	}
+	if (unlikely(app.has_wait_mask))
+		sf_after_wait();
+	if (unlikely(flags & SF_R_MORE))
+		sf_more_signals(r);
+	if (unlikely(flags & SF_R_EPOCH))
+		sf_epoch(r);
+}
+
 void sf_on_syscall(struct sf_regs *r)
 {
 	tls.inside = 1;
@@ -639,10 +758,7 @@ restart:;
 	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &own) : &own;
 
 	if (c->class == SF_LOCAL) {
-		static const u32 zero;
-		r->rax = 0;
-		if (c->handler == SF_H_getcpu && ((a[0] && sf_user_put(a[0], &zero, 4)) || (a[1] && sf_user_put(a[1], &zero, 4))))
-			r->rax = (u64)-EFAULT;
+		r->rax = (u64)answered_here(c, a);
 		return;
 	}
 	if (unlikely(app.map_files)) {
@@ -671,18 +787,7 @@ restart:;
 		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
 	}
 
-	if (unlikely(me.stepping))
-		nr = SF_NR_STEP;
-	if (unlikely(c->class == SF_REFUSE || me.stepping))
-		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
-	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
-		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
-	if (unlikely(kills_itself(c, a)) && me.slot == 0) {
-		G->end_value = 9; /* the program's own death, not a replica's */
-		sf_say_end(SF_E_SIGNALED);
-	}
-	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group)
-		leave_group(r, (s64)(a[0] & 0xff));
+	ends_here(r, c, nr, a);
 	if (c->handler == SF_H_sigreturn) {
 		/* The mask that the frame brings back may let signals through that wait. */
 		u32 more = 0;
@@ -695,85 +800,13 @@ restart:;
 	}
 
 	int act = how(c);
-	const struct sf_result *done;
 	s64 ret;
-	if (me.slot == 0) {
-		struct sf_result *res;
-		/* A signal comes before the call, unless the call has been waiting already when a
-		 * repair, or the end of the last leader, interrupted it. */
-		u32 waited = unlikely(G->begun == e.seq) ? sf_waits[nr & 511] : 0;
-		if (unlikely(waited))
-			sf_before_wait(c, nr, a);
-		if (unlikely(sf_signal_pending()) && me.made != e.seq) {
-			int again = !waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts());
-			if (again)
-				sf_after_wait();
-			else if (waited & SF_WAITS_LIMIT)
-				sf_limit_cut(e.seq, nr, a);
-			res = sf_result_begin(&e, -EINTR);
-			if (!again)
-				sf_collect(res, c, a, -EINTR);
-			sf_signal_attach(res, again);
-			ret = -EINTR;
-		} else {
-			sf_before_wait(c, nr, a);
-			ret = leader_acts(&e, c, nr, a, act, &res);
-			if (unlikely(ret == SF_NOT_MADE || (ret == -EINTR && (act == ACT_LEADER || act == ACT_ALL)))) {
-				enum sf_interrupt how = sf_interrupted(ret);
-				if (how == SF_I_NOTHING) {
-					sf_after_wait();
-					sf_pause(); /* the launcher woke us: heal first, then call again */
-					goto restart;
-				}
-				ret = res->ret = -EINTR;
-				sf_signal_attach(res, how == SF_I_AGAIN);
-			} else if (unlikely(sf_signal_pending())) {
-				sf_signal_attach(res, 0);
-			}
-		}
-		if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH)))
-			patch_site(res, trapped);
-		if (unlikely(e.lockstep && !(res->flags & SF_R_SIGNAL) && sf_epoch_due()))
-			res->flags |= SF_R_EPOCH;
-		sf_result_end_of(res, act == ACT_LEADER ? c : NULL, a);
-		done = res;
-	} else {
-		done = sf_result_wait(&e);
-		if (unlikely(!done))
-			goto restart;
-		ret = done->ret;
-		if (!(done->flags & SF_R_RESTART)) {
-			sf_before_wait(c, nr, a);
-			if (!follower_acts(&e, c, nr, a, act, done))
-				me.poison = 1;
-		}
-		if (unlikely(done->flags & SF_R_PATCH) && act != ACT_MEMORY)
-			sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));
-	}
+	const struct sf_result *done = me.slot == 0 ? leader_goes(&e, c, nr, a, act, trapped, &ret) : follower_goes(&e, c, nr, a, act, &ret);
+	if (unlikely(!done))
+		goto restart;
 	if (unlikely(SF_IN_SET(sf_kept_calls, nr)) && ret >= 0)
 		sf_kept_note(nr, a, ret);
-	struct sf_siginfo info;
-	u32 flags = done->flags;
-	if (unlikely(flags & SF_R_SIGNAL))
-		memcpy(&info, PAYLOAD + done->aux, sizeof info);
-	sf_event_done(&e, done);
-	if (!(flags & SF_R_RESTART))
-		r->rax = (u64)ret;
-	if (unlikely(flags & SF_R_SIGNAL)) {
-		/* A call that was not made is made after the handler: its context is the entry
-		 * of the agent with the registers of the call (rcx still holds the way back). */
-		if (flags & SF_R_RESTART) {
-			r->rcx = r->rip;
-			r->rip = (u64)sf_entry_syscall;
-		}
-		sf_deliver(r, &info);
-	}
-	if (unlikely(app.has_wait_mask))
-		sf_after_wait();
-	if (unlikely(flags & SF_R_MORE))
-		sf_more_signals(r);
-	if (unlikely(flags & SF_R_EPOCH))
-		sf_epoch(r);
+	go_back(r, &e, done, ret);
 }
 
 /* As the kernel does before it returns to the program: every signal that may be delivered now

@@ -19,7 +19,7 @@ use steadfast_sys::{child, cpu, procfs, ptrace, shared::Shared};
 use crate::abi::{self, Boot};
 use crate::flips::{self, Flips};
 use crate::image::Image;
-use crate::modules::Modules;
+use crate::modules::{Modules, Prepared};
 use crate::{LaunchError, Step};
 
 const AT_BASE: u64 = 7;
@@ -242,64 +242,17 @@ fn prepare(
     let entry = step(Step::Trace, stop.regs())?;
     let mut image = Image::new();
 
-    let mut modules = Modules::default();
-    modules.flips = flips;
-    let agent_arena = flips::agent_hooks(&mut modules.flips, &mut image.bytes);
-    let mut taken: Vec<_> = maps.iter().map(|m| m.range.clone()).collect();
-    taken.push(abi::BASE..abi::AGENT_END);
     let interpreter = aux(AT_BASE).filter(|base| *base != 0);
-    let mut program = String::new();
-    let mut prepared = Vec::new();
-    for map in maps.iter().filter(|m| m.executable && m.inode != 0) {
-        let is_interpreter = interpreter.is_some_and(|base| {
-            maps.iter().any(|m| m.range.start == base && m.inode == map.inode)
-        });
-        let link = format!("/proc/{pid}/exe");
-        let open_as: &Path = if is_interpreter { &map.path } else { Path::new(&link) };
-        if !is_interpreter {
-            program = map.path.to_string_lossy().into_owned();
-        }
-        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, || Some(taken.clone())) {
-            taken.push(one.arena..one.arena + (1 << 20));
-            prepared.push(one);
-        }
-    }
-
-    if let Some(error) = modules.flips.take_error() {
-        return Err(error.into());
-    }
+    let Patches { modules, program, prepared, agent_arena } = plan_patches(pid, &maps, interpreter, flips, &mut image)?;
     modules.flips.write(group);
 
     stop = step(Step::Inject, install(stop, abi::BASE, &image.bytes, image.fixed))?;
     if let Some(arena) = agent_arena {
         stop = step(Step::Inject, install(stop, flips::AGENT_ARENA, &arena, arena.len() as u64))?;
     }
-    let mut traps = Vec::new();
-    for one in prepared.iter().filter(|one| !one.writes.is_empty()) {
-        if !one.arena_bytes.is_empty() {
-            stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
-        }
-        for trap in &one.traps {
-            traps.extend(trap.addr.to_le_bytes());
-            traps.extend(trap.desc.to_le_bytes());
-            traps.extend(trap.len.to_le_bytes());
-        }
-        for write in &one.writes {
-            step(Step::Patch, stop.write(write.addr, &write.bytes))?;
-        }
-    }
-
-    let kernel_vdso = aux(AT_SYSINFO_EHDR).unwrap_or(0);
-    let mut vdso = [0; 5];
-    if kernel_vdso != 0 {
-        let len = maps
-            .iter()
-            .find(|m| m.range.start == kernel_vdso)
-            .map_or(0, |m| m.range.end - m.range.start);
-        let mut bytes = vec![0; usize::try_from(len).expect("a few pages")];
-        step(Step::Read, stop.read(kernel_vdso, &mut bytes))?;
-        vdso = vdso_functions(&bytes, kernel_vdso);
-    }
+    let traps;
+    (stop, traps) = apply(stop, &prepared)?;
+    let vdso = vdso_of(&mut stop, &maps, aux(AT_SYSINFO_EHDR).unwrap_or(0))?;
     // Only these are read without entering the kernel (vdso(7), clocksource drivers).
     let fast = matches!(procfs::clock_source().as_str(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
 
@@ -350,6 +303,81 @@ fn prepare(
     group.set32(std::mem::offset_of!(abi::Group, go), 0);
     step(Step::Trace, stop.detach())?;
     Ok(Launched { pid, modules, program, fixed: image.fixed })
+}
+
+/// What is to be written before the program's first instruction.
+struct Patches {
+    modules: Modules,
+    /// The program's own file.
+    program: String,
+    prepared: Vec<Prepared>,
+    /// Planted in the agent itself.
+    agent_arena: Option<Vec<u8>>,
+}
+
+/// Plans for what the kernel has mapped: the program and its loader.
+fn plan_patches(
+    pid: i32,
+    maps: &[procfs::Mapping],
+    interpreter: Option<u64>,
+    flips: Flips,
+    image: &mut Image,
+) -> Result<Patches, LaunchError> {
+    let mut modules = Modules::default();
+    modules.flips = flips;
+    let agent_arena = flips::agent_hooks(&mut modules.flips, &mut image.bytes);
+    let mut taken: Vec<_> = maps.iter().map(|m| m.range.clone()).collect();
+    taken.push(abi::BASE..abi::AGENT_END);
+    let mut program = String::new();
+    let mut prepared = Vec::new();
+    for map in maps.iter().filter(|m| m.executable && m.inode != 0) {
+        let is_interpreter = interpreter.is_some_and(|base| {
+            maps.iter().any(|m| m.range.start == base && m.inode == map.inode)
+        });
+        let link = format!("/proc/{pid}/exe");
+        let open_as: &Path = if is_interpreter { &map.path } else { Path::new(&link) };
+        if !is_interpreter {
+            program = map.path.to_string_lossy().into_owned();
+        }
+        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, || Some(taken.clone())) {
+            taken.push(one.arena..one.arena + (1 << 20));
+            prepared.push(one);
+        }
+    }
+    if let Some(error) = modules.flips.take_error() {
+        return Err(error.into());
+    }
+    Ok(Patches { modules, program, prepared, agent_arena })
+}
+
+/// Writes the patches. The breakpoints among them, as the agent's table holds them.
+fn apply(mut stop: ptrace::Stopped, prepared: &[Prepared]) -> Result<(ptrace::Stopped, Vec<u8>), LaunchError> {
+    let mut traps = Vec::new();
+    for one in prepared.iter().filter(|one| !one.writes.is_empty()) {
+        if !one.arena_bytes.is_empty() {
+            stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
+        }
+        for trap in &one.traps {
+            traps.extend(trap.addr.to_le_bytes());
+            traps.extend(trap.desc.to_le_bytes());
+            traps.extend(trap.len.to_le_bytes());
+        }
+        for write in &one.writes {
+            step(Step::Patch, stop.write(write.addr, &write.bytes))?;
+        }
+    }
+    Ok((stop, traps))
+}
+
+/// The functions of the kernel's vDSO that ours asks.
+fn vdso_of(stop: &mut ptrace::Stopped, maps: &[procfs::Mapping], at: u64) -> Result<[u64; 5], LaunchError> {
+    if at == 0 {
+        return Ok([0; 5]);
+    }
+    let len = maps.iter().find(|m| m.range.start == at).map_or(0, |m| m.range.end - m.range.start);
+    let mut bytes = vec![0; usize::try_from(len).expect("a few pages")];
+    step(Step::Read, stop.read(at, &mut bytes))?;
+    Ok(vdso_functions(&bytes, at))
 }
 
 fn find_auxv(stop: &mut ptrace::Stopped, rsp: u64) -> io::Result<u64> {

@@ -74,6 +74,34 @@ pub(crate) struct Trap {
 const INT3: u8 = 0xcc;
 
 impl Prepared {
+    /// What of a plan lies in a region.
+    fn of(plan: &patch::Plan, region: &Range<u64>, arena: u64) -> Self {
+        let mut prepared = Prepared {
+            region: region.clone(),
+            arena,
+            arena_bytes: plan.arena.clone(),
+            writes: plan.writes.clone(),
+            traps: Vec::new(),
+        };
+        prepared.writes.retain(|write| region.contains(&write.addr));
+        // A system call that keeps its instruction meets the backstop; an entropy instruction
+        // has none, so a breakpoint stands on those that are certainly instructions.
+        for refused in &plan.refused {
+            let patch::Asked::Site(site) = &refused.asked else { continue };
+            let entropy = site.kind >= patch::SiteKind::Rdtsc;
+            if entropy && site.proven && prepared.traps.len() < abi::TRAPS_MAX {
+                let on = site.fallback.unwrap_or(site.end());
+                prepared.traps.push(Trap {
+                    addr: site.addr,
+                    desc: site.descriptor(),
+                    len: u32::try_from(on.wrapping_sub(site.addr)).unwrap_or(u32::from(site.len)),
+                });
+                prepared.writes.push(patch::Write { addr: site.addr, bytes: vec![INT3] });
+            }
+        }
+        prepared
+    }
+
     pub(crate) fn arena_len(&self) -> u64 {
         (self.arena_bytes.len() as u64).next_multiple_of(PAGE)
     }
@@ -235,29 +263,7 @@ impl Modules {
             )
         };
         self.flips.planted(&plan);
-        let mut prepared = Prepared {
-            region: region.clone(),
-            arena,
-            arena_bytes: plan.arena.clone(),
-            writes: plan.writes.clone(),
-            traps: Vec::new(),
-        };
-        prepared.writes.retain(|write| region.contains(&write.addr));
-        // A system call that keeps its instruction meets the backstop; an entropy instruction
-        // has none, so a breakpoint stands on those that are certainly instructions.
-        for refused in &plan.refused {
-            let patch::Asked::Site(site) = &refused.asked else { continue };
-            let entropy = site.kind >= patch::SiteKind::Rdtsc;
-            if entropy && site.proven && prepared.traps.len() < abi::TRAPS_MAX {
-                let on = site.fallback.unwrap_or(site.end());
-                prepared.traps.push(Trap {
-                    addr: site.addr,
-                    desc: site.descriptor(),
-                    len: u32::try_from(on.wrapping_sub(site.addr)).unwrap_or(u32::from(site.len)),
-                });
-                prepared.writes.push(patch::Write { addr: site.addr, bytes: vec![INT3] });
-            }
-        }
+        let prepared = Prepared::of(&plan, &region, arena);
         self.list.push(Module {
             path: name.to_owned(),
             range: extent,

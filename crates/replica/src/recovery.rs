@@ -349,44 +349,9 @@ impl Supervisor<'_> {
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
         let absent = absent | self.out_of_reach(&paused);
 
-        let mut reran = None;
-        // An alarm about an event at which nobody stands is none: its words were struck.
-        let at_it = |r: &usize| self.group.get64(at!(own *r, next)) <= seq && self.group.claim(*r, seq).is_some();
-        let disputed = paused.iter().any(at_it);
-        let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
-        let reader = self.group.get32(at!(alarm_slot));
-        let follower = (1..n).any(|r| u32::try_from(r) == Ok(reader));
-        let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && follower;
-        let losers = if absent != 0 {
-            // Who is gone or hangs has lost, whatever the others think of each other; they
-            // meet again at the event and vote then.
-            absent
-        } else if standstill {
-            0
-        } else {
-            let counted = self.count(&paused);
-            if counted == all && n == 2 && self.recovers() {
-                let (losers, events) = self.third_opinion(seq, &paused);
-                reran = Some(events);
-                losers
-            } else {
-                counted
-            }
-        };
-        let losers = match losers {
-            // Everybody agrees, and one cannot read what the leader wrote and will not write
-            // again: it becomes what those are who have read it.
-            0 if damaged => 1 << reader,
-            // They came to a standstill at the same place again: what one of them waits for does
-            // not exist. All become what the leader is, who has acted for all so far.
-            0 if standstill && n > 1 && self.watch.repeats > 0 => all & !1,
-            // Everybody agrees after all: a record was damaged on its way to one reader, and
-            // its owner is about to write it again.
-            0 => {
-                self.divergences -= 1;
-                return self.resume();
-            }
-            losers => losers,
+        let Some((losers, reran)) = self.decide(seq, &paused, absent) else {
+            self.divergences -= 1;
+            return self.resume();
         };
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let judgement = if losers == all {
@@ -406,38 +371,93 @@ impl Supervisor<'_> {
             return self.give_up(StopReason::Unrecoverable, begun);
         };
         for r in (0..n).filter(|r| losers & 1 << r != 0) {
-            let cause = match standing[r] {
-                Standing::Paused => Cause::Outvoted,
-                Standing::Died(child::Change::Signaled(signal)) => Cause::Killed(signal),
-                Standing::Died(_) => Cause::Killed(0),
-                Standing::Hung { .. } => Cause::Hung,
-            };
-            let core = self.replicas[r].core;
-            // The leader first (it is the lowest): followers are then made again from it.
-            let repaired = if r == 0 { self.replace_leader(winner, standing[0]) } else { self.replace(r) };
-            if !repaired {
+            if !self.make_anew(r, winner, &standing[r], reran.map(|events| (seq, events)), begun) {
                 return self.give_up(StopReason::Unrecoverable, begun);
             }
-            self.recoveries += 1;
-            let action = match reran {
-                Some(events) => RecoveryAction::RolledBack { to: EventIndex(self.event(seq).0.saturating_sub(events)), reran: events },
-                None if r == 0 => RecoveryAction::Reforked { from: id(winner) },
-                None => RecoveryAction::Reforked { from: id(0) },
-            };
-            let recovery = Recovery {
-                divergence: self.divergences,
-                action,
-                cause,
-                replica: Some(id(r)),
-                core: core_id(core),
-                pause_ns: ns(begun.elapsed()),
-            };
-            self.emit(What::Recovery(recovery));
-            self.strike(core);
         }
         self.resume();
         let pause = begun.elapsed();
         self.pause_max = Some(self.pause_max.map_or(pause, |max| max.max(pause)));
+    }
+
+    /// Who has lost, as a set, and how many events were run again to know it; nothing when everybody agrees
+    /// after all.
+    fn decide(&mut self, seq: u64, paused: &[usize], absent: u32) -> Option<(u32, Option<u64>)> {
+        let n = self.replicas.len();
+        let all = (1_u32 << n) - 1;
+        let mut reran = None;
+        // An alarm about an event at which nobody stands is none: its words were struck.
+        let at_it = |r: &usize| self.group.get64(at!(own *r, next)) <= seq && self.group.claim(*r, seq).is_some();
+        let disputed = paused.iter().any(at_it);
+        let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
+        let reader = self.group.get32(at!(alarm_slot));
+        let follower = (1..n).any(|r| u32::try_from(r) == Ok(reader));
+        let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && follower;
+        let losers = if absent != 0 {
+            // Who is gone or hangs has lost, whatever the others think of each other; they
+            // meet again at the event and vote then.
+            absent
+        } else if standstill {
+            0
+        } else {
+            let counted = self.count(paused);
+            if counted == all && n == 2 && self.recovers() {
+                let (losers, events) = self.third_opinion(seq, paused);
+                reran = Some(events);
+                losers
+            } else {
+                counted
+            }
+        };
+        let losers = match losers {
+            // Everybody agrees, and one cannot read what the leader wrote and will not write
+            // again: it becomes what those are who have read it.
+            0 if damaged => 1 << reader,
+            // They came to a standstill at the same place again: what one of them waits for does
+            // not exist. All become what the leader is, who has acted for all so far.
+            0 if standstill && n > 1 && self.watch.repeats > 0 => all & !1,
+            // Everybody agrees after all: a record was damaged on its way to one reader, and
+            // its owner is about to write it again.
+            0 => return None,
+            losers => losers,
+        };
+        Some((losers, reran))
+    }
+
+    /// Makes a loser again, and says so; `reran` is the event that was disputed and how many were run
+    /// again for it. Whether it worked.
+    fn make_anew(&mut self, r: usize, winner: usize, standing: &Standing, reran: Option<(u64, u64)>, begun: Instant) -> bool {
+        let cause = match standing {
+            Standing::Paused => Cause::Outvoted,
+            Standing::Died(child::Change::Signaled(signal)) => Cause::Killed(*signal),
+            Standing::Died(_) => Cause::Killed(0),
+            Standing::Hung { .. } => Cause::Hung,
+        };
+        let core = self.replicas[r].core;
+        // The leader first (it is the lowest): followers are then made again from it.
+        let repaired = if r == 0 { self.replace_leader(winner, *standing) } else { self.replace(r) };
+        if !repaired {
+            return false;
+        }
+        self.recoveries += 1;
+        let action = match reran {
+            Some((seq, events)) => {
+                RecoveryAction::RolledBack { to: EventIndex(self.event(seq).0.saturating_sub(events)), reran: events }
+            }
+            None if r == 0 => RecoveryAction::Reforked { from: id(winner) },
+            None => RecoveryAction::Reforked { from: id(0) },
+        };
+        let recovery = Recovery {
+            divergence: self.divergences,
+            action,
+            cause,
+            replica: Some(id(r)),
+            core: core_id(core),
+            pause_ns: ns(begun.elapsed()),
+        };
+        self.emit(What::Recovery(recovery));
+        self.strike(core);
+        true
     }
 
     /// Writes the agent's code and constants anew where they have changed: a repair in place
