@@ -106,6 +106,8 @@ static void statement(Config &C, StringRef Line) {
     C.AtomicsOnce = true;
   } else if (Verb == "between") {
     C.Between = true;
+  } else if (Verb == "async") {
+    C.Async = true;
   } else if (Verb == "trace") {
     C.Trace = true;
   } else {
@@ -169,8 +171,17 @@ Config Config::read(const Module &M) {
   for (StringRef Line : drop_begin(Lines))
     statement(C, Line);
   annotations(C, M);
-  if (C.Dup) {
-    // What is not hardened would read objects where the second run has its copies.
+  if (C.Async) {
+    // They read memory of the C library, or ask the kernel about a descriptor: a second run elsewhere would see another.
+    for (StringRef Name : {"malloc_usable_size", "fileno", "isatty", "getenv", "secure_getenv", "strerror", "strsignal",
+                           "gai_strerror"})
+      if (C.treatmentOf(Name).How == Class::Pure)
+        C.Treatments[Name] = {Class::Once, ""};
+    C.Treatments["qsort"] = {Class::Refuse, "it sorts in memory of its own, which --validate=async does not keep"};
+    C.Treatments["pthread_getspecific"] = {Class::Refuse, "it reads memory that --validate=async does not keep"};
+  }
+  if (C.Dup || C.Async) {
+    // What is not hardened would read objects where the second run has its copies, or memory that it does not have.
     SmallVector<StringRef, 4> Local;
     for (auto &Entry : C.Treatments)
       if (Entry.second.How == Class::Local)

@@ -60,6 +60,7 @@ struct Config {
   bool Dup = false, Crc = false; // --state
   bool AtomicsOnce = false;
   bool Between = false; // --between=duplicate
+  bool Async = false;   // --validate=async: loads are kept for a second run that comes later
   bool Trace = false; // --find-nondeterminism: report every store to the runtime
 
   // From the environment and the annotations of this module.

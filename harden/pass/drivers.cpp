@@ -6,6 +6,7 @@
 //       if (__sf_begin(handler)) goto second                phase I
 //       first  = clone(arguments)                           E1
 //       __sf_mid(handler, first)                            R
+//                                                           1, with --validate=async: the second run comes later, elsewhere
 //     second:
 //       second = clone(arguments)                           E2
 //     } while (__sf_end(handler, second))                   V; not 0: run both again
@@ -49,8 +50,8 @@ constexpr uint64_t HandlerLocal = 1; // SF_HANDLER_LOCAL
 
 class Driver {
 public:
-  Driver(Module &M, Function &Handler, Function &Clone, const HandlerSpec &Spec)
-      : M(M), Handler(Handler), Clone(Clone), Spec(Spec), B(M.getContext()), Ctx(M.getContext()) {}
+  Driver(Module &M, const Config &C, Function &Handler, Function &Clone, const HandlerSpec &Spec)
+      : M(M), C(C), Handler(Handler), Clone(Clone), Spec(Spec), B(M.getContext()), Ctx(M.getContext()) {}
 
   void make(Report &R) {
     std::string Where = whereIs(Handler);
@@ -92,6 +93,13 @@ public:
       report_fatal_error(Twine("steadfast: a handler cannot take a variable number of arguments: ") +
                              Handler.getName() + "\n  fix:   make a function with fixed arguments the handler",
                          false);
+    // What the caller passes on the stack is kept with the driver's frame (runtime/async.c).
+    for (Argument &A : Handler.args())
+      Passed += alignTo(M.getDataLayout().getTypeAllocSize(A.hasByValAttr() ? A.getParamByValType() : A.getType()).getFixedValue(), 16);
+    if (C.Async && Passed > 1024)
+      report_fatal_error(Twine("steadfast: with --validate=async a handler takes at most 1024 bytes of arguments: ") +
+                             Handler.getName() + "\n  fix:   pass a pointer",
+                         false);
     if (Scope)
       B.SetCurrentDebugLocation(DILocation::get(Ctx, Scope->getLine(), 0, Scope));
 
@@ -125,14 +133,28 @@ public:
     B.CreateCondBr(B.CreateIsNotNull(Begun), SecondRun, FirstRun);
     B.SetInsertPoint(FirstRun);
     Value *One = run(First, MayThrow, 1);
-    B.CreateCall(runtime("__sf_mid", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, One});
-    B.CreateBr(SecondRun);
+    BasicBlock *Later = nullptr;
+    if (C.Async) {
+      Value *Handed = B.CreateCall(runtime("__sf_mid", B.getInt32Ty(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, One});
+      Later = block("later");
+      B.CreateCondBr(B.CreateIsNotNull(Handed), Later, SecondRun);
+    } else {
+      B.CreateCall(runtime("__sf_mid", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, One});
+      B.CreateBr(SecondRun);
+    }
     B.SetInsertPoint(SecondRun);
     Value *Two = run(Second, MayThrow, 2);
     Value *Again =
         B.CreateCall(runtime("__sf_end", B.getInt32Ty(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, Two});
     auto *Done = block("done");
     B.CreateCondBr(B.CreateIsNotNull(Again), Begin, Done);
+    if (Later) {
+      // The second run is another process's, and its result is compared there.
+      B.SetInsertPoint(Later);
+      if (!Result->isVoidTy())
+        B.CreateStore(B.CreateLoad(Result, First), Second);
+      B.CreateBr(Done);
+    }
     B.SetInsertPoint(Done);
     if (MayThrow) {
       auto *Throw = block("throw"), *Return = block("return");
@@ -151,11 +173,13 @@ public:
 
 private:
   Module &M;
+  const Config &C;
   Function &Handler, &Clone;
   const HandlerSpec &Spec;
   IRBuilder<> B;
   LLVMContext &Ctx;
   Type *Result = nullptr;
+  uint64_t Passed = 0; // bytes of arguments, at most
   Constant *Descriptor = nullptr;
   Value *First = nullptr, *Second = nullptr, *Exception = nullptr;
 
@@ -170,7 +194,7 @@ private:
     auto *Type = StructType::get(Pointer, Pointer, I64, I64);
     uint64_t Id = xxh3_64bits((Handler.getName() + "@" + Where).str());
     auto *Value = ConstantStruct::get(Type, {text(M, Handler.getName()), text(M, Where), B.getInt64(Id),
-                                             B.getInt64(Spec.IsLocal ? HandlerLocal : 0)});
+                                             B.getInt64((Spec.IsLocal ? HandlerLocal : 0) | Passed << 8)});
     return new GlobalVariable(M, Type, true, GlobalValue::PrivateLinkage, Value, "__sf_handler");
   }
 
@@ -280,7 +304,7 @@ private:
 void makeDrivers(Module &M, const Config &C, const Clones &Made, Report &R) {
   for (auto &[Original, Clone] : Made)
     if (auto Spec = C.Handlers.find(Original->getName()); Spec != C.Handlers.end())
-      Driver(M, *Original, *Clone, Spec->second).make(R);
+      Driver(M, C, *Original, *Clone, Spec->second).make(R);
 }
 
 } // namespace steadfast

@@ -15,6 +15,9 @@ namespace steadfast {
 // The suffix of a clone's symbol. A dot cannot appear in a C identifier.
 inline constexpr llvm::StringLiteral CloneSuffix = ".sf";
 
+// On loads of the run's table, which are no loads of the program.
+inline constexpr llvm::StringLiteral LookedMetadata = "steadfast.looked";
+
 // Start of the pipeline: keeps handlers and their arguments in one piece through the optimiser.
 bool prepare(llvm::Module &, const Config &);
 
@@ -30,6 +33,8 @@ void announceOutside(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
 // logged as its object.
 void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::Value *> &Homes);
+// Step 3a, before stores: with --validate=async, loads are kept as well (reads.cpp).
+void treatReads(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 4: code outside handlers computes everything twice (--between=duplicate).
 void duplicateBetween(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 5: the handlers' own bodies become: begin, clone, mid, clone, end.

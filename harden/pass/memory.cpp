@@ -299,7 +299,7 @@ private:
 
   // What another thread or the hardware may change between the runs is read once.
   void load(LoadInst &L) {
-    if (!L.isVolatile() && !L.isAtomic())
+    if ((!L.isVolatile() && !L.isAtomic()) || L.hasMetadata(LookedMetadata))
       return;
     if (L.getPointerAddressSpace() != 0) {
       refuse(L, R, Id, "a volatile load relative to a segment register");

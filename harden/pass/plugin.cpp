@@ -52,6 +52,7 @@ struct Harden : PassInfoMixin<Harden> {
     announceOutside(M, C, Made, R);
     Homes Home;
     stateInClones(M, C, Made, Home);
+    treatReads(M, C, Made, R);
     treatMemory(M, C, Made, R, Home);
     stateOutside(M, C, R);
     duplicateBetween(M, C, Made, R);

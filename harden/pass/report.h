@@ -11,6 +11,7 @@
 //     S alias function                another name of a function
 //     A function                      may be reached by indirect calls
 //     R function what where           a refused construct: stops the program if it is reached
+//     Y async                         this module keeps what handlers read, for a second run that comes later
 //     D functions checks              code outside handlers that is computed twice
 //     K function                      named by a policy's output, carries or later, and here
 //     L where what                    one line of source, for --explain

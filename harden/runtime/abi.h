@@ -82,7 +82,7 @@ struct sf_handler {
   const char *name;
   const char *where; /* file:line */
   uint64_t id;       /* hash of name and file: mixed into the gates */
-  uint64_t flags;    /* SF_HANDLER_* */
+  uint64_t flags;    /* SF_HANDLER_*, and the bytes of its arguments, at most, from bit 8 on */
 };
 #define SF_HANDLER_LOCAL 1
 
@@ -93,10 +93,10 @@ struct sf_clone {
 };
 
 /* Driver of a handler, in this order: begin, run, mid, run, end; all again while end is not 0. Where begin gives 1, the
-   second run comes next (split.c). A result of up to 64 bits is passed as it is, a longer one as __sf_hash of it. The
+   second run comes next (split.c, async.c). A result of up to 64 bits is passed as it is, a longer one as __sf_hash of it. The
    driver keeps a frame pointer: what lies below it is a run's. */
 int __sf_begin(const struct sf_handler *handler);
-void __sf_mid(const struct sf_handler *handler, uint64_t result);
+int __sf_mid(const struct sf_handler *handler, uint64_t result); /* 1: the second run comes later, elsewhere */
 int __sf_end(const struct sf_handler *handler, uint64_t result);
 uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
@@ -116,6 +116,10 @@ void *__sf_memcpy(void *to, const void *from, size_t length);
 void *__sf_memmove(void *to, const void *from, size_t length);
 void *__sf_memset(void *to, int byte, size_t length);
 
+/* Loads, with --validate=async: __sf_load (store.S), and before calls that read memory: */
+void __sf_reads(const void *bytes, size_t length);
+void __sf_reads_string(const char *string, size_t most);
+void __sf_reads_search(const void *bytes, int byte, size_t length);
 void __sf_trace(const void *bytes, size_t length, const char *where); /* --find-nondeterminism: after each store */
 
 /* Calls. */

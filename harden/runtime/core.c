@@ -244,6 +244,15 @@ static inline uint64_t live(uintptr_t word) { return *(volatile uint64_t *)word;
 /* Order does not matter to a sum, a changed, lost or doubled entry does. */
 static inline uint64_t weigh(uint64_t where, uint64_t old) { return where ^ old; } /* as store.S does */
 
+/* A word that needs no log is in the table so that inline code finds it; but the table grows with the log, and must never
+   be full, so a run's frames have a quarter of it at most. What has no tag goes the long way each time. */
+static inline bool may_show_exempt(struct sf_context *c) {
+  if (unlikely(c->exempted >= slots() / 4))
+    return false;
+  c->exempted++;
+  return true;
+}
+
 /* R2 (Figure 4b): O_v is the entry, O_c the tag. */
 static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
@@ -262,7 +271,8 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   if (add == 0)
     return; /* not in its home slot, so the inline code could not know */
   if (unlikely(exempt(c, word))) {
-    *tag_at(s) = key | have | need;
+    if (have || may_show_exempt(c))
+      *tag_at(s) = key | have | need;
     return;
   }
   if (unlikely(__sf_tls.cursor == c->entries + c->capacity)) {
@@ -311,12 +321,55 @@ static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != (key_first & EPOCH_MASK)) {
       if (!exempt(c, word))
         break;
-      c->masks[s] = BYTES;
-      *tag_at(s) = key | need;
+      if (may_show_exempt(c)) {
+        c->masks[s] = BYTES;
+        *tag_at(s) = key | need;
+      }
       return;
     }
   }
   sf_differ("memory is written in the second run only", word, 0, need);
+}
+
+/* --validate=async: a word that is read, with the value that it has before this handler writes there. It is an entry of
+   which no byte is meant; its tag has none either, so a store makes an entry of its own. In the second run the word must
+   be in the table, by a load or a store of the first. */
+static void log_read(struct sf_context *c, uintptr_t word) {
+  if (word - __sf_tls.stack_low < __sf_tls.stack_length)
+    return;
+  bool first = __sf_tls.phase == SF_E1;
+  uint64_t epoch = __sf_tls.epoch_key, epoch_first = epoch - __sf_tls.delta;
+  uint64_t key = word << SF_WORD_SHIFT | epoch, key_first = word << SF_WORD_SHIFT | epoch_first;
+  size_t s = home(word);
+  for (;; s = next(s)) {
+    uint64_t tag = *tag_at(s);
+    if ((tag ^ key) <= BYTES || (tag ^ key_first) <= BYTES)
+      return;
+    if ((tag & EPOCH_MASK) != epoch && (tag & EPOCH_MASK) != epoch_first)
+      break;
+  }
+  if (unlikely(!first))
+    sf_differ("memory is read in the second run only", word, 0, 0);
+  if (unlikely(__sf_tls.cursor == c->entries + c->capacity)) {
+    grow_entries(c);
+    grow_table(c);
+    log_read(c, word);
+    return;
+  }
+  struct sf_entry *e = __sf_tls.cursor;
+  e->where = word | BYTES << 56;
+  e->old = live(word);
+  *tag_at(s) = key;
+  __sf_tls.sum += weigh(e->where, e->old);
+  __sf_tls.partial |= BYTES;
+  __sf_tls.cursor++;
+}
+
+/* Called by __sf_load (store.S). Low bits: not aligned, so it may reach into the next word. */
+void sf_load_slow(uintptr_t at) {
+  log_read(__sf_own, at & ~7ull);
+  if (unlikely(at & 7))
+    log_read(__sf_own, (at & ~7ull) + 8);
 }
 
 static inline void log_word(struct sf_context *c, uintptr_t word, uint64_t need) {
@@ -345,7 +398,8 @@ static void check_word(uintptr_t word, uint64_t need) {
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != previous)
       break;
   }
-  sf_differ("a store was not logged", word, 0, need);
+  if (!exempt(__sf_own, word))
+    sf_differ("a store was not logged", word, 0, need);
 }
 
 /* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
@@ -572,6 +626,8 @@ SF_API int sf_input(const void *message, size_t length, uint32_t crc) {
 
 static void input_edge(const void *message, size_t length, bool is_line) {
   struct sf_context *c = sf_context();
+  if (unlikely(sf_async()) && __sf_tls.phase != SF_OUTSIDE)
+    __sf_reads(message, length);
   uint32_t crc = sf_crc32c(0, message, length);
   if (__sf_tls.phase == SF_E2) {
     struct sf_message *m = &c->messages[c->message_cursor];
@@ -594,6 +650,8 @@ SF_API void __sf_edge_line(const char *message) { input_edge(message, sf_length(
 
 SF_API void sf_output_append(const void *bytes, size_t length) {
   struct sf_context *c = sf_inside("sf_output_append belongs inside a handler");
+  if (unlikely(sf_async()))
+    __sf_reads(bytes, length);
   uint32_t crc = sf_crc32c(c->crc_running, bytes, length);
   c->crc_running = crc;
   if (__sf_tls.phase == SF_E1) {
@@ -651,6 +709,8 @@ static void keep_crc(struct sf_context *c, uint32_t crc) {
 
 SF_API uint32_t sf_crc_pop(void) {
   struct sf_context *c = sf_context();
+  if (unlikely(sf_async()))
+    sf_async_hold(); /* what leaves with it is held, if anything is */
   c->crcs_asked = true;
   if (c->crc_cursor >= c->crcs.used / 4)
     sf_stop("sf_crc_pop needs a message that a handler has sent, there is none",
@@ -872,7 +932,7 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   c->again = 0;
   c->handler = h;
   c->gate_enter = gate(c, h, 1);
-  c->count = 0;
+  c->count = c->exempted = 0;
   __sf_tls.partial = c->state; /* with copies of the state every word goes the long way */
   c->crc_running = 0;
   __sf_tls.cursor = c->entries;
@@ -913,6 +973,8 @@ int sf_begin(const struct sf_handler *h) {
     count_event(c);
   __sf_tls.stack_low = c->stack_low;
   __sf_tls.stack_length = frame - c->stack_low;
+  if (unlikely(sf_async()))
+    sf_async_begin(c, h);
   open_run(c, h);
   return 0;
 }
@@ -995,7 +1057,80 @@ static inline uint64_t swap_words(struct sf_context *c, uint64_t *sum) {
   return wrong;
 }
 
-SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
+/* What leaves, and what is forgotten, when a handler has been validated; or, where that comes later, has run. */
+static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
+  __sf_tls.phase = SF_OUTSIDE;
+  c->epoch += 2;
+  c->gate_enter = c->gate_leave = 0;
+  c->committed++;
+  if (c->parts.used) {
+    size_t count = c->parts.used / sizeof(struct sf_part);
+    for (size_t i = 0; i < count; i++) {
+      struct sf_part *p = (struct sf_part *)c->parts.base + i;
+      if (p->last)
+        keep_crc(c, p->crc);
+      if (p->kind == SF_PART_UNKNOWN)
+        sf_carry_unknown(c, p->length);
+      else if (p->kind == SF_PART_NAMED)
+        sf_carry_output(c, p->bytes, p->length, p->crc);
+    }
+    reset(&c->parts);
+  }
+  if (unlikely(c->carry != NULL))
+    for (size_t i = 0; i < c->message_count; i++)
+      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length);
+  c->message_count = c->ignored_count = 0;
+  sf_commit_effects(c);
+  if (unlikely(c->retry)) {
+    sf_recovered(c);
+    sf_recover_done(c);
+    c->retry = 0;
+  }
+  c->kept.used = c->kept_cursor = 0;
+  atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_release);
+  if (unlikely(c->ranges.used)) {
+    reset(&c->ranges);
+    reset(&c->arena);
+  }
+  if (c->queue.used)
+    reset(&c->queue);
+  if (c->deferred.used)
+    reset(&c->deferred);
+  if (unlikely(c->tables_old_count))
+    drop_old_tables(c);
+  if (unlikely(c->capacity > SF_WORDS))
+    c->idle = c->count > SF_WORDS ? 0 : c->idle + 1;
+  if (unlikely(c->idle > SF_IDLE)) {
+    shrink(c);
+    c->idle = 0;
+  }
+  c->split_state = 0;
+}
+
+static void check_message(struct sf_context *c, const struct sf_message *m);
+
+/* --validate=async: in place of R. Memory stays as the first run has left it, for all that comes later; what the second
+   run needs goes to the validator (async.c). */
+static SF_COLD void hand_over(struct sf_context *c, uint64_t result) {
+  c->result_first = result;
+  c->mxcsr_first = mxcsr_get();
+  uint64_t sum = 0;
+  for (size_t i = 0; i < c->count; i++)
+    sum += weigh(c->entries[i].where, c->entries[i].old);
+  if (unlikely(sum != __sf_tls.sum))
+    sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
+  for (size_t i = 0; i < c->message_count; i++)
+    check_message(c, &c->messages[i]);
+  sf_async_publish(c);
+  for (size_t i = 0; i < c->parts.used / sizeof(struct sf_part); i++) {
+    struct sf_part *p = (struct sf_part *)c->parts.base + i;
+    p->crc = p->crc_first;
+  }
+  sf_async_before_effects(c);
+  commit(c);
+}
+
+SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   struct sf_context *c = __sf_own;
   uint64_t token = c->gate_enter;
   if (unlikely(token != gate(c, h, 1) || c->gate_leave != 0 || __sf_tls.phase != SF_E1))
@@ -1005,6 +1140,10 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
   if (unlikely(count > c->capacity))
     sf_differ("the log has lost its end", (uint64_t)__sf_tls.cursor, c->capacity, count);
   c->count = count;
+  if (unlikely(sf_async())) {
+    hand_over(c, result);
+    return 1;
+  }
   uint64_t sum = 0, wrong = 0;
   if (likely((__sf_tls.partial | ranges) == 0)) {
     wrong = swap_words(c, &sum);
@@ -1045,6 +1184,7 @@ SF_API void __sf_mid(const struct sf_handler *h, uint64_t result) {
     sf_elsewhere_go(c);
   if (unlikely(c->split_state))
     sf_split_second(c);
+  return 0;
 }
 
 /* Which word differs: the loop over all of them has only said that one does. */
@@ -1052,6 +1192,8 @@ static SF_COLD void look_closer(struct sf_context *c) {
   uint64_t epoch = __sf_tls.epoch_key;
   for (size_t i = 0; i < c->count; i++) {
     uint64_t bytes = bytes_of(&c->entries[i]);
+    if (bytes == 0)
+      continue; /* read only */
     uintptr_t word = word_of(&c->entries[i]);
     uint64_t expected = word << SF_WORD_SHIFT | epoch | BYTES;
     for (size_t s = home(word);; s = next(s)) {
@@ -1097,6 +1239,8 @@ static inline void compare_words(struct sf_context *c) {
       uintptr_t word = word_of(e);
       uint64_t bytes = bytes_of(e);
       uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
+      if (bytes == 0)
+        continue; /* read only */
       all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
       all |= (live((uintptr_t)sf_own((void *)word)) ^ *news) & spread(bytes);
     }
@@ -1244,7 +1388,7 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("the runs leave different floating-point modes", h->name, c->mxcsr_first, mxcsr_get());
   if (c->parts.used)
     check_outputs(c);
-  for (size_t i = 0; i < c->message_count; i++)
+  for (size_t i = 0; i < c->message_count && !sf_async(); i++)
     check_message(c, &c->messages[i]);
   sf_locks_check(c);
   /* The checks above, once more by their outcome: a fault that jumped over them did not pass through here with the same
@@ -1254,53 +1398,10 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
   if (unlikely(leave != sf_mix(enter, c->count) || enter != gate(c, h, 1)))
     sf_differ_name("control flow: validation was not entered at its beginning", h->name, enter, leave);
 
+  if (unlikely(sf_async()))
+    sf_async_validated(c); /* in the validator: its effects were the first run's */
   /* Committed. From here on effects happen. */
-  __sf_tls.phase = SF_OUTSIDE;
-  c->epoch += 2;
-  c->gate_enter = c->gate_leave = 0;
-  c->committed++;
-  if (c->parts.used) {
-    size_t count = c->parts.used / sizeof(struct sf_part);
-    for (size_t i = 0; i < count; i++) {
-      struct sf_part *p = (struct sf_part *)c->parts.base + i;
-      if (p->last)
-        keep_crc(c, p->crc);
-      if (p->kind == SF_PART_UNKNOWN)
-        sf_carry_unknown(c, p->length);
-      else if (p->kind == SF_PART_NAMED)
-        sf_carry_output(c, p->bytes, p->length, p->crc);
-    }
-    reset(&c->parts);
-  }
-  if (unlikely(c->carry != NULL))
-    for (size_t i = 0; i < c->message_count; i++)
-      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length);
-  c->message_count = c->ignored_count = 0;
-  sf_commit_effects(c);
-  if (unlikely(c->retry)) {
-    sf_recovered(c);
-    sf_recover_done(c);
-    c->retry = 0;
-  }
-  c->kept.used = c->kept_cursor = 0;
-  atomic_store_explicit(&c->counter, atomic_load_explicit(&c->counter, memory_order_relaxed) + 1, memory_order_release);
-  if (unlikely(c->ranges.used)) {
-    reset(&c->ranges);
-    reset(&c->arena);
-  }
-  if (c->queue.used)
-    reset(&c->queue);
-  if (c->deferred.used)
-    reset(&c->deferred);
-  if (unlikely(c->tables_old_count))
-    drop_old_tables(c);
-  if (unlikely(c->capacity > SF_WORDS))
-    c->idle = c->count > SF_WORDS ? 0 : c->idle + 1;
-  if (unlikely(c->idle > SF_IDLE)) {
-    shrink(c);
-    c->idle = 0;
-  }
-  c->split_state = 0;
+  commit(c);
   return 0;
 }
 
@@ -1315,4 +1416,51 @@ SF_API uint64_t __sf_hash(const void *bytes, size_t length) {
   for (; length; b++, length--)
     h = sf_mix(h, *b);
   return h;
+}
+
+/* --validate=async, in the validator: what __sf_mid leaves behind in the thread itself. The table is made from the log. */
+extern _Noreturn void sf_second(void);
+
+_Noreturn void sf_async_second(struct sf_context *c, size_t slot_count, uint64_t *table) {
+  __sf_tls.table = table;
+  __sf_tls.index_mask = (slot_count - 1) << 3;
+  c->masks = (uint8_t *)(table + slot_count);
+  if (unlikely(c->epoch + 2 >= (uint64_t)1 << SF_EPOCH_BITS)) {
+    c->epoch = SF_EPOCH_FIRST;
+    void *d = table;
+    size_t n = slot_count * 8;
+    __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");
+  }
+  uint64_t epoch = c->epoch << SF_EPOCH_SHIFT;
+  for (size_t i = 0; i < c->count; i++) {
+    uintptr_t word = word_of(&c->entries[i]);
+    uint64_t key = word << SF_WORD_SHIFT | epoch, bytes = bytes_of(&c->entries[i]);
+    size_t s = home(word);
+    for (;; s = next(s)) {
+      uint64_t tag = *tag_at(s);
+      if ((tag ^ key) <= BYTES) {
+        *tag_at(s) = tag | bytes;
+        break;
+      }
+      if ((tag & EPOCH_MASK) != epoch) {
+        *tag_at(s) = key | bytes;
+        break;
+      }
+    }
+  }
+  c->gate_enter = gate(c, c->handler, 1);
+  c->gate_leave = sf_mix(c->gate_enter, c->count);
+  c->crc_running = 0;
+  c->exempted = 0;
+  c->range_cursor = c->queue_cursor = c->deferred_cursor = c->part_cursor = 0;
+  mxcsr_set(c->mxcsr);
+  *__errno_location() = c->errno_begin;
+  __sf_tls.cursor = c->entries + c->count;
+  __sf_tls.limit = NULL;
+  __sf_tls.partial = 1;
+  __sf_tls.epoch_key = epoch + ((uint64_t)1 << SF_EPOCH_SHIFT);
+  __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
+  __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
+  __sf_tls.phase = SF_E2;
+  sf_second();
 }

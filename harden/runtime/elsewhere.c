@@ -23,14 +23,13 @@
  * Not covered: what both runs share apart from the core: caches further out, memory, the code itself (docs/limits.md).
  */
 #define _GNU_SOURCE
+#include "cores.h"
 #include "runtime.h"
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/rseq.h>
@@ -75,59 +74,14 @@ extern void sf_hand_over(struct sf_partner *);  /* the thread: goes on in the pa
 extern void sf_take_over(struct sf_partner *);  /* the partner: returns when the handler has called sf_hand_back */
 extern void sf_hand_back(struct sf_partner *);  /* the handler, run by the partner: goes on in the thread */
 
-static cpu_set_t here, there; /* the two sides */
-static uint16_t core_of[CPU_SETSIZE];
-
 #define FIX_CPUS "let it use more (taskset, cpuset), or link without --other-core"
 
-/* The lowest processor that is a thread of the same core. */
-static uint16_t core_from_kernel(int cpu) {
-  char path[] = "/sys/devices/system/cpu/cpu0000/topology/thread_siblings_list", *at = path + sizeof "/sys/devices/system/cpu/cpu" - 1;
-  char digits[8];
-  int n = 0, v = cpu;
-  do
-    digits[n++] = (char)('0' + v % 10);
-  while (v /= 10);
-  char *to = at;
-  while (n)
-    *to++ = digits[--n];
-  static const char rest[] = "/topology/thread_siblings_list";
-  memcpy(to, rest, sizeof rest);
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  char text[16] = {0};
-  ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-  if (fd >= 0)
-    close(fd);
-  /* Without /sys nobody knows which processors are one core. */
-  if (got <= 0)
-    sf_stop("the second run belongs on another core, and the kernel does not say which processors are one core",
-            "mount /sys, or link without --other-core");
-  return (uint16_t)atoi(text);
-}
+static cpu_set_t there; /* the partners' side; the other one is the program's */
+#define core_of sf_core_of
 
 __attribute__((constructor(105))) static void share_out(void) {
-  cpu_set_t all;
-  if (sched_getaffinity(0, sizeof all, &all) != 0)
-    sf_stop("the second run belongs on another core, and the program's processors are not known", FIX_CPUS);
-  int cores = 0;
-  for (int i = 0; i < CPU_SETSIZE; i++)
-    if (CPU_ISSET(i, &all)) {
-      core_of[i] = core_from_kernel(i);
-      cores += core_of[i] == i || !CPU_ISSET(core_of[i], &all);
-    }
-  if (cores < 2)
-    sf_stop("the second run belongs on another core, and the program may use one core only", FIX_CPUS);
-  int seen = 0;
-  uint8_t side[CPU_SETSIZE] = {0}; /* of a core: 1 or 2 */
-  for (int i = 0; i < CPU_SETSIZE; i++)
-    if (CPU_ISSET(i, &all)) {
-      uint8_t *s = &side[core_of[i]];
-      if (!*s)
-        *s = seen++ < cores / 2 ? 1 : 2;
-      CPU_SET(i, *s == 1 ? &here : &there);
-    }
-  if (CPU_COUNT(&here) == 0 || CPU_COUNT(&there) == 0)
-    sf_stop("the second run belongs on another core, and the program may use one core only", FIX_CPUS);
+  cpu_set_t here;
+  sf_share_out(&here, &there, "the second run belongs on another core", FIX_CPUS);
   if (sched_setaffinity(0, sizeof here, &here) != 0)
     sf_stop("the second run belongs on another core, and threads cannot be bound to cores", FIX_CPUS);
 }

@@ -163,7 +163,14 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   put_number(&t, first, 16);
   put(&t, " and ");
   put_number(&t, second, 16);
-  put(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
+  uint64_t later = sf_async() && __sf_tls.phase == SF_E2 ? sf_async_later() : 0;
+  if (later) {
+    put(&t, "; stopped ");
+    put_number(&t, later, 10);
+    put(&t, " events on, what it sent may have left");
+  } else {
+    put(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
+  }
   say(&t);
   put_head(&t, "harden_mismatch");
   put_quoted(&t, handler);
@@ -188,6 +195,10 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   put_hex(&t, "first", first);
   put_hex(&t, "second", second);
   put_hex(&t, "tsc", tsc);
+  if (later) {
+    put(&t, ",\"later\":");
+    put_number(&t, later, 10);
+  }
   put(&t, ",\"action\":");
   put_quoted(&t, action);
   put(&t, "}");

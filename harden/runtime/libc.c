@@ -158,6 +158,14 @@ SF_API void __sf_w_free(void *p) {
 void *__sf_w_s_dup_malloc(size_t) __attribute__((weak)); /* outside.c */
 void *__sf_w_s_crc_malloc(size_t) __attribute__((weak));
 
+/* A validator has its own heap, and there p is another block or none. */
+static size_t usable_once(void *p) {
+  uint64_t n;
+  if (!__sf_once("malloc_usable_size", (uint64_t)p, &n))
+    __sf_once_done(n = malloc_usable_size(p));
+  return n;
+}
+
 SF_API void *__sf_w_realloc(void *p, size_t n) {
   if (!p)
     return __sf_w_malloc(n);
@@ -171,7 +179,9 @@ SF_API void *__sf_w_realloc(void *p, size_t n) {
                                       : __sf_w_s_crc_malloc(n);
   if (!q)
     return NULL;
-  size_t had = kept ? sf_heap_size(p) : malloc_usable_size(p), bytes = had < n ? had : n;
+  size_t had = kept ? sf_heap_size(p) : sf_async() ? usable_once(p) : malloc_usable_size(p), bytes = had < n ? had : n;
+  if (sf_async())
+    __sf_reads(p, bytes);
   if (kept)
     sf_state_touch(p, bytes);
   __sf_memcpy(sf_own(q), sf_own(p), bytes);
@@ -363,7 +373,11 @@ SF_API int __sf_w_unlink(const char *path) {
 SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
   INSIDE;
   ssize_t all = 0;
+  if (sf_async() && count > 0)
+    __sf_reads(v, (size_t)count * sizeof *v);
   for (int i = 0; i < count; i++) {
+    if (sf_async())
+      __sf_reads(v[i].iov_base, v[i].iov_len);
     keep(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), v[i].iov_len);
     all += (ssize_t)v[i].iov_len;
   }
@@ -372,6 +386,8 @@ SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
 
 SF_API size_t __sf_w_fwrite(const void *from, size_t size, size_t n, FILE *file) {
   INSIDE;
+  if (sf_async())
+    __sf_reads(from, size * n);
   if (size && n)
     keep(c, "fwrite", (struct output){.file = file}, from, size * n);
   return size ? n : 0;
@@ -400,6 +416,8 @@ SF_API int __sf_w_puts(const char *s) {
 
 static int print(const char *name, FILE *file, int fd, const char *format, va_list list) {
   INSIDE;
+  if (sf_async())
+    sf_reads_format(format, list);
   char small[512];
   va_list copy;
   va_copy(copy, list);

@@ -128,6 +128,7 @@ struct sf_context {
   uint64_t *news; /* N, by the same index */
   size_t count;   /* when the first run ended; before, sf_tls.cursor tells */
   size_t capacity;
+  size_t exempted;  /* words of the run's frames that the table shows */
   uint64_t idle;    /* handlers since the log was last larger than at rest */
   uint64_t epoch;
 
@@ -227,6 +228,20 @@ void sf_elsewhere_back(struct sf_context *) __attribute__((weak));  /* returns i
 void sf_elsewhere_move(struct sf_context *) __attribute__((weak));
 void sf_elsewhere_thread_end(struct sf_context *) __attribute__((weak));
 static inline bool sf_elsewhere(void) { return &__sf_elsewhere_on != NULL; }
+/* async.c, in programs linked with --validate=async; elsewhere these are not there. */
+extern const int __sf_async_on __attribute__((weak));
+void sf_async_begin(struct sf_context *, const struct sf_handler *) __attribute__((weak));
+void sf_async_publish(struct sf_context *) __attribute__((weak));          /* the first run has ended */
+void sf_async_before_effects(struct sf_context *) __attribute__((weak));
+void sf_async_hold(void) __attribute__((weak));                            /* with --hold-output: until all is validated */
+_Noreturn void sf_async_validated(struct sf_context *) __attribute__((weak));
+uint64_t sf_async_later(void) __attribute__((weak));                       /* handlers that have begun since, without --hold-output */
+static inline bool sf_async(void) { return &__sf_async_on != NULL; }
+_Noreturn void sf_async_second(struct sf_context *, size_t slots, uint64_t *table); /* core.c */
+/* reads.c: what is read in a handler, for --validate=async. */
+void __sf_reads(const void *, size_t) __attribute__((weak));
+void __sf_reads_string(const char *, size_t most) __attribute__((weak));
+void sf_reads_format(const char *how, __builtin_va_list) __attribute__((weak));
 /* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
 /* waits.c: in whose way a handler is (of), up to its next end, and whether somebody unknown may be meant. */

@@ -43,7 +43,8 @@ __sf_slow8:
 	movq	(%rax), %r8
 	xorq	%r11, %r8
 	testl	$0x1ff00, %r8d
-	jz	.Lgeneral8                      /* 1: another word of this run, or other bytes of this word */
+	jz	.Lmore8                         /* 1: another word of this run, or other bytes of this word */
+.Lnew8:
 	movq	%r10, (%rdx)                    /* where: no byte is missing */
 	movq	(%r10), %r9
 	movq	%r9, 8(%rdx)                    /* 2: O_v := v */
@@ -59,6 +60,10 @@ __sf_slow8:
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
 	ret
 
+/* A word that was read (--validate=async): its tag has no bytes yet. */
+.Lmore8:
+	cmpq	$0xff, %r8
+	je	.Lnew8
 .Lgeneral8:
 	pushq	%r11
 	movl	%r10d, %ecx
@@ -187,6 +192,46 @@ __sf_slow_part:
 	popq	%r11
 	ret
 	.size	__sf_slow_part, .-__sf_slow_part
+
+/*
+ * --validate=async: a load of a word that the run's table does not show. r10 word address, r11 key without bytes, rax its
+ * home slot. An entry of which no byte is meant (core.c: log_read); the stack of this run needs none.
+ */
+	.globl	__sf_load
+	.type	__sf_load, @function
+	.p2align 5
+__sf_load:
+	movq	__sf_tls@gottpoff(%rip), %rcx
+	movq	%r10, %r8
+	subq	%fs:TLS_LOW(%rcx), %r8
+	cmpq	%fs:TLS_LENGTH(%rcx), %r8
+	jb	.Lloaded
+	movq	%fs:TLS_CURSOR(%rcx), %rdx
+	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
+	jae	.Lgeneral_load                  /* second run, or the log is full, or ranges are ignored */
+	testb	$7, %r10b
+	jnz	.Lgeneral_load
+	movq	(%rax), %r8
+	xorq	%r11, %r8
+	testl	$0x1ff00, %r8d
+	jz	.Lgeneral_load                  /* another word of this run */
+	movabsq	$0xff00000000000000, %r8
+	orq	%r10, %r8
+	movq	%r8, (%rdx)
+	movq	(%r10), %r9
+	movq	%r9, 8(%rdx)
+	movq	%r11, (%rax)
+	xorq	%r8, %r9
+	movq	$1, %fs:TLS_PARTIAL(%rcx)
+	addq	$16, %rdx
+	addq	%r9, %fs:TLS_SUM(%rcx)
+	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+.Lloaded:
+	ret
+.Lgeneral_load:
+	call	__sf_load_c
+	ret
+	.size	__sf_load, .-__sf_load
 
 .Ltwice:
 	leaq	.Ltwice_text(%rip), %rdi
@@ -395,6 +440,7 @@ sf_split_jump:
 
 	to_c	__sf_slow, sf_store_slow
 	to_c	__sf_check, sf_store_check
+	to_c	__sf_load_c, sf_load_slow
 
 	.section .rodata
 .Ltwice_text:

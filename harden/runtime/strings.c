@@ -76,6 +76,8 @@ SF_API char *__sf_w_strcat_chk(char *to, const char *from, size_t room) {
 
 /* Formatted beside the destination first: how much of it changes is known only then. */
 static int format(char *to, size_t room, const char *how, va_list list) {
+  if (sf_async())
+    sf_reads_format(how, list);
   char small[512];
   va_list copy;
   va_copy(copy, list);
@@ -138,6 +140,10 @@ NUMBER(strtod, double, (const char *s, char **end), strtod(s, &stop))
 SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
   if (!s)
     s = sf_own(*rest);
+  if (sf_async()) {
+    __sf_reads_string(s, SIZE_MAX);
+    __sf_reads_string(of, SIZE_MAX);
+  }
   s += strspn(s, of);
   char *end = s + strcspn(s, of);
   char *next = *end ? end + 1 : end;
@@ -149,9 +155,15 @@ SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
 }
 
 SF_API char *__sf_w_strsep(char **from, const char *of) {
+  if (sf_async())
+    __sf_reads(from, sizeof *from);
   char *s = sf_own(*from);
   if (!s)
     return NULL;
+  if (sf_async()) {
+    __sf_reads_string(s, SIZE_MAX);
+    __sf_reads_string(of, SIZE_MAX);
+  }
   char *end = s + strcspn(s, of);
   char *next = *end ? end + 1 : NULL;
   if (*end)
@@ -162,6 +174,8 @@ SF_API char *__sf_w_strsep(char **from, const char *of) {
 
 SF_API const char *__sf_w_inet_ntop(int family, const void *from, char *to, socklen_t room) {
   char text[INET6_ADDRSTRLEN];
+  if (sf_async() && (family == AF_INET || family == AF_INET6))
+    __sf_reads(from, family == AF_INET ? 4 : 16);
   if (!inet_ntop(family, from, text, sizeof text))
     return NULL;
   if (strlen(text) >= room) {

@@ -19,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
-use crate::{between, pass, service, state};
+use crate::{between, later, pass, service, state};
 
 /// Ways to build, plain and hardened alike.
 pub(crate) const WAYS: &[(&str, &[&str])] = &[
@@ -140,7 +140,7 @@ pub(crate) fn compiler(hardened: bool, cxx: bool) -> Command {
 }
 
 /// The program of a guest, built once.
-fn program(guest: &str, way: &str, flags: &[&str], hardened: bool) -> Result<PathBuf, String> {
+pub(crate) fn program(guest: &str, way: &str, flags: &[&str], hardened: bool) -> Result<PathBuf, String> {
     let name = format!(
         "harden-{}-{way}-{}",
         guest.replace('.', "_"),
@@ -217,7 +217,7 @@ pub(crate) fn ended(
 }
 
 /// A program of one source, built hardened in a folder of its own.
-fn own_program(dir: &Path, name: &str, text: &str, flags: &[&str]) -> Result<PathBuf, Failed> {
+pub(crate) fn own_program(dir: &Path, name: &str, text: &str, flags: &[&str]) -> Result<PathBuf, Failed> {
     let source = dir.join(name);
     std::fs::write(&source, text)?;
     let out = source.with_extension("");
@@ -1316,6 +1316,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || struck_waiting(&["-O2", "--recover"], fault),
         ));
     }
+    trials.extend(later::trials());
     trials.push(Trial::test("harden::refuse::wait", waits_refused));
     trials.push(Trial::test("harden::refuse::file", file_asked_about));
     trials.push(Trial::test("harden::conditions.c::state", waits_with_state));

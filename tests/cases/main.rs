@@ -33,6 +33,7 @@ mod faults;
 mod frames;
 mod guests;
 mod harden;
+mod later;
 mod left;
 mod outside;
 mod packages;

@@ -65,7 +65,11 @@ fn one(
     seed: u64,
     share: u64,
 ) -> Result<u64> {
-    let split = Split::shared(settings.threads)?;
+    let split = if server == "dnsmasq" {
+        Split::everywhere()?
+    } else {
+        Split::shared(settings.threads)?
+    };
     let pick = usize::try_from(seed).unwrap_or(0);
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let log = dir.join(format!("{server}.log"));

@@ -7,7 +7,7 @@
 //! A shared library without handlers is plain code: handlers that reach it are refused when their program is linked.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
@@ -36,6 +36,18 @@ pub enum CommandError {
     /// `--between` names something else.
     #[error("--between takes off or duplicate, found {0}")]
     Between(String),
+    /// `--validate` names something else.
+    #[error("--validate takes sync, async or async:HANDLERS with 1 to 4096 handlers, found {0}")]
+    Validate(String),
+    /// `--hold-output` where nothing waits.
+    #[error("--hold-output needs --validate=async, found neither that nor anything to wait for")]
+    HoldAlone,
+    /// Flags that exclude each other.
+    #[error("--validate=async runs each handler's second run later, and {0} needs it at once")]
+    Together(&'static str),
+    /// `--validate=async` for C++.
+    #[error("--validate=async is for C programs, found C++")]
+    ValidateCxx,
     /// `--state` for C++.
     #[error("state at rest is protected in C programs, found C++")]
     StateCxx,
@@ -50,9 +62,12 @@ pub enum CommandError {
 impl Advise for CommandError {
     fn exit(&self) -> Own {
         match self {
-            Self::NoValue(_) | Self::OneFile { .. } | Self::State(_) | Self::Between(_) => {
-                Own::Usage
-            }
+            Self::NoValue(_)
+            | Self::OneFile { .. }
+            | Self::State(_)
+            | Self::Between(_)
+            | Self::Validate(_)
+            | Self::HoldAlone => Own::Usage,
             _ => Own::Setup,
         }
     }
@@ -67,6 +82,14 @@ impl Advise for CommandError {
             Self::State(_) => "--state=dup for copies, --state=crc for checksums",
             Self::Between(_) => {
                 "--between=duplicate computes code outside handlers twice; leave the flag out, or off, for neither"
+            }
+            Self::Validate(_) => "--validate=async:64 lets 64 handlers wait for their second run",
+            Self::HoldAlone => {
+                "add --validate=async, or leave --hold-output out: messages wait then anyway"
+            }
+            Self::Together(_) => "leave one of the two out",
+            Self::ValidateCxx => {
+                "leave --validate=async out: the second run comes before the effects then"
             }
             Self::StateCxx => "leave --state out: the memory is trusted then",
             Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
@@ -122,6 +145,10 @@ pub struct Build {
     pub recover: bool,
     /// `--other-core`.
     pub other_core: bool,
+    /// `--validate=async`: handlers that may wait for their second run.
+    pub validate_later: Option<u32>,
+    /// `--hold-output`.
+    pub hold_output: bool,
     /// `--state`.
     pub state: State,
     /// `--between=duplicate`.
@@ -228,6 +255,10 @@ impl Request {
                 };
                 continue;
             }
+            if let Some(word) = text.strip_prefix("--validate=") {
+                build.validate_later = validate(word)?;
+                continue;
+            }
             match &*text {
                 "--steadfast-policy" => {
                     let path = rest
@@ -246,6 +277,10 @@ impl Request {
                 }
                 "--other-core" => {
                     build.other_core = true;
+                    continue;
+                }
+                "--hold-output" => {
+                    build.hold_output = true;
                     continue;
                 }
                 "--coverage=text" | "--steadfast-coverage" => {
@@ -292,6 +327,7 @@ impl Request {
                 inputs.push(PathBuf::from(argument));
             }
         }
+        build.agrees()?;
         if let Some(place) = explain {
             return Ok(Self::Explain {
                 place,
@@ -342,6 +378,25 @@ impl Request {
     }
 }
 
+/// Handlers that may wait when none is said. A burst of so many is a few hundred microseconds of work for most handlers.
+const LAG: u32 = 64;
+
+/// As many as the runtime has places for (harden/runtime/async.c: `LAG_MAX`).
+const LAG_MAX: u32 = 4096;
+
+fn validate(word: &str) -> Result<Option<u32>, CommandError> {
+    let handlers = match word.split_once(':') {
+        None if word == "sync" => return Ok(None),
+        None if word == "async" => Some(LAG),
+        Some(("async", number)) => number.parse().ok(),
+        _ => None,
+    };
+    handlers
+        .filter(|&n| (1..=LAG_MAX).contains(&n))
+        .map(Some)
+        .ok_or_else(|| CommandError::Validate(word.to_owned()))
+}
+
 fn state(words: &str) -> Result<State, CommandError> {
     let mut state = State::default();
     for word in words.split(',') {
@@ -363,6 +418,28 @@ fn only(mut inputs: Vec<PathBuf>) -> Result<PathBuf, CommandError> {
 }
 
 impl Build {
+    /// Flags that cannot be had together.
+    fn agrees(&self) -> Result<(), CommandError> {
+        if self.validate_later.is_none() {
+            return if self.hold_output {
+                Err(CommandError::HoldAlone)
+            } else {
+                Ok(())
+            };
+        }
+        for (on, flag) in [
+            (self.recover, "--recover"),
+            (self.other_core, "--other-core"),
+            (self.trace, "--find-nondeterminism"),
+            (!self.state.is_trusted(), "--state"),
+        ] {
+            if on {
+                return Err(CommandError::Together(flag));
+            }
+        }
+        Ok(())
+    }
+
     /// The arguments for clang, with ours.
     #[must_use]
     pub fn for_clang(&self, tools: &Tools, policy: &Policy, cxx: bool) -> Vec<OsString> {
@@ -399,9 +476,12 @@ impl Build {
                 all.push("-fuse-ld=lld".into());
             }
             // -x of the user's would make the library a source file.
-            let mut library = OsString::from("-Wl,");
-            library.push(&tools.runtime);
-            all.push(library);
+            let linked = |file: &Path| {
+                let mut word = OsString::from("-Wl,");
+                word.push(file);
+                word
+            };
+            all.push(linked(&tools.runtime));
             all.push("-pthread".into());
             if self.shared {
                 // What its unused clones refer to stays inside: the program has a runtime of its own.
@@ -413,6 +493,15 @@ impl Build {
             }
             if self.other_core {
                 all.push("-Wl,-u,__sf_elsewhere_on".into());
+            }
+            if let Some(handlers) = self.validate_later {
+                all.push(linked(&tools.leave));
+                all.push("-Wl,-u,__sf_async_on".into());
+                all.push("-Wl,--defsym=__sf_async_none=0".into());
+                all.push(format!("-Wl,--defsym=__sf_async_lag={handlers}").into());
+            }
+            if self.hold_output {
+                all.push(linked(&tools.hold));
             }
         }
         all
@@ -500,6 +589,37 @@ mod tests {
             read("-Xclang -disable-llvm-passes -c x.c"),
             Err(CommandError::Disabled(_))
         ));
+    }
+
+    #[test]
+    fn validation_that_lags_has_a_bound() {
+        let build = |words: &str| match read(words) {
+            Ok(Request::Build(build)) => build,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(build("-c x.c").validate_later, None);
+        assert_eq!(build("--validate=sync -c x.c").validate_later, None);
+        assert_eq!(build("--validate=async -c x.c").validate_later, Some(LAG));
+        let most = build("--validate=async:4096 --hold-output x.c");
+        assert_eq!((most.validate_later, most.hold_output), (Some(4096), true));
+        for wrong in ["later", "async:", "async:0", "async:4097", "sync:3"] {
+            assert_eq!(
+                read(&format!("--validate={wrong} x.c")),
+                Err(CommandError::Validate(wrong.into()))
+            );
+        }
+        assert_eq!(read("--hold-output x.c"), Err(CommandError::HoldAlone));
+        for flag in [
+            "--recover",
+            "--other-core",
+            "--find-nondeterminism",
+            "--state=dup",
+        ] {
+            assert!(matches!(
+                read(&format!("{flag} --validate=async x.c")),
+                Err(CommandError::Together(_))
+            ));
+        }
     }
 
     #[test]

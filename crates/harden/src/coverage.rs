@@ -133,6 +133,8 @@ pub struct Coverage {
     lines: BTreeMap<String, BTreeSet<String>>,
     /// How each module keeps state at rest; a trusting one says nothing.
     kept: BTreeMap<String, String>,
+    /// Modules compiled with `--validate=async`.
+    later: BTreeSet<String>,
     /// Variables with copies or checksums: which, bytes.
     objects: BTreeMap<String, (String, u64)>,
 }
@@ -203,6 +205,9 @@ impl Coverage {
                 }
                 ["K", dup, crc] => {
                     all.kept.insert(module.clone(), format!("{dup},{crc}"));
+                }
+                ["Y", "async"] => {
+                    all.later.insert(module.clone());
                 }
                 ["V", name, how, bytes] => {
                     let bytes = bytes.parse().unwrap_or_default();
@@ -284,6 +289,15 @@ impl Coverage {
     #[must_use]
     pub fn names(&self, function: &str) -> bool {
         self.named.contains(function)
+    }
+
+    /// A module that does not keep what handlers read, which a second run that comes later needs of all of them.
+    #[must_use]
+    pub fn not_for_later(&self) -> Option<&str> {
+        self.modules
+            .iter()
+            .find(|module| !self.later.contains(*module))
+            .map(String::as_str)
     }
 
     /// Names of handlers.

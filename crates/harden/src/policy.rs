@@ -314,6 +314,11 @@ impl Policy {
         self.outputs.keys().map(String::as_str).chain(others)
     }
 
+    /// The second run comes later, so loads are kept (`--validate=async`).
+    pub fn validate_later(&mut self) {
+        self.switches.push("async");
+    }
+
     /// Handlers that files have named, without the built-in.
     #[must_use]
     pub fn handlers(&self) -> &[String] {

@@ -1,7 +1,7 @@
 //! Where clang, the pass and the runtime are. All of them, or an error: nothing is compiled with a piece missing.
 //!
 //! ```text
-//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,include/,complete}
+//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,leave.o,hold.o,include/,complete}
 //! installed    PREFIX/bin/steadfast         PREFIX/lib/steadfast/...
 //! ```
 //! `STEADFAST_HARDEN` names another folder.
@@ -63,6 +63,10 @@ pub struct Tools {
     pub pass: PathBuf,
     /// The runtime.
     pub runtime: PathBuf,
+    /// Linked with `--validate=async`.
+    pub leave: PathBuf,
+    /// Linked with `--hold-output`.
+    pub hold: PathBuf,
     /// For `#include <steadfast/sei.h>`.
     pub include: PathBuf,
 }
@@ -93,6 +97,8 @@ impl Tools {
             clang,
             pass: piece("steadfast-pass.so")?,
             runtime: piece("libsteadfast-sei.a")?,
+            leave: piece("leave.o")?,
+            hold: piece("hold.o")?,
             include: piece("include/steadfast/sei.h")
                 .and_then(|_| piece("include/steadfast/cxx.h"))
                 .map(|_| folder.join("include"))?,

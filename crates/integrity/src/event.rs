@@ -482,6 +482,10 @@ pub struct HardenMismatch {
     /// faults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tsc: Option<String>,
+    /// With `--validate=async` and without `--hold-output`: handlers that had run by then, from this
+    /// one on. What they have sent may have left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub later: Option<u64>,
     /// What was done.
     pub action: HardenAction,
 }

@@ -103,6 +103,12 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if build.between {
         policy.between();
     }
+    if build.validate_later.is_some() {
+        if cxx {
+            return Err(CommandError::ValidateCxx.into());
+        }
+        policy.validate_later();
+    }
     if cxx && !build.state.is_trusted() {
         return Err(CommandError::StateCxx.into());
     }
@@ -142,6 +148,16 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if let Some(why) = coverage.mixed_state() {
         console.say(&format!(
             "steadfast: {} is not linked: {why}\n  fix:   give all files and the link the same --state\n",
+            program.display()
+        ));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
+    if build.validate_later.is_some()
+        && let Some(module) = coverage.not_for_later()
+    {
+        console.say(&format!(
+            "steadfast: {} is not linked: {module} was compiled without --validate=async\n  fix:   give all files and the link the same --validate\n",
             program.display()
         ));
         let _ = fs::remove_file(program);

@@ -75,6 +75,10 @@ pub(crate) enum Command {
     /// --state=dup, crc or dup,crc, for all files and the link, protects what annotations or policies
     /// name between handlers as well: by a copy that the second run works on, or by checksums.
     ///
+    /// --validate=async[:HANDLERS], for all files and the link, has each handler's second run later, in
+    /// another process on another core, at most so many handlers behind (64). With --hold-output a
+    /// message leaves only when all handlers before it are validated.
+    ///
     /// --between=duplicate makes code outside handlers compute everything twice and compare before it
     /// stores, calls or branches. Files with and without it may be linked together.
     #[command(

@@ -63,6 +63,21 @@ impl Split {
     }
 }
 
+impl Split {
+    /// The same for a server without workers: it may use all CPUs, as one whose second runs are on another core has to.
+    ///
+    /// # Errors
+    /// When the CPUs cannot be listed.
+    pub fn everywhere() -> Result<Self> {
+        let all = sched_getaffinity(None)?;
+        let server: Vec<usize> = (0..CpuSet::MAX_CPU)
+            .filter(|&cpu| all.is_set(cpu))
+            .collect();
+        let client = *server.last().context("no CPU at all")?;
+        Ok(Split { server, client })
+    }
+}
+
 fn pin(cpus: &[usize]) -> Result<()> {
     let mut set = CpuSet::new();
     for &cpu in cpus {

@@ -142,7 +142,7 @@ fn shown(bytes: &[u8]) -> String {
 /// When the server cannot be started or stops answering.
 pub fn play_dnsmasq(program: &Path, dir: &Path, settings: Settings) -> Result<Replayed> {
     let upstream = dns::Upstream::start()?;
-    let split = Split::shared(1)?;
+    let split = Split::everywhere()?;
     let mut server = load::dns::start(program, &split, dir, &dns::options(upstream.address))?;
     let mut found = Replayed::default();
     let mut questions = dns::questions();

@@ -161,7 +161,15 @@ impl Recipe {
             let beside = program.with_file_name("harden");
             let folder = variable("STEADFAST_HARDEN").map_or(beside, PathBuf::from);
             files.push(program);
-            files.extend(["steadfast-pass.so", "libsteadfast-sei.a"].map(|name| folder.join(name)));
+            files.extend(
+                [
+                    "steadfast-pass.so",
+                    "libsteadfast-sei.a",
+                    "leave.o",
+                    "hold.o",
+                ]
+                .map(|name| folder.join(name)),
+            );
         }
         if let Some(policies) = variable("STEADFAST_POLICY") {
             files.extend(env::split_paths(&policies));

@@ -247,6 +247,7 @@ fn samples() -> Vec<Event> {
             first: "0x1".to_owned(),
             second: "0x2".to_owned(),
             tsc: Some("0x7f3a5b".to_owned()),
+            later: matches!(action, HardenAction::Stopped).then_some(3),
             action,
         }));
     }

@@ -1,0 +1,524 @@
+//! Handlers whose second run comes later (`--validate=async`), with and without `--hold-output`.
+//!
+//! tests/harden/later.c sends a message after each of 300 events. What a struck event and those after it may send is
+//! bounded: by the lag without the hold, by nothing at all with it.
+//!
+//! Invariants
+//!  1. A clean run says nothing, prints what the plain build prints, and shows the program no child and no descriptor.
+//!  2. A struck run ends with 122 and the name of the handler; no message of an earlier event is lost or changed.
+//!
+//! Not covered: servers, and flips of registers drawn at random (make campaign).
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use std::{fs, thread};
+
+use libtest_mimic::{Failed, Trial};
+use steadfast_integrity::event::{Line, What};
+
+use crate::bench::Bench;
+use crate::harden::{WAYS, build, compiler, ended, own_program, program, random_source, run};
+
+/// The ways of ending up with messages.
+const MODES: &[(&str, &[&str])] = &[
+    ("async", &["--validate=async:16"]),
+    ("hold", &["--validate=async:16", "--hold-output"]),
+];
+
+const LAG: usize = 16;
+
+/// Place, run, event, and what the verdict must name.
+const STRIKES: &[(&str, u8, usize, &str)] = &[
+    ("value", 1, 66, "leave different values"),
+    ("value", 2, 66, "leave different values"),
+    ("byte", 1, 66, "in the first run only"),
+    ("byte", 2, 66, "in the second run only"),
+    ("bulk", 1, 66, "in the first run only"),
+    ("bulk", 2, 66, "in the second run only"),
+    ("length", 1, 66, "different ranges"),
+    ("length", 2, 66, "in the second run only"),
+    ("branch", 1, 66, "in the first run only"),
+    ("branch", 2, 66, "in the second run only"),
+    ("size", 1, 3, "malloc"),
+    ("size", 2, 3, "malloc"),
+    ("pointer", 1, 66, "memory is read in the second run only"),
+    ("pointer", 2, 66, "memory is read in the second run only"),
+    ("extra_call", 1, 66, "different functions"),
+    ("extra_call", 2, 66, "different functions"),
+    ("extra_write", 1, 66, "different functions"),
+    ("extra_write", 2, 66, "in the second run only"),
+    ("output", 1, 11, "in the second run only"),
+    ("output", 2, 11, "in the second run only"),
+    ("result", 1, 66, "different results"),
+    ("result", 2, 66, "different results"),
+    ("crash", 2, 66, "in the second run only"),
+    ("killed", 2, 66, "the second run has crashed, by signal"),
+    ("endless", 2, 66, "the second run does not end in"),
+    // The last event: there is nothing after it, but the program's end, which waits.
+    ("value", 1, 299, "leave different values"),
+    ("value", 2, 299, "leave different values"),
+];
+
+/// Where the second run has no core of its own such a program is refused; that is tested by itself.
+fn one_core() -> bool {
+    steadfast_sys::cpu::allowed().len() < 2
+}
+
+fn hardened(guest: &str, way: &str, flags: &[&str], mode: usize) -> Result<PathBuf, String> {
+    let (name, words) = MODES[mode];
+    let flags = [flags, words].concat();
+    program(guest, &format!("{way}-{name}"), &flags, true)
+}
+
+fn same(guest: &str, way: &str, flags: &[&str], mode: usize) -> Result<(), Failed> {
+    let plain = run(&program(guest, way, flags, false)?, &[])?;
+    let later = run(&hardened(guest, way, flags, mode)?, &[])?;
+    if one_core() {
+        return ended(&later, 121, &["one core only"], &[]);
+    }
+    ended(&later, 0, &[], &["steadfast"])?;
+    if later.stdout != plain.stdout || plain.stdout.is_empty() {
+        return Err(format!("{guest} ({way}) prints other bytes than the plain build").into());
+    }
+    Ok(())
+}
+
+/// Messages, by the event that they begin with.
+fn messages(of: &[u8]) -> usize {
+    String::from_utf8_lossy(of)
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_digit()) && line.contains(' '))
+        .count()
+}
+
+/// What the plain program prints before the message of an event, and before what its handler prints.
+fn before(golden: &[u8], event: usize) -> usize {
+    let text = String::from_utf8_lossy(golden);
+    let last = format!("{} ", event - 1);
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        at += line.len();
+        if line.starts_with(&last) {
+            return at;
+        }
+    }
+    golden.len()
+}
+
+fn struck(mode: usize, fault: (&str, u8, usize, &str)) -> Result<(), Failed> {
+    let (place, in_run, event, names) = fault;
+    let golden = run(&program("later.c", "O2", &["-O2"], false)?, &[])?.stdout;
+    let arguments = [place, &in_run.to_string(), &event.to_string()];
+    let ran = run(&hardened("later.c", "O2", &["-O2"], mode)?, &arguments)?;
+    if one_core() {
+        return ended(&ran, 121, &["one core only"], &[]);
+    }
+    ended(
+        &ran,
+        122,
+        &[
+            names,
+            "handler handle (",
+            &format!("event {}:", event + 1),
+            if mode == 0 {
+                "what it sent may have left"
+            } else {
+                "nothing of this event has left"
+            },
+        ],
+        &[],
+    )?;
+    let sound = before(&golden, event);
+    let late = messages(&ran.stdout).saturating_sub(event);
+    let fine = match mode {
+        0 => ran.stdout.starts_with(&golden[..sound]) && late <= LAG,
+        _ => ran.stdout == golden[..sound],
+    };
+    if !fine {
+        return Err(format!(
+            "{late} messages after the event, or earlier ones are not as they should be: {} of {sound} bytes",
+            ran.stdout.len()
+        )
+        .into());
+    }
+    Ok(())
+}
+
+fn random_program(seed: u64) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("harden-later-{seed}"));
+    let source = dir.join("random.c");
+    fs::write(&source, random_source(seed))?;
+    let mut golden: Option<Vec<u8>> = None;
+    for (hardened, words) in [
+        (false, &["-O2"][..]),
+        (true, &["-O0", "--validate=async:1"]),
+        (true, &["-O2", "--validate=async:100"]),
+        (true, &["-O2", "--validate=async:7", "--hold-output"]),
+    ] {
+        let out = dir.join("random");
+        let flags = [words, &["-w", "-ftrivial-auto-var-init=zero"]].concat();
+        build(
+            compiler(hardened, false),
+            &flags,
+            std::slice::from_ref(&source),
+            &out,
+        )?;
+        let ran = run(&out, &[])?;
+        if hardened && one_core() {
+            continue;
+        }
+        ended(&ran, 0, &[], &["steadfast"])?;
+        if golden.get_or_insert_with(|| ran.stdout.clone()) != &ran.stdout {
+            return Err(format!("seed {seed} prints other bytes with {words:?}").into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+fn event_line() -> Result<(), Failed> {
+    if one_core() {
+        return Ok(());
+    }
+    let dir = Bench::get().case_dir("harden-later-events");
+    let events = dir.join("events");
+    for mode in 0..MODES.len() {
+        let _ = fs::remove_file(&events);
+        let ran = Command::new(hardened("later.c", "O2", &["-O2"], mode)?)
+            .args(["value", "2", "66"])
+            .env("STEADFAST_EVENTS", &events)
+            .output()?;
+        let line: Line = serde_json::from_str(&fs::read_to_string(&events)?)?;
+        let What::HardenMismatch(what) = &line.event.what else {
+            return Err(format!("{line:?}").into());
+        };
+        let later = what.later.map(|n| n >= 1 && n <= LAG as u64);
+        let right = what.handler == "handle"
+            && (what.event, what.run) == (67, 2)
+            && later == (mode == 0).then_some(true);
+        if ran.status.code() != Some(122) || !right {
+            return Err(format!("{line:?}").into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Children of a process that have no name of the program's: its validator.
+fn validator_of(parent: u32) -> Option<u32> {
+    fs::read_dir("/proc").ok()?.flatten().find_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (name, rest) = stat.rsplit_once(')')?;
+        let mut words = rest.split_whitespace();
+        let (state, above) = (words.next()?, words.next()?);
+        (name.ends_with("(sf-validator") && state != "Z" && above.parse::<u32>().ok()? == parent)
+            .then_some(pid)
+    })
+}
+
+/// Looks until there is something; a run that hangs is ended by the test bed.
+fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn waiting() -> Result<(Child, u32), Failed> {
+    let child = Command::new(hardened("later.c", "O2", &["-O2"], 0)?)
+        .arg("wait")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let validator = until(|| validator_of(child.id()));
+    Ok((child, validator))
+}
+
+fn kill(pid: u32) -> Result<(), Failed> {
+    let done = Command::new("kill")
+        .args(["-KILL", &pid.to_string()])
+        .status()?;
+    done.success()
+        .then_some(())
+        .ok_or_else(|| format!("{pid} cannot be killed").into())
+}
+
+/// A validator that is killed from outside is told apart from a difference, and the program does not go on without it.
+fn validator_killed() -> Result<(), Failed> {
+    if one_core() {
+        return Ok(());
+    }
+    let (child, validator) = waiting()?;
+    kill(validator)?;
+    let ran = child.wait_with_output()?;
+    ended(&ran, 122, &["by signal", "0x9"], &["the runs"])
+}
+
+/// It has nothing of the program's but standard error, and goes when the program is killed.
+fn validator_goes() -> Result<(), Failed> {
+    if one_core() {
+        return Ok(());
+    }
+    let (mut child, validator) = waiting()?;
+    let folder = PathBuf::from(format!("/proc/{validator}"));
+    until(|| {
+        let open: Vec<_> = fs::read_dir(folder.join("fd")).ok()?.flatten().collect();
+        (open.len() == 1 && open[0].file_name() == "2").then_some(())
+    });
+    child.kill()?;
+    child.wait()?;
+    until(|| validator_of(child.id()).is_none().then_some(()));
+    until(|| {
+        // A zombie is its new parent's to collect.
+        let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+        stat.rsplit_once(')')
+            .is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+            .then_some(())
+    });
+    Ok(())
+}
+
+/// A child of fork gets a validator of its own; signals, waits and descriptors are as they are without one; `_exit` waits.
+const FORKS: &str = "#include <steadfast/sei.h>\n#include <errno.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
+    static unsigned long n; static volatile int hits, chld;\n\
+    SF_LOCAL_HANDLER void handle(unsigned long k) { n += k; }\n\
+    SF_LOCAL_HANDLER void wrong(void) { int r = sf_run() == 2; n += 1 + r; }\n\
+    static void on(int s) { if (s == SIGUSR1) hits++; else chld++; }\n\
+    int main(void) {\n\
+      signal(SIGUSR1, on); signal(SIGCHLD, on);\n\
+      int first = open(\"/dev/null\", O_RDONLY); close(first);\n\
+      handle(1);\n\
+      int again = open(\"/dev/null\", O_RDONLY); close(again);\n\
+      pid_t child = fork();\n\
+      for (int i = 0; i < 2000; i++) { handle(2); if (i % 10 == 0) raise(SIGUSR1); }\n\
+      if (child == 0) _exit(n == 4001 && hits == 200 ? 7 : 1);\n\
+      int status = 0; while (waitpid(-1, &status, 0) < 0 && errno == EINTR) { }\n\
+      pid_t bad = fork();\n\
+      if (bad == 0) { wrong(); _exit(0); }\n\
+      int told = 0; while (waitpid(bad, &told, 0) < 0 && errno == EINTR) { }\n\
+      printf(\"%lu %d %d %d %d %d\\n\", n, hits, WEXITSTATUS(status), chld, first == again, WEXITSTATUS(told));\n\
+      return 0; }\n";
+
+fn forks() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-later-fork");
+    let out = own_program(&dir, "run.c", FORKS, &["-O2", "--validate=async"])?;
+    let ran = run(&out, &[])?;
+    if !one_core() {
+        ended(&ran, 0, &["handler wrong ("], &[])?;
+        if ran.stdout != b"4001 200 7 2 1 122\n" {
+            return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Frames of a handler larger than any table of the runtime, and a copy of them.
+const LARGE: &str = "#include <steadfast/sei.h>\n#include <stdio.h>\n#include <string.h>\n\
+    static char state[100000]; static unsigned long sum;\n\
+    __attribute__((noinline)) static void fill(char *p, unsigned n, unsigned x) {\n\
+      for (unsigned i = 0; i < n; i++) p[i] = (char)(x * i + i * i % 7);\n  __asm__ volatile(\"\" ::: \"memory\"); }\n\
+    SF_LOCAL_HANDLER void frames(unsigned x) { char local[60000]; fill(local, sizeof local, x);\n\
+      for (unsigned i = 0; i < sizeof local; i += 100) sum += local[i];\n  memcpy(state, local, sizeof local); }\n\
+    SF_LOCAL_HANDLER void words(unsigned x) { for (unsigned i = 0; i < sizeof state; i += 8) sum += state[i] + x; }\n\
+    int main(void) { for (unsigned i = 0; i < 20; i++) { frames(i); words(i); }\n  printf(\"%lu\\n\", sum); return 0; }\n";
+
+fn large() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-later-large");
+    for words in [&["-O2"][..], &["-O2", "--validate=async"]] {
+        let out = own_program(&dir, "run.c", LARGE, words)?;
+        let ran = run(&out, &[])?;
+        if words.len() == 2 && one_core() {
+            continue;
+        }
+        ended(&ran, 0, &[], &["steadfast"])?;
+        if ran.stdout != b"292409964517884\n" {
+            return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Refused at run time: what a record cannot say.
+fn threads() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-later-threads");
+    let out = own_program(
+        &dir,
+        "run.c",
+        "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic int n;\nSF_LOCAL_HANDLER void handle(void) { n++; }\n\
+         static void *other(void *p) { handle(); return p; }\n\
+         int main(void) { pthread_t t; handle(); pthread_create(&t, 0, other, 0); pthread_join(t, 0); return 0; }\n",
+        &["-O2", "--validate=async"],
+    )?;
+    let words: &[&str] = if one_core() {
+        &["one core only"]
+    } else {
+        &["a second thread runs handlers", "fix:"]
+    };
+    ended(&run(&out, &[])?, 121, words, &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+fn needs_two_cores() -> Result<(), Failed> {
+    let first = steadfast_sys::cpu::allowed()[0];
+    let ran = Command::new("taskset")
+        .args(["-c", &first.to_string()])
+        .arg(hardened("later.c", "O2", &["-O2"], 0)?)
+        .output()?;
+    ended(&ran, 121, &["one core only", "fix:"], &[])
+}
+
+/// Not linked: source, flags, words of the error.
+const REFUSED: &[(&str, &str, &str, &[&str])] = &[
+    (
+        "lock",
+        "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic pthread_mutex_t m;\n\
+         SF_LOCAL_HANDLER void handle(void) { pthread_mutex_lock(&m); }\nint main(void) { handle(); return 0; }\n",
+        "c",
+        &["pthread_mutex_lock", "does not keep", "fix:"],
+    ),
+    (
+        "sorting",
+        "#include <steadfast/sei.h>\n#include <stdlib.h>\nstatic int a[9];\nstatic int by(const void *x, const void *y) { return *(int *)x - *(int *)y; }\n\
+         SF_LOCAL_HANDLER void handle(void) { qsort(a, 9, 4, by); }\nint main(void) { handle(); return 0; }\n",
+        "c",
+        &["qsort", "memory of its own"],
+    ),
+    (
+        "reader",
+        "#include <steadfast/sei.h>\nextern int reader(const char *) SF_PURE;\n\
+         SF_LOCAL_HANDLER int handle(void) { return reader(\"x\"); }\nint main(void) { return handle(); }\n\
+         __asm__(\".globl reader\\nreader: ret\\n\");\n",
+        "c",
+        &["reader", "does not keep"],
+    ),
+    (
+        "cxx",
+        "int main() { return 0; }\n",
+        "c++",
+        &["for C programs", "fix:"],
+    ),
+];
+
+fn refused(name: &str, text: &str, language: &str, words: &[&str]) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("harden-later-{name}"));
+    let source = dir.join(if language == "c" {
+        "refused.c"
+    } else {
+        "refused.cc"
+    });
+    fs::write(&source, text)?;
+    let out = dir.join("refused");
+    let ran = compiler(true, language != "c")
+        .args(["-O1", "--validate=async"])
+        .arg(&source)
+        .arg("-o")
+        .arg(&out)
+        .output()?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.success() || out.exists() || !words.iter().all(|word| said.contains(word)) {
+        return Err(format!("{name}: {}, expected {words:?}\n{said}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// A module that does not keep what it reads makes no program whose second runs come later.
+fn mixed() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-later-mixed");
+    let object = |name: &str, text: &str, flags: &[&str]| -> Result<PathBuf, Failed> {
+        let source = dir.join(name);
+        fs::write(&source, text)?;
+        let out = source.with_extension("o");
+        build(
+            compiler(true, false),
+            &[flags, &["-c"]].concat(),
+            &[source],
+            &out,
+        )?;
+        Ok(out)
+    };
+    let one = object(
+        "one.c",
+        "#include <steadfast/sei.h>\nint twice(int);\nstatic int n;\nSF_LOCAL_HANDLER int handle(int k) { return n += twice(k); }\n\
+         int main(void) { return handle(2) != 4; }\n",
+        &["--validate=async"],
+    )?;
+    let two = object("two.c", "int twice(int k) { return 2 * k; }\n", &[])?;
+    let link = |flags: &[&str], out: &Path| {
+        compiler(true, false)
+            .args(flags)
+            .args([&one, &two])
+            .arg("-o")
+            .arg(out)
+            .output()
+    };
+    let out = dir.join("program");
+    let ran = link(&["--validate=async"], &out)?;
+    let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+    if ran.status.success() || out.exists() || !said.contains("two.c was compiled without") {
+        return Err(said.into());
+    }
+    // Without the flag at the link all second runs come at once, whatever the objects keep.
+    link(&[], &out)?;
+    ended(&run(&out, &[])?, 0, &[], &["steadfast"])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (mode, (name, _)) in MODES.iter().enumerate() {
+        for (way, flags) in WAYS {
+            trials.push(Trial::test(
+                format!("harden::later::{name}::later.c::{way}"),
+                move || same("later.c", way, flags, mode),
+            ));
+        }
+        for guest in ["libsei.c", "inputs.c"] {
+            trials.push(Trial::test(
+                format!("harden::later::{name}::{guest}"),
+                move || same(guest, "O2", &["-O2"], mode),
+            ));
+        }
+        for &fault in STRIKES {
+            trials.push(Trial::test(
+                format!("harden::later::{name}::{}_{}_{}", fault.0, fault.1, fault.2),
+                move || struck(mode, fault),
+            ));
+        }
+    }
+    for seed in 1..=6 {
+        trials.push(Trial::test(
+            format!("harden::later::random_{seed}"),
+            move || random_program(seed),
+        ));
+    }
+    for &(name, text, language, words) in REFUSED {
+        trials.push(Trial::test(
+            format!("harden::later::refuse::{name}"),
+            move || refused(name, text, language, words),
+        ));
+    }
+    trials.push(Trial::test("harden::later::refuse::mixed", mixed));
+    trials.push(Trial::test("harden::later::refuse::threads", threads));
+    trials.push(Trial::test(
+        "harden::later::refuse::one_core",
+        needs_two_cores,
+    ));
+    trials.push(Trial::test("harden::later::event", event_line));
+    trials.push(Trial::test("harden::later::forks", forks));
+    trials.push(Trial::test("harden::later::large", large));
+    trials.push(Trial::test(
+        "harden::later::validator_killed",
+        validator_killed,
+    ));
+    trials.push(Trial::test("harden::later::validator_goes", validator_goes));
+    trials
+}
