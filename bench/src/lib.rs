@@ -28,6 +28,7 @@
 pub mod column;
 pub mod guest;
 pub mod inject;
+pub mod later;
 pub mod machine;
 pub mod memory;
 pub mod micro;

@@ -27,7 +27,8 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, memory, micro, model, repair, rest, sei, sei_servers, sei_tables, spec, start, touch,
+    inject, later, memory, micro, model, repair, rest, sei, sei_servers, sei_tables, spec, start,
+    touch,
 };
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::build::{Builds, Recipe};
@@ -137,6 +138,12 @@ enum Action {
         /// Runs of the store of each build, one changed bit each
         #[arg(long, default_value_t = 2000)]
         runs: usize,
+    },
+    /// A handler whose second run comes later (--validate=async), beside the other ways: cost, response time, lag
+    Later {
+        /// Multiplies how many events are handled
+        #[arg(long, default_value_t = 1.0)]
+        scale: f64,
     },
     /// memcached and dnsmasq, hardened at compile time against plain, server saturated
     SeiServers {
@@ -385,6 +392,18 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 |step| says.say(step),
             )?;
             Outcome::new(&report, rest::render(&report), !runner.interrupted())
+        }
+        Action::Later { scale } => {
+            let report = later::measure(
+                &Product::find(),
+                &guests,
+                common.pairs,
+                common.seed,
+                *scale,
+                machine,
+                |step| says.say(step),
+            )?;
+            Outcome::new(&report, later::render(&report), !runner.interrupted())
         }
         Action::SeiServers {
             memcached,
@@ -795,6 +814,7 @@ fn show(files: &[PathBuf]) -> Result<Outcome> {
         "repair" => repair::render(&serde_json::from_value(value.clone())?),
         "memory" => memory::render(&serde_json::from_value(value.clone())?),
         "inject" => inject::render(&serde_json::from_value(value.clone())?),
+        "later" => later::render(&serde_json::from_value(value.clone())?),
         "rest" => rest::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
         "sei-tables" => sei_tables::render(&serde_json::from_value(value.clone())?),

@@ -684,6 +684,8 @@ SF_API void sf_output_done(void) {
 SF_API void __sf_output(const void *bytes, uint64_t length, uint64_t skip) {
   struct sf_context *c = sf_inside("an output that a policy names belongs inside a handler");
   uint32_t kind = skip ? SF_PART_UNKNOWN : SF_PART_NAMED;
+  if (unlikely(sf_async()) && !skip)
+    __sf_reads(bytes, length);
   if (__sf_tls.phase == SF_E1) {
     struct sf_part *p = sf_grow(&c->parts, sizeof *p);
     *p = (struct sf_part){.bytes = bytes, .length = length, .last = !skip, .kind = kind};
@@ -692,8 +694,11 @@ SF_API void __sf_output(const void *bytes, uint64_t length, uint64_t skip) {
   struct sf_part *p = (struct sf_part *)c->parts.base + c->part_cursor;
   if (unlikely(c->part_cursor >= c->parts.used / sizeof *p || (uintptr_t)p->bytes != sf_home(bytes) || p->length != length || p->kind != kind))
     sf_differ("the runs send different bytes", (uint64_t)bytes, 0, length);
-  if (!skip)
-    p->crc = p->crc_first = sf_crc32c(0, bytes, length);
+  if (!skip) {
+    p->crc = sf_crc32c(0, bytes, length);
+    if (likely(!sf_async()))
+      p->crc_first = p->crc;
+  }
   c->part_cursor++;
 }
 
@@ -1121,11 +1126,14 @@ static SF_COLD void hand_over(struct sf_context *c, uint64_t result) {
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
   for (size_t i = 0; i < c->message_count; i++)
     check_message(c, &c->messages[i]);
-  sf_async_publish(c);
+  /* What leaves has the first run's checksum; the second run's is compared with it. */
   for (size_t i = 0; i < c->parts.used / sizeof(struct sf_part); i++) {
     struct sf_part *p = (struct sf_part *)c->parts.base + i;
+    if (p->kind == SF_PART_NAMED)
+      p->crc_first = sf_crc32c(0, p->bytes, p->length);
     p->crc = p->crc_first;
   }
+  sf_async_publish(c);
   sf_async_before_effects(c);
   commit(c);
 }
