@@ -6,7 +6,7 @@
 ; CHECK: define i32 @handle(ptr %p)
 ; CHECK: call i32 @__sf_mid(
 ; CHECK: label %later, label %second
-; CHECK: define i32 @handle.sf(ptr %p)
+; CHECK: define hidden i32 @handle.sf(ptr %p)
 ; CHECK: load volatile i64
 ; CHECK: !steadfast.looked
 ; CHECK: , 511
