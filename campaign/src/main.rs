@@ -34,6 +34,7 @@ mod runner;
 mod sandbox;
 mod slurm;
 mod stats;
+mod suite;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -122,6 +123,20 @@ enum Command {
         #[arg(long, default_value_t = 60)]
         runs: u64,
     },
+    /// Run the tests that Python comes with under `steadfast run` and compare how each ends
+    Suite {
+        /// Where everything goes
+        #[arg(long, default_value = "build/campaign")]
+        out: PathBuf,
+        /// The steadfast to test
+        #[arg(long, default_value = "target/release/steadfast")]
+        steadfast: PathBuf,
+        /// Replicas
+        #[arg(long, short = 'n', default_value_t = 2)]
+        replicas: u8,
+        /// Only these modules (`math`, `json`)
+        modules: Vec<String>,
+    },
     /// One profile, in a process of its own
     #[command(hide = true)]
     Profile {
@@ -159,6 +174,12 @@ fn main() -> anyhow::Result<()> {
             writeln!(std::io::stdout(), "{said}")?;
             Ok(())
         }
+        Command::Suite {
+            out,
+            steadfast,
+            replicas,
+            modules,
+        } => suite::judge(&out, &steadfast, replicas, &modules),
         Command::Profile {
             program,
             replicas,
