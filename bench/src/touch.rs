@@ -2,7 +2,8 @@
 //!
 //! Rows are the numbers of replicas; columns are 4 KiB and huge pages. Bare copies get huge pages
 //! by asking for them, replicas because the product asks for large regions. With 4 KiB pages both
-//! are kept from huge ones altogether (PR_SET_THP_DISABLE, and the product's own flag).
+//! are kept from huge ones altogether (PR_SET_THP_DISABLE, and the product's own flag). Each run follows
+//! one of its own kind that does not count, so that the machine has the memory.
 
 use std::path::Path;
 
@@ -93,6 +94,7 @@ pub fn measure(
         name: format!("touch {mib} MiB"),
         columns: columns(&program, mib),
         rounds: pairs,
+        warm: true,
     };
     let mut rng = Rng::new(seed);
     let series = rounds::run(runner, &turns, &mut rng, progress);

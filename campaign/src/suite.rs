@@ -18,11 +18,11 @@ use anyhow::{Context, bail, ensure};
 
 /// Modules of one process for the most part, seconds each.
 const MODULES: &str = "array audioop base64 bigmem binascii binop bisect bool bufio builtin bytes calendar cmath collections colorsys complex \
-    contextlib copy deque descr dict difflib dis enumerate eof errno exceptions fcntl file fileio float format fractions frozenset fstring \
+    contextlib copy deque descr dict difflib dis enumerate eof errno exceptions fcntl file fileio float format fractions fstring \
     functools generators genericpath getopt gettext glob grammar gzip hash hashlib heapq html hmac int io iter itertools json list long lzma \
     mailbox math memoryio memoryview mimetypes minidom mmap netrc numeric_tower operator ordered_dict os pathlib pickle plistlib posix \
-    posixpath pow pprint property pty pwd random range re resource richcmp set shelve shutil signal slice sort sqlite3 stat statistics \
-    strftime string strptime struct strtod structmath sum sys tarfile tempfile textwrap time timeit tuple types unicode unicodedata \
+    posixpath pow pprint property pty pwd random range re resource richcmp set shelve shutil signal slice sort stat statistics \
+    strftime string strptime struct strtod sys tarfile tempfile textwrap time timeit tuple types unicode unicodedata \
     univnewlines urlparse uu wave weakref xml_etree zipfile zlib zoneinfo select poll epoll locale largefile sched";
 /// Refused, as `steadfast run` says it.
 const REFUSED: i32 = 121;
