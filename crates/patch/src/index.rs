@@ -781,3 +781,48 @@ fn refuted(index: &Index<'_>, around: &Decoded, opcode: u64, target: u64) -> boo
             .is_some_and(|at| !is_branch(&decoded.ins[at]))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan must not depend on how many processors there are: opcodes across the border of two
+    /// parts count once, in the same order.
+    #[test]
+    fn parts_see_what_the_whole_shows() {
+        // Half of the bytes are the start of something that is looked for; Knuth's MMIX generator.
+        const STARTS: [u8; 8] = [0xE8, 0xE9, 0x0F, 0x8D, 0xC7, 0xB8, 0x05, 0xF8];
+        let mut state = 1_u64;
+        let mut byte = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            let [kind, value, ..] = state.to_be_bytes();
+            if kind & 1 == 0 {
+                STARTS[usize::from(value) % 8]
+            } else {
+                value
+            }
+        };
+        let bytes: Vec<u8> = (0..600_000).map(|_| byte()).collect();
+        let view = CodeView {
+            addr: 0x7f00_0000_0000,
+            bytes: &bytes,
+        };
+        let module = Module {
+            code: vec![view],
+            ..Module::default()
+        };
+        let targets = Targets::new(&Index::new(&module));
+        let whole = targets.led_to(&view, 0..bytes.len());
+        assert!(!whole.0.is_empty() && !whole.1.is_empty());
+        for parts in [2, 3, 7, 1000] {
+            let border = |n: usize| bytes.len() * n / parts;
+            let (to, formed): (Vec<_>, Vec<_>) = (0..parts)
+                .map(|n| targets.led_to(&view, border(n)..border(n + 1)))
+                .unzip();
+            assert_eq!((to.concat(), formed.concat()), whole, "{parts} parts");
+        }
+        assert!(whole.0.iter().all(|target| targets.contains(*target)));
+    }
+}
