@@ -126,6 +126,7 @@ static int payload_is_sound(const struct stream *s, const uint8_t *header, const
 static void hand_out(void *into, const void *from, size_t length, const uint8_t *copy) {
   if (into != from) memmove(into, from, length);
   if (copy) sf_received(into, length, copy);
+  else if (sf_received_unknown) sf_received_unknown(into, length);
 }
 
 /* Keeps a copy of bytes where somebody wants to compare them later. */

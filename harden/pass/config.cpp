@@ -68,6 +68,8 @@ static void statement(Config &C, StringRef Line) {
     if (Rest.consume_front("input="))
       H.Message = bytes(Rest, Last);
     C.Handlers[Name] = H;
+  } else if (Verb == "stream") {
+    C.Handlers[Name].IsStream = true;
   } else if (Verb == "output") {
     C.Outputs[Name] = bytes(Rest, Last);
   } else if (Verb == "carries") {

@@ -44,6 +44,7 @@ struct Bytes {
 
 struct HandlerSpec {
   bool IsLocal = false;
+  bool IsStream = false; // each byte of its message is received, and handled once
   std::optional<Bytes> Message;
 };
 

@@ -46,7 +46,8 @@ Value *phaseOf(IRBuilder<> &B) {
 
 namespace {
 
-constexpr uint64_t HandlerLocal = 1; // SF_HANDLER_LOCAL
+constexpr uint64_t HandlerLocal = 1;  // SF_HANDLER_LOCAL
+constexpr uint64_t HandlerStream = 2; // SF_HANDLER_STREAM
 
 class Driver {
 public:
@@ -194,7 +195,7 @@ private:
     auto *Type = StructType::get(Pointer, Pointer, I64, I64);
     uint64_t Id = xxh3_64bits((Handler.getName() + "@" + Where).str());
     auto *Value = ConstantStruct::get(Type, {text(M, Handler.getName()), text(M, Where), B.getInt64(Id),
-                                             B.getInt64((Spec.IsLocal ? HandlerLocal : 0) | Passed << 8)});
+                                             B.getInt64((Spec.IsLocal ? HandlerLocal : 0) | (Spec.IsStream ? HandlerStream : 0) | Passed << 8)});
     return new GlobalVariable(M, Type, true, GlobalValue::PrivateLinkage, Value, "__sf_handler");
   }
 
@@ -287,6 +288,8 @@ private:
       B.CreateCondBr(B.CreateIsNull(B.CreateAnd(place(In.Unless), In.Mask)), Then, After);
       B.SetInsertPoint(Then);
     }
+    if (Spec.IsStream)
+      B.CreateCall(runtime("__sf_stream", B.getVoidTy(), {}), {});
     Value *Message = B.CreateIntToPtr(place(In.Pointer), B.getPtrTy());
     if (In.Length.empty())
       B.CreateCall(runtime(In.IsLine ? "__sf_edge_line" : "__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});

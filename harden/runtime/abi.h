@@ -85,6 +85,7 @@ struct sf_handler {
   uint64_t flags;    /* SF_HANDLER_*, and the bytes of its arguments, at most, from bit 8 on */
 };
 #define SF_HANDLER_LOCAL 1
+#define SF_HANDLER_STREAM 2 /* each byte of its inputs is received, and handled once */
 
 /* One for each function that hardened code may reach through a pointer (section sf_clones). */
 struct sf_clone {
@@ -101,6 +102,7 @@ int __sf_end(const struct sf_handler *handler, uint64_t result);
 uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
 void __sf_edge_line(const char *message);
+void __sf_stream(void);
 void __sf_output(const void *bytes, uint64_t length, uint64_t skip); /* of a policy; skip: not this time */
 /* Outside handlers. */
 void __sf_output_outside(const void *bytes, uint64_t length, uint64_t skip);

@@ -14,15 +14,18 @@
  * lies there when it is sent: a fault between two of these points is in both runs, and in the seal.
  *
  * Received bytes are known by address. A policy names the functions that move them (`carries`); any other reading to the
- * same place ends what is known about it.
+ * same place ends what is known about their values.
+ * Of a handler that a policy calls one of a `stream` each byte of an input must have been received, and none may have been
+ * handled before: so a wrong count of what a buffer holds is seen, which shows the handler bytes of an earlier message.
  * Outputs are known by where they end, so that one that is sent in several goes is found again. Of bytes that no handler
  * or `output` call has announced only so many may leave as were announced without their content (`later`, `unless`,
  * what the table has lost): so a wrong address, a wrong length and bytes of another reply are seen, too.
  *
  * Invariants
  *  1. All of it belongs to one thread: that which reads a connection, runs its handlers and sends.
- *  2. What the tables forget makes checks weaker, never wrong: a received byte without a copy is not compared, and a
- *     forgotten output's bytes are added to those that may leave unknown.
+ *  2. What the tables forget makes checks weaker, never wrong: a received byte without a copy is not compared, a
+ *     forgotten one's number is added to those that may be handled unknown, and a forgotten output's to those that may
+ *     leave unknown.
  *  3. Nothing is kept in programs without the envelope.
  *
  * Not covered: replies that are left out as a whole; bytes that another thread sends than the one whose handler made
@@ -43,7 +46,7 @@
 struct received {
   uintptr_t at;
   size_t length;
-  const uint8_t *copy;
+  const uint8_t *copy; /* NULL: received, with values that nobody knows */
 };
 
 struct output {
@@ -57,6 +60,7 @@ struct sf_carry {
   size_t received_count;
   struct received received[RECEIVED_MAX]; /* oldest first */
   size_t copies_used;
+  uint64_t forgotten; /* bytes that were received and are in no span */
   bool announced; /* this thread has announced outputs, so what it sends is announced */
   uint64_t unknown; /* bytes that may leave without having been announced */
   uint32_t used, spare, clock;
@@ -68,11 +72,28 @@ struct sf_carry {
 /* Of harden/envelope/wrap.c. */
 extern const int sf_envelope_linked __attribute__((weak));
 
+/* What came to this thread before it had a carry: the latest readings, and how much there was before these. */
+#define EARLY_MAX 4
+static __thread struct {
+  struct sf_span latest[EARLY_MAX];
+  size_t count;
+  uint64_t before;
+} early __attribute__((tls_model("initial-exec")));
+
+static void add(struct sf_carry *, struct received);
+static void forget(struct sf_carry *, uintptr_t low, uintptr_t high);
+
 static struct sf_carry *carry_of(struct sf_context *c) {
   if (unlikely(!c->carry)) {
     if (&sf_envelope_linked == NULL)
       return NULL;
     c->carry = sf_map(sizeof *c->carry);
+    c->carry->forgotten = early.before;
+    for (size_t i = 0; i < early.count; i++) {
+      forget(c->carry, early.latest[i].at, early.latest[i].at + early.latest[i].length);
+      add(c->carry, (struct received){early.latest[i].at, early.latest[i].length, NULL});
+    }
+    early.count = early.before = 0;
   }
   return c->carry;
 }
@@ -91,14 +112,20 @@ static void drop(struct sf_carry *k, size_t index) {
     k->received[i] = k->received[i + 1];
 }
 
+/* Where the copy of what lies `by` bytes further on is. */
+static inline const uint8_t *copy_at(const struct received *r, size_t by) { return r->copy ? r->copy + by : NULL; }
+
 static void add(struct sf_carry *k, struct received r) {
   struct received *last = &k->received[k->received_count - 1];
-  if (k->received_count && last->at + last->length == r.at && last->copy + last->length == r.copy) {
+  if (k->received_count && last->at + last->length == r.at && !last->copy == !r.copy &&
+      (!r.copy || last->copy + last->length == r.copy)) {
     last->length += r.length;
     return;
   }
-  if (k->received_count == RECEIVED_MAX)
+  if (k->received_count == RECEIVED_MAX) {
+    k->forgotten += k->received[0].length;
     drop(k, 0);
+  }
   k->received[k->received_count++] = r;
 }
 
@@ -111,12 +138,12 @@ static void forget(struct sf_carry *k, uintptr_t low, uintptr_t high) {
       continue;
     if (whole.at < low && end > high) {
       r->length = low - whole.at;
-      add(k, (struct received){high, end - high, whole.copy + (high - whole.at)});
+      add(k, (struct received){high, end - high, copy_at(&whole, high - whole.at)});
       i = k->received_count; /* `add` may have moved what is there: begin again, it no longer overlaps */
     } else if (whole.at < low) {
       r->length = low - whole.at;
     } else if (end > high) {
-      *r = (struct received){high, end - high, whole.copy + (high - whole.at)};
+      *r = (struct received){high, end - high, copy_at(&whole, high - whole.at)};
     } else {
       drop(k, i);
     }
@@ -134,7 +161,7 @@ SF_API uint8_t *sf_received_room(size_t length) {
   k->copies_used += length;
   for (size_t i = k->received_count; i-- > 0;)
     if (k->received[i].copy < room + length && k->received[i].copy + k->received[i].length > room)
-      drop(k, i);
+      k->received[i].copy = NULL;
   return room;
 }
 
@@ -145,21 +172,39 @@ SF_API void sf_received(const void *at, size_t length, const uint8_t *copy) {
   add(k, (struct received){(uintptr_t)at, length, copy});
 }
 
-/* Bytes have come to `at` that nothing is known about. */
+/* Bytes have come to `at` whose values nobody has checked. */
 SF_API void sf_received_unknown(const void *at, size_t length) {
   struct sf_context *c = __sf_own;
-  if (c && c->carry && c->carry->received_count)
-    forget(c->carry, (uintptr_t)at, (uintptr_t)at + length);
+  if (!length)
+    return;
+  if (!c || !c->carry) {
+    size_t i = 0;
+    while (i < early.count && early.latest[i].at != (uintptr_t)at)
+      i++;
+    if (i == EARLY_MAX) {
+      early.before += early.latest[0].length;
+      sf_copy(early.latest, early.latest + 1, sizeof early.latest - sizeof early.latest[0]);
+      i--;
+    } else if (i < early.count) {
+      early.before += early.latest[i].length > length ? early.latest[i].length - length : 0;
+    } else {
+      early.count++;
+    }
+    early.latest[i] = (struct sf_span){(uintptr_t)at, length};
+    return;
+  }
+  forget(c->carry, (uintptr_t)at, (uintptr_t)at + length);
+  add(c->carry, (struct received){(uintptr_t)at, length, NULL});
 }
 
-/* A connection has ended: its buffers are anybody's. */
+/* A connection has ended: its buffers are anybody's, and what lies there may change. */
 SF_API void sf_received_none(void) {
   struct sf_context *c = __sf_own;
-  if (c && c->carry)
-    c->carry->received_count = 0;
+  for (size_t i = 0; c && c->carry && i < c->carry->received_count; i++)
+    c->carry->received[i].copy = NULL;
 }
 
-/* What is known about [from, from + length) holds at `to`, and what was known about that is past. */
+/* What is known about [from, from + length) holds at `to`, and no longer where it was; what was known about that is past. */
 static void follow(struct sf_carry *k, uintptr_t to, uintptr_t from, size_t length) {
   struct received moved[RECEIVED_MAX];
   size_t count = 0;
@@ -167,15 +212,19 @@ static void follow(struct sf_carry *k, uintptr_t to, uintptr_t from, size_t leng
     struct received r = k->received[i];
     uintptr_t low = r.at > from ? r.at : from, high = r.at + r.length < from + length ? r.at + r.length : from + length;
     if (low < high)
-      moved[count++] = (struct received){to + (low - from), high - low, r.copy + (low - r.at)};
+      moved[count++] = (struct received){to + (low - from), high - low, copy_at(&r, low - r.at)};
   }
+  forget(k, from, from + length);
   forget(k, to, to + length);
   for (size_t i = 0; i < count; i++)
     add(k, moved[i]);
 }
 
-static struct sf_carry *known(void) {
+/* What moves before there is a carry is not followed, but counted. */
+static struct sf_carry *known(size_t length) {
   struct sf_context *c = __sf_own;
+  if (unlikely(early.count != 0) && (!c || !c->carry))
+    early.before += length;
   return c && c->carry && c->carry->received_count && __sf_tls.phase == SF_OUTSIDE ? c->carry : NULL;
 }
 
@@ -185,7 +234,7 @@ extern void *realloc(void *, size_t);
 /* memcpy and memmove of functions that `carries` names, outside handlers. */
 SF_API void *__sf_carry_move(void *to, const void *from, size_t length) {
   memmove(to, from, length);
-  struct sf_carry *k = known();
+  struct sf_carry *k = known(length);
   if (unlikely(k != NULL) && length)
     follow(k, (uintptr_t)to, (uintptr_t)from, length);
   return to;
@@ -194,34 +243,98 @@ SF_API void *__sf_carry_move(void *to, const void *from, size_t length) {
 SF_API void *__sf_carry_realloc(void *old, size_t size) {
   uintptr_t from = (uintptr_t)old;
   void *at = realloc(old, size);
-  struct sf_carry *k = known();
+  struct sf_carry *k = known(size);
   if (unlikely(k != NULL) && at && from && (uintptr_t)at != from)
     follow(k, (uintptr_t)at, from, size);
   return at;
 }
 
+struct difference {
+  const char *what;
+  uint64_t at, first, second;
+};
+
+/* Programs that recover look a second time, since a fault may have struck the looking: what then is right was right. */
+static SF_COLD void found(const struct difference *d, bool not_again) {
+  if (not_again)
+    sf_tell_held(d->what);
+  else
+    sf_differ(d->what, d->at, d->first, d->second);
+}
+
+/* Of [begin, end), how much has been received and not been handled. Spans do not overlap. */
+static size_t there(const struct sf_carry *k, uintptr_t begin, uintptr_t end) {
+  size_t bytes = 0;
+  for (size_t i = 0; i < k->received_count; i++) {
+    const struct received *r = &k->received[i];
+    uintptr_t low = r->at > begin ? r->at : begin, high = r->at + r->length < end ? r->at + r->length : end;
+    bytes += low < high ? high - low : 0;
+  }
+  return bytes;
+}
+
 /* Phase I: the message is what has been received, as far as that is known. A line: and what ended it, where the program has
-   put a zero, was the end of a line. */
-void sf_carry_input(struct sf_context *c, const void *message, size_t length, bool is_line) {
+   put a zero, was the end of a line. Of a stream: and nothing of it was handled before. */
+static __attribute__((noinline)) bool input_differs(struct sf_context *c, const void *message, size_t length, bool is_line,
+                                                    struct difference *d) {
   struct sf_carry *k = c->carry;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
   for (size_t i = 0; i < k->received_count; i++) {
     const struct received *r = &k->received[i];
     uintptr_t low = r->at > begin ? r->at : begin, high = r->at + r->length < end ? r->at + r->length : end;
+    if (!r->copy)
+      continue;
     if (low < high && unlikely(!sf_equal((const void *)low, r->copy + (low - r->at), high - low)))
-      sf_differ("an input has changed since it was received", low, high - low, 0);
+      return *d = (struct difference){"an input has changed since it was received", low, high - low, 0}, true;
     if (is_line && end >= r->at && end - r->at < r->length) {
       uint8_t last = r->copy[end - r->at];
       if (unlikely(last != '\r' && last != '\n'))
-        sf_differ("an input ends where no line has ended", end, last, 0);
+        return *d = (struct difference){"an input ends where no line has ended", end, last, 0}, true;
     }
   }
+  if (c->of_stream) {
+    size_t known = there(k, begin, end);
+    if (unlikely(length - known > k->forgotten))
+      return *d = (struct difference){"an input holds bytes that were not received, or were handled before", begin, length, known}, true;
+  }
+  return false;
+}
+
+void sf_carry_input(struct sf_context *c, const void *message, size_t length, bool is_line) {
+  struct difference d, again;
+  if (unlikely(input_differs(c, message, length, is_line, &d)))
+    found(&d, sf_recovers() && !input_differs(c, message, length, is_line, &again));
+  c->of_stream = false;
+}
+
+/* The end of a line of which the program has taken the first byte for its zero: behind that, or behind the line feed that
+   follows a carriage return. */
+static uintptr_t line_end(const struct sf_carry *k, uintptr_t end) {
+  for (size_t i = 0, bytes = 0; i < k->received_count && bytes < 2; i++) {
+    const struct received *r = &k->received[i];
+    if (end - r->at >= r->length)
+      continue;
+    uint8_t byte = r->copy ? r->copy[end - r->at] : *(const uint8_t *)end;
+    if (byte == '\n')
+      return end + 1;
+    if (bytes == 1 || (r->copy ? byte != '\r' : byte != 0))
+      break;
+    end++, bytes++;
+    i = (size_t)-1; /* the next byte may lie in another span */
+  }
+  return end;
 }
 
 /* Handled. Streams are taken from their beginning to their end: what lies before, in the same frame, is past as well. */
-void sf_carry_taken(struct sf_context *c, const void *message, size_t length) {
+void sf_carry_taken(struct sf_context *c, const void *message, size_t length, bool is_line) {
   struct sf_carry *k = c->carry;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
+  if (c->handler->flags & SF_HANDLER_STREAM) {
+    size_t unknown = length - there(k, begin, end);
+    k->forgotten -= unknown < k->forgotten ? unknown : k->forgotten;
+  }
+  if (is_line)
+    end = line_end(k, end);
   for (size_t i = k->received_count; i-- > 0;) {
     struct received *r = &k->received[i];
     uintptr_t high = r->at + r->length;
@@ -230,7 +343,7 @@ void sf_carry_taken(struct sf_context *c, const void *message, size_t length) {
     if (high <= end)
       drop(k, i);
     else
-      *r = (struct received){end, high - end, r->copy + (end - r->at)};
+      *r = (struct received){end, high - end, copy_at(r, end - r->at)};
   }
 }
 
@@ -308,12 +421,8 @@ static struct output *announced(struct sf_carry *k, const struct part *p, bool c
   return NULL;
 }
 
-/* Called with what is handed to the kernel, of which up to `bytes` may leave. Stops the program if a byte is not what was
-   announced. */
-SF_API void sf_outputs_leave(const struct part *parts, size_t count, size_t bytes) {
-  struct sf_context *c = __sf_own;
-  if (!c || !c->carry || !c->carry->announced)
-    return;
+static __attribute__((noinline)) bool outputs_differ(struct sf_context *c, const struct part *parts, size_t count, size_t bytes,
+                                                     struct difference *d) {
   uint64_t unknown = 0, allowed = c->carry->unknown;
   for (size_t i = 0; i < count && bytes; i++) {
     if (!parts[i].length)
@@ -321,11 +430,23 @@ SF_API void sf_outputs_leave(const struct part *parts, size_t count, size_t byte
     if (unlikely(!announced(c->carry, &parts[i], true))) {
       unknown += parts[i].length;
       if (unknown > allowed)
-        sf_differ(announced(c->carry, &parts[i], false) ? "an output has changed after its handler" : "bytes leave that no handler has sent",
-                  (uint64_t)parts[i].base, parts[i].length, allowed);
+        return *d = (struct difference){announced(c->carry, &parts[i], false) ? "an output has changed after its handler"
+                                                                              : "bytes leave that no handler has sent",
+                                        (uint64_t)parts[i].base, parts[i].length, allowed},
+               true;
     }
     bytes -= parts[i].length < bytes ? parts[i].length : bytes;
   }
+  return false;
+}
+
+/* Called with what is handed to the kernel, of which up to `bytes` may leave. Stops the program if a byte is not what was
+   announced. */
+SF_API void sf_outputs_leave(const struct part *parts, size_t count, size_t bytes) {
+  struct sf_context *c = __sf_own;
+  struct difference d, again;
+  if (c && c->carry && c->carry->announced && unlikely(outputs_differ(c, parts, count, bytes, &d)))
+    found(&d, sf_recovers() && !outputs_differ(c, parts, count, bytes, &again));
 }
 
 /* So many bytes of them have left. */

@@ -99,6 +99,8 @@ void *sf_grow(struct sf_buffer *b, size_t bytes) {
     }
     b->base = base;
     b->size = size;
+    if (unlikely(__sf_own && __sf_own->twin))
+      sf_twin_places(__sf_own);
   }
   void *at = b->base + b->used;
   b->used += bytes;
@@ -149,6 +151,8 @@ static SF_COLD void grow_table(struct sf_context *c) {
       s = next(s);
     *tag_at(s) = tag;
   }
+  if (unlikely(c->twin != NULL))
+    sf_twin_places(c);
 }
 
 static SF_COLD void grow_entries(struct sf_context *c) {
@@ -163,6 +167,8 @@ static SF_COLD void grow_entries(struct sf_context *c) {
   sf_unmap(c->news, c->capacity * sizeof *c->news);
   c->news = sf_map(capacity * sizeof *c->news);
   c->capacity = capacity;
+  if (unlikely(c->twin != NULL))
+    sf_twin_places(c);
 }
 
 static SF_COLD void drop_old_tables(struct sf_context *c) {
@@ -209,8 +215,10 @@ static SF_COLD struct sf_context *context_new(void) {
   c->state = sf_state();
   sf_stack_bounds(&c->stack_low, &c->stack_high);
   sf_carry_thread(c);
-  if (sf_recovers())
+  if (sf_recovers()) {
     sf_recover_thread();
+    sf_twin_thread(c);
+  }
   __sf_own = c;
   sf_thread_ends(c);
   return c;
@@ -282,7 +290,9 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
     return;
   }
   struct sf_entry *e = __sf_tls.cursor;
-  e->where = word | (add ^ BYTES) << 56;
+  /* Kept here for the sum: what the entry says may be damaged. */
+  uint64_t where = word | (add ^ BYTES) << 56;
+  e->where = where;
   e->old = live(word);
   sf_reload();
   if (unlikely(*tag_at(s) != tag))
@@ -291,9 +301,13 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t kept = *(volatile uint64_t *)&e->old;
   if (unlikely((live(word) ^ kept) & spread(add)))
     sf_differ("the log did not keep an old value", word, kept, live(word));
-  __sf_tls.sum += weigh(e->where, kept);
+  __sf_tls.sum += weigh(where, kept);
   __sf_tls.partial |= add ^ BYTES;
   __sf_tls.cursor++;
+  if (unlikely(c->twin != NULL)) {
+    sf_opaque(word); /* put together once more */
+    sf_twin_word(c, word | (add ^ BYTES) << 56);
+  }
 }
 
 /* R6: U is the tag of the second run; the first run's bytes move to mask_first. */
@@ -388,6 +402,10 @@ void sf_store_slow(uintptr_t at, uint64_t need) {
     log_word(c, word + 8, need >> 8);
 }
 
+static const char not_logged[] = "a store was not logged";
+static const char range_not_logged[] = "a range was not logged";
+static const char not_put_back[] = "memory could not be put back";
+
 static void check_word(uintptr_t word, uint64_t need) {
   uint64_t expected = word << SF_WORD_SHIFT | __sf_tls.epoch_key | BYTES;
   uint64_t previous = __sf_tls.phase == SF_E2 ? (__sf_tls.epoch_key - ((uint64_t)1 << SF_EPOCH_SHIFT)) : __sf_tls.epoch_key;
@@ -399,7 +417,7 @@ static void check_word(uintptr_t word, uint64_t need) {
       break;
   }
   if (!exempt(__sf_own, word))
-    sf_differ("a store was not logged", word, 0, need);
+    sf_differ(not_logged, word, 0, need);
 }
 
 /* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
@@ -449,15 +467,17 @@ SF_API void __sf_log(const void *bytes, size_t length) {
     size_t offset = c->arena.used;
     uint8_t *old = sf_grow(&c->arena, 2 * length);
     sf_copy(old, bytes, length);
-    uint32_t crc = sf_recovers() ? sf_crc32c(0, old, length) : 0;
     sf_reload();
     if (unlikely(!sf_equal(old, bytes, length)))
       sf_differ("the log did not keep the old value of a range", at, 0, length);
     /* Only now is it in the log: what ends before this leaves a memory to which nothing has been stored, and is put back
        without it. */
-    struct sf_range *r = sf_grow(&c->ranges, sizeof *r);
-    *r = (struct sf_range){
-        .at = at, .length = length, .old = offset, .after = (size_t)(__sf_tls.cursor - c->entries), .crc = crc};
+    struct sf_range made = {.at = at, .length = length, .old = offset, .after = (size_t)(__sf_tls.cursor - c->entries)};
+    if (unlikely(c->twin != NULL))
+      made.crc = sf_twin_range_crc(&made, old);
+    *(struct sf_range *)sf_grow(&c->ranges, sizeof made) = made;
+    if (unlikely(c->twin != NULL))
+      sf_twin_range(c, &made);
     return;
   }
   struct sf_range *r = range_at(c, c->range_cursor);
@@ -489,7 +509,7 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
     return;
   size_t index = (__sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor) - 1;
   if (unlikely(index >= range_count(c) || range_at(c, index)->at != at || range_at(c, index)->length != length))
-    sf_differ("a range was not logged", at, 0, length);
+    sf_differ(range_not_logged, at, 0, length);
 }
 
 SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
@@ -620,7 +640,7 @@ SF_API int sf_input(const void *message, size_t length, uint32_t crc) {
     return 0;
   if (c->message_count == SF_MESSAGES)
     sf_stop("a handler takes at most 8 messages", "split the handler");
-  c->messages[c->message_count++] = (struct sf_message){message, length, crc, 0};
+  c->messages[c->message_count++] = (struct sf_message){message, length, crc, SF_CHECKED};
   return 1;
 }
 
@@ -638,12 +658,14 @@ static void input_edge(const void *message, size_t length, bool is_line) {
   }
   if (c->message_count == SF_MESSAGES)
     sf_stop("a handler takes at most 8 messages", "split the handler");
-  c->messages[c->message_count++] = (struct sf_message){message, length, crc, 1};
+  c->messages[c->message_count++] = (struct sf_message){message, length, crc, is_line ? SF_EDGE_LINE : SF_EDGE};
   /* After the checksum, so that this is one of what was received. */
   if (unlikely(c->carry != NULL))
     sf_carry_input(c, message, length, is_line);
 }
 
+/* Before the input of a handler of a stream, which begins after it. */
+SF_API void __sf_stream(void) { sf_context()->of_stream = true; }
 SF_API void sf_input_edge(const void *message, size_t length) { input_edge(message, length, false); }
 SF_API void __sf_edge_string(const char *message) { input_edge(message, sf_length(message), false); }
 SF_API void __sf_edge_line(const char *message) { input_edge(message, sf_length(message), true); }
@@ -805,12 +827,18 @@ static inline void mxcsr_set(uint32_t v) { __asm__ volatile("ldmxcsr %0" ::"m"(v
 
 extern _Noreturn void sf_resume(const struct sf_handler *);
 
-static void put_back(struct sf_context *c);
+static uint64_t put_back(struct sf_context *c);
 
 /* Memory as it was when the handler began. If the log cannot be trusted or did not help: why. */
 static const char *roll_back(struct sf_context *c) {
   if (__sf_tls.phase == SF_E1)
     c->count = (size_t)(__sf_tls.cursor - c->entries);
+  if (unlikely(c->twin != NULL)) {
+    const char *why = sf_twin_mend(c);
+    if (why)
+      return why;
+    goto sound;
+  }
   uint64_t sum = 0;
   if (c->count > c->capacity)
     return "the log has lost its end";
@@ -824,17 +852,73 @@ static const char *roll_back(struct sf_context *c) {
   }
   if (sum != __sf_tls.sum)
     return "the old values do not have their sum";
-  for (size_t i = 0; sf_recovers() && i < range_count(c); i++)
-    if (sf_crc32c(0, c->arena.base + range_at(c, i)->old, range_at(c, i)->length) != range_at(c, i)->crc)
-      return "the old bytes of a range do not have their checksum";
-  put_back(c);
+sound:
+  if (put_back(c))
+    return "memory does not show the old values that were put back";
   /* Before the second run copies are as they were, and may be all that is right. */
   if (unlikely(sf_state()) && __sf_tls.phase == SF_E2)
     sf_state_put_back(c);
-  /* A word that was logged twice shows its older value; only without ranges is the first entry of each known. */
-  for (size_t i = 0; range_count(c) == 0 && i < c->count; i++)
-    if ((live(word_of(&c->entries[i])) ^ c->entries[i].old) & spread(bytes_of(&c->entries[i])))
-      return "memory does not show the old values that were put back";
+  return NULL;
+}
+
+/* Whether the log has the old value of all these bytes, and so memory can be put back although the check of a store says that it
+   cannot. */
+static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
+  for (uintptr_t at = low; at < high; at++) {
+    bool found = exempt(c, at & ~7ull);
+    for (size_t i = 0; !found && i < c->count; i++)
+      found = word_of(&c->entries[i]) == (at & ~7ull) && bytes_of(&c->entries[i]) >> (at & 7) & 1;
+    for (size_t i = 0; !found && i < range_count(c); i++)
+      found = at - range_at(c, i)->at < range_at(c, i)->length;
+    if (!found)
+      return false;
+  }
+  return true;
+}
+
+/* Whether memory shows O: of each byte the oldest value that the log has. */
+static bool shows_old(struct sf_context *c) {
+  size_t ranges = range_count(c);
+  for (size_t i = 0; i < c->count; i++)
+    for (uint64_t k = 0; k < 8; k++) {
+      if (!(bytes_of(&c->entries[i]) >> k & 1))
+        continue;
+      uintptr_t at = word_of(&c->entries[i]) + k;
+      bool later = false;
+      for (size_t j = 0; j < ranges && range_at(c, j)->after <= i; j++)
+        later |= at - range_at(c, j)->at < range_at(c, j)->length;
+      if (!later && *(volatile uint8_t *)at != (uint8_t)(c->entries[i].old >> 8 * k))
+        return false;
+    }
+  for (size_t j = 0; j < ranges; j++) {
+    struct sf_range *r = range_at(c, j);
+    const uint8_t *old = c->arena.base + r->old;
+    for (size_t k = 0; k < r->length; k++) {
+      uintptr_t at = r->at + k;
+      if (likely(*(volatile uint8_t *)at == old[k]))
+        continue;
+      bool later = false;
+      for (size_t i = 0; i < r->after && i < c->count && !later; i++)
+        later = word_of(&c->entries[i]) == (at & ~7ull) && bytes_of(&c->entries[i]) >> (at & 7) & 1;
+      for (size_t i = 0; i < j && !later; i++)
+        later = at - range_at(c, i)->at < range_at(c, i)->length;
+      if (!later)
+        return false;
+    }
+  }
+  return true;
+}
+
+/* Some differences say that memory may have changed where no old value is known. Then a handler that begins again would find
+   what a fault has left. */
+static const char *beyond_log(struct sf_context *c, const char *what, uintptr_t at, uint64_t second) {
+  if (what == not_put_back && !shows_old(c))
+    return "what was put back does not show, and may be elsewhere";
+  if (what == range_not_logged && !is_logged(c, at, at + second))
+    return "bytes were written whose old values are not known";
+  for (unsigned k = 0; what == not_logged && k < 8; k++)
+    if (second >> k & 1 && !is_logged(c, at + k, at + k + 1))
+      return "a word was written whose old value is not known";
   return NULL;
 }
 
@@ -857,6 +941,13 @@ static _Noreturn void begin_again(struct sf_context *c) {
   sf_locks_between_runs(c);
   sf_locks_forget(c);
   c->epoch += 2;
+  if (unlikely(c->twin != NULL)) {
+    /* A tag may be what was wrong. */
+    c->epoch = SF_EPOCH_FIRST;
+    void *d = __sf_tls.table;
+    size_t n = slots() * 9;
+    __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");
+  }
   c->gate_enter = c->gate_leave = 0;
   mxcsr_set(c->mxcsr);
   *__errno_location() = c->errno_begin;
@@ -870,7 +961,7 @@ static _Noreturn void begin_again(struct sf_context *c) {
 
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
   struct sf_context *c = __sf_own;
-  if (!sf_recovers() || !c || __sf_tls.phase == SF_OUTSIDE || c->retry == SF_RETRIES)
+  if (!sf_recovers() || !c || __sf_tls.phase == SF_OUTSIDE || c->retry == SF_RETRIES || c->rolling)
     return;
   if (sf_elsewhere())
     sf_elsewhere_back(c);
@@ -878,18 +969,29 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   if (c->retry && sf_equal(seen, c->last, sizeof seen))
     return; /* the same difference again: not a fault */
   sf_copy(c->last, seen, sizeof seen);
-  const char *why = roll_back(c);
+  c->rolling = 1;
+  sf_twin_places_mend(c);
+  /* Looked at before anything is put back again, in a log that is sound. */
+  if (__sf_tls.phase == SF_E1)
+    c->count = (size_t)(__sf_tls.cursor - c->entries);
+  const char *why = sf_twin_mend(c);
+  if (!why)
+    why = beyond_log(c, what, at, second);
+  if (!why)
+    why = roll_back(c);
   if (why) {
     sf_tell_not_repaired(why);
     return;
   }
   if (unlikely(sf_state()) && !sf_state_repair())
     return;
+  sf_locks_resolve(c);
   sf_tell(what, name, at, first, second, "retry");
   c->retry++;
   sf_recover_move(c);
   if (sf_elsewhere())
     sf_elsewhere_move(c);
+  c->rolling = 0;
   begin_again(c);
 }
 
@@ -900,6 +1002,7 @@ void sf_give_way(struct sf_context *c, const struct sf_waited *w, uint64_t ns) {
   sf_locks_between_runs(c);
   sf_locks_release(c);
   c->gave_way++;
+  c->taking = NULL;
   /* Meanwhile it is in no handler: nobody's barrier waits for it. */
   atomic_store_explicit(&c->counter, c->counter + 1, memory_order_release);
   if (w->of && c->locks.used == 0) {
@@ -945,10 +1048,12 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   __sf_tls.sum = 0;
   __sf_tls.delta = 0;
   c->message_cursor = c->message_count;
-  if (unlikely(c->locks.used | c->state)) {
+  if (unlikely(c->locks.used | c->state | (uintptr_t)c->twin)) {
     if (c->state)
       sf_state_begin(c);
     sf_locks_begin(c);
+    if (c->twin)
+      sf_twin_begin(c);
   }
   c->mxcsr = mxcsr_get();
   c->errno_begin = *__errno_location();
@@ -994,8 +1099,10 @@ void sf_begin_half(struct sf_context *c) {
     __sf_tls.limit = NULL;
 }
 
-/* One pass suffices while entries alone are concerned: no two of them hold the same byte. */
-static inline void reset_words(struct sf_context *c, size_t from, size_t to) {
+/* One pass suffices while entries alone are concerned: no two of them hold the same byte. Each is read back at an address that
+   is taken from the log once more: a store that goes elsewhere does not show there. Gives the bits that do not. */
+static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to) {
+  uint64_t wrong = 0;
   for (size_t i = to; i-- > from;) {
     uint64_t old = c->entries[i].old, bytes = bytes_of(&c->entries[i]);
     uintptr_t word = word_of(&c->entries[i]);
@@ -1020,19 +1127,26 @@ static inline void reset_words(struct sf_context *c, size_t from, size_t to) {
             *(volatile uint8_t *)(word + k) = (uint8_t)(old >> 8 * k);
       }
     }
+    const volatile struct sf_entry *again = &c->entries[i];
+    uint64_t where = again->where;
+    wrong |= (live(where & 0xffffffffffffffull) ^ again->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
   }
+  return wrong;
 }
 
-/* Memory as it was when the handler began, from O alone. */
-static void put_back(struct sf_context *c) {
+/* Memory as it was when the handler began, from O alone. Not 0: it does not show what was put back. */
+static uint64_t put_back(struct sf_context *c) {
   size_t to = c->count;
+  uint64_t wrong = 0;
   for (size_t i = range_count(c); i-- > 0;) {
     struct sf_range *r = range_at(c, i);
-    reset_words(c, r->after, to);
+    wrong |= reset_words(c, r->after, to);
     sf_copy((void *)r->at, c->arena.base + r->old, r->length);
+    sf_reload();
+    wrong |= !sf_equal((void *)r->at, c->arena.base + r->old, r->length);
     to = r->after;
   }
-  reset_words(c, 0, to);
+  return wrong | reset_words(c, 0, to);
 }
 
 /* N from memory and memory from O, where every entry is a whole word. Read back, as in Figure 4b: what does not hold is
@@ -1083,7 +1197,7 @@ static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
   }
   if (unlikely(c->carry != NULL))
     for (size_t i = 0; i < c->message_count; i++)
-      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length);
+      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind == SF_EDGE_LINE);
   c->message_count = c->ignored_count = 0;
   sf_commit_effects(c);
   if (unlikely(c->retry)) {
@@ -1162,16 +1276,25 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
       *(volatile uint64_t *)&c->news[i] = now;
       wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
     }
+    /* Before anything is put back: an address in the log that has changed is somebody else's. */
+    if (unlikely(sum != __sf_tls.sum))
+      sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
+    if (unlikely(c->twin != NULL)) {
+      if (unlikely(!sf_twin_agrees(c)))
+        sf_differ("the two logs of old values differ", (uint64_t)c->entries, count, 0);
+      if (unlikely(!sf_twin_ranges_hold(c)))
+        sf_differ("the log of old bytes has changed", (uint64_t)c->ranges.base, ranges, 0);
+    }
     for (size_t i = 0; i < ranges; i++) {
       struct sf_range *r = range_at(c, i);
       sf_copy(c->arena.base + r->old + r->length, (void *)r->at, r->length);
     }
-    put_back(c);
+    wrong |= put_back(c);
   }
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
   if (unlikely(wrong != 0))
-    sf_differ("memory could not be put back", (uint64_t)c->entries, 0, wrong);
+    sf_differ(not_put_back, (uint64_t)c->entries, 0, wrong);
   if (unlikely(__sf_tls.partial != 0) && sf_state())
     sf_state_mid(c);
   sf_locks_between_runs(c);

@@ -215,6 +215,18 @@ SF_COLD void sf_tell_not_repaired(const char *why) {
   say(&t);
 }
 
+SF_COLD void sf_tell_held(const char *what) {
+  struct text t;
+  t.used = 0;
+  put(&t, "steadfast: outside handlers: ");
+  put(&t, what);
+  put(&t, ", but not when looked at again; repaired");
+  say(&t);
+  put_head(&t, "harden_recovered");
+  put(&t, "\"\",\"event\":0,\"retries\":0}");
+  record(&t);
+}
+
 static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second) {
   struct sf_context *c = __sf_own;
   /* The same values in another place may be the same difference; of a crash the place is all there is. */
@@ -224,9 +236,9 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
     sf_try_again(what, name, at, first, second);
   /* Frames kept at a wait are each run's own, and nothing tells which is right. */
   if (again && !(c->split_state & SF_SPLIT_HALF)) {
-    static const char text[] = "steadfast: the same difference in a retry: the handler is not deterministic, no core is to blame\n"
+    static const char text[] = "steadfast: the same difference in a retry: the handler is not deterministic, or what it reads has changed in memory\n"
                                "  fix:   build with --find-nondeterminism, which names the store\n";
-    static const char two[] = "steadfast: the same difference in a retry: the handler is not deterministic, or one of its two cores is always wrong\n"
+    static const char two[] = "steadfast: the same difference in a retry: the handler is not deterministic, what it reads has changed in memory, or one of its two cores is always wrong\n"
                               "  fix:   build with --find-nondeterminism, which names the store; if it finds none, run on other cores\n";
     sf_syscall(1, 2, (long)(sf_elsewhere() ? two : text), (sf_elsewhere() ? sizeof two : sizeof text) - 1, 0, 0, 0);
   }

@@ -52,6 +52,8 @@ static void thread_end(void *of) {
       *all[i] = (struct sf_buffer){0};
     }
   sf_split_free(c);
+  if (c->twin)
+    sf_twin_thread_end(c);
   if (sf_elsewhere())
     sf_elsewhere_thread_end(c);
   for (size_t i = 0; i < SF_HOLDS; i++)

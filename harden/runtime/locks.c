@@ -140,6 +140,46 @@ static int take_made(const struct sf_lock *l, uint32_t kind, taker take) {
   return take == try_mutex || take == try_read || take == try_write || take == try_spin ? EBUSY : EDEADLK;
 }
 
+/* What locks and unlocks without counting, and has no answer for its owner. */
+static bool is_plain(const pthread_mutex_t *m) {
+  int kind = m->__data.__kind & 3;
+  return kind == PTHREAD_MUTEX_NORMAL || kind == PTHREAD_MUTEX_ADAPTIVE_NP;
+}
+
+/* Another thread that has locked a mutex is named in it some instructions later; this is longer than any that runs waits. */
+#define NAMED_NS 10000000
+
+/* A run has crashed while a lock was being taken. Whether it is ours says glibc's word for the owner; where the crash came before
+   that was written, that nobody else appears there. A lock for reading, or a spinning one, names nobody. */
+void sf_locks_resolve(struct sf_context *c) {
+  void *lock = c->taking;
+  c->taking = NULL;
+  if (!lock)
+    return;
+  bool ours = false;
+  if (c->taking_kind == MUTEX) {
+    pthread_mutex_t *m = lock;
+    for (int i = 0; i < 10 && m->__data.__lock && !*(volatile int *)&m->__data.__owner; i++)
+      nanosleep(&(struct timespec){0, NAMED_NS / 10}, NULL);
+    if (m->__data.__lock && !m->__data.__owner && is_plain(m)) {
+      m->__data.__owner = gettid();
+      m->__data.__nusers += m->__data.__nusers == 0;
+    }
+    ours = m->__data.__owner == gettid();
+  } else if (c->taking_kind == WRITE) {
+    ours = ((pthread_rwlock_t *)lock)->__data.__cur_writer == gettid();
+  }
+  struct sf_lock *l = lock_of(c, lock);
+  if (!ours || (l && l->held))
+    return;
+  if (!l) {
+    l = sf_grow(&c->locks, sizeof *l);
+    *l = (struct sf_lock){.lock = lock, .kind = (uint32_t)c->taking_kind, .fresh = 1};
+  }
+  l->held = 1;
+  sf_twin_locks(c);
+}
+
 /* R3, R8. */
 static int take(struct sf_context *c, const char *name, void *lock, uint32_t kind, taker take, const void *until) {
   struct sf_lock *l = lock_of(c, lock);
@@ -163,7 +203,16 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
               "the first hold is kept",
               "take it for writing from the beginning, or split the handler");
     l->count = 1;
+  } else if (unlikely(c->retry) && kind == MUTEX && !l && is_plain(lock) && ((pthread_mutex_t *)lock)->__data.__owner == gettid()) {
+    /* The run that failed has taken it, and lost it from its list. Locked since before the handler it would have stopped that
+       run here. */
+    l = sf_grow(&c->locks, sizeof *l);
+    *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .held = 1, .fresh = 1};
+    publish(c, c->locks.used / sizeof *l - 1, c->locks.used / sizeof *l);
+    sf_twin_locks(c);
   } else {
+    c->taking_kind = kind;
+    c->taking = lock;
     r = take_or_give_way(c, lock, take, until);
     l = lock_of(c, lock);
     if (r == 0) {
@@ -174,7 +223,10 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
       }
       l->count++;
       l->held++;
+      if (unlikely(c->twin != NULL))
+        sf_twin_locks(c);
     }
+    c->taking = NULL;
   }
   sf_record(c, name, (uint64_t)lock, 0)->result = (uint64_t)r;
   return r;

@@ -84,8 +84,11 @@ struct sf_message {
   const uint8_t *bytes;
   size_t length;
   uint32_t crc;
-  uint32_t edge;
+  uint32_t kind;
 };
+
+/* Checked by the program; taken at the edge; a line that was. */
+enum sf_message_kind { SF_CHECKED, SF_EDGE, SF_EDGE_LINE };
 
 struct sf_part {
   const uint8_t *bytes;
@@ -112,7 +115,7 @@ struct sf_span {
 #define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
 #define SF_IGNORED 8   /* sf_ignore ranges of one handler */
 
-/* What comes first, up to `count`, tests/harden/faults.c repeats, to strike it. */
+/* What comes first, up to `ranges`, tests/harden/faults.c repeats, to strike it. */
 struct sf_context {
   /* Checking barrier: odd while a handler runs. Written by its thread, read by all. */
   _Atomic uint64_t counter;
@@ -167,6 +170,7 @@ struct sf_context {
   uint64_t again;             /* begins again: not a new event */
   uint64_t gave_way;          /* times that this event was rolled back for others */
   uint64_t last[4];           /* the mismatch that led there */
+  uint64_t rolling;           /* memory is being put back: what is noticed now is final */
   uint64_t affinity[16];      /* the cores that the program allows */
   struct sf_buffer kept;      /* records that cannot be asked again */
   size_t kept_cursor;
@@ -179,6 +183,10 @@ struct sf_context {
   struct sf_partner *partner; /* elsewhere.c: runs the second run */
   uint64_t signals;           /* of the thread, while its partner runs */
   struct sf_carry *carry; /* carry.c: in programs with the envelope */
+  bool of_stream;         /* the input that comes next is one */
+  struct sf_twin *twin;   /* recover.c: a second log */
+  void *taking;           /* locks.c: this lock is being taken, and may be ours and in no list */
+  uint64_t taking_kind;
   struct sf_split *split; /* split.c: made by the first wait for a condition */
   uint64_t split_state;   /* SF_SPLIT_* */
 
@@ -219,6 +227,19 @@ extern const int __sf_recover_on __attribute__((weak));
 void sf_recover_thread(void) __attribute__((weak));
 void sf_recover_move(struct sf_context *) __attribute__((weak));
 void sf_recover_done(struct sf_context *) __attribute__((weak));
+/* There are a second log and a second record of where the tables of the runtime are. c->twin says that all these are linked. */
+void sf_twin_thread(struct sf_context *) __attribute__((weak));
+void sf_twin_thread_end(struct sf_context *) __attribute__((weak));
+void sf_twin_begin(struct sf_context *) __attribute__((weak));
+void sf_twin_word(struct sf_context *, uint64_t where) __attribute__((weak));
+uint32_t sf_twin_range_crc(const struct sf_range *, const uint8_t *old) __attribute__((weak));
+void sf_twin_range(struct sf_context *, const struct sf_range *) __attribute__((weak));
+void sf_twin_locks(struct sf_context *) __attribute__((weak));
+void sf_twin_places(struct sf_context *) __attribute__((weak)); /* tables have moved */
+void sf_twin_places_mend(struct sf_context *) __attribute__((weak));
+const char *sf_twin_mend(struct sf_context *) __attribute__((weak)); /* the log, from the one that holds; or why not */
+bool sf_twin_agrees(struct sf_context *) __attribute__((weak)); /* both logs have the same words */
+bool sf_twin_ranges_hold(struct sf_context *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
 /* elsewhere.c, in programs linked with --other-core; elsewhere these are not there. */
 extern const int __sf_elsewhere_on __attribute__((weak));
@@ -269,13 +290,15 @@ void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, ui
 
 /* carry.c: messages outside handlers. The first two with c->carry only. */
 void sf_carry_input(struct sf_context *, const void *message, size_t length, bool is_line);
-void sf_carry_taken(struct sf_context *, const void *message, size_t length);
+void sf_carry_taken(struct sf_context *, const void *message, size_t length, bool is_line);
 void sf_carry_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
 void sf_carry_unknown(struct sf_context *, size_t length);
 void sf_carry_thread(struct sf_context *); /* nothing is known any more */
 
 /* fail.c: what is said of a crash in a run. */
 extern const char sf_crash[];
+/* fail.c: a message outside handlers looked wrong, and right when it was looked at again. */
+void sf_tell_held(const char *what);
 /* fail.c: one line, before the verdict. */
 void sf_tell_not_repaired(const char *why);
 
@@ -288,6 +311,7 @@ void sf_commit_effects(struct sf_context *);
 void sf_free(void *);
 
 /* locks.c */
+void sf_locks_resolve(struct sf_context *); /* after a crash while a lock was being taken */
 bool sf_lock_held(struct sf_context *, void *lock); /* by this thread, also since before the handler */
 void sf_lock_shown(struct sf_context *, const void *lock, bool); /* whether others see that this thread holds it */
 bool sf_lock_is_fresh(struct sf_context *, const void *lock);

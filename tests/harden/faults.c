@@ -34,10 +34,14 @@ SF_LOCAL int hit(const char *here) {
 #ifndef STEADFAST_PLAIN
 /* The first words of the runtime's context, as far as they are struck. */
 extern __thread void *__sf_own;
-extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor; } __sf_tls;
+extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor, *limit; uint64_t sum; } __sf_tls;
 void __sf_mid(const void *, uint64_t);
 int __sf_end(const void *, uint64_t);
 
+struct buffer {
+  void *base;
+  size_t size, used, idle;
+};
 struct context {
   uint64_t counter;
   void *next;
@@ -46,7 +50,10 @@ struct context {
   uint64_t event, committed, gate_enter, gate_leave;
   struct { uint64_t where, old; } *entries;
   uint64_t *news;
-  size_t count;
+  size_t count, capacity, exempted;
+  uint64_t idle, epoch;
+  uintptr_t stack_low, stack_high;
+  struct buffer arena, ranges;
 };
 
 SF_LOCAL void strike_runtime(void) {
@@ -57,6 +64,16 @@ SF_LOCAL void strike_runtime(void) {
     c->entries[0].where ^= 8;
   if (hit("entry_lost"))
     __sf_tls.cursor -= 16;
+  if (hit("sum"))
+    __sf_tls.sum ^= 1;
+  if (hit("end"))
+    __sf_tls.cursor += 1ull << 40;
+  if (hit("table"))
+    __sf_tls.mask ^= 1 << 6;
+  if (hit("range_old"))
+    *(char *)c->arena.base ^= 1;
+  if (hit("range_at"))
+    *(uint64_t *)c->ranges.base -= 8;
   if (hit("news"))
     c->news[0] ^= 1 << 5;
   if (hit("gate_enter"))
@@ -75,6 +92,14 @@ SF_LOCAL void strike_runtime(void) {
 #else
 static void strike_runtime(void) {}
 #endif
+
+/* Taken, and no list says so. */
+SF_LOCAL void strike_lock(void) {
+  if (hit("lock")) {
+    pthread_mutex_lock(&lock);
+    __builtin_trap();
+  }
+}
 
 SF_LOCAL void strike_memory(void) {
   if (hit("crash"))
@@ -103,6 +128,7 @@ static void work(const char *text, size_t length) {
 }
 
 SF_HANDLER uint64_t handle(const char *text, size_t length) {
+  strike_lock();
   pthread_mutex_lock(hit("other_lock") ? &other : &lock);
   if (hit("unlock"))
     pthread_mutex_unlock(&other);

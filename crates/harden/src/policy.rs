@@ -85,6 +85,7 @@ pub struct Policy {
     treatments: BTreeMap<String, (String, String)>,
     handlers: BTreeMap<String, String>,
     outputs: BTreeMap<String, String>,
+    streams: Vec<String>,
     variables: BTreeMap<String, String>,
     switches: Vec<&'static str>,
     state: State,
@@ -167,6 +168,18 @@ impl Policy {
                 self.own_handlers.push((*name).to_owned());
                 self.handlers
                     .insert((*name).to_owned(), format!("{verb} {name}{rest}"));
+            }
+            "stream" => {
+                if names.is_empty() {
+                    return Err("a name is needed");
+                }
+                for name in names {
+                    self.handlers
+                        .get(*name)
+                        .filter(|statement| statement.contains(" input="))
+                        .ok_or("the name of a handler with an input, said before, is needed")?;
+                    self.streams.push((*name).to_owned());
+                }
             }
             "output" => {
                 let [name, at, unless @ ..] = names else {
@@ -340,6 +353,10 @@ impl Policy {
         {
             let _ = writeln!(text, "{line}");
         }
+        // After the handlers, which they are about.
+        for name in &self.streams {
+            let _ = writeln!(text, "stream {name}");
+        }
         for line in &self.switches {
             let _ = writeln!(text, "{line}");
         }
@@ -384,6 +401,19 @@ mod tests {
         assert!(!text.contains("native malloc "));
         assert!(text.contains("\nhandler h input=0:strlen\n"));
         assert_eq!(policy.handlers(), ["h"]);
+    }
+
+    #[test]
+    fn a_stream_comes_after_its_handler() {
+        let mut policy = Policy::default();
+        policy
+            .add(Path::new("p"), "handler h input=0:line\nstream h\n")
+            .expect("a handler with an input");
+        assert!(
+            policy
+                .for_pass()
+                .contains("\nhandler h input=0:line\nstream h\n")
+        );
     }
 
     #[test]
@@ -435,6 +465,10 @@ mod tests {
             ),
             ("\nhandler h input=0:1 unless=2&x", "a mask is a number"),
             ("\nrefuse f", "`refuse NAME REASON` is needed"),
+            (
+                "\nstream h",
+                "the name of a handler with an input, said before, is needed",
+            ),
             ("\nwrap f", "two names are needed"),
             ("\npure", "a name is needed"),
             ("\natomics-once x", "a statement is needed"),
