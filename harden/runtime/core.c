@@ -92,15 +92,16 @@ void *sf_grow(struct sf_buffer *b, size_t bytes) {
     size_t size = b->size ? b->size : PAGE;
     while (size < b->used + bytes)
       size *= 2;
-    uint8_t *base = sf_map(size);
-    if (b->base) {
-      sf_copy(base, b->base, b->used);
-      sf_unmap(b->base, b->size);
-    }
+    uint8_t *base = sf_map(size), *old = b->base;
+    size_t old_size = b->size;
+    if (old)
+      sf_copy(base, old, b->used);
     b->base = base;
     b->size = size;
     if (unlikely(__sf_own && __sf_own->twin))
       sf_twin_places(__sf_own);
+    if (old) /* last: until here a retry finds it where it was */
+      sf_unmap(old, old_size);
   }
   void *at = b->base + b->used;
   b->used += bytes;
@@ -139,8 +140,6 @@ static SF_COLD void grow_table(struct sf_context *c) {
   uint64_t *old = __sf_tls.table;
   if (c->tables_old_count == 16)
     sf_stop("a handler writes more than 2^24 words", "split the handler");
-  c->tables_old[c->tables_old_count] = old;
-  c->tables_old_bytes[c->tables_old_count++] = count * 9;
   table_new(c, 2 * count);
   for (size_t i = 0; i < count; i++) {
     uint64_t tag = old[i];
@@ -153,22 +152,29 @@ static SF_COLD void grow_table(struct sf_context *c) {
   }
   if (unlikely(c->twin != NULL))
     sf_twin_places(c);
+  /* Last, as in sf_grow. */
+  c->tables_old[c->tables_old_count] = old;
+  c->tables_old_bytes[c->tables_old_count++] = count * 9;
 }
 
 static SF_COLD void grow_entries(struct sf_context *c) {
   size_t capacity = 2 * c->capacity, count = (size_t)(__sf_tls.cursor - c->entries);
   struct sf_entry *entries = sf_map(capacity * sizeof *entries);
-  sf_copy(entries, c->entries, count * sizeof *entries);
-  sf_unmap(c->entries, c->capacity * sizeof *entries);
+  uint64_t *news = sf_map(capacity * sizeof *news), *old_news = c->news;
+  struct sf_entry *old = c->entries;
+  size_t old_capacity = c->capacity;
+  sf_copy(entries, old, count * sizeof *entries);
   c->entries = entries;
   __sf_tls.cursor = entries + count;
   if (__sf_tls.limit)
     __sf_tls.limit = entries + capacity;
-  sf_unmap(c->news, c->capacity * sizeof *c->news);
-  c->news = sf_map(capacity * sizeof *c->news);
+  c->news = news;
   c->capacity = capacity;
   if (unlikely(c->twin != NULL))
     sf_twin_places(c);
+  /* Last, as in sf_grow. */
+  sf_unmap(old, old_capacity * sizeof *old);
+  sf_unmap(old_news, old_capacity * sizeof *old_news);
 }
 
 static SF_COLD void drop_old_tables(struct sf_context *c) {
@@ -876,8 +882,9 @@ static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
   return true;
 }
 
-/* Whether memory shows O: of each byte the oldest value that the log has. */
-static bool shows_old(struct sf_context *c) {
+/* After putting back, before the second run: whether something was put elsewhere. Its own place then still shows what the first run
+   has left, N; a bit that has changed in its own place is right again when it is put back once more. */
+static bool went_elsewhere(struct sf_context *c) {
   size_t ranges = range_count(c);
   for (size_t i = 0; i < c->count; i++)
     for (uint64_t k = 0; k < 8; k++) {
@@ -887,15 +894,17 @@ static bool shows_old(struct sf_context *c) {
       bool later = false;
       for (size_t j = 0; j < ranges && range_at(c, j)->after <= i; j++)
         later |= at - range_at(c, j)->at < range_at(c, j)->length;
-      if (!later && *(volatile uint8_t *)at != (uint8_t)(c->entries[i].old >> 8 * k))
-        return false;
+      uint8_t now = *(volatile uint8_t *)at, old = (uint8_t)(c->entries[i].old >> 8 * k);
+      if (!later && now != old && now == (uint8_t)(c->news[i] >> 8 * k))
+        return true;
     }
   for (size_t j = 0; j < ranges; j++) {
     struct sf_range *r = range_at(c, j);
     const uint8_t *old = c->arena.base + r->old;
     for (size_t k = 0; k < r->length; k++) {
       uintptr_t at = r->at + k;
-      if (likely(*(volatile uint8_t *)at == old[k]))
+      uint8_t now = *(volatile uint8_t *)at;
+      if (likely(now == old[k] || now != old[r->length + k]))
         continue;
       bool later = false;
       for (size_t i = 0; i < r->after && i < c->count && !later; i++)
@@ -903,17 +912,27 @@ static bool shows_old(struct sf_context *c) {
       for (size_t i = 0; i < j && !later; i++)
         later = at - range_at(c, i)->at < range_at(c, i)->length;
       if (!later)
-        return false;
+        return true;
     }
   }
-  return true;
+  return false;
+}
+
+/* The run's key: with another, tags of earlier handlers pass for its own, and stores are not logged. Either run's, as the phase
+   itself may be what was struck. */
+static inline bool key_holds(struct sf_context *c) {
+  uint64_t key = (c->epoch << SF_EPOCH_SHIFT) + __sf_tls.delta;
+  return (__sf_tls.delta & ~((uint64_t)1 << SF_EPOCH_SHIFT)) == 0 && __sf_tls.epoch_key == key &&
+         __sf_tls.key_whole == (key | BYTES);
 }
 
 /* Some differences say that memory may have changed where no old value is known. Then a handler that begins again would find
    what a fault has left. */
 static const char *beyond_log(struct sf_context *c, const char *what, uintptr_t at, uint64_t second) {
-  if (what == not_put_back && !shows_old(c))
-    return "what was put back does not show, and may be elsewhere";
+  if (__sf_tls.phase == SF_E1 && !key_holds(c))
+    return "stores of this run may have been taken for logged ones";
+  if (what == not_put_back && went_elsewhere(c))
+    return "what was put back is elsewhere";
   if (what == range_not_logged && !is_logged(c, at, at + second))
     return "bytes were written whose old values are not known";
   for (unsigned k = 0; what == not_logged && k < 8; k++)
@@ -985,6 +1004,8 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   }
   if (unlikely(sf_state()) && !sf_state_repair())
     return;
+  for (size_t i = 0; i < c->message_count && c->carry; i++)
+    sf_carry_restore(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].crc);
   sf_locks_resolve(c);
   sf_tell(what, name, at, first, second, "retry");
   c->retry++;
@@ -1280,6 +1301,8 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     if (unlikely(sum != __sf_tls.sum))
       sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
     if (unlikely(c->twin != NULL)) {
+      if (unlikely(!key_holds(c)))
+        sf_differ("the key of the first run has changed", __sf_tls.epoch_key, c->epoch, __sf_tls.key_whole);
       if (unlikely(!sf_twin_agrees(c)))
         sf_differ("the two logs of old values differ", (uint64_t)c->entries, count, 0);
       if (unlikely(!sf_twin_ranges_hold(c)))

@@ -92,16 +92,19 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
 }
 _Static_assert(10 + 2 * 7 == PLACES && PLACES <= 32, "places_of fills it");
 
+/* The same as c->twin, in another place. */
+static __thread struct sf_twin *own __attribute__((tls_model("initial-exec")));
+
 void sf_twin_thread(struct sf_context *c) {
   struct sf_twin *t = sf_map(sizeof *t);
   t->capacity = SF_WORDS;
   t->entries = sf_map(t->capacity * sizeof *t->entries);
-  c->twin = t;
+  c->twin = own = t;
 }
 
 void sf_twin_thread_end(struct sf_context *c) {
   struct sf_twin *t = c->twin;
-  c->twin = NULL;
+  c->twin = own = NULL;
   sf_unmap(t->entries, t->capacity * sizeof *t->entries);
   if (t->ranges.base)
     sf_unmap(t->ranges.base, t->ranges.size);
@@ -123,6 +126,7 @@ void sf_twin_locks(struct sf_context *c) {
 }
 
 void sf_twin_places_mend(struct sf_context *c) {
+  c->twin = own;
   uint64_t *at[PLACES];
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
@@ -170,9 +174,11 @@ void sf_twin_word(struct sf_context *c, uint64_t where) {
     t->capacity *= 2;
   }
   struct sf_entry *e = t->entries + t->count;
+  uint64_t old = *(volatile uint64_t *)(where & 0xffffffffffffffull);
   e->where = where;
-  e->old = *(volatile uint64_t *)(where & 0xffffffffffffffull);
-  t->sum += where ^ *(volatile uint64_t *)&e->old;
+  e->old = old;
+  sf_reload();
+  t->sum += where ^ old; /* not what the entry says, which may be damaged */
   t->count++;
 }
 

@@ -481,11 +481,15 @@ impl Build {
                 word.push(file);
                 word
             };
-            all.push(linked(&tools.runtime));
+            all.push(linked(if self.shared {
+                &tools.plain
+            } else {
+                &tools.runtime
+            }));
             all.push("-pthread".into());
             if self.shared {
-                // What its unused clones refer to stays inside: the program has a runtime of its own.
-                all.push("-Wl,--exclude-libs,libsteadfast-sei.a".into());
+                // What its unused clones refer to stays inside: the program has the runtime.
+                all.push("-Wl,--exclude-libs,libsteadfast-plain.a".into());
             }
             if self.recover {
                 // Takes the runtime's part for it out of the library.
