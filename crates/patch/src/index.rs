@@ -447,7 +447,8 @@ pub(crate) fn is_padding(insn: &Instruction) -> bool {
     matches!(insn.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
 }
 
-/// Every address in code that something may branch to, 8-bit branches aside.
+/// Every address in code that something may branch to, 8-bit branches aside, and bytes of code that
+/// code reads: no window may begin before such an address and end behind it.
 #[derive(Debug)]
 pub(crate) struct Targets {
     regions: Vec<Marks>,
@@ -609,6 +610,13 @@ impl Targets {
                 _ => None,
             };
             targets.extend(target.filter(|target| self.wants(*target)));
+            // What code reads of code has to stay as well: compilers that keep their constants in the
+            // immediates of earlier instructions (V8) load eight bytes from the middle of one.
+            let reads = bytes[at] == 0x8B && next.is_some_and(|modrm| modrm & 0xC7 == 0x05);
+            if let Some(read) = relative(at + 2).filter(|_| reads) {
+                let kept = read..=read.saturating_add(8);
+                targets.extend(kept.filter(|byte| self.wants(*byte)));
+            }
         }
         (targets, formed)
     }

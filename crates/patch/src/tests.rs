@@ -880,6 +880,26 @@ fn a_payload_runs_on_either_side_of_its_instruction() {
     }
 }
 
+/// V8 keeps a constant in one place: later code loads it from the immediate of the instruction that had it first.
+#[test]
+fn an_immediate_that_other_code_reads_stays_where_it_is() {
+    // movabs rax, 1 << 32; nop [rax+rax]; mov r12, [rip-0x14]: the immediate; nop [rax+rax]; ret
+    let movabs = [0x48, 0xB8, 0, 0, 0, 0, 1, 0, 0, 0];
+    let nop = [0x0F, 0x1F, 0x44, 0, 0];
+    let load = [0x4C, 0x8B, 0x25, 0xEC, 0xFF, 0xFF, 0xFF];
+    let read = [&movabs[..], &nop, &load, &nop, &[0xC3]].concat();
+    // The same, of a place behind all code.
+    let elsewhere = [0x4C, 0x8B, 0x25, 0, 1, 0, 0];
+    let other = [&movabs[..], &nop, &elsewhere, &nop, &[0xC3]].concat();
+    for (code, refused) in [(&read, true), (&other, false)] {
+        let module = module(code);
+        let hooks = [hook(CODE, Place::Before)];
+        let plan = plan_hooks(&module, &hooks, Existing::default(), ARENA);
+        let reasons = reasons(&plan);
+        assert_eq!(reasons.first(), refused.then_some(&RefusedReason::Entered));
+    }
+}
+
 #[test]
 fn there_is_no_after_where_control_leaves() {
     for code in [
