@@ -136,6 +136,19 @@ pub(crate) fn trials() -> Vec<Trial> {
             64,
             "replica",
         ),
+        // What no replica can have alone is refused by name, with what does it.
+        refuses(
+            "flip_of_storage",
+            words(&["run", "--flip", "read=*.db n=1 kind=stale", "--", "/bin/true"]),
+            121,
+            "steadfast inject run --replicas",
+        ),
+        refuses(
+            "flip_of_skipped_class",
+            words(&["run", "--flip", "replica=1 class=branch n=1 kind=skip", "--", "/bin/true"]),
+            121,
+            "at=MODULE+OFFSET",
+        ),
         refuses(
             "not_found",
             words(&["run", "--", "no-such-program-anywhere"]),

@@ -280,6 +280,37 @@ fn bad_core(replicas: u8, who: u8) -> Trial {
     })
 }
 
+/// Survives a wild address, and doubles numbers by one instruction.
+fn survivor() -> Result<Target, String> {
+    Target::guest("survivor.c", &["20"])
+}
+
+/// Computes for some tenths of a second.
+fn longer() -> Result<Target, String> {
+    Target::guest("steady.c", &["2000"])
+}
+
+/// A fault at a moment of time. When it comes is the machine's affair, and it may be over before: what it then does is
+/// right each time, and of ten runs it has to be there in one.
+fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Trial {
+    let name = format!("clock::{name}");
+    Trial::test(format!("faults::{name}"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{name}"));
+        let target = longer()?;
+        let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
+        let fault = Fault { name: name.clone(), replicas, stop: false, flip: flip.to_owned(), after: After::Right };
+        for _ in 0..10 {
+            fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+            let log = Log::read(&dir.join("events"))?;
+            if log.report.faults.iter().any(|fault| fault.hits > 0) {
+                Bench::get().passed(&dir);
+                return Ok(());
+            }
+        }
+        Err(fault.failed("none of ten runs met its moment", &dir))
+    })
+}
+
 /// A program, and itself once more in its place.
 fn again() -> Result<Target, String> {
     Target::guest("again.c", &[])
@@ -733,6 +764,18 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(goes_on_after_exec());
     trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
+    // Code that goes wrong on the way: a number becomes three times another one instead of twice.
+    trials.extend(family("code", "at=survivor!twice n=700 code bit=30", survivor));
+    trials.extend([
+        by_the_clock("register_of_follower", 2, "replica=1 time=3ms reg=rax bit=17"),
+        by_the_clock("register_of_leader", 2, "replica=leader time=3ms reg=rbx bit=3"),
+        by_the_clock("stack_pointer_of_3", 3, "replica=2 time=3ms reg=rsp bit=40"),
+        by_the_clock("in_the_program", 3, "replica=2 every=1ms in=steady reg=xmm15 bit=3"),
+        by_the_clock("vector", 2, "replica=1 time=3ms reg=xmm1 bit=70"),
+        by_the_clock("memory", 2, "replica=0 time=3ms mem=[rsp+8] bit=3"),
+        by_the_clock("death", 2, "replica=1 time=3ms kind=crash"),
+        by_the_clock("kill", 3, "replica=leader time=3ms kill=9"),
+    ]);
     // Memory operands, of addresses that the stack pointer forms: one instruction, and all of a class.
     trials.extend(family("stack_store", "at=operands!store_here n=700 waddr bit=3", operands));
     trials.extend(family("stack_load", "at=operands!load_here n=700 raddr bit=4", operands));
@@ -790,6 +833,16 @@ pub(crate) fn trials() -> Vec<Trial> {
             .trial(target)
         };
     trials.extend([
+        // A load that faulted and was survived is over: the next one has its own address.
+        one("survived", 1, false, "at=survivor!load n=700 raddr bit=46", After::Harmless, survivor),
+        one("survived_twice", 1, false, "at=survivor!load n=700..701 raddr bit=46", After::Harmless, survivor),
+        one("survived_of_2", 2, false, "replica=0 at=survivor!load n=700 raddr bit=46", After::Corrected, survivor),
+        // Of a class: memory, a wild jump, twice instead of once, death.
+        one("class_memory", 2, false, "replica=1 class=int-mul in=products n=700 mem=[rsp] bit=40", After::Right, products),
+        one("class_wild", 2, false, "replica=1 class=int-mul in=products n=700 ip bit=44", After::Corrected, products),
+        one("class_again", 2, false, "replica=0 class=int-mul in=products n=700 kind=repeat", After::Corrected, products),
+        one("class_again_alone", 1, false, "class=int-mul in=products n=700 kind=repeat", After::Unprotected, products),
+        one("class_death_of_3", 3, false, "replica=2 class=int-mul in=products n=700 kind=crash", After::Corrected, products),
         // Silent where nothing is wrong: a register that nobody reads again.
         one("dead_register_of_2", 2, false, "replica=1 at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
         one("dead_register_of_3", 3, false, "replica=leader at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),

@@ -333,6 +333,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("steady.c").shapes(Variant::PAIR),
         row("huge_state.c"),
         row("products.c"),
+        row("survivor.c"),
         row("again.c"),
         row("drop_steady.c"),
         row("drop_steady.c").args("caps", &["30", "caps"]),

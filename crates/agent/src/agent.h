@@ -452,6 +452,8 @@ void sf_flip_disarm(void);
 void sf_flip_rearm(void);
 void sf_flip_alarm(void);
 void sf_flip_moved(void);
+int sf_flip_is_due(void);
+void sf_flip_tick(struct sf_regs *, u8 *fp);
 
 /* profile.c */
 void sf_profile(u64 ip);

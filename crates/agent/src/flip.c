@@ -5,7 +5,8 @@
  *         the program goes on ◄── finish phase, if there is something to undo ◄┘
  *
  * An event's fault needs no payload: the places in the agent where an event passes compare
- * its number with the next one that a flip waits for (agent.h, SF_FLIP_POINT).
+ * its number with the next one that a flip waits for (agent.h, SF_FLIP_POINT). Nor does one by the clock,
+ * which is the launcher's: it says which are due, and a signal brings the replica here (signal.c).
  *
  * Invariants
  *  1. Every replica carries the same hooks; only victims have their counters set, so a run
@@ -15,6 +16,7 @@
  *     of the place where a replica stands: who takes that place is armed with it again.
  *  3. A hit is recorded whether or not it changed anything; one whose place cannot be reached
  *     (a wild address) is none.
+ *  4. What is undone is the execution that was struck, and no later one.
  *
  * Not covered: flips inside this file and flip.S, which run on one stack of their own.
  */
@@ -34,6 +36,10 @@ static u8 vectors[16384] __attribute__((aligned(64)));
 static struct state {
 	u64 n;     /* the execution that its counter leads to */
 	u64 spent; /* an event's flip that has hit */
+	/* While something waits to be undone behind an instruction: what the counter would stand at, which
+	 * is kept at one so that the next execution is met; and the strike. */
+	u64 left;
+	struct sf_strike strike;
 	struct sf_struck struck;
 } own[SF_FLIPS_MAX];
 
@@ -93,15 +99,21 @@ static int start(const struct sf_strike *f, u64 *at)
 
 /* ---- vector state ---- */
 
+/* In a signal's handler the program's is in the frame, complete, and goes back from there. */
+static u8 *framed;
+
 static u8 *vectors_save(void)
 {
+	if (framed)
+		return framed;
 	sf_fp_save(vectors);
 	return vectors;
 }
 
 static void vectors_load(void)
 {
-	sf_fp_load(vectors);
+	if (!framed)
+		sf_fp_load(vectors);
 }
 
 static u32 vectors_part(u32 number)
@@ -127,6 +139,13 @@ static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 		if (site && (s64)(h->after << 16) >> 16 != (s64)h->after)
 			r->rip = payload_end - 4;
 		return 0;
+	case SF_X_CODE:
+		/* The jump in its place goes, and what the launcher has left here comes: the bytes that stood
+		 * there, with those of the instruction as the fault makes them (crates/replica/src/flips.rs). */
+		if (put(f->target, f->place.disp, f->place.pointers))
+			return 1;
+		r->rip = f->addr;
+		return 0;
 	case SF_X_CRASH:
 		if (!site)
 			__builtin_trap();
@@ -143,8 +162,25 @@ static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 static void hit(u32 i, const struct sf_strike *f, u64 n, struct sf_regs *r)
 {
 	struct sf_hit now = { .n = n, .tsc = sf_tsc(), .cpu = sf_cpu(), .addr = f->when == SF_T_SITE ? f->addr : r->rip };
-	if (strike(&FLIP(i)->choice, f, &own[i].struck, HIT(i, me.slot), &now, r) && f->once && f->when == SF_T_SITE)
+	if (strike(&FLIP(i)->choice, f, &own[i].struck, HIT(i, me.slot), &now, r) && f->once && f->when == SF_T_SITE) {
+		own[i].strike = *f;
+		own[i].left = tls.flip_count[i];
+		tls.flip_count[i] = 1;
 		tls.flip_after[i] = 0;
+	}
+}
+
+/* An execution that was struck never came to its end (it faulted, and a handler jumped away): what is
+ * left of it in memory is put right, registers are another execution's by now. 1: the one that is
+ * about to happen is one more on the way to the next strike. */
+static int given_up(u32 i, struct sf_regs *r)
+{
+	const struct sf_strike *f = &own[i].strike;
+	tls.flip_after[i] = 1;
+	if (f->what == SF_X_MEM || f->what == SF_X_FSBASE)
+		finish(f, &own[i].struck, HIT(i, me.slot), r);
+	tls.flip_count[i] = --own[i].left;
+	return own[i].left != 0;
 }
 
 static u64 soonest(u32 when)
@@ -181,6 +217,30 @@ static void on_event(u32 when, struct sf_regs *agent)
 	}
 }
 
+int sf_flip_is_due(void)
+{
+	return load(&NOTES->due[me.slot]) != 0;
+}
+
+/* `r`: the program's registers, wherever it is; in one of the agent's calls those that it comes back with.
+ * `fp`: the vector state that it goes on with. */
+void sf_flip_tick(struct sf_regs *r, u8 *fp)
+{
+	u32 due = __atomic_exchange_n(&NOTES->due[me.slot], 0, __ATOMIC_ACQ_REL);
+	framed = fp;
+	for (u32 i = 0; i < SF_FLIPS_MAX; i++) {
+		const struct sf_strike *f = &FLIP(i)->strike;
+		if (!(due >> i & 1) || !f->what || f->when != SF_T_TICK || !(FLIP(i)->slots >> me.slot & 1))
+			continue;
+		own[i].n++;
+		if (f->target && (r->rip < f->next || r->rip >= f->target))
+			HIT(i, me.slot)->missed++;
+		else
+			hit(i, f, own[i].n, r);
+	}
+	framed = NULL;
+}
+
 /* Low byte of desc: SF_DESC_FLIP, then the flip and whether its instruction is done; or
  * SF_DESC_FLIP_EVENT, then which of the moments of an event it is (agent.h, SF_FLIP_POINT). */
 void sf_flip_hit(struct sf_regs *r, u64 desc)
@@ -197,9 +257,12 @@ void sf_flip_hit(struct sf_regs *r, u64 desc)
 		memcpy(&f, (const u8 *)r->rip - SF_FLIP_TRAILER - sizeof f, sizeof f);
 	if (desc & SF_FLIP_DONE) {
 		tls.flip_after[i] = 1;
+		tls.flip_count[i] = own[i].left;
 		finish(&f, &own[i].struck, HIT(i, me.slot), r);
 		return;
 	}
+	if (!tls.flip_after[i] && given_up(i, r))
+		return;
 	u64 n = reached(&FLIP(i)->choice, &own[i].n, &tls.flip_count[i]);
 	NOTES->next[i][me.slot] = own[i].n;
 	hit(i, &f, n, r);
@@ -240,6 +303,9 @@ void sf_flip_rearm(void)
 		const struct sf_flip *f = FLIP(i);
 		const struct sf_choice *c = &f->choice;
 		if (!f->strike.what || f->strike.when != SF_T_SITE || c->last != ~0ull || !(f->slots >> me.slot & 1))
+			continue;
+		/* Code comes whole from who is copied: it was wrong in the process that is gone. */
+		if (f->strike.what == SF_X_CODE)
 			continue;
 		u64 next = NOTES->next[i][me.slot];
 		own[i].n = next ? next : c->first;

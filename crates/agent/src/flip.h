@@ -27,6 +27,7 @@
 #define TLS_FLIP_AFTER 2304 /* 0: flip i has something to do behind its instruction */
 
 #ifndef __ASSEMBLER__
+#include <stddef.h>
 #include <stdint.h>
 #include "abi.h"
 #include "fault.h"
@@ -37,6 +38,7 @@ enum sf_flip_when {
 	SF_T_VOTED,   /* between vote and kernel */
 	SF_T_ARRIVAL, /* the arrival's record, after its CRC was made and before it is published */
 	SF_T_RESULT,  /* the same of the result's record, or a follower before it reads it */
+	SF_T_TICK,    /* when the launcher says so, wherever the program is; only between `next` and `target`, if that is not 0 */
 };
 
 /* Of a payload's descriptor: its instruction is done; and the payload has a strike of its own before
@@ -60,6 +62,7 @@ struct sf_flip_notes {
 	uint64_t alarm_tsc; /* when the newest alarm was raised */
 	/* The execution that a counter leads to next, for who is made again; 0: none has hit yet. */
 	uint64_t next[SF_FLIPS_MAX][SF_REPLICAS_MAX];
+	uint32_t due[SF_REPLICAS_MAX]; /* flips whose time has come: a bit for each, taken by the replica */
 };
 
 _Static_assert(sizeof(struct sf_group) <= SF_OFF_FLIPS, "control block ends before the flips");
@@ -67,5 +70,6 @@ _Static_assert(sizeof(struct sf_flip) == 256, "shared with crates/replica/src/fl
 _Static_assert(SF_OFF_FLIPS + SF_FLIPS_MAX * 256 <= SF_OFF_FLIP_HITS, "flips fit");
 _Static_assert(SF_OFF_FLIP_HITS + SF_FLIPS_MAX * SF_REPLICAS_MAX * 64 <= SF_OFF_FLIP_NOTES, "hits fit");
 _Static_assert(SF_OFF_FLIP_NOTES + sizeof(struct sf_flip_notes) <= SF_OFF_ARRIVALS, "notes fit");
+_Static_assert(offsetof(struct sf_flip_notes, due) == 8 + 8 * SF_FLIPS_MAX * SF_REPLICAS_MAX, "shared with crates/replica/src/flips.rs");
 #endif
 #endif

@@ -1025,6 +1025,24 @@ static void on_call(struct rt_frame *f)
 	me.fault_frame = 0;
 }
 
+/* A fault by the clock strikes wherever the program is: it computes, or waits in a call of ours. */
+static COLD void on_tick(struct rt_frame *f, int agent)
+{
+	struct sigcontext *m = &f->uc.mc;
+	u8 *fp = (u8 *)m->fpstate;
+	if (fp)
+		complete(&(struct completion){ fp, xmask, 0 });
+	if (agent) {
+		if (me.regs)
+			sf_flip_tick(me.regs, fp);
+		return;
+	}
+	struct sf_regs r;
+	regs_from(&r, m);
+	sf_flip_tick(&r, fp);
+	regs_to(m, &r);
+}
+
 void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 {
 	struct rt_frame *f = (void *)frame;
@@ -1095,6 +1113,13 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		on_fault(s, info, f);
 		ip = m->rip;
 		goto out;
+	}
+	/* A follower has nobody but the launcher who sends it this. */
+	if (unlikely(s == SIGSYS && info->code == 0 && sf_flip_is_due()) && (me.slot != 0 || IS_NUDGE(s, info))) {
+		on_tick(f, in_agent(ip));
+		ip = m->rip;
+		if (me.slot != 0)
+			goto out;
 	}
 	if (IS_NUDGE(s, info)) {
 		if (me.slot == 0 && !in_agent(ip) && load(&G->alarm)) {

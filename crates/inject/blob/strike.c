@@ -13,6 +13,8 @@
  *  1. What may end the program is recorded before it does.
  *  2. A hit whose place cannot be reached (a wild address) is none; it is counted as missed.
  *  3. Only what the fault says changes: registers, flags, red zone and vector state are kept.
+ *  4. What is undone is the execution that was struck: one that never ended (it faulted, and a handler
+ *     jumped away) is given up when its thread comes to the next one.
  *
  * Not covered: programs whose seccomp filter kills on those calls; shadow stacks.
  */
@@ -161,6 +163,12 @@ static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 			put(s->at, s->bytes, s->delta);
 		r->rip = h->after = changed(f, h->before, 0);
 		return 0;
+	case SF_X_CODE:
+		/* The window goes too; the injector has left the instruction as the fault makes it. */
+		if (!s->delta || put(s->at, s->bytes, s->delta))
+			return 1;
+		r->rip = f->addr;
+		return 0;
 	case SF_X_CRASH:
 		r->rip = (u64)ud2;
 		return 0;
@@ -201,26 +209,66 @@ static u64 own_count(struct si_fault *f)
 	return n >= c->first && n <= c->last && (n - c->first) % c->step == 0 ? n : 0;
 }
 
+/* Something waits to be undone. The thread that it is for comes to another execution, so that one never
+ * came to its end: what is left of it in memory is put right, registers are another execution's by now.
+ * 1: the execution that is about to happen is one more on the way to the next strike. */
+static int while_struck(struct si_fault *f, struct sf_hit *h, u64 *counter, u64 *after, struct sf_regs *r)
+{
+	int own = f->struck_tid == (u32)call2(NR_gettid, 0, 0);
+	if (own) {
+		struct si_site *s = SITE(f->struck_site);
+		*after = 1;
+		if (s->strike.what == SF_X_MEM || s->strike.what == SF_X_FSBASE)
+			finish(&s->strike, &s->struck, h, r);
+	}
+	if (f->who != SI_ALL)
+		return 0;
+	if (--f->left) {
+		*counter = own ? f->left : 1;
+		return 1;
+	}
+	return 0;
+}
+
 /* 1: it struck. */
 static int count_phase(struct si_site *s, struct sf_regs *r)
 {
 	struct si_fault *f = FAULT(s->fault);
-	u64 n;
-	if (f->who != SI_ALL) {
-		if (!concerned(f))
-			return 0;
-		n = own_count(f);
-		if (!n)
-			return 0;
-	} else {
-		n = reached(&f->choice, &f->next, COUNTER(s->fault));
-	}
-	struct sf_hit now = { .n = n, .tsc = tsc(), .cpu = cpu(), .addr = s->strike.addr, .pid = own_pid() };
-	if (!strike(&f->choice, &s->strike, &s->struck, HIT(s->fault), &now, r))
+	struct sf_hit *h = HIT(s->fault);
+	u64 *counter = COUNTER(s->fault), *after = AFTER(s->fault), n;
+	int once = s->strike.once, struck = 0;
+	if (!concerned(f) || (!*after && while_struck(f, h, counter, after, r)))
 		return 0;
-	if (s->strike.once)
-		*AFTER(s->fault) = 0;
-	return 1;
+	n = f->who == SI_ALL ? reached(&f->choice, &f->next, counter) : own_count(f);
+	if (!n)
+		return 0;
+	struct sf_hit now = { .n = n, .tsc = tsc(), .cpu = cpu(), .addr = s->strike.addr, .pid = own_pid() };
+	if (once && !*after)
+		h->missed++; /* another thread's is under way, and there is room for one */
+	else
+		struck = strike(&f->choice, &s->strike, &s->struck, h, &now, r);
+	if (struck && once) {
+		f->struck_tid = (u32)call2(NR_gettid, 0, 0);
+		f->struck_site = (u32)(s - SITE(0));
+		*after = 0;
+	}
+	if (!*after && f->who == SI_ALL) {
+		f->left = *counter;
+		*counter = 1;
+	}
+	return struck;
+}
+
+/* Behind the instruction: what is undone is the execution that was struck, and no other. */
+static void finish_phase(struct si_site *s, struct sf_regs *r)
+{
+	struct si_fault *f = FAULT(s->fault);
+	if (*AFTER(s->fault) || f->struck_tid != (u32)call2(NR_gettid, 0, 0))
+		return;
+	*AFTER(s->fault) = 1;
+	if (f->who == SI_ALL)
+		*COUNTER(s->fault) = f->left;
+	finish(&s->strike, &s->struck, HIT(s->fault), r);
 }
 
 u64 si_strike(struct sf_regs *r, u64 desc, u64 word)
@@ -233,17 +281,12 @@ u64 si_strike(struct sf_regs *r, u64 desc, u64 word)
 		r->rcx = word;
 	r->rip += PAYLOAD_REST + s->beside;
 	if (desc >> 16 & 1) {
-		/* What one thread has to undo is nobody else's. */
-		if (!concerned(FAULT(s->fault)))
-			goto on;
-		*AFTER(s->fault) = 1;
-		finish(&s->strike, &s->struck, HIT(s->fault), r);
+		finish_phase(s, r);
 	} else if (count_phase(s, r) && s->beside) {
 		/* The copy, which takes the stack pointer back from this word. */
 		*AFTER(s->fault) = s->struck.old + (u64)(s64)s->moves;
 		r->rip -= s->beside;
 	}
-on:
 	if (r->rsp != sp)
 		return 0;
 	/* rip ends 128 bytes below the stack pointer, behind the red zone. */

@@ -31,7 +31,12 @@ struct si_fault {
 	 * writes the number when the victim is made, before it executes anything. */
 	uint32_t who, pid, tid, spare1;
 	uint64_t seen; /* executions by the victim; written by the target */
-	uint64_t spare[19];
+	/* While something waits to be undone behind an instruction: what the counter would stand at, which
+	 * is kept at one so that whoever executes next is met; who was struck, and where. Written by
+	 * the target. */
+	uint64_t left;
+	uint32_t struck_tid, struck_site;
+	uint64_t spare[17];
 };
 
 /* One instruction of a fault. */

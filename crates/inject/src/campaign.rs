@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use iced_x86::{Formatter as _, IntelFormatter};
-use steadfast_integrity::fault::{Effect, Fault, PathGlob, Target};
+use steadfast_integrity::fault::{Effect, Fault, PathGlob, Target, Trigger};
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
 use crate::chacha::{Draw, Seed};
@@ -74,6 +74,8 @@ pub struct Order {
     pub except: Vec<String>,
     /// Faults of storage only in these; empty: in all.
     pub files: Vec<PathGlob>,
+    /// Files that are the target's state, not its output.
+    pub state: Vec<PathGlob>,
     /// This part of the plan.
     pub shard: Shard,
     /// Command that protects: it gets `--events` and `--flip` and the target. Empty: bare.
@@ -103,6 +105,13 @@ struct Kept {
     /// Of each fault type; what a plan holds may be less.
     #[serde(default)]
     runs: Option<u64>,
+    #[serde(default)]
+    state: Vec<String>,
+}
+
+/// Patterns that were written down.
+fn patterns(texts: &[String]) -> Vec<PathGlob> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
 }
 
 impl Order {
@@ -127,6 +136,7 @@ impl Order {
             patience_ms: u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX),
             network: self.network,
             runs: Some(self.runs),
+            state: self.state.iter().map(PathGlob::to_string).collect(),
         };
         let path = self.dir.join("order.json");
         fs::create_dir_all(&self.dir)
@@ -172,6 +182,7 @@ impl Order {
             only: Vec::new(),
             except: Vec::new(),
             files: Vec::new(),
+            state: patterns(&kept.state),
             shard: Shard { index: 0, of: 1 },
             protect: kept.protect,
             replicas: kept.replicas,
@@ -639,6 +650,8 @@ impl Field {
         let mut drafted = self.written(Population::default(), Vec::new(), false)?;
         if let Some(transfers) = transfers {
             drafted.population.transfers = transfers.list.len() as u64;
+        }
+        if let Some(transfers) = transfers.filter(|_| self.order.lines.is_empty()) {
             let mut drawn = Vec::new();
             for (number, model) in (0..).zip(self.order.models.clone()) {
                 let (stratum, planned) = self.drawn_from(model, number, transfers)?;
@@ -672,8 +685,9 @@ impl Field {
                 continue;
             }
             pool.all += site.count;
-            let windowed =
-                site.refused.is_none() || self.order.engine == Engine::Step || model == Model::Code;
+            // Bare, code is written over where it stands; replicas have it go wrong on the way.
+            let in_place = model == Model::Code && self.order.protect.is_empty();
+            let windowed = site.refused.is_none() || self.order.engine == Engine::Step || in_place;
             if !windowed || model.obstacle(&insn).is_some() {
                 continue;
             }
@@ -727,7 +741,16 @@ impl Field {
         &mut self,
         tell: &mut dyn FnMut(Progress),
     ) -> Result<Option<Transfers>, CampaignError> {
-        if !self.order.models.iter().any(|model| model.is_storage()) {
+        let drawn = self.order.models.iter().any(|model| model.is_storage());
+        let written: Vec<Fault> = self
+            .order
+            .lines
+            .iter()
+            .filter_map(|line| Fault::parse_all(line).ok())
+            .flatten()
+            .filter(Fault::is_storage)
+            .collect();
+        if !drawn && (written.is_empty() || self.order.engine != Engine::Plant) {
             return Ok(None);
         }
         if self.order.engine != Engine::Plant {
@@ -746,7 +769,28 @@ impl Field {
         if let Some(no) = unanswered(&self.wardens[0], &ran)? {
             return Err(no);
         }
+        for fault in &written {
+            if let Some(file) = transfers.only_mapped(fault) {
+                return Err(needs(
+                    &format!("calls that move what \"{fault}\" waits for"),
+                    format!("{file} mapped: what goes through a mapping is not struck"),
+                    "a setting that has the program read or write it (sqlite3: PRAGMA mmap_size=0), or a fault of memory",
+                ));
+            }
+        }
+        if drawn {
+            for file in transfers.mapped.iter().filter(|file| self.of_use(file)) {
+                tell(Progress::Stage(format!(
+                    "{file} is mapped: what goes through the mapping is not struck"
+                )));
+            }
+        }
         Ok(Some(*transfers))
+    }
+
+    /// Whether faults are drawn from transfers of a file.
+    fn of_use(&self, path: &str) -> bool {
+        self.order.files.is_empty() || self.order.files.iter().any(|files| files.matches(path))
     }
 
     /// Draws the faults of one type from what was transferred: uniformly over the bytes for wrong
@@ -760,9 +804,7 @@ impl Field {
         let chosen: Vec<bool> = transfers
             .paths
             .iter()
-            .map(|path| {
-                self.order.files.is_empty() || self.order.files.iter().any(|f| f.matches(path))
-            })
+            .map(|path| self.of_use(path))
             .collect();
         let ends: Vec<u64> = transfers
             .list
@@ -776,13 +818,20 @@ impl Field {
             .collect();
         let all = ends.last().copied().unwrap_or(0);
         if all == 0 {
+            let mut mapped = transfers.mapped.iter().filter(|file| self.of_use(file));
             return Err(needs(
                 &format!(
                     "a campaign of {} needs a transfer between the target and a file that can have it",
                     model.word()
                 ),
-                format!("none of {}", transfers.list.len()),
-                "another --fault or --files; files that are mapped are not seen",
+                match mapped.next() {
+                    Some(file) => format!(
+                        "none of {}; {file} is mapped, and what goes through a mapping is not struck",
+                        transfers.list.len()
+                    ),
+                    None => format!("none of {}", transfers.list.len()),
+                },
+                "another --fault or --files",
             ));
         }
         let mut out = Vec::new();
@@ -895,6 +944,14 @@ impl Field {
                     "at=MODULE+OFFSET n=1 reg=rax bit=3",
                 ));
             };
+            let below = faults.iter().filter(|fault| fault.is_storage()).count();
+            if !self.order.protect.is_empty() && below > 0 && below < faults.len() {
+                return Err(needs(
+                    "faults of storage, or others, in a line of a campaign with --replicas",
+                    "both: the first are below all replicas, the second in one",
+                    "a line for each, or the campaign without --replicas",
+                ));
+            }
             let name = format!("{}-{number}", first.model());
             strata.push(Stratum {
                 name: name.clone(),
@@ -932,7 +989,7 @@ impl Field {
     }
 
     fn site_of(&self, fault: &Fault) -> Option<Place> {
-        let steadfast_integrity::fault::Trigger::Site { at, .. } = fault.trigger() else {
+        let Trigger::Site { at, .. } = fault.trigger() else {
             return None;
         };
         let (module, addr) = self
@@ -1137,12 +1194,22 @@ fn same(order: &Order, campaign: &Campaign, plan: &[Planned]) -> Result<(), Camp
     };
     let kept = fs::read(order.dir.join("order.json")).unwrap_or_default();
     let kept = serde_json::from_slice::<Kept>(&kept).ok();
-    let runs = kept.and_then(|kept| kept.runs).unwrap_or(order.runs);
+    let runs = kept.as_ref().and_then(|kept| kept.runs);
+    let runs = runs.unwrap_or(order.runs);
+    let state = kept.map_or_else(Vec::new, |kept| kept.state);
     if faults != was {
         return begun("faults", was.join(","), "the --fault");
     }
     if order.runs != runs {
         return begun("number of runs", format!("--runs {runs}"), "the --runs");
+    }
+    if order.state != patterns(&state) {
+        let was = if state.is_empty() {
+            "none".into()
+        } else {
+            state.join(" ")
+        };
+        return begun("state", was, "the --state");
     }
     if order.seed.to_string() != campaign.seed {
         return begun("seed", format!("--seed {}", campaign.seed), "the --seed");
@@ -1377,6 +1444,10 @@ impl Running {
         let mut campaign = dir.campaign()?;
         let plan = dir.plan()?;
         same(order, &campaign, &plan)?;
+        let kept = fs::read(order.dir.join("order.json")).unwrap_or_default();
+        if let Ok(kept) = serde_json::from_slice::<Kept>(&kept) {
+            field.order.state = patterns(&kept.state);
+        }
         for (was, is) in campaign.modules.iter().zip(&field.modules) {
             if was.name != is.name || was.build_id != is.build_id {
                 return Err(needs(
@@ -1461,7 +1532,7 @@ impl Running {
                 let (ran, seen) = one(warden, &order, line.as_deref(), Engine::Plant, patience)?;
                 let captured =
                     Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
-                let compared = judge::compare(&comparator, &golden, &captured);
+                let compared = judge::compare(&comparator, &order.state, &golden, &captured);
                 let alarm = seen.as_ref().is_some_and(|seen| seen.divergences > 0)
                     || heard(&order, warden, &ran).is_some()
                     || order.detector.spoke(&ran, &captured).is_some();
@@ -1619,7 +1690,7 @@ impl Running {
         };
         let faults = planned.faults()?;
         let at = faults.first().and_then(|fault| match fault.trigger() {
-            steadfast_integrity::fault::Trigger::Site { at, hits } => {
+            Trigger::Site { at, hits } => {
                 let addr = self
                     .field
                     .modules
@@ -1718,7 +1789,7 @@ impl Field {
             };
             golden.status = status;
             if let Some((before, output)) = &first {
-                let compared = judge::compare(&order.comparator, output, &captured);
+                let compared = judge::compare(&order.comparator, &[], output, &captured);
                 if before.status != ran.status || compared.wrong() {
                     let name = compared
                         .differ
@@ -1878,7 +1949,7 @@ fn judged(
         Err(gone) => return Err(gone.into()),
     };
     let captured = Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
-    let mut compared = judge::compare(&campaign.comparator, golden, &captured);
+    let mut compared = judge::compare(&campaign.comparator, &order.state, golden, &captured);
     if let Comparator::Command { command } = &campaign.comparator
         && compared.wrong()
     {
@@ -1910,7 +1981,7 @@ fn judged(
         wall_ns: ran.wall_ns,
         cpu_ns: ran.cpu_ns,
         setup_ns: ran.setup_ns,
-        differ: compared.differ.clone(),
+        differ: [&compared.differ[..], &compared.latent[..]].concat(),
         detection,
         ..Run::new(planned, outcome)
     };
@@ -1945,7 +2016,10 @@ fn keep(
         captured
             .0
             .iter()
-            .filter(|(name, bytes)| compared.differ.contains(name) && bytes.len() <= KEPT_BYTES)
+            .filter(|(name, bytes)| {
+                let differs = compared.differ.contains(name) || compared.latent.contains(name);
+                differs && bytes.len() <= KEPT_BYTES
+            })
             .map(|(name, bytes)| (name.clone(), bytes.clone()))
             .collect(),
     );
@@ -1970,14 +2044,20 @@ fn hits(
     ran: &Ran,
     seen: Option<&judge::Seen>,
 ) -> Result<u64, CampaignError> {
+    // Written before the program begins: nothing inside it could tell.
     let code = planned.faults()?.iter().all(|f| {
-        matches!(
+        let hits = match f.trigger() {
+            Trigger::Site { hits, .. } | Trigger::Class { hits, .. } => hits,
+            _ => return false,
+        };
+        let code = matches!(
             f.effect(),
             Effect::Bits {
                 target: Target::Code,
                 ..
             }
-        )
+        );
+        code && hits.first.get() == 1
     });
     Ok(match seen {
         Some(seen) if !is_storage(line) => seen.hits,
@@ -2090,11 +2170,15 @@ fn victim(order: &Order, id: u64, line: &str) -> String {
     }
     let replicas = u64::from(order.replicas.max(1));
     let victim = order.seed.stream(u32::MAX - 1, id).below(replicas);
-    let lines: Vec<String> = line
-        .split("; ")
-        .map(|one| format!("replica={victim} {one}"))
-        .collect();
-    lines.join("; ")
+    let faults = Fault::parse_all(line).unwrap_or_default();
+    let lines = faults.iter().map(|fault| {
+        if fault.victim().replicas.is_some() {
+            fault.to_string()
+        } else {
+            format!("replica={victim} {fault}")
+        }
+    });
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
+use steadfast_integrity::fault::{self, Fault};
 use steadfast_integrity::outcome::Outcome;
 
 use crate::campaign::{CampaignError, Field, Order, Progress, Running};
@@ -94,6 +95,7 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
         ],
         except: Vec::new(),
         files: Vec::new(),
+        state: Vec::new(),
         shard: Shard { index: 0, of: 1 },
         protect: Vec::new(),
         replicas: 0,
@@ -252,7 +254,9 @@ pub fn agreement(order: &Order, executions: u64, most: usize) -> Result<Agreemen
             break;
         }
         let near = planned.n.is_none_or(|n| n <= executions);
-        if planned.stratum == Model::Code.word() || planned.site.is_none() || !near {
+        // What code was before and is then, planting does not tell.
+        let code = |fault: &Fault| fault.model() == fault::Model::Code;
+        if planned.faults()?.iter().any(code) || planned.site.is_none() || !near {
             out.beyond += 1;
             continue;
         }

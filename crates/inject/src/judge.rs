@@ -5,7 +5,7 @@
 //!  2. A wrong output is never better than `sdc` unless somebody said so: a detector, the
 //!     program by its status or on its standard error, or the client's own check.
 //!
-//! Not covered: final state beyond the files of the scratch directory.
+//! Not covered: final state beyond the files of the scratch directory, such as memory.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +13,11 @@ use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
+use steadfast_integrity::fault::PathGlob;
 use steadfast_integrity::outcome::Leaf;
 
 use crate::record::{Comparator, Detection, Limits, Outputs};
+use crate::server::{CLIENT, Talk};
 use crate::target::Ran;
 
 /// What a run wrote, by name: `stdout`, `stderr`, and files by path from the scratch directory.
@@ -109,6 +111,8 @@ fn walk(dir: &Path, under: &str, out: &mut BTreeMap<String, Vec<u8>>) -> io::Res
 pub struct Compared {
     /// Names that differ, standard error last.
     pub differ: Vec<String>,
+    /// Files that differ and are not looked at by anybody yet: the target's own state.
+    pub latent: Vec<String>,
     /// The client's own check rejects it.
     pub rejected: bool,
     /// What there is, is a beginning of what should be.
@@ -123,9 +127,14 @@ impl Compared {
     }
 }
 
-/// Compares.
+/// Compares. Files that match `state` are no output.
 #[must_use]
-pub fn compare(comparator: &Comparator, golden: &Captured, run: &Captured) -> Compared {
+pub fn compare(
+    comparator: &Comparator,
+    state: &[PathGlob],
+    golden: &Captured,
+    run: &Captured,
+) -> Compared {
     let names: std::collections::BTreeSet<&String> = golden.0.keys().chain(run.0.keys()).collect();
     let mut out = Compared {
         prefix: true,
@@ -137,7 +146,10 @@ pub fn compare(comparator: &Comparator, golden: &Captured, run: &Captured) -> Co
             (Some(a), Some(b)) => same(comparator, a, b),
             _ => false,
         };
-        if !same {
+        let output = matches!(name.as_str(), "stdout" | "stderr" | CLIENT);
+        if !same && !output && state.iter().any(|state| state.matches(name)) {
+            out.latent.push(name.clone());
+        } else if !same {
             out.differ.push(name.clone());
             if name != "stderr" {
                 out.prefix &= pair
@@ -378,6 +390,28 @@ pub struct Evidence<'a> {
     pub error_reply: bool,
 }
 
+impl Evidence<'_> {
+    /// Of a run whose output is right.
+    pub(crate) fn masked(&self) -> Leaf {
+        if self.limits.slow_ns > 0 && self.ran.wall_ns > self.limits.slow_ns {
+            Leaf::Slow
+        } else if !self.compared.latent.is_empty() {
+            Leaf::MaskedLatent
+        } else {
+            Leaf::MaskedClean
+        }
+    }
+
+    /// What it is when whoever got something wrong knows it: it cannot pass for right, whatever a
+    /// detector said later.
+    pub(crate) fn told(&self, talk: Talk) -> Option<Leaf> {
+        if self.compared.rejected || talk == Talk::Rejected {
+            return Some(Leaf::DetectedClient);
+        }
+        (self.error_reply && !self.compared.prefix).then_some(Leaf::ErrorMsg)
+    }
+}
+
 /// The leaf of a run with an armed fault.
 #[must_use]
 pub fn leaf(e: &Evidence<'_>) -> Leaf {
@@ -396,10 +430,11 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
             && (spoke || e.hits > 0)
         {
             let own = matches!(e.ran.status, Some(STOPPED | SETUP));
-            return if own && (e.compared.prefix || !e.compared.wrong()) {
-                Leaf::DetectedStop
-            } else {
-                Leaf::SdcLate
+            let served = e.ran.served.as_ref();
+            return match e.told(served.map_or(Talk::Unfinished, |served| served.talk)) {
+                Some(leaf) => leaf,
+                None if own && (e.compared.prefix || !e.compared.wrong()) => Leaf::DetectedStop,
+                None => Leaf::SdcLate,
             };
         }
     }
@@ -422,6 +457,7 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
     }
     if spoke && e.seen.is_none() {
         return match (e.compared.wrong(), e.ran.status == Some(e.status)) {
+            _ if e.compared.rejected => Leaf::DetectedClient,
             (false, true) => Leaf::Corrected,
             (true, true) => Leaf::CorrectedWrong,
             (_, false) if e.compared.prefix || !e.compared.wrong() => Leaf::DetectedStop,
@@ -437,11 +473,11 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
         return Leaf::ErrorExit;
     }
     if e.compared.wrong() {
-        if spoke {
-            return Leaf::CorrectedWrong;
-        }
         if e.compared.rejected {
             return Leaf::DetectedClient;
+        }
+        if spoke {
+            return Leaf::CorrectedWrong;
         }
         if e.compared.prefix {
             return Leaf::Truncated;
@@ -454,11 +490,7 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
     if spoke {
         return Leaf::Corrected;
     }
-    if e.limits.slow_ns > 0 && e.ran.wall_ns > e.limits.slow_ns {
-        Leaf::Slow
-    } else {
-        Leaf::MaskedClean
-    }
+    e.masked()
 }
 
 #[cfg(test)]
@@ -475,7 +507,7 @@ mod tests {
 
     fn judge(ran: &Ran, run: &Captured, hits: u64, detector: &Detector) -> Leaf {
         let golden = captured("all is right\n", "");
-        let compared = compare(&Comparator::Byte, &golden, run);
+        let compared = compare(&Comparator::Byte, &[], &golden, run);
         let limits = Limits {
             slow_ns: 1000,
             ..Limits::default()
@@ -622,6 +654,47 @@ mod tests {
             ),
             Leaf::Infra
         );
+    }
+
+    #[test]
+    fn a_file_that_nobody_has_read_yet_is_latent() {
+        let with = |out: &str, cache: &str| {
+            let mut captured = captured(out, "");
+            for name in ["kept.cache", "sub/b.cache"] {
+                captured.0.insert(name.into(), cache.as_bytes().to_vec());
+            }
+            captured
+        };
+        let state = ["*.cache".parse::<PathGlob>().expect("a pattern")];
+        let golden = with("right\n", "old");
+        let judged = |run: &Captured, wall_ns: u64| {
+            let compared = compare(&Comparator::Byte, &state, &golden, run);
+            let ran = Ran {
+                status: Some(0),
+                wall_ns,
+                ..Ran::default()
+            };
+            let leaf = leaf(&Evidence {
+                ran: &ran,
+                hits: 1,
+                compared: &compared,
+                status: 0,
+                detection: None,
+                seen: None,
+                limits: &Limits {
+                    slow_ns: 1000,
+                    ..Limits::default()
+                },
+                error_reply: false,
+            });
+            (leaf, compared.latent.len())
+        };
+        assert_eq!(judged(&golden, 1), (Leaf::MaskedClean, 0));
+        assert_eq!(judged(&with("right\n", "new"), 1), (Leaf::MaskedLatent, 2));
+        assert_eq!(judged(&with("right\n", "new"), 2000), (Leaf::Slow, 2));
+        assert_eq!(judged(&with("wrong\n", "new"), 1), (Leaf::Sdc, 2));
+        // One that is missing is no smaller difference.
+        assert_eq!(judged(&captured("right\n", ""), 1), (Leaf::MaskedLatent, 2));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!  1. A payload touches no flag, no register and no byte of stack above the red zone's end.
 //!  2. What cannot be done is refused before anything starts, with what it would need.
 //!
-//! Not covered: event triggers (they belong to `steadfast run`), the gs base; `code` from a later execution on than the first.
+//! Not covered: event triggers (they belong to `steadfast run`), the gs base; `code` of a class from a later execution
+//! on than the first.
 //!
 //! Layouts: crates/inject/blob/strike.h; what a record is made of: crates/strike/src/record.rs.
 

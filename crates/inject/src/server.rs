@@ -587,33 +587,35 @@ pub fn is_error_reply(pattern: &str, golden: &[u8], got: &[u8]) -> bool {
 }
 
 /// The leaf of a run of a server, whose fault has fired.
+///
+/// What the client has been told comes first: of one that was given something wrong, what the server did
+/// next changes nothing but the kind of wrong.
 pub(crate) fn leaf(e: &Evidence<'_>, served: &Served) -> Leaf {
     let wrong = e.compared.wrong();
     // Nothing wrong has reached the client: all is right, or less than all.
     let clean = !wrong || e.compared.prefix;
-    let rejected = e.compared.rejected || served.talk == Talk::Rejected;
     let spoke = e.detection.is_some();
-    if spoke {
-        let whole = served.lived && served.talk == Talk::Complete;
-        return match (whole, wrong) {
-            (true, false) => Leaf::Corrected,
-            _ if clean => Leaf::DetectedStop,
-            _ if rejected => Leaf::DetectedClient,
-            (true, true) => Leaf::CorrectedWrong,
-            _ => Leaf::SdcLate,
-        };
+    if let Some(leaf) = e.told(served.talk) {
+        return leaf;
     }
-    if rejected {
-        return Leaf::DetectedClient;
-    }
+    let whole = served.lived && served.talk == Talk::Complete;
     if !clean {
-        return if e.error_reply {
-            Leaf::ErrorMsg
-        } else {
-            Leaf::Sdc
+        return match (spoke, whole) {
+            (false, _) => Leaf::Sdc,
+            (true, true) => Leaf::CorrectedWrong,
+            (true, false) => Leaf::SdcLate,
         };
     }
-    if e.ran.timed_out || e.ran.signal == Some(libc::SIGXCPU) {
+    let late = e.ran.timed_out || e.ran.signal == Some(libc::SIGXCPU);
+    // A server that spoke and neither went on nor stopped has hung.
+    if spoke && !late {
+        return if whole && !wrong {
+            Leaf::Corrected
+        } else {
+            Leaf::DetectedStop
+        };
+    }
+    if late {
         let busy = e.ran.signal == Some(libc::SIGXCPU) || e.ran.cpu_ns >= e.ran.wall_ns / 2;
         return if busy {
             Leaf::HangLivelock
@@ -634,11 +636,7 @@ pub(crate) fn leaf(e: &Evidence<'_>, served: &Served) -> Leaf {
     if served.signal.is_some() || served.status != Some(e.status) {
         return Leaf::ErrorExit;
     }
-    if e.limits.slow_ns > 0 && e.ran.wall_ns > e.limits.slow_ns {
-        Leaf::Slow
-    } else {
-        Leaf::MaskedClean
-    }
+    e.masked()
 }
 
 /// Whether a client's own words about a server count as an error reply.
@@ -718,8 +716,12 @@ mod tests {
         let captured =
             |text: &str| Captured([("stdout".to_owned(), text.as_bytes().to_vec())].into());
         let golden = captured("one\ntwo\n");
-        let compared =
-            crate::judge::compare(&crate::record::Comparator::Byte, &golden, &captured(got));
+        let compared = crate::judge::compare(
+            &crate::record::Comparator::Byte,
+            &[],
+            &golden,
+            &captured(got),
+        );
         let mut ran = Ran {
             status: Some(0),
             ..Ran::default()
@@ -791,5 +793,25 @@ mod tests {
         );
         assert_eq!(judged("two\n", talk(Talk::Wrong), spoke()), Leaf::SdcLate);
         assert_eq!(judged("one\ntwo\n", same, spoke()), Leaf::Corrected);
+        // A client that was told knows: a detector that stops the server afterwards takes nothing back,
+        // and one that lets it go on has not made the reply right.
+        assert_eq!(judged("one\nERR\n", died(6), spoke()), Leaf::ErrorMsg);
+        assert_eq!(
+            judged("one\nERR\n", talk(Talk::Wrong), spoke()),
+            Leaf::ErrorMsg
+        );
+        assert_eq!(judged("one\nERR\n", same, spoke()), Leaf::ErrorMsg);
+        // The other side: the first wrong line is what counts, and this one passes for right.
+        assert_eq!(judged("two\nERR\n", died(6), spoke()), Leaf::SdcLate);
+        assert_eq!(judged("two\nERR\n", same, spoke()), Leaf::CorrectedWrong);
+        assert_eq!(judged("two\nERR\n", died(6), None), Leaf::Sdc);
+        // What the envelope refused is the client's finding, whoever spoke beside it.
+        assert_eq!(
+            judged("one\n", talk(Talk::Rejected), spoke()),
+            Leaf::DetectedClient
+        );
+        // Spoken and then neither gone on nor stopped.
+        assert_eq!(judged("one\n", hung, spoke()), Leaf::HangLivelock);
+        assert_eq!(judged("two\n", hung, spoke()), Leaf::SdcLate);
     }
 }

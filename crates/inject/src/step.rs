@@ -55,9 +55,13 @@ fn ended(waited: &Waited, cpu_ns: u64) -> Ended {
     }
 }
 
-/// Runs until the program stands at the watched address, delivering its signals.
-fn to_watched(mut stop: Stopped, addr: u64, deadline: Instant) -> Result<Next, SetupError> {
-    let mut deliver = 0;
+/// Runs until the program stands at the watched address, delivering its signals, `deliver` first.
+fn to_watched(
+    mut stop: Stopped,
+    addr: u64,
+    deadline: Instant,
+    mut deliver: i32,
+) -> Result<Next, SetupError> {
     loop {
         let pid = stop.pid();
         let cpu = procfs::cpu_ns(pid).unwrap_or(0);
@@ -182,6 +186,10 @@ impl Watch<'_> {
     /// Whether no later execution is hit.
     fn over(&self) -> bool {
         let (first, step) = (self.hits.first.get(), self.hits.step.get());
+        // Code that is wrong stays so: it goes wrong once.
+        if self.n >= first && is_code(self.fault) {
+            return true;
+        }
         let next = match self.n.checked_sub(first) {
             None => first,
             Some(since) => self.n + step - since % step,
@@ -199,19 +207,21 @@ impl Watch<'_> {
         let pid = stop.pid();
         // Libraries are not mapped yet; the debug register watches an address all the same.
         stop.watch_execution(self.addr).map_err(os)?;
+        let mut deliver = 0;
         while !self.over() {
-            stop = match to_watched(stop, self.addr, deadline)? {
+            stop = match to_watched(stop, self.addr, deadline, deliver)? {
                 Next::At(stop) => stop,
                 Next::Ended(ended) => return Ok(ended),
             };
-            stop = match self.arrived(stop, false)? {
-                Ok(stop) => stop,
+            (stop, deliver) = match self.arrived(stop, false)? {
+                Ok(stop) => (stop, 0),
+                Err(Left::Fails(stop, signal)) => (stop, signal),
                 Err(Left::Ended(ended)) => return Ok(ended),
-                Err(Left::Fails(..) | Left::Gone) => unreachable!("of one thread among others"),
+                Err(Left::Gone) => unreachable!("of one thread among others"),
             };
         }
         stop.watch_execution(0).map_err(os)?;
-        stop.detach().map_err(os)?;
+        stop.detach_with(deliver).map_err(os)?;
         Ok(bench.finish(pid, deadline.saturating_duration_since(Instant::now())))
     }
 
@@ -230,6 +240,16 @@ impl Watch<'_> {
         }
         Ok(bench.followed(pid, ended?, limit))
     }
+}
+
+fn is_code(fault: &Fault) -> bool {
+    matches!(
+        fault.effect(),
+        Effect::Bits {
+            target: Target::Code,
+            ..
+        }
+    )
 }
 
 impl jail::Follower for Watch<'_> {
@@ -364,15 +384,8 @@ impl Struck<'_> {
                 signal: libc::SIGTRAP,
                 ..
             } => Ok(stop),
-            Waited::Stopped { stop, signal, .. } if among => Err(Left::Fails(stop, signal)),
-            Waited::Stopped { stop, signal, .. } => {
-                // The instruction itself fails: the program's own affair.
-                let pid = stop.pid();
-                match stop.run(signal).map_err(os)? {
-                    Waited::Stopped { stop, .. } => Ok(stop),
-                    other => Err(Left::Ended(ended(&other, procfs::cpu_ns(pid).unwrap_or(0)))),
-                }
-            }
+            // The program's own affair: where it goes on is not behind this instruction.
+            Waited::Stopped { stop, signal, .. } => Err(Left::Fails(stop, signal)),
             other => Err(Left::Ended(ended(&other, 0))),
         })
     }
@@ -805,6 +818,11 @@ fn undone(
         Ok(mut stop) => {
             undo(&mut stop, at, old, bits, change)?;
             Ok(Ok(stop))
+        }
+        // The cell was sound all along.
+        Err(Left::Fails(mut stop, signal)) => {
+            undo(&mut stop, at, old, bits, change)?;
+            Ok(Err(Left::Fails(stop, signal)))
         }
         Err(left) => Ok(Err(left)),
     }

@@ -17,10 +17,11 @@
 //!  4. Ways around the watched calls are closed, so that programs fall back to these: of the files
 //!     concerned, `copy_file_range` answers EXDEV, `sendfile` and `splice` EINVAL; io_uring ENOSYS.
 //!
-//! Not covered: files that are mapped, pipes and sockets; what was in a file that was truncated
-//! (for `kind=stale`); transfers above 256 MiB; limits on file size.
+//! Not covered: what goes through a mapping of a file, which is noticed, so that nobody waits for it in vain; pipes
+//! and sockets; what was in a file that was truncated (for `kind=stale`); transfers above 256 MiB; limits on
+//! file size.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -41,7 +42,7 @@ use crate::models::{Drawn, Model, Shape};
 use crate::payload;
 
 /// Calls that the watcher is asked about.
-pub(crate) const CALLS: [i64; 14] = [
+pub(crate) const CALLS: [i64; 15] = [
     libc::SYS_read,
     libc::SYS_pread64,
     libc::SYS_readv,
@@ -56,6 +57,7 @@ pub(crate) const CALLS: [i64; 14] = [
     libc::SYS_sendfile,
     libc::SYS_splice,
     libc::SYS_io_uring_setup,
+    libc::SYS_mmap,
 ];
 
 /// The most that a transfer moves: MAX_RW_COUNT of the kernel's would be 2 GiB in this process.
@@ -137,6 +139,9 @@ pub struct Transfers {
     pub paths: Vec<String>,
     /// In order.
     pub list: Vec<Transfer>,
+    /// Files that are mapped, but for programs and libraries.
+    #[serde(default)]
+    pub mapped: BTreeSet<String>,
 }
 
 /// A line of what was written down.
@@ -146,6 +151,14 @@ enum Line {
     /// The next file.
     Path(String),
     One(Transfer),
+    Mapped(Mapped),
+}
+
+/// A file that was mapped, to be executed or not.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Mapped {
+    mapped: String,
+    code: bool,
 }
 
 /// One of them.
@@ -233,6 +246,7 @@ pub(crate) fn watch(socket: &UnixStream, task: &Task, scratch: &Path, shared: &S
         counts: vec![0; payload::FAULTS_MAX],
         pasts: HashMap::new(),
         known: HashMap::new(),
+        mapped: BTreeSet::new(),
         written: 0,
         log,
     };
@@ -294,6 +308,7 @@ struct Watcher<'a> {
     counts: Vec<u64>,
     pasts: HashMap<(u64, u64), Past>,
     known: HashMap<String, usize>,
+    mapped: BTreeSet<Mapped>,
     written: usize,
     log: File,
 }
@@ -316,6 +331,12 @@ impl Watcher<'_> {
     fn meet(&mut self, listener: &Listener, call: Call) {
         match call.number {
             libc::SYS_io_uring_setup => return listener.answer(call, Err(libc::ENOSYS)),
+            libc::SYS_mmap => {
+                if matches!(self.task, Task::Record) {
+                    self.record_mapping(&call);
+                }
+                return listener.go_on(call);
+            }
             libc::SYS_copy_file_range | libc::SYS_sendfile | libc::SYS_splice => {
                 let second = usize::from(call.number != libc::SYS_sendfile) + 1;
                 let concerned = [call.args[0], call.args[second]]
@@ -497,6 +518,31 @@ impl Watcher<'_> {
             parts,
             walks: placed.is_none(),
         })
+    }
+
+    fn record_mapping(&mut self, call: &Call) {
+        // As in mmap(2) on x86-64.
+        const PROT_EXEC: u64 = 4;
+        const MAP_ANONYMOUS: u64 = 0x20;
+        let [_, _, protection, flags, fd, _] = call.args;
+        if flags & MAP_ANONYMOUS != 0 {
+            return;
+        }
+        let open = call.descriptor(i32::try_from(fd & 0xffff_ffff).unwrap_or(-1));
+        let Some(path) = open
+            .ok()
+            .filter(|file| file.metadata().is_ok_and(|meta| meta.is_file()))
+            .and_then(|file| self.name(&file))
+        else {
+            return;
+        };
+        let one = Mapped {
+            mapped: path,
+            code: protection & PROT_EXEC != 0,
+        };
+        if self.mapped.len() < RECORDED_MAX && self.mapped.insert(one.clone()) {
+            self.note(&Line::Mapped(one));
+        }
     }
 
     fn record(&mut self, moved: &Moved) {
@@ -702,12 +748,22 @@ pub(crate) fn done(scratch: &Path) -> Vec<Done> {
 /// What the watcher wrote down.
 pub(crate) fn recorded(scratch: &Path) -> io::Result<Transfers> {
     let mut found = Transfers::default();
+    let mut code = BTreeSet::new();
     for line in std::fs::read_to_string(scratch.join("transfers"))?.lines() {
         match serde_json::from_str(line).map_err(io::Error::other)? {
             Line::Path(path) => found.paths.push(path),
             Line::One(one) => found.list.push(one),
+            Line::Mapped(one) => {
+                let seen = if one.code {
+                    &mut code
+                } else {
+                    &mut found.mapped
+                };
+                seen.insert(one.mapped);
+            }
         }
     }
+    found.mapped.retain(|path| !code.contains(path));
     if found.list.len() >= RECORDED_MAX {
         return Err(io::Error::other(format!(
             "more than {RECORDED_MAX} transfers; faults can be written down as lines instead"
@@ -722,6 +778,21 @@ const BLOCK: u64 = 4096;
 const SECTOR: u64 = 512;
 
 impl Transfers {
+    /// A file that this fault waits for and that is mapped, where no call moves its bytes that way.
+    pub(crate) fn only_mapped(&self, fault: &Fault) -> Option<&str> {
+        let Trigger::File { access, path, .. } = fault.trigger() else {
+            return None;
+        };
+        let moved = |one: &Transfer| {
+            one.write == (*access == Access::Write) && path.matches(&self.paths[one.path])
+        };
+        if self.list.iter().any(moved) {
+            return None;
+        }
+        let mut mapped = self.mapped.iter().map(String::as_str);
+        mapped.find(|file| path.matches(file))
+    }
+
     /// What there is to draw from, in the unit that is drawn: bytes for wrong data, else transfers.
     pub(crate) fn weight(&self, model: Model, one: &Transfer) -> u64 {
         match model {

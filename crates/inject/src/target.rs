@@ -1003,7 +1003,8 @@ impl Bench {
         })
     }
 
-    /// A single wild jump takes its window away before it goes.
+    /// A single wild jump takes its window away before it goes; code that goes wrong takes it away to be
+    /// executed in its place.
     fn restore_after(&self, laid: &Laid, module: usize, faults: &[Fault], sites: &[Vec<u8>]) {
         const OFF_ADDR: usize = payload::SITE_STRIKE + record::STRIKE_ADDR;
         for (i, site) in sites.iter().enumerate() {
@@ -1011,10 +1012,18 @@ impl Bench {
             let Some(fault) = usize::try_from(fault).ok().and_then(|f| faults.get(f)) else {
                 continue;
             };
-            let single = matches!(fault.trigger(), Trigger::Site { hits, .. } if hits.is_single());
-            if !single || !matches!(fault.effect(), Effect::Bits { target: On::Ip, .. }) {
+            let Trigger::Site { hits, .. } = fault.trigger() else {
                 continue;
-            }
+            };
+            let code = match fault.effect() {
+                Effect::Bits { target: On::Ip, .. } if hits.is_single() => None,
+                Effect::Bits {
+                    target: On::Code,
+                    bits,
+                    ..
+                } => Some(bits.words()),
+                _ => continue,
+            };
             let addr = u64::from_le_bytes(
                 site[OFF_ADDR..OFF_ADDR + 8]
                     .try_into()
@@ -1053,12 +1062,20 @@ impl Bench {
                 .zip(at)
                 .and_then(|(view, at)| view.bytes.get(at..at + length));
             if let Some(original) = original {
+                let mut bytes = original.to_vec();
+                if let (Some(mask), Some((insn, old))) =
+                    (code, self.modules[module].instruction(addr))
+                {
+                    let from = usize::try_from(insn.ip() - range.start).unwrap_or(0);
+                    let wrong = steadfast_strike::code(fault, old, mask);
+                    // A window is whole instructions.
+                    bytes[from..from + wrong.len()].copy_from_slice(&wrong);
+                }
                 let struck = payload::OFF_SITES + payload::SITE_BYTES * i + payload::SITE_STRUCK;
                 self.shared.set64(struck + record::STRUCK_AT, range.start);
                 self.shared
-                    .set64(struck + record::STRUCK_DELTA, original.len() as u64);
-                self.shared
-                    .write(struck + record::STRUCK_OLD_BYTES, original);
+                    .set64(struck + record::STRUCK_DELTA, bytes.len() as u64);
+                self.shared.write(struck + record::STRUCK_OLD_BYTES, &bytes);
             }
         }
     }
@@ -1242,13 +1259,31 @@ impl Draft {
             bits,
             ..
         } = fault.effect()
+            && hits.first.get() == 1
         {
+            // From the start on it is written where it stands: no room for a jump is needed.
             self.codes.push((
                 module,
                 addr,
-                flipped(fault, bytes, bits.words(), hits.first.get()).map_err(refuse)?,
+                flipped(fault, bytes, bits.words()).map_err(refuse)?,
             ));
             return Ok(true);
+        }
+        if class
+            && matches!(
+                fault.effect(),
+                Effect::Bits {
+                    target: On::Code,
+                    ..
+                }
+            )
+        {
+            return Err(needs(
+                fault,
+                "a flip of a class's code from the start on",
+                format!("from execution {} on", hits.first),
+                "n=1.., or at=MODULE+OFFSET",
+            ));
         }
         let strike = match payload::strike(fault, &insn, bytes, &|l| bench.start_of(l)) {
             Ok(strike) => strike,
@@ -1259,8 +1294,14 @@ impl Draft {
         if self.sites.len() == payload::SITES_MAX {
             return Err(needs(
                 fault,
-                &format!("at most {} instructions", payload::SITES_MAX),
-                "more",
+                &format!(
+                    "at most {} instructions, each of which has its own record of what it can have",
+                    payload::SITES_MAX
+                ),
+                format!(
+                    "more of its class, in all modules together; the last one is of {}",
+                    bench.modules[module].name
+                ),
                 "in=MODULE or in=MODULE!FUNCTION",
             ));
         }
@@ -1381,32 +1422,17 @@ impl jail::Follower for Births<'_> {
     }
 }
 
-/// The instruction with bits of it inverted, from the start of the run on.
-fn flipped(fault: &Fault, bytes: &[u8], mask: &[u64; 8], first: u64) -> Result<Vec<u8>, Refusal> {
-    let no = |requirement: &str, found: String| Refusal {
-        fault: fault.to_string(),
-        requirement: requirement.into(),
-        found,
-        fix: "n=1.. code bit=N".into(),
-    };
-    if first != 1 {
-        return Err(no(
-            "a flip of code from the start on",
-            format!("from execution {first} on"),
-        ));
-    }
+/// The instruction as the fault makes it.
+fn flipped(fault: &Fault, bytes: &[u8], mask: &[u64; 8]) -> Result<Vec<u8>, Refusal> {
     if steadfast_strike::bits_end(mask) > bytes.len() * 8 {
-        return Err(no(
-            &format!("a bit below {}", bytes.len() * 8),
-            (steadfast_strike::bits_end(mask) - 1).to_string(),
-        ));
+        return Err(Refusal {
+            fault: fault.to_string(),
+            requirement: format!("a bit below {}", bytes.len() * 8),
+            found: (steadfast_strike::bits_end(mask) - 1).to_string(),
+            fix: "n=1.. code bit=N".into(),
+        });
     }
-    let mask: Vec<u8> = mask.iter().flat_map(|word| word.to_le_bytes()).collect();
-    Ok(bytes
-        .iter()
-        .zip(mask)
-        .map(|(byte, mask)| byte ^ mask)
-        .collect())
+    Ok(steadfast_strike::code(fault, bytes, mask))
 }
 
 /// What a run of the target showed of it.

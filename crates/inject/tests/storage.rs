@@ -355,3 +355,55 @@ fn gzip_with_bad_files_gives_wrong_answers_that_can_be_repeated() {
         &["in.txt", "in.txt.gz"],
     );
 }
+
+/// Of a file that is mapped and not read, no fault can be had, and that is said before any run; what is read
+/// as well is struck there, and the mapping has it right.
+#[test]
+fn a_file_that_is_only_mapped_is_refused_by_name() {
+    let line = "read=m.db n=1 byte=0 bit=0";
+    let mut order = order("mapped");
+    common::guest(&mut order, "mapped", &["-O1"]);
+    order.lines = vec![line.into()];
+    let error = Running::prepare(&order, "test", &mut |_| ())
+        .map(drop)
+        .expect_err(line)
+        .to_string();
+    assert!(error.contains("m.db mapped"), "{error}");
+    order.lines.clear();
+    order.models = vec![Model::Rdata];
+    order.files = vec!["m.db".parse().expect("a pattern")];
+    let error = Running::prepare(&order, "test", &mut |_| ())
+        .map(drop)
+        .expect_err("nothing to draw from")
+        .to_string();
+    assert!(error.contains("m.db is mapped"), "{error}");
+    clean(&order);
+
+    let mut order = self::order("mapped-too");
+    common::guest(&mut order, "mapped", &["-O1"]);
+    order.spec.argv.push("both".into());
+    order.lines = vec![line.into()];
+    let (runs, _) = carried_out(&order);
+    let said = String::from_utf8(output(&order, &runs[&0], "stdout")).expect("text");
+    assert_eq!(said, "mapped A\nread @\n");
+    clean(&order);
+}
+
+/// A byte that arrives wrong and that nobody reads back: wrong where the file is output, latent where it is the
+/// program's state.
+#[test]
+fn a_wrong_file_of_state_is_latent() {
+    for (state, leaf) in [(None, "sdc"), (Some("*.db"), "masked_latent")] {
+        let mut order = order(leaf);
+        common::guest(&mut order, "mapped", &["-O1"]);
+        order.lines = vec!["write=m.db n=1 byte=4095 bit=0".into()];
+        order.state = state
+            .iter()
+            .map(|state| state.parse().expect("a pattern"))
+            .collect();
+        let (runs, _) = carried_out(&order);
+        assert_eq!(runs[&0].outcome.word(), leaf, "{:?}", runs[&0]);
+        assert_eq!(runs[&0].differ, ["m.db"]);
+        clean(&order);
+    }
+}

@@ -273,3 +273,130 @@ fn a_first_thread_that_has_ended_is_no_failure_of_the_timer() {
     }
     clean(&order);
 }
+
+/// A program that goes on after the crash: the loads that follow are not struck, nor those of a thread that
+/// runs beside it, and what is planted and what single steps do is the same. Code that goes wrong on the way is
+/// wrong from there on.
+#[test]
+fn a_crash_that_is_survived_is_not_made_again() {
+    let flags = ["-O1", "-fno-pie", "-no-pie", "-pthread"];
+    // The line, how often it hits, how many loads crash, the sum of the cells that are read, and of the doubled
+    // numbers: the scale of the index in `lea (%rdi,%rdi,1), %rax` becomes 2, so that they are tripled.
+    let cases: &[(&str, u64, u64, u64, u64)] = &[
+        (
+            "at=survivor!load n=5..6 raddr bit=46",
+            2,
+            2,
+            2016 - 4 - 5,
+            4032,
+        ),
+        (
+            "class=load in=survivor!load n=5..9%2 raddr bit=46; at=survivor!load n=1 raddr bit=46",
+            4,
+            4,
+            2016 - 4 - 6 - 8,
+            4032,
+        ),
+        ("at=survivor!twice n=1.. code bit=30", 1, 0, 2016, 6048),
+        (
+            "at=survivor!twice n=5.. code bit=30",
+            1,
+            0,
+            2016,
+            4032 + 2010,
+        ),
+        (
+            "at=survivor!twice n=5 code bit=30 stuck=0",
+            1,
+            0,
+            2016,
+            4032,
+        ),
+    ];
+    let said = |caught: u64, sum: u64, doubled: u64| {
+        format!("caught {caught} moved 0\nsum {sum} doubled {doubled}\n")
+    };
+    let mut order = order("survivor");
+    common::guest(&mut order, "survivor", &flags);
+    order.lines = cases.iter().map(|(line, ..)| (*line).to_owned()).collect();
+    let runs = carried_out(&order);
+    for (i, (line, hits, crashes, sum, doubled)) in (0..).zip(cases) {
+        let expected = said(*crashes, *sum, *doubled);
+        assert_eq!(output(&order, &runs[&i]), expected, "{line}");
+        assert_eq!(runs[&i].hits, *hits, "{line}");
+    }
+    let found = doctor::agreement(&order, 1000, usize::MAX).expect("both engines run");
+    assert!(
+        found.different.is_empty() && found.same > 0,
+        "{}",
+        found.different.join("\n")
+    );
+    clean(&order);
+
+    // Single steps make code wrong once, too.
+    let mut order = self::order("stepped-code");
+    common::guest(&mut order, "survivor", &flags);
+    order.engine = Engine::Step;
+    order.lines = vec![cases[3].0.into()];
+    let runs = carried_out(&order);
+    assert_eq!(output(&order, &runs[&0]), said(0, 2016, 4032 + 2010));
+    clean(&order);
+
+    let mut order = self::order("survivors");
+    common::guest(&mut order, "survivor", &flags);
+    order.spec.argv.push("threads".into());
+    order.spec.processes = 4096;
+    order.lines = vec![
+        "at=survivor!load n=5 raddr bit=46".into(),
+        "thread=main.1 at=survivor!load n=5 raddr bit=46".into(),
+    ];
+    let runs = carried_out(&order);
+    for run in runs.values() {
+        assert_eq!(output(&order, run), "caught 1 moved 0\n");
+        assert_eq!(run.hits, 1);
+    }
+    clean(&order);
+}
+
+/// A Go program as a whole, its runtime's own threads and all: a plan is drawn over everything that it executes, and its
+/// runs are judged. Where there is no Go, there is nothing to show.
+#[test]
+fn a_go_program_is_struck_wherever_it_executes() {
+    let go = ["/usr/local/go/bin/go", "/usr/bin/go"];
+    let Some(go) = go.iter().find(|path| PathBuf::from(path).exists()) else {
+        return;
+    };
+    let mut order = order("go");
+    let program = order.scratch.join("hello");
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/guests/hello.go");
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("go");
+    let built = Command::new(go)
+        .args(["build", "-o"])
+        .arg(&program)
+        .arg(source)
+        .env("GOCACHE", cache.join("cache"))
+        .env("GOPATH", cache.join("path"))
+        .env("GOTOOLCHAIN", "local")
+        .env("GO111MODULE", "off")
+        .env("CGO_ENABLED", "0")
+        .status()
+        .expect("the Go compiler runs");
+    assert!(built.success());
+    order.spec.path = program;
+    order.spec.argv = vec!["hello".into()];
+    order.spec.env.push(("GOGC".into(), "off".into()));
+    order.spec.processes = 4096;
+    order.models = vec![Model::Wreg, Model::Cf];
+    order.runs = 6;
+    let runs = carried_out(&order);
+    assert_eq!(runs.len(), 12);
+    let said = |what: Outcome| {
+        runs.values()
+            .filter(|run| run.outcome.outcome() == what)
+            .count()
+    };
+    assert_eq!(said(Outcome::Infra), 0, "{runs:?}");
+    // What waits for something goes round as often as it has to: a draw may lie beyond.
+    assert!(said(Outcome::NotFired) <= 3, "{runs:?}");
+    clean(&order);
+}

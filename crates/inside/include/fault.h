@@ -26,6 +26,7 @@ enum sf_what {
 	SF_X_SKIP,
 	SF_X_REPEAT,
 	SF_X_INVERT,
+	SF_X_CODE,    /* its own bytes, from here on: it goes back to its place, and is executed there */
 };
 
 enum sf_undo {

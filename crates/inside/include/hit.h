@@ -29,7 +29,7 @@ static int start(const struct sf_strike *f, uint64_t *at);
 static uint8_t *vectors_save(void);
 static void vectors_load(void);
 static uint32_t vectors_part(uint32_t number);
-/* Faults of control flow that leave the program nowhere to go on: IP, CRASH, HANG. */
+/* Faults after which execution goes on elsewhere: IP, CRASH, HANG, CODE. 1: the place cannot be reached. */
 static int astray(const struct sf_strike *f, struct sf_struck *s, struct sf_hit *h, struct sf_regs *r);
 
 /* More executions than any run has. */
@@ -231,6 +231,7 @@ static int happen(const struct sf_strike *f, struct sf_struck *s, struct sf_hit 
 	case SF_X_IP:
 	case SF_X_CRASH:
 	case SF_X_HANG:
+	case SF_X_CODE:
 		return astray(f, s, h, r);
 	case SF_X_STOP:
 		signal_self(19);

@@ -101,7 +101,8 @@ impl Plan {
         }
         for fault in &self.flips {
             match &fault.victim().replicas {
-                None if self.replicas > 1 => {
+                // Storage has no replica: who cannot carry that out refuses the line for what it is.
+                None if self.replicas > 1 && !fault.is_storage() => {
                     return Err(PlanError::FlipWithoutVictim {
                         fault: Box::new(fault.clone()),
                         replicas: self.replicas,

@@ -3,9 +3,9 @@
 //! ```text
 //!   plan ──► compile ──► table in the control block ──► agents arm their counters
 //!                 │            ▲ addresses, operands
-//!                 └─ module mapped ──► hooks ──► patch plan ──► payloads in every replica
-//!                                                                   │ hit
-//!   events, report ◄── news ◄────────── records, one per replica ◄──┘
+//!                 ├─ module mapped ──► hooks ──► patch plan ──► payloads in every replica
+//!                 └─ by the clock ──► due, and a signal to the victim │ hit
+//!   events, report ◄── news ◄────────── records, one per replica ◄────┘
 //! ```
 //!
 //! Invariants
@@ -14,18 +14,21 @@
 //!  2. A payload needs no flag, no register and no stack of the program.
 //!  3. All replicas are patched alike; whom a fault strikes is decided by counters.
 //!
-//! Not covered: `time=` and `every=` triggers, `code`, of `class=` wild jumps and instructions that do not happen, the gs
-//! base, sites without a window for a jump, faults in code that no file backs.
+//! Not covered: storage, which all replicas share; of `class=` instructions that do not happen, branches that go the other
+//! way and `code`; the gs base, sites without a window for a jump, faults in code that no file backs.
 //!
 //! Layouts: crates/agent/src/flip.h; what a record is made of: crates/strike/src/record.rs.
 
+use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::event::FaultHit;
 use steadfast_integrity::fault::{
-    Effect, EventPhase, Fault, InsnClass, Location, Module, Part, Processes, Replicas, Scope, Target, Trigger,
+    Effect, EventPhase, Fault, InsnClass, Location, Mishap, Module, Part, Processes, Replicas, Scope, Target, Trigger,
 };
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
 use steadfast_integrity::plan::{FaultReport, Plan};
@@ -42,6 +45,8 @@ const SLOTS: usize = 8;
 const OFF_FLIPS: usize = 0xC000;
 const OFF_HITS: usize = 0xD000;
 const OFF_NOTES: usize = 0xF000;
+/// `due` of `struct sf_flip_notes`.
+const OFF_DUE: usize = OFF_NOTES + 8 + 8 * FLIPS_MAX * SLOTS;
 /// Where hooks in the agent's own code go: behind its image.
 pub(crate) const AGENT_ARENA: u64 = abi::BASE + (16 << 20);
 const AGENT_ARENA_BYTES: u64 = 16 << 20;
@@ -65,6 +70,27 @@ enum When {
     Voted,
     Arrival,
     Result,
+    Tick,
+}
+
+/// When a fault by the clock strikes: in running time since the program began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Clock {
+    /// Nothing once it is over.
+    next: Option<Duration>,
+    every: Option<Duration>,
+}
+
+impl Clock {
+    /// Whether it strikes now. Moments that went by while nobody looked are one.
+    fn strikes(&mut self, now: Duration) -> bool {
+        let Some(next) = self.next.filter(|next| *next <= now) else { return false };
+        self.next = self.every.map(|every| {
+            let periods = (now - next).as_nanos() / every.as_nanos() + 1;
+            next + every.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX))
+        });
+        true
+    }
 }
 
 /// `struct sf_flip`.
@@ -90,6 +116,9 @@ struct One {
     site: Option<Location>,
     /// The instructions that it waits for, all counted together.
     class: Option<(Vec<InsnClass>, Option<Scope>)>,
+    clock: Option<Clock>,
+    /// Where the program has to be at that moment.
+    within: Option<Scope>,
     /// Where that is, once its module is mapped; 0 for a class.
     addr: u64,
     /// The place in memory as the fault has it: a library may be mapped more than once.
@@ -100,17 +129,25 @@ struct One {
 }
 
 impl One {
-    /// Whether it is a defect of the place where a replica stands, not a particle: it has no end.
+    /// Whether it is a defect of the place where a replica stands, not a particle: it has no end. Code that goes wrong
+    /// is wrong in one process: who is made again has it whole.
     fn lasts(&self) -> bool {
-        matches!(
-            self.fault.trigger(),
-            Trigger::Site { hits, .. } | Trigger::Class { hits, .. } if hits.last.is_none()
-        )
+        match self.fault.trigger() {
+            Trigger::Site { hits, .. } | Trigger::Class { hits, .. } => hits.last.is_none() && self.strike.what != What::Code,
+            Trigger::Clock { every_ns, .. } => every_ns.is_some(),
+            _ => false,
+        }
     }
 
-    /// Whether the instructions of its class share a record: they have the same register in common.
+    /// Whether the instructions of its class share a record: what is hit does not depend on which one it is.
     fn shares(&self) -> bool {
-        matches!(self.fault.effect(), Effect::Bits { target: Target::Register(..), .. }) && !self.strike.once
+        let alike = match self.fault.effect() {
+            Effect::Bits { target, .. } => matches!(target, Target::Register(..) | Target::Memory(..)),
+            Effect::Mishap(mishap) => matches!(mishap, Mishap::Crash | Mishap::Stop | Mishap::Hang),
+            Effect::Kill(_) => true,
+            Effect::Storage(_) => false,
+        };
+        alike && !self.strike.once
     }
 
     /// `struct sf_flip`.
@@ -168,6 +205,18 @@ impl Loaded<'_> {
         }
     }
 
+    /// What of this module a scope means.
+    fn range(&self, scope: &Scope) -> Option<Range<u64>> {
+        if !self.is(&scope.module) {
+            return None;
+        }
+        let Some(symbol) = &scope.symbol else { return Some(self.region.clone()) };
+        let mut all = self.file.symbols().chain(self.file.dynamic_symbols());
+        let found = all.find(|s| s.name() == Ok(symbol.as_str()) && !s.is_undefined())?;
+        let start = found.address().wrapping_add(self.bias);
+        Some(start..start + found.size())
+    }
+
     fn instruction(&self, addr: u64) -> Option<(Instruction, &[u8])> {
         let view = self.module.code.iter().find(|view| view.range().contains(&addr))?;
         let at = usize::try_from(addr - view.addr).ok()?;
@@ -184,6 +233,8 @@ pub(crate) struct Flips {
     ticks_per_us: u64,
     /// Those of programs that have become another one since, with their places in the plan.
     past: Vec<(usize, FaultReport)>,
+    /// When the program began.
+    began: Option<Instant>,
 }
 
 impl Flips {
@@ -199,15 +250,15 @@ impl Flips {
             .map(|(index, fault)| compile(index, fault, plan.replicas))
             .collect::<Result<_, _>>()?;
         let ticks_per_us = if plan.flips.is_empty() { 0 } else { u64::from(steadfast_sys::cpu::ticks_per_us()) };
-        Ok(Self { list, error: None, ticks_per_us, past: Vec::new() })
+        Ok(Self { list, ticks_per_us, ..Self::default() })
     }
 
     /// Those that have not hit, and those that last, for the program that takes this one's place after `events` events of
     /// the run. What has waited for one of these is over.
     pub(crate) fn carry_on(self, plan: &Plan, memory: &Shared, events: u64) -> Result<Self, Refusal> {
-        let mut next = Self { ticks_per_us: self.ticks_per_us, ..Self::default() };
+        let mut next = Self { ticks_per_us: self.ticks_per_us, began: self.began, ..Self::default() };
         for (one, report) in self.list.iter().zip(self.reports_of_list(memory)) {
-            let anew = compile(one.index, &one.fault, plan.replicas)?;
+            let anew = One { clock: one.clock, ..compile(one.index, &one.fault, plan.replicas)? };
             if one.lasts() {
                 next.list.push(One { hits_before: report.hits, ..anew });
             } else if report.hits > 0 || (anew.event > 0 && anew.event <= events) {
@@ -229,24 +280,24 @@ impl Flips {
     pub(crate) fn hooks(&mut self, loaded: &Loaded<'_>) -> Vec<patch::Hook> {
         let mut hooks = Vec::new();
         for (i, one) in self.list.iter_mut().enumerate() {
-            if let Some((classes, within)) = &one.class {
-                match one.class_hooks(i, classes, within.as_ref(), loaded) {
-                    Ok(found) => hooks.extend(found),
-                    Err(error) => self.error = Some(error),
-                }
-                continue;
-            }
-            match one.resolve(loaded) {
-                Ok(false) => {}
-                Ok(true) => hooks.extend(one.hooks(i)),
+            let found = match one.resolve(loaded) {
+                Ok(true) => Ok(one.hooks(i)),
+                Ok(false) => match &one.class {
+                    Some((classes, within)) => one.class_hooks(i, classes, within.as_ref(), loaded),
+                    None => continue,
+                },
+                Err(error) => Err(error),
+            };
+            match found {
+                Ok(found) => hooks.extend(found),
                 Err(error) => self.error = Some(error),
             }
         }
         hooks
     }
 
-    /// What became of those payloads.
-    pub(crate) fn planted(&mut self, plan: &patch::Plan) {
+    /// What became of those payloads, in a module whose code is this.
+    pub(crate) fn planted(&mut self, plan: &patch::Plan, code: &[patch::CodeView<'_>]) {
         for refused in &plan.refused {
             let patch::Asked::Hook(hook) = &refused.asked else { continue };
             // Of a class, those are struck that can be.
@@ -259,8 +310,13 @@ impl Flips {
             ));
         }
         for one in &mut self.list {
-            // Left out inside a window, execution goes on inside the trampoline.
             let Some(hooked) = plan.hooked.iter().find(|h| h.hook.addr == one.addr) else { continue };
+            if one.strike.what == What::Code
+                && let Err(error) = one.uncover(hooked, plan, code)
+            {
+                self.error = Some(error);
+            }
+            // Left out inside a window, execution goes on inside the trampoline.
             if hooked.window.contains(&one.strike.next) {
                 one.strike.next = plan
                     .map
@@ -276,6 +332,26 @@ impl Flips {
         for (i, one) in self.list.iter().enumerate() {
             memory.write(OFF_FLIPS + i * FLIP_BYTES, &one.bytes());
         }
+    }
+
+    /// Tells a replica's agent what is due there, as bits by replica, and says how long it is until the next.
+    pub(crate) fn strike_by_the_clock(&mut self, memory: &Shared) -> (u32, Option<Duration>) {
+        if self.list.iter().all(|one| one.clock.is_none()) {
+            return (0, None);
+        }
+        let now = self.began.get_or_insert_with(Instant::now).elapsed();
+        let mut concerned = 0;
+        for (i, one) in self.list.iter_mut().enumerate() {
+            if !one.clock.as_mut().is_some_and(|clock| clock.strikes(now)) {
+                continue;
+            }
+            for slot in (0..SLOTS).filter(|slot| one.slots >> slot & 1 == 1) {
+                memory.u32(OFF_DUE + 4 * slot).fetch_or(1 << i, Ordering::AcqRel);
+            }
+            concerned |= one.slots;
+        }
+        let next = self.list.iter().filter_map(|one| one.clock?.next).min();
+        (concerned, next.map(|next| next.saturating_sub(now)))
     }
 
     /// First hits that nobody has been told about.
@@ -349,6 +425,14 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
     if victim.thread.as_ref().is_some_and(|thread| !thread.ranks().is_empty()) {
         return Err(refuse(fault, "the first thread", "another one", "thread=main"));
     }
+    if fault.is_storage() {
+        return Err(refuse(
+            fault,
+            "a fault at an instruction, an event or a moment",
+            "one of storage, which all replicas share",
+            "`steadfast inject run --replicas N`, where storage goes wrong below the replicas",
+        ));
+    }
     let mut strike = Strike::of(fault)?;
     if strike.place.from == From::Log {
         strike.place = Place { from: From::Log, ..strike.place.at(abi::SHARED) };
@@ -364,6 +448,8 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         when: When::Site,
         site: None,
         class: None,
+        clock: None,
+        within: None,
         addr: 0,
         seen: [false; SLOTS],
         hits_before: 0,
@@ -382,36 +468,45 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
                 (EventPhase::AfterVote, _) => When::Voted,
             };
         }
-        Trigger::File { .. } => {
-            return Err(refuse(
-                fault,
-                "a fault at an instruction or an event",
-                "one of storage",
-                "`steadfast inject run --replicas N`, where storage goes wrong below the replicas",
-            ));
-        }
+        Trigger::File { .. } => unreachable!("refused above"),
         Trigger::Class { classes, within, hits } => {
-            let Effect::Bits {
-                target:
-                    Target::Register(..)
-                    | Target::ReadValue(_)
-                    | Target::WrittenValue
-                    | Target::Address
-                    | Target::ReadAddress
-                    | Target::WrittenAddress,
-                ..
-            } = fault.effect()
-            else {
-                return Err(refuse(fault, "what instructions work with, for class=", "another effect", "reg=rax after bit=13"));
-            };
+            // Where the next instruction is, and what the bytes are, is known of one instruction when it has been moved.
+            if matches!(one.strike.what, What::Skip | What::Invert | What::Code) {
+                return Err(refuse(
+                    fault,
+                    "a fault that does not depend on where its instruction was moved to, for class=",
+                    "kind=skip, kind=invert or code",
+                    "at=MODULE+OFFSET, or `steadfast inject run` without --replicas",
+                ));
+            }
             one.choice = record::choice(fault, Some(hits))?;
             one.class = Some((classes.clone(), within.clone()));
         }
-        Trigger::Clock { .. } => {
-            return Err(refuse(fault, "a moment that can be repeated", "a clock", "at=MODULE+OFFSET n=1, or event=1"));
+        Trigger::Clock { after_ns, every_ns, within } => {
+            if fault.part() == Part::Agent && one.strike.what != What::Mem || one.strike.place.from == From::Entry {
+                return Err(refuse(fault, "the program's own state, for time=", "the agent's, or an entry of the log", "event=1"));
+            }
+            let every = every_ns.map(|every| Duration::from_nanos(every.get()));
+            one.when = When::Tick;
+            one.clock = Some(Clock { next: after_ns.map(Duration::from_nanos).or(every), every });
+            one.within.clone_from(within);
+            if within.is_some() {
+                confine(&mut one.strike, &NOWHERE_YET);
+            }
         }
     }
+    if one.strike.what == What::Code && one.when != When::Site {
+        return Err(refuse(fault, "an instruction, for code", "another moment", "at=MODULE+OFFSET n=1 code bit=5"));
+    }
     Ok(one)
+}
+
+/// In no module.
+const NOWHERE_YET: Range<u64> = 1..1;
+
+/// For faults by the clock these two words of `struct sf_strike` say where the program has to be.
+fn confine(strike: &mut Strike, range: &Range<u64>) {
+    (strike.next, strike.target) = (range.start, range.end);
 }
 
 impl One {
@@ -424,6 +519,14 @@ impl One {
             && let Some(found) = self.strike.start.as_ref().and_then(|start| loaded.address(start))
         {
             self.strike.place = self.place.at(found.map_err(|found| wrong(&self.fault, found))?);
+        }
+        if self.clock.is_some()
+            && let Some(range) = self.within.as_ref().and_then(|scope| loaded.range(scope))
+        {
+            // A module's code may be mapped in parts.
+            let known = self.strike.next..self.strike.target;
+            let all = if known == NOWHERE_YET { range } else { known.start.min(range.start)..known.end.max(range.end) };
+            confine(&mut self.strike, &all);
         }
         let Some(found) = self.site.as_ref().and_then(|site| loaded.address(site)) else {
             return Ok(false);
@@ -453,16 +556,10 @@ impl One {
         let inside = match within {
             None if loaded.agent => return Ok(Vec::new()),
             None => loaded.region.clone(),
-            Some(scope) if !loaded.is(&scope.module) => return Ok(Vec::new()),
-            Some(Scope { symbol: None, .. }) => loaded.region.clone(),
-            Some(Scope { symbol: Some(symbol), .. }) => {
-                let mut all = loaded.file.symbols().chain(loaded.file.dynamic_symbols());
-                let Some(found) = all.find(|s| s.name() == Ok(symbol.as_str()) && !s.is_undefined()) else {
-                    return Ok(Vec::new());
-                };
-                let start = found.address().wrapping_add(loaded.bias);
-                start..start + found.size()
-            }
+            Some(scope) => match loaded.range(scope) {
+                Some(range) => range,
+                None => return Ok(Vec::new()),
+            },
         };
         // Where the arena goes does not matter to what is an instruction.
         let survey = patch::Survey::new(loaded.module, patch::ArenaSpec { addr: 0, len: 0 });
@@ -495,6 +592,39 @@ impl One {
             hooks.extend(payloads(index, addr, &strike, &record));
         }
         Ok(hooks)
+    }
+
+    /// What has to stand in the instruction's place for it to be executed there, as the fault makes it.
+    fn uncover(&mut self, hooked: &patch::Hooked, plan: &patch::Plan, code: &[patch::CodeView<'_>]) -> Result<(), Refusal> {
+        let window = &hooked.window;
+        let meets = |other: &Range<u64>| other.start < window.end && window.start < other.end;
+        let others = plan.patched.iter().any(|other| meets(&other.window))
+            || plan.hooked.iter().any(|other| other.hook.addr != self.addr && meets(&other.window));
+        let room = self.strike.place.disp.len() * 8;
+        let len = usize::try_from(window.end - window.start).unwrap_or(usize::MAX);
+        let bytes = code.iter().find(|view| view.range().contains(&window.start)).and_then(|view| {
+            let at = usize::try_from(window.start - view.addr).ok()?;
+            view.bytes.get(at..at.checked_add(len)?)
+        });
+        let Some(bytes) = bytes.filter(|_| !others && len <= room) else {
+            return Err(refuse(
+                &self.fault,
+                "an instruction whose place nothing else has been put into",
+                format!("{:#x}, beside a system call or another fault", self.addr),
+                "another instruction of the same function",
+            ));
+        };
+        let mut whole = [0; 40];
+        whole[..len].copy_from_slice(bytes);
+        let at = usize::try_from(self.addr - window.start).expect("a window holds its instruction");
+        let wrong = steadfast_strike::code(&self.fault, &bytes[at..], &self.strike.mask);
+        whole[at..at + wrong.len()].copy_from_slice(&wrong);
+        for (word, bytes) in self.strike.place.disp.iter_mut().zip(whole.chunks_exact(8)) {
+            *word = i64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+        }
+        self.strike.place.pointers = u8::try_from(len).expect("below 40");
+        self.strike.target = window.start;
+        Ok(())
     }
 
     fn hooks(&self, index: usize) -> Vec<patch::Hook> {
@@ -604,7 +734,7 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal>
     let sites = patch::find_sites(&module);
     let entries = patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY };
     let arena = patch::ArenaSpec { addr: 0x800_0000, len: 1 << 20 };
-    flips.planted(&patch::replan(&module, &sites, &entries, &hooks, patch::Existing::default(), arena));
+    flips.planted(&patch::replan(&module, &sites, &entries, &hooks, patch::Existing::default(), arena), &module.code);
     flips.take_error().map_or(Ok(()), Err)
 }
 
@@ -678,7 +808,7 @@ pub(crate) fn agent_hooks(flips: &mut Flips, image: &mut [u8]) -> Option<Vec<u8>
     }
     let arena = patch::ArenaSpec { addr: AGENT_ARENA, len: AGENT_ARENA_BYTES };
     let plan = patch::plan_hooks(&module, &hooks, patch::Existing::default(), arena);
-    flips.planted(&plan);
+    flips.planted(&plan, &module.code);
     for write in &plan.writes {
         let at = usize::try_from(write.addr - abi::BASE).expect("inside the image");
         image[at..at + write.bytes.len()].copy_from_slice(&write.bytes);

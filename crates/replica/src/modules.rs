@@ -262,7 +262,7 @@ impl Modules {
                 patch::ArenaSpec { addr: arena, len: ARENA_MAX },
             )
         };
-        self.flips.planted(&plan);
+        self.flips.planted(&plan, &module.code);
         let prepared = Prepared::of(&plan, &region, arena);
         self.list.push(Module {
             path: name.to_owned(),

@@ -68,7 +68,7 @@ const DEAF: Duration = Duration::from_secs(1);
 /// Bytes compared at a time: half of a second-level cache, for two buffers.
 const COPY: usize = 256 << 10;
 /// From this process SIGSYS makes the leader look at the alarm (signal.c, `IS_NUDGE`).
-const NUDGE: i32 = libc::SIGSYS;
+pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
 fn transplanted(map: &procfs::Mapping) -> bool {

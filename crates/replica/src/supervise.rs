@@ -650,6 +650,7 @@ impl<'a> Supervisor<'a> {
                 }
             }
             until = until.min(self.hasten_death());
+            until = until.min(self.strike_by_the_clock());
             self.group.sleep(seen, until);
             // What planning needed (a libc's symbols and instructions: 4 MiB) lies free by now.
             if self.group.bell() == seen && self.modules.rest() {
@@ -947,6 +948,20 @@ impl<'a> Supervisor<'a> {
         for hit in news {
             self.emit(What::Fault(hit));
         }
+    }
+
+    /// Has those struck whose time has come; until the next one's.
+    fn strike_by_the_clock(&mut self) -> Duration {
+        if self.group.end() != end::RUNNING {
+            return WATCH;
+        }
+        let (concerned, next) = self.modules.flips.strike_by_the_clock(&self.group.memory);
+        for (r, replica) in self.replicas.iter().enumerate() {
+            if concerned >> r & 1 == 1 && replica.pid > 1 && !self.gone.contains_key(&replica.child) {
+                child::kill(replica.pid, crate::recovery::NUDGE);
+            }
+        }
+        next.map_or(WATCH, |next| next.max(Duration::from_micros(50)))
     }
 
     /// Answers the leader, which waits for it.

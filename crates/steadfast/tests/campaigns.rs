@@ -694,6 +694,56 @@ fn a_replicated_target_is_counted_once() {
     assert_eq!((bare.dynamic, bare.sites), (two.dynamic, two.sites));
 }
 
+/// A group carries out what its lines say: in the replica that they name, by the clock, in code. What it cannot is said
+/// before any run.
+#[test]
+fn a_replicated_target_is_struck_as_its_lines_say() {
+    let place = Place::new();
+    let under = |out: &str, faults: &[&str]| {
+        let mut words = vec!["run", "--quiet", "--replicas", "2", "--runs", "1", "--out"];
+        words.push(out);
+        for fault in faults {
+            words.extend(["--fault", fault]);
+        }
+        words.extend(["--", "./control", "silent"]);
+        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let all = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        place.well(&words);
+    };
+    all(&under(
+        "lines",
+        &[
+            "replica=1 at=control!mix n=100 kind=crash",
+            "replica=0 at=control!mix n=100 code bit=0",
+            "replica=1 time=1us kind=crash",
+            "at=control!mix n=100 reg=rsp bit=40",
+        ],
+    ));
+    let runs = place.runs("lines");
+    assert_eq!(runs.len(), 4);
+    for (id, run) in &runs {
+        let ended = run.outcome.outcome().to_string();
+        let over = *id == 2 && ended == "not_fired";
+        assert!(over || ended == "corrected" || ended == "masked", "{run:?}");
+    }
+    let planned = place.plan("lines");
+    assert!(
+        planned[0].fault.starts_with("replica=1 at="),
+        "{:?}",
+        planned[0]
+    );
+    let mixed = "replica=0 at=control!mix n=9 kind=crash; read=in.txt n=1 byte=0 bit=0";
+    let words = under("mixed", &[mixed]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let said = place.does(&words);
+    assert_ne!(said.status.code(), Some(0));
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("faults of storage, or others"), "{said}");
+    place.clean();
+}
+
 /// A DNS question over TCP for a name's address, and dnsmasq's answer to it.
 fn dns(id: u8, name: &str) -> (Vec<u8>, Vec<u8>) {
     let labels: Vec<u8> = name

@@ -11,7 +11,8 @@
 //!  1. What an instruction cannot have is refused, with what it would need.
 //!  2. Nothing here knows a process, a replica or a file.
 //!
-//! Not covered: when a fault strikes; flips of code, which is not a state of the instruction's.
+//! Not covered: when a fault strikes; what the bytes of flipped code are, and where they lie, which is known to
+//! who plants it.
 //!
 //! Numbers of [`What`]: crates/inside/include/fault.h.
 
@@ -70,6 +71,7 @@ pub enum What {
     Skip,
     Repeat,
     Invert,
+    Code,
 }
 
 /// What an address starts from.
@@ -234,6 +236,22 @@ pub fn bits_end(mask: &[u64; 8]) -> usize {
     })
 }
 
+/// The bytes of an instruction as a fault leaves them.
+#[must_use]
+pub fn code(fault: &Fault, bytes: &[u8], mask: &[u64; 8]) -> Vec<u8> {
+    let mask = mask.iter().flat_map(|word| word.to_le_bytes());
+    let change = |byte: &u8, mask: u8| match record::change_word(fault) {
+        1 => byte & !mask,
+        2 => byte | mask,
+        _ => byte ^ mask,
+    };
+    bytes
+        .iter()
+        .zip(mask)
+        .map(|(byte, mask)| change(byte, mask))
+        .collect()
+}
+
 /// The number that the `n`-th candidate of an intermittent fault draws: splitmix64, as the code
 /// does that strikes inside a program.
 #[must_use]
@@ -309,10 +327,7 @@ impl Strike {
                         What::Addr
                     }
                     Target::Ip => What::Ip,
-                    Target::Code => {
-                        let fix = "ip bit=N, kind=skip or kind=invert for a wrong path";
-                        return Err(refuse(fault, "a state other than code", "code", fix));
-                    }
+                    Target::Code => What::Code,
                     Target::Data(_) => return Err(storage(fault)),
                 }
             }
@@ -383,6 +398,9 @@ impl Strike {
                     self.place = Place::operand(&operand);
                     // What the segment adds is no part of the effective address.
                     self.place.from = From::Registers;
+                }
+                Target::Code if bits_end(&self.mask) > insn.len() * 8 => {
+                    return Err(no(&format!("a bit below {}", insn.len() * 8)));
                 }
                 Target::Memory(..) | Target::Ip | Target::Code | Target::Data(_) => {}
             }

@@ -162,7 +162,7 @@ fn hit_words(hits: &Hits) -> [u64; 5] {
 }
 
 /// How bits change.
-fn change_word(fault: &Fault) -> u8 {
+pub(crate) fn change_word(fault: &Fault) -> u8 {
     match fault.effect() {
         Effect::Bits {
             change: Change::Stuck0,

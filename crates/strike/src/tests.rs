@@ -60,10 +60,24 @@ fn what_an_instruction_cannot_have_is_refused() {
         ("at=a+1 n=1 kind=invert", PUSH_RAX, "conditional branch"),
         ("at=a+1 n=1 reg=rflags bit=8", PUSH_RAX, "computes with"),
         ("at=a+1 n=1 reg=gsbase bit=8", PUSH_RAX, "programs use"),
-        ("at=a+1 n=1.. code bit=8", PUSH_RAX, "other than code"),
+        ("at=a+1 n=1.. code bit=8", PUSH_RAX, "a bit below 8"),
     ] {
         let found = fit(line, bytes).map(drop).expect_err(line);
         assert!(found.requirement.contains(needed), "{line}: {found}");
+    }
+}
+
+#[test]
+fn flipped_code_is_the_instruction_with_its_bits_changed() {
+    for (line, made) in [
+        ("at=a+1 n=5 code bit=1", 0x52),
+        ("at=a+1 n=5 code bits=0,1 stuck=1", 0x53),
+        ("at=a+1 n=5 code mask=0x50 stuck=0", 0x00),
+    ] {
+        let strike = fit(line, PUSH_RAX).expect(line);
+        assert_eq!(strike.what, What::Code);
+        let fault: Fault = line.parse().expect(line);
+        assert_eq!(code(&fault, PUSH_RAX, &strike.mask), [made], "{line}");
     }
 }
 

@@ -239,12 +239,20 @@ impl Stopped {
     /// # Errors
     /// As ptrace(2).
     pub fn detach(self) -> io::Result<()> {
+        self.detach_with(0)
+    }
+
+    /// The same, with a signal that is on its way to it (0 for none).
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn detach_with(self, signal: i32) -> io::Result<()> {
         for signal in &self.held {
             // SAFETY: kill(2) takes two numbers.
             unsafe { libc::kill(self.pid, *signal) };
         }
         // SAFETY: PTRACE_DETACH takes no pointer; `self` proves ptrace-stop and is consumed.
-        let rc = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid, 0, 0) };
+        let rc = unsafe { libc::ptrace(libc::PTRACE_DETACH, self.pid, 0, signal) };
         check(rc).map(drop)
     }
 

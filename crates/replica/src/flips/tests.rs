@@ -38,15 +38,56 @@ fn what_a_class_cannot_have_is_refused() {
         "replica=1 class=load n=1.. rval bit=3",
         "replica=1 class=store n=1.. waddr bit=3",
         "replica=1 class=int-mul n=1.. reg=rax once bit=3",
+        "replica=1 class=load n=1.. mem=[rsi] bit=3",
+        "replica=1 class=branch n=1.. ip bit=3",
+        "replica=1 class=load n=7 kind=crash",
+        "replica=1 class=load n=7 kind=repeat",
     ] {
         assert!(compiled(line).is_ok_and(|one| one.class.is_some()), "{line}");
     }
     for line in [
-        "replica=1 class=load n=1.. mem=[rsi] bit=3",
-        "replica=1 class=branch n=1.. ip bit=3",
         "replica=1 class=branch n=1.. kind=skip",
-        "replica=1 read=* n=1 kind=stale",
+        "replica=1 class=branch n=1.. kind=invert",
+        "replica=1 class=load n=1.. code bit=3",
     ] {
-        assert!(compiled(line).is_err(), "{line}");
+        let refusal = compiled(line).expect_err(line);
+        assert!(refusal.fix.contains("at=MODULE+OFFSET"), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn storage_is_refused_by_name_with_what_does_it() {
+    for line in [
+        "read=*.db n=3 byte=100 bit=17",
+        "read=*.db n=1 kind=stale",
+        "read=*.db n=4 kind=misdirected by=4096",
+        "write=/dev/stdout n=1 byte=7 bit=0",
+        "write=*.db-journal n=2 kind=lost",
+        "write=*.db n=1 kind=torn keep=512",
+    ] {
+        let refusal = compile(0, &line.parse().expect(line), 2).expect_err(line);
+        assert!(refusal.found.contains("storage") && refusal.fix.contains("inject run --replicas"), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn moments_that_went_by_are_one_and_the_next_is_on_the_beat() {
+    let clock = |line: &str| compile(0, &line.parse().expect(line), 2).expect(line).clock.expect("a clock");
+    let ms = Duration::from_millis;
+    let mut once = clock("replica=1 time=10ms reg=rax bit=3");
+    assert!(!once.strikes(ms(9)) && once.strikes(ms(10)) && !once.strikes(ms(11)), "{once:?}");
+    let mut beat = clock("replica=1 every=10ms reg=rax bit=3");
+    assert!(!beat.strikes(ms(9)) && beat.strikes(ms(10)) && !beat.strikes(ms(19)));
+    assert!(beat.strikes(ms(57)) && !beat.strikes(ms(59)) && beat.strikes(ms(60)), "{beat:?}");
+    let mut later = clock("replica=1 time=5ms every=10ms in=libc.so.6!memcpy reg=rsp bit=3");
+    assert!(later.strikes(ms(5)) && !later.strikes(ms(14)) && later.strikes(ms(15)), "{later:?}");
+}
+
+#[test]
+fn what_a_clock_cannot_strike_is_refused() {
+    for line in ["replica=1 time=1ms target=agent reg=r13 bit=3", "replica=1 time=1ms mem=[entry+8] bit=3"] {
+        // Some of these are no lines of the grammar at all.
+        let Ok(fault) = line.parse() else { continue };
+        compile(0, &fault, 2).expect_err(line);
     }
 }

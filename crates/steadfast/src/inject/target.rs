@@ -68,6 +68,11 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "PATTERN")]
     files: Vec<String>,
 
+    /// Files of the working directory that are state, not output: a difference in these alone is masked and
+    /// latent; may be given several times
+    #[arg(long, value_name = "PATTERN")]
+    state: Vec<String>,
+
     /// How output is compared: byte, lines, numeric=TOLERANCE, masked=REGEX, or command=CMD, which
     /// gets the golden directory and the run's and exits with 0 (equal), 1 or 2 (rejected)
     #[arg(long, value_name = "HOW", default_value = "byte")]
@@ -233,14 +238,12 @@ impl TargetArgs {
         }
         let (models, lines) = self.faults()?;
         self.of_use(&models, &lines)?;
-        let files = self
-            .files
-            .iter()
-            .map(|file| {
-                file.parse()
-                    .map_err(|why: String| flag("files", &why, file))
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let patterns = |name: &'static str, texts: &[String]| {
+            let one = |text: &String| text.parse().map_err(|why: String| flag(name, &why, text));
+            texts.iter().map(one).collect::<Result<Vec<_>, _>>()
+        };
+        let files = patterns("files", &self.files)?;
+        let state = patterns("state", &self.state)?;
         let engine = match self.engine.as_str() {
             "step" => Engine::Step,
             "timer" => Engine::Timer,
@@ -346,6 +349,7 @@ impl TargetArgs {
             only: self.only.clone(),
             except: self.except.clone(),
             files,
+            state,
             shard: extent.shard,
             protect,
             replicas: self.replicas,
