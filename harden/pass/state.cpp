@@ -55,7 +55,7 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
     {"write", "write"}, {"pwrite", "pwrite"}, {"pwrite64", "pwrite"}, {"send", "send"}, {"sendto", "sendto"},
     {"writev", "writev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
     {"free", "free"}, {"cfree", "free"}, {"realloc", "realloc"}, {"reallocarray", "reallocarray"},
-    {"malloc_usable_size", "usable"},
+    {"malloc_usable_size", "usable"}, {"__sf_carry_move", "carry_move"}, {"__sf_carry_realloc", "carry_realloc"},
 };
 
 // Of the C library's functions that the runtime stands in for in handlers, those that only read. The others would write

@@ -231,21 +231,24 @@ static struct sf_carry *known(size_t length) {
 extern void *memmove(void *, const void *, size_t);
 extern void *realloc(void *, size_t);
 
+void sf_carry_moved(uintptr_t to, uintptr_t from, size_t length) {
+  struct sf_carry *k = known(length);
+  if (unlikely(k != NULL) && length && to != from)
+    follow(k, to, from, length);
+}
+
 /* memcpy and memmove of functions that `carries` names, outside handlers. */
 SF_API void *__sf_carry_move(void *to, const void *from, size_t length) {
   memmove(to, from, length);
-  struct sf_carry *k = known(length);
-  if (unlikely(k != NULL) && length)
-    follow(k, (uintptr_t)to, (uintptr_t)from, length);
+  sf_carry_moved((uintptr_t)to, (uintptr_t)from, length);
   return to;
 }
 
 SF_API void *__sf_carry_realloc(void *old, size_t size) {
   uintptr_t from = (uintptr_t)old;
   void *at = realloc(old, size);
-  struct sf_carry *k = known(size);
-  if (unlikely(k != NULL) && at && from && (uintptr_t)at != from)
-    follow(k, (uintptr_t)at, from, size);
+  if (at && from)
+    sf_carry_moved((uintptr_t)at, from, size);
   return at;
 }
 

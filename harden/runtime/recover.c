@@ -67,13 +67,18 @@ struct sf_twin {
   struct sf_buffer ranges; /* struct sf_range */
   struct sf_buffer bytes;  /* their old values */
   uint64_t places[32];     /* by `places_of` */
+  uint64_t places_sum;
   uint64_t locks_used;
 };
 
+/* The same as c->twin, in another place. */
+static __thread struct sf_twin *own __attribute__((tls_model("initial-exec")));
+
 /* Where the runtime's tables are, and how large: what must be right for anything to be put back. */
-#define PLACES 24
+#define PLACES 31
 static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
-  struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks, &c->parts, &c->kept};
+  struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks,
+                                 &c->parts, &c->kept,   &own->ranges, &own->bytes};
   size_t n = 0;
   at[n++] = (uint64_t *)&__sf_tls.table;
   at[n++] = &__sf_tls.index_mask;
@@ -85,15 +90,15 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   at[n++] = &c->stack_high;
   at[n++] = (uint64_t *)&c->handler;
   at[n++] = (uint64_t *)&c->carry;
+  at[n++] = (uint64_t *)&c->twin;
+  at[n++] = (uint64_t *)&own->entries;
+  at[n++] = &own->capacity;
   for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
     at[n++] = (uint64_t *)&buffers[i]->base;
     at[n++] = &buffers[i]->size;
   }
 }
-_Static_assert(10 + 2 * 7 == PLACES && PLACES <= 32, "places_of fills it");
-
-/* The same as c->twin, in another place. */
-static __thread struct sf_twin *own __attribute__((tls_model("initial-exec")));
+_Static_assert(13 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
 
 void sf_twin_thread(struct sf_context *c) {
   struct sf_twin *t = sf_map(sizeof *t);
@@ -116,8 +121,13 @@ void sf_twin_thread_end(struct sf_context *c) {
 void sf_twin_places(struct sf_context *c) {
   uint64_t *at[PLACES];
   places_of(c, at);
-  for (size_t i = 0; i < PLACES; i++)
-    c->twin->places[i] = *at[i];
+  uint64_t sum = 0;
+  for (size_t i = 0; i < PLACES; i++) {
+    uint64_t place = *at[i];
+    own->places[i] = place;
+    sum += place ^ i;
+  }
+  own->places_sum = sum;
 }
 
 void sf_twin_locks(struct sf_context *c) {
@@ -126,12 +136,14 @@ void sf_twin_locks(struct sf_context *c) {
 }
 
 void sf_twin_places_mend(struct sf_context *c) {
-  c->twin = own;
-  uint64_t *at[PLACES];
+  uint64_t *at[PLACES], sum = 0;
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
-    *at[i] = c->twin->places[i];
-  c->locks.used = c->twin->locks_used;
+    sum += own->places[i] ^ i;
+  c->locks.used = own->locks_used;
+  /* Else it is this record that was struck. */
+  for (size_t i = 0; i < PLACES && sum == own->places_sum; i++)
+    *at[i] = own->places[i];
 }
 
 /* Empty, and small again when it has been much larger than needed for a while (core.c: reset). */
@@ -150,7 +162,6 @@ void sf_twin_begin(struct sf_context *c) {
   if (!c->retry)
     c->queue.used = c->deferred.used = c->parts.used = c->ranges.used = c->arena.used = 0;
   c->taking = NULL;
-  sf_twin_places(c);
   sf_twin_locks(c);
   __sf_tls.limit = NULL;
   __sf_tls.partial |= 1;
@@ -162,6 +173,7 @@ void sf_twin_begin(struct sf_context *c) {
     t->capacity = SF_WORDS;
     t->entries = sf_map(t->capacity * sizeof *t->entries);
   }
+  sf_twin_places(c);
 }
 
 void sf_twin_word(struct sf_context *c, uint64_t where) {
@@ -172,6 +184,7 @@ void sf_twin_word(struct sf_context *c, uint64_t where) {
     sf_unmap(t->entries, t->capacity * sizeof *larger);
     t->entries = larger;
     t->capacity *= 2;
+    sf_twin_places(c);
   }
   struct sf_entry *e = t->entries + t->count;
   uint64_t old = *(volatile uint64_t *)(where & 0xffffffffffffffull);

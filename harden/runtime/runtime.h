@@ -293,6 +293,7 @@ void sf_carry_input(struct sf_context *, const void *message, size_t length, boo
 void sf_carry_taken(struct sf_context *, const void *message, size_t length, bool is_line);
 void sf_carry_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
 void sf_carry_unknown(struct sf_context *, size_t length);
+void sf_carry_moved(uintptr_t to, uintptr_t from, size_t length); /* outside handlers, by a function that `carries` names */
 /* Bytes of a message that have changed, from what was received, if that has the message's checksum. */
 void sf_carry_restore(struct sf_context *, const void *message, size_t length, uint32_t crc);
 void sf_carry_thread(struct sf_context *); /* nothing is known any more */

@@ -867,7 +867,16 @@ fn messages_outside() -> Result<(), Failed> {
         .output()?;
     ended(&built, 0, &[], &[])?;
     let right = run(&plain, &[])?;
-    for flags in [&["-O0"][..], &["-O2"], &["-O2", "-flto=thin"]] {
+    let state = format!(
+        "--steadfast-policy={}",
+        guests.join("carry-state.policy").display()
+    );
+    for flags in [
+        &["-O0"][..],
+        &["-O2"],
+        &["-O2", "-flto=thin"],
+        &["-O1", "--state=dup", &state],
+    ] {
         let built = compiler(true, false)
             .args(flags)
             .arg(&policy)
