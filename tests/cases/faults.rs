@@ -290,15 +290,16 @@ fn longer() -> Result<Target, String> {
     Target::guest("steady.c", &["2000"])
 }
 
-/// A fault at a moment of time. When it comes is the machine's affair, and it may be over before: what it then does is
-/// right each time, and of ten runs it has to be there in one.
+/// A fault at a moment of time. When it comes is the machine's affair: nothing wrong leaves each time, and of ten runs it has
+/// to be there in one. Two replicas may meet it before there is a snapshot to decide by, and stop. What docs/limits.md leaves
+/// open at some moments (what the leader is about to write, bytes that it has just read) is not struck.
 fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Trial {
     let name = format!("clock::{name}");
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = longer()?;
         let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
-        let fault = Fault { name: name.clone(), replicas, stop: false, flip: flip.to_owned(), after: After::Right };
+        let fault = Fault { name: name.clone(), replicas, stop: false, flip: flip.to_owned(), after: After::DetectedOrRight };
         for _ in 0..10 {
             fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
             let log = Log::read(&dir.join("events"))?;
@@ -767,14 +768,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     // Code that goes wrong on the way: a number becomes three times another one instead of twice.
     trials.extend(family("code", "at=survivor!twice n=700 code bit=30", survivor));
     trials.extend([
-        by_the_clock("register_of_follower", 2, "replica=1 time=3ms reg=rax bit=17"),
-        by_the_clock("register_of_leader", 2, "replica=leader time=3ms reg=rbx bit=3"),
-        by_the_clock("stack_pointer_of_3", 3, "replica=2 time=3ms reg=rsp bit=40"),
+        by_the_clock("register_of_follower", 2, "replica=1 time=10ms reg=rax bit=17"),
+        by_the_clock("register_of_leader", 2, "replica=leader time=10ms reg=rbx bit=3"),
+        by_the_clock("stack_pointer_of_3", 3, "replica=2 time=10ms reg=rsp bit=40"),
         by_the_clock("in_the_program", 3, "replica=2 every=1ms in=steady reg=xmm15 bit=3"),
-        by_the_clock("vector", 2, "replica=1 time=3ms reg=xmm1 bit=70"),
-        by_the_clock("memory", 2, "replica=0 time=3ms mem=[rsp+8] bit=3"),
-        by_the_clock("death", 2, "replica=1 time=3ms kind=crash"),
-        by_the_clock("kill", 3, "replica=leader time=3ms kill=9"),
+        by_the_clock("vector", 2, "replica=1 time=10ms reg=xmm1 bit=70"),
+        by_the_clock("memory", 2, "replica=1 time=10ms mem=[rsp+8] bit=3"),
+        by_the_clock("death", 2, "replica=1 time=10ms kind=crash"),
+        by_the_clock("kill", 3, "replica=2 time=10ms kill=9"),
     ]);
     // Memory operands, of addresses that the stack pointer forms: one instruction, and all of a class.
     trials.extend(family("stack_store", "at=operands!store_here n=700 waddr bit=3", operands));
