@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::{Effect, Fault, Hits, Target as On, ThreadPath, Trigger};
+use steadfast_integrity::fault::{Effect, Fault, Hits, Mishap, Target as On, ThreadPath, Trigger};
 use steadfast_sys::jail::{self, Ended, Limits, Program};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{self, Stopped, Waited};
@@ -1181,6 +1181,8 @@ struct Draft {
     /// By module: numbers of sites, and whether their places move with the module.
     lie: Vec<Vec<(usize, bool)>>,
     hooks: Vec<Vec<Hooked>>,
+    /// A fault in a class whose instructions share a record, and which that is.
+    shared: Option<(usize, usize)>,
     /// Flips of code: module, address and what stands there then.
     codes: Vec<(usize, u64, Vec<u8>)>,
 }
@@ -1194,6 +1196,7 @@ impl Draft {
             sites: Vec::new(),
             lie: vec![Vec::new(); modules],
             hooks: vec![Vec::new(); modules],
+            shared: None,
             codes: Vec::new(),
         }
     }
@@ -1291,11 +1294,21 @@ impl Draft {
             Err(_) if class => return Ok(false),
             Err(refusal) => return Err(refuse(refusal)),
         };
+        let counting = payload::bound(fault).is_none().then_some(bench.counting);
+        let mut hook = |site| {
+            let hooks = payload::hooks(addr, &strike, bytes, i, site, counting);
+            self.hooks[module].extend(hooks);
+        };
+        let alike = class && !strike.once && is_alike(fault);
+        if let Some((_, site)) = self.shared.filter(|(of, _)| alike && *of == i) {
+            hook(site);
+            return Ok(true);
+        }
         if self.sites.len() == payload::SITES_MAX {
             return Err(needs(
                 fault,
                 &format!(
-                    "at most {} instructions, each of which has its own record of what it can have",
+                    "at most {} instructions, where what is hit differs from one to the next",
                     payload::SITES_MAX
                 ),
                 format!(
@@ -1331,18 +1344,21 @@ impl Draft {
             }
         };
         self.lie[module].push((self.sites.len(), inside));
-        let counting = payload::bound(fault).is_none().then_some(bench.counting);
-        self.hooks[module].extend(payload::hooks(
-            addr,
-            &strike,
-            bytes,
-            i,
-            self.sites.len(),
-            counting,
-        ));
+        hook(self.sites.len());
+        self.shared = alike.then_some((i, self.sites.len()));
         self.sites
             .push(payload::site_bytes(&insn, fault, &strike, i));
         Ok(true)
+    }
+}
+
+/// Whether what is hit is the same whichever instruction of a class it is, if nothing is undone.
+fn is_alike(fault: &Fault) -> bool {
+    match fault.effect() {
+        Effect::Bits { target, .. } => matches!(target, On::Register(..)),
+        Effect::Mishap(mishap) => matches!(mishap, Mishap::Crash | Mishap::Stop | Mishap::Hang),
+        Effect::Kill(_) => true,
+        Effect::Storage(_) => false,
     }
 }
 
