@@ -105,8 +105,6 @@ struct Kept {
     /// Of each fault type; what a plan holds may be less.
     #[serde(default)]
     runs: Option<u64>,
-    #[serde(default)]
-    state: Vec<String>,
 }
 
 /// Patterns that were written down.
@@ -136,7 +134,6 @@ impl Order {
             patience_ms: u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX),
             network: self.network,
             runs: Some(self.runs),
-            state: self.state.iter().map(PathGlob::to_string).collect(),
         };
         let path = self.dir.join("order.json");
         fs::create_dir_all(&self.dir)
@@ -164,7 +161,8 @@ impl Order {
                 "a new campaign",
             )
         })?;
-        let seed = Dir::new(dir).campaign()?.seed;
+        let campaign = Dir::new(dir).campaign()?;
+        let seed = campaign.seed;
         Ok(Self {
             spec: kept.spec,
             dir: dir.to_owned(),
@@ -182,7 +180,7 @@ impl Order {
             only: Vec::new(),
             except: Vec::new(),
             files: Vec::new(),
-            state: patterns(&kept.state),
+            state: patterns(&campaign.state),
             shard: Shard { index: 0, of: 1 },
             protect: kept.protect,
             replicas: kept.replicas,
@@ -1194,20 +1192,17 @@ fn same(order: &Order, campaign: &Campaign, plan: &[Planned]) -> Result<(), Camp
     };
     let kept = fs::read(order.dir.join("order.json")).unwrap_or_default();
     let kept = serde_json::from_slice::<Kept>(&kept).ok();
-    let runs = kept.as_ref().and_then(|kept| kept.runs);
-    let runs = runs.unwrap_or(order.runs);
-    let state = kept.map_or_else(Vec::new, |kept| kept.state);
+    let runs = kept.and_then(|kept| kept.runs).unwrap_or(order.runs);
     if faults != was {
         return begun("faults", was.join(","), "the --fault");
     }
     if order.runs != runs {
         return begun("number of runs", format!("--runs {runs}"), "the --runs");
     }
-    if order.state != patterns(&state) {
-        let was = if state.is_empty() {
-            "none".into()
-        } else {
-            state.join(" ")
+    if order.state != patterns(&campaign.state) {
+        let was = match &campaign.state[..] {
+            [] => "none".into(),
+            some => some.join(" "),
         };
         return begun("state", was, "the --state");
     }
@@ -1369,6 +1364,7 @@ impl Field {
             shard: order.shard,
             golden,
             comparator: order.comparator.clone(),
+            state: order.state.iter().map(PathGlob::to_string).collect(),
             limits: Limits::default(),
             sandbox: closed
                 .into_iter()
@@ -1444,10 +1440,7 @@ impl Running {
         let mut campaign = dir.campaign()?;
         let plan = dir.plan()?;
         same(order, &campaign, &plan)?;
-        let kept = fs::read(order.dir.join("order.json")).unwrap_or_default();
-        if let Ok(kept) = serde_json::from_slice::<Kept>(&kept) {
-            field.order.state = patterns(&kept.state);
-        }
+        field.order.state = patterns(&campaign.state);
         for (was, is) in campaign.modules.iter().zip(&field.modules) {
             if was.name != is.name || was.build_id != is.build_id {
                 return Err(needs(

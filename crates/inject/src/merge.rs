@@ -241,6 +241,7 @@ fn same(a: &Campaign, a_path: &Path, b: &Campaign, b_path: &Path) -> Result<(), 
     equal("the population", &a.population, &b.population)?;
     equal("the fault types", &a.strata, &b.strata)?;
     equal("the comparator", &a.comparator, &b.comparator)?;
+    equal("the files of state", &a.state, &b.state)?;
     equal("the golden status", &a.golden.status, &b.golden.status)?;
     equal("the golden output", &a.golden.outputs, &b.golden.outputs)?;
     equal("the version of steadfast", &a.steadfast, &b.steadfast)?;

@@ -74,6 +74,9 @@ pub struct Campaign {
     pub golden: Golden,
     /// How an output is compared with the golden one.
     pub comparator: Comparator,
+    /// Files that are the target's state, not its output, as patterns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<String>,
     /// When a run is given up.
     pub limits: Limits,
     /// What the box around each run could and could not close off.

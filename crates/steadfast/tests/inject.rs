@@ -79,6 +79,7 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
         shard,
         golden: Golden::default(),
         comparator: Comparator::Byte,
+        state: Vec::new(),
         limits: Limits::default(),
         sandbox: Vec::new(),
         dummies,

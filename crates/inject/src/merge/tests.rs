@@ -53,6 +53,7 @@ fn campaign(index: u32, of: u32) -> Campaign {
         shard: Shard { index, of },
         golden: Golden::default(),
         comparator: Comparator::Byte,
+        state: Vec::new(),
         limits: Limits {
             wall_ns: 1_000 * u64::from(index + 1),
             ..Limits::default()
