@@ -719,10 +719,12 @@ fn a_replicated_target_is_struck_as_its_lines_say() {
             "replica=0 at=control!mix n=100 code bit=0",
             "replica=1 time=1us kind=crash",
             "at=control!mix n=100 reg=rsp bit=40",
+            "replica=0 at=control!mix n=100 kind=hang",
         ],
     ));
     let runs = place.runs("lines");
-    assert_eq!(runs.len(), 4);
+    assert_eq!(runs.len(), 5);
+    assert_eq!(runs[&4].outcome.word(), "corrected", "{:?}", runs[&4]);
     for (id, run) in &runs {
         let ended = run.outcome.outcome().to_string();
         let over = *id == 2 && ended == "not_fired";
