@@ -312,6 +312,15 @@ fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Trial {
     })
 }
 
+/// A program whose first event is its first write.
+fn smallest() -> Result<Target, String> {
+    Ok(Target {
+        program: build::guest("asm_only.S", Variant::Bare)?,
+        args: Vec::new(),
+        stdin: Stdin::Null,
+    })
+}
+
 /// A program, and itself once more in its place.
 fn again() -> Result<Target, String> {
     Target::guest("again.c", &[])
@@ -858,6 +867,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("hang_of_2", 2, false, "replica=1 at=steady!flip_here n=50000 kind=hang", After::Corrected, long),
         one("leader_hang_of_2", 2, false, "replica=leader at=steady!flip_here n=50000 kind=hang", After::Corrected, long),
         one("leader_hang_of_3", 3, false, "replica=leader at=steady!flip_here n=50000 kind=hang", After::Corrected, long),
+        // Nobody has come to any event yet.
+        one("hang_before_the_first_event", 2, false, "replica=1 at=asm_only!_start n=1 kind=hang", After::Corrected, smallest),
+        one("leader_hang_before_the_first_event", 2, false, "replica=0 at=asm_only!_start n=1 kind=hang", After::Corrected, smallest),
+        one("hang_of_3_before_the_first_event", 3, false, "replica=2 at=asm_only!_start n=1 kind=hang", After::Corrected, smallest),
         one("hang_stops", 2, true, "replica=1 at=steady!flip_here n=50000 kind=hang", After::Detected, long),
         one("crash_stops", 2, true, "replica=1 at=steady!flip_here n=50000 kind=crash", After::Detected, long),
         // The log, the agent.

@@ -161,6 +161,9 @@ impl Supervisor<'_> {
             if cpu_ns.is_some() && r > 0 && procfs::is_stopped(pid) {
                 child::kill(pid, libc::SIGCONT);
             }
+            // Who has just been made stands before the event that its word names, and has not come to it.
+            let ahead = place > 0 && self.group.claim(r, place).is_none();
+            let place = place - u64::from(ahead);
             looks.push(cpu_ns.map(|cpu_ns| Look { pid, place, cpu_ns }));
         }
         if let Some(hung) = self.watch.pace.look(&looks) {
