@@ -1,6 +1,7 @@
 //! The command itself: what it says and with which status when there is nothing to run, or something it may not.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use libtest_mimic::Trial;
@@ -8,7 +9,7 @@ use libtest_mimic::Trial;
 use crate::bench::{Bench, write_executable};
 use crate::build::{self, Variant};
 use crate::check::last_lines;
-use crate::run::{Invocation, Ran};
+use crate::run::{Invocation, Ran, end_words};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -68,6 +69,32 @@ fn exec_without_its_memory() -> Trial {
     })
 }
 
+/// A program whose file ends too early cannot be executed, whether the kernel says so or kills what it has begun; where
+/// enough is there for it to run until it meets its end, that is the program's own. No core is blamed.
+fn truncated() -> Trial {
+    const NAME: &str = "truncated";
+    Trial::test(format!("command::{NAME}"), || {
+        let whole = std::fs::read(build::guest("args_env.c", Variant::Dynamic)?)?;
+        // Within the ELF header, at its end, within the program headers, within the first pages, before the last section.
+        for length in [63, 64, 100, 1000, 4096, whole.len() / 2] {
+            let program = file(&format!("truncated-{length}"), &whole[..length], 0o755);
+            let bare = std::process::Command::new(&program).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let bare = match bare {
+                Ok(status) => end_words(status),
+                Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => "status 126".to_owned(),
+                Err(error) => return Err(format!("{length} bytes: {error}").into()),
+            };
+            let run = says(NAME, &["run", "-n", "2", "--", &program])?;
+            let said = String::from_utf8_lossy(&run.stderr);
+            let refused = run.end() == "status 126" && said.contains("cannot be executed");
+            if !(run.end() == bare || (bare == "signal 11" && refused)) || said.contains("core ") {
+                return Err(format!("{length} bytes: {}, bare {bare}\n{}", run.end(), last_lines(&run)).into());
+            }
+        }
+        Ok(())
+    })
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
@@ -89,6 +116,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let interpreter = file("interpreter", b"#!/no/such/interpreter\n", 0o755);
     let mut trials = vec![
         exec_without_its_memory(),
+        truncated(),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(
