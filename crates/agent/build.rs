@@ -4,9 +4,9 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 17] = [
+const C: [&str; 18] = [
     "base", "log", "args", "calls", "exec", "entropy", "memory", "shared", "signal", "recover", "epoch",
-    "flip", "profile", "private", "wait", "kept", "init",
+    "flip", "profile", "private", "wait", "kept", "meet", "init",
 ];
 
 /// Besides what every such image is built with.

@@ -549,11 +549,28 @@ fn struck_from_outside(
     resume: bool,
     target: fn() -> Result<Target, String>,
 ) -> Trial {
+    struck_after(&[0, 3, 10, 25, 60], name, replicas, which, signal, resume, target)
+}
+
+/// Nobody comes to an event for longer than a replica may take that hangs.
+fn killed_in_a_computation(name: &'static str, replicas: u8, which: usize) -> Trial {
+    struck_after(&[10], name, replicas, which, Signal::SIGKILL, false, || Target::guest("compute.c", &["2500"]))
+}
+
+fn struck_after(
+    delays_ms: &'static [u64],
+    name: &'static str,
+    replicas: u8,
+    which: usize,
+    signal: Signal,
+    resume: bool,
+    target: fn() -> Result<Target, String>,
+) -> Trial {
     Trial::test(format!("faults::{name}"), move || {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = target()?;
         let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
-        for delay_ms in [0_u64, 3, 10, 25, 60] {
+        for &delay_ms in delays_ms {
             let events = dir.join("events");
             let _ = fs::remove_file(&events);
             let invocation = target.invocation(protector(replicas, &events, &[]));
@@ -926,6 +943,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         from_outside("sigkill_to_leader_of_3", 3, 0, Signal::SIGKILL, false),
         from_outside("sigkill_to_follower_of_3", 3, 2, Signal::SIGKILL, false),
         from_outside("sigsegv_to_follower_of_2", 2, 1, Signal::SIGSEGV, false),
+        killed_in_a_computation("leader_of_2_killed_in_a_computation", 2, 0),
+        killed_in_a_computation("follower_of_2_killed_in_a_computation", 2, 1),
+        killed_in_a_computation("leader_of_3_killed_in_a_computation", 3, 0),
+        killed_in_a_computation("follower_of_3_killed_in_a_computation", 3, 1),
         struck_from_outside("sigkill_to_leader_of_2_without_rights", 2, 0, Signal::SIGKILL, false, dropped),
         struck_from_outside("sigkill_to_follower_of_2_without_rights", 2, 1, Signal::SIGKILL, false, dropped),
         struck_from_outside("sigkill_to_leader_of_3_without_rights", 3, 0, Signal::SIGKILL, false, dropped),

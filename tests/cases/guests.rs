@@ -131,6 +131,7 @@ const DRIVEN: &[&str] = &[
     "execve_signaled.c",
     "without_call.c",
     "memory_hog.c",
+    "compute.c",
     "plugin.lib.c",
     "frames.c",
 ];
@@ -286,6 +287,9 @@ pub(crate) fn rows() -> Vec<Row> {
         row("sig_singlestep.c").expect(Expect::Limit("a program that single-steps itself")),
         row("sig_poll_loop.c"),
         row("sig_default_spin.c").ends("signal 14"),
+        row("sig_flag.c").shapes(&[Dynamic, Unoptimised, Static, Variant::Musl]),
+        row("sig_spin.c").shapes(&[Dynamic, Unoptimised, Static]).replicas(&[1, 2]),
+        row("sig_work.c").shapes(&[Dynamic, Unoptimised]).replicas(&[1, 2]),
         row("sig_abort_handled.c").ends("signal 6"),
         row("signalfd.c"),
         // A second and more between two events.
@@ -504,7 +508,7 @@ fn every_guest_has_a_row() -> Result<(), String> {
         .iter()
         .map(|row| row.source.to_owned())
         .chain(DRIVEN.iter().map(|&name| name.to_owned()))
-        .chain(["guest.h", "sig_spin.c"].map(str::to_owned))
+        .chain(["guest.h"].map(str::to_owned))
         .collect();
     let found: BTreeSet<String> = fs::read_dir(workspace().join("guests"))
         .map_err(|error| format!("guests: {error}"))?

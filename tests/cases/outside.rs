@@ -310,42 +310,6 @@ fn launcher_killed(
     })
 }
 
-/// A pure loop that waits for a handler: the one documented case in which a handled signal has no bound. It must at least
-/// stay killable, and leave nothing.
-fn handler_without_event() -> Trial {
-    Trial::test("outside::handler_without_event", || {
-        let dir = Bench::get().case_dir("outside-handler-without-event");
-        let mut invocation = Invocation {
-            program: build::guest("sig_spin.c", Variant::Dynamic)?,
-            ..Invocation::default()
-        };
-        let bare = invocation.run(&dir, LIMIT)?;
-        if bare.stdout != b"stopped\n" {
-            return Err(format!("the bare run is wrong\n{}", last_lines(&bare)).into());
-        }
-        invocation.protector = protector(2, &dir.join("events"), &[]);
-        let _group = one_group();
-        let mut running = invocation.start(&dir)?;
-        if ends_within(&mut running, Duration::from_secs(2)).is_err() {
-            running.signal(Signal::SIGTERM);
-            ends_within(&mut running, PROMPT)?;
-            let ran = running.wait(LIMIT)?;
-            ran.nothing_left(GRACE)?;
-            if ran.end() != "signal 15" {
-                return Err(format!("ended with {}, expected signal 15", ran.end()).into());
-            }
-        } else {
-            let ran = running.wait(LIMIT)?;
-            ran.nothing_left(GRACE)?;
-            if let Some(why) = output_difference(&bare, &ran) {
-                return Err(why.into());
-            }
-        }
-        Bench::get().passed(&dir);
-        Ok(())
-    })
-}
-
 /// Nobody reads any more: the program dies of SIGPIPE as it does bare, and the group with it.
 fn reader_gone() -> Trial {
     Trial::test("outside::reader_gone", || {
@@ -443,7 +407,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             2,
         ),
         launcher_killed("launcher_of_3_killed", "spinner.c", &["60000"], 3),
-        handler_without_event(),
         reader_gone(),
         idle_is_cheap(),
     ]);

@@ -144,7 +144,29 @@ enum sf_cmd {
 	SF_C_HASH,    /* digest of all memory, to slot.hash */
 	SF_C_DROP,    /* give the copy of the page at `arg` back: it is the file's again */
 	SF_C_KEEPER,  /* leader: leave another keeper behind */
+	SF_C_SEEK,    /* go on to where the transfer area says, and pause again: at most `arg` instructions, as `arg2`
+	               * (enum sf_seek) has it */
+	SF_C_HEAR,    /* when resumed: hear signals here, where all replicas stand */
+	SF_C_PATCH,   /* apply the plan that stands `arg` behind the start of the shared memory, `arg2` bytes */
 };
+
+/* How a state is looked for: one instruction at a time, or at a payload that was planted there. */
+enum sf_seek {
+	SF_SEEK_HERE = 0, /* also here */
+	SF_SEEK_ON,       /* not here */
+	SF_SEEK_PLACE,    /* any state at the payload */
+	SF_SEEK_FREE,     /* that state there */
+};
+
+#define SF_SEEK_WORDS 8u
+struct sf_seek_words {
+	uint64_t payload; /* the number of the one where the state is */
+	uint64_t n;       /* and what memory has there */
+	struct {
+		uint64_t at, value;
+	} word[SF_SEEK_WORDS];
+};
+#define SF_OFF_SEEK_WORDS (SF_OFF_TRANSFER + 49152)
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
 struct sf_replica {
@@ -163,7 +185,7 @@ struct sf_replica {
 	int32_t pid;      /* in the launcher's pid namespace, written by the launcher */
 	int32_t init_pid; /* init of this slot's pid namespace, or 0 */
 	uint32_t losers;  /* verdict by this replica's own count: bit per slot */
-	uint32_t verdict_valid;
+	uint32_t sought; /* SF_C_SEEK has led where it was to lead */
 	uint64_t verdict_seq;
 	uint64_t hash[2];
 	uint64_t again; /* while paused: the event that it starts again */
@@ -274,6 +296,8 @@ struct sf_group {
 	uint32_t end_inv, dying_inv, pdeathsig_inv, spare_inv;
 	uint64_t rpc_sum; /* of operation and arguments: sf_rpc_sum() */
 	int64_t rpc_ret_inv;
+	uint32_t hand;    /* signals for handlers that the leader has taken and no event has taken from it */
+	uint32_t meeting; /* replicas pause wherever the launcher's nudge finds them computing */
 };
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */

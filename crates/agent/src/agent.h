@@ -49,6 +49,8 @@ struct sf_tls {
 	u64 flip_event, flip_voted, flip_arrival, flip_result; /* event that one waits for, or ~0 */
 	u64 spare[8];
 	u64 flip_count[SF_FLIPS_MAX], flip_after[SF_FLIPS_MAX];
+	u64 seek;          /* enum sf_seek + 1 while this replica looks for a payload, or 0 */
+	u64 seek_any, seek_less[16]; /* what the registers of struct sf_regs lack to be 0, in its order; rcx is left out */
 };
 _Static_assert(offsetof(struct sf_tls, flip_rcx) == TLS_FLIP_RCX, "flip.S, payloads");
 _Static_assert(offsetof(struct sf_tls, flip_desc) == TLS_FLIP_DESC, "flip.S, payloads");
@@ -56,6 +58,8 @@ _Static_assert(offsetof(struct sf_tls, flip_rsp) == TLS_FLIP_RSP, "flip.S");
 _Static_assert(offsetof(struct sf_tls, flip_rip) == TLS_FLIP_RIP, "flip.S");
 _Static_assert(offsetof(struct sf_tls, flip_count) == TLS_FLIP_COUNT, "payloads");
 _Static_assert(offsetof(struct sf_tls, flip_after) == TLS_FLIP_AFTER, "payloads");
+_Static_assert(offsetof(struct sf_tls, seek_any) == TLS_SEEK_ANY, "crates/replica/src/meeting.rs");
+_Static_assert(offsetof(struct sf_tls, seek_less) == TLS_SEEK_LESS, "crates/replica/src/meeting.rs");
 _Static_assert(sizeof(struct sf_tls) == 4096, "a page");
 _Static_assert(offsetof(struct sf_tls, token) == TLS_TOKEN, "gate.S");
 _Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
@@ -139,6 +143,8 @@ struct sf_mirror {
 	struct sf_map map[SF_MAPS_MAX];
 };
 
+struct rt_frame; /* frame.h */
+
 struct sf_hash { u64 a, b; };
 
 /* Own to one process. */
@@ -184,16 +190,21 @@ struct sf_me {
 	s32 readable; /* in a pause: what sf_readable answered */
 	u32 own_event; /* that in progress is one of the agent's own */
 	u32 fatal; /* a signal that ends the program waits for the next event */
+	u32 seek;  /* instructions left on the way to where another replica stands (meet.c) */
+	u32 how;   /* enum sf_seek */
+	u32 hear;  /* ... and once there: an event for signals comes next */
+	u32 heard; /* leader: it is that event, which no re-run would come to by itself */
 	u64 made, retried; /* event whose call the kernel has carried out, and of which a fault here began anew */
 	s64 made_ret;
 	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
 	u32 snapshot_known, snapshot_remade;
 };
 
-enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH };
+enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING };
 #define SF_DESC_EPOCH 0xfe
 #define SF_DESC_SIGNALS 0xfd
 #define SF_DESC_DEATH 0xfc /* the signal above it, << 8 */
+#define SF_DESC_FOUND 0xfb /* the state that is looked for, but for rcx; << 8: number of the payload */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
 #define SF_DESC_FLIP_EVENT 0xf1
@@ -412,6 +423,7 @@ NORETURN void sf_again(struct sf_regs *);
 void sf_signals_start(void);
 u32 sf_fp_bytes(void);
 void sf_fp_save(void *);
+void sf_fp_normalise(u8 *);
 void sf_fp_complete(u64 at, u64 rfbm, int compact);
 void sf_fp_load(const void *);
 
@@ -455,6 +467,12 @@ void sf_flip_moved(void);
 int sf_flip_is_due(void);
 void sf_flip_tick(struct sf_regs *, u8 *fp);
 
+/* meet.c: to where another replica stands */
+void sf_pause_here(struct rt_frame *);
+void sf_step(struct rt_frame *);
+int sf_steps_on(struct rt_frame *);
+void sf_found(struct sf_regs *, u64 payload);
+
 /* profile.c */
 void sf_profile(u64 ip);
 
@@ -469,6 +487,24 @@ void sf_profile(u64 ip);
 			__asm__ volatile("movq %0, %%gs:" SF_STRING(TLS_FLIP_DESC) "; call sf_flip_own" \
 					 ::"i"(SF_DESC_FLIP_EVENT | (when) << 8) : "memory"); \
 	} while (0)
+
+/* What a transplant carries besides memory. */
+struct sf_transfer {
+	u64 next, base;
+	struct sf_regs regs;
+	struct sf_mirror app;
+	u64 fs_base;
+	u64 doing, doing_desc;
+	u64 tsc_traps, slot;
+	u64 tls_rcx, tls_desc, tls_ea; /* of a trampoline that it may stand in */
+	struct sf_traps traps;
+	u64 fp_bytes;
+	u8 fp[16384] __attribute__((aligned(64)));
+};
+#define TRANSFER ((struct sf_transfer *)(SF_SHARED + SF_OFF_TRANSFER))
+#define SEEK_WORDS ((const volatile struct sf_seek_words *)(SF_SHARED + SF_OFF_SEEK_WORDS))
+_Static_assert(SF_OFF_TRANSFER + sizeof(struct sf_transfer) <= SF_OFF_SEEK_WORDS, "a state, then words");
+_Static_assert(SF_OFF_SEEK_WORDS + sizeof(struct sf_seek_words) <= SF_OFF_TRANSFER + 65536, "words, then what recover.c lists");
 
 /* recover.c */
 s64 sf_fork_follower(u32 slot);

@@ -135,6 +135,10 @@ void sf_on_entropy(struct sf_regs *r, u64 desc)
 	}
 	if (kind == SF_DESC_DEATH)
 		sf_die_agreed(r, dest);
+	if (kind == SF_DESC_FOUND) {
+		sf_found(r, desc >> 8);
+		return;
+	}
 	if (kind == SF_DESC_SIGNALS) {
 		sf_more_signals(r);
 		return;

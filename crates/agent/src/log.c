@@ -660,9 +660,11 @@ enum sf_meet sf_pause(void)
 		case SF_C_FORK:
 			ret = sf_fork_follower((u32)own->cmd_arg);
 			own = &G->slot[me.slot]; /* the copy goes on here as another slot */
-			if (ret == -1 && me.slot != 0) {
-				sf_readable(me.readable);
-				return SF_RESTART;
+			if (ret == -1 && me.slot != 0) { /* it pauses as well: what it was copied from may be far from any event */
+				own->again = me.next;
+				store(&own->phase, SF_P_PAUSED);
+				ring_launcher();
+				continue;
 			}
 			break;
 		case SF_C_SEND:
@@ -689,9 +691,19 @@ enum sf_meet sf_pause(void)
 			own->hash[1] = h.b;
 			break;
 		}
+		case SF_C_PATCH:
+			sf_apply_patch((const u8 *)(SF_SHARED + own->cmd_arg), (u32)own->cmd_arg2);
+			break;
+		case SF_C_HEAR:
+			me.hear = 1;
+			break;
 		case SF_C_EXIT:
 			for (;;)
 				sys1(231, 0);
+		case SF_C_SEEK:
+			me.seek = (u32)own->cmd_arg;
+			me.how = (u32)own->cmd_arg2;
+			/* fall through */
 		case SF_C_RESUME:
 			me.raised = 0;
 			if (me.readable != 1)

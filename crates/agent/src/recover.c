@@ -176,6 +176,12 @@ NORETURN static void be_init(u32 slot)
 	__builtin_trap();
 }
 
+/* The event that this replica has come to last, or will come to at once since it starts it again. */
+static u64 place(void)
+{
+	return me.doing == SF_D_NOTHING ? me.next - 1 : me.next;
+}
+
 static void become(u32 slot)
 {
 	me.slot = slot;
@@ -190,7 +196,7 @@ static void become(u32 slot)
 	sf_flip_rearm();
 	struct sf_replica *own = &G->slot[slot];
 	own->cmd_ack = own->cmd_seq;
-	own->next = me.next;
+	own->next = place();
 	own->own_events = app.own_events;
 	me.own_event = 0;
 	me.parent = (s32)raw6(NR_getppid, 0, 0, 0, 0, 0, 0);
@@ -326,24 +332,10 @@ void sf_follow_limit(u32 nr, const u64 a[6])
 		sf_sys(302, 0, what, new, 0, 0, 0);
 }
 
-/* What a transplant carries besides memory. */
-struct transfer {
-	u64 next, base;
-	struct sf_regs regs;
-	struct sf_mirror app;
-	u64 fs_base;
-	u64 doing, doing_desc;
-	u64 tsc_traps, slot;
-	struct sf_traps traps;
-	u64 fp_bytes;
-	u8 fp[16384] __attribute__((aligned(64)));
-};
-#define TRANSFER ((struct transfer *)(SF_SHARED + SF_OFF_TRANSFER))
-
 /* A winner's registers at the start of the disputed event. */
 void sf_send(void)
 {
-	struct transfer *t = TRANSFER;
+	struct sf_transfer *t = TRANSFER;
 	t->next = me.next;
 	t->base = me.base;
 	t->regs = *me.regs;
@@ -352,6 +344,9 @@ void sf_send(void)
 	t->doing_desc = me.doing_desc;
 	t->tsc_traps = me.tsc_traps;
 	t->slot = me.slot;
+	t->tls_rcx = tls.rcx;
+	t->tls_desc = tls.desc;
+	t->tls_ea = tls.ea;
 	t->traps = sf_traps;
 	sys2(158, 0x1003 /* ARCH_GET_FS */, &t->fs_base);
 	t->fp_bytes = sf_fp_bytes();
@@ -365,7 +360,7 @@ void sf_send(void)
  * a new leader could not be given the rights of the old one. */
 s64 sf_receive(void)
 {
-	const struct transfer *t = TRANSFER;
+	const struct sf_transfer *t = TRANSFER;
 	sf_flip_rearm();
 	me.next = t->next;
 	me.base = t->base;
@@ -382,6 +377,9 @@ s64 sf_receive(void)
 	G->slot[me.slot].own_events = app.own_events;
 	me.doing = (u32)t->doing;
 	me.doing_desc = t->doing_desc;
+	tls.rcx = t->tls_rcx;
+	tls.desc = t->tls_desc;
+	tls.ea = t->tls_ea;
 	if (!me.regs)
 		me.regs = &me.fault_regs;
 	*me.regs = t->regs;
@@ -392,7 +390,7 @@ s64 sf_receive(void)
 	else
 		sf_fp_load(t->fp);
 	sf_inherit_arrivals((u32)t->slot);
-	G->slot[me.slot].next = me.next;
+	G->slot[me.slot].next = place();
 	G->base = me.base;
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
@@ -429,6 +427,7 @@ void sf_as_event(struct sf_regs *r)
 		r->rip = (u64)sf_entry_entropy;
 		break;
 	case SF_D_FAULT: /* the instruction faults again */
+	case SF_D_NOTHING:
 		break;
 	}
 }

@@ -19,9 +19,13 @@
  *      ▲                      │ blocked meanwhile: give_back
  *      └──────────────────────┘
  *
- * Not covered: a handled signal waits for the leader's next event (docs/limits.md).
+ * A program that computes on without an event is brought to one: the launcher has all replicas
+ * pause where they are, and each step on to where one of them stands (meeting.rs).
+ *
+ * Not covered: replicas that come by the same state too far apart to step there (docs/limits.md).
  */
 #include "agent.h"
+#include "frame.h"
 #include <asm/errno.h>
 
 #define BIT(s) (1ull << ((s) - 1))
@@ -29,8 +33,9 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
        SIGSTOP = 19, SIGTSTP = 20, SIGTTIN = 21, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
 #define FAULTS (BIT(SIGILL) | BIT(SIGTRAP) | BIT(SIGBUS) | BIT(SIGFPE) | BIT(SIGSEGV) | BIT(SIGSYS))
 #define UNBLOCKABLE (BIT(SIGKILL) | BIT(SIGSTOP))
-/* The launcher's own word to the leader is SIGSYS from its process: no program waits for it. */
-#define IS_NUDGE(s, i) ((s) == SIGSYS && (i)->code == 0 && (s32)(i)->words[0] == sf_boot.launcher_pid)
+/* The launcher's own word to a replica is SIGSYS from its process, which has no number where followers
+ * live: no program waits for it. */
+#define IS_NUDGE(s, i) ((s) == SIGSYS && (i)->code == 0 && (me.slot != 0 || (s32)(i)->words[0] == sf_boot.launcher_pid))
 
 #define SA_SIGINFO 4ull
 #define SA_ONSTACK 0x08000000ull
@@ -50,26 +55,6 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SIGRTMIN 32
 #define SYS_USER_DISPATCH 2
 
-struct sigcontext {
-	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags;
-	u16 cs, gs, fs, ss;
-	u64 err, trapno, oldmask, cr2, fpstate, reserved[8];
-};
-struct ucontext {
-	u64 flags, link;
-	u64 ss_sp;
-	u32 ss_flags, ss_pad;
-	u64 ss_size;
-	struct sigcontext mc;
-	u64 sigmask;
-};
-struct rt_frame {
-	u64 pretcode;
-	struct ucontext uc;
-	struct sf_siginfo info;
-};
-_Static_assert(sizeof(struct sigcontext) == 256, "asm/sigcontext.h");
-_Static_assert(sizeof(struct ucontext) == 304, "asm/ucontext.h");
 #define UC_FP_XSTATE 1u
 #define UC_SIGCONTEXT_SS 2u
 #define UC_STRICT_RESTORE_SS 4u
@@ -106,7 +91,7 @@ static void load_features(void)
 
 /* Hardware leaves out components it considers initial, and whether it does is timing: write
  * the initial values instead, so that frames of all replicas hold the same bytes. */
-static void fp_normalise(u8 *at)
+void sf_fp_normalise(u8 *at)
 {
 	u64 *bv = (u64 *)(at + 512);
 	if (!(*bv & 1)) {
@@ -180,7 +165,7 @@ void sf_fp_save(void *at) /* 64-byte aligned, header zeroed by this */
 {
 	memset(at, 0, xsize);
 	__asm__ volatile("xsave64 (%0)" ::"r"(at), "a"((u32)xmask), "d"((u32)(xmask >> 32)) : "memory");
-	fp_normalise(at);
+	sf_fp_normalise(at);
 }
 
 void sf_fp_load(const void *at)
@@ -250,8 +235,11 @@ static void set_mask(u64 m)
 	sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
 }
 
+static void show_hand(void);
+
 void sf_kernel_mask(void)
 {
+	show_hand();
 	if (me.fault_frame) { /* in a handler of the kernel's: its return sets the mask */
 		((struct rt_frame *)me.fault_frame)->uc.sigmask = mask_now();
 		return;
@@ -507,11 +495,23 @@ static void block_all(u64 *old)
 	sys4(14, 2, &all, old, 8);
 }
 
+/* How many signals would be delivered if an event came. */
+static void show_hand(void)
+{
+	u32 n = 0;
+	if (me.slot != 0)
+		return;
+	for (u32 i = 0; i < me.pending_n; i++)
+		n += !(BIT(me.pending[i].signo) & app.mask) && app.action[me.pending[i].signo].handler > SIG_IGN;
+	store(&G->hand, n);
+}
+
 static void drop(u32 i)
 {
 	me.pending_n--;
 	for (; i < me.pending_n; i++)
 		me.pending[i] = me.pending[i + 1];
+	show_hand();
 }
 
 /* The program has blocked what is in the hand: back to where blocked signals wait. The kernel
@@ -706,6 +706,7 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 	restore_sender(&me.pending[me.pending_n]);
 	barrier();
 	me.pending_n++;
+	show_hand();
 	f->uc.sigmask |= handled() & ~(FAULTS | UNBLOCKABLE);
 }
 
@@ -735,7 +736,7 @@ static void build_frame(void *v)
 	memset(f, 0, sizeof *f);
 	if (b->fp) {
 		memcpy((void *)fp, b->fp, xsize);
-		fp_normalise((u8 *)fp);
+		sf_fp_normalise((u8 *)fp);
 	} else {
 		sf_fp_save((void *)fp);
 	}
@@ -881,21 +882,6 @@ u64 sf_frame_fp(u64 frame)
 
 /* ---- the kernel's entry ---- */
 
-static void regs_from(struct sf_regs *r, const struct sigcontext *m)
-{
-	*r = (struct sf_regs){ m->r15, m->r14, m->r13, m->r12, m->rbp, m->rbx, m->r11, m->r10, m->r9, m->r8, m->rax,
-			       m->rcx, m->rdx, m->rsi, m->rdi, m->rsp, m->rip, m->eflags };
-}
-
-static void regs_to(struct sigcontext *m, const struct sf_regs *r)
-{
-	m->r8 = r->r8; m->r9 = r->r9; m->r10 = r->r10; m->r11 = r->r11;
-	m->r12 = r->r12; m->r13 = r->r13; m->r14 = r->r14; m->r15 = r->r15;
-	m->rdi = r->rdi; m->rsi = r->rsi; m->rbp = r->rbp; m->rbx = r->rbx;
-	m->rdx = r->rdx; m->rax = r->rax; m->rcx = r->rcx; m->rsp = r->rsp;
-	m->rip = r->rip; m->eflags = r->eflags;
-}
-
 /* Entropy instructions that could not be patched: a breakpoint stands on those that are known,
  * and rdtsc faults once code has appeared that was never searched (memory.c). */
 static int on_entropy_trap(int s, const struct sf_siginfo *info, struct sigcontext *m)
@@ -954,7 +940,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 {
 	struct sf_regs *r = &me.fault_regs;
 	struct sigcontext *m = &f->uc.mc;
-	regs_from(r, m);
+	sf_regs_from(r, m);
 	me.regs = r;
 	me.doing = SF_D_FAULT;
 	me.fault_frame = (u64)f;
@@ -988,7 +974,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 			 * where, and a syscall event starts again by entering the agent anew. */
 			me.restarted = 0;
 			sf_as_event(r);
-			regs_to(m, r);
+			sf_regs_to(m, r);
 			goto out;
 		}
 	}
@@ -999,28 +985,8 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 	/* The handler starts with initial vector state: give the kernel an empty image. */
 	if (m->fpstate)
 		*(u64 *)(m->fpstate + 512) = 0;
-	regs_to(m, r);
+	sf_regs_to(m, r);
 out:
-	sf_kernel_mask();
-	me.fault_frame = 0;
-}
-
-/* The leader computes, or hangs, while the others wait for it: pause where it is. It goes on
- * from there, unless a transplant has made it another. */
-static void on_call(struct rt_frame *f)
-{
-	struct sf_regs *r = &me.fault_regs, *before = me.regs;
-	regs_from(r, &f->uc.mc);
-	me.regs = r;
-	me.fault_frame = (u64)f;
-	sf_pause();
-	if (me.restarted) {
-		me.restarted = 0;
-		sf_as_event(r);
-		regs_to(&f->uc.mc, r);
-	} else {
-		me.regs = before;
-	}
 	sf_kernel_mask();
 	me.fault_frame = 0;
 }
@@ -1038,9 +1004,9 @@ static COLD void on_tick(struct rt_frame *f, int agent)
 		return;
 	}
 	struct sf_regs r;
-	regs_from(&r, m);
+	sf_regs_from(&r, m);
 	sf_flip_tick(&r, fp);
-	regs_to(m, &r);
+	sf_regs_to(m, &r);
 }
 
 void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
@@ -1071,6 +1037,16 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 				goto out;
 			}
 		}
+		if (s == SIGTRAP && info->code == TRAP_TRACE && me.seek) {
+			if (in_agent(ip)) { /* an event comes first */
+				m->eflags &= ~0x100ull;
+				me.seek = 0;
+			} else {
+				sf_step(f);
+				ip = m->rip;
+			}
+			goto out;
+		}
 		if (s == SIGTRAP && info->code == TRAP_TRACE && in_agent(ip)) {
 			/* The program steps itself: its trace flag came with it into the agent. */
 			m->eflags &= ~0x100ull;
@@ -1088,7 +1064,7 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 			me.guard = NULL;
 			me.interruptible = 0;
 			sf_as_event(me.regs);
-			regs_to(m, me.regs);
+			sf_regs_to(m, me.regs);
 			ip = m->rip;
 			goto out;
 		}
@@ -1114,16 +1090,14 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		ip = m->rip;
 		goto out;
 	}
-	/* A follower has nobody but the launcher who sends it this. */
-	if (unlikely(s == SIGSYS && info->code == 0 && sf_flip_is_due()) && (me.slot != 0 || IS_NUDGE(s, info))) {
+	if (IS_NUDGE(s, info) && unlikely(sf_flip_is_due())) {
 		on_tick(f, in_agent(ip));
 		ip = m->rip;
-		if (me.slot != 0)
-			goto out;
 	}
 	if (IS_NUDGE(s, info)) {
-		if (me.slot == 0 && !in_agent(ip) && load(&G->alarm)) {
-			on_call(f);
+		/* An alarm about an event is for those who have come to it. */
+		if (!in_agent(ip) && (load(&G->meeting) || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0)))) {
+			sf_pause_here(f);
 			ip = m->rip;
 			goto out;
 		}
@@ -1147,6 +1121,8 @@ out:
 	 * code may stand with the selector at 0 it stays so, which the handler around a nested
 	 * one does not mind either; otherwise a tail closes it again. */
 	tls.token = token;
+	if (unlikely(me.seek) && sf_steps_on(f))
+		sf_sigreturn(frame + 8);
 	if (within(ip, sf_gate_syscall, sf_gate_return) || within(ip, sf_raw_syscall, sf_raw_return) ||
 	    within(ip, sf_sigreturn_syscall, sf_sigreturn_return) ||
 	    (m->rsp > (u64)sf_alt_stack && m->rsp <= (u64)sf_alt_stack + ALT_STACK_BYTES)) {

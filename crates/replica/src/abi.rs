@@ -17,6 +17,10 @@ pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
+/// The number of a payload, and words that a state which is looked for there has in memory: how many, then address and
+/// value of each.
+pub(crate) const OFF_SEEK_WORDS: usize = OFF_TRANSFER + 49152;
+pub(crate) const SEEK_WORDS: usize = 8;
 /// Where that list ends at the latest.
 pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
@@ -26,6 +30,8 @@ pub(crate) const AGENT_END: u64 = SHARED + (4 << 40);
 pub(crate) const KEEPER: usize = 11;
 /// Room of `struct sf_traps`.
 pub(crate) const TRAPS_MAX: usize = 255;
+/// Place of rip in `struct sf_regs`.
+pub(crate) const REG_RIP: usize = 16;
 /// Where the entry table of the image jumps from.
 pub(crate) const ENTRY_SYSCALL: u64 = BASE;
 pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
@@ -88,7 +94,7 @@ pub(crate) struct SlotOwn {
     pub(crate) pid: i32,
     pub(crate) init_pid: i32,
     pub(crate) losers: u32,
-    pub(crate) verdict_valid: u32,
+    pub(crate) sought: u32,
     pub(crate) verdict_seq: u64,
     pub(crate) hash: [u64; 2],
     pub(crate) again: u64,
@@ -180,6 +186,8 @@ pub(crate) struct Group {
     pub(crate) spare_inv: u32,
     pub(crate) rpc_sum: u64,
     pub(crate) rpc_ret_inv: i64,
+    pub(crate) hand: u32,
+    pub(crate) meeting: u32,
 }
 
 #[repr(C)]
@@ -245,7 +253,19 @@ pub(crate) mod cmd {
     pub(crate) const REMAP: u32 = 9;
     pub(crate) const TOUCH: u32 = 10;
     pub(crate) const DROP: u32 = 12;
+    pub(crate) const HASH: u32 = 11;
     pub(crate) const KEEPER: u32 = 13;
+    pub(crate) const SEEK: u32 = 14;
+    pub(crate) const HEAR: u32 = 15;
+    pub(crate) const PATCH: u32 = 16;
+}
+
+/// How a replica looks for a state.
+pub(crate) mod seek {
+    pub(crate) const HERE: u64 = 0;
+    pub(crate) const ON: u64 = 1;
+    pub(crate) const PLACE: u64 = 2;
+    pub(crate) const FREE: u64 = 3;
 }
 
 /// Who was stopped (sentry.rs).

@@ -17,6 +17,7 @@ mod group;
 mod held;
 mod image;
 mod launch;
+mod meeting;
 mod modules;
 mod pace;
 mod profile;

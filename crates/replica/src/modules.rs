@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSegment, ObjectSymbol};
 use steadfast_integrity::ids::{GuestAddr, Site};
 use steadfast_integrity::plan::{Coverage, ModuleCoverage, SlowSite};
@@ -310,6 +311,46 @@ impl Modules {
         Some(prepared)
     }
 
+    /// Plans a payload at the first instruction from here on that can become a jump to it: which one, the bytes that are
+    /// replaced there, and what to write.
+    pub(crate) fn add_hook(&mut self, addr: u64, code: &[u8], taken: &[Range<u64>]) -> Option<(u64, Range<u64>, Prepared)> {
+        let index = self.list.iter().position(|module| module.range.contains(&addr))?;
+        let arena = self.place(&self.list[index].range.clone(), taken);
+        let known = &self.list[index];
+        let file = contents(&known.file)?;
+        let module = patch::elf::module(&file, known.bias).ok()?;
+        let (patched, hooked): (Vec<_>, Vec<_>) =
+            known.plans.iter().map(|plan| (plan.patched.clone(), plan.hooked.clone())).unzip();
+        let (patched, hooked) = (patched.concat(), hooked.concat());
+        let analysis = patch::Analysis::new(&module);
+        let planned = steps(&module, addr).into_iter().find_map(|addr| {
+            let plan = analysis.replan(
+                &[],
+                &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+                &[patch::Hook { addr, place: patch::Place::Before, code: code.to_vec() }],
+                patch::Existing { patched: &patched, hooked: &hooked },
+                patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+            );
+            // Replicas will stand at the instruction: it has to be the one that becomes a jump.
+            let window = plan.hooked.iter().find(|hooked| hooked.hook.addr == addr)?.window.clone();
+            if window.start != addr {
+                return None;
+            }
+            Some((addr, window, plan))
+        });
+        let (at, window, plan) = planned?;
+        let prepared = Prepared {
+            region: window.start & !(PAGE - 1)..window.end,
+            arena,
+            arena_bytes: plan.arena.clone(),
+            writes: plan.writes.clone(),
+            traps: Vec::new(),
+        };
+        drop(module);
+        self.list[index].plans.push(plan);
+        Some((at, window, prepared))
+    }
+
     /// A free place for an arena: below the program's image, or in the pool below libraries.
     fn place(&mut self, module: &Range<u64>, taken: &[Range<u64>]) -> u64 {
         let free = |from: u64| {
@@ -341,17 +382,17 @@ impl Modules {
         at
     }
 
+    /// The place in a module that an address in an arena stands for; any other address for itself.
+    pub(crate) fn original(&self, addr: u64) -> u64 {
+        self.list.iter().flat_map(|module| &module.plans).find_map(|plan| plan.original(addr)).unwrap_or(addr)
+    }
+
     /// As much as is known about an address of the guest.
     pub(crate) fn site(&self, addr: u64) -> Site {
         if let Some(site) = flips::agent_site(addr) {
             return site;
         }
-        let original = self
-            .list
-            .iter()
-            .flat_map(|module| &module.plans)
-            .find_map(|plan| plan.original(addr))
-            .unwrap_or(addr);
+        let original = self.original(addr);
         let Some(module) = self.list.iter().find(|module| module.range.contains(&original)) else {
             return Site::at(GuestAddr(addr));
         };
@@ -451,6 +492,31 @@ fn after_save(save: &patch::Save) -> patch::Hook {
     code.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
     code.extend(abi::ENTRY_ENTROPY.to_le_bytes());
     patch::Hook { addr: save.addr, place: patch::Place::After, code }
+}
+
+/// Instructions on the way from an address that one comes by again soon: straight on, back with the first loop,
+/// and along direct jumps.
+fn steps(module: &patch::Module<'_>, from: u64) -> Vec<u64> {
+    const MOST: usize = 64;
+    let mut found = Vec::new();
+    let mut at = from;
+    while found.len() < MOST && !found.contains(&at) {
+        let Some(view) = module.code.iter().find(|view| view.range().contains(&at)) else { break };
+        let bytes = &view.bytes[usize::try_from(at - view.addr).expect("within the view")..];
+        let insn = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
+        if insn.is_invalid() {
+            break;
+        }
+        found.push(at);
+        let target = insn.near_branch_target();
+        at = match insn.flow_control() {
+            FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Exception => break,
+            FlowControl::UnconditionalBranch => target,
+            FlowControl::ConditionalBranch if target < insn.ip() && !found.contains(&target) => target,
+            _ => insn.next_ip(),
+        };
+    }
+    found
 }
 
 /// Functions of a file by address. A library of a hundred megabytes has as many symbols as it

@@ -102,6 +102,12 @@ impl Pace {
         (cpu_ns > limit_ns).then_some(Hung { replica, cpu_ns, limit_ns })
     }
 
+    /// What a replica has burned since it was first seen where it is.
+    pub(crate) fn burned(&self, replica: usize, cpu_ns: u64) -> u64 {
+        let since = self.tracks.get(replica).and_then(|track| track.seen.back());
+        since.map_or(0, |(_, since)| cpu_ns.saturating_sub(*since))
+    }
+
     pub(crate) fn clear(&mut self) {
         self.tracks.clear();
     }

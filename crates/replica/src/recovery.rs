@@ -42,7 +42,7 @@ const REPEATS_MAX: u32 = 4;
 pub(crate) struct Watch {
     repaired_at: u64,
     repeats: u32,
-    pace: Pace,
+    pub(crate) pace: Pace,
     /// Who was found to hang last.
     hung: Option<Hung>,
     /// Where everybody was at the last look.
@@ -67,7 +67,7 @@ const DEAF: Duration = Duration::from_secs(1);
 
 /// Bytes compared at a time: half of a second-level cache, for two buffers.
 const COPY: usize = 256 << 10;
-/// From this process SIGSYS makes the leader look at the alarm (signal.c, `IS_NUDGE`).
+/// From this process SIGSYS makes the leader look at the alarm, and replicas pause that are to meet (signal.c, `IS_NUDGE`).
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
@@ -264,6 +264,12 @@ impl Supervisor<'_> {
             let asleep = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.replicas[r].pid));
             if standing[0].is_none() {
                 self.nudge();
+            }
+            // Nobody's claim is asked for: who computes may pause where it is.
+            if self.group.get64(at!(alarm_seq)) == 0 {
+                for r in (1..n).filter(|r| standing[*r].is_none()) {
+                    self.signal_replica(r, NUDGE);
+                }
             }
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 if r > 0 && procfs::is_stopped(self.replicas[r].pid) {
@@ -636,7 +642,7 @@ impl Supervisor<'_> {
                 return false;
             }
         }
-        let next = self.group.get64(at!(own winner, next));
+        let next = self.group.get64(at!(own winner, again));
         self.group.clear_ring(0);
         self.group.clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
         self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0)
@@ -658,6 +664,9 @@ impl Supervisor<'_> {
             return;
         }
         let Some(base) = self.log_base(winner, seq) else { return };
+        if self.group.published(base, seq) {
+            return; // the winner has taken it, and computes on
+        }
         let payload_at = self.group.payload_end(base, seq);
         self.group.publish(base, seq, &claim, moved.cast_signed(), payload_at);
         self.pass(winner, seq);
@@ -931,6 +940,16 @@ impl Supervisor<'_> {
             }
         }
         first.map(|page| (page, count))
+    }
+
+    /// The first word of memory that differs between two paused replicas, and what it is in the second.
+    pub(crate) fn differing_word(&self, a: usize, b: usize) -> Option<(u64, u64)> {
+        let (page, _) = self.differing_pages(a, b)?;
+        let (mut x, mut y) = ([0; 4096], [0; 4096]);
+        Remote::open(self.replicas[a].pid).ok()?.read(page, &mut x).ok()?;
+        Remote::open(self.replicas[b].pid).ok()?.read(page, &mut y).ok()?;
+        let at = (0..4096).step_by(8).find(|at| x[*at..at + 8] != y[*at..at + 8])?;
+        Some((page + at as u64, u64::from_le_bytes(y[at..at + 8].try_into().expect("eight bytes"))))
     }
 
     fn difference(&self, standing: &[Standing], claims: &[Option<Claim>], losers: u32) -> Difference {

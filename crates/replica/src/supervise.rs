@@ -28,13 +28,14 @@ use crate::abi::{self, end, option, phase, standstill};
 use crate::exec::Becoming;
 use crate::group::{Group, at};
 use crate::held::Held;
+use crate::meeting::Meeting;
 use crate::modules::Modules;
 use crate::ration::Ration;
 use crate::{LaunchError, Step, launch, sentry};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
-const WATCH: Duration = Duration::from_millis(100);
+pub(crate) const WATCH: Duration = Duration::from_millis(100);
 /// The first signal that is real-time to the kernel (signal(7)); the C library keeps two for itself.
 const REAL_TIME: i32 = 32;
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
@@ -190,6 +191,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) stop: Option<StopReason>,
     pub(crate) watch: crate::recovery::Watch,
     pub(crate) exec: Becoming,
+    pub(crate) meeting: Meeting,
     pub(crate) ration: Ration,
     /// Events of the programs that this one has taken the place of.
     pub(crate) past_events: u64,
@@ -382,6 +384,7 @@ impl<'a> Supervisor<'a> {
             stop: None,
             watch: crate::recovery::Watch::default(),
             exec: Becoming::default(),
+            meeting: Meeting::default(),
             ration: Ration::default(),
             past_events: 0,
             held_back: None,
@@ -644,6 +647,7 @@ impl<'a> Supervisor<'a> {
                     self.look_for_the_keeper();
                     self.look_for_the_dead();
                     self.look_for_the_hung();
+                    until = until.min(self.look_for_a_waiting_signal());
                 }
                 if self.stop.is_some() {
                     return Ok(());
@@ -809,7 +813,7 @@ impl<'a> Supervisor<'a> {
         }
         self.group.set32(at!(standstill), standstill::LEADER);
         for r in 1..self.replicas.len() {
-            self.signal_follower(r, libc::SIGSTOP);
+            self.signal_replica(r, libc::SIGSTOP);
         }
         // A terminal's stop signal means nothing to a process group that is not the leader's.
         child::stop_self(if child::in_our_group(self.leader()) { signal } else { libc::SIGSTOP });
@@ -851,12 +855,12 @@ impl<'a> Supervisor<'a> {
         self.group.set32(at!(standstill), standstill::MOVING);
         for r in 0..self.replicas.len() {
             if r > 0 || all || procfs::is_stopped(self.replicas[r].pid) {
-                self.signal_follower(r, libc::SIGCONT);
+                self.signal_replica(r, libc::SIGCONT);
             }
         }
     }
 
-    fn signal_follower(&self, r: usize, signal: i32) {
+    pub(crate) fn signal_replica(&self, r: usize, signal: i32) {
         if self.replicas[r].pid > 1 {
             child::kill(self.replicas[r].pid, signal);
         }
@@ -1078,6 +1082,7 @@ impl<'a> Supervisor<'a> {
         self.dying = None;
         self.keeper = 0;
         self.watch = crate::recovery::Watch::default();
+        self.meeting = Meeting::default();
     }
 
     /// Ends and reaps every process of the group.

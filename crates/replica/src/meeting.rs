@@ -1,0 +1,411 @@
+//! Meeting: a handled signal waits, and the program computes on without an event to deliver it at.
+//!
+//! ```text
+//!   the leader holds a signal, and has not moved for a while
+//!     ──► all pause where the launcher's word finds them
+//!     ──► one of them says where it stands, the others step on to there: same place, registers, memory
+//!     ──► all hear signals there, as one event
+//! ```
+//!
+//! Invariants
+//!  1. Replicas meet where every register and all memory are equal, or not at all.
+//!  2. What does not come about is tried again later, less and less often; everybody computes on meanwhile.
+//!
+//! Not covered: replicas that stand too far apart to step to each other, each instruction of which traps.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use steadfast_sys::procfs;
+
+use crate::abi::{self, alarm, cmd, phase, seek};
+use crate::group::at;
+use crate::recovery::NUDGE;
+use crate::supervise::{Supervisor, WATCH};
+
+/// A signal that waits so long without an event has the replicas meet. Most programs have an event by then.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Attempts that fail are at most so far apart.
+const PATIENCE_MAX: Duration = Duration::from_secs(10);
+/// A meeting holds everybody up, for as long as it takes to read all memory at least: the program computes on for so
+/// many times as long before the next one. Costs a tenth at most where a timer goes off all the time. What somebody who
+/// is behind runs meanwhile does not count: he would have to run it before the next event anyway, if not as slowly.
+const SPACING: u32 = 10;
+/// A replica that computes pauses at once, one that waits in the log or in the kernel does not.
+const PAUSES: Duration = Duration::from_millis(100);
+/// Instructions stepped at most, once around a loop that only looks at a variable: 5 to 10 µs each.
+const STEPS: u64 = 2_000;
+/// Time for these on a core that others use as well, or to come by a planted payload.
+const SEARCH: Duration = Duration::from_secs(1);
+/// How long one that may be behind runs to come to where another one stands, at first: replicas on cores of their own are
+/// apart by what interrupts them, microseconds to milliseconds. Then the other one runs, four times as long each time: it
+/// has to make up for what the first one has run on. In all that is some times as long as they were apart.
+const RUN: Duration = Duration::from_millis(5);
+const RUNS: u32 = 6;
+const RUN_MAX: Duration = Duration::from_secs(8);
+/// Times that registers may agree and memory not, before another place is tried.
+const LOOKS: u32 = 12;
+/// A payload that is planted serves loops around it; more of them than this, and the program is no loop.
+const NEAR: u64 = 64;
+const SITES_MAX: usize = 32;
+/// A jump takes the place of a few instructions.
+const STEPS_ASIDE: u32 = 8;
+/// Where the transfer area says what instruction its sender stands at.
+const SENT_RIP: usize = abi::OFF_TRANSFER + 16 + 8 * abi::REG_RIP;
+/// A paused replica answers at once; a digest of a large memory takes a while.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// What is remembered between looks.
+#[derive(Debug, Default)]
+pub(crate) struct Meeting {
+    /// The event before which a signal waits, and since when.
+    waits: Option<(u64, Instant)>,
+    /// Attempts since one came about.
+    failed: u32,
+    /// Nobody is held up before.
+    not_before: Option<Instant>,
+    /// What was run in the newest one by who was behind.
+    ran: Duration,
+    /// Where payloads are.
+    sites: Vec<u64>,
+    /// Somebody did not pause in time, and may do so when nobody waits for it any more.
+    strays: bool,
+}
+
+impl Supervisor<'_> {
+    /// Has the replicas meet if a signal has waited for long enough. Says when to look again at the latest.
+    pub(crate) fn look_for_a_waiting_signal(&mut self) -> Duration {
+        if self.meeting.strays {
+            self.send_on();
+        }
+        let place = self.group.get64(at!(own 0, next));
+        if self.group.get32(at!(hand)) == 0 {
+            self.meeting.waits = None;
+            return Duration::MAX;
+        }
+        let since = match self.meeting.waits {
+            Some((at, since)) if at == place => since,
+            _ => self.meeting.waits.insert((place, Instant::now())).1,
+        };
+        let due = self.meeting.not_before.map_or(since + PATIENCE, |earliest| earliest.max(since + PATIENCE));
+        let now = Instant::now();
+        if now < due {
+            return due - now;
+        }
+        let met = self.meet();
+        self.meeting.failed = if met { 0 } else { self.meeting.failed + 1 };
+        let pause = (PATIENCE * 2_u32.saturating_pow(self.meeting.failed)).min(PATIENCE_MAX);
+        let ran = std::mem::take(&mut self.meeting.ran);
+        self.meeting.not_before = Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
+        self.meeting.waits = None;
+        PATIENCE
+    }
+
+    fn meet(&mut self) -> bool {
+        let n = self.replicas.len();
+        self.group.set32(at!(meeting), 1);
+        for r in 0..n {
+            self.signal_replica(r, NUDGE);
+        }
+        let group = std::sync::Arc::clone(&self.group);
+        let all_pause = || (0..n).all(|r| group.phase(r) == phase::PAUSED);
+        let all = group.wait_until(PAUSES, || all_pause() || self.disturbed());
+        let together = all && !self.disturbed() && self.come_together();
+        self.group.set32(at!(meeting), 0);
+        if together {
+            for r in 0..n {
+                self.group.order(r, cmd::HEAR, 0, ANSWER);
+            }
+        }
+        self.meeting.strays |= !all_pause();
+        self.send_on();
+        together
+    }
+
+    fn send_on(&self) {
+        for r in (0..self.replicas.len()).filter(|r| self.group.phase(*r) == phase::PAUSED) {
+            self.group.command(r, cmd::RESUME, 0);
+        }
+        for r in 0..self.replicas.len() {
+            self.group.obeyed(r, ANSWER);
+        }
+    }
+
+    /// Something else has come up, which goes first.
+    fn disturbed(&self) -> bool {
+        self.group.get32(at!(alarm)) != alarm::QUIET
+            || self.group.end() != abi::end::RUNNING
+            || (0..self.replicas.len()).any(|r| self.group.is_gone(r))
+    }
+
+    /// From wherever all have paused to one place.
+    fn come_together(&mut self) -> bool {
+        let n = self.replicas.len();
+        let place = |r: usize| self.group.get64(at!(own r, next));
+        if (0..n).any(|r| place(r) != place(0)) {
+            return false;
+        }
+        // A loop that only looks at a variable brings everybody to the same state again and again.
+        let Some(stands) = self.stands_at(0) else { return false };
+        // A jump that was planted, or the way through an arena, is nobody's state.
+        let rip = self.modules.original(stands);
+        let planted = rip != stands || self.modules.ours(rip) || self.planted_near(rip).is_some();
+        if !planted && (1..n).all(|r| self.comes_to(r, 0, seek::HERE, SEARCH)) {
+            return true;
+        }
+        // One that counts does not: who is behind has to run. What they have burned says who that may be; whoever does
+        // not come to another one's state in time has been past it.
+        let Some(site) = self.plant(rip) else { return false };
+        let burned: Vec<u64> = (0..n).map(|r| self.burned(r)).collect();
+        let most = burned.iter().max().copied().unwrap_or(0);
+        let apart = Duration::from_nanos(most - burned.iter().min().copied().unwrap_or(0));
+        let mut ahead = burned.iter().position(|ns| *ns == most).unwrap_or(0);
+        // Looks are a tenth of a second apart: what is more than that is no error. Past a payload a loop takes up to
+        // eight times as long.
+        let first = RUN.max(apart * if apart > WATCH { 8 } else { 2 });
+        for run in 0..RUNS {
+            if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
+                return false;
+            }
+            self.group.set64(abi::OFF_SEEK_WORDS + 8, 0);
+            let limit = (first * 4_u32.pow(run)).min(RUN_MAX);
+            match (0..n).filter(|r| *r != ahead).find(|r| !self.comes_to(*r, ahead, seek::FREE, limit)) {
+                None => return true,
+                Some(_) if self.disturbed() => return false,
+                Some(other) => ahead = other,
+            }
+        }
+        false
+    }
+
+    fn burned(&self, r: usize) -> u64 {
+        let now = procfs::burned_ns(self.replicas[r].pid).unwrap_or(0);
+        self.watch.pace.burned(r, now)
+    }
+
+    /// Has a replica say all about where it stands, which is what others then look for.
+    fn stands_at(&self, r: usize) -> Option<u64> {
+        self.group.order(r, cmd::SEND, 0, ANSWER)?;
+        Some(self.group.get64(SENT_RIP))
+    }
+
+    fn planted_near(&self, rip: u64) -> Option<u64> {
+        self.meeting.sites.iter().copied().find(|site| site.abs_diff(rip) < NEAR)
+    }
+
+    /// A payload in the loop around an address, in all replicas: one that is there, or a new one. It stays, and is
+    /// passed by in a few instructions when nobody looks for anything.
+    fn plant(&mut self, rip: u64) -> Option<u64> {
+        if let Some(site) = self.planted_near(rip) {
+            return Some(site);
+        }
+        if self.meeting.sites.len() == SITES_MAX {
+            return None;
+        }
+        let mut taken: Vec<_> = procfs::maps(self.replicas[0].pid).ok()?.into_iter().map(|m| m.range).collect();
+        taken.push(abi::BASE..abi::AGENT_END);
+        let (site, window, prepared) = self.modules.add_hook(rip, &payload(self.meeting.sites.len()), &taken)?;
+        let n = self.replicas.len();
+        let plan = prepared.encode();
+        if !(0..n).all(|r| self.steps_aside(r, &window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
+            return None;
+        }
+        self.group.memory.write(abi::OFF_REMAP, &plan);
+        for r in 0..n {
+            self.group.command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);
+            self.group.obeyed(r, ANSWER)?;
+        }
+        self.meeting.sites.push(site);
+        Some(site)
+    }
+
+    /// Nobody may stand on bytes that are replaced, but for the first one.
+    fn steps_aside(&self, r: usize, window: &Range<u64>) -> bool {
+        for _ in 0..STEPS_ASIDE {
+            let Some(rip) = self.stands_at(r) else { return false };
+            if rip == window.start || !window.contains(&rip) {
+                return true;
+            }
+            self.seek(r, 1, seek::ON, SEARCH);
+        }
+        false
+    }
+
+    /// Has a replica run until it comes by a payload.
+    fn goes_to(&self, r: usize, site: u64) -> bool {
+        let number = self.meeting.sites.iter().position(|other| *other == site).unwrap_or(0);
+        self.group.set64(abi::OFF_SEEK_WORDS, number as u64);
+        self.group.set64(SENT_RIP, site);
+        self.seek(r, STEPS, seek::PLACE, SEARCH)
+    }
+
+    /// Brings a replica to where another has said that it stands.
+    fn comes_to(&mut self, r: usize, to: usize, how: u64, limit: Duration) -> bool {
+        for look in 0..LOOKS {
+            let how = if how == seek::HERE && look > 0 { seek::ON } else { how };
+            let begun = Instant::now();
+            let found = self.seek(r, STEPS, how, limit);
+            if how == seek::FREE {
+                self.meeting.ran += begun.elapsed();
+            }
+            if !found {
+                return false;
+            }
+            if self.digest(r).is_some_and(|own| Some(own) == self.digest(to)) {
+                return true;
+            }
+            if how == seek::FREE && !self.learn(r, to) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Has whoever looks for a state look at a word as well in which another state differed from it.
+    fn learn(&self, other: usize, to: usize) -> bool {
+        let known = self.group.get64(abi::OFF_SEEK_WORDS + 8);
+        let at = abi::OFF_SEEK_WORDS + 16 + 16 * usize::try_from(known).unwrap_or(abi::SEEK_WORDS);
+        let Some((address, value)) = self.differing_word(other, to) else { return false };
+        if known < abi::SEEK_WORDS as u64 {
+            self.group.set64(at, address);
+            self.group.set64(at + 8, value);
+            self.group.set64(abi::OFF_SEEK_WORDS + 8, known + 1);
+        }
+        true
+    }
+
+    /// Has a replica look for what stands in the transfer area. Afterwards it pauses again, or something else has
+    /// come up.
+    fn seek(&self, r: usize, steps: u64, how: u64, limit: Duration) -> bool {
+        self.group.set32(at!(own r, sought), 0);
+        self.group.command2(r, cmd::SEEK, steps, how);
+        let stands = || self.group.acknowledged(r) && self.group.phase(r) == phase::PAUSED;
+        if !self.group.wait_until(limit, || stands() || self.disturbed()) {
+            self.signal_replica(r, NUDGE);
+            self.group.wait_until(PAUSES, stands);
+        }
+        !self.disturbed() && self.group.get32(at!(own r, sought)) != 0
+    }
+
+    fn digest(&self, r: usize) -> Option<[u64; 2]> {
+        self.group.order(r, cmd::HASH, 0, ANSWER)?;
+        Some([self.group.get64(at!(own r, hash)), self.group.get64(at!(own r, hash) + 8)])
+    }
+}
+
+/// Passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
+/// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (meet.c, `sf_found`).
+fn payload(number: usize) -> Vec<u8> {
+    const TLS_RCX: u32 = 0;
+    const TLS_DESC: u32 = 8;
+    const TLS_SEEK_ANY: u32 = 2440;
+    const TLS_SEEK_LESS: u32 = 2448;
+    const DESC_FOUND: u32 = 0xfb;
+    const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
+    const MOV_RCX_GS: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
+    const MOV_GS_IMM: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
+    const LEA_RCX_RIP: [u8; 3] = [0x48, 0x8d, 0x0d];
+    const JMP_RIP: [u8; 2] = [0xff, 0x25];
+    const JRCXZ: u8 = 0xe3;
+    const JMP: u8 = 0xe9;
+    /// Registers as the processor numbers them, with their places in `struct sf_regs`; those that change most often first.
+    const REGISTERS: [(u8, u32); 15] = [
+        (0, 10), (2, 12), (6, 13), (7, 14), (8, 9), (9, 8), (10, 7), (11, 6),
+        (3, 5), (5, 4), (12, 3), (13, 2), (14, 1), (15, 0), (4, 15),
+    ];
+    /// mov, lea, jrcxz; mov, jmp.
+    const BLOCK: usize = 9 + 5 + 2 + GO_ON;
+    const GO_ON: usize = 9 + 5;
+    /// mov gs:[..], imm32; lea; jmp and its target.
+    const ENTER: usize = 12 + 7 + 6 + 8;
+
+    let rel = |bytes: usize| u32::try_from(bytes).expect("short").to_le_bytes();
+    let mut out = Vec::new();
+    let gs = |out: &mut Vec<u8>, opcode: &[u8], at: u32| {
+        out.extend(opcode);
+        out.extend(at.to_le_bytes());
+    };
+    gs(&mut out, &MOV_GS_RCX, TLS_RCX);
+    gs(&mut out, &MOV_RCX_GS, TLS_SEEK_ANY);
+    out.extend([JRCXZ, 5, JMP]);
+    out.extend(rel(REGISTERS.len() * BLOCK));
+    for (i, (number, place)) in REGISTERS.into_iter().enumerate() {
+        gs(&mut out, &MOV_RCX_GS, TLS_SEEK_LESS + 8 * place);
+        // lea rcx, [register + rcx]
+        out.extend([0x48 | number >> 3, 0x8d, 0x4c, 0x08 | number & 7, 0]);
+        out.extend([JRCXZ, u8::try_from(GO_ON).expect("short")]);
+        gs(&mut out, &MOV_RCX_GS, TLS_RCX);
+        out.push(JMP);
+        out.extend(rel((REGISTERS.len() - 1 - i) * BLOCK + ENTER));
+    }
+    gs(&mut out, &MOV_GS_IMM, TLS_DESC);
+    out.extend((DESC_FOUND | u32::try_from(number).expect("few") << 8).to_le_bytes());
+    out.extend(LEA_RCX_RIP);
+    out.extend(rel(6 + 8));
+    out.extend(JMP_RIP);
+    out.extend(rel(0));
+    out.extend(abi::ENTRY_ENTROPY.to_le_bytes());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+
+    use super::*;
+
+    fn decoded() -> Vec<Instruction> {
+        let code = payload(3);
+        let mut list = Vec::new();
+        let mut at = 0;
+        while at < code.len() {
+            let insn = Decoder::with_ip(64, &code[at..], at as u64, DecoderOptions::NONE).decode();
+            assert!(!insn.is_invalid(), "{at:#x}");
+            at += insn.len();
+            // Behind the jump into the agent stands its target.
+            at += if insn.code() == Code::Jmp_rm64 { 8 } else { 0 };
+            list.push(insn);
+        }
+        assert_eq!(at, code.len());
+        list
+    }
+
+    #[test]
+    fn whatever_differs_gives_rcx_back_and_leads_to_the_end() {
+        let (list, end) = (decoded(), payload(3).len() as u64);
+        let jumps: Vec<_> = (0..list.len()).filter(|i| list[*i].code() == Code::Jmp_rel32_64).collect();
+        assert_eq!(jumps.len(), 16);
+        // The first one is for any state, and leads to the way in.
+        let enters = list.iter().position(|insn| insn.ip() == list[jumps[0]].near_branch_target()).expect("an instruction");
+        assert_eq!(list[enters].code(), Code::Mov_rm32_imm32);
+        for jump in jumps.into_iter().skip(1) {
+            assert_eq!(list[jump].near_branch_target(), end);
+            assert_eq!((list[jump - 1].op0_register(), list[jump - 1].memory_displacement64()), (Register::RCX, 0));
+        }
+        // What is equal leads past such a jump.
+        for equal in list.iter().filter(|insn| insn.code() == Code::Jrcxz_rel8_64) {
+            let to = list.iter().position(|insn| insn.ip() == equal.near_branch_target()).expect("an instruction");
+            assert_eq!(list[to - 1].code(), Code::Jmp_rel32_64);
+        }
+        // The agent goes back behind all of it.
+        let resume = list.iter().find(|insn| insn.is_ip_rel_memory_operand() && insn.code() == Code::Lea_r64_m);
+        assert_eq!(resume.map(Instruction::ip_rel_memory_address), Some(end));
+    }
+
+    #[test]
+    fn every_register_but_rcx_is_compared_once_and_nothing_else_is_touched() {
+        let list = decoded();
+        let compared = list.iter().filter(|insn| insn.code() == Code::Lea_r64_m && !insn.is_ip_rel_memory_operand());
+        let mut seen: Vec<_> = compared.inspect(|insn| assert_eq!(insn.memory_index(), Register::RCX)).map(Instruction::memory_base).collect();
+        seen.sort_by_key(|register| register.number());
+        let all = (0..16).filter(|number| *number != 1).map(|number| Register::RAX + number);
+        assert!(seen.into_iter().eq(all));
+        for insn in &list {
+            let branches = insn.flow_control() != FlowControl::Next;
+            let to_rcx = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RCX;
+            let to_page = insn.op0_kind() == OpKind::Memory && insn.memory_segment() == Register::GS;
+            assert!(branches || to_rcx || to_page, "{insn}");
+            assert_eq!(insn.rflags_modified(), 0, "{insn}");
+        }
+    }
+}
