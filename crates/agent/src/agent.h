@@ -470,6 +470,7 @@ void sf_flip_tick(struct sf_regs *, u8 *fp);
 /* meet.c: to where another replica stands */
 void sf_pause_here(struct rt_frame *);
 void sf_step(struct rt_frame *);
+void sf_seek_no_more(struct rt_frame *);
 int sf_steps_on(struct rt_frame *);
 void sf_found(struct sf_regs *, u64 payload);
 

@@ -10,7 +10,7 @@
  *
  * Invariants
  *  1. Outside a meeting nobody seeks: whoever a left payload leads here passes on.
- *  2. Whoever comes to an event seeks no longer.
+ *  2. Who steps stops doing so at an event.
  */
 #include "agent.h"
 #include "frame.h"
@@ -62,6 +62,15 @@ static void seek_no_more(void)
 {
 	me.seek = 0;
 	tls.seek = tls.seek_any = 0;
+	memset(tls.seek_less, 0, sizeof tls.seek_less); /* as rsp never is */
+}
+
+/* The same for one that may be on its way by steps. */
+void sf_seek_no_more(struct rt_frame *f)
+{
+	if (me.seek)
+		f->uc.mc.eflags &= ~TF;
+	seek_no_more();
 }
 
 /* This replica computes while the others wait for it, or is to meet them: pause where it is. It goes on from there,
@@ -111,15 +120,27 @@ void sf_pause_here(struct rt_frame *f)
 	me.fault_frame = 0;
 }
 
-/* Whether the next instruction may be one that enters the kernel, prefixes and all. */
-static int may_call(u64 ip)
+/* Whether the next instruction may be one that enters the kernel, that shows the trace flag to the program, or behind
+ * which the processor does not trap. */
+static int may_not_step(u64 ip)
 {
-	u8 c[4];
+	u8 c[16]; /* no instruction is longer than 15 */
+	u32 i = 0;
 	if (sf_user_bytes(c, ip, sizeof c) < 0)
 		return 1;
-	for (int i = 0; i < 3; i++)
-		if ((c[i] == 0x0f && (c[i + 1] == 0x05 || c[i + 1] == 0x34)) || (c[i] == 0xcd && c[i + 1] == 0x80))
-			return 1;
+	while (i < 14 && (c[i] == 0x66 || c[i] == 0x67 || c[i] == 0xf0 || (c[i] & 0xfe) == 0xf2 || (c[i] & 0xe7) == 0x26 ||
+			  (c[i] & 0xfe) == 0x64 || (c[i] & 0xf0) == 0x40))
+		i++; /* prefixes */
+	switch (c[i]) {
+	case 0x0f:
+		return c[i + 1] == 0x05 || c[i + 1] == 0x34; /* syscall, sysenter */
+	case 0xcd: /* int */
+	case 0x9c: /* pushf */
+	case 0x9d: /* popf */
+	case 0xcf: /* iret */
+	case 0x8e: /* mov to a segment register */
+		return 1;
+	}
 	return 0;
 }
 
@@ -131,10 +152,9 @@ int sf_steps_on(struct rt_frame *f)
 	struct sigcontext *m = &f->uc.mc;
 	if (!me.seek || !(m->eflags & TF))
 		return 0;
-	if (!may_call(m->rip))
+	if (!may_not_step(m->rip))
 		return 1;
-	me.seek = 0; /* an event comes first */
-	m->eflags &= ~TF;
+	sf_seek_no_more(f);
 	return 0;
 }
 
@@ -143,8 +163,7 @@ void sf_step(struct rt_frame *f)
 {
 	struct sigcontext *m = &f->uc.mc;
 	if (unlikely(!load(&G->meeting))) { /* it has been given up */
-		me.seek = 0;
-		m->eflags &= ~TF;
+		sf_seek_no_more(f);
 		return;
 	}
 	me.seek--;

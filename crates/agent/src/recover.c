@@ -367,6 +367,7 @@ s64 sf_receive(void)
 	me.reset_pending = 0;
 	me.made = 0; /* memory is the winner's, not what that call has left */
 	me.poison = 0;
+	me.heard = 0;
 	me.out = 0;
 	if (me.next > me.base) {
 		const struct sf_result *r = RESULT(me.next - 1 - me.base);
@@ -385,9 +386,12 @@ s64 sf_receive(void)
 	*me.regs = t->regs;
 	me.restarted = 1;
 	sys2(158, 0x1002 /* ARCH_SET_FS */, t->fs_base);
-	if (me.fault_frame)
-		memcpy((void *)sf_frame_fp(me.fault_frame), t->fp, t->fp_bytes);
-	else
+	if (me.fault_frame) {
+		u8 *fp = (u8 *)sf_frame_fp(me.fault_frame), marks[48];
+		memcpy(marks, fp + 464, sizeof marks); /* struct _fpx_sw_bytes: without it the kernel restores x87 and SSE alone */
+		memcpy(fp, t->fp, t->fp_bytes);
+		memcpy(fp + 464, marks, sizeof marks);
+	} else
 		sf_fp_load(t->fp);
 	sf_inherit_arrivals((u32)t->slot);
 	G->slot[me.slot].next = place();

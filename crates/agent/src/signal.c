@@ -20,9 +20,9 @@
  *      └──────────────────────┘
  *
  * A program that computes on without an event is brought to one: the launcher has all replicas
- * pause where they are, and each step on to where one of them stands (meeting.rs).
+ * pause where they are, and come to where one of them stands (meet.c, meeting.rs).
  *
- * Not covered: replicas that come by the same state too far apart to step there (docs/limits.md).
+ * Not covered: replicas that do not come to one place in time (docs/limits.md).
  */
 #include "agent.h"
 #include "frame.h"
@@ -940,6 +940,7 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 {
 	struct sf_regs *r = &me.fault_regs;
 	struct sigcontext *m = &f->uc.mc;
+	sf_seek_no_more(f); /* an event comes first */
 	sf_regs_from(r, m);
 	me.regs = r;
 	me.doing = SF_D_FAULT;
@@ -1039,8 +1040,7 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		}
 		if (s == SIGTRAP && info->code == TRAP_TRACE && me.seek) {
 			if (in_agent(ip)) { /* an event comes first */
-				m->eflags &= ~0x100ull;
-				me.seek = 0;
+				sf_seek_no_more(f);
 			} else {
 				sf_step(f);
 				ip = m->rip;

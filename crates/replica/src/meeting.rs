@@ -3,7 +3,7 @@
 //! ```text
 //!   the leader holds a signal, and has not moved for a while
 //!     ──► all pause where the launcher's word finds them
-//!     ──► one of them says where it stands, the others step on to there: same place, registers, memory
+//!     ──► one of them says where it stands, the others step or run on to there: same place, registers, memory
 //!     ──► all hear signals there, as one event
 //! ```
 //!
@@ -11,7 +11,8 @@
 //!  1. Replicas meet where every register and all memory are equal, or not at all.
 //!  2. What does not come about is tried again later, less and less often; everybody computes on meanwhile.
 //!
-//! Not covered: replicas that stand too far apart to step to each other, each instruction of which traps.
+//! Not covered: replicas that are seconds apart, code of no file, a frame of a fault's handler whose return lies where a
+//! payload is planted later.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ const SEARCH: Duration = Duration::from_secs(1);
 /// has to make up for what the first one has run on. In all that is some times as long as they were apart.
 const RUN: Duration = Duration::from_millis(5);
 const RUNS: u32 = 6;
-const RUN_MAX: Duration = Duration::from_secs(8);
+const RUN_MAX: Duration = Duration::from_secs(4);
 /// Times that registers may agree and memory not, before another place is tried.
 const LOOKS: u32 = 12;
 /// A payload that is planted serves loops around it; more of them than this, and the program is no loop.
@@ -52,6 +53,8 @@ const SITES_MAX: usize = 32;
 const STEPS_ASIDE: u32 = 8;
 /// Where the transfer area says what instruction its sender stands at.
 const SENT_RIP: usize = abi::OFF_TRANSFER + 16 + 8 * abi::REG_RIP;
+/// A stopped process hears its call when it is continued; looks are a tenth of a second apart.
+const STRAY_LOOKS: u32 = 20;
 /// A paused replica answers at once; a digest of a large memory takes a while.
 const ANSWER: Duration = Duration::from_secs(20);
 
@@ -66,17 +69,24 @@ pub(crate) struct Meeting {
     not_before: Option<Instant>,
     /// What was run in the newest one by who was behind.
     ran: Duration,
-    /// Where payloads are.
-    sites: Vec<u64>,
-    /// Somebody did not pause in time, and may do so when nobody waits for it any more.
-    strays: bool,
+    /// Where payloads are, with their numbers; a number is given once.
+    sites: Vec<(u64, u32)>,
+    numbers: u32,
+    /// Where signals were heard: their handlers go back there.
+    heard: Vec<u64>,
+    /// Looks in which somebody may still pause who did not do so in time.
+    strays: u32,
 }
 
 impl Supervisor<'_> {
     /// Has the replicas meet if a signal has waited for long enough. Says when to look again at the latest.
     pub(crate) fn look_for_a_waiting_signal(&mut self) -> Duration {
-        if self.meeting.strays {
+        if self.meeting.strays > 0 {
+            self.meeting.strays -= 1;
             self.send_on();
+        }
+        if self.group.get32(at!(alarm)) != alarm::QUIET {
+            return Duration::MAX;
         }
         let place = self.group.get64(at!(own 0, next));
         if self.group.get32(at!(hand)) == 0 {
@@ -104,38 +114,62 @@ impl Supervisor<'_> {
     fn meet(&mut self) -> bool {
         let n = self.replicas.len();
         self.group.set32(at!(meeting), 1);
-        for r in 0..n {
-            self.signal_replica(r, NUDGE);
-        }
-        let group = std::sync::Arc::clone(&self.group);
-        let all_pause = || (0..n).all(|r| group.phase(r) == phase::PAUSED);
-        let all = group.wait_until(PAUSES, || all_pause() || self.disturbed());
-        let together = all && !self.disturbed() && self.come_together();
+        let together = self.all_pause() && self.come_together();
         self.group.set32(at!(meeting), 0);
         if together {
+            self.meeting.heard.push(self.group.get64(SENT_RIP));
             for r in 0..n {
                 self.group.order(r, cmd::HEAR, 0, ANSWER);
             }
         }
-        self.meeting.strays |= !all_pause();
+        self.meeting.strays = if (0..n).all(|r| self.pauses(r)) { 0 } else { STRAY_LOOKS };
         self.send_on();
+        // What was burned on the way says nothing about who hangs.
+        self.watch.pace.clear();
         together
     }
 
-    fn send_on(&self) {
-        for r in (0..self.replicas.len()).filter(|r| self.group.phase(*r) == phase::PAUSED) {
-            self.group.command(r, cmd::RESUME, 0);
+    fn pauses(&self, r: usize) -> bool {
+        self.group.phase(r) == phase::PAUSED && self.group.acknowledged(r)
+    }
+
+    /// Calls everybody who computes.
+    fn all_pause(&mut self) -> bool {
+        let begun = Instant::now();
+        loop {
+            let seen = self.group.bell();
+            let out: Vec<usize> = (0..self.replicas.len()).filter(|r| !self.pauses(*r)).collect();
+            if out.is_empty() {
+                return !self.disturbed();
+            }
+            if begun.elapsed() > PAUSES || self.disturbed() {
+                return false;
+            }
+            for r in out {
+                self.signal_replica(r, NUDGE);
+            }
+            self.group.sleep(seen, Duration::from_millis(5));
         }
-        for r in 0..self.replicas.len() {
+    }
+
+    fn send_on(&self) {
+        let here: Vec<usize> = (0..self.replicas.len()).filter(|r| self.pauses(*r)).collect();
+        for r in &here {
+            self.group.command(*r, cmd::RESUME, 0);
+        }
+        for r in here {
             self.group.obeyed(r, ANSWER);
         }
     }
 
     /// Something else has come up, which goes first.
-    fn disturbed(&self) -> bool {
+    fn disturbed(&mut self) -> bool {
         self.group.get32(at!(alarm)) != alarm::QUIET
             || self.group.end() != abi::end::RUNNING
+            || self.group.get32(at!(dying)) != 0
+            || self.group.get32(at!(rpc rpc)) != 0
             || (0..self.replicas.len()).any(|r| self.group.is_gone(r))
+            || self.has_news()
     }
 
     /// From wherever all have paused to one place.
@@ -171,7 +205,8 @@ impl Supervisor<'_> {
             let limit = (first * 4_u32.pow(run)).min(RUN_MAX);
             match (0..n).filter(|r| *r != ahead).find(|r| !self.comes_to(*r, ahead, seek::FREE, limit)) {
                 None => return true,
-                Some(_) if self.disturbed() => return false,
+                // It has come to an event, or is somewhere that nobody can call it from.
+                Some(other) if !self.pauses(other) || self.disturbed() => return false,
                 Some(other) => ahead = other,
             }
         }
@@ -185,12 +220,15 @@ impl Supervisor<'_> {
 
     /// Has a replica say all about where it stands, which is what others then look for.
     fn stands_at(&self, r: usize) -> Option<u64> {
+        if !self.pauses(r) {
+            return None;
+        }
         self.group.order(r, cmd::SEND, 0, ANSWER)?;
         Some(self.group.get64(SENT_RIP))
     }
 
     fn planted_near(&self, rip: u64) -> Option<u64> {
-        self.meeting.sites.iter().copied().find(|site| site.abs_diff(rip) < NEAR)
+        self.meeting.sites.iter().map(|(site, _)| *site).find(|site| site.abs_diff(rip) < NEAR)
     }
 
     /// A payload in the loop around an address, in all replicas: one that is there, or a new one. It stays, and is
@@ -204,23 +242,28 @@ impl Supervisor<'_> {
         }
         let mut taken: Vec<_> = procfs::maps(self.replicas[0].pid).ok()?.into_iter().map(|m| m.range).collect();
         taken.push(abi::BASE..abi::AGENT_END);
-        let (site, window, prepared) = self.modules.add_hook(rip, &payload(self.meeting.sites.len()), &taken)?;
+        let number = self.meeting.numbers;
+        let hook = self.modules.plan_hook(rip, &payload(number), &taken)?;
         let n = self.replicas.len();
-        let plan = prepared.encode();
-        if !(0..n).all(|r| self.steps_aside(r, &window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
+        let plan = hook.prepared.encode();
+        let returns = self.meeting.heard.iter().any(|rip| hook.window.contains(rip) && *rip != hook.window.start);
+        if returns || !(0..n).all(|r| self.steps_aside(r, &hook.window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
             return None;
         }
+        self.meeting.numbers += 1;
         self.group.memory.write(abi::OFF_REMAP, &plan);
+        let site = hook.window.start;
+        self.modules.hooked(hook);
         for r in 0..n {
             self.group.command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);
             self.group.obeyed(r, ANSWER)?;
         }
-        self.meeting.sites.push(site);
+        self.meeting.sites.push((site, number));
         Some(site)
     }
 
     /// Nobody may stand on bytes that are replaced, but for the first one.
-    fn steps_aside(&self, r: usize, window: &Range<u64>) -> bool {
+    fn steps_aside(&mut self, r: usize, window: &Range<u64>) -> bool {
         for _ in 0..STEPS_ASIDE {
             let Some(rip) = self.stands_at(r) else { return false };
             if rip == window.start || !window.contains(&rip) {
@@ -232,9 +275,9 @@ impl Supervisor<'_> {
     }
 
     /// Has a replica run until it comes by a payload.
-    fn goes_to(&self, r: usize, site: u64) -> bool {
-        let number = self.meeting.sites.iter().position(|other| *other == site).unwrap_or(0);
-        self.group.set64(abi::OFF_SEEK_WORDS, number as u64);
+    fn goes_to(&mut self, r: usize, site: u64) -> bool {
+        let number = self.meeting.sites.iter().find(|(other, _)| *other == site).map_or(u32::MAX, |(_, number)| *number);
+        self.group.set64(abi::OFF_SEEK_WORDS, number.into());
         self.group.set64(SENT_RIP, site);
         self.seek(r, STEPS, seek::PLACE, SEARCH)
     }
@@ -276,13 +319,27 @@ impl Supervisor<'_> {
 
     /// Has a replica look for what stands in the transfer area. Afterwards it pauses again, or something else has
     /// come up.
-    fn seek(&self, r: usize, steps: u64, how: u64, limit: Duration) -> bool {
+    fn seek(&mut self, r: usize, steps: u64, how: u64, limit: Duration) -> bool {
+        if !self.pauses(r) {
+            return false;
+        }
+        let place = self.group.get64(at!(own r, next));
         self.group.set32(at!(own r, sought), 0);
         self.group.command2(r, cmd::SEEK, steps, how);
-        let stands = || self.group.acknowledged(r) && self.group.phase(r) == phase::PAUSED;
-        if !self.group.wait_until(limit, || stands() || self.disturbed()) {
-            self.signal_replica(r, NUDGE);
-            self.group.wait_until(PAUSES, stands);
+        let begun = Instant::now();
+        while !self.pauses(r) {
+            let seen = self.group.bell();
+            // One that comes to an event seeks no longer, and everybody has one soon.
+            let over = self.disturbed() || self.group.get64(at!(own r, next)) != place;
+            if over || begun.elapsed() > limit + PAUSES {
+                return false;
+            }
+            if begun.elapsed() > limit {
+                self.signal_replica(r, NUDGE);
+            }
+            if !self.pauses(r) {
+                self.group.sleep(seen, Duration::from_millis(2));
+            }
         }
         !self.disturbed() && self.group.get32(at!(own r, sought)) != 0
     }
@@ -295,7 +352,7 @@ impl Supervisor<'_> {
 
 /// Passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
 /// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (meet.c, `sf_found`).
-fn payload(number: usize) -> Vec<u8> {
+fn payload(number: u32) -> Vec<u8> {
     const TLS_RCX: u32 = 0;
     const TLS_DESC: u32 = 8;
     const TLS_SEEK_ANY: u32 = 2440;
@@ -339,7 +396,7 @@ fn payload(number: usize) -> Vec<u8> {
         out.extend(rel((REGISTERS.len() - 1 - i) * BLOCK + ENTER));
     }
     gs(&mut out, &MOV_GS_IMM, TLS_DESC);
-    out.extend((DESC_FOUND | u32::try_from(number).expect("few") << 8).to_le_bytes());
+    out.extend((DESC_FOUND | number << 8).to_le_bytes());
     out.extend(LEA_RCX_RIP);
     out.extend(rel(6 + 8));
     out.extend(JMP_RIP);

@@ -144,6 +144,16 @@ impl Prepared {
     }
 }
 
+/// A payload that may be planted while the program runs.
+#[derive(Debug)]
+pub(crate) struct PlannedHook {
+    /// The bytes that are replaced; the payload comes before the first of them.
+    pub(crate) window: Range<u64>,
+    pub(crate) prepared: Prepared,
+    module: usize,
+    plan: patch::Plan,
+}
+
 /// All modules of a guest.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
@@ -311,19 +321,18 @@ impl Modules {
         Some(prepared)
     }
 
-    /// Plans a payload at the first instruction from here on that can become a jump to it: which one, the bytes that are
-    /// replaced there, and what to write.
-    pub(crate) fn add_hook(&mut self, addr: u64, code: &[u8], taken: &[Range<u64>]) -> Option<(u64, Range<u64>, Prepared)> {
-        let index = self.list.iter().position(|module| module.range.contains(&addr))?;
-        let arena = self.place(&self.list[index].range.clone(), taken);
-        let known = &self.list[index];
+    /// Plans a payload at the first instruction from here on that can become a jump to it.
+    pub(crate) fn plan_hook(&mut self, addr: u64, code: &[u8], taken: &[Range<u64>]) -> Option<PlannedHook> {
+        let module = self.list.iter().position(|module| module.range.contains(&addr))?;
+        let arena = self.place(&self.list[module].range.clone(), taken);
+        let known = &self.list[module];
         let file = contents(&known.file)?;
-        let module = patch::elf::module(&file, known.bias).ok()?;
+        let view = patch::elf::module(&file, known.bias).ok()?;
         let (patched, hooked): (Vec<_>, Vec<_>) =
             known.plans.iter().map(|plan| (plan.patched.clone(), plan.hooked.clone())).unzip();
         let (patched, hooked) = (patched.concat(), hooked.concat());
-        let analysis = patch::Analysis::new(&module);
-        let planned = steps(&module, addr).into_iter().find_map(|addr| {
+        let analysis = patch::Analysis::new(&view);
+        steps(&view, addr).into_iter().find_map(|addr| {
             let plan = analysis.replan(
                 &[],
                 &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
@@ -333,22 +342,20 @@ impl Modules {
             );
             // Replicas will stand at the instruction: it has to be the one that becomes a jump.
             let window = plan.hooked.iter().find(|hooked| hooked.hook.addr == addr)?.window.clone();
-            if window.start != addr {
-                return None;
-            }
-            Some((addr, window, plan))
-        });
-        let (at, window, plan) = planned?;
-        let prepared = Prepared {
-            region: window.start & !(PAGE - 1)..window.end,
-            arena,
-            arena_bytes: plan.arena.clone(),
-            writes: plan.writes.clone(),
-            traps: Vec::new(),
-        };
-        drop(module);
-        self.list[index].plans.push(plan);
-        Some((at, window, prepared))
+            let prepared = Prepared {
+                region: window.start & !(PAGE - 1)..window.end,
+                arena,
+                arena_bytes: plan.arena.clone(),
+                writes: plan.writes.clone(),
+                traps: Vec::new(),
+            };
+            (window.start == addr).then_some(PlannedHook { window, prepared, module, plan })
+        })
+    }
+
+    /// It is written to memory.
+    pub(crate) fn hooked(&mut self, hook: PlannedHook) {
+        self.list[hook.module].plans.push(hook.plan);
     }
 
     /// A free place for an arena: below the program's image, or in the pool below libraries.

@@ -37,10 +37,16 @@ const STRIKES: u32 = 2;
 /// than this is a repair that does not repair.
 const REPEATS_MAX: u32 = 4;
 
+/// A leader that has burned this much between two repairs was not held up by what the first one was to mend: starting an
+/// event again takes microseconds, and a memory check of some hundred MiB as long as this.
+const PROGRESS_NS: u64 = 200_000_000;
+
 /// What the watchdog and recovery remember between looks.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     repaired_at: u64,
+    /// The leader's process and what it had burned then.
+    burned: (i32, u64),
     repeats: u32,
     pub(crate) pace: Pace,
     /// Who was found to hang last.
@@ -349,8 +355,14 @@ impl Supervisor<'_> {
         let all = (1_u32 << n) - 1;
         // A repair that leads to the same event again is none: stop rather than try for ever.
         let again = self.group.get64(at!(own 0, next));
-        self.watch.repeats = if self.watch.repaired_at == again { self.watch.repeats + 1 } else { 0 };
+        // Computing on since the last one is progress as well.
+        let leader = self.replicas[0].pid;
+        let burned = procfs::burned_ns(leader).unwrap_or(0);
+        let (repaired, before) = self.watch.burned;
+        let went_on = burned.saturating_sub(if repaired == leader { before } else { 0 }) > PROGRESS_NS;
+        self.watch.repeats = if self.watch.repaired_at == again && !went_on { self.watch.repeats + 1 } else { 0 };
         self.watch.repaired_at = again;
+        self.watch.burned = (leader, burned);
         if self.watch.repeats > REPEATS_MAX {
             return self.give_up(StopReason::Unrecoverable, begun);
         }
@@ -375,7 +387,7 @@ impl Supervisor<'_> {
         }
         // Of those who are right the one that has seen most: what the leader did is in its past,
         // and must not be done again.
-        let ahead = |r: &usize| (self.group.get64(at!(own *r, next)), std::cmp::Reverse(*r));
+        let ahead = |r: &usize| (self.group.get64(at!(own *r, again)), std::cmp::Reverse(*r));
         let Some(winner) = (0..n).filter(|r| losers & 1 << r == 0).max_by_key(ahead) else {
             return self.give_up(StopReason::Unrecoverable, begun);
         };
@@ -704,15 +716,21 @@ impl Supervisor<'_> {
         (base <= seq && seq - base < abi::RESULTS_MAX as u64).then_some(base)
     }
 
-    /// Lets the others take the result of event `seq` and stop at the next one.
+    /// Lets the others take the result of event `seq` and stop behind it.
     fn pass(&mut self, winner: usize, seq: u64) {
         self.group.echo(winner, seq);
         self.group.set64(at!(alarm_seq), seq + 1);
-        for r in 1..self.replicas.len() {
-            if self.died(r).is_none() && self.group.phase(r) == phase::PAUSED {
-                self.group.order(r, cmd::RESUME, 0, ANSWER);
-            }
+        let n = self.replicas.len();
+        let passed: Vec<usize> = (1..n).filter(|r| self.died(*r).is_none() && self.group.phase(*r) == phase::PAUSED).collect();
+        for r in &passed {
+            self.group.order(*r, cmd::RESUME, 0, ANSWER);
         }
+        // Then wherever they are: their next event may be far.
+        let group = &self.group;
+        group.wait_until(ANSWER, || passed.iter().all(|r| {
+            group.get64(at!(own *r, done)) > seq || group.is_gone(*r) || group.phase(*r) == phase::PAUSED
+        }));
+        self.group.set64(at!(alarm_seq), 0);
         self.gather();
     }
 

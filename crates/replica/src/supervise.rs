@@ -679,6 +679,12 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Whether there is something to be dealt with: a signal, an end.
+    pub(crate) fn has_news(&mut self) -> bool {
+        self.collect();
+        !self.mail.is_empty()
+    }
+
     /// What keeps its value from here on is remembered where no replica can reach it.
     fn remember_constants(&mut self) {
         let words = [
