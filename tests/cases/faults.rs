@@ -557,6 +557,12 @@ fn killed_in_a_computation(name: &'static str, replicas: u8, which: usize) -> Tr
     struck_after(&[10], name, replicas, which, Signal::SIGKILL, false, || Target::guest("compute.c", &["2500"]))
 }
 
+/// While a signal waits in the leader's hand, and while replicas meet for it.
+fn killed_with_a_signal(name: &'static str, replicas: u8, which: usize) -> Trial {
+    let delays = &[22, 27, 32, 40, 50, 70];
+    struck_after(delays, name, replicas, which, Signal::SIGKILL, false, || Target::guest("sig_spin.c", &[]))
+}
+
 fn struck_after(
     delays_ms: &'static [u64],
     name: &'static str,
@@ -947,6 +953,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         killed_in_a_computation("follower_of_2_killed_in_a_computation", 2, 1),
         killed_in_a_computation("leader_of_3_killed_in_a_computation", 3, 0),
         killed_in_a_computation("follower_of_3_killed_in_a_computation", 3, 1),
+        killed_with_a_signal("leader_of_2_killed_with_a_signal", 2, 0),
+        killed_with_a_signal("follower_of_2_killed_with_a_signal", 2, 1),
+        killed_with_a_signal("leader_of_3_killed_with_a_signal", 3, 0),
         struck_from_outside("sigkill_to_leader_of_2_without_rights", 2, 0, Signal::SIGKILL, false, dropped),
         struck_from_outside("sigkill_to_follower_of_2_without_rights", 2, 1, Signal::SIGKILL, false, dropped),
         struck_from_outside("sigkill_to_leader_of_3_without_rights", 3, 0, Signal::SIGKILL, false, dropped),

@@ -27,6 +27,11 @@
 #define SF_SHARED 0x2a1000000000ull
 
 #define SF_REPLICAS_MAX 8u
+/* Signals in the leader's hand: one, two where a mask was just being set, and one of each kind of fault, which the
+ * kernel is never told to block. */
+#define SF_HAND_MAX 8u
+#define SF_SIGINFO_WORDS 16u /* siginfo_t */
+#define SF_FAULTS_MAX 64u
 #define SF_SLOTS_MAX 12u /* replicas and up to four re-runs that give further opinions */
 #define SF_RING 64u      /* arrivals kept per slot: how far the leader may run ahead */
 #define SF_RESULTS_MAX 65536u
@@ -298,6 +303,13 @@ struct sf_group {
 	int64_t rpc_ret_inv;
 	uint32_t hand;    /* signals for handlers that the leader has taken and no event has taken from it */
 	uint32_t meeting; /* replicas pause wherever the launcher's nudge finds them computing */
+	/* The leader's hand, for the next one: what is in it, and what was attached to a result last, and to which event's. */
+	uint64_t held[SF_HAND_MAX][SF_SIGINFO_WORDS];
+	uint64_t attached[SF_SIGINFO_WORDS];
+	uint64_t attached_to;
+	uint32_t held_n;
+	uint32_t faults_n; /* SF_FAULTS_MAX + 1: more than can be told */
+	uint64_t fault_at[SF_FAULTS_MAX]; /* where faults led to a handler: it may go back there, or near it */
 };
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */

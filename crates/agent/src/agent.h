@@ -83,7 +83,7 @@ struct sf_siginfo {
 	s32 signo, err, code, pad;
 	u64 words[14];
 };
-_Static_assert(sizeof(struct sf_siginfo) == 128, "siginfo_t");
+_Static_assert(sizeof(struct sf_siginfo) == 8 * SF_SIGINFO_WORDS, "siginfo_t");
 
 /* What the program has asked the kernel to remember about its process (kept.c). */
 #define SF_KEPT_CALLS 32
@@ -165,9 +165,7 @@ struct sf_me {
 	struct sf_regs *regs; /* of the event in progress */
 	u32 doing;            /* enum sf_doing: how that event starts again */
 	u64 doing_desc;
-	/* The leader's hand (signal.c): one signal; two where a mask was just being set; and one
-	 * of each kind of fault, which the kernel is never told to block. */
-	struct sf_siginfo pending[8];
+	struct sf_siginfo pending[SF_HAND_MAX]; /* the leader's hand (signal.c) */
 	u32 pending_n;
 	u32 fresh;      /* a leader made anew: what the kernel held for the program is gone */
 	u32 reborn;     /* ... for good: its timers have other numbers */
@@ -193,7 +191,7 @@ struct sf_me {
 	u32 seek;  /* instructions left on the way to where another replica stands (meet.c) */
 	u32 how;   /* enum sf_seek */
 	u32 hear;  /* ... and once there: an event for signals comes next */
-	u32 heard; /* leader: it is that event, which no re-run would come to by itself */
+	u32 heard; /* leader: an epoch comes before it */
 	u64 made, retried; /* event whose call the kernel has carried out, and of which a fault here began anew */
 	s64 made_ret;
 	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
@@ -390,6 +388,7 @@ NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
 NORETURN void sf_die(int s);
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
 void sf_signals_init(void);
+void sf_signals_receive(void);
 int sf_signal_pending(void);
 enum sf_interrupt {
 	SF_I_NOTHING, /* no signal of the program's: the launcher wants a pause */

@@ -835,11 +835,6 @@ void sf_more_signals(struct sf_regs *r)
 			struct sf_result *res = sf_result_begin(&e, 0);
 			if (sf_signal_pending())
 				sf_signal_attach(res, 0);
-			if (unlikely(me.heard) && (G->options & SF_O_RETAIN)) {
-				res->flags |= SF_R_RESET;
-				me.reset_pending = 1;
-				G->snapshot_broken = 1;
-			}
 			sf_result_end(res);
 			done = res;
 		} else {
@@ -847,7 +842,6 @@ void sf_more_signals(struct sf_regs *r)
 			if (!done)
 				continue;
 		}
-		me.heard = 0;
 		flags = done->flags;
 		if (flags & SF_R_SIGNAL)
 			memcpy(&info, PAYLOAD + done->aux, sizeof info);

@@ -544,7 +544,10 @@ void sf_epoch(struct sf_regs *r)
 {
 	u64 start = sf_tsc();
 	const struct sf_result *done;
+	u32 flags;
 	me.doing = SF_D_EPOCH;
+	if (me.heard)
+		G->snapshot_broken = 1; /* no re-run would come to this event by itself; from the next one on there is a new log */
 	if (me.slot == G->replicas - 1 && (G->options & SF_O_RETAIN))
 		G->copied = me.snapshot_faults ? page_faults() - me.snapshot_faults : 0;
 	for (;;) {
@@ -562,7 +565,7 @@ void sf_epoch(struct sf_regs *r)
 			continue;
 		if (me.slot == 0) {
 			struct sf_result *res = sf_result_begin(&e, 0);
-			res->flags |= SF_R_RESET | SF_R_BARRIER;
+			res->flags |= SF_R_RESET | SF_R_BARRIER | (me.heard ? SF_R_MORE : 0);
 			me.reset_pending = 1;
 			sf_result_end(res);
 			done = res;
@@ -571,6 +574,7 @@ void sf_epoch(struct sf_regs *r)
 			if (!done)
 				continue;
 		}
+		flags = done->flags;
 		/* The copy is taken before this replica says it is done: the leader stands still
 		 * until the new log has its snapshot. */
 		me.next = e.seq + 1;
@@ -582,6 +586,8 @@ void sf_epoch(struct sf_regs *r)
 			sf_snapshot();
 			if (me.role == SF_RERUN) {
 				me.own_event = 0;
+				if (flags & SF_R_MORE)
+					sf_more_signals(r);
 				return;
 			}
 			app.own_events--;
@@ -600,5 +606,8 @@ void sf_epoch(struct sf_regs *r)
 		u64 cost = sf_tsc() - start + G->copied * G->copy_tsc;
 		me.last_epoch_tsc = sf_tsc();
 		me.epoch_gap = gap_for(cost);
+		me.heard = 0;
 	}
+	if (unlikely(flags & SF_R_MORE))
+		sf_more_signals(r);
 }

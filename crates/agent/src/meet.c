@@ -73,6 +73,14 @@ void sf_seek_no_more(struct rt_frame *f)
 	seek_no_more();
 }
 
+/* All have met. A re-run from the last snapshot would not come to this place by itself: where there are re-runs, this is
+ * the place of a new snapshot, and signals are the event after it. */
+static u32 heard(void)
+{
+	me.heard = me.slot == 0 && (G->options & SF_O_RETAIN);
+	return G->options & SF_O_RETAIN ? SF_DESC_EPOCH : SF_DESC_SIGNALS;
+}
+
 /* This replica computes while the others wait for it, or is to meet them: pause where it is. It goes on from there,
  * unless a transplant has made it another. */
 void sf_pause_here(struct rt_frame *f)
@@ -109,9 +117,8 @@ void sf_pause_here(struct rt_frame *f)
 			m->eflags |= TF;
 		} else if (me.hear) {
 			me.hear = 0;
-			me.heard = 1;
 			tls.rcx = m->rcx;
-			tls.desc = SF_DESC_SIGNALS;
+			tls.desc = heard();
 			m->rcx = m->rip;
 			m->rip = (u64)sf_entry_entropy;
 		}
@@ -212,12 +219,15 @@ void sf_found(struct sf_regs *r, u64 payload)
 		me.doing = doing;
 		if (me.hear) {
 			me.hear = 0;
-			me.heard = 1;
-			sf_more_signals(r);
+			if (heard() == SF_DESC_EPOCH)
+				sf_epoch(r);
+			else
+				sf_more_signals(r);
 			return;
 		}
-		if (me.seek)
+		if (me.seek && me.how >= SF_SEEK_PLACE)
 			seek_freely();
+		me.seek = 0; /* from here nobody steps: there is no frame of the kernel's to set the trace flag in */
 	}
 	r->rip = behind;
 }

@@ -398,6 +398,7 @@ s64 sf_receive(void)
 	G->base = me.base;
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
+	sf_signals_receive();
 	if (me.fresh) {
 		me.fresh = 0;
 		sf_traps = t->traps;

@@ -278,6 +278,8 @@ void sf_signals_init(void)
 {
 	load_features();
 	app.mask = sf_boot.mask & ~UNBLOCKABLE;
+	G->held_n = G->faults_n = 0; /* of the program before exec */
+	G->attached_to = 0;
 	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, ALT_STACK_BYTES };
 	u64 alt[7] = { 131, (u64)&ss, 0, 0, 0, 0, 0 };
 	sf_raw(alt);
@@ -506,11 +508,66 @@ static void show_hand(void)
 	store(&G->hand, n);
 }
 
+/* The same for a leader that comes after this one. */
+static void note_hand(void)
+{
+	if (me.slot != 0)
+		return;
+	memcpy(G->held, me.pending, me.pending_n * sizeof *me.pending);
+	store(&G->held_n, me.pending_n);
+}
+
+static void hold(const struct sf_siginfo *i)
+{
+	ASSERT(me.pending_n < sizeof me.pending / sizeof *me.pending);
+	me.pending[me.pending_n] = *i;
+	barrier();
+	me.pending_n++;
+	note_hand();
+	show_hand();
+}
+
+static int holds(int s)
+{
+	for (u32 i = 0; i < me.pending_n; i++)
+		if (me.pending[i].signo == s)
+			return 1;
+	return 0;
+}
+
+static void hold_again(const u64 *words)
+{
+	struct sf_siginfo i;
+	memcpy(&i, words, sizeof i);
+	if (i.signo < 1 || i.signo > SF_SIGNALS || me.pending_n == SF_HAND_MAX || (i.signo < SIGRTMIN && holds(i.signo)))
+		return;
+	hold(&i);
+}
+
+/* A leader stands where a winner stands: what the last one had taken, or had attached to a result that nobody has
+ * followed, is still to be delivered. */
+void sf_signals_receive(void)
+{
+	u64 old, held[SF_HAND_MAX][SF_SIGINFO_WORDS];
+	const u32 n = me.fresh && G->held_n <= SF_HAND_MAX ? G->held_n : 0;
+	if (me.slot != 0)
+		return;
+	block_all(&old);
+	memcpy(held, G->held, sizeof held);
+	if (G->attached_to >= me.next)
+		hold_again(G->attached);
+	G->attached_to = 0;
+	for (u32 i = 0; i < n; i++)
+		hold_again(held[i]);
+	set_mask(old);
+}
+
 static void drop(u32 i)
 {
 	me.pending_n--;
 	for (; i < me.pending_n; i++)
 		me.pending[i] = me.pending[i + 1];
+	note_hand();
 	show_hand();
 }
 
@@ -632,6 +689,10 @@ void sf_signal_attach(struct sf_result *r, int restart)
 	r->aux = r->out_off + r->out_len;
 	sf_result_bytes(r, &me.pending[i], sizeof me.pending[i]);
 	r->flags |= SF_R_SIGNAL | (restart ? SF_R_RESTART : 0);
+	G->attached_to = 0;
+	barrier();
+	memcpy(G->attached, &me.pending[i], sizeof G->attached);
+	store(&G->attached_to, ~r->seq_inv);
 	drop(i);
 	me.fatal = G->dying = 0;
 	/* As the kernel does, give every signal its frame that the handler's mask lets through. */
@@ -698,15 +759,11 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 		__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
 		sys3(202, &G->launcher_bell, 1, 1);
 	}
-	for (u32 i = 0; i < me.pending_n; i++)
-		if (me.pending[i].signo == s && s < SIGRTMIN)
-			return; /* a second one of the kind is one (signal(7)) */
-	ASSERT(me.pending_n < sizeof me.pending / sizeof *me.pending);
-	me.pending[me.pending_n] = *info;
-	restore_sender(&me.pending[me.pending_n]);
-	barrier();
-	me.pending_n++;
-	show_hand();
+	if (s < SIGRTMIN && holds(s))
+		return; /* a second one of the kind is one (signal(7)) */
+	struct sf_siginfo own = *info;
+	restore_sender(&own);
+	hold(&own);
 	f->uc.sigmask |= handled() & ~(FAULTS | UNBLOCKABLE);
 }
 
@@ -768,6 +825,18 @@ static void build_frame(void *v)
 	b->sp = sp;
 }
 
+/* A fault's handler goes back to the middle of the program's code: the launcher plants nothing there (meeting.rs). */
+static void note_fault(u64 at)
+{
+	for (u32 i = 0; i < G->faults_n && i < SF_FAULTS_MAX; i++)
+		if (G->fault_at[i] == at)
+			return;
+	if (G->faults_n < SF_FAULTS_MAX)
+		G->fault_at[G->faults_n] = at;
+	if (G->faults_n <= SF_FAULTS_MAX)
+		store(&G->faults_n, G->faults_n + 1);
+}
+
 static void deliver(struct build *b)
 {
 	int s = b->i->signo;
@@ -783,6 +852,8 @@ static void deliver(struct build *b)
 		deliver(&again);
 		return;
 	}
+	if (b->fp && me.slot == 0)
+		note_fault(r->rip);
 	if (app.alt_flags & SS_AUTODISARM) {
 		app.alt_sp = app.alt_size = 0;
 		app.alt_flags = SS_DISABLE;

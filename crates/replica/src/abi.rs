@@ -7,6 +7,9 @@ use std::mem::offset_of;
 pub(crate) const BASE: u64 = 0x2a00_0000_0000;
 pub(crate) const SHARED: u64 = 0x2a10_0000_0000;
 pub(crate) const SLOTS_MAX: usize = 12;
+pub(crate) const HAND_MAX: usize = 8;
+pub(crate) const SIGINFO_WORDS: usize = 16;
+pub(crate) const FAULTS_MAX: usize = 64;
 pub(crate) const RING: usize = 64;
 pub(crate) const RESULTS_MAX: usize = 65536;
 pub(crate) const OFF_ARRIVALS: usize = 0x10000;
@@ -188,6 +191,12 @@ pub(crate) struct Group {
     pub(crate) rpc_ret_inv: i64,
     pub(crate) hand: u32,
     pub(crate) meeting: u32,
+    pub(crate) held: [[u64; SIGINFO_WORDS]; HAND_MAX],
+    pub(crate) attached: [u64; SIGINFO_WORDS],
+    pub(crate) attached_to: u64,
+    pub(crate) held_n: u32,
+    pub(crate) faults_n: u32,
+    pub(crate) fault_at: [u64; FAULTS_MAX],
 }
 
 #[repr(C)]

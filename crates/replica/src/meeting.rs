@@ -11,9 +11,10 @@
 //!  1. Replicas meet where every register and all memory are equal, or not at all.
 //!  2. What does not come about is tried again later, less and less often; everybody computes on meanwhile.
 //!
-//! Not covered: replicas that are seconds apart, code of no file, a frame of a fault's handler whose return lies where a
-//! payload is planted later.
+//! Not covered: replicas that are seconds apart, code of no file, a fault's handler that goes back to somewhere else than to
+//! where the fault was.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,7 @@ const NEAR: u64 = 64;
 const SITES_MAX: usize = 32;
 /// A jump takes the place of a few instructions.
 const STEPS_ASIDE: u32 = 8;
+const INSTRUCTION_MAX: u64 = 15;
 /// Where the transfer area says what instruction its sender stands at.
 const SENT_RIP: usize = abi::OFF_TRANSFER + 16 + 8 * abi::REG_RIP;
 /// A stopped process hears its call when it is continued; looks are a tenth of a second apart.
@@ -73,7 +75,7 @@ pub(crate) struct Meeting {
     sites: Vec<(u64, u32)>,
     numbers: u32,
     /// Where signals were heard: their handlers go back there.
-    heard: Vec<u64>,
+    heard: BTreeSet<u64>,
     /// Looks in which somebody may still pause who did not do so in time.
     strays: u32,
 }
@@ -117,7 +119,7 @@ impl Supervisor<'_> {
         let together = self.all_pause() && self.come_together();
         self.group.set32(at!(meeting), 0);
         if together {
-            self.meeting.heard.push(self.group.get64(SENT_RIP));
+            self.meeting.heard.insert(self.group.get64(SENT_RIP));
             for r in 0..n {
                 self.group.order(r, cmd::HEAR, 0, ANSWER);
             }
@@ -246,8 +248,7 @@ impl Supervisor<'_> {
         let hook = self.modules.plan_hook(rip, &payload(number), &taken)?;
         let n = self.replicas.len();
         let plan = hook.prepared.encode();
-        let returns = self.meeting.heard.iter().any(|rip| hook.window.contains(rip) && *rip != hook.window.start);
-        if returns || !(0..n).all(|r| self.steps_aside(r, &hook.window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
+        if self.may_return_into(&hook.window) || !(0..n).all(|r| self.steps_aside(r, &hook.window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
             return None;
         }
         self.meeting.numbers += 1;
@@ -260,6 +261,16 @@ impl Supervisor<'_> {
         }
         self.meeting.sites.push((site, number));
         Some(site)
+    }
+
+    /// Whether a handler that has not returned yet may do so to bytes that are replaced, other than the first one: where
+    /// a signal was heard, or about where a fault was, whose handler may pass over the instruction.
+    fn may_return_into(&self, window: &Range<u64>) -> bool {
+        let heard = self.meeting.heard.iter().any(|rip| window.contains(rip) && *rip != window.start);
+        let known = self.group.get32(at!(faults_n)) as usize;
+        let near = window.start.saturating_sub(INSTRUCTION_MAX)..window.end;
+        let fault = |i| self.group.get64(at!(fault_at) + 8 * i);
+        heard || known > abi::FAULTS_MAX || (0..known).any(|i| near.contains(&fault(i)))
     }
 
     /// Nobody may stand on bytes that are replaced, but for the first one.
