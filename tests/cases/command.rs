@@ -95,6 +95,62 @@ fn truncated() -> Trial {
     })
 }
 
+/// A caller that ignores SIGCHLD hands that down, and then nobody can wait for a child (wait(2)).
+fn with_sigchld_ignored() -> Trial {
+    const NAME: &str = "sigchld_ignored";
+    Trial::test(format!("command::{NAME}"), || {
+        let ignored = r#"$SIG{CHLD} = "IGNORE"; exec @ARGV"#;
+        let binary = Bench::get().binary().display().to_string();
+        let shows = ["grep", "^SigIgn", "/proc/self/status"];
+        let perl = |words: &[&str]| runs(NAME, Path::new("/usr/bin/perl"), &[&["-e", ignored][..], words, &shows].concat());
+        let (bare, run) = (perl(&[])?, perl(&[&binary, "run", "--"])?);
+        if run.end() != "status 0" || run.stdout != bare.stdout {
+            return Err(format!("{}, other signals are ignored\n{}", run.end(), last_lines(&run)).into());
+        }
+        Ok(())
+    })
+}
+
+/// What the program closes is closed, although the command has inherited it as well: its readers see an end while it runs.
+fn closed_early() -> Trial {
+    const NAME: &str = "closed_early";
+    Trial::test(format!("command::{NAME}"), || {
+        let binary = Bench::get().binary().display().to_string();
+        for script in ["exec >&-; exec sleep 5", "exec 3>&-; exec sleep 5"] {
+            // As standard output, and as descriptor 3.
+            let outer = if script.contains('3') { "exec 3>&1 >/dev/null; exec \"$@\"" } else { "exec \"$@\"" };
+            let mut run = std::process::Command::new("sh")
+                .args(["-c", outer, "sh", &binary, "run", "--", "sh", "-c", script])
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()?;
+            let mut pipe = run.stdout.take().expect("piped");
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut pipe, &mut bytes)?;
+            std::thread::sleep(Duration::from_millis(500)); // a run that has ended is gone by now
+            let runs = run.try_wait()?.is_none();
+            let pid = nix::unistd::Pid::from_raw(i32::try_from(run.id())?);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+            run.wait()?;
+            if !runs || !bytes.is_empty() {
+                return Err(format!("{script}: the pipe ended with the run, or bytes came: {bytes:?}").into());
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Where the kernel places mappings from a third of the address space on, the agent's place is taken.
+fn legacy_layout() -> Trial {
+    const NAME: &str = "legacy_layout";
+    Trial::test(format!("command::{NAME}"), || {
+        let binary = Bench::get().binary().display().to_string();
+        let words = ["--addr-compat-layout", &binary, "run", "--", "true"];
+        Ok(refused(&runs(NAME, Path::new("/usr/bin/setarch"), &words)?, &words, 121, "have to be free")?)
+    })
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
@@ -117,6 +173,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = vec![
         exec_without_its_memory(),
         truncated(),
+        with_sigchld_ignored(),
+        closed_early(),
+        legacy_layout(),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(

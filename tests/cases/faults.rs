@@ -557,6 +557,38 @@ fn killed_in_a_computation(name: &'static str, replicas: u8, which: usize) -> Tr
     struck_after(&[10], name, replicas, which, Signal::SIGKILL, false, || Target::guest("compute.c", &["2500"]))
 }
 
+/// A repair while the leader waits in a write for its reader: the program is told that all of it was written.
+fn write_goes_on() -> Trial {
+    Trial::test("faults::write_goes_on", || {
+        let dir = Bench::get().case_dir("faults-write-goes-on");
+        let guest = build::guest("write_whole.c", Variant::Dynamic)?;
+        let events = dir.join("events");
+        let _group = one_group();
+        let mut run = std::process::Command::new(Bench::get().binary())
+            .args(["run", "-n", "2", "--events"])
+            .args([events.as_os_str(), "--".as_ref(), guest.as_os_str()])
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()?;
+        let mut pipe = run.stdout.take().expect("piped");
+        // The first bytes are here: it waits for more room.
+        let mut bytes = vec![0; 1000];
+        std::io::Read::read_exact(&mut pipe, &mut bytes)?;
+        thread::sleep(Duration::from_millis(100));
+        kill(Pid::from_raw(replica_pid(&events, 1)?), Signal::SIGKILL)?;
+        thread::sleep(Duration::from_millis(300));
+        std::io::Read::read_to_end(&mut pipe, &mut bytes)?;
+        let ended = run.wait_with_output()?;
+        if !ended.status.success() || bytes.len() != 1 << 20 {
+            let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+            return Err(format!("{}, {} bytes\n{said}", ended.status, bytes.len()).into());
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
 /// While a signal waits in the leader's hand, and while replicas meet for it.
 fn killed_with_a_signal(name: &'static str, replicas: u8, which: usize) -> Trial {
     let delays = &[22, 27, 32, 40, 50, 70];
@@ -924,6 +956,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         // Every event, in both roles.
         at_every_event(1, "kill_follower_at_every_event", 2, "follower", "kill=9", After::Corrected, short),
         at_every_event(1, "kill_leader_at_every_event", 2, "leader", "kill=9", After::Corrected, short),
+        at_every_event(2, "crash_follower_at_events", 2, "follower", "kind=crash", After::Corrected, short),
+        at_every_event(2, "crash_leader_at_events", 2, "leader", "kind=crash", After::Corrected, short),
+        at_every_event(12, "hang_follower_at_events", 2, "follower", "kind=hang", After::Corrected, short),
+        at_every_event(12, "hang_leader_at_events", 2, "leader", "kind=hang", After::Corrected, short),
         at_every_event(3, "kill_leader_of_3_at_events", 3, "leader", "kill=9", After::Corrected, short),
         at_every_event(3, "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected, short),
         at_every_event(2, "exec_leader_killed", 2, "leader", "kill=9", After::Right, two),
@@ -953,6 +989,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         killed_in_a_computation("follower_of_2_killed_in_a_computation", 2, 1),
         killed_in_a_computation("leader_of_3_killed_in_a_computation", 3, 0),
         killed_in_a_computation("follower_of_3_killed_in_a_computation", 3, 1),
+        write_goes_on(),
         killed_with_a_signal("leader_of_2_killed_with_a_signal", 2, 0),
         killed_with_a_signal("follower_of_2_killed_with_a_signal", 2, 1),
         killed_with_a_signal("leader_of_3_killed_with_a_signal", 3, 0),

@@ -134,6 +134,7 @@ const DRIVEN: &[&str] = &[
     "compute.c",
     "plugin.lib.c",
     "frames.c",
+    "write_whole.c",
 ];
 
 const THREAD: Expect = Expect::Refused("thread");
@@ -157,6 +158,9 @@ pub(crate) fn rows() -> Vec<Row> {
         row("vectored.c").shapes(Variant::PAIR),
         row("vectors_flags.c"),
         row("large_vectors.c").replicas(&[2]),
+        row("big_reads.c").replicas(&[1, 2, 3]),
+        row("chroot_on.c"),
+        row("rdtsc_sleeps.c"),
         row("file_calls.c"),
         row("pipes_inside.c"),
         row("close_ranges.c").shapes(Variant::PAIR),

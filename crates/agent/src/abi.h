@@ -40,6 +40,8 @@
 /* The payload area is sparse memory: pages never touched cost nothing. A call whose
  * output alone exceeds it is shortened (docs/limits.md). */
 #define SF_PAYLOAD_BYTES (256ull << 20)
+#define SF_READ_MAX (SF_PAYLOAD_BYTES / 2) /* what one call may bring */
+#define SF_PAYLOAD_REST (2ull << 20) /* what else a result may carry: names, messages' headers, patches, a signal */
 #define SF_PAYLOAD_SOFT (2ull << 20) /* above this the log is reset at the next event */
 
 #define SF_OFF_ARRIVALS 0x10000ull
@@ -108,6 +110,7 @@ struct sf_arrival {
 #define SF_R_MORE 64u    /* a signal event follows: more may have to be delivered */
 #define SF_R_SHARED 128u /* payload starts with a struct sf_shared_file */
 #define SF_R_WROTE 256u /* a write-back; payload is what part of memory it was of */
+#define SF_R_REST 512u /* a repair has cut the call short: the rest of it is the next event */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {

@@ -138,6 +138,8 @@ struct sf_mirror {
 	u64 brk_start, brk_now;
 	u64 gs_base;
 	struct sf_kept kept;
+	u64 done_of_call;    /* bytes, of one that was cut short: calls.c, rest_of_call */
+	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u64 map_stores;      /* bytes of those that may hold stores */
 	struct sf_map map[SF_MAPS_MAX];
@@ -158,6 +160,7 @@ struct sf_me {
 	s32 snapshot_pid;
 	u32 raised;        /* this replica has raised the present alarm */
 	u32 interruptible; /* an app call is being made: signals end it with SF_NOT_MADE or EINTR */
+	u32 cut_short; /* ... and it has moved some of its bytes when the launcher's word ended it */
 	u32 rewound; /* ... with SF_NOT_MADE after the kernel had begun it and would start it again */
 	u64 last_epoch_tsc, epoch_gap, snapshot_faults;
 	struct sf_guard *guard;
@@ -254,12 +257,25 @@ INLINE int sf_alone(void)
 	return G->replicas == 1;
 }
 
+void sf_tsc_faults(int yes);
 INLINE u64 sf_tsc(void)
 {
 	u32 lo, hi;
 	if (unlikely(me.tsc_traps))
 		return me.fake_tsc += 64; /* about what a look at the clock costs */
 	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	return (u64)hi << 32 | lo;
+}
+
+/* The same where it has to be true although reading it faults (PR_SET_TSC), for two calls more. */
+INLINE u64 sf_true_tsc(void)
+{
+	u32 lo, hi;
+	if (likely(!me.tsc_traps))
+		return sf_tsc();
+	sf_tsc_faults(0);
+	__asm__ volatile("rdtsc" : "=a"(lo), "=d"(hi));
+	sf_tsc_faults(1);
 	return (u64)hi << 32 | lo;
 }
 
@@ -327,7 +343,6 @@ enum sf_meet sf_meet_leader(struct sf_event *);        /* follower, before a que
 s64 sf_call_agreed(const struct sf_event *, const u64 call[7]);
 struct sf_result *sf_result_begin(struct sf_event *, s64 ret);
 void sf_result_bytes(struct sf_result *, const void *, u32 len);
-int sf_payload_room(u64 len);
 void sf_result_end(struct sf_result *);
 void sf_result_end_of(struct sf_result *, const struct sf_call *, const u64 a[6]);
 const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the event */
@@ -354,7 +369,6 @@ extern const struct sf_call sf_calls[];
 void sf_digest_args(struct sf_event *, const struct sf_call *, const u64 a[6]);
 void sf_collect(struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
 int sf_collected(const struct sf_result *, const struct sf_call *, const u64 a[6]);
-u64 sf_out_bound(const struct sf_call *, const u64 a[6]);
 void sf_scatter(const struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
 
 /* memory.c */
@@ -518,7 +532,7 @@ s64 sf_readable(s64 yes);
 s64 sf_remap(void);
 void sf_heap_settle(u32 nr, const u64 a[6]);
 void sf_heap_is(u64 brk, u64 end);
-int sf_epoch_due(void);
+int sf_epoch_due(u64 brings);
 NORETURN void sf_keep(void);
 void sf_snapshot(void);
 s64 sf_rpc(u32 op, u64 a, u64 b, u64 c, u64 d, u64 e);

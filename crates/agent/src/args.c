@@ -383,21 +383,3 @@ s64 sf_user_string(char *to, u64 from, u32 room)
 	me.guard = NULL;
 	return n;
 }
-
-/* Upper bound of the bytes a call can write, from its arguments. */
-u64 sf_out_bound(const struct sf_call *c, const u64 a[6])
-{
-	u64 sum = 0;
-	for (int i = 0; i < 6; i++) {
-		const struct sf_arg *k = &c->arg[i];
-		if (!a[i])
-			continue;
-		if ((k->kind == SF_A_OUT || k->kind == SF_A_INOUT))
-			sum += k->len == SF_L_RET && k->cap == SF_L_ONE ? 4096 : length(c, k, a, 0x7ffff000);
-		else if (k->kind == SF_A_OUT_IOV || k->kind == SF_A_OUT_MSG)
-			sum += 1 << 20;
-		else
-			sum += 8192;
-	}
-	return sum;
-}

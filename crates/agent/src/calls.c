@@ -180,7 +180,6 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	return own;
 }
 
-#define READ_MAX (SF_PAYLOAD_BYTES / 2)
 
 /* Calls that the kernel counts in wchar of /proc/PID/io: from the count the launcher knows
  * whether a write that was in flight when the leader was killed has happened. */
@@ -194,12 +193,36 @@ static int counted(u32 nr)
 	return 0;
 }
 
+/* Calls that move all their bytes unless something comes up, from a place to which `rest_of_call` leads on. */
+static int moves_all(u32 nr)
+{
+	return nr == 1 || nr == 18 || nr == 44; /* write, pwrite64, sendto */
+}
+
+/* A repair is nothing that the program could know of: what a call had left to move is another event, behind it. */
+static void rest_of_call(struct sf_regs *r, u32 nr, u64 moved)
+{
+	app.done_of_call += moved;
+	r->rsi += moved;
+	r->rdx -= moved;
+	if (nr == 18)
+		r->r10 += moved;
+}
+
+/* All of it is done. What the whole call has come to. */
+static s64 whole_call(struct sf_regs *r, u32 nr, s64 ret)
+{
+	const u64 before = app.done_of_call;
+	rest_of_call(r, nr, 0 - before);
+	return (s64)before + (ret > 0 ? ret : 0);
+}
+
 /* A vector that the kernel fills, as far as it fits into the log: 1, `*at` and `*n` name a shorter
  * one. */
 static int cut_vector(u64 *at, u64 *n)
 {
 	static struct { u64 base, len; } v[1024]; /* UIO_MAXIOV */
-	u64 room = READ_MAX;
+	u64 room = SF_READ_MAX;
 	if (*n > sizeof v / sizeof *v || sf_user_bytes(v, *at, *n * sizeof *v) < 0)
 		return 0;
 	for (u64 i = 0; i < *n; i++) {
@@ -223,7 +246,7 @@ static struct { u64 at; struct { u64 name; u32 namelen, pad; u64 iov, iovlen, co
 /* Messages from the first one on that fit together; at least one. */
 static u64 fitting(u64 at, u64 n)
 {
-	u64 room = READ_MAX;
+	u64 room = SF_READ_MAX;
 	for (u64 i = 0; i < n; i++) {
 		u64 h[7], v[2];
 		if (sf_user_bytes(h, at + 64 * i, sizeof h) < 0)
@@ -274,8 +297,10 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	s64 r;
 	/* What one call brings has to fit into the log: a read of more comes back short, as the
 	 * kernel's own do beyond 2 GiB (read(2), NOTES). */
-	if (me.slot == 0 && !sf_alone() && (nr == 0 || nr == 17 || nr == 45) && call[3] > READ_MAX)
-		call[3] = READ_MAX;
+	if (me.slot == 0 && !sf_alone() && (nr == 0 || nr == 17 || nr == 45) && call[3] > SF_READ_MAX)
+		call[3] = SF_READ_MAX;
+	if (me.slot == 0 && !sf_alone() && nr == 318 /* getrandom, which may end early as well */ && call[2] > SF_READ_MAX)
+		call[2] = SF_READ_MAX;
 	if (me.slot == 0 && !sf_alone() && unlikely(nr == 19 || nr == 295 || nr == 327) /* readv, preadv, preadv2 */)
 		cut_vector(&call[2], &call[3]);
 	if (me.slot == 0 && !sf_alone() && unlikely(nr == 47 || nr == 299 /* recvmsg, recvmmsg */))
@@ -316,6 +341,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		if (limited)
 			sf_limit_again(call);
 	}
+	me.cut_short = me.slot == 0 && r > 0 && moves_all(nr) && (u64)r < a[2] && unlikely(load(&G->alarm) != SF_A_QUIET);
 	if (unlikely(limited) && r != SF_NOT_MADE && (r != -EINTR || sf_signal_pending()))
 		sf_limit_end(r);
 	if (counts && r > 0)
@@ -660,7 +686,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 	if (unlikely(waited))
 		sf_before_wait(c, nr, a);
 	if (unlikely(sf_signal_pending()) && me.made != e->seq) {
-		int again = !waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts());
+		int again = !app.done_of_call && (!waited || (!(waited & SF_WAITS_ENDS) && sf_signal_restarts()));
 		if (again)
 			sf_after_wait();
 		else if (waited & SF_WAITS_LIMIT)
@@ -672,6 +698,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 		ret = -EINTR;
 	} else {
 		sf_before_wait(c, nr, a);
+		me.cut_short = 0;
 		ret = leader_acts(e, c, nr, a, act, &res);
 		if (unlikely(ret == SF_NOT_MADE || (ret == -EINTR && (act == ACT_LEADER || act == ACT_ALL)))) {
 			enum sf_interrupt how = sf_interrupted(ret);
@@ -681,14 +708,16 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 				return NULL;
 			}
 			ret = res->ret = -EINTR;
-			sf_signal_attach(res, how == SF_I_AGAIN);
+			sf_signal_attach(res, how == SF_I_AGAIN && !app.done_of_call);
 		} else if (unlikely(sf_signal_pending())) {
 			sf_signal_attach(res, 0);
+		} else if (unlikely(me.cut_short)) {
+			res->flags |= SF_R_REST;
 		}
 	}
-	if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH)))
+	if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH | SF_R_REST)))
 		patch_site(res, trapped);
-	if (unlikely(e->lockstep && !(res->flags & SF_R_SIGNAL) && sf_epoch_due()))
+	if (unlikely(e->lockstep && !(res->flags & (SF_R_SIGNAL | SF_R_REST)) && sf_epoch_due(res->out_len)))
 		res->flags |= SF_R_EPOCH;
 	sf_result_end_of(res, act == ACT_LEADER ? c : NULL, a);
 	*out = ret;
@@ -804,6 +833,13 @@ restart:;
 	const struct sf_result *done = me.slot == 0 ? leader_goes(&e, c, nr, a, act, trapped, &ret) : follower_goes(&e, c, nr, a, act, &ret);
 	if (unlikely(!done))
 		goto restart;
+	if (unlikely(done->flags & SF_R_REST)) {
+		sf_event_done(&e, done);
+		rest_of_call(r, nr, (u64)ret);
+		goto restart;
+	}
+	if (unlikely(app.done_of_call))
+		ret = whole_call(r, nr, ret);
 	if (unlikely(SF_IN_SET(sf_kept_calls, nr)) && ret >= 0)
 		sf_kept_note(nr, a, ret);
 	go_back(r, &e, done, ret);

@@ -71,7 +71,7 @@ static void ask(u32 kind, u32 size, const u64 a[2], u64 v[2])
 	switch (kind) {
 	case SF_I_RDTSC:
 	case SF_I_RDTSCP:
-		v[0] = sf_tsc();
+		v[0] = sf_true_tsc();
 		break;
 	case SF_I_CPUID:
 		cpuid((u32)a[0], (u32)a[1], (u32 *)v);

@@ -263,6 +263,10 @@ struct sf_hash sf_memory_hash(int dirty_only)
 {
 	struct sf_hash sum = { 0, 0 };
 	huges = 0;
+	if (unlikely(app.blind)) { /* what is at /proc there, if anything, is the program's */
+		sf_hash_bytes(&sum, &app, sizeof app);
+		return sum;
+	}
 	dirty_only = dirty_only && me.role != SF_RERUN && tracking();
 	s64 maps = sys3(NR_open, "/proc/self/maps", 0, 0);
 	s64 pagemap = sys3(NR_open, "/proc/self/pagemap", 0, 0);
@@ -363,23 +367,31 @@ static u64 price(void)
 	return pages[1] > pages[2] ? (pages[1] - pages[2]) * G->copy_tsc : 0;
 }
 
+/* Where a look at the clock is two calls, one of so many events takes it. */
+#define TRAPPED_LOOKS 16
+
 static u64 gap_for(u64 cost)
 {
 	u64 gap = cost * 1000 / (G->epoch_permille ? G->epoch_permille : 10);
 	return gap > G->epoch_tsc ? gap : G->epoch_tsc;
 }
 
-/* Leader: is it time? Also after a call that a re-run could not repeat. */
-int sf_epoch_due(void)
+/* Leader: is it time? Also after a call that a re-run could not repeat, or one that has brought much. */
+int sf_epoch_due(u64 brings)
 {
+	static u32 looks;
 	if (likely(!G->epoch_tsc))
 		return 0;
 	/* The snapshot went with the follower that held it: until there is another, two replicas that
 	 * differ again are at their end, and a bad core makes them differ again at once. */
 	if ((G->options & SF_O_RETAIN) && unlikely(!G->snapshot_seq))
 		return 1;
-	u64 now = sf_tsc();
-	u64 gap = now - me.last_epoch_tsc;
+	/* What is retained has outgrown its room. */
+	if ((G->options & SF_O_RETAIN) && (me.out + brings > SF_RETAIN_SOFT || me.next - me.base > SF_RETAIN_EVENTS))
+		return 1;
+	if (unlikely(me.tsc_traps) && looks++ % TRAPPED_LOOKS)
+		return 0;
+	u64 gap = sf_true_tsc() - me.last_epoch_tsc;
 	if (gap > me.epoch_gap) {
 		/* The program may have grown since the check that set the gap. */
 		u64 longer = G->options & SF_O_RETAIN ? gap_for(price()) : 0;
@@ -387,9 +399,6 @@ int sf_epoch_due(void)
 			return 1;
 		me.epoch_gap = longer;
 	}
-	/* What is retained has outgrown its room. */
-	if ((G->options & SF_O_RETAIN) && (me.out > SF_RETAIN_SOFT || me.next - me.base > SF_RETAIN_EVENTS))
-		return 1;
 	/* No way back (the log had to be cut): mend that soon. */
 	return G->snapshot_broken && gap > G->epoch_tsc / 16;
 }
@@ -542,7 +551,7 @@ static u64 page_faults(void)
 /* The event after a result marked SF_R_EPOCH. */
 void sf_epoch(struct sf_regs *r)
 {
-	u64 start = sf_tsc();
+	u64 start = sf_true_tsc();
 	const struct sf_result *done;
 	u32 flags;
 	me.doing = SF_D_EPOCH;
@@ -603,8 +612,8 @@ void sf_epoch(struct sf_regs *r)
 	if (me.slot == 0) {
 		/* An epoch may take epoch_permille of the time: the gap follows what it cost, and
 		 * what the copies since the last one did. */
-		u64 cost = sf_tsc() - start + G->copied * G->copy_tsc;
-		me.last_epoch_tsc = sf_tsc();
+		u64 now = sf_true_tsc(), cost = now - start + G->copied * G->copy_tsc;
+		me.last_epoch_tsc = now;
 		me.epoch_gap = gap_for(cost);
 		me.heard = 0;
 	}

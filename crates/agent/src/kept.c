@@ -36,7 +36,7 @@ enum { NR_ioctl = 16, NR_getitimer = 36, NR_alarm = 37, NR_setitimer = 38, NR_ge
        NR_setfsuid = 122, NR_setfsgid = 123, NR_getsid = 124, NR_capset = 126, NR_sigtimedwait = 128,
        NR_sigqueueinfo = 129, NR_personality = 135, NR_getpriority = 140, NR_setpriority = 141, NR_sched_setparam = 142,
        NR_sched_getparam = 143, NR_sched_setscheduler = 144, NR_sched_getscheduler = 145, NR_sched_rr_get_interval = 148,
-       NR_mlockall = 151, NR_munlockall = 152, NR_prctl = 157, NR_setrlimit = 160, NR_gettid = 186, NR_tkill = 200,
+       NR_mlockall = 151, NR_munlockall = 152, NR_prctl = 157, NR_setrlimit = 160, NR_chroot = 161, NR_gettid = 186, NR_tkill = 200,
        NR_sched_setaffinity = 203, NR_sched_getaffinity = 204, NR_timer_create = 222, NR_timer_settime = 223,
        NR_timer_gettime = 224, NR_timer_getoverrun = 225, NR_timer_delete = 226, NR_tgkill = 234, NR_ioprio_set = 251,
        NR_ioprio_get = 252, NR_set_robust_list = 273, NR_tgsigqueueinfo = 297, NR_prlimit64 = 302, NR_sched_setattr = 314,
@@ -48,7 +48,7 @@ enum { NR_ioctl = 16, NR_getitimer = 36, NR_alarm = 37, NR_setitimer = 38, NR_ge
 		 IN(w, NR_setresuid) | IN(w, NR_setresgid) | IN(w, NR_setfsuid) | IN(w, NR_setfsgid) | IN(w, NR_capset) | \
 		 IN(w, NR_sigtimedwait) | IN(w, NR_personality) | IN(w, NR_setpriority) | IN(w, NR_sched_setparam) | \
 		 IN(w, NR_sched_setscheduler) | IN(w, NR_mlockall) | IN(w, NR_munlockall) | IN(w, NR_prctl) | \
-		 IN(w, NR_setrlimit) | IN(w, NR_timer_create) | IN(w, NR_timer_settime) | IN(w, NR_timer_delete) | \
+		 IN(w, NR_setrlimit) | IN(w, NR_chroot) | IN(w, NR_timer_create) | IN(w, NR_timer_settime) | IN(w, NR_timer_delete) | \
 		 IN(w, NR_ioprio_set) | IN(w, NR_set_robust_list) | IN(w, NR_prlimit64) | IN(w, NR_sched_setattr))
 const u64 sf_kept_calls[8] = { WORD(0), WORD(1), WORD(2), WORD(3), WORD(4), WORD(5), WORD(6), WORD(7) };
 
@@ -316,6 +316,9 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 	s64 v[4] = { (s64)(u32)a[0], 0, 0, 0 };
 	u32 i;
 	switch (nr) {
+	case NR_chroot:
+		app.blind = 1; /* the keeper shares the root directory: nothing is to be made again */
+		break;
 	case NR_alarm:
 		v[2] = v[0];
 		v[0] = 0;

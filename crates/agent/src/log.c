@@ -454,17 +454,12 @@ struct sf_result *sf_result_begin(struct sf_event *e, s64 ret)
 	return r;
 }
 
-/* The caller has made sure of the room (sf_payload_room) before the call was executed. */
+/* There is room: calls bring SF_READ_MAX at most, and sf_result_end_of leaves that for the next one. */
 void sf_result_bytes(struct sf_result *r, const void *p, u32 len)
 {
 	ASSERT((u64)r->out_off + r->out_len + len <= SF_PAYLOAD_BYTES);
 	memcpy(PAYLOAD + r->out_off + r->out_len, p, len);
 	r->out_len += len;
-}
-
-int sf_payload_room(u64 len)
-{
-	return me.out + len + 4096 <= SF_PAYLOAD_BYTES;
 }
 
 void sf_result_end(struct sf_result *r)
@@ -488,7 +483,7 @@ void sf_result_end_of(struct sf_result *r, const struct sf_call *call, const u64
 		if (!(G->options & SF_O_RETAIN)) {
 			r->flags |= SF_R_RESET;
 			me.reset_pending = 1;
-		} else if (r->out_off > SF_PAYLOAD_BYTES / 2 || seq - me.base > SF_RESULTS_MAX - 32) {
+		} else if (me.out > SF_PAYLOAD_BYTES - SF_READ_MAX - SF_PAYLOAD_REST || seq - me.base > SF_RESULTS_MAX - 32) {
 			/* No epoch came in time (an event that allows one was never reached): what
 			 * was retained is given up, the next epoch starts anew. */
 			r->flags |= SF_R_RESET;
@@ -687,7 +682,7 @@ enum sf_meet sf_pause(void)
 			break;
 		case SF_C_HASH: {
 			struct sf_hash h = sf_memory_hash(0);
-			own->hash[0] = h.a;
+			own->hash[0] = app.blind ? me.slot : h.a; /* nobody knows: as nobody else's */
 			own->hash[1] = h.b;
 			break;
 		}

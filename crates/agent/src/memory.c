@@ -63,7 +63,12 @@ static void code_appears(void)
 	sf_boot.vdso_ok = 0;
 	me.fake_tsc = sf_tsc();
 	me.tsc_traps = 1;
-	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, 2 /* PR_TSC_SIGSEGV */, 0, 0, 0, 0);
+	sf_tsc_faults(1);
+}
+
+void sf_tsc_faults(int yes)
+{
+	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, yes ? 2 /* PR_TSC_SIGSEGV */ : 1 /* PR_TSC_ENABLE */, 0, 0, 0, 0);
 }
 
 enum { MADV_DONTFORK = 10, MADV_DOFORK, MADV_MERGEABLE, MADV_UNMERGEABLE, MADV_WIPEONFORK = 18, MADV_KEEPONFORK };
@@ -153,7 +158,7 @@ s64 sf_mlockall(u64 flags)
 	if (f & MCL_FUTURE)
 		r = raw(151 /* mlockall */, f & ~MCL_CURRENT, 0, 0, 0, 0, 0);
 	if (!r && (f & MCL_CURRENT))
-		r = lock_current(f);
+		r = app.blind ? -EPERM : lock_current(f); /* the leader's mappings cannot be told any more */
 	if (r)
 		raw(152 /* munlockall */, 0, 0, 0, 0, 0, 0);
 	return r;

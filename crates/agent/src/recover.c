@@ -25,7 +25,7 @@
 #define PR_SET_PDEATHSIG 1
 #define PR_SET_DUMPABLE 4
 #define MS_REC 16384
-#define MS_PRIVATE (1 << 18)
+#define MS_SLAVE (1 << 19)
 #define MS_NOSUID 2
 #define MS_NODEV 4
 #define MS_NOEXEC 8
@@ -187,6 +187,7 @@ static void become(u32 slot)
 	me.slot = slot;
 	me.role = SF_FOLLOWER;
 	me.pending_n = 0;
+	me.heard = 0;
 	me.made = 0;
 	me.reborn = me.renumbered = 0;
 	if (me.reset_pending) /* the leader begins the log anew at its next event: read it from there */
@@ -238,7 +239,7 @@ static s64 fork_follower(u32 slot, u64 ns)
 		map_id("/proc/self/uid_map", (u64)uid);
 		map_id("/proc/self/gid_map", (u64)gid);
 	}
-	raw6(NR_mount, (u64) "", (u64) "/", 0, MS_REC | MS_PRIVATE, 0, 0);
+	raw6(NR_mount, (u64) "", (u64) "/", 0, MS_REC | MS_SLAVE, 0, 0); /* what is unmounted outside is here, too */
 	raw6(NR_mount, (u64) "proc", (u64) "/proc", (u64) "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, 0, 0);
 	s32 number = (s32)G->leader_pid;
 	struct clone_args cb = { .flags = CLONE_FILES, .exit_signal = SIGCHLD, .set_tid = (u64)&number, .set_tid_size = 1 };
@@ -469,7 +470,7 @@ s64 sf_remap(void)
 	sf_heap_is(TRANSFER->app.brk_now, brk);
 	for (u64 i = 0; i < l[0]; i++) {
 		const u64 *m = l + 6 + 3 * i;
-		s64 r = sys6(9, m[0], m[1], m[2], 0x2 | 0x20 | 0x10 /* PRIVATE|ANONYMOUS|FIXED */, -1, 0);
+		s64 r = sys6(9, m[0], m[1], m[2], 0x2 | 0x20 | 0x10 | 0x4000 /* PRIVATE|ANONYMOUS|FIXED|NORESERVE */, -1, 0);
 		if ((u64)r != m[0])
 			return r;
 	}

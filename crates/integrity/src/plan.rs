@@ -188,6 +188,10 @@ pub struct Ambient {
     pub closed: [bool; 3],
     /// Whether SIGPIPE was ignored.
     pub sigpipe_ignored: bool,
+    /// Whether SIGCHLD was ignored, which the command itself has undone.
+    pub sigchld_ignored: bool,
+    /// Whether descriptors that this process has inherited are the program's alone once it has them.
+    pub handed_on: bool,
 }
 
 words! {

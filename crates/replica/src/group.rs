@@ -346,3 +346,56 @@ impl Group {
         self.command(slot, cmd, arg);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// xorshift64* (Marsaglia 2003; Vigna 2016).
+    fn next(state: &mut u64) -> u64 {
+        *state ^= *state >> 12;
+        *state ^= *state << 25;
+        *state ^= *state >> 27;
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Numbers as a struck word has them: anything, the edges of things, and what is nearly right.
+    fn number(state: &mut u64) -> u64 {
+        match next(state) % 4 {
+            0 => next(state),
+            1 => next(state) % (2 * abi::RESULTS_MAX as u64),
+            2 => *[0, 1, u64::MAX, i64::MAX.cast_unsigned(), u64::from(u32::MAX), abi::RESULTS_MAX as u64].get(next(state).leading_zeros() as usize).unwrap_or(&2),
+            _ => (next(state) % 64) ^ 1 << (next(state) % 64),
+        }
+    }
+
+    #[test]
+    fn whatever_stands_in_the_log_is_read_without_harm_and_a_claim_only_where_both_numbers_name_it() {
+        let group = Group::new(Shared::new(c"log", abi::SHARED_BYTES).expect("shared memory"));
+        let mut state = 0x5eed;
+        for _ in 0..20_000 {
+            let slot = usize::try_from(next(&mut state) % abi::SLOTS_MAX as u64).expect("few slots");
+            let (seq, base) = (number(&mut state), number(&mut state));
+            for word in 0..size_of::<abi::Arrival>() / 8 {
+                group.set64(abi::arrival(slot, seq) + 8 * word, number(&mut state));
+            }
+            if next(&mut state).is_multiple_of(2) {
+                group.set64(abi::arrival(slot, seq), seq);
+                group.set64(abi::arrival(slot, seq) + 8, !seq);
+            }
+            let named = group.get64(abi::arrival(slot, seq)) == seq && group.get64(abi::arrival(slot, seq) + 8) == !seq;
+            assert_eq!(group.claim(slot, seq).is_some(), named);
+            let index = seq.checked_sub(base).and_then(|index| usize::try_from(index).ok()).filter(|index| *index < abi::RESULTS_MAX);
+            if let Some(index) = index {
+                let at = abi::OFF_RESULTS + index * size_of::<abi::Result>();
+                for word in 0..size_of::<abi::Result>() / 8 {
+                    group.set64(at + 8 * word, number(&mut state));
+                }
+                assert_eq!(group.published(base, seq), group.get64(at) == seq);
+                group.payload_end(base, seq.saturating_add(1));
+            } else {
+                assert!(!group.published(base, seq));
+            }
+        }
+    }
+}

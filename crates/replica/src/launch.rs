@@ -14,7 +14,7 @@ use std::path::Path;
 
 use steadfast_integrity::plan::Plan;
 use steadfast_sys::descriptor::{self, RIGHTS_BYTES};
-use steadfast_sys::{child, cpu, procfs, ptrace, shared::Shared};
+use steadfast_sys::{child, cpu, procfs, ptrace, random, shared::Shared};
 
 use crate::abi::{self, Boot};
 use crate::flips::{self, Flips};
@@ -27,14 +27,6 @@ const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 const HWCAP2_FSGSBASE: u64 = 2;
 const PAGE: u64 = 4096;
-/// High enough to be nobody's business between exec and the agent's first call.
-const SHARED_FD: i32 = 900;
-
-fn shared_fd() -> i32 {
-    let limit = i32::try_from(child::descriptor_limit()).unwrap_or(i32::MAX);
-    SHARED_FD.min(limit - 1)
-}
-
 /// A leader that has been let go, and what is known about it.
 pub(crate) struct Launched {
     pub(crate) pid: i32,
@@ -93,9 +85,10 @@ pub(crate) fn launch(
     let spawn = child::Spawn {
         path: &path,
         argv: &argv,
-        inherit: (group.fd(), shared_fd()),
+        inherit: group.fd(),
         cpu: first_cpu,
         sigpipe_ignored: plan.ambient.sigpipe_ignored,
+        sigchld_ignored: plan.ambient.sigchld_ignored,
         closed: plan.ambient.closed,
     };
     use std::os::fd::AsRawFd;
@@ -135,7 +128,7 @@ pub(crate) fn launch(
             }
         }
     };
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, group, shared_fd(), mask, flips));
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, group, group.fd(), mask, flips));
     launched.inspect_err(|_| child::end(pid))
 }
 
@@ -237,6 +230,9 @@ fn prepare(
     let pid = stop.pid();
     check_program(pid)?;
     let maps = step(Step::Read, procfs::maps(pid))?;
+    if let Some(map) = maps.iter().find(|map| map.range.start < abi::AGENT_END && map.range.end > abi::BASE) {
+        return Err(LaunchError::Layout { what: map.path.display().to_string(), at: map.range.start });
+    }
     let auxv = step(Step::Read, procfs::auxv(pid))?;
     let aux = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
     let entry = step(Step::Trace, stop.regs())?;
@@ -269,10 +265,7 @@ fn prepare(
     }
 
     let mut secret = [0; 8];
-    {
-        let mut random = step(Step::Inject, std::fs::File::open("/dev/urandom"))?;
-        step(Step::Inject, random.read_exact(&mut secret))?;
-    }
+    step(Step::Inject, random::fill(&mut secret))?;
     let boot = Boot {
         regs: [
             entry.r15, entry.r14, entry.r13, entry.r12, entry.rbp, entry.rbx, entry.r11, entry.r10,

@@ -49,6 +49,7 @@ pub enum Step {
     Patch,
     Replicate,
     Give,
+    HandOn,
 }
 
 impl Step {
@@ -62,6 +63,7 @@ impl Step {
             Step::Inject => "the agent has to be placed in the program",
             Step::Patch => "system calls of the program have to be patched",
             Step::Replicate => "the leader has to be copied",
+            Step::HandOn => "descriptors that are handed on to the program have to be known (/proc/self/fd)",
             Step::Give => "a program that takes the place of another has to be given the group's memory (by this command's /proc/PID/fd, or pidfd_getfd(2))",
         }
     }
@@ -82,6 +84,10 @@ pub enum LaunchError {
     /// A program that runs with another user's rights.
     #[error("programs with set-user-id or set-group-id need root to be protected, found mode {mode:o}")]
     SetId { mode: u32 },
+    /// The kernel places mappings where the agent and the log are.
+    #[error("addresses from {:#x} to {:#x} have to be free, found {what} at {at:#x} (the legacy layout of memory, personality(2))",
+        crate::abi::BASE, crate::abi::AGENT_END)]
+    Layout { what: String, at: u64 },
     /// An argument holds a NUL byte.
     #[error("arguments hold no NUL bytes, found one")]
     NulInArguments,
@@ -135,6 +141,9 @@ impl Advise for LaunchError {
             LaunchError::Backstop { .. } => Remedy::new("--backstop=seccomp"),
             LaunchError::Flip(error) => Remedy::new(error.fix.clone()),
             LaunchError::NotX86_64 { .. } => Remedy::new("install the amd64 build of the program"),
+            LaunchError::Layout { .. } => {
+                Remedy::with_note("sysctl vm.legacy_va_layout=0", "and run without setarch --addr-compat-layout")
+            }
             LaunchError::SetId { .. } => Remedy::new("run steadfast as root"),
             LaunchError::Bug { .. } => Remedy::new("report this with the program and its arguments"),
             _ => Remedy::new("steadfast check"),

@@ -43,8 +43,10 @@ const SEARCH: Duration = Duration::from_secs(1);
 /// apart by what interrupts them, microseconds to milliseconds. Then the other one runs, four times as long each time: it
 /// has to make up for what the first one has run on. In all that is some times as long as they were apart.
 const RUN: Duration = Duration::from_millis(5);
-const RUNS: u32 = 6;
-const RUN_MAX: Duration = Duration::from_secs(4);
+const RUNS: u32 = 7;
+const RUN_MAX: Duration = Duration::from_secs(16);
+/// An attempt that fails leaves them as far apart as its last run went: the next one begins with a part of that.
+const REACH: u32 = 16;
 /// Times that registers may agree and memory not, before another place is tried.
 const LOOKS: u32 = 12;
 /// A payload that is planted serves loops around it; more of them than this, and the program is no loop.
@@ -71,6 +73,8 @@ pub(crate) struct Meeting {
     not_before: Option<Instant>,
     /// What was run in the newest one by who was behind.
     ran: Duration,
+    /// How long the last run of one was that failed.
+    reach: Duration,
     /// Where payloads are, with their numbers; a number is given once.
     sites: Vec<(u64, u32)>,
     numbers: u32,
@@ -198,15 +202,19 @@ impl Supervisor<'_> {
         let mut ahead = burned.iter().position(|ns| *ns == most).unwrap_or(0);
         // Looks are a tenth of a second apart: what is more than that is no error. Past a payload a loop takes up to
         // eight times as long.
-        let first = RUN.max(apart * if apart > WATCH { 8 } else { 2 });
+        let first = RUN.max(apart * if apart > WATCH { 8 } else { 2 }).max(self.meeting.reach / REACH);
         for run in 0..RUNS {
             if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
                 return false;
             }
             self.group.set64(abi::OFF_SEEK_WORDS + 8, 0);
             let limit = (first * 4_u32.pow(run)).min(RUN_MAX);
+            self.meeting.reach = limit;
             match (0..n).filter(|r| *r != ahead).find(|r| !self.comes_to(*r, ahead, seek::FREE, limit)) {
-                None => return true,
+                None => {
+                    self.meeting.reach = Duration::ZERO;
+                    return true;
+                }
                 // It has come to an event, or is somewhere that nobody can call it from.
                 Some(other) if !self.pauses(other) || self.disturbed() => return false,
                 Some(other) => ahead = other,

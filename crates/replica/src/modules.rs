@@ -75,8 +75,8 @@ pub(crate) struct Trap {
 const INT3: u8 = 0xcc;
 
 impl Prepared {
-    /// What of a plan lies in a region.
-    fn of(plan: &patch::Plan, region: &Range<u64>, arena: u64) -> Self {
+    /// What of a plan lies in a region. There is `room` for so many breakpoints.
+    fn of(plan: &patch::Plan, region: &Range<u64>, arena: u64, room: usize) -> Self {
         let mut prepared = Prepared {
             region: region.clone(),
             arena,
@@ -90,7 +90,7 @@ impl Prepared {
         for refused in &plan.refused {
             let patch::Asked::Site(site) = &refused.asked else { continue };
             let entropy = site.kind >= patch::SiteKind::Rdtsc;
-            if entropy && site.proven && prepared.traps.len() < abi::TRAPS_MAX {
+            if entropy && site.proven && prepared.traps.len() < room {
                 let on = site.fallback.unwrap_or(site.end());
                 prepared.traps.push(Trap {
                     addr: site.addr,
@@ -163,6 +163,8 @@ pub(crate) struct Modules {
     /// Holds the file that is looked at. Kept while a program maps one library after the other: memory
     /// new from the kernel costs more than what is read into it.
     scratch: Vec<u8>,
+    /// Breakpoints in all of them: the agent has one table.
+    traps: usize,
     /// Faults to be planted as their modules appear.
     pub(crate) flips: Flips,
 }
@@ -274,7 +276,8 @@ impl Modules {
             )
         };
         self.flips.planted(&plan, &module.code);
-        let prepared = Prepared::of(&plan, &region, arena);
+        let prepared = Prepared::of(&plan, &region, arena, abi::TRAPS_MAX - self.traps);
+        self.traps += prepared.traps.len();
         self.list.push(Module {
             path: name.to_owned(),
             range: extent,

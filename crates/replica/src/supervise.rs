@@ -22,7 +22,7 @@ use steadfast_integrity::plan::{
     Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
 };
 use steadfast_sys::memory::Remote;
-use steadfast_sys::{child, cpu, procfs, shared::Shared, signals};
+use steadfast_sys::{child, cpu, descriptor, procfs, shared::Shared, signals};
 
 use crate::abi::{self, end, option, phase, standstill};
 use crate::exec::Becoming;
@@ -590,6 +590,9 @@ impl<'a> Supervisor<'a> {
 
     /// Runs until the program is over.
     pub(crate) fn until_end(mut self) -> Result<RunReport, LaunchError> {
+        if self.plan.ambient.handed_on && !self.plan.explain {
+            io_step(Step::HandOn, descriptor::let_go_of_inherited())?;
+        }
         let mut result = self.watch_over();
         while result.is_ok() && self.has_become_another() {
             result = self.become_another().and_then(|()| self.watch_over());

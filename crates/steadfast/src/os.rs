@@ -15,14 +15,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use steadfast_integrity::plan::Ambient;
 
-/// Bits 0 to 2: the standard stream was closed. Bit 3: SIGPIPE was ignored.
+/// Bits 0 to 2: the standard stream was closed. Bit 3: SIGPIPE was ignored. Bit 4: SIGCHLD was.
 static AMBIENT: AtomicU8 = AtomicU8::new(0);
 
 const SIGPIPE_IGNORED: u8 = 1 << 3;
+const SIGCHLD_IGNORED: u8 = 1 << 4;
 
 /// The standard library opens closed standard streams on /dev/null and ignores SIGPIPE before
 /// `main`; both are right for us and wrong for the program, which must find what the caller left.
-/// The loader calls this before that happens.
+/// The loader calls this before that happens. A SIGCHLD that is ignored is wrong for us: nobody could
+/// wait for a child (wait(2)).
 extern "C" fn look_around() {
     let mut seen = 0;
     for stream in 0..3 {
@@ -31,16 +33,23 @@ extern "C" fn look_around() {
             seen |= 1 << stream;
         }
     }
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: a null new action only reads the old one, into `action`, which is large enough.
-    if unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr()) } == 0 {
-        // SAFETY: all-zero bytes are a valid `sigaction`, and the call has filled it since.
-        let action = unsafe { action.assume_init() };
-        if action.sa_sigaction == libc::SIG_IGN {
-            seen |= SIGPIPE_IGNORED;
-        }
+    if is_ignored(libc::SIGPIPE) {
+        seen |= SIGPIPE_IGNORED;
+    }
+    if is_ignored(libc::SIGCHLD) {
+        seen |= SIGCHLD_IGNORED;
+        // SAFETY: the default action runs no code of ours.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     }
     AMBIENT.store(seen, Ordering::Relaxed);
+}
+
+fn is_ignored(signal: libc::c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: a null new action only reads the old one, into `action`, which is large enough.
+    let known = unsafe { libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) } == 0;
+    // SAFETY: all-zero bytes are a valid `sigaction`, and the call has filled it where it has not failed.
+    known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 // SAFETY: the section holds pointers to functions that take nothing they need and return nothing;
@@ -55,6 +64,8 @@ pub(crate) fn ambient() -> Ambient {
     Ambient {
         closed: [0, 1, 2].map(|stream| seen & (1 << stream) != 0),
         sigpipe_ignored: seen & SIGPIPE_IGNORED != 0,
+        sigchld_ignored: seen & SIGCHLD_IGNORED != 0,
+        handed_on: true,
     }
 }
 

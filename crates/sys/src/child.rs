@@ -16,12 +16,14 @@ use crate::signals::{RawInfo, Taken};
 pub struct Spawn<'a> {
     pub path: &'a CStr,
     pub argv: &'a [CString],
-    /// Kept open across exec under this number.
-    pub inherit: (RawFd, RawFd),
+    /// Kept open across exec.
+    pub inherit: RawFd,
     /// Core to start on.
     pub cpu: Option<usize>,
     /// Whether SIGPIPE stays ignored, as the caller of the tool had it.
     pub sigpipe_ignored: bool,
+    /// Whether SIGCHLD is ignored, as the caller of the tool had it.
+    pub sigchld_ignored: bool,
     /// Which standard streams the caller had closed.
     pub closed: [bool; 3],
 }
@@ -76,12 +78,11 @@ unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report
         if !spawn.sigpipe_ignored {
             libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         }
-        // dup2 clears close-on-exec on the copy.
-        if libc::dup2(spawn.inherit.0, spawn.inherit.1) < 0 {
-            let errno = *libc::__errno_location();
-            libc::write(report, (&raw const errno).cast(), 4);
-            libc::_exit(127);
+        if spawn.sigchld_ignored {
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
         }
+        // Its number is nobody else's here, and the agent closes it before the program's first instruction.
+        libc::fcntl(spawn.inherit, libc::F_SETFD, 0);
         for (fd, closed) in (0..).zip(spawn.closed) {
             if closed {
                 libc::close(fd);
@@ -207,18 +208,6 @@ pub fn wait_any(witness: impl Fn(i32)) -> Option<(i32, Change, Usage)> {
             return None;
         }
     }
-}
-
-/// The highest descriptor number a new process may use, plus one.
-#[must_use]
-pub fn descriptor_limit() -> u64 {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: `limit` is valid for the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
-    limit.rlim_cur
 }
 
 /// The CPU time at which the kernel kills a process (setrlimit(2), `RLIMIT_CPU`, hard); none where it is

@@ -39,6 +39,33 @@ pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
     }
 }
 
+/// Lets go of what the caller has handed down for a child, which has it now: a pipe whose last writer closes it ends, a
+/// lock is released. Standard input and output are /dev/null from here on; standard error stays, and so does whatever exec
+/// would close. Where there is no /dev/null, input and output stay as well.
+///
+/// # Errors
+/// When /proc/self/fd cannot be read.
+pub fn let_go_of_inherited() -> io::Result<()> {
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    for fd in numbers.into_iter().filter(|fd| *fd > 2) {
+        // SAFETY: numbers only. What this process has opened itself is closed by exec, and stays.
+        if unsafe { libc::fcntl(fd, libc::F_GETFD) } == 0 {
+            // SAFETY: it was open when this process began, and no value here owns it.
+            unsafe { libc::close(fd) };
+        }
+    }
+    if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+        for stream in 0..2 {
+            // SAFETY: two open descriptors.
+            unsafe { libc::dup2(null.as_raw_fd(), stream) };
+        }
+    }
+    Ok(())
+}
+
 /// Bytes of a control message that carries one descriptor (cmsg(3)): a header of 16, a number of 4, padding.
 pub const RIGHTS_BYTES: usize = 24;
 

@@ -16,5 +16,6 @@ pub mod memory;
 pub mod notify;
 pub mod procfs;
 pub mod ptrace;
+pub mod random;
 pub mod shared;
 pub mod signals;
