@@ -164,6 +164,7 @@ enum sf_seek {
 	SF_SEEK_ON,       /* not here */
 	SF_SEEK_PLACE,    /* any state at the payload */
 	SF_SEEK_FREE,     /* that state there */
+	SF_SEEK_NEXT,     /* any state there, but not this one */
 };
 
 #define SF_SEEK_WORDS 8u

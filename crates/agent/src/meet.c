@@ -55,7 +55,7 @@ static void seek_freely(void)
 		tls.seek_less[i] = -want[i];
 	me.seek = 0;
 	tls.seek = me.how + 1;
-	tls.seek_any = me.how == SF_SEEK_PLACE;
+	tls.seek_any = me.how == SF_SEEK_PLACE || me.how == SF_SEEK_NEXT;
 }
 
 static void seek_no_more(void)
@@ -97,7 +97,7 @@ void sf_pause_here(struct rt_frame *f)
 	me.fault_frame = (u64)f;
 	for (;;) {
 		sf_pause();
-		if (me.restarted || !me.seek || me.how == SF_SEEK_ON || me.how == SF_SEEK_FREE)
+		if (me.restarted || !me.seek || me.how == SF_SEEK_ON || me.how >= SF_SEEK_FREE)
 			break;
 		if (me.how == SF_SEEK_PLACE ? r->rip != TRANSFER->regs.rip : !is_there(r, (void *)m->fpstate))
 			break;

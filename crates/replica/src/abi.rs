@@ -35,6 +35,8 @@ pub(crate) const KEEPER: usize = 11;
 pub(crate) const TRAPS_MAX: usize = 255;
 /// Place of rip in `struct sf_regs`.
 pub(crate) const REG_RIP: usize = 16;
+/// General registers, which come first in it.
+pub(crate) const REGISTERS: usize = 16;
 /// Where the entry table of the image jumps from.
 pub(crate) const ENTRY_SYSCALL: u64 = BASE;
 pub(crate) const ENTRY_ENTROPY: u64 = BASE + 16;
@@ -275,6 +277,7 @@ pub(crate) mod seek {
     pub(crate) const ON: u64 = 1;
     pub(crate) const PLACE: u64 = 2;
     pub(crate) const FREE: u64 = 3;
+    pub(crate) const NEXT: u64 = 4;
 }
 
 /// Who was stopped (sentry.rs).

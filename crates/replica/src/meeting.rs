@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use steadfast_sys::memory::Remote;
 use steadfast_sys::procfs;
 
 use crate::abi::{self, alarm, cmd, phase, seek};
@@ -47,6 +48,16 @@ const RUNS: u32 = 7;
 const RUN_MAX: Duration = Duration::from_secs(16);
 /// An attempt that fails leaves them as far apart as its last run went: the next one begins with a part of that.
 const REACH: u32 = 16;
+/// What counts is looked at after these; what it has counted is in proportion to its time on a core, but for this factor: to
+/// pause and to go on takes some time as well.
+const PROBES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(10)];
+const PROPORTION: i64 = 3;
+/// Who is known to be behind runs on freely until what is left takes less than this; these passes are looked at one by one,
+/// which takes up to a hundred times as long.
+const CLOSE_MS: i64 = 3;
+/// How often somebody who is to pause is looked at, and called again.
+const LOOK: Duration = Duration::from_millis(2);
+const LOOK_MIN: Duration = Duration::from_micros(100);
 /// Times that registers may agree and memory not, before another place is tried.
 const LOOKS: u32 = 12;
 /// A payload that is planted serves loops around it; more of them than this, and the program is no loop.
@@ -62,6 +73,23 @@ const STRAY_LOOKS: u32 = 20;
 /// A paused replica answers at once; a digest of a large memory takes a while.
 const ANSWER: Duration = Duration::from_secs(20);
 
+/// Something that changes by the same from one pass of a payload to the next, and so tells who is behind, and by how much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Counter {
+    /// As `struct sf_regs` numbers them.
+    Register(usize),
+    Word(u64),
+}
+
+/// A replica has to come by a payload so many times until a counter is what it is in another one.
+#[derive(Debug, Clone, Copy)]
+struct Distance {
+    counter: Counter,
+    wanted: u64,
+    /// Negative: it has been past that.
+    passes: i64,
+}
+
 /// What is remembered between looks.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
@@ -73,6 +101,10 @@ pub(crate) struct Meeting {
     not_before: Option<Instant>,
     /// What was run in the newest one by who was behind.
     ran: Duration,
+    /// Who is behind is believed so many times more of a counter.
+    trusted: usize,
+    /// What counts, and how often in a millisecond.
+    rate: Option<(Counter, i64)>,
     /// How long the last run of one was that failed.
     reach: Duration,
     /// Where payloads are, with their numbers; a number is given once.
@@ -199,18 +231,22 @@ impl Supervisor<'_> {
         let burned: Vec<u64> = (0..n).map(|r| self.burned(r)).collect();
         let most = burned.iter().max().copied().unwrap_or(0);
         let apart = Duration::from_nanos(most - burned.iter().min().copied().unwrap_or(0));
+        self.meeting.trusted = 2 * n;
+        self.meeting.rate = None;
         let mut ahead = burned.iter().position(|ns| *ns == most).unwrap_or(0);
         // Looks are a tenth of a second apart: what is more than that is no error. Past a payload a loop takes up to
         // eight times as long.
         let first = RUN.max(apart * if apart > WATCH { 8 } else { 2 }).max(self.meeting.reach / REACH);
-        for run in 0..RUNS {
+        let mut run = 0;
+        while run < RUNS {
+            let trusted = self.meeting.trusted;
             if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
                 return false;
             }
             self.group.set64(abi::OFF_SEEK_WORDS + 8, 0);
             let limit = (first * 4_u32.pow(run)).min(RUN_MAX);
             self.meeting.reach = limit;
-            match (0..n).filter(|r| *r != ahead).find(|r| !self.comes_to(*r, ahead, seek::FREE, limit)) {
+            match (0..n).filter(|r| *r != ahead).find(|r| !self.catches_up(*r, ahead, site, limit)) {
                 None => {
                     self.meeting.reach = Duration::ZERO;
                     return true;
@@ -219,6 +255,8 @@ impl Supervisor<'_> {
                 Some(other) if !self.pauses(other) || self.disturbed() => return false,
                 Some(other) => ahead = other,
             }
+            // Nobody has run for so long who was told from a counter.
+            run += u32::from(self.meeting.trusted == trusted);
         }
         false
     }
@@ -323,6 +361,135 @@ impl Supervisor<'_> {
         false
     }
 
+    /// Brings a replica to where another one stands at a payload. What counts there is believed, since it spares
+    /// everybody the time in which somebody looks for what lies behind him; only as long as it proves true.
+    fn catches_up(&mut self, r: usize, to: usize, site: u64, limit: Duration) -> bool {
+        let distance = if self.meeting.trusted > 0 { self.distance(r, to, site) } else { None };
+        match distance {
+            Some(distance) if distance.passes < 0 => {
+                self.meeting.trusted -= 1;
+                return false;
+            }
+            // Where one stands nobody comes by again.
+            Some(distance) if distance.passes == 0 && self.digest(r).is_some_and(|own| Some(own) == self.digest(to)) => {
+                return self.stands_at(to) == Some(site);
+            }
+            Some(distance) if !self.approaches(r, site, distance) => {
+                self.meeting.trusted -= 1;
+                return false;
+            }
+            _ => {}
+        }
+        if !self.pauses(r) || self.stands_at(to) != Some(site) {
+            return false;
+        }
+        let found = self.comes_to(r, to, seek::FREE, if distance.is_some() { limit.max(SEARCH) } else { limit });
+        if distance.is_some() && !found {
+            self.meeting.trusted = 0; // one that begins anew again and again
+        }
+        found
+    }
+
+    /// How far a replica is behind another one, if something counts.
+    fn distance(&mut self, r: usize, to: usize, site: u64) -> Option<Distance> {
+        let mut counters: Vec<Counter> = (0..abi::REGISTERS).map(Counter::Register).collect();
+        let mut wanted = counters.iter().map(|counter| self.sent(to, *counter)).collect::<Option<Vec<u64>>>()?;
+        let mut seen = Vec::new();
+        for sample in 0..3 {
+            let there = if sample == 0 { self.goes_to(r, site) } else { self.seek(r, STEPS, seek::NEXT, SEARCH) };
+            if !there || self.stands_at(r) != Some(site) {
+                return None;
+            }
+            if sample == 0
+                && let Some((address, value)) = self.differing_word(r, to)
+            {
+                counters.push(Counter::Word(address));
+                wanted.push(value);
+            }
+            seen.push(counters.iter().map(|counter| self.sent(r, *counter)).collect::<Option<Vec<u64>>>()?);
+        }
+        let distances = counters.iter().enumerate().filter_map(|(i, counter)| {
+            let step = seen[1][i].wrapping_sub(seen[0][i]).cast_signed();
+            let left = wanted[i].wrapping_sub(seen[2][i]).cast_signed();
+            let counts = step != 0 && seen[2][i].wrapping_sub(seen[1][i]).cast_signed() == step;
+            (counts && left.checked_rem(step) == Some(0))
+                .then(|| Distance { counter: *counter, wanted: wanted[i], passes: left / step })
+        });
+        // What begins anew inside of something else that counts is never as far.
+        let distance = distances.max_by_key(|distance| distance.passes.unsigned_abs())?;
+        if self.meeting.rate.is_some_and(|(counter, _)| counter == distance.counter) {
+            return Some(distance);
+        }
+        let i = counters.iter().position(|counter| *counter == distance.counter)?;
+        let step = seen[1][i].wrapping_sub(seen[0][i]).cast_signed();
+        let (rate, now) = self.goes_on_counting(r, site, distance.counter, seen[2][i], step)?;
+        self.meeting.rate = Some((distance.counter, rate));
+        Some(Distance { passes: distance.wanted.wrapping_sub(now).cast_signed() / step, ..distance })
+    }
+
+    /// How many passes a replica makes in a millisecond, and what the counter is then. None where it does not count on in
+    /// proportion to the time: one of an inner loop begins anew.
+    fn goes_on_counting(&mut self, r: usize, site: u64, counter: Counter, from: u64, step: i64) -> Option<(i64, u64)> {
+        let mut before = from;
+        let mut rates = Vec::new();
+        for time in PROBES {
+            let begun = procfs::cpu_ns(self.replicas[r].pid)?;
+            let now = self.runs_to(r, site, time, counter)?;
+            let ns = i64::try_from(procfs::cpu_ns(self.replicas[r].pid)?.saturating_sub(begun).max(1)).ok()?;
+            let moved = now.wrapping_sub(before).cast_signed();
+            if moved % step != 0 || moved / step < 1 {
+                return None;
+            }
+            rates.push((moved / step).saturating_mul(1_000_000) / ns);
+            before = now;
+        }
+        let (least, most) = (*rates.iter().min()?, *rates.iter().max()?);
+        (least > 0 && most / PROPORTION <= least).then_some((most, before))
+    }
+
+    /// Lets a replica go on for a while, and to the payload again. What a counter is there.
+    fn runs_to(&mut self, r: usize, site: u64, time: Duration, counter: Counter) -> Option<u64> {
+        let there = self.runs_for(r, time) && self.goes_to(r, site) && self.stands_at(r) == Some(site);
+        if there { self.sent(r, counter) } else { None }
+    }
+
+    /// What a counter is in the replica that has said all about itself last.
+    fn sent(&self, r: usize, counter: Counter) -> Option<u64> {
+        match counter {
+            Counter::Register(number) => Some(self.group.get64(abi::OFF_TRANSFER + 16 + 8 * number)),
+            Counter::Word(address) => {
+                let mut bytes = [0; 8];
+                Remote::open(self.replicas[r].pid).ok()?.read(address, &mut bytes).ok()?;
+                Some(u64::from_le_bytes(bytes))
+            }
+        }
+    }
+
+    /// Has a replica run on, without looking for anything, until few of the passes that it lacks are left.
+    fn approaches(&mut self, r: usize, site: u64, mut distance: Distance) -> bool {
+        let Some((_, rate)) = self.meeting.rate else { return false };
+        let begun = Instant::now();
+        while distance.passes / rate >= CLOSE_MS && begun.elapsed() < RUN_MAX {
+            let Some(before) = self.sent(r, distance.counter) else { return false };
+            // Short of it: whoever is called runs on until he hears it.
+            let ms = u64::try_from(distance.passes / rate).unwrap_or(0);
+            let Some(now) = self.runs_to(r, site, Duration::from_millis(ms) * 3 / 4, distance.counter) else { return false };
+            // Of what was left so much is done: a share, since steps may be of any size and sign.
+            let part = |from: u64, to: u64| i128::from(to.wrapping_sub(from).cast_signed());
+            let (done, all) = (part(before, now), part(before, distance.wanted));
+            distance.passes -= i64::try_from(i128::from(distance.passes) * done / all).unwrap_or(i64::MAX);
+        }
+        self.meeting.ran += begun.elapsed();
+        distance.passes >= 0
+    }
+
+    /// Lets a replica go on for a while; afterwards it pauses, or something else has come up.
+    fn runs_for(&mut self, r: usize, time: Duration) -> bool {
+        let place = self.group.get64(at!(own r, next));
+        self.group.command(r, cmd::RESUME, 0);
+        self.group.obeyed(r, ANSWER).is_some() && self.pauses_after(r, place, time)
+    }
+
     /// Has whoever looks for a state look at a word as well in which another state differed from it.
     fn learn(&self, other: usize, to: usize) -> bool {
         let known = self.group.get64(abi::OFF_SEEK_WORDS + 8);
@@ -345,6 +512,11 @@ impl Supervisor<'_> {
         let place = self.group.get64(at!(own r, next));
         self.group.set32(at!(own r, sought), 0);
         self.group.command2(r, cmd::SEEK, steps, how);
+        self.pauses_after(r, place, limit) && self.group.get32(at!(own r, sought)) != 0
+    }
+
+    /// Waits for a replica to pause that has come to no event since `place`, and calls it when `limit` is over.
+    fn pauses_after(&mut self, r: usize, place: u64, limit: Duration) -> bool {
         let begun = Instant::now();
         while !self.pauses(r) {
             let seen = self.group.bell();
@@ -357,10 +529,10 @@ impl Supervisor<'_> {
                 self.signal_replica(r, NUDGE);
             }
             if !self.pauses(r) {
-                self.group.sleep(seen, Duration::from_millis(2));
+                self.group.sleep(seen, limit.saturating_sub(begun.elapsed()).clamp(LOOK_MIN, LOOK));
             }
         }
-        !self.disturbed() && self.group.get32(at!(own r, sought)) != 0
+        !self.disturbed()
     }
 
     fn digest(&self, r: usize) -> Option<[u64; 2]> {
