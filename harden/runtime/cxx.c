@@ -44,6 +44,7 @@ extern _Noreturn void _ZSt17__throw_bad_allocv(void) WEAK;
 extern int _Unwind_Resume_or_Rethrow(struct unwind_exception *) WEAK;
 
 extern void *__sf_w_malloc(size_t);
+extern void *__sf_w_memalign(size_t alignment, size_t size);
 extern void __sf_w_free(void *);
 
 SF_API void *__sf_w_new(size_t n) {
@@ -51,6 +52,19 @@ SF_API void *__sf_w_new(size_t n) {
   if (!p)
     _ZSt17__throw_bad_allocv();
   return p;
+}
+
+/* For types that want more than malloc's alignment. */
+SF_API void *__sf_w_new_aligned(size_t n, size_t alignment) {
+  void *p = __sf_w_memalign(alignment, n ? n : 1);
+  if (!p)
+    _ZSt17__throw_bad_allocv();
+  return p;
+}
+
+SF_API void *__sf_w_aligned_nothrow(size_t n, size_t alignment, const void *tag) {
+  (void)tag;
+  return __sf_w_memalign(alignment, n ? n : 1);
 }
 
 SF_API void *__sf_w_malloc_nothrow(size_t n, const void *tag) {
@@ -61,6 +75,39 @@ SF_API void *__sf_w_malloc_nothrow(size_t n, const void *tag) {
 SF_API void __sf_w_free_sized(void *p, size_t n) {
   (void)n;
   __sf_w_free(p);
+}
+
+/* Variables of functions, made at the first call (Itanium C++ ABI, 3.3.2). The first run takes the library's guard, so that
+   nobody else makes the variable; it is given back after V. The guard's first byte, which says that the variable is there, is
+   state like any other; the library's own marks are in other bytes.
+
+   Not covered: two handlers of which one waits for such a guard and the other for a lock of the first. */
+extern int __cxa_guard_acquire(uint64_t *) WEAK;
+extern void __cxa_guard_release(uint64_t *) WEAK;
+extern void __cxa_guard_abort(uint64_t *) WEAK;
+
+SF_API int __sf_w_cxa_guard_acquire(uint64_t *guard) {
+  uint64_t mine;
+  if (!__sf_once("__cxa_guard_acquire", (uint64_t)guard, &mine))
+    __sf_once_done(mine = (uint64_t)__cxa_guard_acquire(guard));
+  return (int)mine;
+}
+
+SF_API void __sf_w_cxa_guard_release(uint64_t *guard) {
+  __sf_log(guard, 1);
+  *(volatile uint8_t *)guard = 1;
+  __sf_logged(guard, 1);
+  uint64_t a[1] = {(uint64_t)guard};
+  __sf_defer("__cxa_guard_release", (void *)__cxa_guard_release, 1, a);
+}
+
+/* Nothing was made: an exception has left the constructor. */
+SF_API void __sf_w_cxa_guard_abort(uint64_t *guard) {
+  uint64_t none;
+  if (__sf_once("__cxa_guard_abort", (uint64_t)guard, &none))
+    return;
+  __cxa_guard_abort(guard);
+  __sf_once_done(0);
 }
 
 SF_API void *__sf_w_cxa_allocate_exception(size_t n) {
@@ -197,6 +244,19 @@ LIST(transfer, _ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_,
      (__sf_log(at, 16), __sf_log(at->previous, 16), __sf_log(first, 16), __sf_log(first->previous, 16), __sf_log(last, 16),
       __sf_log(last->previous, 16)),
      _ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_(at, first, last))
+
+static void log_list(struct list_node *n) {
+  struct list_node *at = n;
+  do
+    __sf_log(at, 16);
+  while ((at = at->next) != n);
+}
+LIST(reverse, _ZNSt8__detail15_List_node_base10_M_reverseEv, (struct list_node * n), log_list(n),
+     _ZNSt8__detail15_List_node_base10_M_reverseEv(n))
+LIST(swap, _ZNSt8__detail15_List_node_base4swapERS0_S1_, (struct list_node * a, struct list_node *b),
+     (__sf_log(a, 16), __sf_log(a->next, 16), __sf_log(a->previous, 16), __sf_log(b, 16), __sf_log(b->next, 16),
+      __sf_log(b->previous, 16)),
+     _ZNSt8__detail15_List_node_base4swapERS0_S1_(a, b))
 
 /* struct _Prime_rehash_policy: a float, and the size at which to grow. */
 struct rehash {

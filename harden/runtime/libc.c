@@ -31,6 +31,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/uio.h>
+#include <syslog.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -222,6 +223,63 @@ SF_API ssize_t __sf_w_recv(int fd, void *to, size_t n, int flags) {
   READING("recv", sf_mix(sf_mix((uint64_t)fd, sf_home(to)), sf_mix(n, (uint64_t)flags)), to, n, recv(fd, into, n, flags));
 }
 
+SF_API ssize_t __sf_w_recvfrom(int fd, void *to, size_t n, int flags, void *from, socklen_t *length) {
+  INSIDE;
+  struct kept {
+    socklen_t length;
+    struct sockaddr_storage from;
+  };
+  uint64_t mix = sf_mix(sf_mix((uint64_t)fd, sf_home(to)), sf_mix(n, (uint64_t)flags));
+  struct sf_record *r;
+  if (FIRST && (r = sf_kept(c, "recvfrom", mix)) != NULL) {
+    /* a retry */
+  } else if (FIRST) {
+    r = sf_record(c, "recvfrom", mix, sizeof(struct kept) + n);
+    struct kept *k = (struct kept *)sf_data(r);
+    k->length = sizeof k->from;
+    ssize_t got = recvfrom(fd, k + 1, n, flags, (struct sockaddr *)&k->from, &k->length);
+    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);
+    r->once = 1;
+  } else {
+    r = sf_replay(c, "recvfrom", mix);
+  }
+  if ((int64_t)r->result < 0) {
+    errno = (int)-(int64_t)r->result;
+    return -1;
+  }
+  struct kept k;
+  memcpy(&k, sf_data(r), sizeof k);
+  __sf_memcpy(to, sf_data(r) + sizeof k, r->result < n ? r->result : n); /* with MSG_TRUNC it is what there was */
+  if (from && length) {
+    __sf_memcpy(from, &k.from, k.length < *length ? k.length : *length);
+    LOGGED(length, sizeof *length, *length = k.length);
+  }
+  return (ssize_t)r->result;
+}
+
+/* Fortified: how much room there is, where the compiler knows it. */
+extern ssize_t __sf_w_pread(int fd, void *to, size_t n, off_t at);
+SF_API ssize_t __sf_w_read_chk(int fd, void *to, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_read(fd, to, n);
+}
+SF_API ssize_t __sf_w_pread_chk(int fd, void *to, size_t n, off_t at, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_pread(fd, to, n, at);
+}
+SF_API ssize_t __sf_w_recv_chk(int fd, void *to, size_t n, size_t room, int flags) {
+  if (n > room)
+    abort();
+  return __sf_w_recv(fd, to, n, flags);
+}
+SF_API ssize_t __sf_w_recvfrom_chk(int fd, void *to, size_t n, size_t room, int flags, void *from, socklen_t *length) {
+  if (n > room)
+    abort();
+  return __sf_w_recvfrom(fd, to, n, flags, from, length);
+}
+
 SF_API int __sf_w_clock_gettime(clockid_t id, struct timespec *to) {
   ASKING("clock_gettime", sf_mix((uint64_t)id, sf_home(to)), to, sizeof *to, clock_gettime(id, into));
 }
@@ -320,15 +378,48 @@ static void keep(struct sf_context *c, const char *name, struct output to, const
   c->deferred_cursor++;
 }
 
-#define OF_A_PATH (-2) /* in place of flags: the bytes are a path, which is to go */
+/* In place of flags. */
+#define OF_A_PATH (-2) /* the bytes are a path, which is to go */
+#define OF_THE_LOG (-3) /* and below: a line for syslog, with its priority */
+
+/* A message in pieces, and where it goes. The address lies behind the bytes. */
+static ssize_t keep_message(const char *name, int fd, int flags, const struct iovec *v, size_t count, const void *to, size_t length) {
+  INSIDE;
+  size_t n = 0, at = 0;
+  for (size_t i = 0; i < count; i++)
+    n += v[i].iov_len;
+  uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)flags), sf_mix(n, length));
+  if (FIRST) {
+    size_t offset = c->queue.used;
+    struct sf_record *r = sf_record(c, name, mix, n + length);
+    for (size_t i = 0; i < count; at += v[i++].iov_len)
+      sf_copy(sf_data(r) + at, sf_own(v[i].iov_base), v[i].iov_len);
+    sf_copy(sf_data(r) + n, to, length);
+    struct sf_deferred *d = sf_grow(&c->deferred, sizeof *d);
+    *d = (struct sf_deferred){.name = name, .data = 1 + offset, .arguments = {(uint64_t)fd, (uint64_t)flags, 0, length}};
+    return (ssize_t)n;
+  }
+  struct sf_record *r = sf_replay(c, name, mix);
+  bool same = r->length == n + length && sf_equal(sf_data(r) + n, to, length);
+  for (size_t i = 0; same && i < count; at += v[i++].iov_len)
+    same = sf_equal(sf_data(r) + at, sf_own(v[i].iov_base), v[i].iov_len);
+  if (unlikely(!same))
+    sf_differ_name("the runs write different bytes with", name, r->length, n + length);
+  c->deferred_cursor++;
+  return (ssize_t)n;
+}
 
 static void leave(const struct sf_deferred *d, struct sf_record *r) {
   int fd = (int)d->arguments[0], flags = (int)d->arguments[1];
   FILE *file = (FILE *)d->arguments[2];
   const uint8_t *bytes = sf_data(r);
-  size_t n = r->length;
+  size_t address = d->arguments[3], n = r->length - address;
   if (flags == OF_A_PATH) {
     unlink((const char *)bytes);
+    return;
+  }
+  if (flags <= OF_THE_LOG) {
+    syslog(OF_THE_LOG - flags, "%.*s", (int)n, (const char *)bytes);
     return;
   }
   if (file) {
@@ -337,7 +428,9 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
     return;
   }
   while (n) {
-    ssize_t w = flags < 0 ? write(fd, bytes, n) : send(fd, bytes, n, flags | MSG_NOSIGNAL);
+    ssize_t w = flags < 0  ? write(fd, bytes, n)
+                : address ? sendto(fd, bytes, n, flags | MSG_NOSIGNAL, (const struct sockaddr *)(bytes + n), (socklen_t)address)
+                          : send(fd, bytes, n, flags | MSG_NOSIGNAL);
     if (w < 0 && errno == EINTR)
       continue;
     if (w < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -363,6 +456,17 @@ SF_API ssize_t __sf_w_send(int fd, const void *from, size_t n, int flags) {
   INSIDE;
   keep(c, "send", (struct output){.fd = fd, .flags = flags}, from, n);
   return (ssize_t)n;
+}
+
+SF_API ssize_t __sf_w_sendto(int fd, const void *from, size_t n, int flags, const void *to, socklen_t length) {
+  struct iovec whole = {(void *)from, n};
+  return keep_message("sendto", fd, flags, &whole, 1, to, to ? length : 0);
+}
+
+SF_API ssize_t __sf_w_sendmsg(int fd, const struct msghdr *m, int flags) {
+  if (m->msg_control && m->msg_controllen)
+    sf_stop("a handler sends a message with control data", "send it outside the handler, or say `once sendmsg` in a policy");
+  return keep_message("sendmsg", fd, flags, m->msg_iov, m->msg_iovlen, m->msg_name, m->msg_name ? m->msg_namelen : 0);
 }
 
 /* Reported as done; that the file was not there is not seen. */
@@ -416,7 +520,7 @@ SF_API int __sf_w_puts(const char *s) {
   return 1;
 }
 
-static int print(const char *name, FILE *file, int fd, const char *format, va_list list) {
+static int print_to(const char *name, struct output to, const char *format, va_list list) {
   INSIDE;
   if (sf_async())
     sf_reads_format(format, list);
@@ -428,7 +532,6 @@ static int print(const char *name, FILE *file, int fd, const char *format, va_li
     va_end(copy);
     return n;
   }
-  struct output to = {.fd = fd, .flags = -1, .file = file};
   if ((size_t)n < sizeof small) {
     keep(c, name, to, small, (size_t)n);
   } else {
@@ -440,6 +543,10 @@ static int print(const char *name, FILE *file, int fd, const char *format, va_li
   }
   va_end(copy);
   return n;
+}
+
+static int print(const char *name, FILE *file, int fd, const char *format, va_list list) {
+  return print_to(name, (struct output){.fd = fd, .flags = -1, .file = file}, format, list);
 }
 
 SF_API int __sf_w_vfprintf(FILE *file, const char *format, va_list list) {
@@ -465,6 +572,18 @@ VARIADIC(dprintf, (int fd, const char *format, ...), format, print("dprintf", NU
 VARIADIC(__fprintf_chk, (FILE * file, int flag, const char *format, ...), format,
          ((void)flag, print("fprintf", file, -1, format, list)))
 VARIADIC(__printf_chk, (int flag, const char *format, ...), format, ((void)flag, print("printf", stdout, -1, format, list)))
+VARIADIC(__dprintf_chk, (int fd, int flag, const char *format, ...), format, ((void)flag, print("dprintf", NULL, fd, format, list)))
+#define LOG(PRIORITY) print_to("syslog", (struct output){.fd = -1, .flags = OF_THE_LOG - (PRIORITY)}, format, list)
+VARIADIC(syslog, (int priority, const char *format, ...), format, LOG(priority))
+VARIADIC(__syslog_chk, (int priority, int flag, const char *format, ...), format, ((void)flag, LOG(priority)))
+SF_API void __sf_w_vsyslog(int priority, const char *format, va_list list) {
+  sf_no_list(format);
+  LOG(priority);
+}
+SF_API int __sf_w___vfprintf_chk(FILE *file, int flag, const char *format, va_list list) {
+  return (void)flag, __sf_w_vfprintf(file, format, list);
+}
+SF_API int __sf_w___vprintf_chk(int flag, const char *format, va_list list) { return (void)flag, __sf_w_vprintf(format, list); }
 
 SF_API void __sf_w_perror(const char *s) {
   INSIDE;
@@ -482,6 +601,12 @@ SF_API int __sf_w_fflush(FILE *file) {
 SF_API int __sf_w_close(int fd) {
   uint64_t a[1] = {(uint64_t)fd};
   __sf_defer("close", (void *)close, 1, a);
+  return 0;
+}
+
+SF_API int __sf_w_shutdown(int fd, int how) {
+  uint64_t a[2] = {(uint64_t)fd, (uint64_t)how};
+  __sf_defer("shutdown", (void *)shutdown, 2, a);
   return 0;
 }
 

@@ -1,6 +1,6 @@
 /*
  * Functions of the C library that only compute, but write their result into the program's memory: computed in both
- * runs, the destination logged. Differential tests hold them against glibc (tests/harden).
+ * runs, the destination logged. tests/harden/differ.c holds them against glibc.
  *
  * Invariant: exactly the bytes that the C library would change are logged, never more than the destination has.
  */
@@ -74,6 +74,38 @@ SF_API char *__sf_w_strcat_chk(char *to, const char *from, size_t room) {
   return __sf_w_strcat(to, from);
 }
 
+SF_API char *__sf_w_stpcpy_chk(char *to, const char *from, size_t room) {
+  if (strlen(from) >= room)
+    abort();
+  return __sf_w_stpcpy(to, from);
+}
+SF_API char *__sf_w_strncat_chk(char *to, const char *from, size_t n, size_t room) {
+  if (strlen(to) + strnlen(from, n) >= room)
+    abort();
+  return __sf_w_strncat(to, from, n);
+}
+SF_API void *__sf_w_mempcpy_chk(void *to, const void *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_mempcpy(to, from, n);
+}
+SF_API void __sf_w_explicit_bzero_chk(void *to, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  __sf_memset(to, 0, n);
+}
+SF_API char *__sf_w_stpncpy(char *to, const char *from, size_t n) {
+  char *end;
+  LOGGED(to, n, end = stpncpy(to, from, n));
+  return end;
+}
+
+SF_API char *__sf_w_stpncpy_chk(char *to, const char *from, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_stpncpy(to, from, n);
+}
+
 /* Formatted beside the destination first: how much of it changes is known only then. */
 static int format(char *to, size_t room, const char *how, va_list list) {
   if (sf_async())
@@ -123,6 +155,51 @@ SF_API int __sf_w_vsnprintf_chk(char *to, size_t room, int flag, size_t size, co
   return format(to, room <= size ? room : size, how, list);
 }
 
+SF_API int __sf_w_vsprintf_chk(char *to, int flag, size_t size, const char *how, va_list list) {
+  (void)flag;
+  sf_no_list(how);
+  return format(to, size, how, list);
+}
+
+/* Into memory of its own. */
+extern void *__sf_w_malloc(size_t);
+
+static int allocated(char **to, const char *how, va_list list) {
+  va_list copy;
+  va_copy(copy, list);
+  int n = vsnprintf(NULL, 0, how, list);
+  char *text = n < 0 ? NULL : __sf_w_malloc((size_t)n + 1);
+  if (text) {
+    LOGGED(text, (size_t)n + 1, vsnprintf(text, (size_t)n + 1, how, copy));
+    LOGGED(to, sizeof *to, *to = text);
+  }
+  va_end(copy);
+  return text ? n : -1;
+}
+
+SF_API int __sf_w_vasprintf(char **to, const char *how, va_list list) {
+  sf_no_list(how);
+  return allocated(to, how, list);
+}
+SF_API int __sf_w_vasprintf_chk(char **to, int flag, const char *how, va_list list) {
+  return (void)flag, __sf_w_vasprintf(to, how, list);
+}
+SF_API int __sf_w_asprintf(char **to, const char *how, ...) {
+  va_list list;
+  va_start(list, how);
+  int n = allocated(to, how, list);
+  va_end(list);
+  return n;
+}
+SF_API int __sf_w_asprintf_chk(char **to, int flag, const char *how, ...) {
+  (void)flag;
+  va_list list;
+  va_start(list, how);
+  int n = allocated(to, how, list);
+  va_end(list);
+  return n;
+}
+
 #define NUMBER(NAME, TYPE, PARAMETERS, CALL)                                                                           \
   SF_API TYPE __sf_w_##NAME PARAMETERS {                                                                               \
     char *stop;                                                                                                        \
@@ -136,6 +213,21 @@ NUMBER(strtoul, unsigned long, (const char *s, char **end, int base), strtoul(s,
 NUMBER(strtoll, long long, (const char *s, char **end, int base), strtoll(s, &stop, base))
 NUMBER(strtoull, unsigned long long, (const char *s, char **end, int base), strtoull(s, &stop, base))
 NUMBER(strtod, double, (const char *s, char **end), strtod(s, &stop))
+NUMBER(strtof, float, (const char *s, char **end), strtof(s, &stop))
+NUMBER(strtold, long double, (const char *s, char **end), strtold(s, &stop))
+
+/* The text may be the library's own. */
+SF_API char *__sf_w_strerror_r(int error, char *to, size_t room) {
+  char *text;
+  LOGGED(to, room, text = strerror_r(error, to, room));
+  return text;
+}
+extern int __xpg_strerror_r(int, char *, size_t);
+SF_API int __sf_w_xpg_strerror_r(int error, char *to, size_t room) {
+  int failed;
+  LOGGED(to, room, failed = __xpg_strerror_r(error, to, room));
+  return failed;
+}
 
 SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
   if (!s)
@@ -205,6 +297,16 @@ SF_API struct tm *__sf_w_gmtime_r(const time_t *at, struct tm *to) {
   return gmtime_r(at, &parts) ? __sf_memcpy(to, &parts, sizeof parts) : NULL;
 }
 
+#define TIME_TEXT 26 /* what both need, by their manual */
+SF_API char *__sf_w_ctime_r(const time_t *at, char *to) {
+  char text[TIME_TEXT];
+  return ctime_r(at, text) ? __sf_memcpy(to, text, strlen(text) + 1) : NULL;
+}
+SF_API char *__sf_w_asctime_r(const struct tm *at, char *to) {
+  char text[TIME_TEXT];
+  return asctime_r(at, text) ? __sf_memcpy(to, text, strlen(text) + 1) : NULL;
+}
+
 /* What the text does not name stays as it was. */
 SF_API char *__sf_w_strptime(const char *text, const char *how, struct tm *to) {
   char *end;
@@ -234,6 +336,12 @@ SF_API size_t __sf_w_strftime(char *to, size_t room, const char *how, const stru
 SF_API void __sf_w_qsort(void *base, size_t n, size_t size, int (*compare)(const void *, const void *)) {
   int (*hardened)(const void *, const void *) = (int (*)(const void *, const void *))__sf_clone((void *)compare, "qsort");
   LOGGED(base, n * size, qsort(base, n, size, hardened));
+}
+
+SF_API void __sf_w_qsort_r(void *base, size_t n, size_t size, int (*compare)(const void *, const void *, void *), void *with) {
+  int (*hardened)(const void *, const void *, void *) =
+      (int (*)(const void *, const void *, void *))__sf_clone((void *)compare, "qsort_r");
+  LOGGED(base, n * size, qsort_r(base, n, size, hardened, with));
 }
 
 SF_API void *__sf_w_bsearch(const void *key, const void *base, size_t n, size_t size, int (*compare)(const void *, const void *)) {

@@ -38,6 +38,8 @@ const GUESTS: &[&str] = &[
     "threads.c",
     "conditions.c",
     "faults.c",
+    "library.c",
+    "differ.c",
     "exceptions.cc",
     "conditions.cc",
 ];
