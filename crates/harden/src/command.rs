@@ -3,10 +3,14 @@
 //! Everything that is not ours goes to clang untouched and in order. What matters is which of clang's steps the line asks
 //! for: where code is made the pass must be loaded, where a program is linked the runtime must be there.
 //!
-//! Invariant: a form that cannot be hardened (precompiled bitcode, handlers in a shared library) is refused, never passed on.
-//! A shared library without handlers is plain code: handlers that reach it are refused when their program is linked.
+//! Invariants
+//!  1. A form that cannot be hardened (precompiled bitcode, handlers in a shared library) is refused, never passed on. A shared
+//!     library without handlers is plain code: handlers that reach it are refused when their program is linked.
+//!  2. What is in a response file counts as if it stood in its place.
 
 use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use steadfast_integrity::advice::{Advise, Remedy};
@@ -212,7 +216,6 @@ const NO_CODE: &[&str] = &[
     "-MM",
     "-fsyntax-only",
     "--version",
-    "-v",
     "-###",
     "--help",
     "-dumpversion",
@@ -236,6 +239,8 @@ impl Request {
         let (mut no_code, mut stops_early, mut output) = (false, false, None);
         let mut coverage = None;
         let mut explain = None;
+        let mut language = None;
+        let arguments = unfolded(arguments, RESPONSE_DEPTH);
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let text = argument.to_string_lossy();
@@ -316,13 +321,20 @@ impl Request {
                     if text == "-o" {
                         output = Some(PathBuf::from(value));
                     }
-                    if text == "-Xclang" && value == "-disable-llvm-passes" {
-                        return Err(CommandError::Disabled(value.to_string_lossy().into_owned()));
+                    if text == "-x" {
+                        language = Some(value.to_string_lossy().into_owned());
+                    }
+                    if text == "-Xclang" {
+                        keeps_the_pass(&value.to_string_lossy())?;
                     }
                     build.arguments.push(value.clone());
                 }
             } else if let Some(path) = text.strip_prefix("-o").filter(|path| !path.is_empty()) {
                 output = Some(path.into());
+            } else if let Some(word) = text.strip_prefix("-x") {
+                language = Some(word.to_owned());
+            } else if let Some(word) = text.strip_prefix("-Xclang=") {
+                keeps_the_pass(word)?;
             } else if !text.starts_with('-') || text == "-" {
                 inputs.push(PathBuf::from(argument));
             }
@@ -371,11 +383,71 @@ impl Request {
                 return Err(CommandError::Shared(flag));
             }
         }
-        if !stops_early && !build.relocatable {
+        if !stops_early && !build.relocatable && !makes_header(language.as_deref(), &inputs) {
             build.program = Some(output.unwrap_or_else(|| "a.out".into()));
         }
         Ok(Self::Build(build))
     }
+}
+
+/// Without LLVM's passes there is none of ours.
+fn keeps_the_pass(word: &str) -> Result<(), CommandError> {
+    if matches!(word, "-disable-llvm-passes" | "-disable-llvm-optzns") {
+        return Err(CommandError::Disabled(word.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether a precompiled header is made, which is no program.
+fn makes_header(language: Option<&str>, inputs: &[PathBuf]) -> bool {
+    match language {
+        Some(word) if word != "none" => word.ends_with("-header"),
+        _ => inputs.iter().all(|path| {
+            path.extension()
+                .and_then(OsStr::to_str)
+                .is_some_and(|e| ["h", "H", "hh", "hp", "hpp", "hxx", "h++"].contains(&e))
+        }),
+    }
+}
+
+/// Response files within response files, at most: one that names itself must end.
+const RESPONSE_DEPTH: u32 = 8;
+
+/// With the words of response files (`@FILE`) in their places. What cannot be read stays, for clang to complain about.
+fn unfolded(arguments: &[OsString], depth: u32) -> Vec<OsString> {
+    let mut all = Vec::new();
+    for argument in arguments {
+        let file = argument.as_bytes().strip_prefix(b"@");
+        match file.map(|path| fs::read(OsStr::from_bytes(path))) {
+            Some(Ok(text)) if depth > 0 => all.extend(unfolded(&words_of(&text), depth - 1)),
+            _ => all.push(argument.clone()),
+        }
+    }
+    all
+}
+
+/// As GNU tools and clang take a response file apart: blanks between words, either quote, a backslash before any letter.
+fn words_of(text: &[u8]) -> Vec<OsString> {
+    let mut words = Vec::new();
+    let mut word: Option<Vec<u8>> = None;
+    let mut quote = None;
+    let mut letters = text.iter().copied();
+    while let Some(letter) = letters.next() {
+        match letter {
+            b'\\' => word.get_or_insert_default().extend(letters.next()),
+            _ if quote == Some(letter) => quote = None,
+            b'\'' | b'"' if quote.is_none() => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            _ if quote.is_none() && letter.is_ascii_whitespace() => {
+                words.extend(word.take().map(OsString::from_vec));
+            }
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word.map(OsString::from_vec));
+    words
 }
 
 /// Handlers that may wait when none is said. A burst of so many is a few hundred microseconds of work for most handlers.
@@ -486,7 +558,8 @@ impl Build {
             } else {
                 &tools.runtime
             }));
-            all.push("-pthread".into());
+            // Not -pthread: a file that is compiled by the same command must not differ from others by it.
+            all.push("-Wl,-lpthread".into());
             if self.shared {
                 // What its unused clones refer to stays inside: the program has the runtime.
                 all.push("-Wl,--exclude-libs,libsteadfast-plain.a".into());
@@ -564,6 +637,40 @@ mod tests {
         assert_eq!(program("-S x.c"), None);
         assert_eq!(program("-r x.o y.o -o z.o"), None);
         assert_eq!(program("-ox x.c"), Some("x".into()));
+        assert_eq!(program("-v x.c -o x"), Some("x".into()));
+        assert_eq!(program("-x c++-header all.h -o all.h.pch"), None);
+        assert_eq!(program("-xc-header all -o all.pch"), None);
+        assert_eq!(program("all.hpp"), None);
+        assert_eq!(program("-x c all.h -o x"), Some("x".into()));
+    }
+
+    #[test]
+    fn a_response_file_is_read_as_if_it_stood_there() {
+        let name = |word: &str| {
+            std::env::temp_dir().join(format!("response-{}-{word}", std::process::id()))
+        };
+        let (inner, outer) = (name("inner"), name("outer"));
+        fs::write(&inner, "-o 'the program'\n--recover").expect("written");
+        fs::write(
+            &outer,
+            format!("\"a \\\"b.o\" c\\ d.o\n@{}", inner.display()),
+        )
+        .expect("written");
+        let request = read(&format!("@{} -lm", outer.display()));
+        for file in [inner, outer] {
+            fs::remove_file(file).expect("written above");
+        }
+        let Ok(Request::Build(build)) = request else {
+            panic!("a build");
+        };
+        assert_eq!(build.program, Some("the program".into()));
+        assert!(build.recover);
+        assert_eq!(
+            build.arguments,
+            ["a \"b.o", "c d.o", "-o", "the program", "-lm"]
+        );
+        // One that is not there is clang's to complain about.
+        assert_eq!(program("@/no/such/file"), Some("a.out".into()));
     }
 
     #[test]
@@ -591,6 +698,10 @@ mod tests {
         assert_eq!(read("x.bc"), Err(CommandError::Bitcode("x.bc".into())));
         assert!(matches!(
             read("-Xclang -disable-llvm-passes -c x.c"),
+            Err(CommandError::Disabled(_))
+        ));
+        assert!(matches!(
+            read("-Xclang=-disable-llvm-optzns -c x.c"),
             Err(CommandError::Disabled(_))
         ));
     }
