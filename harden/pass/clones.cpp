@@ -13,6 +13,7 @@
 // defines them has the clone.
 
 #include "harden.h"
+#include "labels.h"
 #include "place.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -23,10 +24,12 @@
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/IntrinsicInst.h"
+#include "llvm/IR/IntrinsicsX86.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/Transforms/Utils/BasicBlockUtils.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 #include "llvm/Transforms/Utils/ModuleUtils.h"
+#include "llvm/Transforms/Utils/ValueMapper.h"
 
 using namespace llvm;
 
@@ -156,7 +159,7 @@ bool prepare(Module &M, const Config &C) {
   for (Function &F : M) {
     if (F.isDeclaration())
       continue;
-    Treatment T = C.treatmentOf(F.getName());
+    Treatment T = C.treatmentOf(F);
     bool IsHandler = C.Handlers.count(F.getName());
     bool IsWrapper = any_of(C.Treatments, [&](const auto &Entry) {
       return Entry.second.How == Class::Wrap && Entry.second.Text == F.getName();
@@ -239,7 +242,7 @@ static bool mayHaveClone(const Function &F, const Config &C) {
   if (F.isDeclaration() || F.hasAvailableExternallyLinkage() || F.getName().starts_with("__sf_") ||
       F.getName().starts_with("llvm.") || F.getName().ends_with(CloneSuffix) || F.hasFnAttribute(Attribute::Naked))
     return false;
-  Class How = C.treatmentOf(F.getName()).How;
+  Class How = C.treatmentOf(F).How;
   return How == Class::Hardened || How == Class::Wrap;
 }
 
@@ -263,6 +266,24 @@ static bool isAddressTaken(const Function &F) {
                            /*IgnoreLLVMUsed=*/true);
 }
 
+// A clone, with tables of its own for its own labels (labels.h).
+static Function *cloneOf(Module &M, Function &F) {
+  ValueToValueMapTy Map;
+  SmallVector<GlobalVariable *, 2> Tables;
+  if (Labels L = labelsOf(F); L.Stay)
+    Tables = L.Tables;
+  for (GlobalVariable *Table : Tables) {
+    auto *Own = new GlobalVariable(M, Table->getValueType(), Table->isConstant(), GlobalValue::InternalLinkage,
+                                   Constant::getNullValue(Table->getValueType()), Table->getName() + CloneSuffix);
+    Own->setAlignment(Table->getAlign());
+    Map[Table] = Own;
+  }
+  Function *Clone = CloneFunction(&F, Map);
+  for (GlobalVariable *Table : Tables)
+    cast<GlobalVariable>(Map[Table])->setInitializer(MapValue(Table->getInitializer(), Map));
+  return Clone;
+}
+
 Clones makeClones(Module &M, const Config &C) {
   SetVector<Function *> Wanted;
   for (Function &F : M)
@@ -282,8 +303,7 @@ Clones makeClones(Module &M, const Config &C) {
   Clones Made;
   LLVMContext &Ctx = M.getContext();
   for (Function *F : Wanted) {
-    ValueToValueMapTy Map;
-    Function *Clone = CloneFunction(F, Map);
+    Function *Clone = cloneOf(M, *F);
     Clone->setName(F->getName() + CloneSuffix);
     Clone->setLinkage(F->getLinkage());
     // Never of use outside the program: that of a shared library would run beside the program's own runtime.
@@ -335,7 +355,8 @@ void refuse(Instruction &I, Report &R, StringRef Id, StringRef What) {
   R.once({"R", Id, What, Where});
 }
 
-// Every module that calls NAME.sf without defining it brings this; the definition elsewhere wins over it.
+// Every module that calls NAME.sf without defining it brings this; the definition elsewhere wins over it. It names the
+// original: where a handler's own body was the only one to call it, nothing else takes its object out of an archive.
 static Function *cloneElsewhere(Module &M, Function &Original, FunctionType *Type) {
   std::string Name = (Original.getName() + CloneSuffix).str();
   if (Function *Found = M.getFunction(Name); Found && !Found->isDeclaration())
@@ -346,8 +367,10 @@ static Function *cloneElsewhere(Module &M, Function &Original, FunctionType *Typ
   F->addFnAttr(Attribute::NoInline);
   IRBuilder<> B(BasicBlock::Create(M.getContext(), "", F));
   auto Refuse = M.getOrInsertFunction("__sf_refuse", B.getVoidTy(), B.getPtrTy(), B.getPtrTy());
-  B.CreateCall(Refuse, {text(M, "a call of a function that has no hardened code: " + Original.getName().str()),
-                        text(M, M.getSourceFileName())});
+  auto *WithOriginal = FunctionType::get(B.getVoidTy(), {B.getPtrTy(), B.getPtrTy(), B.getPtrTy()}, false);
+  B.CreateCall(WithOriginal, Refuse.getCallee(),
+               {text(M, "a call of a function that has no hardened code: " + Original.getName().str()),
+                text(M, M.getSourceFileName()), &Original});
   B.CreateUnreachable();
   return F;
 }
@@ -393,8 +416,11 @@ static Value *mixOf(IRBuilder<> &B, ArrayRef<Value *> Arguments) {
 
 // Executes I in the first run only; in the second its result comes from the runtime.
 static bool makeOnce(Instruction &I, StringRef Name, ArrayRef<Value *> Arguments) {
-  Type *T = I.getType();
-  if ((!T->isVoidTy() && !fitsWord(T)) || I.isTerminator() ||
+  // Of a compare-and-swap the old value is kept: on x86-64 it has swapped if that is the expected one.
+  auto *Swap = dyn_cast<AtomicCmpXchgInst>(&I);
+  auto *Call = dyn_cast<CallInst>(&I);
+  Type *T = Swap ? Swap->getCompareOperand()->getType() : I.getType();
+  if ((!T->isVoidTy() && !fitsWord(T)) || I.isTerminator() || (Call && Call->isMustTailCall()) ||
       !all_of(Arguments, [](Value *V) { return fitsWord(V->getType()); }))
     return false;
   Module &M = *I.getModule();
@@ -410,12 +436,16 @@ static bool makeOnce(Instruction &I, StringRef Name, ArrayRef<Value *> Arguments
   BasicBlock *After = I.getParent();
   I.moveBefore(Then);
   B.SetInsertPoint(Then);
-  B.CreateCall(Done, {T->isVoidTy() ? B.getInt64(0) : toWord(B, &I)});
+  B.CreateCall(Done, {T->isVoidTy() ? B.getInt64(0) : toWord(B, Swap ? B.CreateExtractValue(Swap, 0) : &I)});
   if (T->isVoidTy())
     return true;
   B.SetInsertPoint(Else);
   Value *Again = fromWord(B, B.CreateLoad(B.getInt64Ty(), Slot), T);
-  auto *Result = PHINode::Create(T, 2, "", After->begin());
+  if (Swap) {
+    Value *Swapped = B.CreateICmpEQ(Again, Swap->getCompareOperand());
+    Again = B.CreateInsertValue(B.CreateInsertValue(PoisonValue::get(I.getType()), Again, 0), Swapped, 1);
+  }
+  auto *Result = PHINode::Create(I.getType(), 2, "", After->begin());
   I.replaceUsesWithIf(Result, [&](Use &U) { return cast<Instruction>(U.getUser())->getParent() != I.getParent(); });
   Result->addIncoming(&I, Then->getParent());
   Result->addIncoming(Again, Else->getParent());
@@ -456,7 +486,7 @@ static bool isHarmless(const CallBase &Call, const InlineAsm &Asm) {
 
 // Intrinsics that write no memory of the program, whatever their attributes say.
 static bool isHarmless(const IntrinsicInst &I) {
-  if (!I.mayWriteToMemory() || isa<DbgInfoIntrinsic>(I) || I.isAssumeLikeIntrinsic())
+  if (!I.mayWriteToMemory() || isa<DbgInfoIntrinsic>(I) || I.isAssumeLikeIntrinsic() || isa<ConstrainedFPIntrinsic>(I))
     return true;
   switch (I.getIntrinsicID()) {
   case Intrinsic::memcpy: // treatMemory's
@@ -476,7 +506,11 @@ static bool isHarmless(const IntrinsicInst &I) {
   case Intrinsic::threadlocal_address:
   case Intrinsic::launder_invariant_group:
   case Intrinsic::strip_invariant_group:
-  case Intrinsic::experimental_constrained_fadd:
+  // Order alone; atomic instructions themselves are treated.
+  case Intrinsic::x86_sse_sfence:
+  case Intrinsic::x86_sse2_lfence:
+  case Intrinsic::x86_sse2_mfence:
+  case Intrinsic::x86_sse2_pause:
     return true;
   case Intrinsic::vastart:
   case Intrinsic::vacopy:
@@ -538,32 +572,52 @@ void announceOutside(Module &M, const Config &C, const Clones &Made, Report &R) 
 static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &Made, Report &R, StringRef Id) {
   LLVMContext &Ctx = M.getContext();
   if (auto *II = dyn_cast<IntrinsicInst>(&Call)) {
+    StringRef Name = Intrinsic::getBaseName(II->getIntrinsicID());
+    bool IsVector = Name.starts_with("llvm.masked.") || Name.starts_with("llvm.vp.") || Name.contains(".avx");
     if (!isHarmless(*II))
-      refuse(Call, R, Id, ("the compiler's operation " + Intrinsic::getBaseName(II->getIntrinsicID())).str());
+      refuse(Call, R, Id, ("the compiler's operation " + Name + (IsVector ? " (store elements one by one, or compile the file for a processor without it)" : "")).str());
     return;
   }
   if (auto *Asm = dyn_cast<InlineAsm>(Call.getCalledOperand())) {
     if (!isHarmless(Call, *Asm))
-      refuse(Call, R, Id, "inline assembly that may touch memory or the machine: '" + Asm->getAsmString() + "'");
+      refuse(Call, R, Id, "inline assembly that may touch memory or the machine: '" + Asm->getAsmString() +
+                              "' (in a function of its own, which a policy gives a class: pure, once, defer)");
     return;
   }
   if (Call.hasFnAttr(Attribute::ReturnsTwice)) {
-    refuse(Call, R, Id, "setjmp or another function that returns twice");
+    refuse(Call, R, Id, "setjmp or another function that returns twice (return an error instead)");
     return;
   }
   Call.setAttributes(withoutPromises(Ctx, Call.getAttributes(), Call.arg_size()));
   std::string Where = whereIs(Call);
+  // What a weak name means, the linker decides: another module may have it, too.
+  if (auto *Name = dyn_cast<GlobalAlias>(Call.getCalledOperand()->stripPointerCasts()); Name && Name->isInterposable())
+    if (GlobalAlias *Own = M.getNamedAlias((Name->getName() + CloneSuffix).str());
+        Own && C.treatmentOf(Name->getName()).How == Class::Hardened) {
+      R.once({"C", Id, Name->getName(), "hardened", Where});
+      Call.setCalledOperand(Own);
+      return;
+    }
   auto *Callee = dyn_cast<Function>(Call.getCalledOperand()->stripPointerCastsAndAliases());
   if (!Callee) {
     IRBuilder<> B(&Call);
+    Value *Pointer = Call.getCalledOperand();
+    // What the loader has chosen is chosen once more: the name's own address may be that of a stub of the linker's.
+    if (auto *Chosen = dyn_cast<GlobalIFunc>(Pointer->stripPointerCastsAndAliases()))
+      if (Function *By = Chosen->getResolverFunction(); By && By->arg_empty())
+        Pointer = B.CreateCall(By);
     auto Find = M.getOrInsertFunction("__sf_clone", B.getPtrTy(), B.getPtrTy(), B.getPtrTy());
-    Call.setCalledOperand(B.CreateCall(Find, {Call.getCalledOperand(), text(M, Where)}));
+    Call.setCalledOperand(B.CreateCall(Find, {Pointer, text(M, Where)}));
     R.once({"I", Id, Where});
     return;
   }
   StringRef Name = Callee->getName();
-  Treatment T = C.treatmentOf(Name);
-  R.once({"C", Id, idOf(*Callee), wordOf(T.How), Where});
+  Treatment T = C.treatmentOf(*Callee);
+  // Of what may be missing nobody can ask that it be hardened: where it is not, the stub stops the program.
+  bool MayBeMissing = T.How == Class::Hardened && Callee->hasExternalWeakLinkage();
+  R.once({"C", Id, idOf(*Callee), MayBeMissing ? "weak" : wordOf(T.How), Where});
+  if (T.OfLibrary && (T.How == Class::Pure || T.How == Class::Once || T.How == Class::Defer))
+    R.once({"B", Name});
 
   std::string Why = announce(Call, *Callee, C, Id, "__sf_output");
   if (!Why.empty()) {
@@ -579,7 +633,7 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
     FunctionCallee Own = M.getOrInsertFunction(T.Text, Call.getFunctionType());
     // The runtime knows the C++ library by weak names, which take nothing out of an archive: the program asks for it.
     std::string Wanted = ("__sf_wanted." + Name).str();
-    if (Name.starts_with("_ZNKSt") || Name.starts_with("_ZNSt") || Name.starts_with("_ZSt"))
+    if (Name.starts_with("_ZNKSt") || Name.starts_with("_ZNSt") || Name.starts_with("_ZSt") || Name.starts_with("__cxa_"))
       if (!M.getNamedGlobal(Wanted))
         appendToUsed(M, {new GlobalVariable(M, Callee->getType(), true, GlobalValue::PrivateLinkage, Callee, Wanted)});
     Call.setCalledOperand(Own.getCallee());
@@ -657,7 +711,7 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
     }
     if (!isAddressTaken(*F))
       continue;
-    Treatment T = C.treatmentOf(F->getName());
+    Treatment T = C.treatmentOf(*F);
     // Behind a pointer nobody would give it the run's own copies (state.cpp).
     bool NeedsOwn = C.Dup && F->getName() != "free";
     if (!NeedsOwn && (T.How == Class::Pure || T.How == Class::Local))
@@ -668,25 +722,49 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
   appendToUsed(M, Entries);
 }
 
+// What an atomic operation changes.
+static const Value *targetOf(const Instruction &I) {
+  if (auto *Change = dyn_cast<AtomicRMWInst>(&I))
+    return Change->getPointerOperand();
+  if (auto *Swap = dyn_cast<AtomicCmpXchgInst>(&I))
+    return Swap->getPointerOperand();
+  return cast<StoreInst>(I).getPointerOperand();
+}
+
+// Labels that may be another's (labels.h).
+static void treatLabels(Function &Original, Function &Clone, Report &R, StringRef Id) {
+  SmallVector<Instruction *, 2> Jumps;
+  for (Instruction &I : instructions(Clone))
+    if (isa<IndirectBrInst>(I))
+      Jumps.push_back(&I);
+  if (Jumps.empty() || labelsOf(Original).Stay)
+    return;
+  for (Instruction *I : Jumps)
+    refuse(*I, R, Id, "a goto to a label that is kept in memory (keep a number, and use switch)");
+}
+
 void treatCalls(Module &M, const Config &C, const Clones &Made, Report &R) {
   for (auto &[Original, Clone] : Made) {
     std::string Id = originalId(*Clone);
+    splitLanes(*Clone);
     SmallVector<CallBase *, 64> Calls;
     for (Instruction &I : instructions(*Clone))
       if (auto *Call = dyn_cast<CallBase>(&I))
         Calls.push_back(Call);
     for (CallBase *Call : Calls)
       treatCall(*Call, M, C, Made, R, Id);
+    treatLabels(*Original, *Clone, R, Id);
     // Atomic operations: what they do cannot be taken back, so they are done once or not at all.
     SmallVector<Instruction *, 8> Atomics;
     for (Instruction &I : instructions(*Clone))
       if (isa<AtomicRMWInst>(I) || isa<AtomicCmpXchgInst>(I) || (isa<StoreInst>(I) && I.isAtomic()))
         Atomics.push_back(&I);
     for (Instruction *I : Atomics) {
-      auto *Swap = dyn_cast<AtomicCmpXchgInst>(I);
       SmallVector<Value *, 4> Operands(I->operands());
-      if (!C.AtomicsOnce || Swap || !makeOnce(*I, "an atomic operation", Operands))
-        refuse(*I, R, Id, "an atomic operation");
+      if (isScratch(targetOf(*I)))
+        R.once({"L", whereIs(*I), "atomic operation on this function's own frame"});
+      else if (!C.AtomicsOnce || !makeOnce(*I, "an atomic operation", Operands))
+        refuse(*I, R, Id, "an atomic operation (`atomics-once` in a policy: done once and replayed, if it is of up to 64 bits)");
       else
         R.once({"L", whereIs(*I), "atomic operation, done once and replayed"});
     }

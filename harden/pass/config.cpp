@@ -12,7 +12,7 @@ using namespace llvm;
 namespace steadfast {
 
 // Raised together with the driver's (crates/harden/src/policy.rs).
-static constexpr StringLiteral Version = "version 3";
+static constexpr StringLiteral Version = "version 4";
 
 const char *wordOf(Class How) {
   switch (How) {
@@ -60,9 +60,11 @@ static void statement(Config &C, StringRef Line) {
   StringRef Last = Words.size() > 3 ? Words[3] : "";
   auto treat = [&](Class How) {
     StringRef Text = Line.split(' ').second.split(' ').second;
-    C.Treatments[Name] = {How, Text.str()};
+    C.Treatments[Name] = {How, Text.str(), C.OfLibrary};
   };
-  if (Verb == "handler" || Verb == "local-handler") {
+  if (Verb == "library" || Verb == "program") {
+    C.OfLibrary = Verb == "library";
+  } else if (Verb == "handler" || Verb == "local-handler") {
     HandlerSpec H;
     H.IsLocal = Verb == "local-handler";
     if (Rest.consume_front("input="))
@@ -147,15 +149,15 @@ static void annotations(Config &C, const Module &M) {
     else if (Word == "local_handler")
       C.Handlers[F->getName()].IsLocal = true;
     else if (Word == "local")
-      C.Treatments[F->getName()] = {Class::Local, ""};
+      C.Treatments[F->getName()] = {Class::Local, "", false};
     else if (Word == "pure")
-      C.Treatments[F->getName()] = {Class::Pure, ""};
+      C.Treatments[F->getName()] = {Class::Pure, "", false};
     else if (Word == "once")
-      C.Treatments[F->getName()] = {Class::Once, ""};
+      C.Treatments[F->getName()] = {Class::Once, "", false};
     else if (Word == "defer")
-      C.Treatments[F->getName()] = {Class::Defer, ""};
+      C.Treatments[F->getName()] = {Class::Defer, "", false};
     else if (Word.consume_front("wrapper:"))
-      C.Treatments[Word] = {Class::Wrap, F->getName().str()};
+      C.Treatments[Word] = {Class::Wrap, F->getName().str(), false};
     else
       stop("unknown annotation 'steadfast." + Word + "' on " + F->getName());
   }
@@ -178,9 +180,9 @@ Config Config::read(const Module &M) {
     for (StringRef Name : {"malloc_usable_size", "fileno", "isatty", "getenv", "secure_getenv", "strerror", "strsignal",
                            "gai_strerror"})
       if (C.treatmentOf(Name).How == Class::Pure)
-        C.Treatments[Name] = {Class::Once, ""};
-    C.Treatments["qsort"] = {Class::Refuse, "it sorts in memory of its own, which --validate=async does not keep"};
-    C.Treatments["pthread_getspecific"] = {Class::Refuse, "it reads memory that --validate=async does not keep"};
+        C.Treatments[Name] = {Class::Once, "", false};
+    C.Treatments["qsort"] = {Class::Refuse, "it sorts in memory of its own, which --validate=async does not keep", false};
+    C.Treatments["pthread_getspecific"] = {Class::Refuse, "it reads memory that --validate=async does not keep", false};
   }
   if (C.Dup || C.Async) {
     // What is not hardened would read objects where the second run has its copies, or memory that it does not have.
@@ -197,6 +199,15 @@ Config Config::read(const Module &M) {
 Treatment Config::treatmentOf(StringRef Name) const {
   auto Found = Treatments.find(Name);
   return Found == Treatments.end() ? Treatment{} : Found->second;
+}
+
+Treatment Config::treatmentOf(const Function &F) const {
+  Treatment T = treatmentOf(F.getName());
+  if (!T.OfLibrary || F.isDeclaration())
+    return T;
+  // One that others may call by this name stands in for the library's, and the runtime's wrapper ends there as well.
+  bool IsProgram = F.hasLocalLinkage() || (F.hasExternalLinkage() && T.How != Class::Native && T.How != Class::Refuse);
+  return IsProgram ? Treatment{} : T;
 }
 
 } // namespace steadfast

@@ -31,7 +31,8 @@ const char *wordOf(Class);
 
 struct Treatment {
   Class How = Class::Hardened;
-  std::string Text; // Wrap, Native: the other symbol. Refuse: the reason.
+  std::string Text;       // Wrap, Native: the other symbol. Refuse: the reason.
+  bool OfLibrary = false; // built in: about the library's function of this name
 };
 
 // Where bytes are: a message, an output. Each a sum over arguments and fields (place.h).
@@ -68,6 +69,10 @@ struct Config {
   static Config read(const llvm::Module &);
 
   Treatment treatmentOf(llvm::StringRef Name) const;
+  // The same, but that a program's function is not the library's of the same name.
+  Treatment treatmentOf(const llvm::Function &) const;
+
+  bool OfLibrary = false; // while settings are read: those that are built in
 };
 
 } // namespace steadfast

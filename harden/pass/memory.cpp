@@ -12,7 +12,7 @@
 //  1. Every store, memory intrinsic and volatile or atomic load of a clone is either treated or refused.
 //  2. What reads back a slot is volatile: no optimiser may assume that it still holds what was just compared.
 //
-// Not covered: vector stores under a mask and scatters: refused, with the flag that avoids them.
+// Not covered: what packs the chosen elements of a vector, or stores them by an instruction of a kind of its own: refused.
 
 #include "harden.h"
 
@@ -259,7 +259,8 @@ private:
 
   void bulk(MemIntrinsic &I) {
     Value *Home = Homes.lookup(&I), *To = Home ? Home : I.getDest();
-    if (I.getDestAddressSpace() != 0) {
+    auto *Move = dyn_cast<MemTransferInst>(&I);
+    if (I.getDestAddressSpace() != 0 || (Move && Move->getSourceAddressSpace() != 0)) {
       refuse(I, R, Id, "a copy relative to a segment register");
       return;
     }

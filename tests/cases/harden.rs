@@ -19,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
-use crate::{between, later, pass, service, state};
+use crate::{between, later, link, pass, service, state};
 
 /// Ways to build, plain and hardened alike.
 pub(crate) const WAYS: &[(&str, &[&str])] = &[
@@ -30,6 +30,24 @@ pub(crate) const WAYS: &[(&str, &[&str])] = &[
     ("O2_avx2", &["-O2", "-mavx2", "-static"]),
 ];
 
+/// Further ways, for some guests: one module at the end, and what distributions build with (dpkg-buildflags(1)).
+const MORE_WAYS: &[(&str, &[&str])] = &[
+    ("O2_lto", &["-O2", "-flto", "-fuse-ld=lld"]),
+    (
+        "O2_debian",
+        &[
+            "-O2",
+            "-g",
+            "-fstack-protector-strong",
+            "-fstack-clash-protection",
+            "-fcf-protection",
+            "-D_FORTIFY_SOURCE=2",
+            "-D_GLIBCXX_ASSERTIONS",
+            "-Wl,-z,relro,-z,now",
+        ],
+    ),
+];
+
 /// Guests whose output is compared.
 const GUESTS: &[&str] = &[
     "libsei.c",
@@ -38,10 +56,12 @@ const GUESTS: &[&str] = &[
     "threads.c",
     "conditions.c",
     "faults.c",
+    "constructs.c",
     "library.c",
     "differ.c",
     "exceptions.cc",
     "conditions.cc",
+    "constructs.cc",
 ];
 
 /// Place, run, and what the verdict must name; an empty text is a fault that nothing depends on any more.
@@ -148,7 +168,12 @@ pub(crate) fn compiler(hardened: bool, cxx: bool) -> Command {
 }
 
 /// The program of a guest, built once.
-pub(crate) fn program(guest: &str, way: &str, flags: &[&str], hardened: bool) -> Result<PathBuf, String> {
+pub(crate) fn program(
+    guest: &str,
+    way: &str,
+    flags: &[&str],
+    hardened: bool,
+) -> Result<PathBuf, String> {
     let name = format!(
         "harden-{}-{way}-{}",
         guest.replace('.', "_"),
@@ -225,7 +250,12 @@ pub(crate) fn ended(
 }
 
 /// A program of one source, built hardened in a folder of its own.
-pub(crate) fn own_program(dir: &Path, name: &str, text: &str, flags: &[&str]) -> Result<PathBuf, Failed> {
+pub(crate) fn own_program(
+    dir: &Path,
+    name: &str,
+    text: &str,
+    flags: &[&str],
+) -> Result<PathBuf, Failed> {
     let source = dir.join(name);
     std::fs::write(&source, text)?;
     let out = source.with_extension("");
@@ -287,10 +317,7 @@ fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
 }
 
 /// Strikes that `--recover` cannot repair: the input is itself damaged. It stops as ever.
-const FINAL: &[(&str, u8)] = &[
-    ("message", 1),
-    ("message", 2),
-];
+const FINAL: &[(&str, u8)] = &[("message", 1), ("message", 2)];
 
 /// With `--recover` the program ends as if nothing had happened, and says so; or it stops.
 fn recovered(place: &str, in_run: u8) -> Result<(), Failed> {
@@ -539,13 +566,27 @@ impl Dice {
 
 /// A program of random statements over state of all widths; the seed is in its name.
 pub(crate) fn random_source(seed: u64) -> String {
+    random_text(seed, false).0
+}
+
+/// What strikes a random program: in one event and one run, a value changes at one place. The places are numbered.
+const STRIKER: &str = "static unsigned long event, struck_event, mask; static int struck_run, struck_at;\n\
+    SF_LOCAL unsigned long strike(int at);\n\
+    unsigned long strike(int at) { return at == struck_at && event == struck_event && sf_run() == struck_run ? mask : 0; }\n";
+
+/// The program, and how many places of it can be struck.
+fn random_text(seed: u64, strikes: bool) -> (String, u64) {
     let mut dice = Dice(seed);
+    let mut places = 0;
     let mut text = String::from(
         "#include <steadfast/sei.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
          struct s { unsigned char a; unsigned b; unsigned long c; unsigned short d; double e; };\n\
          unsigned char u8[256]; unsigned short u16[128]; unsigned u32[64]; unsigned long u64[32]; double f64[16];\n\
          struct s st[8]; void *blocks[8]; unsigned long in, calls;\n",
     );
+    if strikes {
+        text += STRIKER;
+    }
     let functions = 4 + dice.below(5);
     for f in 0..functions {
         text += &format!(
@@ -553,6 +594,10 @@ pub(crate) fn random_source(seed: u64) -> String {
         );
         for _ in 0..3 + dice.below(10) {
             let (i, j, k) = (dice.below(256), dice.below(256), 1 + dice.below(90));
+            if strikes {
+                text += &format!("  x ^= strike({places});\n");
+                places += 1;
+            }
             text += &match dice.below(14) {
                 0 => format!(
                     "  u8[(x + {i}) % 256] += (unsigned char)(x >> {});\n",
@@ -602,16 +647,27 @@ pub(crate) fn random_source(seed: u64) -> String {
     for f in 0..functions {
         text += &format!("f{f},");
     }
+    let (arguments, begin, next) = if strikes {
+        (
+            "int argc, char **argv",
+            "struck_at = argc > 4 ? atoi(argv[1]) : -1; if (argc > 4) { struck_run = atoi(argv[2]); \
+             struck_event = strtoul(argv[3], 0, 10); mask = strtoul(argv[4], 0, 16); }",
+            "event = i;",
+        )
+    } else {
+        ("void", "", "")
+    };
     text += &format!(
         "}};\nSF_LOCAL_HANDLER unsigned long handle(unsigned long x) {{ return table[x % {functions}](x) + f{}(x * 3); }}\n\
-         int main(void) {{\n  unsigned long sum = 0;\n  for (unsigned long i = 0; i < 400; i++) {{\n    sum = sum * 31 + handle(i * 2654435761u % 1000);\n\
+         int main({arguments}) {{\n  unsigned long sum = 0;\n  {begin}\n  for (unsigned long i = 0; i < 400; i++) {{\n    {next}\n\
+         \x20   sum = sum * 31 + handle(i * 2654435761u % 1000);\n\
          \x20   for (int k = 0; k < 256; k++) sum += u8[k];\n    printf(\"%lu %lu %u %f\\n\", sum, u64[i % 32], u32[i % 64], f64[i % 16]);\n  }}\n  return 0;\n}}\n",
         functions - 1
     );
-    text
+    (text, places)
 }
 
-/// A random program prints hardened what it prints plain, at -O0 and -O2.
+/// Accuracy (Section 4 of the paper): a random program prints hardened what it prints plain, at -O0 and -O2, and no alarm.
 fn random_program(seed: u64) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("harden-random-{seed}"));
     let source = dir.join("random.c");
@@ -636,6 +692,58 @@ fn random_program(seed: u64) -> Result<(), Failed> {
             )
             .into());
         }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Error isolation (Section 4 of the paper): whatever one value becomes in one run of one event, what leaves is what the plain
+/// program says, or the beginning of it, before the program is stopped by name.
+fn error_isolation(seed: u64) -> Result<(), Failed> {
+    const RUNS: u64 = 60;
+    let dir = Bench::get().case_dir(&format!("harden-isolation-{seed}"));
+    let source = dir.join("struck.c");
+    let (text, places) = random_text(seed, true);
+    std::fs::write(&source, text)?;
+    let (plain, hardened) = (dir.join("plain"), dir.join("hardened"));
+    let flags = ["-O2", "-w"];
+    for (compiler, out) in [
+        (compiler(false, false), &plain),
+        (compiler(true, false), &hardened),
+    ] {
+        build(compiler, &flags, std::slice::from_ref(&source), out)?;
+    }
+    let golden = run(&plain, &[])?;
+    let mut dice = Dice(seed ^ 0xfa17);
+    let mut stopped = 0;
+    for _ in 0..RUNS {
+        let (place, in_run, event) = (dice.below(places), 1 + dice.below(2), dice.below(400));
+        let mask = format!("{:x}", 1_u64 << dice.below(64));
+        let words = [
+            place.to_string(),
+            in_run.to_string(),
+            event.to_string(),
+            mask,
+        ];
+        let ran = run(&hardened, &words.each_ref().map(String::as_str))?;
+        let masked = ran.status.success() && ran.stdout == golden.stdout && ran.stderr.is_empty();
+        let isolated = ran.status.code() == Some(122)
+            && golden.stdout.starts_with(&ran.stdout)
+            && String::from_utf8_lossy(&ran.stderr).contains("handler handle (");
+        if !masked && !isolated {
+            let said = String::from_utf8_lossy(&ran.stderr);
+            return Err(format!(
+                "seed {seed}, struck {}: {}\n{said}",
+                words.join(" "),
+                ran.status
+            )
+            .into());
+        }
+        stopped += u64::from(isolated);
+    }
+    // Otherwise nothing was struck.
+    if stopped < RUNS / 10 {
+        return Err(format!("seed {seed}: {stopped} of {RUNS} strikes were noticed").into());
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -694,6 +802,12 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
         "#include <steadfast/sei.h>\n#include <setjmp.h>\nstatic jmp_buf j;\n\
          SF_LOCAL_HANDLER int handle(void) { return setjmp(j); }\nint main(void) { return handle(); }\n",
         &["returns twice"],
+    ),
+    (
+        "kept_label",
+        "#include <steadfast/sei.h>\nstatic void *at;\nstatic int n;\nSF_LOCAL_HANDLER int handle(int k) {\n  if (at)\n    goto *at;\n\
+         at = k ? &&one : &&two;\ntwo:\n  n += k;\none:\n  return n;\n}\nint main(void) { handle(1); return handle(2); }\n",
+        &["a label that is kept in memory", "use switch"],
     ),
 ];
 
@@ -1334,15 +1448,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || struck(place, in_run, names),
         ));
     }
-    for &(place, in_run, names) in STRIKES
-        .iter()
-        .chain(&[
-            ("crash", 1, "crashed"),
-            ("crash", 2, "crashed"),
-            ("lock", 1, "crashed"),
-            ("range_old", 1, "old bytes"),
-        ])
-    {
+    for &(place, in_run, names) in STRIKES.iter().chain(&[
+        ("crash", 1, "crashed"),
+        ("crash", 2, "crashed"),
+        ("lock", 1, "crashed"),
+        ("range_old", 1, "old bytes"),
+    ]) {
         if !names.is_empty() {
             trials.push(Trial::test(
                 format!("harden::recover::{place}_{in_run}"),
@@ -1423,9 +1534,14 @@ pub(crate) fn trials() -> Vec<Trial> {
         )
     }));
     for seed in 1..=8 {
-        trials.push(Trial::test(format!("harden::random::{seed}"), move || {
-            random_program(seed)
-        }));
+        trials.push(Trial::test(
+            format!("harden::accuracy::{seed}"),
+            move || random_program(seed),
+        ));
+        trials.push(Trial::test(
+            format!("harden::error_isolation::{seed}"),
+            move || error_isolation(seed),
+        ));
     }
     trials.push(Trial::test("harden::policy", by_policy));
     trials.push(Trial::test("harden::policy_fields", policy_fields));
@@ -1440,6 +1556,20 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::cmake", cmake));
     trials.push(Trial::test("harden::meson", meson));
     trials.push(Trial::test("harden::http", service::http));
+    for guest in [
+        "libsei.c",
+        "constructs.c",
+        "library.c",
+        "exceptions.cc",
+        "constructs.cc",
+    ] {
+        for (way, flags) in MORE_WAYS {
+            trials.push(Trial::test(format!("harden::{guest}::{way}"), move || {
+                same(guest, way, flags)
+            }));
+        }
+    }
+    trials.extend(link::trials());
     trials.extend(pass::trials());
     trials.extend(state::trials());
     trials.extend(between::trials());

@@ -35,6 +35,7 @@ mod guests;
 mod harden;
 mod later;
 mod left;
+mod link;
 mod outside;
 mod packages;
 mod pass;

@@ -16,7 +16,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::bench::{Bench, workspace};
 
 /// The first line of the settings that this pass accepts (harden/pass/config.cpp).
-const VERSION: &str = "version 3";
+const VERSION: &str = "version 4";
 
 /// Where the pass is: beside the command, or where its variable says (crates/harden/src/tools.rs).
 fn plugin() -> PathBuf {

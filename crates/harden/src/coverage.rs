@@ -129,6 +129,8 @@ pub struct Coverage {
     indirect: BTreeMap<String, BTreeSet<String>>,
     by_pointer: BTreeSet<String>,
     aliases: BTreeMap<String, String>,
+    /// Called as functions of the library.
+    library: BTreeSet<String>,
     refused: BTreeMap<String, BTreeSet<(String, String)>>,
     lines: BTreeMap<String, BTreeSet<String>>,
     /// How each module keeps state at rest; a trusting one says nothing.
@@ -245,6 +247,9 @@ impl Coverage {
                         .or_default()
                         .insert(at.to_owned());
                 }
+                ["B", name] => {
+                    all.library.insert(name.to_owned());
+                }
                 ["K", name] => {
                     all.named.insert(name.to_owned());
                 }
@@ -305,6 +310,14 @@ impl Coverage {
         self.handlers.values().map(|handler| handler.name.as_str())
     }
 
+    /// The function that a call of this name reaches: another module's definition wins over a weak alias.
+    fn meant<'a>(&'a self, callee: &'a String) -> &'a String {
+        if self.functions.contains_key(callee) {
+            return callee;
+        }
+        self.aliases.get(callee).unwrap_or(callee)
+    }
+
     /// Each function that handlers reach by direct calls, with the function that it was first reached from.
     fn reached(&self) -> BTreeMap<&str, Option<&str>> {
         let mut from: BTreeMap<&str, Option<&str>> = BTreeMap::new();
@@ -315,10 +328,10 @@ impl Coverage {
         }
         while let Some(id) = next.pop_front() {
             for call in self.calls.get(id).into_iter().flatten() {
-                if call.class != "hardened" {
+                if call.class != "hardened" && call.class != "weak" {
                     continue;
                 }
-                let callee = self.aliases.get(&call.callee).unwrap_or(&call.callee);
+                let callee = self.meant(&call.callee);
                 if self.functions.contains_key(callee) && !from.contains_key(callee.as_str()) {
                     from.insert(callee, Some(id));
                     next.push_back(callee);
@@ -352,11 +365,23 @@ impl Coverage {
                 });
             }
             for call in self.calls.get(*id).into_iter().flatten() {
-                let callee = self.aliases.get(&call.callee).unwrap_or(&call.callee);
+                let callee = self.meant(&call.callee);
                 if call.class == "hardened" && !self.functions.contains_key(callee) {
                     gaps.push(Gap {
                         at: call.at.clone(),
                         what: format!("a call of {callee}, which has no hardened code"),
+                        way: way(id),
+                    });
+                }
+                if matches!(call.class.as_str(), "pure" | "once" | "defer")
+                    && self.library.contains(callee)
+                    && self.functions.contains_key(callee)
+                {
+                    gaps.push(Gap {
+                        at: call.at.clone(),
+                        what: format!(
+                            "a call of {callee} as if it were the library's, while the program has its own (`own {callee}` in a policy says so)"
+                        ),
                         way: way(id),
                     });
                 }
@@ -554,6 +579,26 @@ mod tests {
     fn an_alias_is_its_function() {
         let all = format!("{LINES}F\treal\tc.c:1\t0\t0\t0\t0\t0\nS\tg\treal\n");
         assert_eq!(Coverage::parse(&all).gaps(), []);
+    }
+
+    #[test]
+    fn a_definition_wins_over_a_weak_alias() {
+        let all = format!(
+            "{LINES}F\tspare\tc.c:1\t0\t0\t0\t0\t0\nS\tg\tspare\nF\tg\td.c:1\t0\t0\t0\t0\t0\nR\tg\tsetjmp\td.c:2\n"
+        );
+        let gaps = Coverage::parse(&all).gaps();
+        assert_eq!(gaps.len(), 1);
+        assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
+    }
+
+    #[test]
+    fn a_function_of_the_program_is_not_the_librarys() {
+        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\nF\tstrlen\tc.c:9\t1\t0\t0\t0\t0\n");
+        assert_eq!(Coverage::parse(&all).gaps(), []);
+        let all = format!("{all}B\tstrlen\n");
+        let gaps = Coverage::parse(&all).gaps();
+        assert_eq!(gaps.len(), 1);
+        assert!(gaps[0].what.contains("own strlen"), "{}", gaps[0].what);
     }
 
     #[test]

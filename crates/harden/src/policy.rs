@@ -3,9 +3,10 @@
 //! docs/hardening.md lists the statements. Files are read and checked here; the pass receives one normalised text, a
 //! statement about one name a line, so it has no errors to report about policies.
 //!
-//! Invariant: a later statement about a name replaces an earlier one, built-in ones come first.
+//! Invariant: a later statement about a name replaces an earlier one, built-in ones come first, and are marked as such: a
+//! program's own function may have a name of the library's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
 /// Raised together with the pass's (harden/pass/config.cpp).
-const VERSION: &str = "version 3";
+const VERSION: &str = "version 4";
 
 /// How the C library is called.
 const GLIBC: &str = include_str!("../../../harden/abi/glibc.policy");
@@ -83,6 +84,8 @@ impl State {
 pub struct Policy {
     /// One treatment for each function: verb, rest.
     treatments: BTreeMap<String, (String, String)>,
+    /// Those that are built in.
+    library: BTreeSet<String>,
     handlers: BTreeMap<String, String>,
     outputs: BTreeMap<String, String>,
     streams: Vec<String>,
@@ -103,6 +106,7 @@ impl Policy {
         policy.add(Path::new("glibc.policy"), GLIBC)?;
         policy.add(Path::new("libstdcxx.policy"), LIBSTDCXX)?;
         policy.own_handlers.clear();
+        policy.library = policy.treatments.keys().cloned().collect();
         Ok(policy)
     }
 
@@ -215,6 +219,15 @@ impl Policy {
                     self.treat(name, verb, "");
                 }
             }
+            "own" => {
+                if names.is_empty() {
+                    return Err("a name is needed");
+                }
+                for name in names {
+                    self.treatments.remove(*name);
+                    self.library.remove(*name);
+                }
+            }
             "racy" | "ignore" | "dup" | "crc" | "dup-memory" | "crc-memory" | "carries"
             | "later" => {
                 if names.is_empty() {
@@ -299,6 +312,7 @@ impl Policy {
     }
 
     fn treat(&mut self, name: &str, verb: &str, rest: &str) {
+        self.library.remove(name);
         self.treatments
             .insert(name.to_owned(), (verb.to_owned(), rest.to_owned()));
     }
@@ -342,8 +356,13 @@ impl Policy {
     #[must_use]
     pub fn for_pass(&self) -> String {
         let mut text = format!("{VERSION}\n");
-        for (name, (verb, rest)) in &self.treatments {
-            let _ = writeln!(text, "{}", format!("{verb} {name} {rest}").trim_end());
+        for (of_library, word) in [(true, "library"), (false, "program")] {
+            let _ = writeln!(text, "{word}");
+            for (name, (verb, rest)) in &self.treatments {
+                if self.library.contains(name) == of_library {
+                    let _ = writeln!(text, "{}", format!("{verb} {name} {rest}").trim_end());
+                }
+            }
         }
         for line in self
             .handlers
@@ -401,6 +420,20 @@ mod tests {
         assert!(!text.contains("native malloc "));
         assert!(text.contains("\nhandler h input=0:strlen\n"));
         assert_eq!(policy.handlers(), ["h"]);
+    }
+
+    #[test]
+    fn what_is_built_in_is_told_from_what_a_file_says() {
+        let mut policy = Policy::built_in().expect("checked above");
+        policy
+            .add(Path::new("own"), "once index\nown rindex\n")
+            .expect("two statements");
+        let text = policy.for_pass();
+        let (library, program) = text.split_once("\nprogram\n").expect("two parts");
+        assert!(library.starts_with(&format!("{VERSION}\nlibrary\n")));
+        assert!(library.contains("\npure strlen\n"));
+        assert!(program.starts_with("once index\n"));
+        assert!(!text.contains("pure index\n") && !text.contains(" rindex\n"));
     }
 
     #[test]
