@@ -40,6 +40,7 @@ pub mod rest;
 pub mod rounds;
 pub mod sample;
 pub mod sei;
+pub mod sei_alarms;
 pub mod sei_servers;
 pub mod sei_tables;
 pub mod spec;

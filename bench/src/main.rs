@@ -27,8 +27,8 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, later, memory, micro, model, repair, rest, sei, sei_servers, sei_tables, spec, start,
-    touch,
+    inject, later, memory, micro, model, repair, rest, sei, sei_alarms, sei_servers, sei_tables,
+    spec, start, touch,
 };
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::build::{Builds, Recipe};
@@ -145,6 +145,15 @@ enum Action {
         #[arg(long, default_value_t = 1.0)]
         scale: f64,
     },
+    /// False alarms of hardened memcached and dnsmasq, over handlers that follow each other without a network
+    SeiAlarms {
+        /// Handlers of each server
+        #[arg(long, default_value_t = 100_000_000)]
+        handlers: u64,
+        /// Only these servers
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        servers: Vec<String>,
+    },
     /// memcached and dnsmasq, hardened at compile time against plain, server saturated
     SeiServers {
         /// A hardened memcached [default: what `workloads server build --variant hardened` built]
@@ -189,6 +198,9 @@ enum Action {
         /// [default: the paper's three]
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         variants: Vec<String>,
+        /// Only these campaigns of table2: sei (the paper's seven types), code (flips of instructions)
+        #[arg(long, value_delimiter = ',', value_name = "NAMES", value_parser = ["sei", "code"])]
+        faults: Vec<String>,
         /// Seconds of each timed run (table5, figure6)
         #[arg(long, default_value_t = 1.5)]
         seconds: f64,
@@ -405,6 +417,19 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             )?;
             Outcome::new(&report, later::render(&report), !runner.interrupted())
         }
+        Action::SeiAlarms { handlers, servers } => {
+            let programs = fed_servers(servers, &place, &mut says)?;
+            let report = sei_alarms::measure(
+                &programs,
+                &place,
+                *handlers,
+                common.seed,
+                machine,
+                &|| runner.interrupted(),
+                &mut |step| says.say(step),
+            )?;
+            Outcome::new(&report, sei_alarms::render(&report), report.complete)
+        }
         Action::SeiServers {
             memcached,
             dnsmasq,
@@ -440,6 +465,7 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             budget,
             out,
             variants,
+            faults,
             seconds,
         } => {
             let settings = sei_tables::Settings {
@@ -448,6 +474,7 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 seed: common.seed,
                 jobs: *jobs,
                 budget: budget.clone(),
+                faults: faults.clone(),
             };
             let report = sei_report(
                 &runner, machine, common, what, &settings, variants, *seconds, &mut says,
@@ -481,6 +508,24 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         }
         Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
     }
+}
+
+/// The hardened servers that are fed from within, of those names; all if none is said.
+fn fed_servers(names: &[String], place: &Path, says: &mut Says) -> Result<Vec<(String, PathBuf)>> {
+    let store = Store::default_place();
+    let sources = Sources::at(store.sources());
+    let makes = Builds::at(store.servers(), machine::cores());
+    let product = Product::find();
+    SERVERS
+        .iter()
+        .filter(|server| server.name != "nghttpd")
+        .filter(|server| names.is_empty() || names.iter().any(|name| name == server.name))
+        .map(|server| {
+            let recipe = sei_alarms::recipe(server, product.path(), place)?;
+            let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
+            Ok((server.name.to_owned(), built.program))
+        })
+        .collect()
 }
 
 /// The plain builds, those with zeroed locals and with the message envelope alone, and the hardened ones if there are
@@ -818,6 +863,7 @@ fn show(files: &[PathBuf]) -> Result<Outcome> {
         "rest" => rest::render(&serde_json::from_value(value.clone())?),
         "sei" => sei::render(&serde_json::from_value(value.clone())?),
         "sei-tables" => sei_tables::render(&serde_json::from_value(value.clone())?),
+        "sei-alarms" => sei_alarms::render(&serde_json::from_value(value.clone())?),
         "sei-servers" => sei_servers::render(&serde_json::from_value(value.clone())?),
         "start" => start::render(&serde_json::from_value(value.clone())?),
         "model" => model::render(&serde_json::from_value(value.clone())?),

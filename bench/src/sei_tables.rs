@@ -62,6 +62,8 @@ pub struct Settings {
     pub jobs: Option<usize>,
     /// As `steadfast inject run --budget`, for each campaign.
     pub budget: Option<String>,
+    /// Of Table 2, the campaigns that are run, sei and code; all if empty. The others are summed up.
+    pub faults: Vec<String>,
 }
 
 /// Counts of one variant, by fault type and leaf.
@@ -318,26 +320,23 @@ pub fn table2(
     prepare(settings)?;
     let mut counts = Vec::new();
     for variant in variants {
-        say(&format!("{}: the paper's seven types", variant.name));
-        let mut all = counted(
-            steadfast,
-            variant,
-            settings,
-            &variant.name,
-            &["sei".to_owned()],
-            settings.runs,
-        )?;
-        say(&format!("{}: code", variant.name));
-        let name = format!("{}-code", variant.name);
-        let code = counted(
-            steadfast,
-            variant,
-            settings,
-            &name,
-            &["code".to_owned()],
-            settings.runs,
-        )?;
-        all.extend(code);
+        let mut all = Counts::new();
+        for (fault, suffix, said) in [
+            ("sei", "", "the paper's seven types"),
+            ("code", "-code", "code"),
+        ] {
+            let faults = [fault.to_owned()];
+            let is_run = settings.faults.is_empty() || settings.faults.contains(&faults[0]);
+            say(&format!("{}: {said}", variant.name));
+            all.extend(counted(
+                steadfast,
+                variant,
+                settings,
+                &format!("{}{suffix}", variant.name),
+                &faults,
+                if is_run { settings.runs } else { 0 },
+            )?);
+        }
         counts.push(all);
     }
     let lines = GROUPS.iter().flat_map(|(group, types)| {
