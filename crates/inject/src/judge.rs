@@ -5,7 +5,8 @@
 //!  2. A wrong output is never better than `sdc` unless somebody said so: a detector, the
 //!     program by its status or on its standard error, or the client's own check.
 //!
-//! Not covered: final state beyond the files of the scratch directory, such as memory.
+//! Not covered: final state beyond the files of the scratch directory, such as memory; modes, owners and times of
+//! these.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,8 @@ use crate::record::{Comparator, Detection, Limits, Outputs};
 use crate::server::{CLIENT, Talk};
 use crate::target::Ran;
 
-/// What a run wrote, by name: `stdout`, `stderr`, and files by path from the scratch directory.
+/// What a run wrote, by name: `stdout`, `stderr`, and files by path from the scratch directory; where a link
+/// leads; directories without anything in them, with a slash behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured(pub BTreeMap<String, Vec<u8>>);
 
@@ -33,7 +35,11 @@ impl Captured {
     pub fn read(scratch: &Path) -> io::Result<Self> {
         let mut out = BTreeMap::new();
         for name in ["stdout", "stderr"] {
-            out.insert(name.to_owned(), fs::read(scratch.join(name))?);
+            let bytes = match fs::read(scratch.join(name)) {
+                Err(error) if closed(&error) => UNREADABLE.to_vec(),
+                read => read?,
+            };
+            out.insert(name.to_owned(), bytes);
         }
         walk(&scratch.join("run"), "", &mut out)?;
         Ok(Self(out))
@@ -64,6 +70,10 @@ impl Captured {
             } else {
                 to.join("files").join(name)
             };
+            if name.ends_with('/') {
+                fs::create_dir_all(place)?;
+                continue;
+            }
             fs::create_dir_all(place.parent().unwrap_or(to))?;
             fs::write(place, bytes)?;
         }
@@ -86,22 +96,45 @@ impl Captured {
     }
 }
 
+/// Stands for what a program closed to its own user: it is not what the golden run left.
+const UNREADABLE: &[u8] = b"(unreadable)";
+
+fn closed(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
+}
+
 fn walk(dir: &Path, under: &str, out: &mut BTreeMap<String, Vec<u8>>) -> io::Result<()> {
-    for entry in fs::read_dir(dir)? {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if closed(&error) => {
+            let name = under.strip_suffix('/').unwrap_or("(directory)");
+            out.insert(name.to_owned(), UNREADABLE.to_vec());
+            return Ok(());
+        }
+        entries => entries?,
+    };
+    let known = out.len();
+    for entry in entries {
         let entry = entry?;
-        let name = format!("{under}{}", entry.file_name().to_string_lossy());
+        let mut name = format!("{under}{}", entry.file_name().to_string_lossy());
+        if ["stdout", "stderr", CLIENT].contains(&name.as_str()) {
+            // A file of the program's own, beside the stream of that name.
+            name = format!("./{name}");
+        }
         let kind = entry.file_type()?;
         if kind.is_dir() {
             walk(&entry.path(), &format!("{name}/"), out)?;
         } else if kind.is_file() {
-            // One that its own program made unreadable is not what the golden run left.
-            out.insert(
-                name,
-                fs::read(entry.path()).unwrap_or_else(|_| b"(unreadable)".to_vec()),
-            );
+            let bytes = fs::read(entry.path()).unwrap_or_else(|_| UNREADABLE.to_vec());
+            out.insert(name, bytes);
+        } else if kind.is_symlink() {
+            let to = fs::read_link(entry.path()).unwrap_or_default();
+            out.insert(name, format!("(link to {})", to.display()).into_bytes());
         } else {
             out.insert(name, format!("({kind:?})").into_bytes());
         }
+    }
+    if out.len() == known && !under.is_empty() {
+        out.insert(under.to_owned(), Vec::new());
     }
     Ok(())
 }
@@ -695,6 +728,51 @@ mod tests {
         assert_eq!(judged(&with("wrong\n", "new"), 1), (Leaf::Sdc, 2));
         // One that is missing is no smaller difference.
         assert_eq!(judged(&captured("right\n", ""), 1), (Leaf::MaskedLatent, 2));
+    }
+
+    #[test]
+    fn links_directories_and_files_named_as_streams_are_output() {
+        let place = tempfile::tempdir().expect("a directory");
+        let run = place.path().join("run");
+        fs::create_dir_all(run.join("empty/inner")).expect("made");
+        std::os::unix::fs::symlink("there", run.join("link")).expect("made");
+        for name in ["stdout", "stderr", "run/stdout", "run/file"] {
+            fs::write(place.path().join(name), name).expect("written");
+        }
+        let captured = Captured::read(place.path()).expect("read");
+        let text = |name: &str| String::from_utf8_lossy(&captured.0[name]).into_owned();
+        assert_eq!(text("stdout"), "stdout");
+        assert_eq!(text("./stdout"), "run/stdout");
+        assert_eq!(text("link"), "(link to there)");
+        assert!(captured.0.contains_key("empty/inner/") && !captured.0.contains_key("empty/"));
+        let kept = place.path().join("kept");
+        captured.write(&kept).expect("kept");
+        assert_eq!(Captured::read_back(&kept).expect("read"), captured);
+    }
+
+    #[test]
+    fn what_its_program_closed_is_no_failure_of_the_test_bed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let place = tempfile::tempdir().expect("a directory");
+        let inside = place.path().join("run/closed/more");
+        fs::create_dir_all(&inside).expect("made");
+        fs::write(inside.join("file"), b"x").expect("written");
+        for name in ["stdout", "stderr"] {
+            fs::write(place.path().join(name), b"").expect("written");
+        }
+        let closed = inside.parent().expect("a parent");
+        fs::set_permissions(closed, fs::Permissions::from_mode(0o000)).expect("closed");
+        let captured = Captured::read(place.path()).expect("read");
+        // Root looks inside all the same.
+        let name = if steadfast_sys::procfs::is_privileged() {
+            "closed/more/file"
+        } else {
+            "closed"
+        };
+        assert!(captured.0.contains_key(name), "{captured:?}");
+        captured.write(&place.path().join("kept")).expect("kept");
+        crate::scratch::remove_tree(&place.path().join("run")).expect("removed");
+        assert!(!closed.exists());
     }
 
     #[test]

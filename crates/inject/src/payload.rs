@@ -80,7 +80,7 @@ pub(crate) fn check(fault: &Fault) -> Result<(), Refusal> {
             fault,
             "a target with replicas",
             "a bare program",
-            "--protect 'steadfast run -n 2 --'",
+            "--replicas 2",
         ));
     }
     if victim.thread.is_some() && victim.process == Some(Processes::All) {

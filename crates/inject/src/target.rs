@@ -14,8 +14,10 @@
 //! Not covered: libraries that a program loads itself; programs that execute another (the faults
 //! stay with the first).
 
+mod arm;
+mod family;
+
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -26,17 +28,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_integrity::fault::{Effect, Fault, Hits, Mishap, Target as On, ThreadPath, Trigger};
+use steadfast_integrity::fault::Fault;
+use steadfast_strike::{Refusal, record};
 use steadfast_sys::jail::{self, Ended, Limits, Program};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{self, Stopped, Waited};
 use steadfast_sys::shared::Shared;
 
+use self::family::{Births, Bound, Family};
 use crate::module::{ARENA_BYTES, BLOB_BYTES, Found, Laid, Module, SHARED_BYTES};
-use crate::payload::{self, Counting, Hooked};
+use crate::payload::{self, Counting};
+use crate::scratch::remove_tree;
 use crate::server::{self, Driver, Served, Stage};
 use crate::storage;
-use steadfast_strike::{Refusal, record};
 
 /// What is run, and how.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -147,6 +151,9 @@ pub enum SetupError {
     /// It ended before its first instruction could be patched.
     #[error("the program did not start: {0}")]
     NotStarted(String),
+    /// It was still going on when the caller's patience was over.
+    #[error("a target that ends, found one that runs longer than {0:?}")]
+    NotEnded(Duration),
 }
 
 fn os(what: &'static str) -> impl FnOnce(io::Error) -> SetupError {
@@ -236,15 +243,16 @@ impl Bench {
         let dir = self.scratch.join("run");
         let what = os("the scratch directory has to be emptied");
         (|| {
-            if let Err(error) = fs::remove_dir_all(&dir)
+            if let Err(error) = remove_tree(&dir)
                 && error.kind() != io::ErrorKind::NotFound
             {
                 return Err(error);
             }
             self.spec.lay_out(&dir)?;
-            // What a hardened program leaves for its judge, and a conductor.
+            // What a hardened program leaves for its judge, and a conductor; outputs that a faulty program has
+            // closed to its user could not be opened again.
             File::create(self.scratch.join("events"))?;
-            for name in ["served", "transfers"] {
+            for name in ["served", "transfers", "stdout", "stderr", "client"] {
                 if let Err(error) = fs::remove_file(self.scratch.join(name))
                     && error.kind() != io::ErrorKind::NotFound
                 {
@@ -484,7 +492,11 @@ impl Bench {
             self.finish(pid, limit);
             true
         } else {
-            watch_threads(stop, limit)
+            let threads = watch_threads(stop, limit);
+            if threads.is_none() {
+                jail::end_all(&mut Ended::default(), Some(pid));
+            }
+            threads.ok_or(SetupError::NotEnded(limit))?
         };
         jail::end_all(&mut Ended::default(), Some(pid));
         let discovered = Discovered {
@@ -826,629 +838,6 @@ impl Bench {
             })
             .collect()
     }
-
-    /// Finds the module and the address of a fault's site.
-    pub(crate) fn resolve(
-        &self,
-        fault: &Fault,
-        at: &steadfast_integrity::fault::Location,
-    ) -> Result<(usize, u64), Box<Refusal>> {
-        let no = |found: String| {
-            Box::new(Refusal {
-                fault: fault.to_string(),
-                requirement: "a place in a file that the target maps before its entry point".into(),
-                found,
-                fix:
-                    "a module of `steadfast inject profile`, and an address that objdump -d prints"
-                        .into(),
-            })
-        };
-        for module in &self.modules {
-            match module.address(at) {
-                None => {}
-                Some(Err(why)) => return Err(no(why)),
-                Some(Ok(addr)) if module.contains(addr) => return Ok((module.found.index, addr)),
-                Some(Ok(addr)) => return Err(no(format!("no code at {addr:#x}"))),
-            }
-        }
-        Err(no(format!("no module of {at}")))
-    }
-
-    fn start_of(&self, location: &steadfast_integrity::fault::Location) -> Option<u64> {
-        self.modules
-            .iter()
-            .find_map(|module| module.address(location))
-            .and_then(Result::ok)
-    }
-
-    /// Payloads for these faults, and their records in shared memory. Sites of a class are those
-    /// of `executed`.
-    ///
-    /// # Errors
-    /// What one of them needs and the target lacks.
-    pub(crate) fn arm(
-        &self,
-        faults: &[Fault],
-        executed: &[(usize, u64)],
-    ) -> Result<Vec<Laid>, SetupError> {
-        if let Some(fault) = faults.get(payload::FAULTS_MAX) {
-            return Err(needs(
-                fault,
-                "a run with at most 64 faults",
-                faults.len(),
-                "one run for each",
-            ));
-        }
-        let mut draft = Draft::new(self.modules.len());
-        for (i, fault) in faults.iter().enumerate() {
-            draft.add(self, i, fault, executed)?;
-        }
-        for hooks in &draft.hooks {
-            // Behind the copy of an instruction nobody else's payload runs.
-            let alone = |one: &Hooked| {
-                one.payload.kept.is_none()
-                    || hooks
-                        .iter()
-                        .filter(|h| h.hook.addr == one.hook.addr)
-                        .count()
-                        == 1
-            };
-            if let (false, Some(fault)) = (hooks.iter().all(alone), faults.first()) {
-                return Err(needs(
-                    fault,
-                    "one fault at an instruction that goes wrong in an address formed from rsp",
-                    2,
-                    "one run for each",
-                ));
-            }
-        }
-        self.prepare(&draft.records, &draft.sites, &draft.firsts);
-        let Draft {
-            sites,
-            mut lie,
-            hooks,
-            codes,
-            bound,
-            ..
-        } = draft;
-        self.bound.replace(bound);
-        let mut out = Vec::new();
-        for (module, hooks) in hooks
-            .iter()
-            .enumerate()
-            .filter(|(_, hooks)| !hooks.is_empty())
-        {
-            let (laid, refused) = self.modules[module].lay(hooks);
-            // Of a class, those are struck that can be; of other faults each has its one place.
-            for no in &refused {
-                let victim = hooks
-                    .iter()
-                    .filter(|hooked| hooked.hook.addr == no.asked.addr())
-                    .filter_map(|hooked| faults.get(hooked.fault()))
-                    .find(|fault| !matches!(fault.trigger(), Trigger::Class { .. }));
-                let Some(fault) = victim else { continue };
-                return Err(SetupError::Fault(Box::new(Refusal {
-                    fault: fault.to_string(),
-                    requirement: "an instruction with room for a jump in its place".into(),
-                    found: format!("{:#x} ({})", no.asked.addr(), no.reason),
-                    fix: "--engine step, or an instruction before or after it in the same basic block".into(),
-                })));
-            }
-            let laid = Laid {
-                sites: std::mem::take(&mut lie[module]),
-                ..laid
-            };
-            self.leave_out(&laid, module, &sites);
-            self.restore_after(&laid, module, faults, &sites);
-            out.push(laid);
-        }
-        for (module, addr, bytes) in codes {
-            let write = steadfast_patch::Write { addr, bytes };
-            match out.iter_mut().find(|laid| laid.module == module) {
-                Some(laid) => laid.writes.push(write),
-                None => out.push(Laid {
-                    module,
-                    writes: vec![write],
-                    ..Laid::default()
-                }),
-            }
-        }
-        Ok(out)
-    }
-
-    /// The instructions that a fault waits for, and which of their executions.
-    fn places<'f>(
-        &self,
-        fault: &'f Fault,
-        executed: &[(usize, u64)],
-    ) -> Result<Awaited<'f>, SetupError> {
-        Ok(match fault.trigger() {
-            Trigger::Site { at, hits } => (
-                vec![self.resolve(fault, at).map_err(SetupError::Fault)?],
-                hits,
-            ),
-            Trigger::Class {
-                classes,
-                within,
-                hits,
-            } => {
-                let sites = self.of_class(classes, within.as_ref(), executed);
-                if sites.is_empty() {
-                    return Err(needs(
-                        fault,
-                        "an instruction of that class that the target executes",
-                        0,
-                        "another class",
-                    ));
-                }
-                (sites, hits)
-            }
-            Trigger::File { .. } => unreachable!("a fault of storage"),
-            Trigger::Event { .. } => {
-                return Err(needs(
-                    fault,
-                    "a target under steadfast run, for event=",
-                    0,
-                    "at=MODULE+OFFSET n=1",
-                ));
-            }
-            Trigger::Clock { .. } => {
-                return Err(needs(
-                    fault,
-                    "the timer engine, for time= and every=",
-                    0,
-                    "--engine timer",
-                ));
-            }
-        })
-    }
-
-    /// A single wild jump takes its window away before it goes; code that goes wrong takes it away to be
-    /// executed in its place.
-    fn restore_after(&self, laid: &Laid, module: usize, faults: &[Fault], sites: &[Vec<u8>]) {
-        const OFF_ADDR: usize = payload::SITE_STRIKE + record::STRIKE_ADDR;
-        for (i, site) in sites.iter().enumerate() {
-            let fault = u32::from_le_bytes(site[..4].try_into().expect("four bytes"));
-            let Some(fault) = usize::try_from(fault).ok().and_then(|f| faults.get(f)) else {
-                continue;
-            };
-            let Trigger::Site { hits, .. } = fault.trigger() else {
-                continue;
-            };
-            let code = match fault.effect() {
-                Effect::Bits { target: On::Ip, .. } if hits.is_single() => None,
-                Effect::Bits {
-                    target: On::Code,
-                    bits,
-                    ..
-                } => Some(bits.words()),
-                _ => continue,
-            };
-            let addr = u64::from_le_bytes(
-                site[OFF_ADDR..OFF_ADDR + 8]
-                    .try_into()
-                    .expect("eight bytes"),
-            );
-            let over = |addr: u64| {
-                laid.writes
-                    .iter()
-                    .find(|w| (w.addr..w.addr + w.bytes.len() as u64).contains(&addr))
-            };
-            let Some(write) = over(addr) else {
-                continue;
-            };
-            // A short jump, and what lends it the bytes of its long one: both, if they lie close.
-            let mut range = write.addr..write.addr + write.bytes.len() as u64;
-            if let [0xeb, by, ..] = write.bytes[..] {
-                let to = (write.addr + 2).wrapping_add_signed(i8::from_le_bytes([by]).into());
-                if let Some(lender) = over(to) {
-                    let start = range.start.min(lender.addr);
-                    let end = range.end.max(lender.addr + lender.bytes.len() as u64);
-                    if end - start <= 64 {
-                        range = start..end;
-                    }
-                }
-            }
-            let view = self.modules[module]
-                .code
-                .code
-                .iter()
-                .find(|view| view.range().contains(&addr));
-            let at = view.and_then(|view| usize::try_from(range.start - view.addr).ok());
-            let length = usize::try_from(range.end - range.start)
-                .unwrap_or(0)
-                .min(64);
-            let original = view
-                .zip(at)
-                .and_then(|(view, at)| view.bytes.get(at..at + length));
-            if let Some(original) = original {
-                let mut bytes = original.to_vec();
-                if let (Some(mask), Some((insn, old))) =
-                    (code, self.modules[module].instruction(addr))
-                {
-                    let from = usize::try_from(insn.ip() - range.start).unwrap_or(0);
-                    let wrong = steadfast_strike::code(fault, old, mask);
-                    // A window is whole instructions.
-                    bytes[from..from + wrong.len()].copy_from_slice(&wrong);
-                }
-                let struck = payload::OFF_SITES + payload::SITE_BYTES * i + payload::SITE_STRUCK;
-                self.shared.set64(struck + record::STRUCK_AT, range.start);
-                self.shared
-                    .set64(struck + record::STRUCK_DELTA, bytes.len() as u64);
-                self.shared.write(struck + record::STRUCK_OLD_BYTES, &bytes);
-            }
-        }
-    }
-
-    /// Left out inside a window, execution goes on inside the trampoline.
-    fn leave_out(&self, laid: &Laid, module: usize, sites: &[Vec<u8>]) {
-        const OFF_NEXT: usize = payload::SITE_STRIKE + record::STRIKE_NEXT;
-        let moved = |addr: u64| {
-            let inside = laid
-                .writes
-                .iter()
-                .any(|w| (w.addr + 1..w.addr + w.bytes.len() as u64).contains(&addr));
-            inside
-                .then(|| {
-                    laid.map
-                        .iter()
-                        .find(|(_, from)| *from == addr)
-                        .map(|(at, _)| *at)
-                })
-                .flatten()
-        };
-        for (i, site) in sites.iter().enumerate() {
-            let word =
-                |at: usize| u64::from_le_bytes(site[at..at + 8].try_into().expect("eight bytes"));
-            let next = word(OFF_NEXT);
-            if self.modules[module].contains(next)
-                && let Some(at) = moved(next)
-            {
-                self.shared
-                    .set64(payload::OFF_SITES + payload::SITE_BYTES * i + OFF_NEXT, at);
-            }
-        }
-    }
-
-    /// Whether an address lies in a part of the target.
-    pub(crate) fn inside(
-        &self,
-        scope: Option<&steadfast_integrity::fault::Scope>,
-        addr: u64,
-    ) -> bool {
-        scope.is_none_or(|scope| {
-            self.modules.iter().any(|module| {
-                module.is(&scope.module)
-                    && module.contains(addr)
-                    && scope
-                        .symbol
-                        .as_deref()
-                        .is_none_or(|symbol| module.symbol(addr) == Some(symbol))
-            })
-        })
-    }
-
-    fn of_class(
-        &self,
-        classes: &[steadfast_integrity::fault::InsnClass],
-        within: Option<&steadfast_integrity::fault::Scope>,
-        executed: &[(usize, u64)],
-    ) -> Vec<(usize, u64)> {
-        let inside = |module: &Module, addr: u64| {
-            within.is_none_or(|scope| {
-                module.is(&scope.module)
-                    && scope
-                        .symbol
-                        .as_deref()
-                        .is_none_or(|symbol| module.symbol(addr) == Some(symbol))
-            })
-        };
-        executed
-            .iter()
-            .filter(|(module, addr)| {
-                let module = &self.modules[*module];
-                inside(module, *addr)
-                    && module.instruction(*addr).is_some_and(|(insn, _)| {
-                        steadfast_strike::class::of(&insn)
-                            .iter()
-                            .any(|c| classes.contains(c))
-                    })
-            })
-            .copied()
-            .collect()
-    }
-}
-
-/// A refusal that counts something.
-fn needs(fault: &Fault, requirement: &str, found: impl ToString, fix: &str) -> SetupError {
-    SetupError::Fault(Box::new(Refusal {
-        fault: fault.to_string(),
-        requirement: requirement.into(),
-        found: found.to_string(),
-        fix: fix.into(),
-    }))
-}
-
-/// Instructions by module and address, and which of their executions are hit.
-type Awaited<'f> = (Vec<(usize, u64)>, &'f Hits);
-
-/// What the faults of a run come to, before payloads have addresses.
-struct Draft {
-    bound: Vec<Bound>,
-    records: Vec<Vec<u8>>,
-    firsts: Vec<u64>,
-    sites: Vec<Vec<u8>>,
-    /// By module: numbers of sites, and whether their places move with the module.
-    lie: Vec<Vec<(usize, bool)>>,
-    hooks: Vec<Vec<Hooked>>,
-    /// A fault in a class whose instructions share a record, and which that is.
-    shared: Option<(usize, usize)>,
-    /// Flips of code: module, address and what stands there then.
-    codes: Vec<(usize, u64, Vec<u8>)>,
-}
-
-impl Draft {
-    fn new(modules: usize) -> Self {
-        Self {
-            bound: Vec::new(),
-            records: Vec::new(),
-            firsts: Vec::new(),
-            sites: Vec::new(),
-            lie: vec![Vec::new(); modules],
-            hooks: vec![Vec::new(); modules],
-            shared: None,
-            codes: Vec::new(),
-        }
-    }
-
-    fn add(
-        &mut self,
-        bench: &Bench,
-        number: usize,
-        fault: &Fault,
-        executed: &[(usize, u64)],
-    ) -> Result<(), SetupError> {
-        let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
-        if fault.is_storage() {
-            // Nothing is planted: the watcher carries it out.
-            storage::check(fault).map_err(refuse)?;
-            self.records.push(Vec::new());
-            self.firsts.push(0);
-            return Ok(());
-        }
-        payload::check(fault).map_err(refuse)?;
-        let (at, hits) = bench.places(fault, executed)?;
-        self.records
-            .push(payload::fault_record(fault, hits).map_err(refuse)?);
-        if let Some((process, thread)) = payload::bound(fault) {
-            self.bound.push(Bound {
-                index: number,
-                process,
-                thread: thread.cloned(),
-            });
-        }
-        self.firsts.push(hits.first.get());
-        let mut planted = 0;
-        for place in at {
-            planted += usize::from(self.add_site(bench, number, fault, hits, place)?);
-        }
-        if planted == 0 {
-            return Err(needs(
-                fault,
-                "an instruction that can have it",
-                0,
-                "another class or effect",
-            ));
-        }
-        Ok(())
-    }
-
-    /// One instruction of a fault; false: of a class, it is one that cannot have it.
-    fn add_site(
-        &mut self,
-        bench: &Bench,
-        i: usize,
-        fault: &Fault,
-        hits: &Hits,
-        (module, addr): (usize, u64),
-    ) -> Result<bool, SetupError> {
-        let refuse = |refusal: Refusal| SetupError::Fault(Box::new(refusal));
-        let class = matches!(fault.trigger(), Trigger::Class { .. });
-        let Some((insn, bytes)) = bench.modules[module].instruction(addr) else {
-            return Ok(false);
-        };
-        if let Effect::Bits {
-            target: On::Code,
-            bits,
-            ..
-        } = fault.effect()
-            && hits.first.get() == 1
-        {
-            // From the start on it is written where it stands: no room for a jump is needed.
-            self.codes.push((
-                module,
-                addr,
-                flipped(fault, bytes, bits.words()).map_err(refuse)?,
-            ));
-            return Ok(true);
-        }
-        if class
-            && matches!(
-                fault.effect(),
-                Effect::Bits {
-                    target: On::Code,
-                    ..
-                }
-            )
-        {
-            return Err(needs(
-                fault,
-                "a flip of a class's code from the start on",
-                format!("from execution {} on", hits.first),
-                "n=1.., or at=MODULE+OFFSET",
-            ));
-        }
-        let strike = match payload::strike(fault, &insn, bytes, &|l| bench.start_of(l)) {
-            Ok(strike) => strike,
-            // Of a class, those instructions can be wrong that have what is to be hit.
-            Err(_) if class => return Ok(false),
-            Err(refusal) => return Err(refuse(refusal)),
-        };
-        let counting = payload::bound(fault).is_none().then_some(bench.counting);
-        let mut hook = |site| {
-            let hooks = payload::hooks(addr, &strike, bytes, i, site, counting);
-            self.hooks[module].extend(hooks);
-        };
-        let alike = class && !strike.once && is_alike(fault);
-        if let Some((_, site)) = self.shared.filter(|(of, _)| alike && *of == i) {
-            hook(site);
-            return Ok(true);
-        }
-        if self.sites.len() == payload::SITES_MAX {
-            return Err(needs(
-                fault,
-                &format!(
-                    "at most {} instructions, where what is hit differs from one to the next",
-                    payload::SITES_MAX
-                ),
-                format!(
-                    "more of its class, in all modules together; the last one is of {}",
-                    bench.modules[module].name
-                ),
-                "in=MODULE or in=MODULE!FUNCTION",
-            ));
-        }
-        // A place in the program's data moves with its module.
-        let inside = match &strike.start {
-            Some(start) => {
-                let own = bench.modules[module].address(start).is_some();
-                if !own && bench.spec.aslr {
-                    return Err(needs(
-                        fault,
-                        "fixed addresses, for a place in another module than the instruction's",
-                        0,
-                        "the line without --aslr",
-                    ));
-                }
-                own
-            }
-            None => {
-                let named = matches!(
-                    fault.effect(),
-                    Effect::Bits {
-                        target: On::Memory(..),
-                        ..
-                    }
-                );
-                !named && insn.is_ip_rel_memory_operand()
-            }
-        };
-        self.lie[module].push((self.sites.len(), inside));
-        hook(self.sites.len());
-        self.shared = alike.then_some((i, self.sites.len()));
-        self.sites
-            .push(payload::site_bytes(&insn, fault, &strike, i));
-        Ok(true)
-    }
-}
-
-/// Whether what is hit is the same whichever instruction of a class it is, if nothing is undone.
-fn is_alike(fault: &Fault) -> bool {
-    match fault.effect() {
-        Effect::Bits { target, .. } => matches!(target, On::Register(..)),
-        Effect::Mishap(mishap) => matches!(mishap, Mishap::Crash | Mishap::Stop | Mishap::Hang),
-        Effect::Kill(_) => true,
-        Effect::Storage(_) => false,
-    }
-}
-
-/// A fault that is bound to one process, or to one thread of it.
-#[derive(Debug, Clone)]
-struct Bound {
-    /// Its number among the run's faults.
-    index: usize,
-    process: u32,
-    thread: Option<ThreadPath>,
-}
-
-/// The threads and processes of a run, and what is waiting for one of them.
-#[derive(Debug)]
-struct Family {
-    /// By thread: rank of the process, path in it, how many threads it has made.
-    members: HashMap<i32, (u32, Vec<u32>, u32)>,
-    processes: u32,
-    bound: Vec<Bound>,
-}
-
-impl Family {
-    fn new(main: i32, bound: Vec<Bound>) -> Self {
-        Self {
-            members: HashMap::from([(main, (0, Vec::new(), 0))]),
-            processes: 1,
-            bound,
-        }
-    }
-
-    /// Writes a victim's number where the code that strikes looks for it.
-    fn met(&self, shared: &Shared) {
-        for (tid, (process, path, _)) in &self.members {
-            let number = u32::try_from(*tid).unwrap_or(0);
-            for bound in self.bound.iter().filter(|bound| bound.process == *process) {
-                let record = payload::OFF_FAULTS + 256 * bound.index;
-                match &bound.thread {
-                    Some(thread) if thread.ranks() == path => {
-                        shared.set32(record + payload::FAULT_TID, number);
-                    }
-                    None if path.is_empty() => {
-                        shared.set32(record + payload::FAULT_PID, number);
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-
-    fn born(&mut self, born: jail::Born, shared: &Shared) {
-        let Some(parent) = self.members.get_mut(&born.parent) else {
-            return;
-        };
-        let member = if born.thread {
-            parent.2 += 1;
-            let path = parent.1.iter().copied().chain([parent.2]).collect();
-            (parent.0, path, 0)
-        } else {
-            let rank = self.processes;
-            self.processes += 1;
-            (rank, Vec::new(), 0)
-        };
-        self.members.insert(born.tid, member);
-        self.met(shared);
-    }
-}
-
-/// A family whose births are told to the code that strikes.
-struct Births<'a> {
-    family: &'a mut Family,
-    shared: &'a Shared,
-}
-
-impl jail::Follower for Births<'_> {
-    fn born(&mut self, born: jail::Born) {
-        self.family.born(born, self.shared);
-    }
-}
-
-/// The instruction as the fault makes it.
-fn flipped(fault: &Fault, bytes: &[u8], mask: &[u64; 8]) -> Result<Vec<u8>, Refusal> {
-    if steadfast_strike::bits_end(mask) > bytes.len() * 8 {
-        return Err(Refusal {
-            fault: fault.to_string(),
-            requirement: format!("a bit below {}", bytes.len() * 8),
-            found: (steadfast_strike::bits_end(mask) - 1).to_string(),
-            fix: "n=1.. code bit=N".into(),
-        });
-    }
-    Ok(steadfast_strike::code(fault, bytes, mask))
 }
 
 /// What a run of the target showed of it.
@@ -1509,23 +898,30 @@ fn run_to(mut stop: Stopped, addr: u64) -> Result<Planted, SetupError> {
     }
 }
 
-/// Lets the program run to its end or to its second thread.
-fn watch_threads(stop: Stopped, limit: Duration) -> bool {
-    let mut stop = stop;
-    let mut deliver = 0;
+/// Lets the program run to its end or to its second thread: whether it has one, or nothing after so long.
+/// It may wait for something that never comes, so nobody waits for it without a limit.
+fn watch_threads(stop: Stopped, limit: Duration) -> Option<bool> {
+    let pid = stop.pid();
     let deadline = Instant::now() + limit;
-    loop {
-        match stop.run(deliver) {
-            Ok(Waited::Stopped { event, .. }) if event == libc::PTRACE_EVENT_CLONE => return true,
-            Ok(Waited::Stopped {
-                stop: next, signal, ..
-            }) if Instant::now() < deadline => {
-                stop = next;
-                deliver = signal;
+    let mut idle = 0_u32;
+    let mut going = stop.resume();
+    while going.is_ok() {
+        match ptrace::poll(pid) {
+            Ok(Some(Waited::Stopped { event, .. })) if event == libc::PTRACE_EVENT_CLONE => {
+                return Some(true);
             }
-            _ => return false,
+            Ok(Some(Waited::Stopped { stop, signal, .. })) => going = stop.resume_with(signal),
+            Ok(None) if Instant::now() > deadline => return None,
+            Ok(None) => {
+                // Most are over in no time; one that computes is left alone.
+                idle += 1;
+                let us = if idle < 100 { 10 } else { 500 };
+                std::thread::sleep(Duration::from_micros(us));
+            }
+            _ => break,
         }
     }
+    Some(false)
 }
 
 fn ran(ended: Ended, wall: Duration, setup: Duration, plant: Duration, hits: Vec<Hit>) -> Ran {

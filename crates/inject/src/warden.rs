@@ -187,7 +187,7 @@ impl Drop for Warden {
     fn drop(&mut self) {
         let _ = self.to.shutdown(std::net::Shutdown::Both);
         let _ = steadfast_sys::ptrace::wait(self.keeper);
-        let _ = std::fs::remove_dir_all(&self.scratch);
+        let _ = crate::scratch::remove_tree(&self.scratch);
         // The last warden of a campaign leaves nothing behind.
         if let Some(parent) = self.scratch.parent() {
             let _ = std::fs::remove_dir(parent);
@@ -230,6 +230,9 @@ fn serve(stream: UnixStream, bench: io::Result<Bench>, walls: &jail::Walls) -> i
                 SetupError::NotStarted(_) => Some(
                     "run it by hand as the user that the box uses (--user), or --user keep".into(),
                 ),
+                SetupError::NotEnded(_) => {
+                    Some("--patience SECONDS; for a server --driver and --ready".into())
+                }
                 SetupError::Os { .. } => None,
             };
             let mut why = error.to_string();
