@@ -18,6 +18,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::campaign::{KEPT, Kept};
 use crate::record::{Campaign, Dir, RecordError, Run, SCHEMA, Shard};
 use crate::results::{Part, parts};
 
@@ -124,7 +125,9 @@ pub fn merge(shards: &[PathBuf], out: &Path) -> Result<Merged, MergeError> {
         let dir = Dir::new(path);
         let campaign = dir.campaign()?;
         if position > 0 {
-            same(&first, first_path, &campaign, path)?;
+            let paths = (first_path.as_path(), path.as_path());
+            same(&first, &campaign, paths)?;
+            same_orders(paths)?;
             let other = dir.plan()?;
             if other != plan {
                 let at = plan.iter().zip(&other).position(|(a, b)| a != b);
@@ -209,21 +212,29 @@ fn add(whole: &mut Campaign, part: &Campaign) {
     }
 }
 
+/// Refuses parts that differ in something.
+fn equal(
+    what: &'static str,
+    (first, other): (&Path, &Path),
+    one: &dyn Debug,
+    another: &dyn Debug,
+) -> Result<(), MergeError> {
+    let (first_value, other_value) = (format!("{one:?}"), format!("{another:?}"));
+    if first_value == other_value {
+        return Ok(());
+    }
+    Err(MergeError::Different {
+        what,
+        first: first.to_owned(),
+        other: other.to_owned(),
+        first_value,
+        other_value,
+    })
+}
+
 /// What must be equal.
-fn same(a: &Campaign, a_path: &Path, b: &Campaign, b_path: &Path) -> Result<(), MergeError> {
-    let equal = |what: &'static str, one: &dyn Debug, other: &dyn Debug| {
-        let (first_value, other_value) = (format!("{one:?}"), format!("{other:?}"));
-        if first_value == other_value {
-            return Ok(());
-        }
-        Err(MergeError::Different {
-            what,
-            first: a_path.to_owned(),
-            other: b_path.to_owned(),
-            first_value,
-            other_value,
-        })
-    };
+fn same(a: &Campaign, b: &Campaign, paths: (&Path, &Path)) -> Result<(), MergeError> {
+    let equal = |what, one: &dyn Debug, other: &dyn Debug| equal(what, paths, one, other);
     let files = |campaign: &Campaign| -> Vec<String> {
         campaign
             .modules
@@ -248,6 +259,20 @@ fn same(a: &Campaign, a_path: &Path, b: &Campaign, b_path: &Path) -> Result<(), 
     Ok(())
 }
 
+/// What must be equal, too, and stands in the order that each part was begun with.
+fn same_orders(paths: (&Path, &Path)) -> Result<(), MergeError> {
+    let (Some(a), Some(b)) = (Kept::read(paths.0), Kept::read(paths.1)) else {
+        return Ok(());
+    };
+    let equal = |what, one: &dyn Debug, other: &dyn Debug| equal(what, paths, one, other);
+    equal("the detector", &a.detector, &b.detector)?;
+    equal("the client", &a.spec.driver, &b.spec.driver)?;
+    equal("the files at the start", &a.spec.input, &b.spec.input)?;
+    equal("the memory", &a.spec.memory, &b.spec.memory)?;
+    equal("the network", &a.network, &b.network)?;
+    Ok(())
+}
+
 fn write(
     whole: &Campaign,
     first: &Dir,
@@ -261,9 +286,12 @@ fn write(
     if !profile.is_empty() {
         to.write_profile(&profile)?;
     }
-    let golden = first.path().join("golden");
-    if golden.exists() {
-        copy(&golden, &out.join("golden"))?;
+    // With these two, runs of the whole can be repeated, and those that are missing be done.
+    for name in ["golden", KEPT] {
+        let from = first.path().join(name);
+        if from.exists() {
+            copy(&from, &out.join(name))?;
+        }
     }
     for (run, from) in runs.values() {
         // Evidence lies under the campaign; a record that points elsewhere is not followed.

@@ -7,7 +7,7 @@
 //!
 //! Not covered: places that two machines share.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -58,6 +58,27 @@ impl Drop for Scratch {
         let _ = remove_tree(&self.path);
         // Once more: wardens of a caller that was killed just before this one began were dying.
         sweep(&self.base);
+    }
+}
+
+/// A directory that its holder alone fills. Whatever else has the file by inheritance, the lock goes with the value.
+#[derive(Debug)]
+pub(crate) struct Held(File);
+
+impl Held {
+    /// Nothing where another process holds it. A file system that knows no locks keeps nobody apart.
+    pub(crate) fn alone(dir: &Path) -> io::Result<Option<Self>> {
+        let file = File::open(dir)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(file))),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -156,6 +177,18 @@ mod tests {
         drop(lock);
         sweep(place.path());
         assert!(!held.exists() && others.iter().all(|dir| dir.exists()));
+    }
+
+    #[test]
+    fn one_at_a_time_fills_a_directory() {
+        let place = tempfile::tempdir().expect("a directory");
+        let held = Held::alone(place.path()).expect("opened").expect("free");
+        // A copy of the descriptor, as a process has that was forked meanwhile.
+        let inherited = held.0.try_clone().expect("copied");
+        assert!(Held::alone(place.path()).expect("opened").is_none());
+        drop(held);
+        assert!(Held::alone(place.path()).expect("opened").is_some());
+        drop(inherited);
     }
 
     #[test]

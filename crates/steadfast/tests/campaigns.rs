@@ -197,6 +197,26 @@ fn an_interrupt_ends_between_two_runs_and_a_second_call_goes_on() {
 }
 
 #[test]
+fn one_caller_at_a_time_fills_a_directory() {
+    let place = Place::new();
+    let words = on("run", &["--out", "busy", "--runs", "20000", "--jobs", "1"]);
+    let mut child = place
+        .command(&words)
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    place.wait_for(&mut child, "busy", 1);
+    place.refused(&words, 121, "nobody else");
+    // Whoever repeats a run fills nothing.
+    let told = place.well(&["replay", "busy", "0"]);
+    assert!(told.contains("as before"), "{told}");
+    let pid = i32::try_from(child.id()).expect("a pid");
+    steadfast_sys::child::kill(pid, libc::SIGINT);
+    child.wait().expect("it ends");
+    place.clean();
+}
+
+#[test]
 fn parts_and_budgets_add_up_to_the_whole() {
     let place = Place::new();
     place.well(&on("run", &["--out", "whole", "--runs", "12"]));
@@ -211,6 +231,21 @@ fn parts_and_budgets_add_up_to_the_whole() {
     assert_eq!(place.plan("whole"), place.plan("merged"));
     let ends = |dir| place.runs(dir).values().map(of).collect::<Vec<_>>();
     assert_eq!(ends("whole"), ends("merged"));
+    // Runs of the whole can be repeated, and those that no part has be done.
+    let told = place.well(&["replay", "merged", "0"]);
+    assert!(told.contains("as before"), "{told}");
+    place.well(&["merge", "part-0", "part-2", "--out", "most"]);
+    place.well(&on("run", &["--out", "most", "--runs", "12"]));
+    assert_eq!(ends("whole"), ends("most"));
+    let other = ["--out", "other", "--runs", "12", "--shard", "1/3"];
+    let other = [&other[..], &["--detect", "exit=99"]].concat();
+    place.well(&on("run", &other));
+    let out = place.does(&["merge", "part-0", "other", "--out", "none"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(
+        !out.status.success() && said.contains("the detector"),
+        "{said}"
+    );
     // One plan, copied to where its parts are run; a part is gone on with as what it is.
     place.well(&on("plan", &["--out", "copy-0", "--runs", "12"]));
     let copied = Command::new("cp")
@@ -233,6 +268,11 @@ fn parts_and_budgets_add_up_to_the_whole() {
         (["--runs", "13"], "--runs 12"),
         (["--env", "X=1"], "environment"),
         (["--engine", "step"], "--engine plant"),
+        (["--compare", "lines"], "comparison"),
+        (["--detect", "exit=9"], "detector"),
+        (["--only", "control"], "scope"),
+        (["--bits", "2"], "--bits 1"),
+        (["--memory", "100"], "--memory 4096"),
     ] {
         let words = [&["--out", "whole"], more.as_slice()].concat();
         let runs: &[&str] = if more[0] == "--runs" {
@@ -346,10 +386,16 @@ fn files_lie_and_replays_say_where() {
     let input = ["--input", "input"];
     let one = [&["--out", "one", "--fault", line], &input[..]].concat();
     assert!(place.well(&cat(&one)).contains("2 sdc"));
+    let mark = place.path("one/evidence/0/mark");
+    fs::write(&mark, b"").expect("a file");
     let told = place.well(&["replay", "one", "0"]);
     assert!(
         told.contains(line) && told.contains("in /dev/stdout+0x2") && told.contains("as before"),
         "{told}"
+    );
+    assert!(
+        mark.exists(),
+        "a repeated run leaves what the first one left"
     );
     // Drawn ones: what is lost or wrong in the output shows, whatever the replicas above agree on.
     for (dir, replicas) in [("bare", "0"), ("two", "2")] {
@@ -465,6 +511,16 @@ fn impossible_orders_are_refused_before_any_run() {
             "same output",
         ),
         (
+            vec!["run", "--quiet", "--", "cat", "in.txt"],
+            121,
+            "in.txt in the caller's alone",
+        ),
+        (
+            control_with(&["--compare", "command=false"]),
+            121,
+            "equals itself",
+        ),
+        (
             vec!["run", "--quiet", "--patience", "1", "--", "sleep", "9"],
             121,
             "ends",
@@ -477,6 +533,15 @@ fn impossible_orders_are_refused_before_any_run() {
     ] {
         place.refused(&words, status, text);
     }
+    // A plan that somebody changed is looked through first.
+    place.well(&on("plan", &["--out", "changed", "--runs", "3"]));
+    let path = place.path("changed/plan.jsonl");
+    let text = fs::read_to_string(&path).expect("a plan");
+    let (head, tail) = text.rsplit_once(" n=").expect("a fault");
+    fs::write(&path, format!("{head} m={tail}")).expect("changed");
+    let words = on("run", &["--out", "changed", "--runs", "3"]);
+    place.refused(&words, 121, "plan.jsonl, line 3");
+    assert!(!place.path("changed/runs.jsonl").exists());
     place.clean();
 }
 
@@ -541,6 +606,20 @@ fn each_comparator_sees_what_it_is_for() {
             .collect();
         found.insert(out, wrong);
     }
+    // The time is another in each run, but always one line.
+    let clock = [
+        "run", "--quiet", "--out", "clock", "--runs", "2", "--seed", "7",
+    ];
+    let by = [
+        "--fault",
+        "wreg",
+        "--compare",
+        &by_command,
+        "--",
+        "date",
+        "+%N",
+    ];
+    place.well(&[&clock[..], &by].concat());
     let wrong = |how: &str| found[how].clone();
     // It prints one line of digits: a line in another order is the same, without digits nothing is left.
     assert!(
@@ -567,7 +646,7 @@ fn a_doctor_comes_to_an_end_and_finds_the_injector_well() {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     let found: serde_json::Value = serde_json::from_str(&said).expect("one object");
     let answers = found["answers"].as_array().expect("answers");
-    assert_eq!(answers.len(), 7, "{said}");
+    assert_eq!(answers.len(), 9, "{said}");
     for answer in answers {
         // Where there are no namespaces the box is open, and is said to be.
         let boxed = answer["name"] == "faulty programs are boxed in";

@@ -1,0 +1,260 @@
+//! What faults can be drawn from: executed instructions, by place and by function.
+//!
+//! Invariant: whatever the target executes is in the population, reachable or not, and the parts add up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs;
+
+use iced_x86::{Formatter as _, IntelFormatter};
+
+use super::golden::unanswered;
+use super::{CampaignError, Field, needs};
+use crate::profile::Profile;
+use crate::record::{Function, Place, Population, SCHEMA};
+use crate::warden::{Ask, Tell};
+
+impl Field {
+    /// Counts what the target executes.
+    ///
+    /// # Errors
+    /// When it cannot, or when the target ends in another way while it is counted.
+    pub fn profile(&mut self) -> Result<Profile, CampaignError> {
+        let Tell::Profile(profile) = self.wardens[0].ask(&Ask::Profile, self.order.patience)?
+        else {
+            return Err(needs("an answer about counts", "another", "report this"));
+        };
+        if let Some(no) = unanswered(&self.wardens[0], &profile.ran)? {
+            return Err(no);
+        }
+        // Nobody asked for a fault here: what it had counted until then is not what it executes.
+        if let Some(signal) = profile.ran.signal {
+            return Err(needs(
+                "a target that ends by itself while it is counted",
+                format!("death by signal {signal}"),
+                if matches!(signal, libc::SIGKILL | libc::SIGXCPU) {
+                    "--patience or --memory: counting takes up to six times as long"
+                } else {
+                    "--engine timer (lines with time= or every=) for what makes or reads its own code as it runs, \
+                     or --patience and --memory, if it is slow or large"
+                },
+            ));
+        }
+        if self.said.is_none() && profile.ran.status != Some(0) {
+            let said = fs::read(self.wardens[0].scratch().join("stderr")).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said);
+            self.said = said.lines().next().map(str::to_owned);
+        }
+        Ok(*profile)
+    }
+
+    /// What the target said first in the first counted run that did not end with 0.
+    #[must_use]
+    pub fn said(&self) -> Option<&str> {
+        self.said.as_deref()
+    }
+
+    /// The instruction at a place, as people read it.
+    #[must_use]
+    pub fn place(&self, module: usize, addr: u64) -> Place {
+        let m = &self.modules[module];
+        let (disassembly, opcode) =
+            m.instruction(addr)
+                .map_or_else(Default::default, |(insn, _)| {
+                    let mut text = String::new();
+                    IntelFormatter::new().format(&insn, &mut text);
+                    (text, format!("{:?}", insn.mnemonic()).to_lowercase())
+                });
+        Place {
+            module: m.name.clone(),
+            build_id: m.build_id.clone(),
+            offset: format!("{:#x}", addr - m.found.lowest),
+            function: m.symbol(addr).map(str::to_owned),
+            line: None,
+            disassembly,
+            opcode,
+        }
+    }
+
+    /// Executed functions, the busiest first.
+    #[must_use]
+    pub fn functions(&self, profile: &Profile) -> Vec<Function> {
+        let mut by: BTreeMap<(usize, Option<&str>), (u64, u64)> = BTreeMap::new();
+        for site in &profile.sites {
+            let entry = by
+                .entry((site.module, self.modules[site.module].symbol(site.addr)))
+                .or_default();
+            entry.0 += site.count;
+            entry.1 += if site.refused.is_none() {
+                site.count
+            } else {
+                0
+            };
+        }
+        let mut out: Vec<Function> = by
+            .into_iter()
+            .map(|((module, function), (executions, reachable))| Function {
+                schema: SCHEMA,
+                module: self.modules[module].name.clone(),
+                function: function.map(str::to_owned),
+                executions,
+                reachable,
+            })
+            .collect();
+        out.sort_by_key(|f| std::cmp::Reverse(f.executions));
+        out
+    }
+
+    /// Whether faults may strike there.
+    pub(super) fn chosen(&self, module: usize, addr: u64) -> bool {
+        let within = |scope: &String| self.within(scope, module, addr);
+        (self.order.only.is_empty() || self.order.only.iter().any(within))
+            && !self.order.except.iter().any(within)
+    }
+
+    /// Whether an address lies in what `--only` or `--except` names.
+    fn within(&self, scope: &str, module: usize, addr: u64) -> bool {
+        let m = &self.modules[module];
+        match scope.split_once('!') {
+            Some((name, function)) => {
+                wild(name, &m.name) && m.symbol(addr).is_some_and(|own| wild(function, own))
+            }
+            None => wild(scope, &m.name),
+        }
+    }
+
+    /// Refuses a selector that selects nothing of what was executed: it is a slip.
+    pub(super) fn select(&self, profile: &Profile) -> Result<(), CampaignError> {
+        let empty = self
+            .order
+            .only
+            .iter()
+            .chain(&self.order.except)
+            .find(|scope| {
+                !profile
+                    .sites
+                    .iter()
+                    .any(|site| self.within(scope, site.module, site.addr))
+            });
+        let Some(scope) = empty else { return Ok(()) };
+        let modules: BTreeSet<&str> = profile
+            .sites
+            .iter()
+            .map(|site| self.modules[site.module].name.as_str())
+            .collect();
+        let functions = self.functions(profile);
+        let (module, of) = scope.split_once('!').unwrap_or((scope, ""));
+        let mut busiest = functions
+            .iter()
+            .filter(|f| wild(module, &f.module))
+            .filter_map(|f| f.function.as_deref())
+            .take(6)
+            .peekable();
+        let found = if of.is_empty() || !modules.iter().any(|name| wild(module, name)) {
+            let names: Vec<&str> = modules.into_iter().collect();
+            format!("the modules {}", names.join(", "))
+        } else if busiest.peek().is_none() {
+            format!("no names of functions in {module}")
+        } else {
+            format!(
+                "of its functions {} and others",
+                busiest.collect::<Vec<_>>().join(", ")
+            )
+        };
+        Err(needs(
+            &format!("--only and --except have to name what the target executes, not '{scope}'"),
+            found,
+            "MODULE or MODULE!FUNCTION of `steadfast inject profile`; * and ? stand for other characters",
+        ))
+    }
+
+    /// What faults can be drawn from.
+    #[must_use]
+    pub fn population(&self, profile: &Profile, again: Option<&Profile>) -> Population {
+        let mut out = Population {
+            unreachable: BTreeMap::new(),
+            ..Population::default()
+        };
+        let second: HashMap<(usize, u64), u64> = again
+            .iter()
+            .flat_map(|p| &p.sites)
+            .map(|s| ((s.module, s.addr), s.count))
+            .collect();
+        for site in &profile.sites {
+            out.dynamic += site.count;
+            out.sites += 1;
+            *out.by_module
+                .entry(self.modules[site.module].name.clone())
+                .or_default() += site.count;
+            if !self.chosen(site.module, site.addr) {
+                out.excluded += site.count;
+            } else if let Some(reason) = &site.refused {
+                *out.unreachable
+                    .entry(format!("window: {reason}"))
+                    .or_default() += site.count;
+            } else {
+                out.reachable += site.count;
+                if again.is_some() && second.get(&(site.module, site.addr)) != Some(&site.count) {
+                    out.unstable += site.count;
+                }
+            }
+        }
+        if profile.unknown > 0 {
+            out.dynamic += profile.unknown;
+            out.unreachable
+                .insert("not counted (at most)".into(), profile.unknown);
+        }
+        out
+    }
+}
+
+/// Whether a name is the one that a selector means: `*` stands for any characters, `?` for one.
+fn wild(pattern: &str, name: &str) -> bool {
+    // The place to go on from, when what a star stands for has to grow.
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n, mut star) = (0, 0, None);
+    while n < name.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == name[n] => {
+                p += 1;
+                n += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    p = at + 1;
+                    n = from + 1;
+                    star = Some((at, from + 1));
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_have_wildcards() {
+        for (pattern, name, same) in [
+            ("libc.so.6", "libc.so.6", true),
+            ("libc*", "libc.so.6", true),
+            ("*c*6", "libc.so.6", true),
+            ("lib?.so.?", "libc.so.6", true),
+            ("*", "", true),
+            ("", "", true),
+            ("lib", "libc", false),
+            ("lib?", "lib", false),
+            ("*x", "libc", false),
+            ("a*b*c", "abbc", true),
+        ] {
+            assert_eq!(wild(pattern, name), same, "{pattern} {name}");
+        }
+    }
+}
