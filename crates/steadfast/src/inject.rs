@@ -4,8 +4,11 @@
 //! else, so they work anywhere and years later.
 
 mod compare;
+mod doctor;
 mod gate;
 mod merge;
+mod profile;
+mod replay;
 mod report;
 mod run;
 mod server;
@@ -46,7 +49,7 @@ pub(crate) enum Verb {
     /// Draw and write down the faults of a campaign, without running them
     ///
     /// Example:
-    ///   steadfast inject plan --out results --seed 7 --runs 1000 -- gzip -c file
+    ///   steadfast inject plan --out results --seed 7 --runs 1000 -- gzip -c /usr/share/dict/words
     #[command(verbatim_doc_comment, override_usage = "steadfast inject plan [OPTIONS] [--] CMD [ARGS]...")]
     Plan(Box<run::RunArgs>),
     /// Count what a program executes, at native speed, and how much of it faults can reach
@@ -54,7 +57,7 @@ pub(crate) enum Verb {
     /// Example:
     ///   steadfast inject profile -- gzip -c /usr/share/dict/words
     #[command(verbatim_doc_comment, override_usage = "steadfast inject profile [OPTIONS] [--] CMD [ARGS]...")]
-    Profile(Box<run::ProfileArgs>),
+    Profile(Box<profile::ProfileArgs>),
     /// Repeat one run of a campaign
     ///
     /// The exit status is 0 if the run ends as it did before, and 122 if it does not.
@@ -63,18 +66,19 @@ pub(crate) enum Verb {
     ///   steadfast inject replay results 17
     ///   steadfast inject replay results 17 --gdb
     #[command(verbatim_doc_comment, override_usage = "steadfast inject replay [OPTIONS] DIR ID")]
-    Replay(run::ReplayArgs),
+    Replay(replay::ReplayArgs),
     /// Find out whether the injector can be believed on this machine
     ///
     /// Targets with known answers are struck: one that checks nothing must show wrong outputs, one
-    /// that checks everything must not; planted faults must do what single steps do, and native
-    /// counts must be those of single steps. The exit status is 0 if all is well, and 1 if not.
+    /// that checks everything must not; flips of code and of a file's bytes must show; planted faults
+    /// must do what single steps do, and native counts must be those of single steps. The exit status
+    /// is 0 if all is well, and 1 if not.
     ///
     /// With the directory of a campaign, each of its planned faults is carried out by single steps
     /// as well: the n-th execution must be hit, with the same values before and after, and the
     /// same end.
     #[command(override_usage = "steadfast inject doctor [OPTIONS] [DIR]")]
-    Doctor(run::DoctorArgs),
+    Doctor(doctor::DoctorArgs),
     /// Show what a campaign adds up to: rates with intervals, where faults struck, wrong answers
     ///
     /// DIR may still be growing: what is finished by now is shown.
@@ -143,9 +147,9 @@ pub(crate) fn inject(verb: &Verb, console: &mut Console<'_>) -> Exit {
     match verb {
         Verb::Run(args) => run::run(args, console),
         Verb::Plan(args) => run::plan(args, console),
-        Verb::Profile(args) => run::profile(args, console),
-        Verb::Replay(args) => run::replay(args, console),
-        Verb::Doctor(args) => run::doctor(args, console),
+        Verb::Profile(args) => profile::profile(args, console),
+        Verb::Replay(args) => replay::replay(args, console),
+        Verb::Doctor(args) => doctor::doctor(args, console),
         Verb::Report(args) => report::report(args, console),
         Verb::Compare(args) => compare::compare(args, console),
         Verb::Gate(args) => gate::gate(args, console),

@@ -15,7 +15,7 @@ use steadfast_inject::models::{Model, Shape};
 use steadfast_inject::record::{Comparator, Engine, Shard};
 use steadfast_inject::target::Spec;
 use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
+use steadfast_integrity::exit::{Exit, Own};
 use steadfast_integrity::fault::Fault;
 
 use super::server::ServerArgs;
@@ -566,4 +566,12 @@ pub(crate) fn stages<'a>(console: &'a mut Console<'_>, quiet: bool) -> impl FnMu
 fn begun(dir: &std::path::Path) -> Option<Seed> {
     let campaign = steadfast_inject::record::Dir::new(dir).campaign().ok()?;
     Seed::parse(&campaign.seed)
+}
+
+/// Does what a verb does with a target; a refusal is told and is its exit status.
+pub(super) fn finish(
+    console: &mut Console<'_>,
+    work: impl FnOnce(&mut Console<'_>) -> Result<Exit, OrderError>,
+) -> Exit {
+    work(console).unwrap_or_else(|why| console.refuse(&why))
 }

@@ -1,0 +1,70 @@
+//! `steadfast inject profile`: what a target executes, without any fault.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use steadfast_inject::campaign::Field;
+use steadfast_integrity::exit::Exit;
+
+use super::run::share;
+use super::target::{Extent, TargetArgs, finish};
+use crate::report::Console;
+
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArgs {
+    /// Write one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Functions that are listed
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    top: usize,
+
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Counts.
+pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
+    finish(console, |console| {
+        let order = args.target.order(Extent::one())?;
+        let mut field = Field::open(&order)?;
+        let profile = field.profile()?;
+        let population = field.population(&profile, None);
+        let functions = field.functions(&profile);
+        if let (Some(said), Some(status)) = (field.said(), profile.ran.status) {
+            console.say(&format!("inject: it ended with status {status}: {said}\n"));
+        }
+        if args.json {
+            let object = serde_json::json!({ "schema": 1, "population": population, "functions": functions });
+            console.result(&format!("{object}\n"));
+            return Ok(Exit::Status(0));
+        }
+        let mut text = format!(
+            "{} executed instructions at {} places, {:.2} % of them reachable\n",
+            population.dynamic,
+            population.sites,
+            share(population.reachable, population.dynamic)
+        );
+        for (reason, n) in &population.unreachable {
+            let _ = writeln!(
+                text,
+                "  not reachable: {:.3} % ({reason})",
+                share(*n, population.dynamic)
+            );
+        }
+        text.push_str("\n executions  share  function\n");
+        for f in functions.iter().take(args.top) {
+            let name = f.function.as_deref().unwrap_or("(no symbol)");
+            let _ = writeln!(
+                text,
+                "{:>11} {:>5.1} %  {}!{name}",
+                f.executions,
+                share(f.executions, population.dynamic),
+                f.module
+            );
+        }
+        console.result(&text);
+        Ok(Exit::Status(0))
+    })
+}
