@@ -96,7 +96,7 @@ endif
 # Ten thousand flips and more of each group, over eight programs, then in the agent, the log and the control block, then in what stands
 # around the replicas:
 # hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals; at the end the tests
-# that Python comes with, bare and protected, and a campaign as an array job of Slurm, which needs root.
+# that Python and GNU programs come with, bare and protected, and a campaign as an array job of Slurm, which needs root.
 # ARGS="--help" says what else there is.
 CAMPAIGN := $(CARGO) run -q --release -p steadfast-campaign --
 CAMPAIGN_APP := gzip sort bzip2 perl sed bunzip2 grep sha256sum
@@ -115,6 +115,7 @@ else
 	$(STEADFAST) inject plan --quiet --out build/campaign/exact --runs 250 --seed 3 -- gzip -c $(CURDIR)/README.md
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
 	$(CAMPAIGN) suite --out build/campaign
+	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]
 	$(CAMPAIGN) slurm --out build/campaign
 endif
 
