@@ -58,7 +58,7 @@ install:
 	ln -sf steadfast $(bindir)/steadfast-cc
 	ln -sf steadfast $(bindir)/steadfast-c++
 	install -d $(libdir)/include/steadfast $(includedir)
-	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(libdir)
+	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(libdir)
 	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
 	install -m 644 harden/include/steadfast/*.h $(includedir)
 	install -m 644 harden/steadfast-toolchain.cmake $(libdir)

@@ -395,6 +395,7 @@ static long send_plain(int descriptor, const struct sf_msghdr *message, int flag
 }
 
 long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flags) {
+  if (sf_leaves) sf_leaves();
   struct stream *s = stream_of(descriptor);
   if (!s || s->state == NONE) return sf_call6(SF_SYS_SENDMSG, descriptor, (long)message, flags, 0, 0, 0);
   if (s->state != FRAMED && s->state != BROKEN) return send_plain(descriptor, message, flags);

@@ -58,6 +58,8 @@ void sf_received_unknown(const void *at, size_t length) __attribute__((weak));
 void sf_received_none(void) __attribute__((weak));
 void sf_outputs_leave(const struct sf_iovec *parts, size_t count, size_t bytes) __attribute__((weak));
 void sf_outputs_left(const struct sf_iovec *parts, size_t count, size_t bytes) __attribute__((weak));
+/* Waits for threads inside handlers, in programs linked with --barrier (harden/runtime/barrier.c). */
+void sf_leaves(void) __attribute__((weak));
 
 /* The compiler turns loops and assignments into calls of these; they come from the program's C library or, in a
    freestanding program, from the runtime. */

@@ -819,6 +819,32 @@ SF_API int sf_barrier(void) {
   return own->waits.used == 0;
 }
 
+/* --barrier (barrier.c): the same for a program that does not ask, which waits here. Threads are looked at one after the
+   other, so nothing is kept and a thread without a handler needs no context. What a handler's own effects send is not
+   held: others may wait for the locks that its thread still has. */
+#define BARRIER_SPINS 64
+
+void sf_barrier_wait(void) {
+  const struct sf_context *own = __sf_own;
+  if (__sf_tls.phase != SF_OUTSIDE || (own && atomic_load_explicit(&own->counter, memory_order_relaxed) & 1))
+    return;
+  atomic_thread_fence(memory_order_seq_cst);
+  uint64_t since = 0;
+  for (struct sf_context *c = atomic_load(&sf_contexts); c; c = c->next) {
+    uint64_t counter = atomic_load(&c->counter);
+    for (unsigned looks = 1; counter & 1 && atomic_load_explicit(&c->counter, memory_order_acquire) == counter; looks++) {
+      __builtin_ia32_pause();
+      if (looks % BARRIER_SPINS)
+        continue;
+      sf_syscall(24 /* sched_yield */, 0, 0, 0, 0, 0, 0);
+      if (!since)
+        since = now_ns();
+      else if (now_ns() - since > BARRIER_NS)
+        return;
+    }
+  }
+}
+
 /* Phases. */
 
 extern int *__errno_location(void);

@@ -1,5 +1,6 @@
 /*
- * --hold-output: what leaves the process waits until every handler that has run is validated (async.c).
+ * --hold-output: what leaves the process waits until every handler that has run is validated (async.c). With --barrier the
+ * same calls wait for something else (barrier.c).
  *
  * The C library's calls that send or write have their names here, so the program's own calls and those of its shared
  * libraries come here first, are held, and are then made as they are: order, result and errno are the kernel's.
@@ -17,7 +18,10 @@
 #include <sys/syscall.h>
 #include <sys/types.h>
 
+#ifndef SF_WAIT
+#define SF_WAIT sf_async_hold
 SF_API const int __sf_hold_on = 1;
+#endif
 
 /* Pointers are passed on as they come; the C library's headers have types of their own for some of them. */
 struct iovec;
@@ -25,7 +29,7 @@ struct msghdr;
 struct mmsghdr;
 
 static long held(long number, long a, long b, long c, long d, long e, long f) {
-  sf_async_hold();
+  SF_WAIT();
   long r = sf_syscall(number, a, b, c, d, e, f);
   if (r < 0 && r > -4096) {
     errno = (int)-r;

@@ -206,6 +206,7 @@ void *sf_grow(struct sf_buffer *, size_t bytes); /* room for so many more; their
 void *sf_map(size_t bytes);
 void sf_unmap(void *base, size_t bytes);
 struct sf_context *sf_context(void);
+void sf_barrier_wait(void);
 struct sf_context *sf_inside(const char *what); /* the context, or a refusal outside handlers */
 extern struct sf_context *_Atomic sf_contexts;
 void sf_copy(void *to, const void *from, size_t length);

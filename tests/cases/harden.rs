@@ -535,6 +535,44 @@ fn other_core_forks() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What leaves one thread waits for another's handler with `--barrier`, and does not without. Times are compared with how long
+/// that handler took on this machine; a thread that lost its processor for so long may look held, so that is tried again.
+fn barrier(on: bool) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(if on { "harden-barrier" } else { "harden-no-barrier" });
+    let flags: &[&str] = if on { &["-O2", "--barrier"] } else { &["-O2"] };
+    let out = own_program(
+        &dir,
+        "run.c",
+        "#include <steadfast/sei.h>\n#include <fcntl.h>\n#include <pthread.h>\n#include <stdio.h>\n#include <time.h>\n\
+         #include <unistd.h>\n\
+         static volatile int inside; static unsigned long sum; static double took;\n\
+         static double now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec + t.tv_nsec / 1e9; }\n\
+         SF_LOCAL_HANDLER void handle(unsigned long n) {\n\
+           inside = 1; unsigned long s = sum;\n\
+           for (unsigned long i = 0; i < n; i++) s = s * 31 + i;\n\
+           sum = s; }\n\
+         static void *work(void *none) { double from = now(); handle(200000000); took = now() - from; return none; }\n\
+         int main(void) {\n\
+           int fd = open(\"/dev/null\", O_WRONLY); pthread_t other;\n\
+           pthread_create(&other, NULL, work, NULL);\n\
+           while (!inside) ;\n\
+           double from = now(); long put = write(fd, \"x\", 1); double waited = now() - from;\n\
+           pthread_join(other, NULL);\n\
+           puts(put == 1 && waited * 8 > took ? \"held\" : \"left\"); return 0; }\n",
+        flags,
+    )?;
+    let want: &[u8] = if on { b"held\n" } else { b"left\n" };
+    for _ in 0..3 {
+        let ran = run(&out, &[])?;
+        ended(&ran, 0, &[], &["steadfast"])?;
+        if ran.stdout == want {
+            Bench::get().passed(&dir);
+            return Ok(());
+        }
+    }
+    Err(format!("three times not {}", String::from_utf8_lossy(want).trim_end()).into())
+}
+
 /// Never unprotected in silence: without a second core the program does not begin.
 fn other_core_needs_two() -> Result<(), Failed> {
     let out = program(
@@ -1513,6 +1551,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         || other_core("cores.c", &["always"], true, 122, &["one of its two cores"]),
     ));
     trials.push(Trial::test("harden::other_core::forks", other_core_forks));
+    trials.push(Trial::test("harden::barrier::holds", || barrier(true)));
+    trials.push(Trial::test("harden::barrier::is_not_there_without", || barrier(false)));
     trials.push(Trial::test(
         "harden::other_core::needs_two",
         other_core_needs_two,

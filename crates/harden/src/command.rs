@@ -153,6 +153,8 @@ pub struct Build {
     pub validate_later: Option<u32>,
     /// `--hold-output`.
     pub hold_output: bool,
+    /// `--barrier`.
+    pub barrier: bool,
     /// `--state`.
     pub state: State,
     /// `--between=duplicate`.
@@ -288,6 +290,10 @@ impl Request {
                     build.hold_output = true;
                     continue;
                 }
+                "--barrier" => {
+                    build.barrier = true;
+                    continue;
+                }
                 "--coverage=text" | "--steadfast-coverage" => {
                     coverage = Some(Format::Text);
                     continue;
@@ -376,6 +382,8 @@ impl Request {
                 Some("--recover")
             } else if build.other_core {
                 Some("--other-core")
+            } else if build.barrier {
+                Some("--barrier")
             } else {
                 None
             };
@@ -502,6 +510,7 @@ impl Build {
         for (on, flag) in [
             (self.recover, "--recover"),
             (self.other_core, "--other-core"),
+            (self.barrier, "--barrier"),
             (self.trace, "--find-nondeterminism"),
             (!self.state.is_trusted(), "--state"),
         ] {
@@ -579,6 +588,9 @@ impl Build {
             }
             if self.hold_output {
                 all.push(linked(&tools.hold));
+            }
+            if self.barrier {
+                all.push(linked(&tools.barrier));
             }
         }
         all

@@ -1,7 +1,7 @@
 //! Where clang, the pass and the runtime are. All of them, or an error: nothing is compiled with a piece missing.
 //!
 //! ```text
-//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,libsteadfast-plain.a,leave.o,hold.o,include/,complete}
+//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,libsteadfast-plain.a,leave.o,hold.o,barrier.o,include/,complete}
 //! installed    PREFIX/bin/steadfast         PREFIX/lib/steadfast/...
 //! ```
 //! `STEADFAST_HARDEN` names another folder.
@@ -69,6 +69,8 @@ pub struct Tools {
     pub leave: PathBuf,
     /// Linked with `--hold-output`.
     pub hold: PathBuf,
+    /// Linked with `--barrier`.
+    pub barrier: PathBuf,
     /// For `#include <steadfast/sei.h>`.
     pub include: PathBuf,
 }
@@ -102,6 +104,7 @@ impl Tools {
             plain: piece("libsteadfast-plain.a")?,
             leave: piece("leave.o")?,
             hold: piece("hold.o")?,
+            barrier: piece("barrier.o")?,
             include: piece("include/steadfast/sei.h")
                 .and_then(|_| piece("include/steadfast/cxx.h"))
                 .map(|_| folder.join("include"))?,

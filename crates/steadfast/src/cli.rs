@@ -70,7 +70,8 @@ pub(crate) enum Command {
     /// FILE:LINE PROGRAM what was done with one line. --find-nondeterminism builds a program that
     /// names the first store in which the two runs of a handler differ. --recover, when linking,
     /// makes one that puts memory back after a mismatch and runs the handler again, on another core.
-    /// --other-core, when linking, has each handler's second run on another core.
+    /// --other-core, when linking, has each handler's second run on another core. --barrier, when linking,
+    /// has what leaves wait for all threads that are inside a handler then.
     ///
     /// --state=dup, crc or dup,crc, for all files and the link, protects what annotations or policies
     /// name between handlers as well: by a copy that the second run works on, or by checksums.

@@ -168,6 +168,7 @@ impl Recipe {
                     "libsteadfast-plain.a",
                     "leave.o",
                     "hold.o",
+                    "barrier.o",
                 ]
                 .map(|name| folder.join(name)),
             );
