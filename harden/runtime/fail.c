@@ -12,7 +12,9 @@
  */
 #include "state.h"
 
-static const char *events; /* STEADFAST_EVENTS, found at start: the environment may be wrong later */
+/* STEADFAST_EVENTS as it was at the start, from the root: programs change their directory, write over their environment, and
+   may be wrong by then. PATH_MAX bytes. */
+static char events[4096];
 static uint64_t started;   /* nanoseconds of CLOCK_MONOTONIC */
 static _Atomic uint64_t lines;
 
@@ -31,13 +33,27 @@ static uint64_t now(void) {
   return t[0] * 1000000000ull + t[1];
 }
 
+static void keep_events(const char *path) {
+  size_t length = sf_length(path), used = 0;
+  if (*path && *path != '/') {
+    long got = sf_syscall(79 /* getcwd */, (long)events, sizeof events, 0, 0, 0, 0);
+    used = got > 0 ? (size_t)got : 0; /* with its zero, in whose place the slash comes */
+    if (used)
+      events[used - 1] = '/';
+  }
+  if (used + length >= sizeof events)
+    length = used = 0, path = "";
+  for (size_t i = 0; i <= length; i++)
+    events[used + i] = path[i];
+}
+
 __attribute__((constructor(102))) static void prepare(int argc, char **argv, char **environment) {
   (void)argc, (void)argv;
   started = now();
   static const char name[] = "STEADFAST_EVENTS=";
   for (char **e = environment; e && *e; e++)
     if (sf_length(*e) >= sizeof name - 1 && sf_equal(*e, name, sizeof name - 1))
-      events = *e + sizeof name - 1;
+      keep_events(*e + sizeof name - 1);
 }
 
 struct text {
@@ -105,7 +121,7 @@ static void say(struct text *t) {
 
 static void record(struct text *t) {
   t->bytes[t->used++] = '\n';
-  if (!events || !*events)
+  if (!*events)
     return;
   long fd = sf_syscall(2 /* open */, (long)events, 02001 | 0100 | 02000000 /* APPEND|WRONLY|CREAT|CLOEXEC */, 0644, 0, 0, 0);
   if (fd >= 0)

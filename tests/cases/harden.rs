@@ -1471,6 +1471,33 @@ fn event_line() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The file is the one that the name meant at the start, wherever the program goes and whatever it does to its environment.
+fn event_line_elsewhere() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-events-elsewhere");
+    let out = own_program(
+        &dir,
+        "run.c",
+        "#include <steadfast/sei.h>\n#include <string.h>\n#include <unistd.h>\n\
+         extern char **environ; static unsigned long last;\n\
+         SF_LOCAL_HANDLER void handle(void) { last = sf_run() == 1; }\n\
+         int main(void) {\n\
+           for (char **e = environ; *e; e++) memset(*e, 'x', strlen(*e));\n\
+           if (chdir(\"/\")) return 1;\n\
+           handle(); return (int)last; }\n",
+        &["-O1"],
+    )?;
+    let ran = Command::new(&out)
+        .current_dir(&dir)
+        .env("STEADFAST_EVENTS", "events")
+        .output()?;
+    let told = std::fs::read_to_string(dir.join("events"))?;
+    if ran.status.code() != Some(122) || !told.contains("harden_mismatch") {
+        return Err(format!("{}: {told}", ran.status).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for guest in GUESTS {
@@ -1591,6 +1618,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));
+    trials.push(Trial::test("harden::event_line_elsewhere", event_line_elsewhere));
     trials.push(Trial::test("harden::changed_input", changed_input));
     trials.push(Trial::test("harden::configure", configure));
     trials.push(Trial::test("harden::cmake", cmake));
