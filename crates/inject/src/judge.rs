@@ -18,11 +18,11 @@ use steadfast_integrity::fault::PathGlob;
 use steadfast_integrity::outcome::Leaf;
 
 use crate::record::{Comparator, Detection, Limits, Outputs};
-use crate::server::{CLIENT, Talk};
+use crate::server::{CLIENT, Talk, is_replies, replies};
 use crate::target::Ran;
 
-/// What a run wrote, by name: `stdout`, `stderr`, and files by path from the scratch directory; where a link
-/// leads; directories without anything in them, with a slash behind.
+/// What a run wrote, by name: `stdout` (`stdout.1` and so on, where a client has several connections), `stderr`, and files by
+/// path from the scratch directory; where a link leads; directories without anything in them, with a slash behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured(pub BTreeMap<String, Vec<u8>>);
 
@@ -41,6 +41,7 @@ impl Captured {
             };
             out.insert(name.to_owned(), bytes);
         }
+        further_replies(scratch, &mut out)?;
         walk(&scratch.join("run"), "", &mut out)?;
         Ok(Self(out))
     }
@@ -65,7 +66,7 @@ impl Captured {
     /// When it cannot be written.
     pub fn write(&self, to: &Path) -> io::Result<()> {
         for (name, bytes) in &self.0 {
-            let place = if matches!(name.as_str(), "stdout" | "stderr") {
+            let place = if name == "stderr" || is_replies(name) {
                 to.join(name)
             } else {
                 to.join("files").join(name)
@@ -89,11 +90,23 @@ impl Captured {
         for name in ["stdout", "stderr"] {
             out.insert(name.to_owned(), fs::read(from.join(name))?);
         }
+        further_replies(from, &mut out)?;
         if from.join("files").exists() {
             walk(&from.join("files"), "", &mut out)?;
         }
         Ok(Self(out))
     }
+}
+
+/// Those of the built-in client's connections behind the first.
+fn further_replies(dir: &Path, out: &mut BTreeMap<String, Vec<u8>>) -> io::Result<()> {
+    for name in (1..).map(replies) {
+        match fs::read(dir.join(&name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            read => out.insert(name, read?),
+        };
+    }
+    Ok(())
 }
 
 /// Stands for what a program closed to its own user: it is not what the golden run left.
@@ -116,7 +129,7 @@ fn walk(dir: &Path, under: &str, out: &mut BTreeMap<String, Vec<u8>>) -> io::Res
     for entry in entries {
         let entry = entry?;
         let mut name = format!("{under}{}", entry.file_name().to_string_lossy());
-        if ["stdout", "stderr", CLIENT].contains(&name.as_str()) {
+        if ["stderr", CLIENT].contains(&name.as_str()) || is_replies(&name) {
             // A file of the program's own, beside the stream of that name.
             name = format!("./{name}");
         }
@@ -179,7 +192,7 @@ pub fn compare(
             (Some(a), Some(b)) => same(comparator, a, b),
             _ => false,
         };
-        let output = matches!(name.as_str(), "stdout" | "stderr" | CLIENT);
+        let output = matches!(name.as_str(), "stderr" | CLIENT) || is_replies(name);
         if !same && !output && state.iter().any(|state| state.matches(name)) {
             out.latent.push(name.clone());
         } else if !same {

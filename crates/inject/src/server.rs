@@ -17,14 +17,17 @@
 //!     are its `stderr`.
 //!  2. A whole reply that is wrong and that nobody rejected is `sdc`, whatever the server does next.
 //!  3. Watching for readiness does not touch the server: sockets are looked up in procfs.
+//!  4. The built-in client's connections are judged each by itself: what comes first between two of them is nobody's
+//!     promise.
 //!
-//! Not covered: several clients at once other than by a command; servers that outlive a run.
+//! Not covered: servers that outlive a run.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -87,11 +90,17 @@ impl Ready {
     }
 }
 
-/// Requests, each with the reply that is right.
+/// A request and the reply that is right.
+pub type Exchange = (Vec<u8>, Vec<u8>);
+
+/// Requests, each with the reply that is right, of each connection.
 ///
-/// `> N`, a line end, N bytes, a line end: sent. `< N` likewise: expected.
+/// `> N`, a line end, N bytes, a line end: sent. `< N` likewise: expected. `@ I`: what follows is connection I's, from 0.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Trace(pub Vec<(Vec<u8>, Vec<u8>)>);
+pub struct Trace(pub Vec<Vec<Exchange>>);
+
+/// As many connections as a trace may have.
+const CONNECTIONS: usize = 64;
 
 impl Trace {
     /// Reads one.
@@ -99,7 +108,8 @@ impl Trace {
     /// # Errors
     /// At which byte it is none.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut all: Vec<Vec<Exchange>> = vec![Vec::new()];
+        let mut of = 0;
         let mut at = 0;
         while at < bytes.len() {
             let wrong = |what: &str| format!("{what} at byte {at}");
@@ -111,13 +121,23 @@ impl Trace {
             let (way, length) = text
                 .split_once(' ')
                 .and_then(|(way, n)| Some((way, n.parse::<usize>().ok()?)))
-                .ok_or_else(|| wrong("neither '> N' nor '< N'"))?;
+                .ok_or_else(|| wrong("neither '> N' nor '< N' nor '@ I'"))?;
             let from = at + head.len() + 1;
+            if way == "@" {
+                if length > all.len() || length == CONNECTIONS {
+                    return Err(wrong("a connection out of turn, or the 65th,"));
+                }
+                all.resize(all.len().max(length + 1), Vec::new());
+                of = length;
+                at = from;
+                continue;
+            }
             let body = from
                 .checked_add(length)
                 .filter(|end| bytes.get(*end) == Some(&b'\n'))
                 .map(|end| bytes[from..end].to_vec())
                 .ok_or_else(|| wrong("fewer bytes than announced"))?;
+            let out = &mut all[of];
             match (way, out.last_mut()) {
                 (">", _) => out.push((body, Vec::new())),
                 ("<", Some((_, reply))) => reply.extend(body),
@@ -125,29 +145,35 @@ impl Trace {
             }
             at = from + length + 1;
         }
-        if out.is_empty() {
-            return Err("no request".into());
+        if let Some(none) = all.iter().position(Vec::is_empty) {
+            return Err(format!("no request on connection {none}"));
         }
-        Ok(Self(out))
+        Ok(Self(all))
     }
 
     /// What [`Trace::parse`] reads.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        for (request, reply) in &self.0 {
-            for (way, body) in [('>', request), ('<', reply)] {
-                out.extend(format!("{way} {}\n", body.len()).bytes());
-                out.extend_from_slice(body);
-                out.push(b'\n');
+        for (connection, exchanges) in self.0.iter().enumerate() {
+            if self.0.len() > 1 {
+                out.extend(format!("@ {connection}\n").bytes());
+            }
+            for (request, reply) in exchanges {
+                for (way, body) in [('>', request), ('<', reply)] {
+                    out.extend(format!("{way} {}\n", body.len()).bytes());
+                    out.extend_from_slice(body);
+                    out.push(b'\n');
+                }
             }
         }
         out
     }
 }
 
-/// How the client fared.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How the client fared. Of several connections the last in this order counts: a wrong reply that one of them took is one,
+/// whatever the others refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Talk {
     /// It was not done.
@@ -155,12 +181,12 @@ pub enum Talk {
     Unfinished,
     /// All was answered.
     Complete,
-    /// A reply was wrong.
-    Wrong,
     /// The server hung up.
     Closed,
     /// The client's own check refused what came: the envelope's checksum or sequence.
     Rejected,
+    /// A reply was wrong.
+    Wrong,
 }
 
 /// What the conductor has seen.
@@ -232,9 +258,7 @@ impl Stage {
         served.ready_ns = u64::try_from(begun.elapsed().as_nanos()).ok();
         match &self.driver.client {
             Client::Trace { envelope, .. } => {
-                served.talk = self
-                    .talk(scratch, *envelope, &mut served.answered)
-                    .unwrap_or(Talk::Closed);
+                (served.talk, served.answered) = self.talk(scratch, *envelope);
                 served.status = Some(i32::from(served.talk != Talk::Complete));
             }
             Client::Command(path, argv) => {
@@ -284,70 +308,172 @@ impl Stage {
         }
     }
 
-    /// Plays the trace, one request at a time, up to the first reply that is wrong.
-    fn talk(&self, scratch: &Path, envelope: bool, answered: &mut u64) -> io::Result<Talk> {
-        match &self.driver.ready {
-            Ready::Port(port) => {
-                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
-                stream.set_nodelay(true)?;
-                let brief = stream.try_clone()?;
-                self.play(stream, scratch, envelope, answered, &move |limit| {
-                    brief.set_read_timeout(limit)
-                })
+    /// Plays the trace, on each connection one request at a time, up to its first reply that is wrong. Connections are made
+    /// in turn, each after the one before has been agreed on, so that a server that deals them out deals them alike.
+    fn talk(&self, scratch: &Path, envelope: bool) -> (Talk, u64) {
+        thread::scope(|scope| {
+            let mut players = Vec::new();
+            for (index, exchanges) in self.trace.0.iter().enumerate() {
+                match self.open(scratch, envelope, index) {
+                    Ok(player) => players.push(Ok(scope.spawn(move || player.play(exchanges)))),
+                    Err(talk) => players.push(Err(talk)),
+                }
             }
-            Ready::Path(path) => {
-                let stream = UnixStream::connect(scratch.join("run").join(path))?;
-                let brief = stream.try_clone()?;
-                self.play(stream, scratch, envelope, answered, &move |limit| {
-                    brief.set_read_timeout(limit)
+            players
+                .into_iter()
+                .map(|player| match player {
+                    Ok(thread) => thread.join().unwrap_or((Talk::Closed, 0)),
+                    Err(talk) => (talk, 0),
                 })
-            }
-            Ready::Pattern(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+                .fold((Talk::Unfinished, 0), |(talk, answered), (other, more)| {
+                    (talk.max(other), answered + more)
+                })
+        })
     }
 
-    fn play<S: Read + Write>(
-        &self,
-        stream: S,
-        scratch: &Path,
-        envelope: bool,
-        answered: &mut u64,
-        patience: &dyn Fn(Option<Duration>) -> io::Result<()>,
-    ) -> io::Result<Talk> {
-        let mut out = File::options().append(true).open(scratch.join("stdout"))?;
-        let damage = |error: &io::Error| error.kind() == io::ErrorKind::InvalidData;
-        let mut connection = if envelope {
-            match Connection::negotiate(stream, NONCE) {
+    fn open(&self, scratch: &Path, envelope: bool, index: usize) -> Result<Player, Talk> {
+        let closed = |_: io::Error| Talk::Closed;
+        let mut out = File::options()
+            .append(true)
+            .create(true)
+            .open(scratch.join(replies(index)))
+            .map_err(closed)?;
+        let stream = Socket::connect(&self.driver.ready, scratch).map_err(closed)?;
+        let brief = stream.try_clone().map_err(closed)?;
+        let connection = if envelope {
+            match Connection::negotiate(stream, NONCE + index as u64) {
                 Ok(connection) if connection.enveloped() => connection,
                 Ok(_) => {
-                    out.write_all(b"(no envelope)\n")?;
-                    return Ok(Talk::Wrong);
+                    out.write_all(b"(no envelope)\n").map_err(closed)?;
+                    return Err(Talk::Wrong);
                 }
-                Err(error) if damage(&error) => return Ok(Talk::Rejected),
-                Err(error) => return Err(error),
+                Err(error) if is_damage(&error) => return Err(Talk::Rejected),
+                Err(_) => return Err(Talk::Closed),
             }
         } else {
             Connection::plain(stream)
         };
+        Ok(Player {
+            connection,
+            brief,
+            out,
+        })
+    }
+}
+
+/// The name under which a connection's replies are kept.
+pub(crate) fn replies(connection: usize) -> String {
+    match connection {
+        0 => "stdout".into(),
+        _ => format!("stdout.{connection}"),
+    }
+}
+
+/// Whether a name is one that [`replies`] gives.
+pub(crate) fn is_replies(name: &str) -> bool {
+    name == "stdout"
+        || name
+            .strip_prefix("stdout.")
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
+}
+
+/// A way to the server.
+enum Socket {
+    Port(TcpStream),
+    Path(UnixStream),
+}
+
+impl Socket {
+    fn connect(ready: &Ready, scratch: &Path) -> io::Result<Self> {
+        match ready {
+            Ready::Port(port) => {
+                let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, *port))?;
+                stream.set_nodelay(true)?;
+                Ok(Self::Port(stream))
+            }
+            Ready::Path(path) => Ok(Self::Path(UnixStream::connect(
+                scratch.join("run").join(path),
+            )?)),
+            Ready::Pattern(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Port(stream) => Self::Port(stream.try_clone()?),
+            Self::Path(stream) => Self::Path(stream.try_clone()?),
+        })
+    }
+
+    fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Self::Port(stream) => stream.set_read_timeout(Some(limit)),
+            Self::Path(stream) => stream.set_read_timeout(Some(limit)),
+        }
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Port(stream) => stream.read(into),
+            Self::Path(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Port(stream) => stream.write(bytes),
+            Self::Path(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One connection of the built-in client.
+struct Player {
+    connection: Connection<Socket>,
+    /// The same socket, for the one read that has a limit.
+    brief: Socket,
+    out: File,
+}
+
+impl Player {
+    fn play(mut self, exchanges: &[Exchange]) -> (Talk, u64) {
+        let mut answered = 0;
+        let talk = self.ask(exchanges, &mut answered);
+        (talk.unwrap_or(Talk::Closed), answered)
+    }
+
+    fn ask(&mut self, exchanges: &[Exchange], answered: &mut u64) -> io::Result<Talk> {
         let mut reply = Vec::new();
-        for (request, right) in &self.trace.0 {
-            connection.send(request)?;
+        for (request, right) in exchanges {
+            self.connection.send(request)?;
             reply.clear();
             while reply.len() < right.len() && right.starts_with(&reply) {
                 let known = reply.len();
-                let got = match connection.receive(&mut reply) {
-                    Err(error) if damage(&error) => return Ok(Talk::Rejected),
+                let got = match self.connection.receive(&mut reply) {
+                    Err(error) if is_damage(&error) => return Ok(Talk::Rejected),
                     Err(_) | Ok(0) => return Ok(Talk::Closed),
                     Ok(got) => got,
                 };
-                out.write_all(&reply[known..known + got])?;
+                self.out.write_all(&reply[known..known + got])?;
             }
             if reply != *right {
                 // The rest of the line tells an error reply from a wrong one.
                 let from = reply.len();
-                if !reply.ends_with(b"\n") && patience(Some(REST)).is_ok() {
-                    let _ = connection.receive(&mut reply);
-                    out.write_all(&reply[from..])?;
+                if !reply.ends_with(b"\n") && self.brief.set_read_timeout(REST).is_ok() {
+                    let _ = self.connection.receive(&mut reply);
+                    self.out.write_all(&reply[from..])?;
                 }
                 return Ok(Talk::Wrong);
             }
@@ -447,7 +573,10 @@ fn waits(line: &str, port: u16) -> bool {
 pub(crate) fn finish(scratch: &Path, server: i32, conductor: i32, limit: Duration) -> Ended {
     // Ten times the limit, or a server that answers for ever would hold the campaign up.
     const PATIENCE: usize = 10;
-    let answers = || fs::metadata(scratch.join("stdout")).map_or(0, |file| file.len());
+    let answers = || -> u64 {
+        let of = |index| fs::metadata(scratch.join(replies(index))).map(|file| file.len());
+        (0..).map_while(|index| of(index).ok()).sum()
+    };
     let mut ended = Ended::default();
     let mut known = 0;
     for _ in 0..PATIENCE {
@@ -649,9 +778,16 @@ pub(crate) fn said_so(
     let Some(pattern) = driver.and_then(|driver| driver.error_reply.as_deref()) else {
         return false;
     };
-    let get = |captured: &Captured| captured.0.get("stdout").cloned().unwrap_or_default();
-    compared.differ.iter().any(|name| name == "stdout")
-        && is_error_reply(pattern, &get(golden), &get(captured))
+    let get = |captured: &Captured, name: &str| captured.0.get(name).cloned().unwrap_or_default();
+    // Of several connections every one that was told something wrong has to be told so.
+    let mut wrong = compared
+        .differ
+        .iter()
+        .filter(|name| is_replies(name))
+        .map(|name| (get(golden, name), get(captured, name)))
+        .filter(|(right, got)| !right.starts_with(got))
+        .peekable();
+    wrong.peek().is_some() && wrong.all(|(right, got)| is_error_reply(pattern, &right, &got))
 }
 
 #[cfg(test)]
@@ -661,16 +797,29 @@ mod tests {
 
     #[test]
     fn traces_are_read_as_they_are_written() {
-        let trace = Trace(vec![
+        let one = vec![
             (b"get a\r\n".to_vec(), b"END\r\n".to_vec()),
             (b"> 3\n< 3\n".to_vec(), Vec::new()),
-        ]);
-        assert_eq!(Trace::parse(&trace.to_bytes()), Ok(trace));
+        ];
+        let other = vec![(b"@ 1\n".to_vec(), b"ERROR\r\n".to_vec())];
+        for trace in [Trace(vec![one.clone()]), Trace(vec![one, other])] {
+            assert_eq!(Trace::parse(&trace.to_bytes()), Ok(trace));
+        }
+        // Parts of two connections may stand in turns.
+        assert_eq!(
+            Trace::parse(b"> 1\na\n@ 1\n> 1\nb\n@ 0\n< 1\nc\n"),
+            Ok(Trace(vec![
+                vec![(b"a".to_vec(), b"c".to_vec())],
+                vec![(b"b".to_vec(), Vec::new())]
+            ]))
+        );
         for bad in [
             "",
             "> 3\nab\n",
             "< 1\na\n",
             "> x\n",
+            "@ 1\n> 1\na\n",
+            "> 1\na\n@ 2\n> 1\nb\n",
             "> 99999999999999999999\na\n",
         ] {
             assert!(Trace::parse(bad.as_bytes()).is_err(), "{bad:?}");
@@ -706,6 +855,41 @@ mod tests {
         assert!(error(b"STORED\r\nERROR\r\n"));
         assert!(error(b"SERVER_ERROR out of memory\r\n"));
         assert!(!error(b"STORED\r\nVALUE b ERROR\r\n") && !error(b"STORED\r\nEND\r\n"));
+    }
+
+    #[test]
+    fn what_one_connection_took_is_not_undone_by_another() {
+        assert!(Talk::Wrong > Talk::Rejected && Talk::Rejected > Talk::Closed);
+        assert!(Talk::Closed > Talk::Complete);
+        let captured = |texts: [&str; 2]| {
+            let named = |(index, text): (usize, &str)| (replies(index), text.as_bytes().to_vec());
+            Captured(texts.into_iter().enumerate().map(named).collect())
+        };
+        let golden = captured(["one\n", "two\n"]);
+        let driver = Driver {
+            client: Client::Command("client".into(), Vec::new()),
+            ready: Ready::Port(1),
+            stop: libc::SIGKILL,
+            error_reply: Some("^E".into()),
+        };
+        for (texts, error, prefix) in [
+            (["ERR\n", "two\n"], true, false),
+            (["ERR\n", "tw"], true, false),
+            (["ERR\n", "twx\n"], false, false),
+            (["o", "tw"], false, true),
+        ] {
+            let run = captured(texts);
+            let compared =
+                crate::judge::compare(&crate::record::Comparator::Byte, &[], &golden, &run);
+            assert_eq!(
+                (
+                    said_so(Some(&driver), &golden, &run, &compared),
+                    compared.prefix
+                ),
+                (error, prefix),
+                "{texts:?}"
+            );
+        }
     }
 
     fn judged(

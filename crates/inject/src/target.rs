@@ -252,11 +252,16 @@ impl Bench {
             // What a hardened program leaves for its judge, and a conductor; outputs that a faulty program has
             // closed to its user could not be opened again.
             File::create(self.scratch.join("events"))?;
+            let gone = |name: &str| match fs::remove_file(self.scratch.join(name)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                removed => removed.map(|()| true),
+            };
             for name in ["served", "transfers", "stdout", "stderr", "client"] {
-                if let Err(error) = fs::remove_file(self.scratch.join(name))
-                    && error.kind() != io::ErrorKind::NotFound
-                {
-                    return Err(error);
+                gone(name)?;
+            }
+            for name in (1..).map(server::replies) {
+                if !gone(&name)? {
+                    break;
                 }
             }
             match self.spec.user {

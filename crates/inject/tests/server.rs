@@ -2,15 +2,18 @@
 //!
 //! The server is the control target's, whose answers are known; the network is the box's own.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
+use common::clean;
 use steadfast_inject::campaign::{Order, Running};
 use steadfast_inject::doctor;
 use steadfast_inject::record::{Dir, Run};
-use steadfast_inject::server::{Client, Driver, Ready, Trace};
+use steadfast_inject::server::{Client, Driver, Exchange, Ready, Trace};
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
 const PORT: u16 = 7007;
@@ -28,7 +31,7 @@ fn order(name: &str, trace: &[(&str, &str)]) -> Order {
         .iter()
         .map(|(request, reply)| (request.as_bytes().to_vec(), reply.as_bytes().to_vec()))
         .collect();
-    fs::write(&file, Trace(steps).to_bytes()).expect("written");
+    fs::write(&file, Trace(vec![steps]).to_bytes()).expect("written");
     order.spec.driver = Some(Driver {
         client: Client::Trace {
             file,
@@ -47,10 +50,6 @@ fn runs(order: &Order) -> (BTreeMap<u64, Run>, Running) {
         .run(&AtomicBool::new(false), &|| false, &|_| ())
         .expect("run");
     (Dir::new(&order.dir).runs().expect("runs"), running)
-}
-
-fn clean(order: &Order) {
-    fs::remove_dir_all(&order.scratch).expect("nothing is left behind");
 }
 
 /// What the control target answers to one and to two rounds. Tests run side by side, each with a folder of
@@ -167,6 +166,59 @@ fn a_thread_of_a_server_can_be_the_victim() {
     );
     drop(running);
     clean(&order);
+}
+
+/// Two connections, each with its thread: what goes wrong on the way of one is found there, and the other is answered on.
+#[test]
+fn connections_are_played_side_by_side_and_judged_apart() {
+    let asks = |digits: &[u8]| -> Vec<Exchange> {
+        let answer = |digit: &u8| {
+            let square = format!("{}\n", u64::from(*digit).pow(2));
+            (format!("{digit}\n").into_bytes(), square.into_bytes())
+        };
+        digits.iter().map(answer).collect()
+    };
+    for (wrong, asked) in [(false, asks(&[2, 3, 9])), (true, asks(&[12, 3, 9]))] {
+        let mut order = common::order("server", "pair", 61_112);
+        common::guest(
+            &mut order,
+            "pair",
+            &["-O1", "-fno-pie", "-no-pie", "-pthread"],
+        );
+        order.spec.processes = 4096;
+        let file = order.scratch.join("trace");
+        fs::write(&file, Trace(vec![asks(&[4, 5, 6]), asked]).to_bytes()).expect("written");
+        order.spec.driver = Some(Driver {
+            client: Client::Trace {
+                file,
+                envelope: false,
+            },
+            ready: Ready::Port(7008),
+            stop: libc::SIGKILL,
+            error_reply: None,
+        });
+        order.lines = [
+            "thread=main.2 at=pair!square n=2 reg=rdi bit=3",
+            "thread=main.2 at=pair!square n=2 kind=crash",
+            "thread=main.3 at=pair!square n=2 reg=rdi bit=3",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        if wrong {
+            let error = Running::prepare(&order, "test", &mut |_| ()).expect_err("refused");
+            assert!(error.to_string().contains("a wrong reply"), "{error}");
+        } else {
+            let (done, running) = runs(&order);
+            let leaves: Vec<Leaf> = done.values().map(|run| run.outcome).collect();
+            assert_eq!(leaves, [Leaf::Sdc, Leaf::CrashSignal, Leaf::NotFired]);
+            assert_eq!(done[&0].differ, ["stdout.1"]);
+            let kept = order.dir.join(done[&0].evidence.as_ref().expect("kept"));
+            let replies = fs::read_to_string(kept.join("stdout.1")).expect("replies");
+            assert_eq!(replies, "4\n121\n");
+            drop(running);
+        }
+        clean(&order);
+    }
 }
 
 #[test]

@@ -856,7 +856,7 @@ fn a_server_runs_as_replicas_and_its_clients_see_no_wrong_answer() {
     let steps = (0..20)
         .map(|i| dns(i, &format!("host{i}.example.test")))
         .collect();
-    fs::write(place.path("trace"), Trace(steps).to_bytes()).expect("written");
+    fs::write(place.path("trace"), Trace(vec![steps]).to_bytes()).expect("written");
     for replicas in ["0", "2"] {
         let out = format!("served-{replicas}");
         place.well(&[
