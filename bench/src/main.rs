@@ -175,14 +175,13 @@ enum Action {
         #[arg(long, default_value_t = 10_000.0)]
         low_rate: f64,
     },
-    /// Tables 2 and 5 and Figure 6 of the SEI paper, and a campaign in place of Table 4, beside the paper's values
+    /// Tables 2, 3 and 5 and Figure 6 of the SEI paper, and a campaign in place of Table 4, beside the paper's values
     ///
-    /// Campaigns are gone on with where an earlier call stopped; servers are built first. Table 3 (four threads) is not
-    /// among them: the client that plays the trace has one connection.
+    /// Campaigns are gone on with where an earlier call stopped; servers are built first.
     SeiTables {
         #[arg(required = true)]
         what: Vec<SeiTable>,
-        /// Runs of each fault type (table2) or of each variant (table4); 0: sum up what is there
+        /// Runs of each fault type (table2, table3) or of each variant (table4); 0: sum up what is there
         #[arg(long, default_value_t = 8000)]
         runs: u64,
         /// Runs at the same time [default: one for each CPU]
@@ -194,8 +193,8 @@ enum Action {
         /// Directory of campaigns [default: build/bench/sei-tables]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-recover (--recover)
-        /// [default: the paper's three]
+        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-recover (--recover);
+        /// of table3: mc-sei (--barrier), mc-seil [default: the paper's]
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         variants: Vec<String>,
         /// Only these campaigns of table2: sei (the paper's seven types), code (flips of instructions)
@@ -243,6 +242,8 @@ enum Action {
 enum SeiTable {
     /// One thread: undetected errors of mc, mc-sei, mc-sei-dup
     Table2,
+    /// Four threads: undetected errors with and without the checking barrier
+    Table3,
     /// A core that computes wrongly, in place of an undervolted one
     Table4,
     /// Cycles of a request of a name server, by phase
@@ -570,9 +571,10 @@ fn server_builds(
 }
 
 /// The paper's variants and what they are built with.
-const SEI_VARIANTS: [&str; 5] = [
+const SEI_VARIANTS: [&str; 6] = [
     "mc",
     "mc-sei",
+    "mc-seil",
     "mc-sei-dup",
     "mc-sei-between",
     "mc-sei-recover",
@@ -590,6 +592,7 @@ fn sei_recipe(variant: &str, server: &Server, product: &Product) -> Recipe {
         "mc-sei-dup" => hardened("hardened-dup", "--state=dup", &["state"]),
         "mc-sei-between" => hardened("hardened-between", "--between=duplicate", &["between"]),
         "mc-sei-recover" => hardened("hardened-recover", "--recover", &[]),
+        "barrier" => hardened("hardened-barrier", "--barrier", &[]),
         _ => hardened("hardened", "", &[]),
     }
 }
@@ -632,26 +635,27 @@ fn sei_report(
         makes.build(server, recipe, &sources, &mut |step| says.say(step))
     };
     let memcached = &SERVERS[0];
-    let variants = |names: &[&str], says: &mut Says| -> Result<Vec<sei_tables::Variant>> {
+    let variant = |name: &str, built_as: &str, says: &mut Says| -> Result<sei_tables::Variant> {
         // A table of what is there needs no program.
-        let build_one = |name: &&str| {
-            let program = match settings.runs {
-                0 => PathBuf::new(),
-                _ => build(memcached, &sei_recipe(name, memcached, &product), says)?.program,
-            };
-            Ok(sei_tables::Variant {
-                name: (*name).to_owned(),
-                program,
-                hardened: *name != "mc",
-            })
+        let program = match settings.runs {
+            0 => PathBuf::new(),
+            _ => build(memcached, &sei_recipe(built_as, memcached, &product), says)?.program,
         };
-        names.iter().map(build_one).collect()
+        Ok(sei_tables::Variant {
+            name: name.to_owned(),
+            program,
+            hardened: name != "mc",
+        })
+    };
+    let variants = |names: &[&str], says: &mut Says| -> Result<Vec<sei_tables::Variant>> {
+        names.iter().map(|name| variant(name, name, says)).collect()
     };
     let mut report = sei_tables::SeiTablesReport {
         bench: "sei-tables".to_owned(),
         machine,
         seed: common.seed,
         table2: None,
+        table3: None,
         table4: None,
         table5: None,
         figure6: None,
@@ -660,10 +664,26 @@ fn sei_report(
     for what in what {
         match what {
             SeiTable::Table2 => {
-                let variants = variants(&wanted, says)?;
+                let names: Vec<&str> = wanted
+                    .iter()
+                    .copied()
+                    .filter(|name| *name != "mc-seil")
+                    .collect();
+                let variants = variants(&names, says)?;
                 let say = &mut |step: &str| says.say(step);
                 let table = sei_tables::table2(product.path(), &variants, settings, say)?;
                 report.table2 = Some(table);
+            }
+            SeiTable::Table3 => {
+                // With one thread the barrier waits for nobody, so Table 2's mc-sei does without.
+                let variants = [("mc-sei", "barrier"), ("mc-seil", "mc-sei")]
+                    .into_iter()
+                    .filter(|(name, _)| only.is_empty() || only.iter().any(|word| word == name))
+                    .map(|(name, built_as)| variant(name, built_as, says))
+                    .collect::<Result<Vec<_>>>()?;
+                let say = &mut |step: &str| says.say(step);
+                let table = sei_tables::table3(product.path(), &variants, settings, say)?;
+                report.table3 = Some(table);
             }
             SeiTable::Table4 => {
                 let names: Vec<&str> = wanted

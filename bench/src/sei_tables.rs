@@ -4,6 +4,7 @@
 //! ```text
 //!   table2    one thread: mc, mc-sei, mc-sei-dup, and of ours mc-sei-between and mc-sei-recover; faults of control flow, data
 //!             flow, data at rest, and of code
+//!   table3    four threads, with the checking barrier (mc-sei) and without (mc-seil)
 //!   table4    a processor that computes wrongly from some moment on, in place of an undervolted one
 //!   table5    cycles of a request in a name server's three phases
 //!   figure6   highest rate with a mean response time under 1 ms, over threads, keys and sizes of values
@@ -16,8 +17,7 @@
 //!  1. What is printed is what the campaigns' directories hold: a table of an unfinished campaign says how many runs it has.
 //!  2. Measured and published values stand in columns of their own; nothing is computed from both.
 //!
-//! Not covered: Table 1 (the fault types: docs/injection.md), Table 3 (four threads: the client has one connection), and the
-//! voltage of Table 4. Lowering it needs a processor that can be spared; that faults were isolated is shown here with
+//! Not covered: Table 1 (the fault types: docs/injection.md), and the voltage of Table 4. Lowering it needs a processor that can be spared; that faults were isolated is shown here with
 //! faults whose place is known.
 
 pub mod phases;
@@ -40,6 +40,9 @@ use crate::table;
 
 /// Requests of the trace; reading every key follows.
 pub const REQUESTS: usize = 1000;
+
+/// Workers of Table 3, and connections among which its requests are divided: memcached deals them out in turn.
+const THREADS: usize = 4;
 
 /// A server under faults.
 #[derive(Clone, Debug)]
@@ -161,6 +164,14 @@ const TABLE2: [Published; 9] = [
     published("RD", "mc-sei-dup", [0.0, 49.13, 50.87], 11_442),
 ];
 
+/// Four threads. mc-seil has no checking barrier.
+const TABLE3: [Published; 4] = [
+    published("CF", "mc-sei", [0.02, 13.78, 86.20], 6366),
+    published("CF", "mc-seil", [0.05, 12.84, 87.11], 6330),
+    published("DF", "mc-sei", [0.16, 58.58, 41.26], 19_484),
+    published("DF", "mc-seil", [0.28, 58.61, 41.11], 19_088),
+];
+
 /// Undervolting, the nearest thing published: of 468 errors each.
 const TABLE4: [Published; 2] = [
     published("voltage", "mc", [0.85, 0.0, 99.15], 468),
@@ -201,6 +212,8 @@ pub struct SeiTablesReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table2: Option<OutcomeTable>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table3: Option<OutcomeTable>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table4: Option<OutcomeTable>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table5: Option<phases::Phases>,
@@ -215,6 +228,7 @@ fn campaign(
     variant: &Variant,
     settings: &Settings,
     dir: &Path,
+    threads: usize,
     faults: &[String],
     runs: u64,
 ) -> Command {
@@ -231,7 +245,7 @@ fn campaign(
     for fault in faults {
         command.arg(format!("--fault={fault}"));
     }
-    let trace = settings.out.join("requests");
+    let trace = settings.out.join(requests(threads));
     command.arg(format!("--driver=trace:{}", trace.display()));
     if variant.hardened {
         command.args(["--envelope", "--detect=cc"]);
@@ -243,10 +257,11 @@ fn campaign(
     command.args(["--ready=11211", "--stop=KILL"]);
     command.arg("--error-reply=^(SERVER_|CLIENT_)?ERROR");
     command.arg("--").arg(&variant.program);
-    // One worker, and no thread that works by the clock, so that executions can be counted. Chunks of a KiB at least: the
+    // No thread that works by the clock, so that executions can be counted. Chunks of a KiB at least: the
     // thousands of small ones into which a slab page is cut would otherwise be most of what faults are drawn from.
     command.args(["-u", "nobody", "-l", "127.0.0.1", "-p", "11211", "-U", "0"]);
-    command.args(["-t", "1", "-m", "64", "-n", "1024"]);
+    command.args(["-t", &threads.to_string()]);
+    command.args(["-m", "64", "-n", "1024"]);
     command.args(["-o", "no_lru_crawler,no_lru_maintainer,no_slab_reassign"]);
     command
 }
@@ -257,12 +272,13 @@ fn counted(
     variant: &Variant,
     settings: &Settings,
     name: &str,
+    threads: usize,
     faults: &[String],
     runs: u64,
 ) -> Result<Counts> {
     let dir = settings.out.join(name);
     if runs > 0 {
-        let mut command = campaign(steadfast, variant, settings, &dir, faults, runs);
+        let mut command = campaign(steadfast, variant, settings, &dir, threads, faults, runs);
         let status = command
             .stdout(std::process::Stdio::null())
             .status()
@@ -284,11 +300,22 @@ fn counted(
     Ok(counts)
 }
 
-fn prepare(settings: &Settings) -> Result<()> {
+/// The file with the trace for so many threads.
+fn requests(threads: usize) -> String {
+    match threads {
+        1 => "requests".to_owned(),
+        _ => format!("requests-{threads}"),
+    }
+}
+
+fn prepare(settings: &Settings, threads: usize) -> Result<()> {
     fs::create_dir_all(&settings.out)
         .with_context(|| format!("cannot create {}", settings.out.display()))?;
-    let trace = settings.out.join("requests");
-    let text = replay::written(&replay::memcached::swept(1, REQUESTS));
+    let trace = settings.out.join(requests(threads));
+    let text = match threads {
+        1 => replay::written(&replay::memcached::swept(1, REQUESTS)),
+        _ => replay::written_apart(&replay::memcached::swept_apart(1, REQUESTS, threads)),
+    };
     if fs::read(&trace).is_ok_and(|there| there == text) {
         return Ok(());
     }
@@ -317,7 +344,7 @@ pub fn table2(
     settings: &Settings,
     say: &mut dyn FnMut(&str),
 ) -> Result<OutcomeTable> {
-    prepare(settings)?;
+    prepare(settings, 1)?;
     let mut counts = Vec::new();
     for variant in variants {
         let mut all = Counts::new();
@@ -333,6 +360,7 @@ pub fn table2(
                 variant,
                 settings,
                 &format!("{}{suffix}", variant.name),
+                1,
                 &faults,
                 if is_run { settings.runs } else { 0 },
             )?);
@@ -347,6 +375,48 @@ pub fn table2(
     });
     Ok(OutcomeTable {
         lines: lines.collect(),
+        planned: settings.runs,
+    })
+}
+
+/// Table 3: four threads, with and without the checking barrier.
+///
+/// # Errors
+/// When a campaign cannot be run or read.
+pub fn table3(
+    steadfast: &Path,
+    variants: &[Variant],
+    settings: &Settings,
+    say: &mut dyn FnMut(&str),
+) -> Result<OutcomeTable> {
+    prepare(settings, THREADS)?;
+    let groups = &GROUPS[..2];
+    let faults: Vec<String> = groups
+        .iter()
+        .flat_map(|(_, types)| types.iter().map(|name| (*name).to_owned()))
+        .collect();
+    let mut lines: Vec<OutcomeLine> = Vec::new();
+    for variant in variants {
+        say(&format!("{}: {THREADS} threads", variant.name));
+        let name = format!("{}-{THREADS}", variant.name);
+        let counts = counted(
+            steadfast,
+            variant,
+            settings,
+            &name,
+            THREADS,
+            &faults,
+            settings.runs,
+        )?;
+        lines.extend(
+            groups
+                .iter()
+                .map(|(group, types)| line(group, variant, Errors::of(&counts, types), &TABLE3)),
+        );
+    }
+    lines.sort_by(|a, b| a.group.cmp(&b.group));
+    Ok(OutcomeTable {
+        lines,
         planned: settings.runs,
     })
 }
@@ -387,14 +457,14 @@ pub fn table4(
     settings: &Settings,
     say: &mut dyn FnMut(&str),
 ) -> Result<OutcomeTable> {
-    prepare(settings)?;
+    prepare(settings, 1)?;
     let faults = mercurial(settings.seed, settings.runs);
     let mut lines = Vec::new();
     for variant in variants {
         say(&format!("{}: a core that computes wrongly", variant.name));
         let name = format!("{}-core", variant.name);
         let once = u64::from(settings.runs > 0);
-        let counts = counted(steadfast, variant, settings, &name, &faults, once)?;
+        let counts = counted(steadfast, variant, settings, &name, 1, &faults, once)?;
         let mut shown = line("voltage", variant, Errors::of(&counts, &[]), &TABLE4);
         "core".clone_into(&mut shown.group);
         lines.push(shown);
@@ -509,6 +579,12 @@ pub fn render(report: &SeiTablesReport) -> String {
     if let Some(table) = &report.table2 {
         text += &render_outcomes(
             "Table 2: one thread. code: flips of the instruction's own bytes (paper: 3 of 7,000 undetected)",
+            table,
+        );
+    }
+    if let Some(table) = &report.table3 {
+        text += &render_outcomes(
+            "Table 3: four threads, mc-sei with the checking barrier, mc-seil without",
             table,
         );
     }

@@ -1,10 +1,11 @@
 //! `workloads server`: fetch, build and check the servers that are hardened at compile time.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::source::Sources;
@@ -53,6 +54,34 @@ pub(crate) enum Action {
         /// Read every key at the end: what the requests have left behind (memcached)
         #[arg(long)]
         sweep: bool,
+        /// So many connections side by side, which share the requests, and at last read every key of theirs (memcached)
+        #[arg(long, conflicts_with = "sweep", value_parser = clap::value_parser!(u8).range(2..=64))]
+        connections: Option<u8>,
+    },
+    /// Write the hosts that dnsmasq is asked for, and print the options it is to be started with, for `ask`
+    Hosts {
+        file: PathBuf,
+        /// The port at which `ask` answers as the upstream server
+        #[arg(long, default_value_t = 5354)]
+        upstream: u16,
+    },
+    /// Ask a running dnsmasq, and print what it answers: a client for `steadfast inject run --driver`
+    ///
+    /// The names are those of `hosts`, and names that an upstream server knows, which this is itself meanwhile. Ends with 0 when all
+    /// was answered.
+    Ask {
+        /// Of the server
+        port: u16,
+        #[arg(long, default_value_t = 5354)]
+        upstream: u16,
+        /// Questions
+        #[arg(long, default_value_t = 200)]
+        length: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Through the message envelope
+        #[arg(long)]
+        envelope: bool,
     },
     /// Put requests whose right answers are known, and compare
     Replay {
@@ -211,7 +240,19 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             length,
             seed,
             sweep,
+            connections,
         } => {
+            if let Some(connections) = connections {
+                ensure!(
+                    server == "memcached",
+                    "--connections is for a trace of memcached, found {server}"
+                );
+                let traces =
+                    replay::memcached::swept_apart(*seed, *length, usize::from(*connections));
+                std::fs::write(file, replay::written_apart(&traces))
+                    .with_context(|| format!("cannot write {}", file.display()))?;
+                return Ok(ExitCode::SUCCESS);
+            }
             let trace = match server.as_str() {
                 "ledger" => replay::ledger::trace(*seed, *length),
                 _ if *sweep => replay::memcached::swept(*seed, *length),
@@ -219,6 +260,29 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             };
             std::fs::write(file, replay::written(&trace))
                 .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Action::Hosts { file, upstream } => {
+            replay::dns::write_asked_hosts(file)?;
+            println!("--addn-hosts={}", file.display());
+            let upstream = SocketAddr::from((Ipv4Addr::LOCALHOST, *upstream));
+            for option in replay::dns::options(upstream) {
+                println!("{option}");
+            }
+        }
+        Action::Ask {
+            port,
+            upstream,
+            length,
+            seed,
+            envelope,
+        } => {
+            let _upstream = replay::dns::Upstream::start_at(*upstream)?;
+            let server = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+            let mut out = std::io::stdout().lock();
+            let asked = replay::dns::ask(server, *seed, *length, *envelope, &mut out)?;
+            if asked != replay::dns::Asked::All {
+                return Ok(ExitCode::FAILURE);
+            }
         }
         Action::Replay {
             server,

@@ -5,15 +5,19 @@
 //! answer from the cache can be told from one that was forwarded.
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use steadfast_integrity::envelope::dns as envelope;
 
 use crate::dns::{self, NXDOMAIN, Record, SERVFAIL, kind};
+use crate::inputs::Rng;
 use crate::load::dns::{HOSTS, address_of, host};
 
 /// A question and what is right.
@@ -45,6 +49,22 @@ pub fn options(upstream: SocketAddr) -> Vec<String> {
         "--ptr-record=printer.test,line-printer.test".to_owned(),
         "--local=/test/".to_owned(),
     ]
+}
+
+/// Those of the hosts file that are asked for.
+fn asked_hosts() -> impl Iterator<Item = usize> {
+    (0..HOSTS).step_by(41)
+}
+
+/// A hosts file of those alone: reading it must not be most of what a server does while faults are drawn.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_asked_hosts(file: &Path) -> Result<()> {
+    let text: String = asked_hosts()
+        .map(|index| format!("{} {}\n", address_of(index), host(index)))
+        .collect();
+    std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// All questions.
@@ -87,7 +107,7 @@ pub fn questions() -> Vec<Question> {
         ],
         ..local("alias.test", kind::A, &[])
     });
-    for index in (0..HOSTS).step_by(41) {
+    for index in asked_hosts() {
         let [a, b, c, d] = address_of(index).octets();
         all.push(local(
             &host(index),
@@ -188,7 +208,16 @@ impl Upstream {
     /// # Errors
     /// When no socket can be had.
     pub fn start() -> Result<Self> {
-        let socket = UdpSocket::bind("127.0.0.1:0")?;
+        Self::start_at(0)
+    }
+
+    /// The same on this port; 0: any.
+    ///
+    /// # Errors
+    /// When the port is taken.
+    pub fn start_at(port: u16) -> Result<Self> {
+        let socket = UdpSocket::bind(("127.0.0.1", port))
+            .with_context(|| format!("UDP port {port} of the loopback cannot be had"))?;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
         let mut upstream = Upstream {
             address: socket.local_addr()?,
@@ -251,6 +280,99 @@ impl Drop for Upstream {
             let _ = thread.join();
         }
     }
+}
+
+/// How [`ask`] ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// All was answered.
+    All,
+    /// A reply did not come.
+    NoAnswer,
+    /// The envelope's checksum refused a reply.
+    Rejected,
+}
+
+/// Puts so many questions to a server that is there, in an order that follows from the seed, and writes what each was
+/// answered, but for lifetimes, which run down: for `steadfast inject run --driver`.
+///
+/// # Errors
+/// When no socket can be had, or nothing can be written.
+pub fn ask(
+    server: SocketAddr,
+    seed: u64,
+    length: usize,
+    sealed: bool,
+    out: &mut dyn Write,
+) -> Result<Asked> {
+    let questions = questions();
+    let mut rng = Rng::new(seed);
+    for _ in 0..length {
+        let question = rng.pick(&questions);
+        let id = (rng.next_u64() & 0xffff) as u16;
+        let mut query = dns::query(id, &question.name, question.kind, rng.chance(50));
+        let serial = (rng.next_u64() >> 32) as u32;
+        if sealed {
+            query = envelope::seal(&query, serial, 1232)?;
+        }
+        let Some(mut reply) = answer(server, &query) else {
+            return Ok(Asked::NoAnswer);
+        };
+        if sealed {
+            match envelope::open(&reply) {
+                Ok(Some(opened)) if opened.serial == serial => reply = opened.message,
+                // Not a reply to this question, for a client that asks for the envelope.
+                Ok(_) => return Ok(Asked::NoAnswer),
+                Err(_) => {
+                    writeln!(out, "rejected")?;
+                    return Ok(Asked::Rejected);
+                }
+            }
+        }
+        writeln!(
+            out,
+            "{} {}: {}",
+            question.name,
+            question.kind,
+            shown(&reply)
+        )?;
+    }
+    Ok(Asked::All)
+}
+
+/// A query is sent again after so long: to a server that has died that is an error at once.
+const BRIEF: Duration = Duration::from_millis(250);
+
+/// A server that takes longer does not answer.
+const TRIES: usize = 20;
+
+fn answer(server: SocketAddr, query: &[u8]) -> Option<Vec<u8>> {
+    for _ in 0..TRIES {
+        match crate::load::dns::exchange(server, query, BRIEF) {
+            Ok(reply) => return Some(reply),
+            Err(error) => match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+                Some(ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                _ => return None,
+            },
+        }
+    }
+    None
+}
+
+/// All of a message but lifetimes.
+fn shown(reply: &[u8]) -> String {
+    let Some(mut told) = dns::decode(reply) else {
+        return format!("malformed {reply:02x?}");
+    };
+    for record in told
+        .answers
+        .iter_mut()
+        .chain(&mut told.authority)
+        .chain(&mut told.additional)
+    {
+        record.ttl = 0;
+    }
+    format!("{told:?}")
 }
 
 /// Says what is wrong with a reply, if anything.

@@ -14,6 +14,8 @@
 //!    first where several requests are sent at once (`Step::drops_earlier`).
 //!  * Each change of a value takes the next number of one counter as its `cas`, from 1 on.
 //!
+//! Several connections at once have keys of their own, and no reply of theirs shows a `cas`: that counter is all connections'.
+//!
 //! Not covered: expiry (the clock would be part of the answer), eviction, flush_all, statistics.
 
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ impl Step {
 pub struct Model {
     items: BTreeMap<String, Item>,
     cas: u64,
+    /// Before each key's name.
+    of: String,
 }
 
 const KEYS: usize = 40;
@@ -66,17 +70,68 @@ pub fn swept(seed: u64, length: usize) -> Vec<Step> {
     let mut rng = Rng::new(seed);
     let mut model = Model::default();
     let mut steps: Vec<Step> = (0..length).map(|_| model.step(&mut rng)).collect();
-    steps.extend((0..KEYS).map(|key| model.look(&format!("key{key}"))));
+    steps.extend((0..KEYS).map(|key| model.look(&model.key(key))));
     steps
+}
+
+/// Swept traces of connections that are played side by side: each reply follows from its own connection's requests.
+#[must_use]
+pub fn swept_apart(seed: u64, length: usize, connections: usize) -> Vec<Vec<Step>> {
+    (0..connections)
+        .map(|connection| {
+            let mut rng = Rng::new(seed.wrapping_mul(64).wrapping_add(connection as u64));
+            let mut model = Model {
+                of: format!("c{connection}"),
+                ..Model::default()
+            };
+            let mut steps: Vec<Step> = (0..length / connections)
+                .map(|_| model.step_alone(&mut rng))
+                .collect();
+            steps.extend((0..KEYS).map(|key| model.look_alone(&model.key(key))));
+            steps
+        })
+        .collect()
 }
 
 fn text(text: impl Into<String>) -> Vec<u8> {
     text.into().into_bytes()
 }
 
+impl Step {
+    /// Whether the number that all connections count on is in the request or in the reply.
+    fn shows_cas(&self) -> bool {
+        let line = self.request.split(|byte| *byte == b'\r').next();
+        let line = String::from_utf8_lossy(line.unwrap_or_default());
+        let mut words = line.split(' ');
+        let verb = words.next().unwrap_or_default();
+        let is_meta = verb.starts_with('m');
+        matches!(verb, "gets" | "gats" | "cas")
+            || is_meta
+                && words
+                    .skip(1)
+                    .any(|word| word == "c" || word.starts_with('C'))
+    }
+}
+
 impl Model {
+    fn key(&self, number: usize) -> String {
+        format!("{}key{number}", self.of)
+    }
+
+    /// A step that means the same whatever other connections do.
+    fn step_alone(&mut self, rng: &mut Rng) -> Step {
+        loop {
+            let mut next = self.clone();
+            let step = next.step(rng);
+            if !step.shows_cas() {
+                *self = next;
+                return step;
+            }
+        }
+    }
+
     fn step(&mut self, rng: &mut Rng) -> Step {
-        let key = format!("key{}", rng.below(KEYS));
+        let key = self.key(rng.below(KEYS));
         let (request, reply) = match rng.below(32) {
             0..5 => self.get(rng),
             5..11 => self.store(rng, &key),
@@ -112,7 +167,7 @@ impl Model {
         };
         let mut reply = Vec::new();
         for _ in 0..1 + rng.below(4) {
-            let key = format!("key{}", rng.below(KEYS));
+            let key = self.key(rng.below(KEYS));
             request += &format!(" {key}");
             if let Some(item) = self.items.get(&key) {
                 let cas = if with_cas {
@@ -318,16 +373,29 @@ impl Model {
     }
 
     fn look(&self, key: &str) -> Step {
+        self.look_for(key, &["f", "c"])
+    }
+
+    fn look_alone(&self, key: &str) -> Step {
+        self.look_for(key, &["f"])
+    }
+
+    fn look_for(&self, key: &str, flags: &[&str]) -> Step {
         let reply = match self.items.get(key) {
             None => text("EN\r\n"),
             Some(item) => {
-                let length = item.value.len();
-                let head = format!("VA {length} f{} c{}\r\n", item.flags, item.cas);
-                [&text(head)[..], &item.value, b"\r\n"].concat()
+                let mut head = format!("VA {}", item.value.len());
+                for flag in flags {
+                    head += &match *flag {
+                        "c" => format!(" c{}", item.cas),
+                        _ => format!(" f{}", item.flags),
+                    };
+                }
+                [&text(head + "\r\n")[..], &item.value, b"\r\n"].concat()
             }
         };
         Step {
-            request: text(format!("mg {key} v f c\r\n")),
+            request: text(format!("mg {key} v {}\r\n", flags.join(" "))),
             reply,
         }
     }
@@ -492,6 +560,24 @@ mod tests {
                 .iter()
                 .any(|step| step.reply.starts_with(b"VA "))
         );
+    }
+
+    #[test]
+    fn connections_side_by_side_share_nothing_that_is_answered() {
+        let traces = swept_apart(3, 400, 4);
+        assert_eq!(traces.len(), 4);
+        for (connection, trace) in traces.iter().enumerate() {
+            assert_eq!(trace.len(), 100 + KEYS);
+            assert!(trace.iter().all(|step| !step.shows_cas()));
+            for other in (0..4).filter(|other| *other != connection) {
+                let name = format!("c{other}key");
+                assert!(
+                    trace
+                        .iter()
+                        .all(|step| !String::from_utf8_lossy(&step.request).contains(&name))
+                );
+            }
+        }
     }
 
     #[test]

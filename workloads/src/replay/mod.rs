@@ -59,6 +59,18 @@ pub fn written(trace: &[Step]) -> Vec<u8> {
     out
 }
 
+/// Traces of several connections, which are played side by side: `@ I` says whose what follows is.
+#[must_use]
+pub fn written_apart(traces: &[Vec<Step>]) -> Vec<u8> {
+    traces
+        .iter()
+        .enumerate()
+        .flat_map(|(connection, trace)| {
+            [format!("@ {connection}\n").into_bytes(), written(trace)].concat()
+        })
+        .collect()
+}
+
 /// Plays a trace to a memcached that is started for it: one request at a time first, then, to a
 /// second server, several at once, cut where it happens.
 ///
