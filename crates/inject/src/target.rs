@@ -25,7 +25,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
@@ -80,8 +80,8 @@ impl Spec {
     pub fn lay_out(&self, dir: &Path) -> io::Result<()> {
         fs::create_dir(dir)?;
         match &self.input {
-            Some(input) => copy_tree(input, dir),
-            None => Ok(()),
+            Some(input) => copy_tree(&input.canonicalize()?, input, dir),
+            None => keep_time(UNIX_EPOCH, dir),
         }
     }
 }
@@ -945,18 +945,33 @@ fn ran(ended: Ended, wall: Duration, setup: Duration, plant: Duration, hits: Vec
     }
 }
 
-fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
+/// Copies what lies in a directory, with its times: a target that prints them says the same in each run.
+/// Links that stay below `top` stay links.
+fn copy_tree(top: &Path, from: &Path, to: &Path) -> io::Result<()> {
     for entry in fs::read_dir(from)? {
         let entry = entry?;
-        let place = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
+        let (source, place) = (entry.path(), to.join(entry.file_name()));
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
             fs::create_dir(&place)?;
-            copy_tree(&entry.path(), &place)?;
+            copy_tree(top, &source, &place)?;
+        } else if kind.is_symlink() && stays_below(top, &source) {
+            std::os::unix::fs::symlink(fs::read_link(&source)?, &place)?;
         } else {
-            fs::copy(entry.path(), &place)?;
+            fs::copy(&source, &place)?;
+            keep_time(fs::metadata(&source)?.modified()?, &place)?;
         }
     }
-    Ok(())
+    keep_time(fs::metadata(from)?.modified()?, to)
+}
+
+fn stays_below(top: &Path, link: &Path) -> bool {
+    fs::read_link(link).is_ok_and(|to| to.is_relative())
+        && link.canonicalize().is_ok_and(|to| to.starts_with(top))
+}
+
+fn keep_time(time: SystemTime, at: &Path) -> io::Result<()> {
+    File::open(at)?.set_modified(time)
 }
 
 fn own_tree(at: &Path, user: u32) -> io::Result<()> {
@@ -967,4 +982,42 @@ fn own_tree(at: &Path, user: u32) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_finds_its_files_as_old_as_they_are() {
+        let place = tempfile::tempdir().expect("a directory");
+        let input = place.path().join("input");
+        fs::create_dir_all(input.join("sub")).expect("made");
+        fs::write(input.join("sub/file"), "words").expect("written");
+        for (to, link) in [("sub/file", "inside"), ("/etc/passwd", "outside")] {
+            std::os::unix::fs::symlink(to, input.join(link)).expect("made");
+        }
+        let old = UNIX_EPOCH + Duration::new(1_000_000_000, 5);
+        for name in ["sub/file", "sub", "."] {
+            keep_time(old, &input.join(name)).expect("set");
+        }
+        let laid = place.path().join("laid");
+        let mut spec = Spec {
+            input: Some(input),
+            ..Spec::default()
+        };
+        spec.lay_out(&laid).expect("laid out");
+        let time = |name: &str| {
+            let at = fs::metadata(laid.join(name)).expect("there");
+            at.modified().expect("a time")
+        };
+        assert_eq!(["sub/file", "sub", "."].map(time), [old; 3]);
+        let link = |name: &str| laid.join(name).is_symlink();
+        // What would lead out of the target's own directory is there itself.
+        assert!(link("inside") && !link("outside") && laid.join("outside").is_file());
+        fs::remove_dir_all(&laid).expect("gone");
+        spec.input = None;
+        spec.lay_out(&laid).expect("laid out");
+        assert_eq!(time("."), UNIX_EPOCH);
+    }
 }

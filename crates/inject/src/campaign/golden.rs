@@ -5,6 +5,7 @@
 //!  2. Limits come from armed runs under the campaign's own load, not from bare ones.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,7 +13,7 @@ use super::one::{asked, compared, heard, is_storage, one, victim};
 use super::order::Order;
 use super::plan::Drafted;
 use super::{CampaignError, Field, Progress, Running, needs, os, parallel};
-use crate::judge::Captured;
+use crate::judge::{Captured, Compared};
 use crate::profile::Profile;
 use crate::record::{Comparator, Dummies, Engine, Golden, Limits, Planned};
 use crate::server;
@@ -59,16 +60,7 @@ impl Field {
             golden.cpu_ns_max = golden.cpu_ns_max.max(ran.cpu_ns);
             let found = compared(&order, (&first, &kept), warden, &captured)?;
             if status != golden.status || found.wrong() || !found.latent.is_empty() {
-                let name = found.differ.iter().chain(&found.latent).next();
-                let name = name.map_or("the exit status", String::as_str);
-                return Err(needs(
-                    "a target with the same output in each run without a fault",
-                    format!(
-                        "{name} differs between two of them{}",
-                        first_difference(first.0.get(name), captured.0.get(name))
-                    ),
-                    "--compare masked=REGEX, lines, numeric=TOLERANCE or command=CMD; or fix its clock, seed or threads",
-                ));
+                return Err(differs(&found, &first, &captured));
             }
         }
         let _ = fs::remove_dir_all(&kept);
@@ -196,6 +188,7 @@ impl Running {
         })?;
         let mut armed = armed.into_inner().expect("no panics inside");
         if let Some(found) = armed.wrong {
+            self.steady(&golden_dir)?;
             return Err(needs(
                 "runs with a fault that is never reached have to be as those without",
                 found,
@@ -205,6 +198,18 @@ impl Running {
         armed.wall_ns.sort_unstable();
         self.limit_by(&armed.wall_ns, armed.masked, armed.alarms);
         Ok(())
+    }
+
+    /// Refuses a target that has begun to end otherwise without any fault, as one does that tells the time.
+    fn steady(&mut self, golden_dir: &Path) -> Result<(), CampaignError> {
+        let order = self.field.order.clone();
+        let warden = &mut self.field.wardens[0];
+        let (_, status, captured) = sound(warden, &order)?;
+        let found = compared(&order, (&self.golden, golden_dir), warden, &captured)?;
+        if status == self.campaign.golden.status && !found.wrong() {
+            return Ok(());
+        }
+        Err(differs(&found, &self.golden, &captured))
     }
 
     /// Faults of the plan, at an execution that never comes.
@@ -247,6 +252,20 @@ impl Running {
             file_size: self.field.order.spec.file_size,
         };
     }
+}
+
+/// Two runs without a fault that did not end alike.
+fn differs(found: &Compared, first: &Captured, other: &Captured) -> CampaignError {
+    let name = found.differ.iter().chain(&found.latent).next();
+    let name = name.map_or("the exit status", String::as_str);
+    needs(
+        "a target with the same output in each run without a fault",
+        format!(
+            "{name} differs between two of them{}",
+            first_difference(first.0.get(name), other.0.get(name))
+        ),
+        "--compare masked=REGEX, lines, numeric=TOLERANCE or command=CMD; or fix its clock, seed or threads",
+    )
 }
 
 /// Where two outputs differ first, for a message.
