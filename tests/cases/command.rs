@@ -231,8 +231,8 @@ pub(crate) fn trials() -> Vec<Trial> {
             "steadfast inject run --replicas",
         ),
         refuses(
-            "flip_of_skipped_class",
-            words(&["run", "--flip", "replica=1 class=branch n=1 kind=skip", "--", "/bin/true"]),
+            "flip_of_code_of_a_class",
+            words(&["run", "--flip", "replica=1 class=branch n=1 code bit=3", "--", "/bin/true"]),
             121,
             "at=MODULE+OFFSET",
         ),

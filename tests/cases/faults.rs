@@ -829,6 +829,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(goes_on_after_exec());
     trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
+    // An instruction of a class is left out, and what follows it stands inside its window; a loop ends early.
+    trials.extend(family("left_out", "class=int-mul in=products n=700 kind=skip", products));
+    trials.extend(family("other_way", "class=branch in=products!main n=700 kind=invert", products));
     // Code that goes wrong on the way: a number becomes three times another one instead of twice.
     trials.extend(family("code", "at=survivor!twice n=700 code bit=30", survivor));
     trials.extend([

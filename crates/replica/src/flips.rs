@@ -98,6 +98,8 @@ const FLIP_BYTES: usize = 256;
 /// Instructions of a class that each need a record: with its two payloads one takes up to 600 bytes of an
 /// arena of 1 MiB (modules.rs), in which the program's own sites come first.
 const OWN_RECORDS_MAX: usize = 1024;
+/// What a payload ends with, behind a record of its own: ud2, and a jump to itself. `crash` and `hang` go there (flip.c).
+const TRAILER: [u8; 4] = [0x0f, 0x0b, 0xeb, 0xfe];
 
 /// One fault of the plan.
 #[derive(Debug, Clone)]
@@ -110,6 +112,8 @@ struct One {
     slots: u32,
     /// `struct sf_choice`.
     choice: Vec<u8>,
+    /// Payloads for instructions of a class that are left out, until they have a place.
+    left_out: Vec<patch::Hook>,
     event: u64,
     when: When,
     /// The instruction that it waits for.
@@ -283,7 +287,13 @@ impl Flips {
             let found = match one.resolve(loaded) {
                 Ok(true) => Ok(one.hooks(i)),
                 Ok(false) => match &one.class {
-                    Some((classes, within)) => one.class_hooks(i, classes, within.as_ref(), loaded),
+                    Some((classes, within)) => {
+                        let found = one.class_hooks(i, classes, within.as_ref(), loaded);
+                        if let (Ok(found), What::Skip | What::Invert) = (&found, one.strike.what) {
+                            one.left_out.clone_from(found);
+                        }
+                        found
+                    }
                     None => continue,
                 },
                 Err(error) => Err(error),
@@ -297,7 +307,7 @@ impl Flips {
     }
 
     /// What became of those payloads, in a module whose code is this.
-    pub(crate) fn planted(&mut self, plan: &patch::Plan, code: &[patch::CodeView<'_>]) {
+    pub(crate) fn planted(&mut self, plan: &mut patch::Plan, arena: u64, code: &[patch::CodeView<'_>]) {
         for refused in &plan.refused {
             let patch::Asked::Hook(hook) = &refused.asked else { continue };
             // Of a class, those are struck that can be.
@@ -316,14 +326,26 @@ impl Flips {
             {
                 self.error = Some(error);
             }
-            // Left out inside a window, execution goes on inside the trampoline.
-            if hooked.window.contains(&one.strike.next) {
-                one.strike.next = plan
-                    .map
-                    .iter()
-                    .find(|(at, from)| hooked.trampoline.contains(at) && *from == one.strike.next)
-                    .map_or(one.strike.next, |(at, _)| *at);
-            }
+            one.strike.next = moved(plan, hooked, one.strike.next);
+        }
+        self.lead_on(plan, arena);
+    }
+
+    /// Where execution goes on past an instruction of a class that is left out: each has that in a record of its own.
+    fn lead_on(&mut self, plan: &mut patch::Plan, arena: u64) {
+        let left_out: Vec<_> = self.list.iter_mut().flat_map(|one| one.left_out.drain(..)).collect();
+        if left_out.is_empty() {
+            return;
+        }
+        let mut words = Vec::new();
+        for hooked in plan.hooked.iter().filter(|hooked| left_out.contains(&hooked.hook)) {
+            let end = usize::try_from(hooked.payload.end - arena).expect("inside the arena");
+            let at = end - TRAILER.len() - record::STRIKE_BYTES + record::STRIKE_NEXT;
+            let next = u64::from_le_bytes(plan.arena[at..at + 8].try_into().expect("eight bytes"));
+            words.push((at, moved(plan, hooked, next)));
+        }
+        for (at, next) in words {
+            plan.arena[at..at + 8].copy_from_slice(&next.to_le_bytes());
         }
     }
 
@@ -450,6 +472,7 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         class: None,
         clock: None,
         within: None,
+        left_out: Vec::new(),
         addr: 0,
         seen: [false; SLOTS],
         hits_before: 0,
@@ -470,12 +493,12 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         }
         Trigger::File { .. } => unreachable!("refused above"),
         Trigger::Class { classes, within, hits } => {
-            // Where the next instruction is, and what the bytes are, is known of one instruction when it has been moved.
-            if matches!(one.strike.what, What::Skip | What::Invert | What::Code) {
+            // What stands in an instruction's place is written back for one alone.
+            if one.strike.what == What::Code {
                 return Err(refuse(
                     fault,
-                    "a fault that does not depend on where its instruction was moved to, for class=",
-                    "kind=skip, kind=invert or code",
+                    "one instruction, for code",
+                    "class=",
                     "at=MODULE+OFFSET, or `steadfast inject run` without --replicas",
                 ));
             }
@@ -632,6 +655,15 @@ impl One {
     }
 }
 
+/// Where execution goes on that would go on at `next`: left out inside a window, inside the trampoline.
+fn moved(plan: &patch::Plan, hooked: &patch::Hooked, next: u64) -> u64 {
+    if !hooked.window.contains(&next) {
+        return next;
+    }
+    let copy = |(at, from): &&(u64, u64)| hooked.trampoline.contains(at) && *from == next;
+    plan.map.iter().find(copy).map_or(next, |(at, _)| *at)
+}
+
 /// The payloads of a fault at one instruction; `own`: the record of what happens there, where it is
 /// not the fault's.
 fn payloads(index: usize, addr: u64, strike: &Strike, own: &[u8]) -> Vec<patch::Hook> {
@@ -665,8 +697,6 @@ fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
     const LEA_RCX_MINUS_1: [u8; 4] = [0x48, 0x8d, 0x49, 0xff];
     const LEA_RCX_RIP: [u8; 3] = [0x48, 0x8d, 0x0d];
     const JMP_RIP: [u8; 2] = [0xff, 0x25];
-    /// ud2, and a jump to itself: `crash` and `hang` go there (flip.c).
-    const TRAILER: [u8; 4] = [0x0f, 0x0b, 0xeb, 0xfe];
     /// jmp and the slot.
     const LEAVE_LEN: usize = 6 + 8;
     /// mov gs:[..], imm32; lea.
@@ -734,7 +764,8 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal>
     let sites = patch::find_sites(&module);
     let entries = patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY };
     let arena = patch::ArenaSpec { addr: 0x800_0000, len: 1 << 20 };
-    flips.planted(&patch::replan(&module, &sites, &entries, &hooks, patch::Existing::default(), arena), &module.code);
+    let mut plan = patch::replan(&module, &sites, &entries, &hooks, patch::Existing::default(), arena);
+    flips.planted(&mut plan, arena.addr, &module.code);
     flips.take_error().map_or(Ok(()), Err)
 }
 
@@ -807,8 +838,8 @@ pub(crate) fn agent_hooks(flips: &mut Flips, image: &mut [u8]) -> Option<Vec<u8>
         return None;
     }
     let arena = patch::ArenaSpec { addr: AGENT_ARENA, len: AGENT_ARENA_BYTES };
-    let plan = patch::plan_hooks(&module, &hooks, patch::Existing::default(), arena);
-    flips.planted(&plan, &module.code);
+    let mut plan = patch::plan_hooks(&module, &hooks, patch::Existing::default(), arena);
+    flips.planted(&mut plan, AGENT_ARENA, &module.code);
     for write in &plan.writes {
         let at = usize::try_from(write.addr - abi::BASE).expect("inside the image");
         image[at..at + write.bytes.len()].copy_from_slice(&write.bytes);

@@ -264,7 +264,7 @@ impl Modules {
         // Most libraries call the kernel through another one.
         let nothing = sites.is_empty() && hooks.is_empty();
         let arena = if nothing { 0 } else { self.place(&extent, &taken()?) };
-        let plan = if nothing {
+        let mut plan = if nothing {
             patch::Plan::default()
         } else {
             analysis.replan(
@@ -275,7 +275,7 @@ impl Modules {
                 patch::ArenaSpec { addr: arena, len: ARENA_MAX },
             )
         };
-        self.flips.planted(&plan, &module.code);
+        self.flips.planted(&mut plan, arena, &module.code);
         let prepared = Prepared::of(&plan, &region, arena, abi::TRAPS_MAX - self.traps);
         self.traps += prepared.traps.len();
         self.list.push(Module {
