@@ -19,7 +19,7 @@ use steadfast_integrity::fault::{
 };
 use steadfast_sys::jail::{self, Ended, Trapped};
 use steadfast_sys::procfs;
-use steadfast_sys::ptrace::{Regs, Stopped, Waited};
+use steadfast_sys::ptrace::{Regs, Stopped, TRAP_HWBKPT, Waited};
 
 use steadfast_strike::Refusal;
 
@@ -65,7 +65,11 @@ fn to_watched(
     loop {
         let pid = stop.pid();
         let cpu = procfs::cpu_ns(pid).unwrap_or(0);
-        match stop.run(deliver).map_err(os)? {
+        // One that waits for something never stops by itself.
+        let Some(waited) = stop.run_until(false, deliver, deadline).map_err(os)? else {
+            return Ok(Next::Ended(given_up()));
+        };
+        match waited {
             Waited::Stopped {
                 stop: next, signal, ..
             } => {
@@ -75,14 +79,21 @@ fn to_watched(
                 deliver = signal;
                 stop = next;
                 if Instant::now() > deadline {
-                    return Ok(Next::Ended(Ended {
-                        timed_out: true,
-                        ..Ended::default()
-                    }));
+                    return Ok(Next::Ended(given_up()));
                 }
             }
             other => return Ok(Next::Ended(ended(&other, cpu))),
         }
+    }
+}
+
+/// What a stop costs beside what is done in it: the limits of a run are of one that nobody stops.
+const STOP: Duration = Duration::from_micros(40);
+
+fn given_up() -> Ended {
+    Ended {
+        timed_out: true,
+        ..Ended::default()
     }
 }
 
@@ -130,6 +141,7 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
         insn: &insn,
         addr,
         hits,
+        deadline,
         n: 0,
         hit: &mut hit,
         failed: None,
@@ -137,10 +149,10 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
     let result = if bench.counting == Counting::Locked {
         watch.everybody(bench, stop, limit)
     } else {
-        watch.alone(bench, stop, deadline)
+        watch.alone(bench, stop)
     };
     let mut rest = Ended::default();
-    bench.settle(deadline.saturating_duration_since(Instant::now()));
+    bench.settle(watch.deadline.saturating_duration_since(Instant::now()));
     jail::end_all(&mut rest, Some(pid));
     let mut ended = result?;
     ended.cpu_ns += rest.cpu_ns;
@@ -163,6 +175,7 @@ struct Watch<'a> {
     insn: &'a Instruction,
     addr: u64,
     hits: &'a Hits,
+    deadline: Instant,
     n: u64,
     hit: &'a mut Hit,
     failed: Option<SetupError>,
@@ -172,15 +185,35 @@ impl Watch<'_> {
     /// One more execution is about to happen: carries the fault out if it is due.
     fn arrived(&mut self, stop: Stopped, among: bool) -> Stands {
         self.n += 1;
-        if !self.hits.includes(self.n) {
-            return Ok(Ok(stop));
-        }
+        let strikes = self.hits.includes(self.n);
         let mut struck = Struck {
             hit: self.hit,
             n: self.n,
             among,
+            deadline: self.deadline,
         };
-        struck.strike(self.fault, self.insn, stop)
+        if strikes {
+            return struck.strike(self.fault, self.insn, stop);
+        }
+        if !is_stepped_over(self.insn) {
+            return Ok(Ok(stop));
+        }
+        let stood = struck.behind(self.insn, stop)?;
+        if let Err(Left::Fails(stop, signal)) = &stood {
+            self.resume_flag(stop, *signal)?;
+        }
+        Ok(stood)
+    }
+
+    /// What a signal from elsewhere came before has been counted: back from the handler it is not met again.
+    fn resume_flag(&self, stop: &Stopped, signal: i32) -> Result<(), SetupError> {
+        const FAULTS: [i32; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+        let mut regs = stop.regs().map_err(os)?;
+        if regs.rip == self.addr && !FAULTS.contains(&signal) {
+            regs.eflags |= RESUME;
+            stop.set_regs(&regs).map_err(os)?;
+        }
+        Ok(())
     }
 
     /// Whether no later execution is hit.
@@ -198,31 +231,29 @@ impl Watch<'_> {
     }
 
     /// A target of one thread: its first process.
-    fn alone(
-        &mut self,
-        bench: &Bench,
-        mut stop: Stopped,
-        deadline: Instant,
-    ) -> Result<Ended, SetupError> {
+    fn alone(&mut self, bench: &Bench, mut stop: Stopped) -> Result<Ended, SetupError> {
         let pid = stop.pid();
         // Libraries are not mapped yet; the debug register watches an address all the same.
         stop.watch_execution(self.addr).map_err(os)?;
         let mut deliver = 0;
         while !self.over() {
-            stop = match to_watched(stop, self.addr, deadline, deliver)? {
+            stop = match to_watched(stop, self.addr, self.deadline, deliver)? {
                 Next::At(stop) => stop,
                 Next::Ended(ended) => return Ok(ended),
             };
+            let stopped = Instant::now();
             (stop, deliver) = match self.arrived(stop, false)? {
                 Ok(stop) => (stop, 0),
                 Err(Left::Fails(stop, signal)) => (stop, signal),
                 Err(Left::Ended(ended)) => return Ok(ended),
                 Err(Left::Gone) => unreachable!("of one thread among others"),
             };
+            self.deadline += stopped.elapsed() + STOP;
         }
         stop.watch_execution(0).map_err(os)?;
         stop.detach_with(deliver).map_err(os)?;
-        Ok(bench.finish(pid, deadline.saturating_duration_since(Instant::now())))
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        Ok(bench.finish(pid, left))
     }
 
     /// One of several threads and processes: they share the count, as they share a planted one.
@@ -240,6 +271,23 @@ impl Watch<'_> {
         }
         Ok(bench.followed(pid, ended?, limit))
     }
+}
+
+/// Whether an execution that is only counted is stepped over, so that it is seen whether it happened: the resume flag
+/// keeps the debug register from stopping twice, and a virtual machine under load has been seen to lose it. Not what may
+/// wait in the kernel, nor what stops after each of its elements.
+fn is_stepped_over(insn: &Instruction) -> bool {
+    use iced_x86::FlowControl;
+    !insn.has_rep_prefix()
+        && !insn.has_repne_prefix()
+        && !matches!(
+            insn.flow_control(),
+            FlowControl::Interrupt | FlowControl::Exception
+        )
+        && !matches!(
+            insn.code(),
+            iced_x86::Code::Syscall | iced_x86::Code::Sysenter
+        )
 }
 
 fn is_code(fault: &Fault) -> bool {
@@ -291,6 +339,9 @@ impl jail::Follower for Watch<'_> {
     }
 }
 
+/// The flag with which a debug register lets its instruction execute (Intel SDM vol. 3, 18.3.1.1).
+const RESUME: u64 = 1 << 16;
+
 /// Who stands behind the instruction, or why nobody does.
 type Stands = Result<Result<Stopped, Left>, SetupError>;
 
@@ -308,6 +359,21 @@ struct Struck<'a> {
     n: u64,
     /// There are other threads: no wait for this one alone may last.
     among: bool,
+    /// When the run is given up.
+    deadline: Instant,
+}
+
+/// Takes the trap flag of a single step out of the flags that the instruction has pushed.
+fn untraced(insn: &Instruction, mut stop: Stopped) -> Result<Stopped, SetupError> {
+    use iced_x86::Code;
+    if matches!(insn.code(), Code::Pushfq | Code::Pushfw) {
+        // Bit 8: the first of the second byte.
+        let at = stop.regs().map_err(os)?.rsp + 1;
+        let mut byte = [0];
+        stop.read(at, &mut byte).map_err(os)?;
+        stop.write(at, &[byte[0] & !1]).map_err(os)?;
+    }
+    Ok(stop)
 }
 
 fn changed(change: Change, value: u64, mask: u64) -> u64 {
@@ -355,35 +421,39 @@ impl Struck<'_> {
             let waited = if among {
                 stop.step_among()
             } else {
-                stop.step(0).map(Some)
+                stop.run_until(true, 0, self.deadline)
             };
             waited.map_err(os)
         };
-        let Some(mut waited) = step(stop)? else {
-            return Ok(Err(Left::Gone));
+        let left = || {
+            Ok(Err(if among {
+                Left::Gone
+            } else {
+                Left::Ended(given_up())
+            }))
         };
-        // A repeated string instruction stops after each element.
-        while repeats
-            && let Waited::Stopped {
-                stop,
-                signal: libc::SIGTRAP,
-                ..
-            } = waited
+        let Some(mut waited) = step(stop)? else {
+            return left();
+        };
+        while let Waited::Stopped {
+            stop,
+            signal: libc::SIGTRAP,
+            ..
+        } = waited
         {
-            if stop.regs().map_err(os)?.rip != insn.ip() {
-                return Ok(Ok(stop));
+            // A repeated string instruction stops after each element; where the resume flag was lost, the debug
+            // register has stopped this one before it was executed.
+            let again = stop.regs().map_err(os)?.rip == insn.ip()
+                && (repeats || stop.trap_code().map_err(os)? == TRAP_HWBKPT);
+            if !again {
+                return Ok(Ok(untraced(insn, stop)?));
             }
             let Some(more) = step(stop)? else {
-                return Ok(Err(Left::Gone));
+                return left();
             };
             waited = more;
         }
         Ok(match waited {
-            Waited::Stopped {
-                stop,
-                signal: libc::SIGTRAP,
-                ..
-            } => Ok(stop),
             // The program's own affair: where it goes on is not behind this instruction.
             Waited::Stopped { stop, signal, .. } => Err(Left::Fails(stop, signal)),
             other => Err(Left::Ended(ended(&other, 0))),
@@ -429,8 +499,8 @@ impl Struck<'_> {
             Effect::Mishap(mishap) => self.mishap(insn, stop, *mishap),
             Effect::Kill(signal) => {
                 self.record(0, 0);
-                steadfast_sys::child::kill(stop.pid(), i32::from(*signal));
-                Ok(Ok(stop))
+                // With the resumption: who is dead already cannot be let go.
+                Ok(Err(Left::Fails(stop, i32::from(*signal))))
             }
         }
     }
@@ -684,7 +754,6 @@ impl Struck<'_> {
                 let before = regs.eflags;
                 regs.eflags = changed(change, before, bits.words()[0] << shift);
                 // What a debug register needs to get past its address is no flag of the program's.
-                const RESUME: u64 = 1 << 16;
                 self.record(before & !RESUME, regs.eflags & !RESUME);
                 stop.set_regs(&regs).map_err(os)
             }
@@ -1021,6 +1090,23 @@ fn is_repeated(stop: &mut Stopped, rip: u64) -> bool {
     insn.has_rep_prefix() || insn.has_repne_prefix()
 }
 
+/// Whom a moment may strike, one after the other: a thread that computes then, any of them with the same chance;
+/// where nobody does the first one, and in a part of the program whoever is there.
+fn candidates(pid: i32, now: Duration, everybody: bool) -> Vec<i32> {
+    let all = procfs::threads_below(pid);
+    let (mut busy, mut idle): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, computes)| *computes);
+    if !busy.is_empty() {
+        // Moments of this engine are not repeatable: the last digits of the clock are as good as a draw.
+        let first = usize::try_from(now.as_nanos() / 100 % busy.len() as u128).unwrap_or(0);
+        busy.rotate_left(first);
+    }
+    if !everybody {
+        idle.retain(|(tid, _)| *tid == pid);
+    }
+    busy.into_iter().chain(idle).map(|(tid, _)| tid).collect()
+}
+
 /// Runs the target and changes a register at moments of time.
 ///
 /// # Errors
@@ -1074,20 +1160,28 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
     let mut n = 0;
     while due < limit && jail::alive_after(pid, due.saturating_sub(begin.elapsed())) {
         n += 1;
-        if let Some(stop) = steadfast_sys::ptrace::interrupt(pid).map_err(os)? {
+        let mut met = false;
+        for tid in candidates(pid, begin.elapsed(), within.is_some()) {
+            let Some(stop) = steadfast_sys::ptrace::interrupt(tid).map_err(os)? else {
+                continue;
+            };
             let rip = stop.regs().map_err(os)?.rip;
-            if bench.inside(within.as_ref(), rip) {
+            met = bench.inside(within.as_ref(), rip);
+            if met {
                 Struck {
                     hit: &mut hit,
                     n,
                     among: false,
+                    deadline: begin + limit,
                 }
                 .register(&stop, *register, bits, *change)?;
-            } else {
-                hit.missed += 1;
             }
             stop.detach().map_err(os)?;
+            if met {
+                break;
+            }
         }
+        hit.missed += u64::from(!met);
         let Some(every) = every_ns else { break };
         due += Duration::from_nanos(every.get());
     }

@@ -254,7 +254,7 @@ fn one_worker_of_sort_and_one_child_of_a_shell_are_struck() {
 }
 
 #[test]
-fn a_first_thread_that_has_ended_is_no_failure_of_the_timer() {
+fn the_timer_strikes_who_computes_and_not_who_has_ended() {
     let mut order = order("headless");
     common::guest(
         &mut order,
@@ -263,14 +263,18 @@ fn a_first_thread_that_has_ended_is_no_failure_of_the_timer() {
     );
     order.spec.processes = 4096;
     order.engine = Engine::Timer;
-    // The first thread is never in there: each moment finds it elsewhere, or gone.
-    order.lines = vec!["every=5ms in=headless!rest reg=rbx bit=3".into()];
-    order.runs = 2;
+    order.lines = vec![
+        // Nobody is ever in there: each moment finds the threads elsewhere, or gone.
+        "every=5ms in=headless!main reg=rbx bit=3".into(),
+        // The second thread computes then, the first has ended.
+        "every=50ms in=headless!spin reg=rax bit=40 stuck=1".into(),
+        "time=200ms reg=rax bit=40".into(),
+    ];
     let runs = carried_out(&order);
-    assert_eq!(runs.len(), 2);
-    for run in runs.values() {
-        assert_eq!(run.outcome.outcome(), Outcome::NotFired, "{run:?}");
-    }
+    let ends: Vec<_> = runs.values().map(|run| run.outcome.outcome()).collect();
+    let right = [Outcome::NotFired, Outcome::Sdc, Outcome::Sdc];
+    assert_eq!(ends, right, "{runs:?}");
+    assert!(runs[&1].hits > 0 && runs[&2].hits == 1, "{runs:?}");
     clean(&order);
 }
 

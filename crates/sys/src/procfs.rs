@@ -127,6 +127,23 @@ pub fn command_line(pid: i32) -> Vec<String> {
         .collect()
 }
 
+/// The threads of a process and of all that descends from it, and whether each of them computes.
+#[must_use]
+pub fn threads_below(pid: i32) -> Vec<(i32, bool)> {
+    let mut all = Vec::new();
+    let mut processes = vec![pid];
+    while let Some(process) = processes.pop() {
+        let tasks = fs::read_dir(format!("/proc/{process}/task"));
+        let tids = tasks
+            .into_iter()
+            .flatten()
+            .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+        all.extend(tids.map(|tid| (tid, state(tid).is_some_and(|(letter, _)| letter == b'R'))));
+        processes.extend(children(process));
+    }
+    all
+}
+
 /// Whether a process sleeps and waits for something other than a disk.
 #[must_use]
 pub fn sleeps(pid: i32) -> bool {

@@ -85,11 +85,57 @@ fn take(pid: i32, flags: i32) -> io::Result<Option<Waited>> {
     }))
 }
 
-/// Seizes a child that runs and stops it; nothing comes back if it, or its first thread, has ended.
+/// A signal that is not delivered to this thread for as long as the value lives, and can be waited for instead.
+struct HeldBack {
+    set: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl HeldBack {
+    fn new(signal: i32) -> Self {
+        // SAFETY: sets of signals are plain words, for which zero is a value.
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is valid for the call.
+        unsafe { libc::sigemptyset(&raw mut set) };
+        // SAFETY: `set` is valid for the call.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+        // SAFETY: both sets are valid for the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) };
+        Self { set, before }
+    }
+
+    /// Waits until it comes, so long at most.
+    fn comes_within(&self, limit: std::time::Duration) {
+        let limit = libc::timespec {
+            tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        // SAFETY: the set and the time are valid for the call, and nobody asks who sent it.
+        unsafe { libc::sigtimedwait(&raw const self.set, std::ptr::null_mut(), &raw const limit) };
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        // SAFETY: the mask that was there before.
+        unsafe {
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            )
+        };
+    }
+}
+
+/// Seizes a thread that runs and stops it; nothing comes back if it has ended.
 ///
 /// # Errors
 /// As ptrace(2).
 pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
+    // A first thread's end is for whoever waits for its process; another thread's is for nobody but its tracer, and
+    // until it is collected its process does not end.
+    let awaited = crate::jail::is_child(pid);
     // SAFETY: PTRACE_SEIZE takes options as a number.
     let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_EXITKILL) };
     if rc < 0 {
@@ -112,7 +158,9 @@ pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
         // SAFETY: zeroed, then filled by the kernel.
         let code = unsafe { info.assume_init() }.si_code;
         if matches!(code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
-            // Its end is for whoever waits for it.
+            if !awaited {
+                wait(pid)?;
+            }
             return Ok(None);
         }
         match wait(pid)? {
@@ -402,6 +450,8 @@ impl Stopped {
 
 /// A word of `struct user`: the debug registers (ptrace(2), PTRACE_POKEUSER).
 const DEBUG_REGISTERS: usize = std::mem::offset_of!(libc::user, u_debugreg);
+/// A debug register has met its address.
+pub const TRAP_HWBKPT: i32 = 4;
 /// `NT_X86_XSTATE`: vector state in the standard format of xsave.
 const XSTATE: i32 = 0x202;
 
@@ -452,9 +502,48 @@ impl Stopped {
         self.follow(pid)
     }
 
+    /// As [`Self::run`], or with `stepping` as [`Self::step`]; nothing if it still runs at `deadline`.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn run_until(
+        self,
+        stepping: bool,
+        signal: i32,
+        deadline: std::time::Instant,
+    ) -> io::Result<Option<Waited>> {
+        let pid = self.pid;
+        let request = if stepping {
+            libc::PTRACE_SINGLESTEP
+        } else {
+            libc::PTRACE_CONT
+        };
+        // Held back for the wait alone: whoever is started has the mask of who starts it.
+        let held = HeldBack::new(libc::SIGCHLD);
+        // SAFETY: both requests take no pointer; `self` proves ptrace-stop and is consumed.
+        let rc = unsafe { libc::ptrace(request, pid, 0, signal) };
+        check(rc)?;
+        loop {
+            if let Some(waited) = poll(pid)? {
+                return Ok(Some(self.keeping(waited)));
+            }
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            held.comes_within(left);
+        }
+    }
+
     fn follow(self, pid: i32) -> io::Result<Waited> {
+        let waited = wait(pid)?;
+        Ok(self.keeping(waited))
+    }
+
+    /// The next stop, with what this one had open.
+    fn keeping(self, waited: Waited) -> Waited {
         let (memory, held) = (self.memory, self.held);
-        Ok(match wait(pid)? {
+        match waited {
             Waited::Stopped {
                 stop,
                 signal,
@@ -469,7 +558,7 @@ impl Stopped {
                 event,
             },
             other => other,
-        })
+        }
     }
 
     /// Stops before the instruction at `addr`, from now on, leaving its bytes alone; 0 for none.
@@ -496,6 +585,20 @@ impl Stopped {
             poke(7, 1)?;
         }
         Ok(())
+    }
+
+    /// What a SIGTRAP came of (sigaction(2), `si_code`): `TRAP_TRACE` behind a step, [`TRAP_HWBKPT`] before the
+    /// instruction that a debug register waits for.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn trap_code(&self) -> io::Result<i32> {
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        // SAFETY: `self` proves ptrace-stop, and `info` has room for what the kernel writes.
+        let rc = unsafe { libc::ptrace(libc::PTRACE_GETSIGINFO, self.pid, 0, info.as_mut_ptr()) };
+        check(rc)?;
+        // SAFETY: zeroed, then filled by the kernel.
+        Ok(unsafe { info.assume_init() }.si_code)
     }
 
     /// Vector state, in the standard format.

@@ -21,7 +21,12 @@ pub(crate) fn order(test: &str, name: &str, user: u32) -> Order {
 
 /// Makes a guest of tests/guests the target, built beside the order's other files.
 pub(crate) fn guest(order: &mut Order, name: &str, flags: &[&str]) {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/guests/{name}.c"));
+    let guests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guests");
+    let source = ["c", "S"]
+        .map(|kind| guests.join(name).with_extension(kind))
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("a guest of that name");
     let program = order.scratch.join(name);
     let built = Command::new("cc")
         .args(flags)

@@ -22,7 +22,7 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "N", default_value_t = 1000, requires = "dir")]
     most: usize,
 
-    /// Only those that strike within so many executions of their instruction: each is a stop of some 50 us
+    /// Only those that strike within so many executions of their instruction: each is two stops of some 50 us
     #[arg(long, value_name = "N", default_value_t = 20_000, requires = "dir")]
     within: u64,
 
