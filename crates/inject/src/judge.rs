@@ -437,12 +437,12 @@ pub struct Evidence<'a> {
 }
 
 impl Evidence<'_> {
-    /// Of a run whose output is right.
+    /// Of a run whose output is right. A wrong state is a fact, and being late may be the machine's doing.
     pub(crate) fn masked(&self) -> Leaf {
-        if self.limits.slow_ns > 0 && self.ran.wall_ns > self.limits.slow_ns {
-            Leaf::Slow
-        } else if !self.compared.latent.is_empty() {
+        if !self.compared.latent.is_empty() {
             Leaf::MaskedLatent
+        } else if self.limits.slow_ns > 0 && self.ran.wall_ns > self.limits.slow_ns {
+            Leaf::Slow
         } else {
             Leaf::MaskedClean
         }
@@ -737,7 +737,11 @@ mod tests {
         };
         assert_eq!(judged(&golden, 1), (Leaf::MaskedClean, 0));
         assert_eq!(judged(&with("right\n", "new"), 1), (Leaf::MaskedLatent, 2));
-        assert_eq!(judged(&with("right\n", "new"), 2000), (Leaf::Slow, 2));
+        assert_eq!(
+            judged(&with("right\n", "new"), 2000),
+            (Leaf::MaskedLatent, 2)
+        );
+        assert_eq!(judged(&golden, 2000), (Leaf::Slow, 0));
         assert_eq!(judged(&with("wrong\n", "new"), 1), (Leaf::Sdc, 2));
         // One that is missing is no smaller difference.
         assert_eq!(judged(&captured("right\n", ""), 1), (Leaf::MaskedLatent, 2));
