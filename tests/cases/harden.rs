@@ -538,7 +538,11 @@ fn other_core_forks() -> Result<(), Failed> {
 /// What leaves one thread waits for another's handler with `--barrier`, and does not without. Times are compared with how long
 /// that handler took on this machine; a thread that lost its processor for so long may look held, so that is tried again.
 fn barrier(on: bool) -> Result<(), Failed> {
-    let dir = Bench::get().case_dir(if on { "harden-barrier" } else { "harden-no-barrier" });
+    let dir = Bench::get().case_dir(if on {
+        "harden-barrier"
+    } else {
+        "harden-no-barrier"
+    });
     let flags: &[&str] = if on { &["-O2", "--barrier"] } else { &["-O2"] };
     let out = own_program(
         &dir,
@@ -570,7 +574,11 @@ fn barrier(on: bool) -> Result<(), Failed> {
             return Ok(());
         }
     }
-    Err(format!("three times not {}", String::from_utf8_lossy(want).trim_end()).into())
+    Err(format!(
+        "three times not {}",
+        String::from_utf8_lossy(want).trim_end()
+    )
+    .into())
 }
 
 /// Never unprotected in silence: without a second core the program does not begin.
@@ -1498,6 +1506,23 @@ fn event_line_elsewhere() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What sscanf would allocate by itself is refused when it is called; differ.c has what works.
+fn scan_refuses() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-scan");
+    let out = own_program(
+        &dir,
+        "run.c",
+        "#include <steadfast/sei.h>\n#include <stdio.h>\n\
+         static int n; static char *word;\n\
+         SF_LOCAL_HANDLER void handle(void) { n = sscanf(\"12 abc\", \"%d %ms\", &n, &word); }\n\
+         int main(void) { handle(); return n; }\n",
+        &["-O1"],
+    )?;
+    ended(&run(&out, &[])?, 121, &["knows no %m", "fix:"], &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for guest in GUESTS {
@@ -1579,7 +1604,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     ));
     trials.push(Trial::test("harden::other_core::forks", other_core_forks));
     trials.push(Trial::test("harden::barrier::holds", || barrier(true)));
-    trials.push(Trial::test("harden::barrier::is_not_there_without", || barrier(false)));
+    trials.push(Trial::test("harden::barrier::is_not_there_without", || {
+        barrier(false)
+    }));
     trials.push(Trial::test(
         "harden::other_core::needs_two",
         other_core_needs_two,
@@ -1618,7 +1645,11 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));
-    trials.push(Trial::test("harden::event_line_elsewhere", event_line_elsewhere));
+    trials.push(Trial::test("harden::scan_refuses", scan_refuses));
+    trials.push(Trial::test(
+        "harden::event_line_elsewhere",
+        event_line_elsewhere,
+    ));
     trials.push(Trial::test("harden::changed_input", changed_input));
     trials.push(Trial::test("harden::configure", configure));
     trials.push(Trial::test("harden::cmake", cmake));
