@@ -554,7 +554,42 @@ fn struck_from_outside(
 
 /// Nobody comes to an event for longer than a replica may take that hangs.
 fn killed_in_a_computation(name: &'static str, replicas: u8, which: usize) -> Trial {
-    struck_after(&[10], name, replicas, which, Signal::SIGKILL, false, || Target::guest("compute.c", &["2500"]))
+    struck_after(&[10], name, replicas, which, Signal::SIGKILL, false, computation)
+}
+
+fn computation() -> Result<Target, String> {
+    Target::guest("compute.c", &["2000"])
+}
+
+/// Its end is waited for twice and more where one does not come to it.
+fn short_computation() -> Result<Target, String> {
+    Target::guest("compute.c", &["500"])
+}
+
+/// One replica leaves a long computation early, or crashes in it, or never comes to its end: who comes to the next event
+/// first is not right for that.
+fn apart_in_a_computation() -> Vec<Trial> {
+    const EARLY: &str = "reg=rdx bit=63";
+    const CRASH: &str = "ip bit=45";
+    const ENDLESS: &str = "reg=rdx bit=40";
+    let strike = |name: &str, replicas, who: &str, effect: &str, stop, after| {
+        let flip = format!("replica={who} at=compute!flip_here n=7000 {effect}");
+        let target = if effect == ENDLESS { short_computation } else { computation };
+        Fault { name: format!("{name}_of_{replicas}_in_a_computation"), replicas, stop, flip, after }.trial(target)
+    };
+    vec![
+        strike("leader_early", 2, "leader", EARLY, false, After::Corrected),
+        strike("follower_early", 2, "follower", EARLY, false, After::Corrected),
+        strike("leader_early", 3, "leader", EARLY, false, After::Corrected),
+        strike("follower_early", 3, "2", EARLY, false, After::Corrected),
+        strike("early_stops", 2, "follower", EARLY, true, After::Detected),
+        strike("leader_crash", 2, "leader", CRASH, false, After::Corrected),
+        strike("follower_crash", 2, "follower", CRASH, false, After::Corrected),
+        strike("follower_crash", 3, "1", CRASH, false, After::Corrected),
+        strike("leader_endless", 2, "leader", ENDLESS, false, After::Corrected),
+        strike("follower_endless", 2, "follower", ENDLESS, false, After::Corrected),
+        strike("leader_endless", 3, "leader", ENDLESS, false, After::Corrected),
+    ]
 }
 
 /// A repair while the leader waits in a write for its reader: the program is told that all of it was written.
@@ -1005,5 +1040,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         from_outside("stop_and_continue_leader", 2, 0, Signal::SIGSTOP, true),
         from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
     ]);
+    trials.extend(apart_in_a_computation());
     trials
 }

@@ -4,6 +4,8 @@
 
 #include "agent.h"
 
+#define TF 0x100ull /* of the flags: a trap after each instruction */
+
 struct sigcontext {
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags;
 	u16 cs, gs, fs, ss;

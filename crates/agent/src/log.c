@@ -606,12 +606,13 @@ static void vote(void)
 {
 	struct sf_replica *own = &G->slot[me.slot];
 	u64 seq = G->alarm_seq;
-	u32 best = 0, best_n = 0, all = G->live;
+	u32 best = 0, best_n = 0, all = G->live, there = 0;
 	for (u32 a = 0; a < SF_SLOTS_MAX; a++) {
 		const struct sf_arrival *x = ARRIVAL(a, seq);
 		if (!(all & 1u << a) || x->seq != seq || !arrival_valid(x, seq, a))
 			continue;
 		u32 set = 0, n = 0;
+		there |= 1u << a;
 		for (u32 b = 0; b < SF_SLOTS_MAX; b++) {
 			const struct sf_arrival *y = ARRIVAL(b, seq);
 			if (!(all & 1u << b) || y->seq != seq || !arrival_valid(y, seq, b))
@@ -627,6 +628,10 @@ static void vote(void)
 			best = set;
 		}
 	}
+	/* More than half have not come, and are late (pace.rs): the event is that of the others alone. */
+	u32 out = all & ~there, out_n = (u32)__builtin_popcount(out);
+	if (out_n > best_n)
+		best = out, best_n = out_n;
 	own->losers = 2 * best_n > (u32)__builtin_popcount(all) ? all & ~best : all;
 	own->verdict_seq = seq;
 }

@@ -49,6 +49,9 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SIG_DFL 0
 #define SIG_IGN 1
 #define SYS_SECCOMP 1
+/* The kernel tells a step from the debug status register, and a hypervisor under load may lose what is in there (some
+ * steps in a million here): it calls such a step a TRAP_BRKPT, its word for int1. An int3 has SI_KERNEL. */
+#define TRAP_BRKPT 1
 #define TRAP_TRACE 2
 #define SI_KERNEL 0x80
 #define SI_QUEUE (-1)
@@ -1086,6 +1089,8 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 	struct rt_frame *f = (void *)frame;
 	struct sigcontext *m = &f->uc.mc;
 	(void)ucv;
+	if (unlikely(s == SIGTRAP && info->code == TRAP_BRKPT && (m->eflags & TF)))
+		info->code = TRAP_TRACE;
 	if (unlikely(s == SIGTRAP && info->code == TRAP_TRACE && (G->options & SF_O_PROFILE))) {
 		sf_profile(m->rip);
 		sf_sigreturn(frame + 8);

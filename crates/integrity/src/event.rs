@@ -248,6 +248,8 @@ pub enum Difference {
         /// What it was allowed.
         limit_ns: u64,
     },
+    /// One came to an event that the others did not come to in twice its CPU time and a second more.
+    Early,
     /// Memory that has not reached an event yet.
     Memory {
         /// First page that differs.

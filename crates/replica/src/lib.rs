@@ -19,6 +19,7 @@ mod image;
 mod launch;
 mod meeting;
 mod modules;
+mod opinion;
 mod pace;
 mod profile;
 mod ration;

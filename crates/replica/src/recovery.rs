@@ -24,12 +24,12 @@ use steadfast_sys::{child, procfs};
 
 use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at};
-use crate::pace::{Hung, Look, Pace};
+use crate::pace::{Finding, Late, Look, Pace, SECOND_NS};
 use crate::supervise::{Supervisor, core_id, id, ns};
 
 /// A paused replica answers a command at once; this is long enough for a loaded machine and a
 /// copy of a large address space.
-const ANSWER: Duration = Duration::from_secs(20);
+pub(crate) const ANSWER: Duration = Duration::from_secs(20);
 /// A core that loses this often is avoided: once is a particle, twice is a pattern.
 const STRIKES: u32 = 2;
 
@@ -49,8 +49,8 @@ pub(crate) struct Watch {
     burned: (i32, u64),
     repeats: u32,
     pub(crate) pace: Pace,
-    /// Who was found to hang last.
-    hung: Option<Hung>,
+    /// Who hangs, or is in doubt, as it was found last.
+    found: Option<Finding>,
     /// Where everybody was at the last look.
     still: Vec<u64>,
     /// Looks in a row, without anybody having moved, at which all waited in the log, and at which
@@ -69,7 +69,7 @@ const STRAY_LOOKS: u32 = 20;
 /// and sums of 128 MiB take a tenth of it.
 const BUSY_NS: u64 = 3_000_000_000;
 /// A bell that rings is answered at once; whoever sleeps on for so long will not answer.
-const DEAF: Duration = Duration::from_secs(1);
+pub(crate) const DEAF: Duration = Duration::from_secs(1);
 
 /// Bytes compared at a time: half of a second-level cache, for two buffers.
 const COPY: usize = 256 << 10;
@@ -100,6 +100,12 @@ pub(crate) enum Standing {
     Paused,
     Died(child::Change),
     Hung { cpu_ns: u64, limit_ns: u64 },
+}
+
+impl Standing {
+    fn hung(late: Late) -> Self {
+        Self::Hung { cpu_ns: late.cpu_ns, limit_ns: late.limit_ns }
+    }
 }
 
 impl Supervisor<'_> {
@@ -159,7 +165,7 @@ impl Supervisor<'_> {
         let n = self.replicas.len();
         let place: Vec<u64> = (0..n).map(|r| self.group.get64(at!(own r, next))).collect();
         let mut looks = Vec::with_capacity(n);
-        for (r, &place) in place.iter().enumerate() {
+        for r in 0..n {
             let pid = self.replicas[r].pid;
             let cpu_ns = procfs::burned_ns(pid);
             // Job control stops the leader, and the others through us: a follower that was
@@ -167,18 +173,23 @@ impl Supervisor<'_> {
             if cpu_ns.is_some() && r > 0 && procfs::is_stopped(pid) {
                 child::kill(pid, libc::SIGCONT);
             }
-            // Who has just been made stands before the event that its word names, and has not come to it.
-            let ahead = place > 0 && self.group.claim(r, place).is_none();
-            let place = place - u64::from(ahead);
+            let place = self.come_to(r);
             looks.push(cpu_ns.map(|cpu_ns| Look { pid, place, cpu_ns }));
         }
-        if let Some(hung) = self.watch.pace.look(&looks) {
-            self.watch.pace.clear();
-            self.watch.hung = Some(hung);
-            self.raise(alarm::HUNG, hung.replica);
-            return;
+        let Some(found) = self.watch.pace.look(&looks) else { return self.look_for_a_standstill(place) };
+        self.watch.pace.clear();
+        match &found {
+            Finding::Hung(late) => self.raise(alarm::HUNG, late.replica),
+            Finding::Doubt { .. } => self.raise(alarm::REQUEST, 0),
         }
-        self.look_for_a_standstill(place);
+        self.watch.found = Some(found);
+    }
+
+    /// The event that a slot has come to last. One that has just been made stands before the event that its word names,
+    /// and has not come to it.
+    pub(crate) fn come_to(&self, slot: usize) -> u64 {
+        let place = self.group.get64(at!(own slot, next));
+        place - u64::from(place > 0 && self.group.claim(slot, place).is_none())
     }
 
     /// Everybody waits for somebody in the log and nobody comes: what one of them waits for, or
@@ -285,9 +296,10 @@ impl Supervisor<'_> {
                     *one = Some(Standing::Died(change));
                 } else if hung_slot == Some(r) {
                     // Called out of its loop it may pause now; it has lost all the same.
-                    let found = self.watch.hung.filter(|hung| hung.replica == r);
-                    let (cpu_ns, limit_ns) = found.map_or((0, 0), |hung| (hung.cpu_ns, hung.limit_ns));
-                    *one = Some(Standing::Hung { cpu_ns, limit_ns });
+                    *one = Some(match self.watch.found {
+                        Some(Finding::Hung(late)) if late.replica == r => Standing::hung(late),
+                        _ => Standing::Hung { cpu_ns: 0, limit_ns: 0 },
+                    });
                 } else if self.group.phase(r) == phase::PAUSED {
                     *one = Some(Standing::Paused);
                 }
@@ -307,9 +319,10 @@ impl Supervisor<'_> {
             let paused = standing.iter().flatten().count();
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 // The others wait: a straggler may burn as much as twice the run so far, and a
-                // second more, before it is given up.
+                // second more, before it is given up. Who is late already has only to pause.
                 let now = procfs::burned_ns(self.replicas[r].pid).unwrap_or(0);
-                let limit_ns = (2 * start[r]).max(1_000_000_000);
+                let late = matches!(&self.watch.found, Some(Finding::Doubt { late, .. }) if late.iter().any(|late| late.replica == r));
+                let limit_ns = if late { SECOND_NS } else { (2 * start[r]).max(SECOND_NS) };
                 if paused > 0 && now.saturating_sub(start[r]) > limit_ns {
                     *one = Some(Standing::Hung { cpu_ns: now - start[r], limit_ns });
                 }
@@ -334,6 +347,7 @@ impl Supervisor<'_> {
         self.divergences += 1;
         self.mend_constants();
         let standing = self.gather();
+        let found = self.watch.found.take();
         if self.has_become_another() {
             self.divergences -= 1;
             return;
@@ -351,6 +365,7 @@ impl Supervisor<'_> {
             self.adopt_keeper();
         }
         let n = self.replicas.len();
+        let doubt = self.doubt(found, &standing);
         let seq = self.group.get64(at!(alarm_seq));
         let all = (1_u32 << n) - 1;
         // A repair that leads to the same event again is none: stop rather than try for ever.
@@ -370,17 +385,22 @@ impl Supervisor<'_> {
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
         let absent = absent | self.out_of_reach(&paused);
 
-        let Some((losers, reran)) = self.decide(seq, &paused, absent) else {
+        let Some((losers, reran)) = self.decide(seq, &paused, absent, &doubt) else {
             self.divergences -= 1;
             return self.resume();
         };
+        // For the report: where it pauses now it can be put right all the same.
+        let mut found = standing.clone();
+        for late in doubt.iter().filter(|late| losers != all && losers & 1 << late.replica != 0) {
+            found[late.replica] = Standing::hung(*late);
+        }
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let judgement = if losers == all {
             Judgement::Unresolvable
         } else {
             Judgement::Blamed(id(losers.trailing_zeros() as usize))
         };
-        self.tell(&standing, &claims, seq, losers, judgement);
+        self.tell(&found, &claims, seq, losers, judgement);
 
         if !self.recovers() {
             return self.give_up(StopReason::Mismatch, begun);
@@ -392,7 +412,7 @@ impl Supervisor<'_> {
             return self.give_up(StopReason::Unrecoverable, begun);
         };
         for r in (0..n).filter(|r| losers & 1 << r != 0) {
-            if !self.make_anew(r, winner, &standing[r], reran.map(|events| (seq, events)), begun) {
+            if !self.make_anew(r, winner, standing[r], &found[r], reran.map(|events| (seq, events)), begun) {
                 return self.give_up(StopReason::Unrecoverable, begun);
             }
         }
@@ -401,16 +421,28 @@ impl Supervisor<'_> {
         self.pause_max = Some(self.pause_max.map_or(pause, |max| max.max(pause)));
     }
 
+    /// Who is late at an event that others have come to, if that is in doubt: everybody counts who is there and who is
+    /// not. Who has come meanwhile, to the same end, was slow.
+    fn doubt(&self, found: Option<Finding>, standing: &[Standing]) -> Vec<Late> {
+        let Some(Finding::Doubt { place, late }) = found else { return Vec::new() };
+        let ours = self.group.get32(at!(alarm)) == alarm::REQUEST && standing.iter().all(|one| *one == Standing::Paused);
+        if !ours {
+            return Vec::new();
+        }
+        self.group.set64(at!(alarm_seq), place + 1);
+        late.into_iter().filter(|late| self.group.claim(late.replica, place + 1).is_none()).collect()
+    }
+
     /// Who has lost, as a set, and how many events were run again to know it; nothing when everybody agrees
     /// after all.
-    fn decide(&mut self, seq: u64, paused: &[usize], absent: u32) -> Option<(u32, Option<u64>)> {
+    fn decide(&mut self, seq: u64, paused: &[usize], absent: u32, doubt: &[Late]) -> Option<(u32, Option<u64>)> {
         let n = self.replicas.len();
         let all = (1_u32 << n) - 1;
         let mut reran = None;
         // An alarm about an event at which nobody stands is none: its words were struck.
         let at_it = |r: &usize| self.group.get64(at!(own *r, next)) <= seq && self.group.claim(*r, seq).is_some();
         let disputed = paused.iter().any(at_it);
-        let standstill = self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
+        let standstill = doubt.is_empty() && self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
         let reader = self.group.get32(at!(alarm_slot));
         let follower = (1..n).any(|r| u32::try_from(r) == Ok(reader));
         let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && follower;
@@ -423,7 +455,7 @@ impl Supervisor<'_> {
         } else {
             let counted = self.count(paused);
             if counted == all && n == 2 && self.recovers() {
-                let (losers, events) = self.third_opinion(seq, paused);
+                let (losers, events) = self.third_opinion(seq, paused, doubt.first().map(|late| late.limit_ns));
                 reran = Some(events);
                 losers
             } else {
@@ -447,8 +479,10 @@ impl Supervisor<'_> {
 
     /// Makes a loser again, and says so; `reran` is the event that was disputed and how many were run
     /// again for it. Whether it worked.
-    fn make_anew(&mut self, r: usize, winner: usize, standing: &Standing, reran: Option<(u64, u64)>, begun: Instant) -> bool {
-        let cause = match standing {
+    fn make_anew(
+        &mut self, r: usize, winner: usize, standing: Standing, found: &Standing, reran: Option<(u64, u64)>, begun: Instant,
+    ) -> bool {
+        let cause = match found {
             Standing::Paused => Cause::Outvoted,
             Standing::Died(child::Change::Signaled(signal)) => Cause::Killed(*signal),
             Standing::Died(_) => Cause::Killed(0),
@@ -456,7 +490,7 @@ impl Supervisor<'_> {
         };
         let core = self.replicas[r].core;
         // The leader first (it is the lowest): followers are then made again from it.
-        let repaired = if r == 0 { self.replace_leader(winner, *standing) } else { self.replace(r) };
+        let repaired = if r == 0 { self.replace_leader(winner, standing) } else { self.replace(r) };
         if !repaired {
             return false;
         }
@@ -515,7 +549,7 @@ impl Supervisor<'_> {
     }
 
     /// Has every paused replica count the arrivals; the losers that most of them name.
-    fn count(&self, paused: &[usize]) -> u32 {
+    pub(crate) fn count(&self, paused: &[usize]) -> u32 {
         for r in paused {
             self.group.command(*r, cmd::VOTE, 0);
         }
@@ -523,58 +557,6 @@ impl Supervisor<'_> {
             self.group.obeyed(*r, ANSWER);
         }
         self.verdict(paused, self.replicas.len())
-    }
-
-    /// Two replicas disagree: copies of the last agreed snapshot run against the log, one on
-    /// each of two cores, and vote as well. Three of the four have to agree, so a core that
-    /// always computes wrongly cannot win by being asked twice. Also gives the number of
-    /// events that were run again.
-    fn third_opinion(&mut self, seq: u64, paused: &[usize]) -> (u32, u64) {
-        let n = self.replicas.len();
-        let all = (1_u32 << n) - 1;
-        let from = self.group.get64(at!(snapshot_seq));
-        if from == 0 || from > seq || self.group.get32(at!(snapshot_broken)) != 0 {
-            return (all, 0);
-        }
-        let used: Vec<_> = self.replicas.iter().filter_map(|r| r.core).collect();
-        let mut cores: Vec<_> = self.cores.iter().filter(|c| !used.contains(c)).chain(&self.cores).copied().collect();
-        cores.truncate(2);
-        self.group.set64(at!(rerun_until), seq);
-        let reruns = [n + 1, n + 2];
-        for (slot, core) in reruns.iter().zip(cores.iter().cycle()) {
-            self.group.clear_ring(*slot);
-            self.group.set32(at!(slot *slot, phase), 0);
-            self.group.command2(n, cmd::RERUN, *slot as u64, *core as u64);
-            if !self.group.wait_until(ANSWER, || self.group.acknowledged(n)) {
-                return (all, 0);
-            }
-        }
-        // As long as the run since the snapshot took, and as much again, and a second.
-        let limit = Duration::from_secs(3) + self.started.elapsed() * 2;
-        // Children of the last follower's child, which is the snapshot.
-        let snapshot = procfs::only_child(self.replicas[n - 1].pid).unwrap_or(0);
-        // Who has died on the way gives no opinion, and is not waited for: seen for a while, since the
-        // kernel's list of children is no snapshot (proc_tid_children(5)).
-        let mut short: Option<Instant> = None;
-        self.group.wait_until(limit, || {
-            let there = reruns.iter().filter(|slot| self.group.phase(**slot) == phase::PAUSED).count();
-            let alive = procfs::children(snapshot).into_iter().filter(|pid| !procfs::has_ended(*pid)).count();
-            if snapshot <= 1 || alive == 0 || alive > there {
-                short = None;
-            }
-            there == reruns.len() || alive > 0 && alive <= there && short.get_or_insert_with(Instant::now).elapsed() > DEAF
-        });
-        self.group.set32(at!(wait live), all | 1 << reruns[0] | 1 << reruns[1]);
-        let losers = self.count(paused);
-        self.group.set32(at!(wait live), all);
-        for slot in reruns {
-            if self.group.phase(slot) == phase::PAUSED {
-                self.group.command(slot, cmd::EXIT, 0);
-            }
-            self.group.set32(at!(slot slot, phase), 0);
-        }
-        // Everybody losing includes the re-runs; only the replicas are ours to name.
-        (losers & all, seq - from)
     }
 
     /// The losers that most replicas named.
@@ -909,15 +891,16 @@ impl Supervisor<'_> {
             _ => "memory check".to_owned(),
         });
         let mut camps: Vec<Claim> = Vec::new();
+        for claim in claims.iter().flatten() {
+            if !camps.contains(claim) {
+                camps.push(*claim);
+            }
+        }
         let votes = (0..standing.len())
             .map(|r| {
-                let absent = usize::from(standing[r] != Standing::Paused);
-                let camp = claims[r].map_or(absent, |claim| {
-                    camps.iter().position(|c| *c == claim).unwrap_or_else(|| {
-                        camps.push(claim);
-                        camps.len() - 1
-                    })
-                });
+                // Who has come to no event, and whose absence is no accident.
+                let absent = camps.len() + usize::from(standing[r] != Standing::Paused);
+                let camp = claims[r].map_or(absent, |claim| camps.iter().position(|c| *c == claim).unwrap_or(absent));
                 Vote {
                     replica: id(r),
                     role: if r == 0 { Role::Leader } else { Role::Follower },
@@ -985,7 +968,7 @@ impl Supervisor<'_> {
                 Standing::Paused => {}
             }
         }
-        let Some(odd) = claims.iter().enumerate().find(|(r, _)| losers & 1 << r != 0).and_then(|(_, c)| *c) else {
+        let Some(odd) = claims.iter().enumerate().filter(|(r, _)| losers & 1 << r != 0).find_map(|(_, c)| *c) else {
             return Difference::Call;
         };
         if odd.kind == kind::FAULT {
@@ -993,6 +976,9 @@ impl Supervisor<'_> {
                 signal: odd.nr.cast_signed(),
                 address: GuestAddr(odd.args[1]),
             };
+        }
+        if claims.iter().any(Option::is_none) && claims.iter().flatten().all(|claim| *claim == odd) {
+            return Difference::Early;
         }
         for other in claims.iter().flatten().filter(|c| **c != odd) {
             if other.kind == kind::FAULT {

@@ -239,6 +239,7 @@ fn difference(difference: &Difference) -> String {
             seconds(*cpu_ns),
             seconds(*limit_ns)
         ),
+        Difference::Early => "came to it alone, and the others did not come".to_owned(),
         Difference::Memory { page, pages } => format!(
             "{} of memory differ, from {page} on",
             counted(*pages, "page")

@@ -173,6 +173,7 @@ fn samples() -> Vec<Event> {
             cpu_ns: 3,
             limit_ns: 2,
         },
+        Difference::Early,
         Difference::Memory {
             page: GuestAddr(0x1000),
             pages: 1,
