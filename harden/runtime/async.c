@@ -367,7 +367,7 @@ void sf_async_validated(struct sf_context *c) {
   uint64_t now = __builtin_ia32_rdtsc();
   shared->delay[bit_of(now > r->tsc ? now - r->tsc : 0)]++;
   c->epoch += 2;
-  c->gate_enter = c->gate_leave = 0;
+  sf_gates_close(c, c->event);
   __sf_tls.phase = SF_OUTSIDE;
   atomic_store(&shared->busy, 0);
   atomic_store(&shared->validated, index + 1);

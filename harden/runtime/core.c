@@ -218,6 +218,7 @@ static SF_COLD struct sf_context *context_new(void) {
   c->capacity = SF_WORDS;
   table_new(c, SF_SLOTS);
   c->epoch = SF_EPOCH_FIRST;
+  sf_gates_close(c, c->event);
   c->state = sf_state();
   sf_stack_bounds(&c->stack_low, &c->stack_high);
   sf_carry_thread(c);
@@ -993,7 +994,7 @@ static _Noreturn void begin_again(struct sf_context *c) {
     size_t n = slots() * 9;
     __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(0) : "memory");
   }
-  c->gate_enter = c->gate_leave = 0;
+  sf_gates_close(c, c->event - 1);
   mxcsr_set(c->mxcsr);
   *__errno_location() = c->errno_begin;
   __sf_tls.phase = SF_OUTSIDE;
@@ -1062,10 +1063,50 @@ void sf_give_way(struct sf_context *c, const struct sf_waited *w, uint64_t ns) {
   begin_again(c);
 }
 
-static inline uint64_t gate(const struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
-  return sf_mix(h->id ^ c->event << 3, phase);
+/* Control-flow gates (Figure 4a). The phases I, E1, R, E2, V end one after the other, and each says so in its turn in one of two
+   words, by what no other phase of any event says there. Before it does, both words must say that those before have ended;
+   afterwards the other word is looked at once more, for who has jumped to where this one is set. The end of V stays until the
+   next event: what a jump can set at the end cannot be what tells that all went well (crates/model). */
+enum { END_I = 1, END_E1, END_R, END_E2, END_V };
+
+static inline uint64_t gate(uint64_t event, uint64_t phase) { return sf_mix(event << 3, phase); }
+
+static inline bool passed(const struct sf_context *c, uint64_t event, uint64_t odd, uint64_t even) {
+  const volatile uint64_t *leave = &c->gate_leave, *enter = &c->gate_enter;
+  return likely((*enter ^ gate(event, odd)) == 0) && likely((*leave ^ gate(event, even)) == 0);
 }
 
+static SF_COLD _Noreturn void gate_differs(const struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
+  static const char *const what[] = {
+      [END_I] = "control flow: a handler begins before the last one has ended",
+      [END_E1] = "control flow: the first run ends that did not begin",
+      [END_R] = "control flow: memory was put back that no first run had left",
+      [END_E2] = "control flow: the second run ends that did not begin",
+      [END_V] = "control flow: validation was not entered at its beginning",
+  };
+  if (phase == END_I)
+    __sf_tls.phase = SF_OUTSIDE; /* what the event before has left was not validated: nothing to begin again from */
+  sf_differ_name(what[phase], h->name, c->gate_enter, c->gate_leave);
+}
+
+static inline __attribute__((always_inline)) void end_phase(struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
+  volatile uint64_t *own = phase & 1 ? &c->gate_enter : &c->gate_leave, *other = phase & 1 ? &c->gate_leave : &c->gate_enter;
+  uint64_t event = c->event;
+  uint64_t before = phase > END_I ? gate(event, phase - 1) : gate(event - 1, END_E2);
+  uint64_t last = phase > END_E1 ? gate(event, phase - 2) : gate(event - 1, 6 - phase);
+  if (unlikely(*own != last || *other != before))
+    gate_differs(c, h, phase);
+  *own = gate(event, phase);
+  sf_reload();
+  if (unlikely(*other != before))
+    gate_differs(c, h, phase);
+}
+
+/* As V leaves them. */
+void sf_gates_close(struct sf_context *c, uint64_t event) {
+  c->gate_enter = gate(event, END_V);
+  c->gate_leave = gate(event, END_E2);
+}
 
 /* The bits that a program sets, without those that the processor raises by itself. */
 #define MXCSR_CONTROL 0xffc0u
@@ -1086,7 +1127,6 @@ static inline void count_event(struct sf_context *c) {
 static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   c->again = 0;
   c->handler = h;
-  c->gate_enter = gate(c, h, 1);
   c->count = c->exempted = 0;
   __sf_tls.partial = c->state; /* with copies of the state every word goes the long way */
   c->crc_running = 0;
@@ -1114,6 +1154,7 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   __sf_tls.epoch_key = c->epoch << SF_EPOCH_SHIFT;
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.phase = SF_E1;
+  end_phase(c, h, END_I);
 }
 
 /* Called by __sf_begin (store.S), and again by a retry. 0: the first run comes next. */
@@ -1122,8 +1163,8 @@ int sf_begin(const struct sf_handler *h) {
   uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
   if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
-  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0 || c->split_state != 0))
-    sf_differ_name("a handler begins before the last one has ended", h->name, c->gate_enter, c->gate_leave);
+  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->split_state != 0))
+    gate_differs(c, h, END_I);
   if (unlikely(sf_elsewhere()))
     sf_elsewhere_ready(c);
   if (likely(c->again == 0))
@@ -1137,8 +1178,8 @@ int sf_begin(const struct sf_handler *h) {
 }
 
 void sf_begin_half(struct sf_context *c) {
-  if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->gate_enter != 0 || c->gate_leave != 0))
-    sf_differ_name("a handler begins before the last one has ended", c->handler->name, c->gate_enter, c->gate_leave);
+  if (unlikely(__sf_tls.phase != SF_OUTSIDE))
+    gate_differs(c, c->handler, END_I);
   if (likely(c->again == 0))
     count_event(c);
   open_run(c, c->handler);
@@ -1223,11 +1264,17 @@ static inline uint64_t swap_words(struct sf_context *c, uint64_t *sum) {
   return wrong;
 }
 
+/* The inputs are handled. Before V ends: a jump from behind it to the beginning finds them so. */
+static inline void take_inputs(struct sf_context *c) {
+  if (unlikely(c->carry != NULL))
+    for (size_t i = 0; i < c->message_count; i++)
+      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind == SF_EDGE_LINE);
+}
+
 /* What leaves, and what is forgotten, when a handler has been validated; or, where that comes later, has run. */
 static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
   __sf_tls.phase = SF_OUTSIDE;
   c->epoch += 2;
-  c->gate_enter = c->gate_leave = 0;
   c->committed++;
   if (c->parts.used) {
     size_t count = c->parts.used / sizeof(struct sf_part);
@@ -1242,11 +1289,13 @@ static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
     }
     reset(&c->parts);
   }
-  if (unlikely(c->carry != NULL))
-    for (size_t i = 0; i < c->message_count; i++)
-      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind == SF_EDGE_LINE);
   c->message_count = c->ignored_count = 0;
+  if (unlikely(!passed(c, c->event, END_V, END_E2)))
+    gate_differs(c, c->handler, END_V);
   sf_commit_effects(c);
+  /* Once more, before other threads count on it (sf_barrier). */
+  if (unlikely(!passed(c, c->event, END_V, END_E2)))
+    gate_differs(c, c->handler, END_V);
   if (unlikely(c->retry)) {
     sf_recovered(c);
     sf_recover_done(c);
@@ -1296,14 +1345,16 @@ static SF_COLD void hand_over(struct sf_context *c, uint64_t result) {
   }
   sf_async_publish(c);
   sf_async_before_effects(c);
+  take_inputs(c);
+  sf_gates_close(c, c->event);
   commit(c);
 }
 
 SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   struct sf_context *c = __sf_own;
-  uint64_t token = c->gate_enter;
-  if (unlikely(token != gate(c, h, 1) || c->gate_leave != 0 || __sf_tls.phase != SF_E1))
-    sf_differ_name("control flow: the first run ends that did not begin", h->name, token, c->gate_leave);
+  if (unlikely(c->handler != h || __sf_tls.phase != SF_E1))
+    gate_differs(c, h, END_E1);
+  end_phase(c, h, END_E1);
   c->result_first = result;
   size_t count = (size_t)(__sf_tls.cursor - c->entries), ranges = range_count(c);
   if (unlikely(count > c->capacity))
@@ -1359,7 +1410,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   __sf_tls.limit = NULL;
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
-  c->gate_leave = sf_mix(token, count);
+  end_phase(c, h, END_R);
   if (unlikely(sf_elsewhere()))
     sf_elsewhere_go(c);
   if (unlikely(c->split_state))
@@ -1544,9 +1595,9 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
   struct sf_context *c = __sf_own;
   if (unlikely(sf_elsewhere()))
     sf_elsewhere_back(c);
-  uint64_t enter = c->gate_enter, leave = c->gate_leave;
-  if (unlikely(enter != gate(c, h, 1) || leave != sf_mix(enter, c->count) || __sf_tls.phase != SF_E2))
-    sf_differ_name("control flow: the second run ends that did not begin", h->name, enter, leave);
+  if (unlikely(c->handler != h || __sf_tls.phase != SF_E2))
+    gate_differs(c, h, END_E2);
+  end_phase(c, h, END_E2);
   if (unlikely(__sf_tls.cursor != c->entries + c->count))
     sf_differ("the log has grown in the second run", (uint64_t)c->entries, c->count, (uint64_t)(__sf_tls.cursor - c->entries));
   if (unlikely(c->split_state & SF_SPLIT_WAITS && (c->split_state & SF_SPLIT_WAITS) != SF_SPLIT_WAITS))
@@ -1571,15 +1622,10 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
   for (size_t i = 0; i < c->message_count && !sf_async(); i++)
     check_message(c, &c->messages[i]);
   sf_locks_check(c);
-  /* The checks above, once more by their outcome: a fault that jumped over them did not pass through here with the same
-     registers. */
-  sf_opaque(enter);
-  sf_opaque(leave);
-  if (unlikely(leave != sf_mix(enter, c->count) || enter != gate(c, h, 1)))
-    sf_differ_name("control flow: validation was not entered at its beginning", h->name, enter, leave);
-
   if (unlikely(sf_async()))
     sf_async_validated(c); /* in the validator: its effects were the first run's */
+  take_inputs(c);
+  end_phase(c, h, END_V);
   /* Committed. From here on effects happen. */
   commit(c);
   return 0;
@@ -1628,8 +1674,8 @@ _Noreturn void sf_async_second(struct sf_context *c, size_t slot_count, uint64_t
       }
     }
   }
-  c->gate_enter = gate(c, c->handler, 1);
-  c->gate_leave = sf_mix(c->gate_enter, c->count);
+  c->gate_enter = gate(c->event, END_R);
+  c->gate_leave = gate(c->event, END_E1);
   c->crc_running = 0;
   c->exempted = 0;
   c->range_cursor = c->queue_cursor = c->deferred_cursor = c->part_cursor = 0;

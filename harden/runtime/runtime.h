@@ -125,7 +125,7 @@ struct sf_context {
   const struct sf_handler *handler;
   uint64_t event; /* handlers begun */
   uint64_t committed;
-  uint64_t gate_enter, gate_leave;
+  uint64_t gate_enter, gate_leave; /* the ends of I, R, V and of E1, E2 (core.c: end_phase) */
 
   struct sf_entry *entries;
   uint64_t *news; /* N, by the same index */
@@ -187,6 +187,7 @@ struct sf_context {
   struct sf_twin *twin;   /* recover.c: a second log */
   void *taking;           /* locks.c: this lock is being taken, and may be ours and in no list */
   uint64_t taking_kind;
+  int tid; /* locks.c: asked for when it is first needed */
   struct sf_split *split; /* split.c: made by the first wait for a condition */
   uint64_t split_state;   /* SF_SPLIT_* */
 
@@ -207,6 +208,7 @@ void *sf_map(size_t bytes);
 void sf_unmap(void *base, size_t bytes);
 struct sf_context *sf_context(void);
 void sf_barrier_wait(void);
+void sf_gates_close(struct sf_context *, uint64_t event); /* this one has been validated */
 struct sf_context *sf_inside(const char *what); /* the context, or a refusal outside handlers */
 extern struct sf_context *_Atomic sf_contexts;
 void sf_copy(void *to, const void *from, size_t length);

@@ -112,6 +112,8 @@ const STRIKES: &[(&str, u8, &str)] = &[
     // Locks (R3, R4, R8, R9).
     ("unlock", 1, "does not hold"),
     ("unlock", 2, "does not hold"),
+    ("not_taken", 1, "in the list"),
+    ("not_taken", 2, "in the list"),
     ("other_lock", 1, "does not hold"),
     ("other_lock", 2, "pthread_mutex_lock"),
     // Gates (Figure 4a), by the variables and by jumps.
@@ -122,6 +124,8 @@ const STRIKES: &[(&str, u8, &str)] = &[
     ("jump_to_mid", 1, "control flow"),
     ("jump_to_mid", 2, "control flow"),
     ("jump_to_end", 1, "control flow"),
+    ("jump_out", 1, "has ended"),
+    ("jump_out", 2, "has ended"),
     ("phase", 1, "control flow"),
     ("phase", 2, "control flow"),
 ];
@@ -316,8 +320,15 @@ fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
     }
 }
 
-/// Strikes that `--recover` cannot repair: the input is itself damaged. It stops as ever.
-const FINAL: &[(&str, u8)] = &[("message", 1), ("message", 2)];
+/// Strikes that `--recover` cannot repair: the input is itself damaged, or the event before was never validated. It stops as ever.
+const FINAL: &[(&str, u8)] = &[
+    ("message", 1),
+    ("message", 2),
+    ("jump_out", 1),
+    ("jump_out", 2),
+    ("not_taken", 1),
+    ("not_taken", 2),
+];
 
 /// With `--recover` the program ends as if nothing had happened, and says so; or it stops.
 fn recovered(place: &str, in_run: u8) -> Result<(), Failed> {

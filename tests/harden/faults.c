@@ -6,6 +6,7 @@
 #include <steadfast/sei.h>
 
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,6 +33,7 @@ SF_LOCAL int hit(const char *here) {
 }
 
 #ifndef STEADFAST_PLAIN
+static jmp_buf out;
 /* The first words of the runtime's context, as far as they are struck. */
 extern __thread void *__sf_own;
 extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor, *limit; uint64_t sum; } __sf_tls;
@@ -84,6 +86,11 @@ SF_LOCAL void strike_runtime(void) {
     __sf_mid(c->handler, 0);
   if (hit("jump_to_end"))
     __sf_end(c->handler, 0);
+  if (hit("jump_out")) { /* past validation: what the end of a handler does after it */
+    __sf_tls.phase = 0;
+    c->epoch += 2;
+    longjmp(out, 1);
+  }
   if (hit("epoch"))
     __sf_tls.epoch ^= 1 << 8;
   if (hit("phase"))
@@ -99,6 +106,12 @@ SF_LOCAL void strike_lock(void) {
     pthread_mutex_lock(&lock);
     __builtin_trap();
   }
+}
+
+/* The other way round: in the list, and never taken. */
+SF_LOCAL void strike_taken(void) {
+  if (hit("not_taken"))
+    pthread_mutex_unlock(&lock);
 }
 
 SF_LOCAL void strike_memory(void) {
@@ -145,6 +158,7 @@ SF_HANDLER uint64_t handle(const char *text, size_t length) {
   sf_output_done();
   pthread_mutex_unlock(&lock);
   strike_memory();
+  strike_taken();
   strike_runtime();
   return hit("result") ? state.sum ^ 2 : state.sum;
 }
@@ -157,6 +171,8 @@ int main(int argc, char **argv) {
 #ifndef STEADFAST_PLAIN
     if (!sf_input(message, (size_t)length, sf_crc32c(0, message, (size_t)length)))
       return 2;
+    if (setjmp(out))
+      continue;
 #endif
     uint64_t result = handle(message, (size_t)length);
 #ifndef STEADFAST_PLAIN
