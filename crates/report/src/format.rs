@@ -186,9 +186,33 @@ fn civil(mut days: u64) -> (u64, usize, u64) {
     unreachable!("a year has as many days as its months")
 }
 
+/// A symbol as its source has it, without the hash of Rust's; as it is, where no compiler has mangled it.
+///
+/// Faults name symbols as they are.
+#[must_use]
+pub fn readable(symbol: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
+        return format!("{rust:#}");
+    }
+    let cxx = cpp_demangle::Symbol::new(symbol).ok().and_then(|cxx| cxx.demangle(&cpp_demangle::DemangleOptions::new()).ok());
+    cxx.unwrap_or_else(|| symbol.to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn symbols_are_shown_as_their_source_has_them() {
+        for (symbol, text) in [
+            ("deflate", "deflate"),
+            ("(no symbol)", "(no symbol)"),
+            ("_ZNSt6vectorIiSaIiEE9push_backEOi", "std::vector<int, std::allocator<int> >::push_back(int&&)"),
+            ("_ZN4core5slice4sort6stable9quicksort9quicksort17h5a75a622aec75bd0E", "core::slice::sort::stable::quicksort::quicksort"),
+        ] {
+            assert_eq!(readable(symbol), text);
+        }
+    }
 
     #[test]
     fn numbers_are_written_as_promised() {

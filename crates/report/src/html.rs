@@ -151,6 +151,7 @@ fn render(name: &str, context: Value) -> String {
         format::extent(&extent)
     });
     environment.add_filter("ratio", |pair: ViaDeserialize<Pair>| pair.ratio_text());
+    environment.add_filter("readable", |symbol: &str| format::readable(symbol));
     environment.add_filter("bar", |counts: ViaDeserialize<Counts>| safe(bar(&counts)));
     environment.add_function("meaning", |word: &str| meaning(word));
     environment

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use steadfast_integrity::outcome::Outcome;
 
-use crate::format::{between, count, extent, percent, quantity, rate, time};
+use crate::format::{between, count, extent, percent, quantity, rate, readable, time};
 use crate::gate::Judgement;
 use crate::report::Report;
 
@@ -303,7 +303,7 @@ pub fn markdown(report: &Report, gates: &[Judgement]) -> String {
             let place = wrong.place.as_ref().map_or(String::new(), |place| {
                 format!(
                     " in {}",
-                    code(place.function.as_deref().unwrap_or(&place.module))
+                    code(&readable(place.function.as_deref().unwrap_or(&place.module)))
                 )
             });
             let _ = writeln!(

@@ -346,6 +346,12 @@ fn stopping_early_allows_for_having_looked() {
         64,
         "baseline",
     );
+    // Whoever means the program is not given the launcher's share of faults.
+    place.refused(
+        &["run", "--", env!("CARGO_BIN_EXE_steadfast"), "run", "--", "true"],
+        121,
+        "--replicas 2",
+    );
 }
 
 #[test]
