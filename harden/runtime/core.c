@@ -75,9 +75,14 @@ void sf_unmap(void *base, size_t bytes) {
 void sf_copy(void *to, const void *from, size_t length) {
   /* rep movsb: fast for long copies on every x86-64 since 2013 (ERMS), and no loop that the compiler could turn into a
      call of a function that it implements. */
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  for (size_t i = 0; i < length; i++) /* assembly they do not see */
+    ((volatile uint8_t *)to)[i] = ((const volatile uint8_t *)from)[i];
+#else
   void *d = to;
   const void *s = from;
   __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(length)::"memory");
+#endif
 }
 
 size_t sf_length(const char *s) {
@@ -254,7 +259,9 @@ static inline bool exempt(const struct sf_context *c, uintptr_t word) {
   return false;
 }
 
-static inline uint64_t live(uintptr_t word) { return *(volatile uint64_t *)word; }
+/* The whole word, of which a part may be another object's, or lie behind the end of a block: an aligned word never crosses a
+   page, and what is not meant is masked. */
+SF_WHOLE_WORDS static inline uint64_t live(uintptr_t word) { return *(volatile uint64_t *)word; }
 
 /* Order does not matter to a sum, a changed, lost or doubled entry does. */
 static inline uint64_t weigh(uint64_t where, uint64_t old) { return where ^ old; } /* as store.S does */
@@ -1112,12 +1119,12 @@ void sf_gates_close(struct sf_context *c, uint64_t event) {
 #define MXCSR_CONTROL 0xffc0u
 
 /* A new event, seen by all before anything of the state is read: a locked instruction, which alone on the machine is not
-   needed. */
+   needed. Acquire: what a new thread's context says of the next was written before it was in the list. */
 static inline void count_event(struct sf_context *c) {
   c->event++;
   c->gave_way = 0;
   c->messages_outside = c->message_count;
-  if (atomic_load_explicit(&sf_contexts, memory_order_relaxed)->next)
+  if (atomic_load_explicit(&sf_contexts, memory_order_acquire)->next)
     atomic_fetch_add(&c->counter, 1);
   else
     atomic_store_explicit(&c->counter, c->counter + 1, memory_order_relaxed);

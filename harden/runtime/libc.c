@@ -619,8 +619,8 @@ typedef void (*call6)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t
 void sf_commit_effects(struct sf_context *c) {
   size_t n = c->deferred.used / sizeof(struct sf_deferred), last = 0;
   bool had_locks = c->locks.used != 0;
-  struct sf_deferred *all = (struct sf_deferred *)c->deferred.base;
-  for (struct sf_deferred *d = all; d != all + n; d++) {
+  struct sf_deferred *all = (struct sf_deferred *)c->deferred.base, *d = all;
+  for (; n; n--, d++) {
     if (d->data)
       leave(d, (struct sf_record *)(c->queue.base + d->data - 1));
     else if (d->last)
@@ -634,7 +634,7 @@ void sf_commit_effects(struct sf_context *c) {
   /* Who is waited for has held a lock; after it has given way itself it may have come to its end without one. */
   if (had_locks || c->gave_way)
     sf_wake_waiting(c);
-  for (struct sf_deferred *d = all; last; d++)
+  for (d = all; last; d++)
     if (d->last == 1) {
       ((void (*)(uint64_t))d->function)(d->arguments[0]);
       last--;

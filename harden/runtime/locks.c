@@ -27,8 +27,8 @@
 enum { MUTEX, READ, WRITE, SPIN };
 
 static struct sf_lock *lock_of(struct sf_context *c, void *lock) {
-  struct sf_lock *l = (struct sf_lock *)c->locks.base, *end = (struct sf_lock *)(c->locks.base + c->locks.used);
-  for (; l != end; l++)
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
     if (l->lock == lock)
       return l;
   return NULL;

@@ -176,7 +176,7 @@ void sf_twin_begin(struct sf_context *c) {
   sf_twin_places(c);
 }
 
-void sf_twin_word(struct sf_context *c, uint64_t where) {
+SF_WHOLE_WORDS void sf_twin_word(struct sf_context *c, uint64_t where) {
   struct sf_twin *t = c->twin;
   if (t->count == t->capacity) {
     struct sf_entry *larger = sf_map(2 * t->capacity * sizeof *larger);

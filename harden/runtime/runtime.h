@@ -21,6 +21,8 @@
 
 #define SF_API __attribute__((visibility("default")))
 #define SF_COLD __attribute__((cold, noinline))
+/* For AddressSanitizer (make SANITIZE=address,undefined): of a word that is read here a part may be no object's. */
+#define SF_WHOLE_WORDS __attribute__((no_sanitize("address")))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 

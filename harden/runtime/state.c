@@ -218,8 +218,14 @@ static inline void write_bytes(uintptr_t word, uint64_t missing, uint64_t value)
 #define EACH_WORD(c, where)                                                                                            \
   for (size_t i = 0; i < (c)->count; i++)                                                                              \
     for (uint64_t where = (c)->entries[i].where, once = 1; once && sf_is_dup(word_of(where)); once = 0)
+/* Nothing, both, before the first range. */
+static inline const struct sf_range *range_first(const struct sf_context *c) { return (const struct sf_range *)c->ranges.base; }
+static inline const struct sf_range *range_end(const struct sf_context *c) {
+  size_t n = c->ranges.used / sizeof(struct sf_range);
+  return n ? range_first(c) + n : range_first(c);
+}
 #define EACH_RANGE(c, r)                                                                                               \
-  for (const struct sf_range *r = (struct sf_range *)(c)->ranges.base, *end = r + (c)->ranges.used / sizeof *r; r != end; r++) \
+  for (const struct sf_range *r = range_first(c), *end = range_end(c); r != end; r++)                                  \
     if (sf_is_dup(r->at))
 
 /* Memory is put back: what the first run has written had a copy that was the same. */
@@ -259,8 +265,7 @@ void sf_state_publish(struct sf_context *c) {
       renew(word, 8);
     }
   }
-  const struct sf_range *r = (struct sf_range *)c->ranges.base, *end = r + c->ranges.used / sizeof *r;
-  for (; r != end; r++) {
+  for (const struct sf_range *r = range_first(c), *end = range_end(c); r != end; r++) {
     if (sf_is_dup(r->at)) {
       sf_copy((void *)r->at, c->arena.base + r->old + r->length, r->length);
       sf_reload();

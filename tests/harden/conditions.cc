@@ -105,11 +105,11 @@ int main() {
   for (auto &t : threads)
     t.join();
   bool timely = patience();
-  const char *left = "no exception";
+  std::string left = "no exception";
   try {
     leave();
   } catch (const std::runtime_error &e) {
     left = e.what();
   }
-  std::printf("received %lu letters %lu timely %d left %s\n", received, letters, timely, left);
+  std::printf("received %lu letters %lu timely %d left %s\n", received, letters, timely, left.c_str());
 }
