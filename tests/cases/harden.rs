@@ -19,7 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
-use crate::{between, later, link, pass, service, state};
+use crate::{between, later, link, pass, sanitize, service, state};
 
 /// Ways to build, plain and hardened alike.
 pub(crate) const WAYS: &[(&str, &[&str])] = &[
@@ -1683,5 +1683,6 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(pass::trials());
     trials.extend(state::trials());
     trials.extend(between::trials());
+    trials.extend(sanitize::trials());
     trials
 }

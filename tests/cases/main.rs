@@ -41,6 +41,7 @@ mod packages;
 mod pass;
 mod programs;
 mod run;
+mod sanitize;
 mod service;
 mod state;
 mod tree;

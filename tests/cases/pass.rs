@@ -18,13 +18,12 @@ use crate::bench::{Bench, workspace};
 /// The first line of the settings that this pass accepts (harden/pass/config.cpp).
 const VERSION: &str = "version 4";
 
-/// Where the pass is: beside the command, or where its variable says (crates/harden/src/tools.rs).
-fn plugin() -> PathBuf {
-    let folder = std::env::var_os("STEADFAST_HARDEN").map_or_else(
+/// The folder of the pass and the runtime: beside the command, or where its variable says (crates/harden/src/tools.rs).
+pub(crate) fn pieces() -> PathBuf {
+    std::env::var_os("STEADFAST_HARDEN").map_or_else(
         || Bench::get().binary().with_file_name("harden"),
         PathBuf::from,
-    );
-    folder.join("steadfast-pass.so")
+    )
 }
 
 fn matches(file: &Path) -> Result<(), Failed> {
@@ -37,7 +36,10 @@ fn matches(file: &Path) -> Result<(), Failed> {
     let mut settings = vec![VERSION.to_owned()];
     settings.extend(lines("POLICY"));
     let ran = Command::new("opt-19")
-        .arg(format!("-load-pass-plugin={}", plugin().display()))
+        .arg(format!(
+            "-load-pass-plugin={}",
+            pieces().join("steadfast-pass.so").display()
+        ))
         .args(["-passes=steadfast-prepare,steadfast-harden", "-S"])
         .arg(file)
         .env("STEADFAST_PASS", settings.join("\n"))
