@@ -65,7 +65,7 @@ const GUESTS: &[&str] = &[
 ];
 
 /// Place, run, and what the verdict must name; an empty text is a fault that nothing depends on any more.
-const STRIKES: &[(&str, u8, &str)] = &[
+pub(crate) const STRIKES: &[(&str, u8, &str)] = &[
     // Values of the state, in either run (V 4).
     ("value", 1, "the runs"),
     ("value", 2, "the runs"),

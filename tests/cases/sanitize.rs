@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //!  1. A guest prints what its plain build prints, and nothing on standard error: any report fails.
-//!  2. Each sanitizer reports a defect that is there (`notices`).
+//!  2. A struck guest ends by a verdict or repaired, and nothing is reported on the way.
+//!  3. Each sanitizer reports a defect that is there (`notices`).
 //!
 //! Not covered: assembly (store.S, hand.S, `rep stosb`); `--validate=async`, whose second run is in a process that is given the memory of
 //! blocks which it has not allocated; under ThreadSanitizer `--state`, whose memory lies where it keeps its own, and `--other-core`,
@@ -19,7 +20,7 @@ use std::sync::Mutex;
 use libtest_mimic::{Failed, Trial};
 
 use crate::bench::{Bench, workspace};
-use crate::harden::{build, compiler, ended, program, run};
+use crate::harden::{STRIKES, build, compiler, ended, program, run};
 use crate::pass::pieces;
 
 type Folder = Mutex<Option<Result<PathBuf, String>>>;
@@ -135,8 +136,9 @@ impl Sanitizer {
     }
 }
 
-fn watched(program: &Path) -> Result<Output, String> {
+fn watched(program: &Path, arguments: &[&str]) -> Result<Output, String> {
     Command::new(program)
+        .args(arguments)
         .env("ASAN_OPTIONS", OPTIONS)
         .output()
         .map_err(|why| format!("{}: {why}", program.display()))
@@ -146,7 +148,7 @@ fn clean(by: &Sanitizer, guest: &str, name: &str, flags: &[&str]) -> Result<(), 
     let dir = Bench::get().case_dir(&format!("sanitize-{}-{name}", by.name));
     let plain = run(&program(guest, "O2", &["-O2"], false)?, &[])?;
     let source = workspace().join("tests/harden").join(guest);
-    let ran = watched(&by.program(&source, flags, &dir)?)?;
+    let ran = watched(&by.program(&source, flags, &dir)?, &[])?;
     if ran.status != plain.status || ran.stdout != plain.stdout || !ran.stderr.is_empty() {
         return Err(format!(
             "{guest} ends with {}, prints {} of {} bytes\n{}",
@@ -156,6 +158,23 @@ fn clean(by: &Sanitizer, guest: &str, name: &str, flags: &[&str]) -> Result<(), 
             String::from_utf8_lossy(&ran.stderr)
         )
         .into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// The ways from a fault to its end: verdicts, and with `--recover` repairs.
+fn struck(by: &Sanitizer, flags: &[&str]) -> Result<(), Failed> {
+    let dir = Bench::get().case_dir(&format!("sanitize-{}-struck{}", by.name, flags.concat()));
+    let source = workspace().join("tests/harden/faults.c");
+    let guest = by.program(&source, flags, &dir)?;
+    for (place, in_run, _) in STRIKES {
+        let ran = watched(&guest, &[place, &in_run.to_string(), "3"])?;
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let reported = said.contains("Sanitizer") || said.contains("runtime error");
+        if reported || !matches!(ran.status.code(), Some(0 | 122)) {
+            return Err(format!("{place} in run {in_run}: {}\n{said}", ran.status).into());
+        }
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -186,7 +205,7 @@ fn notices(by: &Sanitizer, text: &str, status: i32, words: &[&str]) -> Result<()
     let source = dir.join("wrong.c");
     std::fs::write(&source, text)?;
     ended(
-        &watched(&by.program(&source, &[], &dir)?)?,
+        &watched(&by.program(&source, &[], &dir)?, &[])?,
         status,
         words,
         &[],
@@ -203,6 +222,15 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || clean(by, guest, name, flags),
         ));
     }
+    all.push(Trial::test("harden::sanitize::address::struck", || {
+        struck(&ADDRESS, &[])
+    }));
+    all.push(Trial::test("harden::sanitize::address::recovered", || {
+        struck(&ADDRESS, &["--recover"])
+    }));
+    all.push(Trial::test("harden::sanitize::thread::recovered", || {
+        struck(&THREAD, &["--recover"])
+    }));
     all.push(Trial::test("harden::sanitize::address::notices", || {
         notices(
             &ADDRESS,
