@@ -62,6 +62,7 @@ struct sf_tls {
   uint64_t key_whole; /* epoch_key | 0xff: what a store of a whole word looks for */
   uint64_t partial;   /* not 0: some entry is less than a whole word */
   uint64_t kept[8];   /* callee-saved registers, return address and stack pointer of the call of __sf_begin */
+  struct sf_entry *grows; /* the cursor, while the last entry may take in more bytes of its word */
 };
 _Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
@@ -75,6 +76,7 @@ _Static_assert(offsetof(struct sf_tls, delta) == 72, "offset known to the pass")
 _Static_assert(offsetof(struct sf_tls, partial) == 88, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, key_whole) == 80, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, kept) == 96, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, grows) == 160, "offset known to store.S");
 extern __thread struct sf_tls __sf_tls __attribute__((tls_model("initial-exec")));
 
 /* One for each handler, constant, written by the pass. */

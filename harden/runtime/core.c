@@ -478,6 +478,7 @@ SF_API void __sf_log(const void *bytes, size_t length) {
   if (exempt(c, at))
     return;
   if (__sf_tls.phase == SF_E1) {
+    __sf_tls.grows = NULL; /* a word logged before a range has its old bytes from before it */
     size_t offset = c->arena.used;
     uint8_t *old = sf_grow(&c->arena, 2 * length);
     sf_copy(old, bytes, length);
@@ -1139,6 +1140,7 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   c->crc_running = 0;
   __sf_tls.cursor = c->entries;
   __sf_tls.limit = c->entries + c->capacity;
+  __sf_tls.grows = NULL;
   __sf_tls.sum = 0;
   __sf_tls.delta = 0;
   c->message_cursor = c->message_count;
@@ -1194,6 +1196,24 @@ void sf_begin_half(struct sf_context *c) {
     __sf_tls.limit = NULL;
 }
 
+/* Of a word. Neighbouring bytes may belong to another thread: only these are written, four or two at once where they lie together. */
+static inline void put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
+  while (bytes) {
+    unsigned first = (unsigned)__builtin_ctzll(bytes);
+    uint64_t from = bytes >> first, part = old >> 8 * first;
+    if ((from & 0xf) == 0xf) {
+      *(volatile uint32_t *)(word + first) = (uint32_t)part;
+      bytes &= ~(0xfull << first);
+    } else if ((from & 3) == 3) {
+      *(volatile uint16_t *)(word + first) = (uint16_t)part;
+      bytes &= ~(3ull << first);
+    } else {
+      *(volatile uint8_t *)(word + first) = (uint8_t)part;
+      bytes &= ~(1ull << first);
+    }
+  }
+}
+
 /* One pass suffices while entries alone are concerned: no two of them hold the same byte. Each is read back at an address that
    is taken from the log once more: a store that goes elsewhere does not show there. Gives the bits that do not. */
 static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to) {
@@ -1204,23 +1224,7 @@ static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to)
     if (likely(bytes == BYTES)) {
       *(volatile uint64_t *)word = old;
     } else {
-      /* Neighbouring bytes may belong to another thread: only these are written. */
-      unsigned first = (unsigned)__builtin_ctzll(bytes | 0x100);
-      switch (bytes >> first) {
-      case 0x0f:
-        *(volatile uint32_t *)(word + first) = (uint32_t)(old >> 8 * first);
-        break;
-      case 0x01:
-        *(volatile uint8_t *)(word + first) = (uint8_t)(old >> 8 * first);
-        break;
-      case 0x03:
-        *(volatile uint16_t *)(word + first) = (uint16_t)(old >> 8 * first);
-        break;
-      default:
-        for (int k = 0; k < 8; k++)
-          if (bytes >> k & 1)
-            *(volatile uint8_t *)(word + k) = (uint8_t)(old >> 8 * k);
-      }
+      put_bytes(word, old, bytes);
     }
     const volatile struct sf_entry *again = &c->entries[i];
     uint64_t where = again->where;
@@ -1558,8 +1562,15 @@ static void check_message(struct sf_context *c, const struct sf_message *m) {
         uintptr_t word = word_of(e);
         if (likely(word + 8 <= low || word >= high))
           continue;
+        uint64_t meant = bytes_of(e), mask = spread(meant), v;
+        if (likely(word >= low && word + 8 <= high)) {
+          __builtin_memcpy(&v, copy + (word - low), 8);
+          v = (v & ~mask) | (e->old & mask);
+          __builtin_memcpy(copy + (word - low), &v, 8);
+          continue;
+        }
         for (uint64_t k = 0; k < 8; k++)
-          if (bytes_of(e) >> k & 1 && word + k >= low && word + k < high)
+          if (meant >> k & 1 && word + k >= low && word + k < high)
             copy[word + k - low] = (uint8_t)(e->old >> 8 * k);
       }
       if (!r)

@@ -24,6 +24,7 @@
 #define TLS_DELTA 72
 #define TLS_PARTIAL 88
 #define TLS_KEPT 96
+#define TLS_GROWS 160
 
 	.text
 	.globl	__sf_slow8
@@ -117,6 +118,7 @@ __sf_slow_part:
 	addq	$16, %rdx
 	addq	%r8, %fs:TLS_SUM(%rcx)
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	movq	%rdx, %fs:TLS_GROWS(%rcx)
 	ret
 
 /* More bytes of a word that the first run has logged in part: rsi its tag, r8 what differs from the store's. */
@@ -125,11 +127,54 @@ __sf_slow_part:
 	ja	.Lgeneral_part                  /* another word */
 	andq	%r11, %r8                       /* bytes of the store that are not logged */
 	jz	.Lgeneral_part
+	pushq	%rdi
+	cmpq	%rdx, %fs:TLS_GROWS(%rcx)
+	jne	.Lown_entry
+	cmpb	%r8b, %r11b
+	jne	.Lown_entry                     /* some are, and may have changed since */
+
+/* None of them is, and the last entry may be this word's, of a text that is written byte by byte: it takes these in, if its old
+   value still has them. Its share of the sum is taken from the store's bytes, not from the address as it will be written. */
+	movq	-16(%rdx), %rdi
+	xorq	%r10, %rdi
+	rolq	$8, %rdi                        /* the bytes that it has not, if it is this word's */
+	cmpq	$0xff, %rdi
+	ja	.Lown_entry
+	xorl	%r8d, %edi
+	testb	%r8b, %dil
+	jnz	.Lown_entry
+	movq	-8(%rdx), %r8
+	xorq	(%r10), %r8
+	testq	%r9, %r8
+	jnz	.Lchanged                       /* by another thread, before these were this one's */
+	cmpq	(%rax), %rsi
+	jne	.Ltwice                         /* 3 */
+	orq	%r11, %rsi
+	movq	%rsi, (%rax)                    /* 4 */
+	rorq	$8, %rdi
+	orq	%r10, %rdi
+	movq	-16(%rdx), %rsi
+	xorq	-8(%rdx), %rsi
+	movq	%rdi, -16(%rdx)
+	movq	%r11, %rdi
+	shlq	$56, %rdi
+	xorq	%rsi, %rdi
+	subq	%rsi, %rdi
+	movq	-8(%rdx), %rsi
+	xorq	(%r10), %rsi
+	testq	%r9, %rsi
+	jne	.Lnot_kept                      /* 5 */
+	addq	%rdi, %fs:TLS_SUM(%rcx)
+	popq	%rdi
+	ret
+
+.Lchanged:
+	movzbl	%r11b, %r8d
+.Lown_entry:
 	xorq	$0xff, %r8
 	shlq	$56, %r8
 	orq	%r10, %r8
 	movq	%r8, (%rdx)
-	pushq	%rdi
 	movq	(%r10), %rdi
 	movq	%rdi, 8(%rdx)                   /* 2 */
 	cmpq	(%rax), %rsi
@@ -146,6 +191,7 @@ __sf_slow_part:
 	addq	$16, %rdx
 	addq	%r8, %fs:TLS_SUM(%rcx)
 	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	movq	%rdx, %fs:TLS_GROWS(%rcx)
 	ret
 
 /* R6 for the bytes of a word in its home slot: the first run's tag, whose bytes go to the mask, or the second's. An address

@@ -87,6 +87,8 @@ pub(crate) const STRIKES: &[(&str, u8, &str)] = &[
     ("old", 2, ""),
     ("where", 1, "the log of old values has changed"),
     ("where", 2, "event 4: "),
+    ("grown_old", 1, "the log of old values has changed"),
+    ("grown_where", 1, "the log of old values has changed"),
     ("entry_lost", 1, "the log of old values has changed"),
     ("entry_lost", 2, "the log has grown"),
     ("sum", 1, "the log of old values has changed"),

@@ -17,6 +17,7 @@
 static struct {
   uint64_t sum, steps;
   unsigned char small[16];
+  char name[8];
   char reply[64];
   char bulk[256];
 } state;
@@ -96,8 +97,18 @@ SF_LOCAL void strike_runtime(void) {
   if (hit("phase"))
     __sf_tls.phase ^= 3;
 }
+
+/* In the middle of a text, whose word's entry grows with each byte. */
+SF_LOCAL void strike_growing(void) {
+  struct { uint64_t where, old; } *last = (void *)(__sf_tls.cursor - 16);
+  if (hit("grown_old"))
+    last->old ^= 1ull << 40;
+  if (hit("grown_where"))
+    last->where ^= 1ull << 61;
+}
 #else
 static void strike_runtime(void) {}
+static void strike_growing(void) {}
 #endif
 
 /* Taken, and no list says so. */
@@ -140,12 +151,22 @@ static void work(const char *text, size_t length) {
   memset(state.bulk, (int)state.sum, hit("length") ? 200 : sizeof state.bulk);
 }
 
+static void spell(const char *text, size_t length) {
+  for (size_t i = 0; i < 8; i++) {
+    state.name[i] = (char)(state.name[i] + text[i % length]);
+    if (i == 2)
+      strike_growing();
+  }
+  state.sum += (unsigned char)state.name[5];
+}
+
 SF_HANDLER uint64_t handle(const char *text, size_t length) {
   strike_lock();
   pthread_mutex_lock(hit("other_lock") ? &other : &lock);
   if (hit("unlock"))
     pthread_mutex_unlock(&other);
   work(text, hit("branch") ? length - 1 : length);
+  spell(text, length);
   char *block = malloc(hit("size") ? 65 : 64);
   snprintf(block, 64, "sum %lu steps %lu", (unsigned long)state.sum, (unsigned long)state.steps);
   strcpy(state.reply, block);
