@@ -1077,7 +1077,9 @@ void sf_give_way(struct sf_context *c, const struct sf_waited *w, uint64_t ns) {
    next event: what a jump can set at the end cannot be what tells that all went well (crates/model). */
 enum { END_I = 1, END_E1, END_R, END_E2, END_V };
 
-static inline uint64_t gate(uint64_t event, uint64_t phase) { return sf_mix(event << 3, phase); }
+/* One number for each phase of each event, spread over the word by an odd factor (2^64 / golden ratio), so that none is another's and
+   a bit that changes makes none of them. */
+static inline uint64_t gate(uint64_t event, uint64_t phase) { return (8 * event + phase) * 0x9e3779b97f4a7c15ull; }
 
 static inline bool passed(const struct sf_context *c, uint64_t event, uint64_t odd, uint64_t even) {
   const volatile uint64_t *leave = &c->gate_leave, *enter = &c->gate_enter;
