@@ -558,7 +558,7 @@ fn killed_in_a_computation(name: &'static str, replicas: u8, which: usize) -> Tr
 }
 
 fn computation() -> Result<Target, String> {
-    Target::guest("compute.c", &["2000"])
+    Target::guest("compute.c", &["5000"])
 }
 
 /// Its end is waited for twice and more where one does not come to it.
