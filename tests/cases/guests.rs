@@ -225,6 +225,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("red_zone.c").shapes(&[Dynamic, Unoptimised, NoPie, Stripped, Static]),
         row("regs_kept.c").shapes(Variant::PAIR),
         row("flags_kept.c").shapes(Variant::PAIR),
+        row("upper_halves.c").shapes(Variant::PAIR),
         row("vector_kept.c").shapes(Variant::PAIR),
         row("vector_once.c"),
         row("fpu_env_kept.c").shapes(Variant::PAIR),
