@@ -14,7 +14,7 @@
 //     check; only what provably lies elsewhere (frames, constants, untagged variables of the module) is left alone.
 //  2. Modules with and without this do not link into one program that has protected state (__sf_state_1, coverage).
 //
-// Not covered: thread-local variables, and variables without initialiser that several modules define (common): refused.
+// Not covered: what C++ libraries keep compiled and is not in Containers; thread-local variables, and variables without initialiser that several modules define (common): refused.
 
 #include "state.h"
 
@@ -40,7 +40,30 @@ constexpr unsigned KindShift = 43;
 constexpr uint64_t KindDup = 2, KindCrc = 3;
 constexpr StringLiteral DupSection = "sf_dup", CrcSection = "sf_crc";
 
-const char *const Allocators[] = {"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "strdup"};
+// __sf_s_dup_ or __sf_s_crc_ stands before the second.
+const std::pair<StringLiteral, StringLiteral> Allocators[] = {
+    {"malloc", "malloc"}, {"calloc", "calloc"}, {"realloc", "realloc"}, {"aligned_alloc", "aligned_alloc"},
+    {"posix_memalign", "posix_memalign"}, {"strdup", "strdup"},
+    {"_Znwm", "new"}, {"_Znam", "new"}, {"_ZnwmRKSt9nothrow_t", "new_nothrow"}, {"_ZnamRKSt9nothrow_t", "new_nothrow"},
+    {"_ZnwmSt11align_val_t", "new_aligned"}, {"_ZnamSt11align_val_t", "new_aligned"},
+    {"_ZnwmSt11align_val_tRKSt9nothrow_t", "aligned_nothrow"}, {"_ZnamSt11align_val_tRKSt9nothrow_t", "aligned_nothrow"},
+};
+
+// What libstdc++ keeps compiled and follows or writes the nodes of containers, and what stands for it
+// (include/steadfast/containers.h).
+const std::pair<StringLiteral, StringLiteral> Containers[] = {
+    {"_ZSt18_Rb_tree_incrementPSt18_Rb_tree_node_base", "sf_tree_next"},
+    {"_ZSt18_Rb_tree_incrementPKSt18_Rb_tree_node_base", "sf_tree_next"},
+    {"_ZSt18_Rb_tree_decrementPSt18_Rb_tree_node_base", "sf_tree_previous"},
+    {"_ZSt18_Rb_tree_decrementPKSt18_Rb_tree_node_base", "sf_tree_previous"},
+    {"_ZSt29_Rb_tree_insert_and_rebalancebPSt18_Rb_tree_node_baseS0_RS_", "sf_tree_insert"},
+    {"_ZSt28_Rb_tree_rebalance_for_erasePSt18_Rb_tree_node_baseRS_", "sf_tree_erase"},
+    {"_ZNSt8__detail15_List_node_base7_M_hookEPS0_", "sf_list_hook"},
+    {"_ZNSt8__detail15_List_node_base9_M_unhookEv", "sf_list_unhook"},
+    {"_ZNSt8__detail15_List_node_base11_M_transferEPS0_S1_", "sf_list_transfer"},
+    {"_ZNSt8__detail15_List_node_base10_M_reverseEv", "sf_list_reverse"},
+    {"_ZNSt8__detail15_List_node_base4swapERS0_S1_", "sf_list_swap"},
+};
 
 // What the C library writes into memory it is given, or sends away; outside handlers __sf_s_ stands before the name.
 const std::pair<StringLiteral, StringLiteral> Outside[] = {
@@ -56,6 +79,12 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
     {"writev", "writev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
     {"free", "free"}, {"cfree", "free"}, {"realloc", "realloc"}, {"reallocarray", "reallocarray"},
     {"malloc_usable_size", "usable"}, {"__sf_carry_move", "carry_move"}, {"__sf_carry_realloc", "carry_realloc"},
+    {"_ZdlPv", "delete"}, {"_ZdaPv", "delete_array"}, {"_ZdlPvm", "delete_sized"}, {"_ZdaPvm", "delete_array_sized"},
+    {"_ZdlPvSt11align_val_t", "delete_aligned"}, {"_ZdaPvSt11align_val_t", "delete_array_aligned"},
+    {"_ZdlPvmSt11align_val_t", "delete_sized_aligned"}, {"_ZdaPvmSt11align_val_t", "delete_array_sized_aligned"},
+    {"_ZdlPvRKSt9nothrow_t", "delete_nothrow"}, {"_ZdaPvRKSt9nothrow_t", "delete_array_nothrow"},
+    {"_ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm", "need_rehash"},
+    {"_ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm", "next_bucket"},
 };
 
 // Of the C library's functions that the runtime stands in for in handlers, those that only read. The others would write
@@ -307,7 +336,9 @@ private:
     }
     if (!C.Dup || !Call.getType()->isPointerTy() || Call.use_empty())
       return;
-    Instruction *Next = Call.isTerminator() ? nullptr : Call.getNextNode();
+    Instruction *Next = Call.getNextNode();
+    if (auto *Throws = dyn_cast<InvokeInst>(&Call))
+      Next = &*SplitEdge(Throws->getParent(), Throws->getNormalDest())->getFirstInsertionPt();
     if (!Next)
       return;
     IRBuilder<> B(Next);
@@ -426,9 +457,9 @@ bool prepareState(Module &M, const Config &C) {
         auto *Callee = Call ? dyn_cast<Function>(Call->getCalledOperand()->stripPointerCasts()) : nullptr;
         if (!Callee)
           continue;
-        for (const char *Name : Allocators)
-          if (Callee->getName() == Name) {
-            std::string Own = std::string("__sf_s_") + Word + "_" + Name;
+        for (auto &[From, To] : Allocators)
+          if (Callee->getName() == From) {
+            std::string Own = ("__sf_s_" + Twine(Word) + "_" + To).str();
             Call->setCalledOperand(M.getOrInsertFunction(Own, Call->getFunctionType()).getCallee());
             Changed = true;
           }
@@ -437,6 +468,17 @@ bool prepareState(Module &M, const Config &C) {
   };
   memory(C.DupMemory, "dup", C.Dup);
   memory(C.CrcMemory, "crc", C.Crc);
+  for (auto &[From, To] : Containers) {
+    Function *Library = M.getFunction(From), *Own = M.getFunction(To);
+    if (!Library || !Own || !Library->isDeclaration())
+      continue;
+    // What the library's promise of its own (that they write nothing), the checks in these do not keep.
+    for (User *U : Library->users())
+      if (auto *Call = dyn_cast<CallBase>(U))
+        Call->removeFnAttr(Attribute::Memory);
+    Library->replaceAllUsesWith(Own);
+    Changed = true;
+  }
   return Changed;
 }
 

@@ -228,7 +228,46 @@ SF_API void *__sf_s_reallocarray(void *p, size_t n, size_t size) {
   return __sf_s_realloc(p, bytes);
 }
 
+/* Memory that C++ gives back; what is not protected, to whoever gave it out. */
+#define WEAK __attribute__((weak))
+#define DELETES(NAME, MANGLED, PARAMETERS, ARGUMENTS)                                                                  \
+  extern void MANGLED PARAMETERS WEAK;                                                                                 \
+  SF_API void __sf_s_delete##NAME PARAMETERS { sf_is_heap(p) ? sf_heap_free(p) : MANGLED ARGUMENTS; }
+DELETES(, _ZdlPv, (void *p), (p))
+DELETES(_array, _ZdaPv, (void *p), (p))
+DELETES(_sized, _ZdlPvm, (void *p, size_t n), (p, n))
+DELETES(_array_sized, _ZdaPvm, (void *p, size_t n), (p, n))
+DELETES(_aligned, _ZdlPvSt11align_val_t, (void *p, size_t alignment), (p, alignment))
+DELETES(_array_aligned, _ZdaPvSt11align_val_t, (void *p, size_t alignment), (p, alignment))
+DELETES(_sized_aligned, _ZdlPvmSt11align_val_t, (void *p, size_t n, size_t alignment), (p, n, alignment))
+DELETES(_array_sized_aligned, _ZdaPvmSt11align_val_t, (void *p, size_t n, size_t alignment), (p, n, alignment))
+DELETES(_nothrow, _ZdlPvRKSt9nothrow_t, (void *p, const void *tag), (p, tag))
+DELETES(_array_nothrow, _ZdaPvRKSt9nothrow_t, (void *p, const void *tag), (p, tag))
+
+/* How a hash table of libstdc++ grows: its policy keeps the size at which to do so next. */
+struct rehash_answer {
+  uint64_t first, second;
+};
+extern struct rehash_answer _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(void *, size_t, size_t, size_t) WEAK;
+extern size_t _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(void *, size_t) WEAK;
+#define POLICY_BYTES 16
+SF_API struct rehash_answer __sf_s_need_rehash(void *p, size_t buckets, size_t elements, size_t more) {
+  look(p, POLICY_BYTES);
+  WRITES(struct rehash_answer, p, POLICY_BYTES, _ZNKSt8__detail20_Prime_rehash_policy14_M_need_rehashEmmm(p, buckets, elements, more), POLICY_BYTES);
+}
+SF_API size_t __sf_s_next_bucket(void *p, size_t n) {
+  look(p, POLICY_BYTES);
+  WRITES(size_t, p, POLICY_BYTES, _ZNKSt8__detail20_Prime_rehash_policy11_M_next_bktEm(p, n), POLICY_BYTES);
+}
+
 /* What functions allocate whose memory is protected: KIND is dup or crc. */
+
+extern _Noreturn void _ZSt17__throw_bad_allocv(void) WEAK;
+static void *or_throw(void *p) {
+  if (!p)
+    _ZSt17__throw_bad_allocv();
+  return p;
+}
 
 static void *zeroed(enum sf_kind kind, size_t alignment, size_t n) {
   void *p = sf_heap_take(kind, alignment, n);
@@ -306,6 +345,30 @@ static bool product(size_t a, size_t b, size_t *bytes) {
     if (p)                                                                                                             \
       return __sf_w_realloc(p, n);                                                                                     \
     return given(name_memory, kind, 16, n, false);                                                                     \
+  }                                                                                                                    \
+  SF_API void *__sf_s_##name##_new(size_t n) { return or_throw(sf_heap_take(kind, 16, n ? n : 1)); }                   \
+  SF_API void *__sf_s_##name##_new_nothrow(size_t n, const void *tag) {                                                \
+    (void)tag;                                                                                                         \
+    return sf_heap_take(kind, 16, n ? n : 1);                                                                          \
+  }                                                                                                                    \
+  SF_API void *__sf_s_##name##_new_aligned(size_t n, size_t alignment) {                                               \
+    return or_throw(sf_heap_take(kind, alignment, n ? n : 1));                                                         \
+  }                                                                                                                    \
+  SF_API void *__sf_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                          \
+    (void)tag;                                                                                                         \
+    return sf_heap_take(kind, alignment, n ? n : 1);                                                                   \
+  }                                                                                                                    \
+  SF_API void *__sf_w_s_##name##_new(size_t n) { return or_throw(given(name_memory, kind, 16, n ? n : 1, false)); }    \
+  SF_API void *__sf_w_s_##name##_new_nothrow(size_t n, const void *tag) {                                              \
+    (void)tag;                                                                                                         \
+    return given(name_memory, kind, 16, n ? n : 1, false);                                                             \
+  }                                                                                                                    \
+  SF_API void *__sf_w_s_##name##_new_aligned(size_t n, size_t alignment) {                                             \
+    return or_throw(given(name_memory, kind, alignment, n ? n : 1, false));                                            \
+  }                                                                                                                    \
+  SF_API void *__sf_w_s_##name##_aligned_nothrow(size_t n, size_t alignment, const void *tag) {                        \
+    (void)tag;                                                                                                         \
+    return given(name_memory, kind, alignment, n ? n : 1, false);                                                      \
   }
 SF_API void *__sf_w_realloc(void *p, size_t n);
 KIND(dup, SF_DUP)

@@ -52,9 +52,6 @@ pub enum CommandError {
     /// `--validate=async` for C++.
     #[error("--validate=async is for C programs, found C++")]
     ValidateCxx,
-    /// `--state` for C++.
-    #[error("state at rest is protected in C programs, found C++")]
-    StateCxx,
     /// Our commands take a program and nothing else.
     #[error("one program or object file is needed, found {found}")]
     OneFile {
@@ -95,7 +92,6 @@ impl Advise for CommandError {
             Self::ValidateCxx => {
                 "leave --validate=async out: the second run comes before the effects then"
             }
-            Self::StateCxx => "leave --state out: the memory is trusted then",
             Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
             Self::OneFile { .. } => "steadfast cc --coverage[=json] PROGRAM",
         }))
@@ -531,8 +527,12 @@ impl Build {
             // Before the user's own -include files: it changes how libstdc++ is read.
             all.splice(0..0, ["-include".into(), "steadfast/cxx.h".into()]);
         }
+        let containers = cxx && !self.state.is_trusted();
         let mut add = |text: &str| all.push(text.into());
         add("-D__STEADFAST__=1");
+        if containers {
+            add("-D__STEADFAST_STATE__=1");
+        }
         // Our flags go to every step; a step that does not need one need not say so: configure reads warnings.
         add("-Wno-unused-command-line-argument");
         if !self.debug {

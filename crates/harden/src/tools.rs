@@ -107,6 +107,7 @@ impl Tools {
             barrier: piece("barrier.o")?,
             include: piece("include/steadfast/sei.h")
                 .and_then(|_| piece("include/steadfast/cxx.h"))
+                .and_then(|_| piece("include/steadfast/containers.h"))
                 .map(|_| folder.join("include"))?,
         })
     }

@@ -57,7 +57,7 @@ extern "C" {
 #define SF_WRAPPER(NAME) __attribute__((annotate("steadfast.wrapper:" NAME), used, noinline))
 
 /* On a variable, or on a function that allocates: the variable, or the memory that the function's own calls of malloc,
-   calloc, realloc, aligned_alloc, posix_memalign and strdup take, is protected at rest: SF_DUP by a copy that the second
+   calloc, realloc, aligned_alloc, posix_memalign, strdup and operator new take, is protected at rest: SF_DUP by a copy that the second
    run works on, SF_CRC by checksums of each 64 bytes. Needs --state=dup or --state=crc (docs/hardening.md). */
 #define SF_DUP __attribute__((annotate("steadfast.dup")))
 #define SF_CRC __attribute__((annotate("steadfast.crc")))
