@@ -817,6 +817,7 @@ fn in_the_protection() -> Vec<Trial> {
         // lives.
         case("alarm", 2, "replica=0 at=agent!sf_arrive n=40 mem=[log+16] bit=7".to_owned(), After::Right),
         case("alarm_known", 2, "replica=0 at=agent!sf_arrive n=40 mem=[log+16] bit=0".to_owned(), After::Right),
+        case("alarm_of_a_hang", 2, "replica=1 at=agent!sf_arrive n=40 mem=[log+16] mask=0x5".to_owned(), After::Agreed),
         case("replicas", 2, "replica=0 at=agent!sf_arrive n=40 mem=[log+12] bit=3".to_owned(), After::Right),
         case("live", 2, format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"), After::Right),
         case("live_of_3", 3, format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"), After::Right),

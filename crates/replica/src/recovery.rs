@@ -51,6 +51,8 @@ pub(crate) struct Watch {
     pub(crate) pace: Pace,
     /// Who hangs, or is in doubt, as it was found last.
     found: Option<Finding>,
+    /// Who hangs by the alarm that was raised last.
+    accused: Option<usize>,
     /// Where everybody was at the last look.
     still: Vec<u64>,
     /// Looks in a row, without anybody having moved, at which all waited in the log, and at which
@@ -142,7 +144,8 @@ impl Supervisor<'_> {
         }
     }
 
-    fn raise(&self, why: u32, r: usize) {
+    fn raise(&mut self, why: u32, r: usize) {
+        self.watch.accused = (why == alarm::HUNG).then_some(r);
         self.group.set64(at!(alarm_seq), 0);
         self.group.set32(at!(alarm_slot), u32::try_from(r).expect("few replicas"));
         self.group.set32(at!(alarm), why);
@@ -258,8 +261,8 @@ impl Supervisor<'_> {
     fn gather(&mut self) -> Vec<Standing> {
         let n = self.replicas.len();
         let start: Vec<u64> = (0..n).map(|r| procfs::burned_ns(self.replicas[r].pid).unwrap_or(0)).collect();
-        let hung_slot = (self.group.get32(at!(alarm)) == alarm::HUNG)
-            .then(|| self.group.get32(at!(alarm_slot)) as usize);
+        // Of shared memory this is not believed: a stray store of one replica would be the end of another.
+        let hung_slot = self.watch.accused;
         let mut standing: Vec<Option<Standing>> = vec![None; n];
         let mut silence = Instant::now();
         // An event that nobody is near was struck on its way here: it would be waited for in vain.
@@ -343,6 +346,11 @@ impl Supervisor<'_> {
 
     /// Everything between an alarm and the next instruction of the program.
     pub(crate) fn recover(&mut self) {
+        self.settle();
+        self.watch.accused = None;
+    }
+
+    fn settle(&mut self) {
         let begun = Instant::now();
         self.divergences += 1;
         self.mend_constants();
