@@ -217,6 +217,14 @@ fn scenes() -> Vec<Scene> {
             }
             Ok(())
         }),
+        scene("signals_read", "sig_file.c", &[], |run| {
+            ready(run)?;
+            for signal in [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGCHLD, Signal::SIGTERM] {
+                run.signal(signal);
+                thread::sleep(Duration::from_millis(50));
+            }
+            Ok(())
+        }),
         scene("signals_during_exec", "execve_signaled.c", &[], |run| {
             ready(run)?;
             let start = Instant::now();

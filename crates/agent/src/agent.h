@@ -359,6 +359,7 @@ void sf_on_syscall(struct sf_regs *);
 void sf_more_signals(struct sf_regs *);
 s64 sf_user_bytes(void *to, u64 from, u64 n);
 s64 sf_user_string(char *to, u64 from, u32 room);
+s64 sf_fd_name(u64 fd, char *to, u32 room);
 int sf_finish_simple(struct sf_event *, s64 ret);
 int sf_finish_flags(struct sf_event *, u32 flags, u32 *agreed);
 int sf_signals_wait(void);
@@ -414,6 +415,8 @@ int sf_signal_restarts(void);
 void sf_signal_attach(struct sf_result *, int restart);
 void sf_signal_taken(u64 siginfo);
 void sf_signals_held(u64 set);
+#define SF_READ_INFO 128u
+void sf_signals_read(u64 fd, u64 at, u64 bytes);
 void sf_signals_hold(void);
 void sf_signals_hold_all(void);
 void sf_signals_bequeath(void);

@@ -348,6 +348,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		me.wrote += (u64)r;
 	if (unlikely(cut.at))
 		uncut_message(nr, r);
+	if (unlikely(nr == 0 && r > 0 && r % SF_READ_INFO == 0) && me.slot == 0)
+		sf_signals_read((u32)a[0], a[1], (u64)r);
 	if (unlikely(nr == 128 /* rt_sigtimedwait */) && r > 0)
 		sf_signal_taken(a[1]);
 	if (unlikely(me.pending_n) && nr == 127 /* rt_sigpending */ && r == 0)
@@ -421,6 +423,14 @@ static void decimal(char *to, u32 v)
 	*to = 0;
 }
 
+/* What procfs calls the file behind a descriptor; not terminated. */
+s64 sf_fd_name(u64 fd, char *to, u32 room)
+{
+	char link[32] = "/proc/self/fd/";
+	decimal(link + 14, (u32)fd);
+	return sys3(89 /* readlink */, link, to, room);
+}
+
 /* kill(2) family with SIGKILL at the program itself. */
 static int kills_itself(const struct sf_call *c, const u64 a[6])
 {
@@ -444,7 +454,6 @@ static int opens_memory(u32 nr, const u64 a[6])
 	int named = nr == 2 || nr == 85; /* open, creat: no directory */
 	u64 flags = nr == 2 ? a[1] : nr == 85 ? 1 : a[2];
 	static char name[4096], to[64];
-	char link[40] = "/proc/self/fd/";
 	if (me.slot != 0 || (nr == 437 /* openat2 */ && sf_user_bytes(&flags, a[2], 8) < 0))
 		return 0;
 	s64 n = (flags & 3) ? sf_user_string(name, named ? a[0] : a[1], sizeof name) : -1;
@@ -453,8 +462,7 @@ static int opens_memory(u32 nr, const u64 a[6])
 	s64 fd = sys3(257 /* openat */, named ? (u64)-100 /* AT_FDCWD */ : a[0], name, 012000000 /* O_PATH|O_CLOEXEC */);
 	if (fd < 0)
 		return 0;
-	decimal(link + 14, (u32)fd);
-	n = sys3(89 /* readlink */, link, to, sizeof to);
+	n = sf_fd_name((u64)fd, to, sizeof to);
 	sys1(3, fd);
 	return n > 6 && memcmp(to, "/proc/", 6) == 0;
 }
@@ -463,9 +471,8 @@ static int opens_memory(u32 nr, const u64 a[6])
  * the name goes into the log. Length, then the bytes with their NUL, padded to 8. */
 static void note_path(struct sf_result *r, s32 fd)
 {
-	char link[32] = "/proc/self/fd/", path[4096];
-	decimal(link + 14, (u32)fd);
-	s64 len = sys3(89 /* readlink */, link, path, sizeof path - 8);
+	char path[4096];
+	s64 len = sf_fd_name((u64)fd, path, sizeof path - 8);
 	u64 bytes = len > 0 ? ((u64)len + 8) & ~7ull : 0;
 	if (len > 0)
 		memset(path + len, 0, bytes - (u64)len);

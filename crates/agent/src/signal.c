@@ -55,6 +55,7 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define TRAP_TRACE 2
 #define SI_KERNEL 0x80
 #define SI_QUEUE (-1)
+#define SI_TIMER (-2)
 #define SIGRTMIN 32
 #define SYS_USER_DISPATCH 2
 
@@ -748,6 +749,58 @@ void sf_signal_taken(u64 at)
 	struct sf_siginfo i;
 	if (at && get(&i, at, sizeof i) == 0) {
 		restore_sender(&i);
+		put(at, &i, sizeof i);
+	}
+}
+
+/* struct signalfd_siginfo, as far as senders are told (signalfd(2)). */
+struct read_info {
+	u32 signo;
+	s32 err, code;
+	u32 pid, uid;
+	s32 fd;
+	u32 timer, rest[25];
+};
+_Static_assert(sizeof(struct read_info) == SF_READ_INFO, "signalfd(2)");
+
+static int is_signalfd(u64 fd)
+{
+	static const char name[] = "anon_inode:[signalfd]";
+	char to[sizeof name];
+	return sf_fd_name(fd, to, sizeof to) == sizeof name - 1 && memcmp(to, name, sizeof name - 1) == 0;
+}
+
+static int as_it_was_sent(struct read_info *i)
+{
+	struct sf_siginfo s = { .err = i->err, .code = i->code, .words = { (u64)i->uid << 32 | i->pid } };
+	if (s.code == SI_TIMER)
+		s.words[0] = i->timer;
+	const struct sf_siginfo before = s;
+	restore_sender(&s);
+	if (memcmp(&s, &before, sizeof s) == 0)
+		return 0;
+	i->err = s.err;
+	i->code = s.code;
+	if (s.code == SI_TIMER)
+		i->timer = (u32)s.words[0];
+	else
+		i->pid = (u32)s.words[0];
+	return 1;
+}
+
+/* The leader has read what may be signals. Anything else does not begin with the number of one, or is as it was sent. */
+void sf_signals_read(u64 fd, u64 at, u64 bytes)
+{
+	struct read_info i;
+	int known = 0;
+	for (; bytes >= sizeof i; at += sizeof i, bytes -= sizeof i) {
+		if (sf_user_bytes(&i, at, sizeof i) < 0 || i.signo < 1 || i.signo > SF_SIGNALS)
+			return;
+		if (!as_it_was_sent(&i))
+			continue;
+		if (!known && !is_signalfd(fd))
+			return;
+		known = 1;
 		put(at, &i, sizeof i);
 	}
 }
