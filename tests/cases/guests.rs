@@ -127,6 +127,7 @@ const DRIVEN: &[&str] = &[
     "sig_from_outside.c",
     "sig_file.c",
     "sleeper.c",
+    "sparse.c",
     "spinner.c",
     "pipe_server.c",
     "execve_signaled.c",

@@ -13,6 +13,14 @@ enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_mmap = 9, NR_mprotect = 10, NR
 #define PAGE 4096ull
 
 
+static int is_zero(const u64 *page)
+{
+	for (u64 i = 0; i < PAGE / 8; i++)
+		if (page[i])
+			return 0;
+	return 1;
+}
+
 static void copy_region(u64 from, u64 to, u64 prot)
 {
 	u64 n = to - from;
@@ -23,7 +31,8 @@ static void copy_region(u64 from, u64 to, u64 prot)
 	if (sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
 		for (; done < n; done += PAGE)
-			memcpy((void *)(SF_STAGE + done), (void *)(from + done), PAGE);
+			if (!is_zero((const u64 *)(from + done))) /* else a hole takes no memory */
+				memcpy((void *)(SF_STAGE + done), (void *)(from + done), PAGE);
 	}
 	me.guard = NULL;
 	if (done < n)
@@ -80,49 +89,68 @@ static u64 hex(const u8 **p)
 	}
 }
 
-/* Everything this replica has, when it comes to be. */
-void sf_privatise_all(void)
+struct mapping { u64 from, to, prot, file; };
+
+/* A line of /proc/PID/maps: "from-to rwxp offset major:minor inode   name". 0: nothing to copy. */
+static int parse(const u8 *p, const u8 *end, struct mapping *m)
+{
+	int kernel = 0;
+	m->from = hex(&p);
+	p++;
+	m->to = hex(&p);
+	m->prot = (p[1] == 'r') | (p[2] == 'w') << 1 | (p[3] == 'x') << 2;
+	int private = p[4] == 'p';
+	p += 6;
+	hex(&p), p++, hex(&p), p++, hex(&p), p++;
+	m->file = *p != '0';
+	for (; p < end; p++)
+		kernel |= *p == '[' && p[1] == 'v'; /* [vdso], [vvar], [vsyscall] */
+	return private && !kernel;
+}
+
+#define LISTED 512u
+static struct mapping list[LISTED];
+
+/* The first mappings from an address on: copying changes what the kernel lists. */
+static u32 list_from(u64 start)
 {
 	static u8 text[65536];
-	static struct { u64 from, to, prot, file; } list[512];
 	u32 n = 0;
 	u64 have = 0;
-	if (!(G->options & (SF_O_PRIVATE_TEXT | SF_O_PRIVATE_RODATA | SF_O_PRIVATE_REST)))
-		return;
-	s64 maps = sys3(NR_open, "/proc/self/maps", 0, 0);
+	s64 got, maps = sys3(NR_open, "/proc/self/maps", 0, 0);
 	if (maps < 0)
-		return;
-	for (;;) { /* listed first: copying changes the list */
-		s64 got = sys3(NR_read, maps, text + have, sizeof text - 1 - have);
+		return 0;
+	do {
+		got = sys3(NR_read, maps, text + have, sizeof text - 1 - have);
 		if (got > 0)
 			have += (u64)got;
-		u64 line = 0, at = 0;
-		for (; at < have; at++) {
+		u64 line = 0;
+		for (u64 at = 0; at < have; at++) {
 			if (text[at] != '\n')
 				continue;
-			const u8 *p = text + line;
-			u64 from = hex(&p);
-			p++;
-			u64 to = hex(&p);
-			u64 prot = (p[1] == 'r') | (p[2] == 'w') << 1 | (p[3] == 'x') << 2;
-			const u8 *flags = p;
-			p += 6;
-			hex(&p), p++, hex(&p), p++, hex(&p), p++;
-			int file = *p != '0', kernel = 0;
-			for (const u8 *q = p; q < text + at; q++)
-				kernel |= *q == '[' && q[1] == 'v'; /* [vdso], [vvar], [vsyscall] */
-			if (flags[4] == 'p' && !kernel && n < sizeof list / sizeof *list) {
-				list[n].from = from, list[n].to = to, list[n].prot = prot, list[n].file = (u64)file;
+			if (n < LISTED && parse(text + line, text + at, &list[n]) && list[n].from >= start)
 				n++;
-			}
 			line = at + 1;
 		}
 		have -= line;
 		memcpy(text, text + line, have);
-		if (got <= 0)
-			break;
-	}
+	} while (got > 0 && n < LISTED);
 	sys1(NR_close, maps);
-	for (u32 i = 0; i < n; i++)
-		sf_privatise(list[i].from, list[i].to, list[i].prot, (int)list[i].file);
+	return n;
+}
+
+/* Everything this replica has, when it comes to be. */
+void sf_privatise_all(void)
+{
+	u64 start = 0;
+	u32 n;
+	if (!(G->options & (SF_O_PRIVATE_TEXT | SF_O_PRIVATE_RODATA | SF_O_PRIVATE_REST)))
+		return;
+	do {
+		n = list_from(start);
+		for (u32 i = 0; i < n; i++)
+			sf_privatise(list[i].from, list[i].to, list[i].prot, (int)list[i].file);
+		if (n)
+			start = list[n - 1].to;
+	} while (n == LISTED);
 }

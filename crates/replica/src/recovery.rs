@@ -804,7 +804,9 @@ impl Supervisor<'_> {
             if !fresh && !covered(&target, map) {
                 return Ok(false);
             }
-            let runs = if fresh && map.readable { vec![map.range.clone()] } else { from.owned(map.range.clone())? };
+            // Of a file the new process has nothing.
+            let whole = fresh && map.readable && map.inode != 0;
+            let runs = if whole { vec![map.range.clone()] } else { from.owned(map.range.clone())? };
             let mut stale = if fresh { Vec::new() } else { to.owned(map.range.clone())? };
             for run in runs {
                 let mut at = run.start;

@@ -1,13 +1,57 @@
 //! Memory of other processes: which pages they own, reading, and writing regardless of
 //! protection. And this process's own heap.
-#![allow(unsafe_code, reason = "malloc_trim(3) has no safe wrapper")]
+#![allow(
+    unsafe_code,
+    reason = "malloc_trim(3) and PAGEMAP_SCAN have no safe wrapper"
+)]
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
+
+/// `struct page_region` of linux/fs.h.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+const _: () = assert!(size_of::<Scan>() == 96, "the size is part of the number");
+const PAGEMAP_SCAN: u64 = 0xc060_6610;
+const IS_FILE: u64 = 1 << 2;
+const IS_PRESENT: u64 = 1 << 3;
+const IS_SWAPPED: u64 = 1 << 4;
+const IS_ZERO: u64 = 1 << 5;
+
+fn join(runs: &mut Vec<Range<u64>>, next: Range<u64>) {
+    match runs.last_mut() {
+        Some(run) if run.end == next.start => run.end = next.end,
+        _ => runs.push(next),
+    }
+}
 
 /// Gives back to the system what is free or can be read again: the heap's free pages, where the C library
 /// can, and this program's code, most of which has run for the last time when a program has started.
@@ -94,13 +138,46 @@ impl Remote {
         self.mem.write_all_at(from, addr)
     }
 
-    /// Runs of pages in `range` that are the process's own: present or swapped, and not a
-    /// page of a file (proc_pid_pagemap(5): bits 63, 62, 61).
+    /// Runs of pages in `range` that are the process's own: present or swapped, and not a page of a
+    /// file. What it costs goes by the pages that are there, from Linux 6.7 on: a sanitizer reserves 16 TiB.
     ///
     /// # Errors
     /// When the page map cannot be read.
     pub fn owned(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
-        let mut runs: Vec<Range<u64>> = Vec::new();
+        self.scan(&range).or_else(|_| self.look_up(range))
+    }
+
+    fn scan(&self, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut found = [Region::default(); 512];
+        let mut runs = Vec::new();
+        let mut at = range.start;
+        while at < range.end {
+            let mut scan = Scan {
+                size: size_of::<Scan>() as u64,
+                start: at,
+                end: range.end,
+                vec: found.as_mut_ptr() as u64,
+                vec_len: found.len() as u64,
+                category_inverted: IS_FILE | IS_ZERO,
+                category_mask: IS_FILE | IS_ZERO,
+                category_anyof_mask: IS_PRESENT | IS_SWAPPED,
+                return_mask: IS_PRESENT,
+                ..Scan::default()
+            };
+            // SAFETY: the argument has the size that it says, and room for `vec_len` regions behind `vec`.
+            let n = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
+            let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+            for region in &found[..n] {
+                join(&mut runs, region.start..region.end);
+            }
+            at = if n == found.len() { scan.walk_end } else { range.end };
+        }
+        Ok(runs)
+    }
+
+    /// Page by page: bits 63, 62, 61 of proc_pid_pagemap(5).
+    fn look_up(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut runs = Vec::new();
         let mut entries = vec![0_u8; 8 * 4096];
         let mut at = range.start;
         while at < range.end {
@@ -112,10 +189,7 @@ impl Remote {
             for entry in entries[..got].chunks_exact(8) {
                 let entry = u64::from_le_bytes(entry.try_into().expect("eight bytes"));
                 if entry >> 62 != 0 && entry >> 61 & 1 == 0 {
-                    match runs.last_mut() {
-                        Some(run) if run.end == at => run.end = at + PAGE,
-                        _ => runs.push(at..at + PAGE),
-                    }
+                    join(&mut runs, at..at + PAGE);
                 }
                 at += PAGE;
             }
