@@ -207,6 +207,9 @@ pub(crate) fn rows() -> Vec<Row> {
         row("mmap_shared_anon.c"),
         row("memfd_seal.c"),
         row("memfd.c").expect(Expect::Limit("two writable views of one memory object")),
+        row("dropped_pages.c").expect(Expect::Denied(
+            "resident 64\nfree: yes\nresident 32\nfree with a gap behind: yes\nresident 0\nopened up to a gap: yes\nguard: Invalid argument\nend\n",
+        )),
         row("munmap.c"),
         row("map_fixed.c").shapes(Variant::PAIR),
         row("deep_stack.c").shapes(Variant::C),

@@ -603,6 +603,27 @@ static int of_rights(const struct sf_call *c, const u64 a[6])
 	return c->handler == SF_H_creds;
 }
 
+enum { NR_mprotect = 10, NR_madvise = 28, NR_pkey_mprotect = 329 };
+enum { MADV_DONTNEED = 4, MADV_FREE = 8, MADV_REMOVE = 9, MADV_DONTNEED_LOCKED = 24 };
+
+/* Whether a call that failed has changed what lies before a gap, or all but the gap. What shared.c refuses the kernel
+ * has not seen: that answers EACCES, or is about MADV_REMOVE. */
+static int changed_a_part(u32 nr, const u64 a[6], s64 ret)
+{
+	if (nr == NR_madvise)
+		return (u32)a[2] != MADV_REMOVE;
+	return (nr == NR_mprotect || nr == NR_pkey_mprotect) && ret == -ENOMEM;
+}
+
+/* Advice about what memory is made of, and not about what it holds: the kernel may follow it in one replica and not in
+ * another. */
+static int may_differ(u32 nr, const u64 a[6])
+{
+	u32 advice = (u32)a[2];
+	return nr == NR_madvise && advice != MADV_DONTNEED && advice != MADV_FREE && advice != MADV_REMOVE &&
+	       advice != MADV_DONTNEED_LOCKED;
+}
+
 /* 0: this replica's own result does not fit the leader's. */
 static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, const struct sf_result *r)
 {
@@ -614,9 +635,11 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		break;
 	case ACT_MEMORY:
 		sf_heap_settle(nr, a);
-		if ((u64)r->ret > -4096ull)
+		if ((u64)r->ret > -4096ull && !changed_a_part(nr, a, r->ret))
 			break; /* the leader's kernel refused: nobody does it */
 		own = map_again(r, nr, a);
+		if (may_differ(nr, a))
+			own = r->ret;
 		if (nr == 9 && !(a[3] & 0x20) && (a[2] & 4)) {
 			if (r->flags & SF_R_PATCH)
 				apply_plan(r);

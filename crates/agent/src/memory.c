@@ -71,17 +71,22 @@ void sf_tsc_faults(int yes)
 	sf_sys(157 /* prctl */, 26 /* PR_SET_TSC */, yes ? 2 /* PR_TSC_SIGSEGV */ : 1 /* PR_TSC_ENABLE */, 0, 0, 0, 0);
 }
 
-enum { MADV_DONTFORK = 10, MADV_DOFORK, MADV_MERGEABLE, MADV_UNMERGEABLE, MADV_WIPEONFORK = 18, MADV_KEEPONFORK };
+enum { MADV_DONTNEED = 4, MADV_FREE = 8, MADV_DONTFORK = 10, MADV_DOFORK, MADV_MERGEABLE, MADV_UNMERGEABLE,
+       MADV_WIPEONFORK = 18, MADV_KEEPONFORK, MADV_GUARD_INSTALL = 102, MADV_GUARD_REMOVE };
 
 /* What a forked child would get is nobody's business, since the program cannot fork, but a
  * repair copies a replica by forking it: such advice is given, for its errno, and taken back.
- * Merging would put the replicas on one frame again: as a kernel without CONFIG_KSM. */
+ * Merging would put the replicas on one frame again: as a kernel without CONFIG_KSM. Guard pages
+ * cannot be told from pages in swap, which are read to be compared: as a kernel before 6.13.
+ * What may be dropped at any time is dropped now, or it would go from one replica and not from another. */
 static s64 advise(const u64 a[6])
 {
 	u32 advice = (u32)a[2];
-	if (advice == MADV_MERGEABLE || advice == MADV_UNMERGEABLE)
+	if (advice == MADV_MERGEABLE || advice == MADV_UNMERGEABLE || advice == MADV_GUARD_INSTALL || advice == MADV_GUARD_REMOVE)
 		return -EINVAL;
 	s64 r = raw(NR_madvise, a[0], a[1], advice, 0, 0, 0);
+	if (advice == MADV_FREE && (r == 0 || r == -ENOMEM /* there are gaps */))
+		raw(NR_madvise, a[0], a[1], MADV_DONTNEED, 0, 0, 0);
 	if (advice == MADV_DONTFORK || advice == MADV_WIPEONFORK)
 		raw(NR_madvise, a[0], a[1], advice + 1, 0, 0, 0);
 	return r;
@@ -271,8 +276,9 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 	u64 flags;
 	s64 r;
 	switch (nr) {
-	case NR_mmap:
-		if ((a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]))
+	case NR_mmap: {
+		int ours = touches_agent(a[0], a[1]), fixed = (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0;
+		if (ours && fixed)
 			return -ENOMEM;
 		flags = a[3];
 		if ((flags & MAP_TYPE) != MAP_PRIVATE)
@@ -280,7 +286,11 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 		if (forced && !(flags & MAP_FIXED))
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
 		else
-			r = raw(NR_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
+			r = raw(NR_mmap, ours ? 0 : a[0], a[1], a[2], flags, a[4], a[5]);
+		if (!failed(r) && touches_agent((u64)r, a[1])) {
+			raw(NR_munmap, (u64)r, a[1], 0, 0, 0, 0);
+			return -ENOMEM;
+		}
 		if (!failed(r) && !(flags & MAP_ANONYMOUS) && !(a[2] & PROT_EXEC))
 			sf_privatise((u64)r, ((u64)r + a[1] + 4095) & ~4095ull, a[2], 1);
 		if (!failed(r) && (flags & MAP_ANONYMOUS)) {
@@ -289,6 +299,7 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 				code_appears();
 		}
 		return r;
+	}
 	case NR_mremap:
 		if (touches_agent(a[0], a[1]) || ((a[3] & MREMAP_FIXED) && touches_agent(a[4], a[2])))
 			return -EINVAL;
