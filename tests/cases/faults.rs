@@ -413,6 +413,16 @@ fn vector_stored_twice() -> Result<Target, String> {
     Target::guest("vector_once.c", &[])
 }
 
+/// A write of which not all can be read: what can is written, and has to be compared.
+fn edges() -> Result<Target, String> {
+    Target::guest("edges.c", &[])
+}
+
+/// Much address space, little memory.
+fn sparse() -> Result<Target, String> {
+    Target::guest("sparse.c", &["400"])
+}
+
 /// A file mapped shared: stores that wait for their write-back.
 fn mapped() -> Result<Target, String> {
     Target::guest("mmap_shared_rounds.c", &[])
@@ -987,6 +997,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             After::Corrected,
             long,
         ),
+        one("half_readable_alone", 1, false, "at=edges!flip_here n=1 mem=[rax+70] bit=3", After::Unprotected, edges),
+        one("half_readable_of_3", 3, false, "replica=leader at=edges!flip_here n=1 mem=[rax+70] bit=3", After::Corrected, edges),
+        one("half_readable_stops", 2, true, "replica=1 at=edges!flip_here n=1 mem=[rax+70] bit=3", After::Detected, edges),
+        one("sparse_of_3", 3, false, "replica=leader event=200 reg=rsp bit=4", After::Corrected, sparse),
         // A real program on a real input.
         one("bzip2_rsp_at_event", 2, false, "replica=leader event=15 reg=rsp bit=4", After::Right, compressor),
         one("bzip2_write_buffer", 3, false, "replica=leader event=40 mem=[rsi] bit=3", After::Right, compressor),
@@ -1038,6 +1052,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         struck_from_outside("sigkill_to_follower_of_3_without_capabilities", 3, 1, Signal::SIGKILL, false, dropped_caps),
         struck_from_outside("sigkill_to_follower_that_advised_against_copies", 2, 1, Signal::SIGKILL, false, advised),
         struck_from_outside("sigkill_to_leader_that_advised_against_copies", 2, 0, Signal::SIGKILL, false, advised),
+        struck_after(&[3], "sparse_leader_killed", 2, 0, Signal::SIGKILL, false, sparse),
         from_outside("stop_and_continue_leader", 2, 0, Signal::SIGSTOP, true),
         from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
     ]);

@@ -269,6 +269,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("rights.c"),
         row("self_calls.c"),
         row("bad_pointers.c").shapes(Variant::PAIR),
+        row("edges.c").shapes(Variant::PAIR),
         row("sched.c"),
         row("uname.c"),
         row("args_env.c").args("", &["one", "", "three words here", "-n", "--", "last"]).shapes(&[Dynamic, Static, Variant::Musl, StaticPie]),

@@ -235,6 +235,7 @@ fn condition(when: When) -> &'static str {
         When::Pos => " if RET > 0",
         When::Always => " even on failure",
         When::Eintr => " on EINTR only",
+        When::Named => " with an address",
     }
 }
 

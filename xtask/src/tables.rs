@@ -114,6 +114,7 @@ pub enum When {
     Pos,
     Always,
     Eintr,
+    Named,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -835,6 +836,7 @@ fn parse_arg(expr: &Expr) -> Option<Arg> {
                     "POS" => When::Pos,
                     "ALWAYS" => When::Always,
                     "EINTR" => When::Eintr,
+                    "NAMED" => When::Named,
                     _ => return None,
                 },
                 _ => return None,

@@ -3,12 +3,11 @@
  * Before a call every replica digests its in-bytes; after it the leader appends the
  * out-bytes to the log and followers copy them to the same addresses. Lengths are computed
  * from the row, the arguments and the result, by the same code on both sides, so the log
- * carries no headers. A pointer that cannot be read digests as such: the kernel will answer
- * EFAULT, to every replica alike.
+ * carries no headers. The kernel may use what lies before memory that cannot be read or written:
+ * there the same is done page by page, as far as it goes, which is equally far in every replica.
  */
 #include "agent.h"
-
-#define EINTR 4
+#include <asm/errno.h>
 
 struct iovec { u64 base, len; };
 struct msghdr {
@@ -97,9 +96,16 @@ static u32 messages(const u64 a[6])
 	return (u32)a[2] > MESSAGES_MAX ? MESSAGES_MAX : (u32)a[2];
 }
 
+/* The length of an address that nobody asks for: the kernel does not look at it. */
+static int unasked(const struct sf_call *c, const u64 a[6], int i)
+{
+	return c->arg[i].when == SF_W_NAMED && !a[i - 1];
+}
+
 static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
 	struct sf_hash *h = &e->bytes;
+	addr_cap = 0;
 	if (c->handler == SF_H_mmsg) {
 		const struct mmsghdr *m = (void *)a[1];
 		for (u32 i = 0; i < messages(a); i++)
@@ -112,7 +118,7 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 		sf_hash_bytes(h, (void *)*(u64 *)a[5], 8); /* the mask, behind a pointer of its own */
 	for (int i = 0; i < 6; i++) {
 		const struct sf_arg *k = &c->arg[i];
-		if (k->kind <= SF_A_VAL || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i])
+		if (k->kind <= SF_A_VAL || k->kind == SF_A_OUT || k->kind == SF_A_OUT_PAGES || !a[i] || unasked(c, a, i))
 			continue;
 		switch (k->kind) {
 		case SF_A_STR:
@@ -146,6 +152,91 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			break;
 		case SF_A_FDSET:
 			sf_hash_bytes(h, (void *)a[i], fdset_bytes(value(c, a, k->len)));
+			break;
+		}
+	}
+}
+
+#define PAGE 4096ull
+
+static u64 in_page(u64 at, u64 n)
+{
+	u64 rest = PAGE - at % PAGE;
+	return n < rest ? n : rest;
+}
+
+/* 0: not all of it can be read. */
+static int hash_readable(struct sf_hash *h, u64 at, u64 n)
+{
+	static u8 page[PAGE];
+	for (u64 l; n; at += l, n -= l) {
+		l = in_page(at, n);
+		if (sf_user_bytes(page, at, l) < 0)
+			return 0;
+		sf_hash_bytes(h, page, l);
+	}
+	return 1;
+}
+
+static int hash_readable_iov(struct sf_hash *h, u64 at, u64 n, u64 limit)
+{
+	struct iovec v;
+	for (u64 i = 0; i < n && i < 1024 && limit; i++) {
+		if (sf_user_bytes(&v, at + i * sizeof v, sizeof v) < 0)
+			return 0;
+		sf_hash_bytes(h, &v, sizeof v);
+		u64 l = v.len < limit ? v.len : limit;
+		if (!hash_readable(h, v.base, l))
+			return 0;
+		limit -= l;
+	}
+	return 1;
+}
+
+static int hash_readable_message(struct sf_hash *h, u64 at, u32 index, int in)
+{
+	struct msghdr m = { .name = 0 };
+	int readable = sf_user_bytes(&m, at, sizeof m) == 0;
+	caps[index].name = m.name ? m.namelen : 0;
+	caps[index].control = m.control ? (u32)m.controllen : 0;
+	if (!readable)
+		return 0;
+	sf_hash_bytes(h, &m, 48);
+	if (!in)
+		return 1;
+	return hash_readable(h, m.name, caps[index].name) && hash_readable(h, m.control, caps[index].control) &&
+	       hash_readable_iov(h, m.iov, m.iovlen, 0x7ffff000);
+}
+
+/* The kernel takes what comes before the byte that it cannot read, of a vector as of several messages. Strings and sets
+ * of descriptors it takes whole or not at all. */
+static void digest_readable(struct sf_event *e, const struct sf_call *c, const u64 a[6])
+{
+	struct sf_hash *h = &e->bytes;
+	*h = (struct sf_hash){ 0xefa017, 0 };
+	if (c->handler == SF_H_mmsg) {
+		for (u32 i = 0; i < messages(a); i++)
+			if (!hash_readable_message(h, a[1] + i * sizeof(struct mmsghdr), i, e->nr == 307 /* sendmmsg */))
+				break;
+		return;
+	}
+	for (int i = 0; i < 6; i++) {
+		const struct sf_arg *k = &c->arg[i];
+		if (!a[i] || unasked(c, a, i))
+			continue;
+		switch (k->kind) {
+		case SF_A_IN:
+			hash_readable(h, a[i], length(c, k, a, 0));
+			break;
+		case SF_A_IN_IOV:
+			hash_readable_iov(h, a[i], value(c, a, k->len), 0x7ffff000);
+			break;
+		case SF_A_IN_MSG:
+		case SF_A_OUT_MSG:
+			hash_readable_message(h, a[i], 0, k->kind == SF_A_IN_MSG);
+			break;
+		case SF_A_OUT_ADDR:
+			sf_user_bytes(&addr_cap, a[k->len], sizeof addr_cap);
 			break;
 		}
 	}
@@ -189,7 +280,7 @@ void sf_digest_args(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 		me.guard = &me.guard_store;
 		digest(e, c, a);
 	} else {
-		e->bytes.a = sf_mix(e->bytes.a, 0xefa017); /* unreadable */
+		digest_readable(e, c, a);
 	}
 	me.guard = NULL;
 }
@@ -201,6 +292,7 @@ struct carry {
 	u32 left;
 	int short_log;
 	int verify, differs; /* the log against memory, and nothing moves */
+	u64 stored; /* what carry_stored has gone through */
 };
 
 static int differ(const u8 *x, const u8 *y, u64 n)
@@ -228,6 +320,8 @@ static void move(struct carry *m, u64 at, u64 n)
 		m->in += n;
 		m->left -= (u32)n;
 	} else {
+		if (m->verify) /* nothing is missing if the leader could not read it: neither can this */
+			sf_hash_bytes(&(struct sf_hash){ 0, 0 }, (void *)at, n);
 		m->short_log = 1;
 	}
 }
@@ -267,9 +361,9 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 	}
 	for (int i = 0; i < 6; i++) {
 		const struct sf_arg *k = &c->arg[i];
-		if (!a[i])
+		if (!a[i] || unasked(c, a, i))
 			continue;
-		int wrote = k->when == SF_W_OK ? ret >= 0 : k->when == SF_W_POS ? ret > 0 :
+		int wrote = k->when == SF_W_OK || k->when == SF_W_NAMED ? ret >= 0 : k->when == SF_W_POS ? ret > 0 :
 			    k->when == SF_W_EINTR ? ret == -EINTR : 1;
 		switch (k->kind) {
 		case SF_A_OUT:
@@ -305,8 +399,109 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 	}
 }
 
+/* Has the kernel given up where it could not write, and may it have stored something before? The address of a sender
+ * comes after the bytes, and its length may be negative. */
+static int gave_up(const struct sf_call *c, const u64 a[6], s64 ret)
+{
+	return ret == -EFAULT || (ret == -EINVAL && c == &sf_calls[45] /* recvfrom */ && a[4]);
+}
+
+static int move_piece(struct carry *m, u64 at, u64 n)
+{
+	volatile int moved = 0;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		volatile u8 *first = (volatile u8 *)at;
+		me.guard = &me.guard_store;
+		*first = *first; /* only what may be written has been stored to */
+		move(m, at, n);
+		moved = 1;
+	}
+	me.guard = NULL;
+	return moved;
+}
+
+/* 0: this is where the kernel has stopped, if it came so far. */
+static int move_stored(struct carry *m, u64 at, u64 n)
+{
+	for (u64 l; n; at += l, n -= l) {
+		l = in_page(at, n);
+		m->stored += l;
+		if (m->stored > SF_READ_MAX || !move_piece(m, at, l))
+			return 0;
+	}
+	return 1;
+}
+
+static void move_stored_iov(struct carry *m, u64 at, u64 n)
+{
+	struct iovec v;
+	for (u64 i = 0; i < n && i < 1024; i++)
+		if (sf_user_bytes(&v, at + i * sizeof v, sizeof v) < 0 || !move_stored(m, v.base, v.len))
+			return;
+}
+
+static void move_stored_message(struct carry *m, u64 at)
+{
+	struct msghdr h;
+	if (!move_stored(m, at, sizeof h) || sf_user_bytes(&h, at, sizeof h) < 0)
+		return;
+	move_stored_iov(m, h.iov, h.iovlen);
+	move_stored(m, h.name, caps[0].name);
+	move_stored(m, h.control, caps[0].control);
+}
+
+/* Nobody says what the kernel had stored before it gave up: everything that it may have stored is carried. */
+static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6])
+{
+	if (c == &sf_calls[299] /* recvmmsg: of the first message, or it would not have failed */)
+		move_stored_message(m, a[1]);
+	for (int i = 0; i < 6; i++) {
+		const struct sf_arg *k = &c->arg[i];
+		if (!a[i] || unasked(c, a, i) || c->handler == SF_H_mmsg)
+			continue;
+		switch (k->kind) {
+		case SF_A_OUT:
+		case SF_A_INOUT:
+			move_stored(m, a[i], length(c, k, a, k->len == SF_L_RET ? 0x7ffff000 : 0));
+			break;
+		case SF_A_OUT_IOV:
+			move_stored_iov(m, a[i], value(c, a, k->len));
+			break;
+		case SF_A_OUT_MSG:
+			move_stored_message(m, a[i]);
+			break;
+		case SF_A_OUT_ADDR:
+			move_stored(m, a[i], addr_cap);
+			break;
+		case SF_A_OUT_PAGES:
+			move_stored(m, a[i], (value(c, a, k->len) + 4095) / 4096);
+			break;
+		case SF_A_FDSET:
+			move_stored(m, a[i], fdset_bytes(value(c, a, k->len)));
+			break;
+		}
+	}
+}
+
 /* What sf_collect has been told last, and the event that it went through the arguments of. */
 static struct { u64 seq_inv, carried; s64 ret; } collected;
+
+static void carry_all(struct carry *m, const struct sf_call *c, const u64 a[6], s64 ret)
+{
+	if (unlikely(gave_up(c, a, ret))) {
+		carry_stored(m, c, a);
+		if (m->out)
+			collected.carried = m->out->seq_inv;
+		return;
+	}
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		if (m->out)
+			collected.carried = m->out->seq_inv;
+		carry(m, c, a, ret);
+	}
+	me.guard = NULL;
+}
 
 void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
 {
@@ -315,12 +510,7 @@ void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s6
 	struct carry m = { .out = r };
 	if (sf_alone() || !(traits(c) & WRITES))
 		return;
-	if (sf_guard_enter(&me.guard_store) == 0) {
-		me.guard = &me.guard_store;
-		collected.carried = r->seq_inv;
-		carry(&m, c, a, ret);
-	}
-	me.guard = NULL;
+	carry_all(&m, c, a, ret);
 }
 
 /* 1: the log holds what memory holds, and nobody left the copying out. Memory that cannot be read
@@ -334,11 +524,7 @@ int sf_collected(const struct sf_result *r, const struct sf_call *c, const u64 a
 		return 0;
 	if (!r->out_len)
 		return 1;
-	if (sf_guard_enter(&me.guard_store) == 0) {
-		me.guard = &me.guard_store;
-		carry(&m, c, a, collected.ret);
-	}
-	me.guard = NULL;
+	carry_all(&m, c, a, collected.ret);
 	return !(m.differs | m.short_log);
 }
 
@@ -347,11 +533,7 @@ void sf_scatter(const struct sf_result *r, const struct sf_call *c, const u64 a[
 	if (!(traits(c) & WRITES))
 		return;
 	struct carry m = { .in = PAYLOAD + r->out_off, .left = r->out_len };
-	if (sf_guard_enter(&me.guard_store) == 0) {
-		me.guard = &me.guard_store;
-		carry(&m, c, a, ret);
-	}
-	me.guard = NULL;
+	carry_all(&m, c, a, ret);
 	/* A log shorter than the row demands means that this replica's arguments changed
 	 * after the vote; the next event will differ and be voted on. */
 }

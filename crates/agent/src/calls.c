@@ -591,7 +591,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		break;
 	}
 	*out = sf_result_begin(e, ret);
-	if (act == ACT_LEADER)
+	if (act == ACT_LEADER || c->handler == SF_H_creds)
 		sf_collect(*out, c, a, ret);
 	return ret;
 }
@@ -658,6 +658,7 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		if (of_rights(c, a)) {
 			if (r->ret >= 0)
 				execute(e, nr, a);
+			sf_scatter(r, c, a, r->ret);
 			if (c->handler == SF_H_creds)
 				sf_die_with_launcher();
 			break;

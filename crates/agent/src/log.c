@@ -193,12 +193,18 @@ INLINE void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_
 	e->state = sf_mix(fold(call), *regs_only);
 }
 
-/* No readable stack: equal in all replicas, or a fault in one. */
+/* The end of a stack is nearer than 64 bytes, or it cannot be read at all: equal in all replicas, or a fault in one. */
 static COLD void digest_without_stack(struct sf_event *e, const struct sf_regs *r)
 {
-	e->state = sf_mix(sf_mix(r->rsp, r->rip), (u64)e->kind << 32 | e->nr);
-	for (int i = 0; i < 6; i++)
-		e->state = sf_mix(e->state, e->args[i]);
+	const u64 kept[] = { r->rbx, r->rbp, r->r12, r->r13, r->r14, r->r15, r->rsp, r->rip };
+	u64 end = (r->rsp | 4095) + 1, top = 0;
+	struct sf_hash h = { (u64)e->kind << 32 | e->nr, 0 };
+	sf_hash_bytes(&h, kept, sizeof kept);
+	for (u64 at = r->rsp; end - r->rsp < 64 && at + 8 <= end && sf_user_bytes(&top, at, 8) == 0; at += 8)
+		sf_hash_bytes(&h, &top, 8);
+	me.regs_digest = h.a ^ h.b;
+	sf_hash_bytes(&h, e->args, sizeof e->args);
+	e->state = sf_mix(h.a, h.b);
 }
 
 static COLD void digest_guarded(struct sf_event *e, const struct sf_regs *r)

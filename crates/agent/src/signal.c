@@ -43,6 +43,8 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SA_NODEFER 0x40000000ull
 #define SA_RESETHAND 0x80000000ull
 #define SA_RESTORER 0x04000000ull
+/* What the kernel keeps of a program's flags: the rest reads as 0, by which programs find out what there is (sigaction(2)). */
+#define SA_KNOWN (1 | 2 | SA_SIGINFO | 0x800 | SA_RESTORER | SA_ONSTACK | SA_RESTART | SA_NODEFER | SA_RESETHAND)
 #define SS_ONSTACK 1u
 #define SS_DISABLE 2u
 #define SS_AUTODISARM (1u << 31)
@@ -388,6 +390,7 @@ s64 sf_sigaction(const u64 a[6])
 	old = app.action[s];
 	if (a[1]) {
 		n.mask &= ~UNBLOCKABLE;
+		n.flags &= SA_KNOWN;
 		tell_action(s, &n); /* first, so that what stops or ignores is never taken in hand */
 		app.action[s] = n;
 	}
