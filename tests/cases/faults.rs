@@ -6,7 +6,11 @@
 //! Not covered: rates. Campaigns draw flips at random over the whole run; here each has its place.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
@@ -602,32 +606,48 @@ fn apart_in_a_computation() -> Vec<Trial> {
     ]
 }
 
-/// A repair while the leader waits in a write for its reader: the program is told that all of it was written.
-fn write_goes_on() -> Trial {
-    Trial::test("faults::write_goes_on", || {
-        let dir = Bench::get().case_dir("faults-write-goes-on");
+/// A repair while the leader waits in the middle of a call for whoever takes the bytes, or sends them: the program is told
+/// that all of them were moved.
+fn goes_on(how: &'static str) -> Trial {
+    const WHOLE: usize = 1 << 20;
+    Trial::test(format!("faults::{how}_goes_on"), move || {
+        let dir = Bench::get().case_dir(&format!("faults-{how}-goes-on"));
         let guest = build::guest("write_whole.c", Variant::Dynamic)?;
         let events = dir.join("events");
         let _group = one_group();
-        let mut run = std::process::Command::new(Bench::get().binary())
+        let (mut socket, theirs) = UnixStream::pair()?;
+        let (pipe, end) = std::io::pipe()?;
+        let (mut from, to): (Box<dyn Read>, Stdio) = match how {
+            "sendmsg" => (Box::new(socket.try_clone()?), OwnedFd::from(theirs.try_clone()?).into()),
+            _ => (Box::new(pipe), end.into()),
+        };
+        let run = std::process::Command::new(Bench::get().binary())
             .args(["run", "-n", "2", "--events"])
-            .args([events.as_os_str(), "--".as_ref(), guest.as_os_str()])
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::piped())
+            .args([events.as_os_str(), "--".as_ref(), guest.as_os_str(), how.as_ref()])
+            .stdin(OwnedFd::from(theirs))
+            .stdout(to)
+            .stderr(Stdio::piped())
             .spawn()?;
-        let mut pipe = run.stdout.take().expect("piped");
-        // The first bytes are here: it waits for more room.
-        let mut bytes = vec![0; 1000];
-        std::io::Read::read_exact(&mut pipe, &mut bytes)?;
+        let receives = how == "recv";
+        let bytes: Vec<u8> = (b'a'..b'a' + 23).cycle().take(WHOLE).collect();
+        // The first bytes are there: it waits for more, or for more room.
+        let mut moved = vec![0; if receives { "ready\n".len() } else { 1000 }];
+        from.read_exact(&mut moved)?;
+        if receives {
+            moved.clear();
+            socket.write_all(&bytes[..1000])?;
+        }
         thread::sleep(Duration::from_millis(100));
         kill(Pid::from_raw(replica_pid(&events, 1)?), Signal::SIGKILL)?;
         thread::sleep(Duration::from_millis(300));
-        std::io::Read::read_to_end(&mut pipe, &mut bytes)?;
+        if receives {
+            socket.write_all(&bytes[1000..])?;
+        }
+        from.read_to_end(&mut moved)?;
         let ended = run.wait_with_output()?;
-        if !ended.status.success() || bytes.len() != 1 << 20 {
+        if !ended.status.success() || moved != bytes {
             let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-            return Err(format!("{}, {} bytes\n{said}", ended.status, bytes.len()).into());
+            return Err(format!("{}, {} bytes\n{said}", ended.status, moved.len()).into());
         }
         Bench::get().passed(&dir);
         Ok(())
@@ -1042,7 +1062,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         killed_in_a_computation("follower_of_2_killed_in_a_computation", 2, 1),
         killed_in_a_computation("leader_of_3_killed_in_a_computation", 3, 0),
         killed_in_a_computation("follower_of_3_killed_in_a_computation", 3, 1),
-        write_goes_on(),
+        goes_on("write"),
+        goes_on("writev"),
+        goes_on("sendmsg"),
+        goes_on("recv"),
         killed_with_a_signal("leader_of_2_killed_with_a_signal", 2, 0),
         killed_with_a_signal("follower_of_2_killed_with_a_signal", 2, 1),
         killed_with_a_signal("leader_of_3_killed_with_a_signal", 3, 0),

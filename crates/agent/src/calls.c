@@ -193,16 +193,86 @@ static int counted(u32 nr)
 	return 0;
 }
 
-/* Calls that move all their bytes unless something comes up, from a place to which `rest_of_call` leads on. */
-static int moves_all(u32 nr)
+#define MSG_PEEK 2u
+#define MSG_TRUNC 0x20u
+#define MSG_WAITALL 0x100u
+
+enum { MOVES_SOME, MOVES_ALL, MOVES_VECTOR };
+
+/* Calls that move all their bytes unless something comes up, from a place to which `rest_of_call` leads on, or from a
+ * vector, of which the leader's call leaves out what is done. */
+static int moves(u32 nr, const u64 a[6])
 {
-	return nr == 1 || nr == 18 || nr == 44; /* write, pwrite64, sendto */
+	switch (nr) {
+	case 1: case 18: case 44: /* write, pwrite64, sendto */
+		return MOVES_ALL;
+	case 45: /* recvfrom */
+		return (a[3] & (MSG_WAITALL | MSG_PEEK | MSG_TRUNC)) == MSG_WAITALL ? MOVES_ALL : MOVES_SOME;
+	case 20: case 46: /* writev, sendmsg */
+		return MOVES_VECTOR;
+	}
+	return MOVES_SOME;
+}
+
+static struct msghdr { u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2; } rest_message;
+static struct iovec { u64 base, len; } rest_vector[1024]; /* UIO_MAXIOV */
+
+/* Of a call with a vector: copies what is left of it, and its length. */
+static u64 rest_of_vector(u32 nr, const u64 a[6], u64 *n)
+{
+	u64 at = a[1], done = app.done_of_call, left = 0, to = 0;
+	*n = a[2];
+	if (nr == 46 && sf_user_bytes(&rest_message, a[1], sizeof rest_message) == 0)
+		at = rest_message.iov, *n = rest_message.iovlen;
+	if (*n > sizeof rest_vector / sizeof *rest_vector || sf_user_bytes(rest_vector, at, *n * sizeof *rest_vector) < 0)
+		return 0;
+	for (u64 i = 0; i < *n; i++) {
+		struct iovec v = rest_vector[i];
+		u64 skip = v.len < done ? v.len : done;
+		done -= skip;
+		if (v.len == skip)
+			continue;
+		rest_vector[to++] = (struct iovec){ v.base + skip, v.len - skip };
+		left += v.len - skip;
+	}
+	*n = to;
+	return left;
+}
+
+/* Has the launcher's word ended the call before all was moved? */
+static int is_cut_short(u32 nr, const u64 a[6], s64 r)
+{
+	u64 n;
+	int what = moves(nr, a);
+	if (r <= 0 || what == MOVES_SOME)
+		return 0;
+	return (u64)r < (what == MOVES_ALL ? a[2] : rest_of_vector(nr, a, &n));
+}
+
+/* What comes with the bytes of a message has gone with the first of them. */
+static void leave_out_done(u32 nr, u64 call[7])
+{
+	u64 n;
+	if (moves(nr, call + 1) != MOVES_VECTOR || !rest_of_vector(nr, call + 1, &n))
+		return;
+	if (nr == 20) {
+		call[2] = (u64)rest_vector;
+		call[3] = n;
+		return;
+	}
+	rest_message.iov = (u64)rest_vector;
+	rest_message.iovlen = n;
+	rest_message.control = rest_message.controllen = 0;
+	call[2] = (u64)&rest_message;
 }
 
 /* A repair is nothing that the program could know of: what a call had left to move is another event, behind it. */
 static void rest_of_call(struct sf_regs *r, u32 nr, u64 moved)
 {
+	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
 	app.done_of_call += moved;
+	if (moves(nr, a) == MOVES_VECTOR)
+		return;
 	r->rsi += moved;
 	r->rdx -= moved;
 	if (nr == 18)
@@ -221,7 +291,7 @@ static s64 whole_call(struct sf_regs *r, u32 nr, s64 ret)
  * one. */
 static int cut_vector(u64 *at, u64 *n)
 {
-	static struct { u64 base, len; } v[1024]; /* UIO_MAXIOV */
+	static struct iovec v[1024];
 	u64 room = SF_READ_MAX;
 	if (*n > sizeof v / sizeof *v || sf_user_bytes(v, *at, *n * sizeof *v) < 0)
 		return 0;
@@ -241,7 +311,7 @@ static int cut_vector(u64 *at, u64 *n)
 
 /* A message whose vector is too long is received into a copy of it that is shorter, and then no other
  * by the same call: no datagram is as long, and the bytes of a stream wait for the next call. */
-static struct { u64 at; struct { u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2; } h; u32 len, pad; } cut;
+static struct { u64 at; struct msghdr h; u32 len, pad; } cut;
 
 /* Messages from the first one on that fit together; at least one. */
 static u64 fitting(u64 at, u64 n)
@@ -305,6 +375,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		cut_vector(&call[2], &call[3]);
 	if (me.slot == 0 && !sf_alone() && unlikely(nr == 47 || nr == 299 /* recvmsg, recvmmsg */))
 		cut_message(nr, call);
+	if (unlikely(app.done_of_call) && me.slot == 0)
+		leave_out_done(nr, call);
 	if (nr == 436 /* close_range */)
 		call[3] &= ~2ull; /* CLOSE_RANGE_UNSHARE: nobody but the replicas shares the table */
 	u32 waits = me.slot == 0 ? sf_waits[nr & 511] : 0;
@@ -341,7 +413,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		if (limited)
 			sf_limit_again(call);
 	}
-	me.cut_short = me.slot == 0 && r > 0 && moves_all(nr) && (u64)r < a[2] && unlikely(load(&G->alarm) != SF_A_QUIET);
+	me.cut_short = me.slot == 0 && unlikely(load(&G->alarm) != SF_A_QUIET) && is_cut_short(nr, a, r);
 	if (unlikely(limited) && r != SF_NOT_MADE && (r != -EINTR || sf_signal_pending()))
 		sf_limit_end(r);
 	if (counts && r > 0)
