@@ -721,6 +721,33 @@ pub(crate) fn replica_pid(events: &Path, which: usize) -> Result<i32, String> {
     i32::try_from(replica.pid).map_err(|error| error.to_string())
 }
 
+/// All replicas at once, as `killall -9` finds them by their name: the program was killed, and nobody is to blame.
+fn all_killed() -> Trial {
+    Trial::test("faults::all_killed", || {
+        let dir = Bench::get().case_dir("faults-all-killed");
+        for replicas in [2, 3] {
+            let events = dir.join("events");
+            let _ = fs::remove_file(&events);
+            let target = Target::guest("sleeper.c", &[])?;
+            let invocation = target.invocation(protector(replicas, &events, &[]));
+            let _group = one_group();
+            let run = invocation.start(&dir)?;
+            run.await_output("ready\n", LIMIT)?;
+            let pids: Vec<i32> = (0..usize::from(replicas)).map(|r| replica_pid(&events, r)).collect::<Result<_, _>>()?;
+            for pid in pids {
+                kill(Pid::from_raw(pid), Signal::SIGKILL)?;
+            }
+            let run = run.wait(LIMIT)?;
+            run.nothing_left(GRACE)?;
+            if run.end() != "signal 9" {
+                return Err(format!("ended with {}, expected signal 9\n{}", run.end(), last_lines(&run)).into());
+            }
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
 /// A memory controller of its own, where the tests may make one: the kernel kills a replica, or the launcher.
 fn memory_limit() -> Trial {
     Trial::test("faults::memory_limit", || {
@@ -1062,6 +1089,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         killed_in_a_computation("follower_of_2_killed_in_a_computation", 2, 1),
         killed_in_a_computation("leader_of_3_killed_in_a_computation", 3, 0),
         killed_in_a_computation("follower_of_3_killed_in_a_computation", 3, 1),
+        all_killed(),
         goes_on("write"),
         goes_on("writev"),
         goes_on("sendmsg"),

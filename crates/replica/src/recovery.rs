@@ -366,6 +366,12 @@ impl Supervisor<'_> {
             self.group.set32(at!(alarm), alarm::QUIET);
             return;
         }
+        if standing.iter().all(|one| *one == Standing::Died(child::Change::Signaled(libc::SIGKILL))) {
+            self.divergences -= 1;
+            self.killed = true;
+            self.group.set32(at!(alarm), alarm::QUIET);
+            return;
+        }
         self.mend_agents(&standing);
         if self.keeper == 0 && standing[0] == Standing::Paused {
             // It was killed alone. Made now, it is ready before the leader needs it.

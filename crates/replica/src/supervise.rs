@@ -193,6 +193,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) exec: Becoming,
     pub(crate) meeting: Meeting,
     pub(crate) ration: Ration,
+    /// Somebody has killed every replica: that is the program's end.
+    pub(crate) killed: bool,
     /// Events of the programs that this one has taken the place of.
     pub(crate) past_events: u64,
     /// What is to be told when a repair is over.
@@ -386,6 +388,7 @@ impl<'a> Supervisor<'a> {
             exec: Becoming::default(),
             meeting: Meeting::default(),
             ration: Ration::default(),
+            killed: false,
             past_events: 0,
             held_back: None,
             constants: Vec::new(),
@@ -614,7 +617,8 @@ impl<'a> Supervisor<'a> {
             let said = matches!(self.group.end(), end::EXITED | end::SIGNALED)
                 || self.replicas.len() == 1
                 || self.exec.fatal
-                || self.ration.up;
+                || self.ration.up
+                || self.killed;
             if self.leader_end.is_some() && said {
                 return Ok(());
             }
