@@ -225,6 +225,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("jit_rdtsc.c").expect(Expect::Limit("an instruction in a page made at run time that traps nowhere")),
         row("self_modify.c"),
         row("text_digest.c").expect(Expect::Limit("patched bytes are visible to a program that reads its own code")),
+        row("data_as_code.c"),
         row("raw_calls.c").shapes(Variant::C),
         row("six_args.c"),
         row("red_zone.c").shapes(&[Dynamic, Unoptimised, NoPie, Stripped, Static]),

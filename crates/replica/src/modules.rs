@@ -175,8 +175,14 @@ fn contents(file: &fs::File) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The whole file, at the start of a buffer that grows to hold it.
+/// The whole file, at the start of a buffer that grows to hold it. Nothing of files that are no ELF files: what
+/// else is mapped as code (heaps of language runtimes, memory objects) may be larger than memory.
 fn read<'a>(file: &fs::File, buffer: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    let mut magic = [0; 4];
+    file.read_exact_at(&mut magic, 0).ok()?;
+    if magic != *b"\x7fELF" {
+        return None;
+    }
     let len = usize::try_from(file.metadata().ok()?.len()).ok()?;
     if buffer.len() < len {
         *buffer = vec![0; len];
