@@ -151,6 +151,24 @@ fn legacy_layout() -> Trial {
     })
 }
 
+/// Limits of the caller that leave no room for a group are named with what lifts them. The program may set its own.
+fn limits_of_the_caller() -> Trial {
+    const NAME: &str = "limits_of_the_caller";
+    Trial::test(format!("command::{NAME}"), || {
+        let binary = Bench::get().binary().display().to_string();
+        for (limit, fix) in [("--as=300000000", "ulimit -v unlimited"), ("--fsize=8192", "ulimit -f unlimited")] {
+            let words = [limit, &binary, "run", "--", "true"];
+            refused(&runs(NAME, Path::new("/usr/bin/prlimit"), &words)?, &words, 121, fix)?;
+        }
+        let words = ["run", "--", "sh", "-c", "ulimit -f 8; ulimit -v 800000; exec true"];
+        let run = runs(NAME, Bench::get().binary(), &words)?;
+        if run.status.code() != Some(0) || !run.stderr.is_empty() {
+            return Err(format!("limits set by the program\n{}", last_lines(&run)).into());
+        }
+        Ok(())
+    })
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
@@ -176,6 +194,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         with_sigchld_ignored(),
         closed_early(),
         legacy_layout(),
+        limits_of_the_caller(),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(

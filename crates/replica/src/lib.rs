@@ -89,6 +89,10 @@ pub enum LaunchError {
     #[error("addresses from {:#x} to {:#x} have to be free, found {what} at {at:#x} (the legacy layout of memory, personality(2))",
         crate::abi::BASE, crate::abi::AGENT_END)]
     Layout { what: String, at: u64 },
+    /// A limit below what a group maps.
+    #[error("an address space of {} MiB is needed, and what the program needs, found a limit of {} MiB",
+        supervise::ADDRESS_SPACE_MIN >> 20, .found >> 20)]
+    AddressSpace { found: u64 },
     /// An argument holds a NUL byte.
     #[error("arguments hold no NUL bytes, found one")]
     NulInArguments,
@@ -134,6 +138,10 @@ impl Advise for LaunchError {
                 "sysctl kernel.yama.ptrace_scope=1",
                 "or run in a container with the SYS_PTRACE capability",
             ),
+            LaunchError::Step { step: Step::Memory, source } if source.raw_os_error() == Some(libc::EFBIG) => {
+                Remedy::with_note("ulimit -f unlimited", "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'")
+            }
+            LaunchError::AddressSpace { .. } => Remedy::new("ulimit -v unlimited"),
             LaunchError::Agent { .. } => Remedy::with_note(
                 "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",
                 "to keep it: a file in /etc/sysctl.d, see sysctl.d(5)",

@@ -224,6 +224,18 @@ pub fn cpu_limit(pid: i32) -> Option<std::time::Duration> {
         .then(|| std::time::Duration::from_secs(limit.rlim_max))
 }
 
+/// How much address space this process may have (setrlimit(2), `RLIMIT_AS`, soft); none where it is unlimited.
+#[must_use]
+pub fn address_space_limit() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is valid for the call.
+    let rc = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    (rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 /// Whether a number is that of a child, alive or not yet reaped.
 #[must_use]
 pub fn is_child(pid: i32) -> bool {
