@@ -341,10 +341,32 @@ fn coroutines() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Without the C library there is nothing that the runtime could stand on, and the linker's words alone would not say so.
+fn no_library() -> Result<(), Failed> {
+    let dir = folder(
+        "no-library",
+        &[("main.c", "void _start(void) { for (;;) ; }\n")],
+    )?;
+    let ran = compiler(true, false)
+        .args(["-ffreestanding", "-nostdlib", "-static"])
+        .arg(dir.join("main.c"))
+        .arg("-o")
+        .arg(dir.join("main"))
+        .output()?;
+    ended(
+        &ran,
+        1,
+        &["needs the C library, found -nostdlib", "add -lc"],
+        &[],
+    )?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 type Check = fn() -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Check); 9] = [
+    let tests: [(&str, Check); 10] = [
         ("archive", archive),
         ("weak_alias", weak_alias),
         ("chosen", chosen),
@@ -354,6 +376,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("precompiled_header", precompiled_header),
         ("atomics_once", atomics_once),
         ("coroutines", coroutines),
+        ("no_library", no_library),
     ];
     tests
         .into_iter()

@@ -52,6 +52,12 @@ pub enum CommandError {
     /// `--validate=async` for C++.
     #[error("--validate=async is for C programs, found C++")]
     ValidateCxx,
+    /// A processor or system that the runtime is not made for.
+    #[error("code for x86-64 Linux is hardened, found {0}")]
+    Target(String),
+    /// clang's inner command, which loads no pass.
+    #[error("clang's own command line is needed, found {0}, which is what it calls itself with")]
+    Inner(String),
     /// Our commands take a program and nothing else.
     #[error("one program or object file is needed, found {found}")]
     OneFile {
@@ -91,6 +97,12 @@ impl Advise for CommandError {
             Self::Together(_) => "leave one of the two out",
             Self::ValidateCxx => {
                 "leave --validate=async out: the second run comes before the effects then"
+            }
+            Self::Target(_) => {
+                "leave the flag out, or compile this file with clang-19: it cannot be part of a hardened program"
+            }
+            Self::Inner(_) => {
+                "call steadfast cc as clang is called; single words for the inner command go behind -Xclang"
             }
             Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
             Self::OneFile { .. } => "steadfast cc --coverage[=json] PROGRAM",
@@ -165,6 +177,8 @@ pub struct Build {
     relocatable: bool,
     /// `-shared`: a library, none of which runs hardened.
     pub shared: bool,
+    /// What keeps the C library out of the link, which the runtime needs.
+    pub no_library: Option<String>,
 }
 
 /// Flags whose value is the next argument.
@@ -239,6 +253,12 @@ impl Request {
         let mut explain = None;
         let mut language = None;
         let arguments = unfolded(arguments, RESPONSE_DEPTH);
+        if let Some(first) = arguments.first()
+            && first.as_bytes().starts_with(b"-cc1")
+        {
+            return Err(CommandError::Inner(first.to_string_lossy().into_owned()));
+        }
+        let mut target = None;
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let text = argument.to_string_lossy();
@@ -306,7 +326,15 @@ impl Request {
                 "-shared" | "--shared" => build.shared = true,
                 "-c" | "-S" => stops_early = true,
                 "-r" => build.relocatable = true,
+                "-nostdlib" | "-nodefaultlibs" | "-nolibc" => {
+                    build.no_library = Some(text.to_string());
+                }
+                "-m16" | "-m32" | "-mx32" => target = Some(text.to_string()),
+                "-m64" => target = None,
                 _ => {}
+            }
+            if let Some(triple) = text.strip_prefix("--target=") {
+                target = foreign(triple);
             }
             if NO_CODE.contains(&&*text)
                 || text.starts_with("-print-")
@@ -328,6 +356,9 @@ impl Request {
                     }
                     if text == "-Xclang" {
                         keeps_the_pass(&value.to_string_lossy())?;
+                    }
+                    if text == "-target" || text == "--target" {
+                        target = foreign(&value.to_string_lossy());
                     }
                     build.arguments.push(value.clone());
                 }
@@ -371,6 +402,9 @@ impl Request {
                 Self::Pass(arguments)
             });
         }
+        if let Some(target) = target {
+            return Err(CommandError::Target(target));
+        }
         if build.shared && !stops_early {
             let flag = if !build.state.is_trusted() {
                 Some("--state")
@@ -400,6 +434,12 @@ fn keeps_the_pass(word: &str) -> Result<(), CommandError> {
         return Err(CommandError::Disabled(word.to_owned()));
     }
     Ok(())
+}
+
+/// A triple of another processor or system than the runtime's.
+fn foreign(triple: &str) -> Option<String> {
+    let own = triple.starts_with("x86_64") && triple.contains("linux") && !triple.ends_with("x32");
+    (!own).then(|| triple.to_owned())
 }
 
 /// Whether a precompiled header is made, which is no program.
@@ -716,6 +756,37 @@ mod tests {
             read("-Xclang=-disable-llvm-optzns -c x.c"),
             Err(CommandError::Disabled(_))
         ));
+        assert_eq!(
+            read("-cc1 -emit-obj x.c"),
+            Err(CommandError::Inner("-cc1".into()))
+        );
+    }
+
+    #[test]
+    fn code_for_another_machine_is_refused() {
+        for (line, found) in [
+            ("-m32 -c x.c", "-m32"),
+            ("-target aarch64-linux-gnu -c x.c", "aarch64-linux-gnu"),
+            ("--target=wasm32 -c x.c", "wasm32"),
+            ("--target=x86_64-linux-gnux32 -c x.c", "x86_64-linux-gnux32"),
+            (
+                "--target=x86_64-unknown-freebsd x.c",
+                "x86_64-unknown-freebsd",
+            ),
+        ] {
+            assert_eq!(
+                read(line),
+                Err(CommandError::Target(found.into())),
+                "{line}"
+            );
+        }
+        assert_eq!(program("-m32 -m64 x.c"), Some("a.out".into()));
+        assert_eq!(
+            program("--target=x86_64-pc-linux-gnu x.c"),
+            Some("a.out".into())
+        );
+        // Nothing of it is code.
+        assert!(matches!(read("-m32 -E x.c"), Ok(Request::Pass(_))));
     }
 
     #[test]

@@ -117,6 +117,14 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         console,
     );
     let (Exit::Status(0), Some(program)) = (exit, &build.program) else {
+        if let (Some(flag), Some(program), false) =
+            (&build.no_library, &build.program, build.shared)
+        {
+            console.say(&format!(
+                "steadfast: note: {} takes the hardening runtime, which needs the C library, found {flag}\n  fix:   add -lc; or build this program with clang-19, if it has no handlers\n",
+                program.display()
+            ));
+        }
         return Ok(exit);
     };
     if !fs::metadata(program).is_ok_and(|file| file.is_file()) {
