@@ -201,10 +201,18 @@ Treatment Config::treatmentOf(StringRef Name) const {
   return Found == Treatments.end() ? Treatment{} : Found->second;
 }
 
+// Operators new and delete, in any of their forms.
+static bool isAllocation(StringRef Name) {
+  return Name.starts_with("_Znw") || Name.starts_with("_Zna") || Name.starts_with("_Zdl") || Name.starts_with("_Zda");
+}
+
 Treatment Config::treatmentOf(const Function &F) const {
   Treatment T = treatmentOf(F.getName());
   if (!T.OfLibrary || F.isDeclaration())
     return T;
+  // The program's own, which the language lets it have: modules that only call them are led there by the runtime (cxx.c).
+  if (isAllocation(F.getName()))
+    return Treatment{};
   // One that others may call by this name stands in for the library's, and the runtime's wrapper ends there as well.
   bool IsProgram = F.hasLocalLinkage() || (F.hasExternalLinkage() && T.How != Class::Native && T.How != Class::Refuse);
   return IsProgram ? Treatment{} : T;

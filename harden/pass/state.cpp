@@ -307,7 +307,7 @@ private:
     }
     StringRef Name = Callee->getName();
     bool Lock = Name.starts_with("__sf_w_pthread_") || Name.starts_with("__sf_w_cnd_") || Name.starts_with("__sf_w_mtx_");
-    bool Identity = Lock || Name.starts_with("__sf_w_free") ||
+    bool Identity = Lock || Name.starts_with("__sf_w_free") || Name.starts_with("__sf_w_delete") ||
                     Name.starts_with("__sf_w_realloc") || Name.starts_with("__sf_w_s_dup_realloc") ||
                     Name.starts_with("__sf_w_s_crc_realloc") || Name.starts_with("__sf_w_s_usable");
     for (unsigned A = 0; Lock && A != Call.arg_size(); ++A) {

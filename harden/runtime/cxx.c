@@ -10,7 +10,7 @@
  * Not covered: exceptions of other languages; std::exception_ptr that outlives a run.
  * See the Itanium C++ ABI, Level II; the header's layout is that of libstdc++ since GCC 4.
  */
-#include "runtime.h"
+#include "state.h"
 
 struct unwind_exception {
   uint64_t class;
@@ -47,34 +47,107 @@ extern void *__sf_w_malloc(size_t);
 extern void *__sf_w_memalign(size_t alignment, size_t size);
 extern void __sf_w_free(void *);
 
-SF_API void *__sf_w_new(size_t n) {
-  void *p = __sf_w_malloc(n ? n : 1);
+/*
+ * A program may have operators of its own (C++20, [replacement.functions]): they are hardened code like any other. Modules that only
+ * call them come here, and those that it does not have lead to those that it has, as the library's do:
+ *
+ *     new[] -> new      delete(size) -> delete      delete[](size) -> delete[] -> delete      nothrow -> the same without
+ *
+ * and alike with an alignment. Not covered: operators in a shared library; they are not called for what handlers take and give back.
+ */
+#define OWN(NAME) __asm__(NAME ".sf") WEAK
+extern void *own_new(size_t) OWN("_Znwm");
+extern void *own_new_array(size_t) OWN("_Znam");
+extern void *own_new_nothrow(size_t, const void *) OWN("_ZnwmRKSt9nothrow_t");
+extern void *own_new_array_nothrow(size_t, const void *) OWN("_ZnamRKSt9nothrow_t");
+extern void *own_new_aligned(size_t, size_t) OWN("_ZnwmSt11align_val_t");
+extern void *own_new_array_aligned(size_t, size_t) OWN("_ZnamSt11align_val_t");
+extern void *own_new_aligned_nothrow(size_t, size_t, const void *) OWN("_ZnwmSt11align_val_tRKSt9nothrow_t");
+extern void *own_new_array_aligned_nothrow(size_t, size_t, const void *) OWN("_ZnamSt11align_val_tRKSt9nothrow_t");
+extern void own_delete(void *) OWN("_ZdlPv");
+extern void own_delete_array(void *) OWN("_ZdaPv");
+extern void own_delete_sized(void *, size_t) OWN("_ZdlPvm");
+extern void own_delete_array_sized(void *, size_t) OWN("_ZdaPvm");
+extern void own_delete_nothrow(void *, const void *) OWN("_ZdlPvRKSt9nothrow_t");
+extern void own_delete_array_nothrow(void *, const void *) OWN("_ZdaPvRKSt9nothrow_t");
+extern void own_delete_aligned(void *, size_t) OWN("_ZdlPvSt11align_val_t");
+extern void own_delete_array_aligned(void *, size_t) OWN("_ZdaPvSt11align_val_t");
+extern void own_delete_sized_aligned(void *, size_t, size_t) OWN("_ZdlPvmSt11align_val_t");
+extern void own_delete_array_sized_aligned(void *, size_t, size_t) OWN("_ZdaPvmSt11align_val_t");
+
+static void *or_throw(void *p) {
   if (!p)
     _ZSt17__throw_bad_allocv();
   return p;
+}
+
+SF_API void *__sf_w_new(size_t n) { return own_new ? own_new(n) : or_throw(__sf_w_malloc(n ? n : 1)); }
+
+SF_API void *__sf_w_new_array(size_t n) { return own_new_array ? own_new_array(n) : __sf_w_new(n); }
+
+/* Without one of its own, a program that has `new` lets the exception of that through: memory has ended then. */
+SF_API void *__sf_w_new_nothrow(size_t n, const void *tag) {
+  return own_new_nothrow ? own_new_nothrow(n, tag) : own_new ? own_new(n) : __sf_w_malloc(n ? n : 1);
+}
+
+SF_API void *__sf_w_new_array_nothrow(size_t n, const void *tag) {
+  return own_new_array_nothrow ? own_new_array_nothrow(n, tag) : own_new_array ? own_new_array(n) : __sf_w_new_nothrow(n, tag);
 }
 
 /* For types that want more than malloc's alignment. */
 SF_API void *__sf_w_new_aligned(size_t n, size_t alignment) {
-  void *p = __sf_w_memalign(alignment, n ? n : 1);
-  if (!p)
-    _ZSt17__throw_bad_allocv();
-  return p;
+  return own_new_aligned ? own_new_aligned(n, alignment) : or_throw(__sf_w_memalign(alignment, n ? n : 1));
 }
 
-SF_API void *__sf_w_aligned_nothrow(size_t n, size_t alignment, const void *tag) {
-  (void)tag;
-  return __sf_w_memalign(alignment, n ? n : 1);
+SF_API void *__sf_w_new_array_aligned(size_t n, size_t alignment) {
+  return own_new_array_aligned ? own_new_array_aligned(n, alignment) : __sf_w_new_aligned(n, alignment);
 }
 
-SF_API void *__sf_w_malloc_nothrow(size_t n, const void *tag) {
-  (void)tag;
-  return __sf_w_malloc(n ? n : 1);
+SF_API void *__sf_w_new_aligned_nothrow(size_t n, size_t alignment, const void *tag) {
+  return own_new_aligned_nothrow ? own_new_aligned_nothrow(n, alignment, tag)
+         : own_new_aligned       ? own_new_aligned(n, alignment)
+                                 : __sf_w_memalign(alignment, n ? n : 1);
 }
 
-SF_API void __sf_w_free_sized(void *p, size_t n) {
-  (void)n;
-  __sf_w_free(p);
+SF_API void *__sf_w_new_array_aligned_nothrow(size_t n, size_t alignment, const void *tag) {
+  return own_new_array_aligned_nothrow ? own_new_array_aligned_nothrow(n, alignment, tag)
+         : own_new_array_aligned       ? own_new_array_aligned(n, alignment)
+                                       : __sf_w_new_aligned_nothrow(n, alignment, tag);
+}
+
+/* Blocks with copies or checksums are the runtime's, whatever the program has. */
+#define IS(OWN, P) ((OWN) && !(unlikely(sf_state()) && sf_is_heap(P)))
+
+SF_API void __sf_w_delete(void *p) { IS(own_delete, p) ? own_delete(p) : __sf_w_free(p); }
+
+SF_API void __sf_w_delete_array(void *p) { IS(own_delete_array, p) ? own_delete_array(p) : __sf_w_delete(p); }
+
+SF_API void __sf_w_delete_sized(void *p, size_t n) { IS(own_delete_sized, p) ? own_delete_sized(p, n) : __sf_w_delete(p); }
+
+SF_API void __sf_w_delete_array_sized(void *p, size_t n) {
+  IS(own_delete_array_sized, p) ? own_delete_array_sized(p, n) : __sf_w_delete_array(p);
+}
+
+SF_API void __sf_w_delete_nothrow(void *p, const void *tag) { IS(own_delete_nothrow, p) ? own_delete_nothrow(p, tag) : __sf_w_delete(p); }
+
+SF_API void __sf_w_delete_array_nothrow(void *p, const void *tag) {
+  IS(own_delete_array_nothrow, p) ? own_delete_array_nothrow(p, tag) : __sf_w_delete_array(p);
+}
+
+SF_API void __sf_w_delete_aligned(void *p, size_t alignment) {
+  IS(own_delete_aligned, p) ? own_delete_aligned(p, alignment) : __sf_w_free(p);
+}
+
+SF_API void __sf_w_delete_array_aligned(void *p, size_t alignment) {
+  IS(own_delete_array_aligned, p) ? own_delete_array_aligned(p, alignment) : __sf_w_delete_aligned(p, alignment);
+}
+
+SF_API void __sf_w_delete_sized_aligned(void *p, size_t n, size_t alignment) {
+  IS(own_delete_sized_aligned, p) ? own_delete_sized_aligned(p, n, alignment) : __sf_w_delete_aligned(p, alignment);
+}
+
+SF_API void __sf_w_delete_array_sized_aligned(void *p, size_t n, size_t alignment) {
+  IS(own_delete_array_sized_aligned, p) ? own_delete_array_sized_aligned(p, n, alignment) : __sf_w_delete_array_aligned(p, alignment);
 }
 
 /* Variables of functions, made at the first call (Itanium C++ ABI, 3.3.2). The first run takes the library's guard, so that

@@ -341,6 +341,55 @@ fn coroutines() -> Result<(), Failed> {
     Ok(())
 }
 
+/// Operators new and delete of the program's own, in a module that the handler's does not see: called in both runs as hardened code,
+/// for every form that the language derives from them, and what one side allocates the other may free.
+fn operators() -> Result<(), Failed> {
+    let main = "#include <steadfast/sei.h>\n#include <cstdio>\n#include <map>\n#include <new>\n#include <string>\n#include <vector>\n\
+        extern long live, calls;\nstruct alignas(64) Wide { long a[8]; };\n\
+        static std::map<long, std::string> names;\nstatic std::vector<long *> kept;\nstatic Wide *wide;\n\
+        SF_LOCAL_HANDLER long handle(long k) {\n  names[k % 7] = std::string(k % 90, 'x');\n\
+          kept.push_back(new long[k % 5 + 1]{k});\n  if (kept.size() > 6) { delete[] kept.front(); kept.erase(kept.begin()); }\n\
+          if (long *one = new (std::nothrow) long(k)) delete one;\n  delete wide; wide = new Wide{{k}};\n\
+          names.erase(k % 3);\n  return (long)names.size() + live + calls + wide->a[0]; }\n\
+        int main() { for (long k = 0; k < 40; k++) { std::printf(\"%ld %ld %ld\\n\", handle(k), live, calls);\n\
+          if (k % 8 == 7) { delete[] kept.back(); kept.back() = new long[3]{k}; } } }\n";
+    let own = "#include <cstdlib>\n#include <new>\nlong live, calls;\n\
+        struct Head { unsigned long magic, bytes; };\n\
+        void *operator new(std::size_t n) {\n  calls++;\n  auto *head = (Head *)std::malloc(n + sizeof(Head));\n  if (!head) throw std::bad_alloc();\n\
+          *head = {0x5afe, n};\n  live += (long)n;\n  return head + 1; }\n\
+        void operator delete(void *p) noexcept {\n  if (!p) return;\n  Head *head = (Head *)p - 1;\n  if (head->magic != 0x5afe) std::abort();\n\
+          live -= (long)head->bytes;\n  std::free(head); }\n\
+        void operator delete(void *p, std::size_t) noexcept { operator delete(p); }\n";
+    let dir = folder("operators", &[("main.cc", main), ("own.cc", own)])?;
+    let sources = [dir.join("main.cc"), dir.join("own.cc")];
+    let (plain, hardened) = (dir.join("plain"), dir.join("hardened"));
+    for level in [
+        &["-O0"][..],
+        &["-O2"],
+        &["-O2", "-flto=thin", "-fuse-ld=lld"],
+    ] {
+        build(compiler(false, true), level, &sources, &plain)?;
+        build(compiler(true, true), level, &sources, &hardened)?;
+        let golden = run(&plain, &[])?;
+        prints(&hardened, &String::from_utf8_lossy(&golden.stdout))?;
+    }
+    // What they do is looked at when the program is linked.
+    let atomic = own.replace(
+        "long live, calls;",
+        "#include <atomic>\nlong live; std::atomic<long> calls;",
+    );
+    std::fs::write(dir.join("own.cc"), atomic)?;
+    let refused = compiler(true, true)
+        .arg("-O1")
+        .args(&sources)
+        .arg("-o")
+        .arg(&hardened)
+        .output()?;
+    ended(&refused, 1, &["_Znwm reaches an atomic operation"], &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// Without the C library there is nothing that the runtime could stand on, and the linker's words alone would not say so.
 fn no_library() -> Result<(), Failed> {
     let dir = folder(
@@ -366,7 +415,7 @@ fn no_library() -> Result<(), Failed> {
 type Check = fn() -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Check); 10] = [
+    let tests: [(&str, Check); 11] = [
         ("archive", archive),
         ("weak_alias", weak_alias),
         ("chosen", chosen),
@@ -376,6 +425,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("precompiled_header", precompiled_header),
         ("atomics_once", atomics_once),
         ("coroutines", coroutines),
+        ("operators", operators),
         ("no_library", no_library),
     ];
     tests

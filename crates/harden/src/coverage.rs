@@ -328,6 +328,15 @@ impl Coverage {
         }
         while let Some(id) = next.pop_front() {
             for call in self.calls.get(id).into_iter().flatten() {
+                if call.class == "native" && is_allocation(&call.callee) {
+                    // Which of them the runtime calls depends on which there are (harden/runtime/cxx.c).
+                    for own in self.functions.keys().filter(|name| is_allocation(name)) {
+                        if !from.contains_key(own.as_str()) {
+                            from.insert(own, Some(id));
+                            next.push_back(own);
+                        }
+                    }
+                }
                 if call.class != "hardened" && call.class != "weak" {
                     continue;
                 }
@@ -468,6 +477,13 @@ impl Coverage {
         }
         said
     }
+}
+
+/// Operators new and delete of C++, in any of their forms.
+fn is_allocation(name: &str) -> bool {
+    ["_Znw", "_Zna", "_Zdl", "_Zda"]
+        .iter()
+        .any(|start| name.starts_with(start))
 }
 
 /// The error of a link, for people.
