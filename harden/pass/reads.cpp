@@ -67,6 +67,8 @@ constexpr Reads Table[] = {
     {"__sf_w_strndup", "0:s:1"},
     {"__sf_w_strtol __sf_w_strtoul __sf_w_strtoll __sf_w_strtoull __sf_w_strtod", "0:s"},
     {"__sf_w_inet_pton", "1:s"},
+    {"__sf_w_inet_aton", "0:s"},
+    {"fnmatch strverscmp", "0:s 1:s"},
     {"__sf_w_localtime_r __sf_w_gmtime_r", "0:#8"},
     {"__sf_w_strftime", "2:s 3:#56"},
     {"__sf_w_strptime", "0:s 1:s"},
@@ -81,7 +83,7 @@ constexpr Reads Table[] = {
 constexpr const char *NoReads =
     " sf_input_edge sf_output_append sf_output_done sf_ignore sf_run __errno_location __h_errno_location __ctype_b_loc"
     " __ctype_tolower_loc __ctype_toupper_loc abort __assert_fail __assert __stack_chk_fail __chk_fail __fortify_fail"
-    " pthread_equal pthread_self malloc_usable_size fileno isatty strerror strsignal gai_strerror ";
+    " pthread_equal pthread_self malloc_usable_size fileno isatty strerror strsignal gai_strerror hstrerror ";
 constexpr const char *Looking =
     " __sf_memset __sf_w_memset_chk __sf_w_bzero __sf_w_explicit_bzero __sf_w_malloc __sf_w_calloc __sf_w_realloc"
     " __sf_w_reallocarray __sf_w_aligned_alloc __sf_w_memalign __sf_w_posix_memalign __sf_w_free __sf_w_snprintf"
@@ -90,7 +92,7 @@ constexpr const char *Looking =
     " __sf_w_clock_gettime __sf_w_gettimeofday __sf_w_getrandom __sf_w_getrusage __sf_w_read __sf_w_recv __sf_w_lseek"
     " __sf_w_pread __sf_w_fstat __sf_w_writev __sf_w_fwrite __sf_w_fputc __sf_w_putchar __sf_w_printf __sf_w_fprintf"
     " __sf_w_dprintf __sf_w_vprintf __sf_w_vfprintf __sf_w___printf_chk __sf_w___fprintf_chk __sf_w_fflush"
-    " __sf_w_close __sf_w_exit ";
+    " __sf_w_close __sf_w_exit __sf_w_frexp __sf_w_frexpf __sf_w_modf __sf_w_modff ";
 
 bool isIn(StringRef List, StringRef Name) { return List.contains((" " + Name + " ").str()); }
 

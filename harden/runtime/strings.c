@@ -285,6 +285,35 @@ SF_API int __sf_w_inet_pton(int family, const char *from, void *to) {
   return r;
 }
 
+SF_API int __sf_w_inet_aton(const char *from, struct in_addr *to) {
+  struct in_addr address;
+  int fine = inet_aton(from, &address);
+  if (fine)
+    __sf_memcpy(to, &address, sizeof address);
+  return fine;
+}
+
+SF_API void *__sf_w_memccpy(void *to, const void *from, int stop, size_t n) {
+  const uint8_t *at = memchr(from, stop, n);
+  size_t length = at ? (size_t)(at - (const uint8_t *)from) + 1 : n;
+  __sf_memcpy(to, from, length);
+  return at ? (uint8_t *)to + length : NULL;
+}
+
+/* A number taken apart, one part of which is stored. In the C library itself, unlike the rest of mathematics. */
+#define PARTS(NAME, TYPE, PART)                                                                                        \
+  extern TYPE NAME(TYPE, PART *);                                                                                      \
+  SF_API TYPE __sf_w_##NAME(TYPE x, PART *to) {                                                                        \
+    PART part;                                                                                                         \
+    TYPE rest = NAME(x, &part);                                                                                        \
+    __sf_memcpy(to, &part, sizeof part);                                                                               \
+    return rest;                                                                                                       \
+  }
+PARTS(frexp, double, int)
+PARTS(frexpf, float, int)
+PARTS(modf, double, double)
+PARTS(modff, float, float)
+
 SF_API struct tm *__sf_w_localtime_r(const time_t *at, struct tm *to) {
   struct tm parts;
   memset(&parts, 0, sizeof parts); /* it has a hole, which is copied and compared */

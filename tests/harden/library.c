@@ -5,8 +5,12 @@
 #define _GNU_SOURCE
 #include <steadfast/sei.h>
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <inttypes.h>
+#include <libintl.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +19,8 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
+#include <wchar.h>
+#include <wctype.h>
 
 static int ends[2];
 static struct sockaddr_un there;
@@ -22,6 +28,9 @@ static socklen_t there_length;
 static char line[200], name[40];
 static char *kept;
 static long order[16];
+static struct in_addr address;
+static double integral;
+static int power;
 
 static int by(const void *a, const void *b, void *with) {
   long x = *(const long *)a, y = *(const long *)b;
@@ -59,6 +68,11 @@ SF_LOCAL_HANDLER long text(int k) {
   struct tm parts;
   char day[26];
   sum += (long)strlen(said) + (long)strlen(asctime_r(gmtime_r(&when, &parts), day));
+  sum += frexp(k * 1.7, &power) * 1000 + power + modf(k / 3.0, &integral) * 100 + integral;
+  sum += inet_aton("10.2.3.4", &address) + (long)(ntohl(address.s_addr) >> 24);
+  sum += (char *)memccpy(line + 50, "up to; here", ';', 11) - line;
+  sum += fnmatch("*.[ch]", k & 1 ? "one.c" : "one.o", 0) + (long)wcslen(L"wide") + towupper(L'w');
+  sum += (long)strlen(gettext("message")) + strlen(ngettext("one", "many", (unsigned long)k));
   int sign = k & 1 ? 1 : -1;
   for (int i = 0; i < 16; i++)
     order[i] = (i * 7 + k) % 16;
