@@ -185,7 +185,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         .collect();
     if let Some(name) = missing.first() {
         console.say(&format!(
-            "steadfast: the policy's handler {name} is not in {}, though others are\n  fix:   correct the name, or take the statement out\n",
+            "steadfast: the policy's handler {name} is not in {}, though others are\n  fix:   correct the name, or take the statement out; of several programs each has its own --steadfast-policy=FILE at the link\n",
             program.display()
         ));
         let _ = fs::remove_file(program);
