@@ -96,7 +96,8 @@ endif
 # Ten thousand flips and more of each group, over eight programs, then in the agent, the log and the control block, then in what stands
 # around the replicas:
 # hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals; at the end the tests
-# that Python and GNU programs come with, bare and protected, and a campaign as an array job of Slurm, which needs root.
+# that Python and GNU programs come with, bare and protected, Debian's tests of dnsmasq, plain and hardened, and a campaign as an array job
+# of Slurm; these two need root.
 # ARGS="--help" says what else there is.
 CAMPAIGN := $(CARGO) run -q --release -p steadfast-campaign --
 CAMPAIGN_APP := gzip sort bzip2 perl sed bunzip2 grep sha256sum
@@ -116,6 +117,7 @@ else
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]
+	STEADFAST=$(STEADFAST) campaign/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
 	$(CAMPAIGN) slurm --out build/campaign
 endif
 
