@@ -1411,7 +1411,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   if (unlikely(__sf_tls.partial != 0) && sf_state())
     sf_state_mid(c);
   sf_locks_between_runs(c);
-  c->crc_running = 0;
+  c->crc_running = c->leaving = 0;
   c->mxcsr_first = mxcsr_get();
   if (unlikely(c->mxcsr_first != c->mxcsr))
     mxcsr_set(c->mxcsr);
@@ -1635,6 +1635,8 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
     sf_differ_name("only the first run calls", ((struct sf_record *)(c->queue.base + c->queue_cursor))->name, 0, 0);
   if (unlikely(c->deferred_cursor != c->deferred.used / sizeof(struct sf_deferred)))
     sf_differ_name("only the first run calls", ((struct sf_deferred *)c->deferred.base)[c->deferred_cursor].name, 0, 0);
+  if (c->deferred.used)
+    sf_check_leaving(c);
   if (unlikely((mxcsr_get() ^ c->mxcsr_first) & MXCSR_CONTROL))
     sf_differ_name("the runs leave different floating-point modes", h->name, c->mxcsr_first, mxcsr_get());
   if (c->parts.used)
@@ -1696,7 +1698,7 @@ _Noreturn void sf_async_second(struct sf_context *c, size_t slot_count, uint64_t
   }
   c->gate_enter = gate(c->event, END_R);
   c->gate_leave = gate(c->event, END_E1);
-  c->crc_running = 0;
+  c->crc_running = c->leaving = 0;
   c->exempted = 0;
   c->range_cursor = c->queue_cursor = c->deferred_cursor = c->part_cursor = 0;
   mxcsr_set(c->mxcsr);

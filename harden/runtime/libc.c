@@ -360,22 +360,62 @@ struct output {
   FILE *file;
 };
 
-static void keep(struct sf_context *c, const char *name, struct output to, const void *bytes, size_t n) {
-  uint64_t mix = sf_mix(sf_mix((uint64_t)to.fd, (uint64_t)to.flags), sf_mix((uint64_t)to.file, n));
-  struct sf_record *r;
+/* Where the bytes of a record go, when they leave: descriptor, flags, file, and how many of them are an address. */
+enum { WAY = 4 };
+static uint32_t sum_of_way(uint32_t sum, const uint64_t way[WAY], size_t data, size_t n) {
+  uint64_t all[WAY + 2] = {way[0], way[1], way[2], way[3], data, n};
+  return sf_crc32c(sum, all, sizeof all);
+}
+
+/* What leaves after validation is what one run has put down. So the second compares that with its own, and sums up its own as well:
+   until V it lies in memory that a store of the second run may still reach. */
+static void put_down(struct sf_context *c, const char *name, struct sf_record *r, const uint64_t way[WAY]) {
+  size_t data = 1 + (size_t)((uint8_t *)r - (uint8_t *)c->queue.base);
   if (FIRST) {
-    size_t offset = c->queue.used;
-    r = sf_record(c, name, mix, n);
-    sf_copy(sf_data(r), bytes, n);
     struct sf_deferred *d = sf_grow(&c->deferred, sizeof *d);
-    *d = (struct sf_deferred){.name = name, .data = 1 + offset,
-                              .arguments = {(uint64_t)to.fd, (uint64_t)to.flags, (uint64_t)to.file}};
+    *d = (struct sf_deferred){.name = name, .data = data, .arguments = {way[0], way[1], way[2], way[3]}};
     return;
   }
-  r = sf_replay(c, name, mix);
-  if (unlikely(r->length != n || !sf_equal(sf_data(r), bytes, n)))
-    sf_differ_name("the runs write different bytes with", name, r->length, n);
+  struct sf_deferred *d = (struct sf_deferred *)c->deferred.base + c->deferred_cursor;
+  if (unlikely(c->deferred_cursor >= c->deferred.used / sizeof *d))
+    sf_differ_name("only the second run calls", name, 0, 0);
+  if (unlikely(d->data != data))
+    sf_differ_name("the runs write different bytes with", name, d->data, data);
+  for (int i = 0; i < WAY; i++)
+    if (unlikely(d->arguments[i] != way[i]))
+      sf_differ_name("the runs write to different places with", name, d->arguments[i], way[i]);
+  c->leaving = sum_of_way(c->leaving, way, data, r->length);
   c->deferred_cursor++;
+}
+
+/* In V. */
+void sf_check_leaving(struct sf_context *c) {
+  uint32_t sum = 0;
+  struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
+  for (; d != end; d++) {
+    if (!d->data)
+      continue;
+    size_t at = d->data - 1, room = at < c->queue.used ? c->queue.used - at : 0;
+    struct sf_record *r = (struct sf_record *)(c->queue.base + at);
+    if (unlikely(room < sizeof *r || r->length > room - sizeof *r))
+      break; /* that is no record: the sum differs */
+    sum = sum_of_way(sum, d->arguments, d->data, r->length);
+    sum = sf_crc32c(sum, sf_data(r), r->length);
+  }
+  if (unlikely(sum != c->leaving))
+    sf_differ_name("what is to leave is not what the second run has written in", c->handler->name, sum, c->leaving);
+}
+
+static void keep(struct sf_context *c, const char *name, struct output to, const void *bytes, size_t n) {
+  uint64_t mix = sf_mix(sf_mix((uint64_t)to.fd, (uint64_t)to.flags), sf_mix((uint64_t)to.file, n));
+  struct sf_record *r = FIRST ? sf_record(c, name, mix, n) : sf_replay(c, name, mix);
+  if (FIRST)
+    sf_copy(sf_data(r), bytes, n);
+  else if (unlikely(r->length != n || !sf_equal(sf_data(r), bytes, n)))
+    sf_differ_name("the runs write different bytes with", name, r->length, n);
+  put_down(c, name, r, (uint64_t[WAY]){(uint64_t)to.fd, (uint64_t)to.flags, (uint64_t)to.file});
+  if (!FIRST)
+    c->leaving = sf_crc32c(c->leaving, bytes, n);
 }
 
 /* In place of flags. */
@@ -389,14 +429,13 @@ static ssize_t keep_message(const char *name, int fd, int flags, const struct io
   for (size_t i = 0; i < count; i++)
     n += v[i].iov_len;
   uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)flags), sf_mix(n, length));
+  uint64_t way[WAY] = {(uint64_t)fd, (uint64_t)flags, 0, length};
   if (FIRST) {
-    size_t offset = c->queue.used;
     struct sf_record *r = sf_record(c, name, mix, n + length);
     for (size_t i = 0; i < count; at += v[i++].iov_len)
       sf_copy(sf_data(r) + at, sf_own(v[i].iov_base), v[i].iov_len);
     sf_copy(sf_data(r) + n, to, length);
-    struct sf_deferred *d = sf_grow(&c->deferred, sizeof *d);
-    *d = (struct sf_deferred){.name = name, .data = 1 + offset, .arguments = {(uint64_t)fd, (uint64_t)flags, 0, length}};
+    put_down(c, name, r, way);
     return (ssize_t)n;
   }
   struct sf_record *r = sf_replay(c, name, mix);
@@ -405,7 +444,10 @@ static ssize_t keep_message(const char *name, int fd, int flags, const struct io
     same = sf_equal(sf_data(r) + at, sf_own(v[i].iov_base), v[i].iov_len);
   if (unlikely(!same))
     sf_differ_name("the runs write different bytes with", name, r->length, n + length);
-  c->deferred_cursor++;
+  put_down(c, name, r, way);
+  for (size_t i = 0; i < count; i++)
+    c->leaving = sf_crc32c(c->leaving, sf_own(v[i].iov_base), v[i].iov_len);
+  c->leaving = sf_crc32c(c->leaving, to, length);
   return (ssize_t)n;
 }
 

@@ -117,7 +117,7 @@ struct sf_span {
 #define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
 #define SF_IGNORED 8   /* sf_ignore ranges of one handler */
 
-/* What comes first, up to `ranges`, tests/harden/faults.c repeats, to strike it. */
+/* What comes first, up to `deferred`, tests/harden/faults.c repeats, to strike it. */
 struct sf_context {
   /* Checking barrier: odd while a handler runs. Written by its thread, read by all. */
   _Atomic uint64_t counter;
@@ -146,6 +146,7 @@ struct sf_context {
   size_t queue_cursor;
   struct sf_buffer deferred; /* struct sf_deferred */
   size_t deferred_cursor;
+  uint32_t leaving; /* sum of the bytes that the second run has written, and where they go (libc.c) */
   struct sf_buffer locks; /* struct sf_lock, over handlers */
   struct sf_buffer parts; /* struct sf_part */
   size_t part_cursor;
@@ -315,6 +316,7 @@ void sf_defer_last(struct sf_context *, const char *name, void *function, void *
 void sf_defer_forget(struct sf_context *, void *on);
 void sf_stack_bounds(uintptr_t *low, uintptr_t *high);
 void sf_thread_ends(struct sf_context *);
+void sf_check_leaving(struct sf_context *);
 void sf_commit_effects(struct sf_context *);
 void sf_free(void *);
 

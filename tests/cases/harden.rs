@@ -80,6 +80,12 @@ pub(crate) const STRIKES: &[(&str, u8, &str)] = &[
     ("reply", 2, "leave different values"),
     ("output", 1, "fwrite"),
     ("output", 2, "fwrite"),
+    ("leaves", 1, "different bytes with fputc"),
+    ("leaves", 2, "not what the second run has written"),
+    ("leaves_where", 1, "different places with fwrite"),
+    ("leaves_where", 2, "not what the second run has written"),
+    ("leaves_what", 1, "different bytes with fwrite"),
+    ("leaves_what", 2, "not what the second run has written"),
     ("result", 1, "different results"),
     ("result", 2, "different results"),
     // The log itself (R2, R6, Figure 4b).

@@ -57,7 +57,13 @@ struct context {
   uint64_t idle, epoch;
   uintptr_t stack_low, stack_high;
   struct buffer arena, ranges;
+  size_t range_cursor;
+  struct buffer queue;
+  size_t queue_cursor;
+  struct buffer deferred;
 };
+/* Of struct sf_deferred, in 64-bit words: what is written here is the second that the handler leaves for later. */
+enum { FILE_OF = 11 + 4, DATA = 11 + 10 };
 
 SF_LOCAL void strike_runtime(void) {
   struct context *c = __sf_own;
@@ -92,6 +98,12 @@ SF_LOCAL void strike_runtime(void) {
     c->epoch += 2;
     longjmp(out, 1);
   }
+  if (hit("leaves_where"))
+    ((uint64_t *)c->deferred.base)[FILE_OF] ^= 1 << 4;
+  if (hit("leaves_what"))
+    ((uint64_t *)c->deferred.base)[DATA] += 8;
+  if (hit("leaves")) /* the last line's end */
+    ((char *)c->queue.base)[c->queue.used - 8] ^= 1;
   if (hit("epoch"))
     __sf_tls.epoch ^= 1 << 8;
   if (hit("phase"))
