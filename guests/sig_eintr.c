@@ -6,7 +6,7 @@
 #include <sys/time.h>
 
 static void on(int s) { (void)s; }
-#define INTERRUPTED(call) (setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 15000}}, 0), (call) == -1 && errno == EINTR)
+#define INTERRUPTED(call) (setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 80000}}, 0), (call) == -1 && errno == EINTR)
 
 int main(void) {
     struct sigaction a = {.sa_handler = on, .sa_flags = SA_RESTART};
@@ -27,6 +27,6 @@ int main(void) {
     sigemptyset(&s), sigaddset(&s, SIGUSR1);
     check("sigtimedwait", INTERRUPTED(sigtimedwait(&s, 0, &ts)));
     check("pause", INTERRUPTED(pause()));
-    check("clock_nanosleep", (setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 15000}}, 0), clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, 0) == EINTR));
+    check("clock_nanosleep", (setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 80000}}, 0), clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, 0) == EINTR));
     return done();
 }
