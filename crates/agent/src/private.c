@@ -9,7 +9,7 @@
  */
 #include "agent.h"
 
-enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25 };
+enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25, NR_mincore = 27 };
 #define PAGE 4096ull
 
 
@@ -21,11 +21,13 @@ static int is_zero(const u64 *page)
 	return 1;
 }
 
-static void copy_region(u64 from, u64 to, u64 prot)
+/* Whether there is more behind it. */
+static int copy_piece(u64 from, u64 to, u64 prot)
 {
 	u64 n = to - from;
-	if (sys6(NR_mmap, SF_STAGE, n, 3, 0x2 | 0x20 | 0x100000, -1, 0) != (s64)SF_STAGE)
-		return;
+	if (sys6(NR_mmap, SF_STAGE, n, 3, 0x2 | 0x20 | 0x4000 | 0x100000 /* PRIVATE|ANON|NORESERVE|FIXED_NOREPLACE */, -1, 0) !=
+	    (s64)SF_STAGE)
+		return 0;
 	/* A mapping may reach beyond its file, where reading is a bus error: copy up to there. */
 	volatile u64 done = 0;
 	if (sf_guard_enter(&me.guard_store) == 0) {
@@ -38,9 +40,21 @@ static void copy_region(u64 from, u64 to, u64 prot)
 	if (done < n)
 		sys2(NR_munmap, SF_STAGE + done, n - done);
 	if (!done)
-		return;
+		return 0;
 	sys3(NR_mprotect, SF_STAGE, done, prot);
 	sf_sys(NR_mremap, SF_STAGE, done, done, 1 | 2 /* MAYMOVE|FIXED */, from, 0);
+	return done == n;
+}
+
+#define STAGED (1ull << 30)
+
+static void copy_region(u64 from, u64 to, u64 prot)
+{
+	for (u64 end; from < to; from = end) {
+		end = to - from < STAGED ? to : from + STAGED;
+		if (!copy_piece(from, end, prot))
+			return;
+	}
 }
 
 /* A store of the value that is there: the page becomes this process's own. */
@@ -52,6 +66,31 @@ static void own_region(u64 from, u64 to)
 			__asm__ volatile("lock orq $0, %0" : "+m"(*(u64 *)p));
 	}
 	me.guard = NULL;
+}
+
+/* Large memory of no file is mostly address space (a sanitizer reserves 16 TiB): a page that is not there is nobody's. What
+ * has gone to swap is left out as well. */
+#define LARGE (64ull << 20)
+
+static void own_resident(u64 from, u64 to)
+{
+	static u8 there[LARGE / PAGE];
+	for (u64 end; from < to; from = end) {
+		end = to - from < LARGE ? to : from + LARGE;
+		if (sys3(NR_mincore, from, end - from, there) < 0)
+			return;
+		for (u64 p = from; p < end; p += PAGE)
+			if (there[(p - from) / PAGE] & 1)
+				own_region(p, p + PAGE);
+	}
+}
+
+static void own(u64 from, u64 to, int file)
+{
+	if (!file && to - from > LARGE)
+		own_resident(from, to);
+	else
+		own_region(from, to);
 }
 
 /* One mapping by its protection, as the options ask. */
@@ -71,8 +110,12 @@ void sf_privatise(u64 from, u64 to, u64 prot, int file)
 		copy_region(from, to, prot);
 	else if (prot == 1 && file && (o & SF_O_PRIVATE_RODATA))
 		copy_region(from, to, prot);
-	else if ((prot & 3) == 3 && (o & SF_O_PRIVATE_REST))
-		own_region(from, to);
+	else if (prot == 1 && (o & SF_O_PRIVATE_RODATA)) { /* a copy, which a fork has given to two */
+		sys3(NR_mprotect, from, to - from, 3);
+		own(from, to, file);
+		sys3(NR_mprotect, from, to - from, prot);
+	} else if ((prot & 3) == 3 && (o & SF_O_PRIVATE_REST))
+		own(from, to, file);
 }
 
 static u64 hex(const u8 **p)
