@@ -6,10 +6,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 
 use libtest_mimic::Trial;
 use nix::unistd::Uid;
+use steadfast_integrity::exit::Own;
 
 use crate::bench::{Bench, copy};
 use crate::build::Variant;
@@ -122,6 +124,30 @@ fn as_user(mut case: Case, copy: bool) -> Result<Case, String> {
     Ok(case)
 }
 
+/// Where a user may have few processes the start fails at one step or another, and says which.
+fn few_processes() -> Trial {
+    Trial::test("user::few_processes", || {
+        let binary = reachable(Bench::get().binary())?;
+        for most in 1..=8 {
+            let mut command = if Uid::effective().is_root() {
+                let mut command = Command::new("/usr/bin/setpriv");
+                command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/prlimit"]);
+                command
+            } else {
+                Command::new("/usr/bin/prlimit")
+            };
+            command.arg(format!("--nproc={most}")).arg(&binary).args(["run", "--", "/bin/true"]);
+            let run = command.output()?;
+            let said = String::from_utf8_lossy(&run.stderr);
+            let refused = run.status.code() == Some(i32::from(Own::Setup.code()));
+            if !refused && !run.status.success() {
+                return Err(format!("with {most} processes: {}\n{said}", run.status).into());
+            }
+        }
+        Ok(())
+    })
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let guests = GUESTS.iter().map(|&source| {
         let row = guests::find(source);
@@ -139,5 +165,5 @@ pub(crate) fn trials() -> Vec<Trial> {
             as_user(programs::find(label).case()?, false)?.check()
         })
     });
-    guests.chain(programs).collect()
+    guests.chain(programs).chain([few_processes()]).collect()
 }

@@ -162,7 +162,7 @@ impl Supervisor<'_> {
         let launched = launch::launch_again(stop, &group.memory, mask, flips)?;
         self.group = Arc::new(group);
         self.accounts.open(pid);
-        self.hearing.listen(&self.group);
+        self.hearing.ring(&self.group);
         self.modules = launched.modules;
         for r in 0..self.replicas.len() {
             let info = &mut self.replicas[r];

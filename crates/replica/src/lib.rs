@@ -43,6 +43,7 @@ pub use steadfast_strike::Refusal;
 pub enum Step {
     Memory,
     Fork,
+    Thread,
     Trace,
     Exec,
     Read,
@@ -58,6 +59,7 @@ impl Step {
         match self {
             Step::Memory => "the replicas need shared memory",
             Step::Fork => "a process for the program is needed",
+            Step::Thread => "threads for children and signals are needed",
             Step::Trace => "the program has to be traced until it starts (ptrace)",
             Step::Exec => "the program has to reach its first instruction",
             Step::Read => "the program's memory map has to be readable",

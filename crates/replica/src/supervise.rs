@@ -100,10 +100,10 @@ impl Hearing {
     }
 
     /// Begins to wait for the children of this process, until there are none.
-    fn attend(&self, accounts: &Arc<Accounts>) {
+    fn attend(&self, accounts: &Arc<Accounts>) -> std::io::Result<()> {
         let (tell, bell, gate, seen_by) =
             (self.tell.clone(), Arc::clone(&self.bell), Arc::clone(&self.gate), Arc::clone(accounts));
-        std::thread::spawn(move || {
+        let wait = move || {
             while let Some((pid, change, usage)) = child::wait_any(|pid| seen_by.look(pid)) {
                 if change == child::Change::Traced {
                     gate.set(true);
@@ -116,7 +116,8 @@ impl Hearing {
                 }
                 gate.pass();
             }
-        });
+        };
+        std::thread::Builder::new().spawn(wait).map(drop)
     }
 
     /// What a child has stopped for has been taken.
@@ -124,20 +125,25 @@ impl Hearing {
         self.gate.set(false);
     }
 
-    /// Begins to take signals, and rings this group from now on.
-    pub(crate) fn listen(&self, group: &Arc<Group>) {
-        let first = self.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none();
-        if !first {
-            return;
+    /// Rings this group from now on; whether it is the first.
+    pub(crate) fn ring(&self, group: &Arc<Group>) -> bool {
+        self.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none()
+    }
+
+    /// Begins to take signals, and rings this group.
+    fn listen(&self, group: &Arc<Group>) -> std::io::Result<()> {
+        if !self.ring(group) {
+            return Ok(());
         }
         let (tell, bell) = (self.tell.clone(), Arc::clone(&self.bell));
-        std::thread::spawn(move || {
+        let hear = move || {
             while tell.send(News::Signal(signals::next())).is_ok() {
                 if let Some(group) = bell.lock().expect("no panic under it").as_ref() {
                     group.ring_launcher();
                 }
             }
-        });
+        };
+        std::thread::Builder::new().spawn(hear).map(drop)
     }
 }
 
@@ -358,8 +364,12 @@ impl<'a> Supervisor<'a> {
         let group = Arc::new(group);
         let accounts = Arc::new(Accounts::default());
         accounts.open(launched.pid);
-        hearing.listen(&group);
-        hearing.attend(&accounts);
+        let heard = hearing.listen(&group).and_then(|()| hearing.attend(&accounts));
+        if heard.is_err() {
+            child::end(launched.pid);
+            child::end(sentry);
+        }
+        io_step(Step::Thread, heard)?;
         let mut this = Self {
             plan,
             sink,
