@@ -84,6 +84,11 @@ int main(void) {
     struct __user_cap_data_struct d[2] = {{0}};
     show("capset of no known version", syscall(SYS_capset, &h, d), 0);
     printf("version %x\n", h.version);
+    h = (struct __user_cap_header_struct){_LINUX_CAPABILITY_VERSION_1, 0};
+    d[1].effective = 77;
+    need("capget of the first version", syscall(SYS_capget, &h, d) == 0 && d[1].effective == 77);
+    show("capget at the edge", syscall(SYS_capget, &h, fresh(12)), 12);
+    show("capset at the edge", syscall(SYS_capset, &h, memcpy(fresh(12), d, 12)), 12);
     struct { void *handler; unsigned long flags; void *restorer; unsigned long mask; } a = {SIG_IGN, 0x10000400, 0, 0}, now;
     need("sigaction", syscall(SYS_rt_sigaction, SIGUSR1, &a, 0, 8) == 0 && syscall(SYS_rt_sigaction, SIGUSR1, 0, &now, 8) == 0);
     printf("flags %lx\n", now.flags);

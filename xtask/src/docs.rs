@@ -216,6 +216,7 @@ fn bytes(index: usize, arg: &Arg) -> String {
             let count = match arg.len {
                 Length::One | Length::Nul => return format!("a{index} ({})", arg.size),
                 Length::Ret => "RET".to_owned(),
+                Length::Sets => "sets".to_owned(),
                 Length::Arg(i) => format!("a{i}"),
             };
             match (arg.plus, arg.size) {

@@ -104,6 +104,8 @@ pub enum Length {
     One,
     Ret,
     Nul,
+    /// Capability sets, as many as the header in argument 0 asks for.
+    Sets,
     Arg(u8),
 }
 
@@ -817,7 +819,7 @@ fn parse_arg(expr: &Expr) -> Option<Arg> {
         ("U_", []) => Some(Arg::bare(Kind::U32)),
         ("STR_", []) => with(Kind::Str, Length::Nul, None, 1),
         ("STRV_", []) => with(Kind::Strv, Length::Nul, None, 8),
-        ("IN_", [len, size]) => with(Kind::In, argument(len)?, None, element(size)?),
+        ("IN_", [len, size]) => with(Kind::In, counted(len)?, None, element(size)?),
         ("IN1_", [size]) => with(Kind::In, Length::One, None, element(size)?),
         ("OUT_", [len, cap, size]) => with(Kind::Out, length(len)?, bound(cap)?, element(size)?),
         ("OUT1_", [size]) => with(Kind::Out, Length::One, None, element(size)?),
@@ -891,6 +893,14 @@ fn length(expr: &Expr) -> Option<Length> {
     match expr {
         Expr::Word(word) if word == "RET_" => Some(Length::Ret),
         Expr::Word(word) if word == "ONE_" => Some(Length::One),
+        _ => counted(expr),
+    }
+}
+
+/// What is known before the call.
+fn counted(expr: &Expr) -> Option<Length> {
+    match expr {
+        Expr::Word(word) if word == "CAPS_" => Some(Length::Sets),
         _ => argument(expr),
     }
 }

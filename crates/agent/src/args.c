@@ -34,11 +34,21 @@ static u64 value(const struct sf_call *c, const u64 a[6], u32 i)
 	}
 }
 
+/* How many sets of 32 capabilities the header that was digested last asks for (capget(2)). */
+static u64 cap_sets;
+
+static u64 sets_of(u32 version)
+{
+	return version == 0x19980330 ? 1 : 2;
+}
+
 static u64 length(const struct sf_call *c, const struct sf_arg *k, const u64 a[6], s64 ret)
 {
 	if (k->len == SF_L_RET && ret < 0)
 		return 0;
-	u64 n = k->len == SF_L_ONE ? 1 : k->len == SF_L_RET ? (u64)ret : value(c, a, k->len);
+	u64 n = k->len == SF_L_ONE ? 1 :
+		k->len == SF_L_RET ? (u64)ret :
+		k->len == SF_L_CAPS ? cap_sets : value(c, a, k->len);
 	if (k->cap != SF_L_ONE) {
 		u64 cap = value(c, a, k->cap);
 		if (n > cap)
@@ -106,6 +116,8 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
 	struct sf_hash *h = &e->bytes;
 	addr_cap = 0;
+	if (c->arg[1].len == SF_L_CAPS && a[0])
+		cap_sets = sets_of(*(const u32 *)a[0]);
 	if (c->handler == SF_H_mmsg) {
 		const struct mmsghdr *m = (void *)a[1];
 		for (u32 i = 0; i < messages(a); i++)
@@ -214,6 +226,11 @@ static void digest_readable(struct sf_event *e, const struct sf_call *c, const u
 {
 	struct sf_hash *h = &e->bytes;
 	*h = (struct sf_hash){ 0xefa017, 0 };
+	if (c->arg[1].len == SF_L_CAPS) {
+		u32 version = 0;
+		sf_user_bytes(&version, a[0], sizeof version);
+		cap_sets = sets_of(version);
+	}
 	if (c->handler == SF_H_mmsg) {
 		for (u32 i = 0; i < messages(a); i++)
 			if (!hash_readable_message(h, a[1] + i * sizeof(struct mmsghdr), i, e->nr == 307 /* sendmmsg */))

@@ -61,6 +61,7 @@ enum sf_when {
 #define SF_L_ONE 0xff /* the row's size alone */
 #define SF_L_RET 0xfe /* the call's result (bytes or elements written) */
 #define SF_L_NUL 0xfd /* out: a NUL-terminated string */
+#define SF_L_CAPS 0xfc /* as many as the capability sets of the header in argument 0 take: capget(2) */
 /* 0..5: the value of that argument */
 
 struct sf_arg {
@@ -108,6 +109,7 @@ struct sf_call {
 #define OUT_PAGES_(len) SF_ARG(OUT_PAGES, len, SF_L_ONE, 1)
 #define RET_ SF_L_RET
 #define ONE_ SF_L_ONE
+#define CAPS_ SF_L_CAPS
 
 /* Rows. Each .def file gives every macro it uses an empty default, so an includer defines
  * only the one it wants, and undefines them all at its end.

@@ -360,9 +360,12 @@ void sf_kept_note(u32 nr, const u64 a[6], s64 ret)
 		struct sf_kept_call *c;
 		note(nr, a, 0, 8);
 		c = K->calls ? &K->call[K->calls - 1] : NULL;
-		if (c && c->nr == NR_capset && sf_user_bytes(c->bytes + 8, a[1], 24) == 0) {
+		if (c && c->nr == NR_capset) {
+			const u64 n = *(const u32 *)c->bytes == 0x19980330 /* version 1 */ ? 12 : 24;
+			if (sf_user_bytes(c->bytes + 8, a[1], n) != 0)
+				break;
 			memset(c->bytes + 4, 0, 4); /* whose: the caller's, whatever its number */
-			c->bytes_n = 32;
+			c->bytes_n = (u32)(8 + n);
 		}
 		break;
 	}

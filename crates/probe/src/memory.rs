@@ -15,7 +15,7 @@ use crate::{Finding, read};
 /// What the replicas share: the log, its payloads and the transfer area (`SF_SHARED_BYTES` in
 /// crates/agent/src/abi.h). Sparse: pages that are not touched cost nothing, but limits count
 /// them all.
-const SHARED_BYTES: usize = 264 << 20;
+const SHARED_BYTES: usize = 268 << 20;
 
 /// The launcher hands the shared memory over under a number that is nobody's business
 /// (`SHARED_FD` in crates/replica/src/launch.rs).
@@ -53,7 +53,7 @@ pub(crate) unsafe fn touch(at: *mut u8, bytes: usize) {
 fn memfd() -> Finding {
     const STEPS: [&str; 4] = [
         "memfd_create",
-        "264 MiB of it",
+        "268 MiB of it",
         "mapping it",
         "descriptor number 900",
     ];
@@ -82,10 +82,10 @@ fn memfd() -> Finding {
     let seen = outcome.why(&STEPS);
     match outcome {
         Outcome::Answered(Answer { step: 0, .. }) => {
-            Finding::works("shared memory", "264 MiB of memfd, sparse").needed()
+            Finding::works("shared memory", "268 MiB of memfd, sparse").needed()
         }
         Outcome::Died(libc::SIGXFSZ) => missing(
-            "264 MiB of memfd are above the limit on file sizes".to_owned(),
+            "268 MiB of memfd are above the limit on file sizes".to_owned(),
             "ulimit -f unlimited",
         ),
         Outcome::Answered(Answer { step: 3, .. }) => missing(seen, "ulimit -v unlimited"),
