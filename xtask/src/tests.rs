@@ -200,7 +200,7 @@ const STRUCTURES: [(&str, usize, &str); 48] = [
     ("uname", 0, "struct new_utsname"),
     ("sysinfo", 0, "struct sysinfo"),
     ("capget", 0, "struct __user_cap_header_struct"),
-    ("capset", 1, "struct __user_cap_data_struct[2]"),
+    ("capset", 1, "struct __user_cap_data_struct"),
     ("epoll_ctl", 3, "struct epoll_event"),
     ("epoll_wait", 1, "struct epoll_event"),
     ("poll", 0, "struct pollfd"),

@@ -886,8 +886,8 @@ restart:;
 	u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
 	u32 nr = (u32)r->rax;
 	struct sf_event e = { .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
-	/* The kernel takes the number for an int; below 0 it has no calls, and never will. */
-	struct sf_call own = { .class = (s32)nr < 0 ? SF_DENY : SF_REFUSE, .err = 38 /* ENOSYS */ };
+	/* The kernel takes the number for an int; below 0 it has no calls, and never will. One of them is ours. */
+	struct sf_call own = { .class = (s32)nr < 0 && nr != SF_NR_INT80 ? SF_DENY : SF_REFUSE, .err = 38 /* ENOSYS */ };
 	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &own) : &own;
 
 	if (c->class == SF_LOCAL) {
