@@ -9,6 +9,8 @@ use std::fs;
 use std::mem::size_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use steadfast_sys::pagemap::{self, Region, Wanted};
+
 use crate::boxed::{self, Answer, Outcome};
 use crate::{Finding, read};
 
@@ -175,42 +177,10 @@ struct UffdioRegister {
     ioctls: u64,
 }
 
-// linux/fs.h, since 6.7
-const PAGEMAP_SCAN: u64 = 0xc060_6610;
-const PM_SCAN_WP_MATCHING: u64 = 1 << 0;
-const PM_SCAN_CHECK_WPASYNC: u64 = 1 << 1;
-const PAGE_IS_WRITTEN: u64 = 1 << 1;
-
-#[repr(C)]
-#[derive(Default)]
-struct PmScanArg {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct PageRegion {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
 const _: () = {
     // The size stands in the numbers of the ioctls (asm-generic/ioctl.h).
     assert!(size_of::<UffdioApi>() as u64 == UFFDIO_API >> 16 & 0x3fff);
     assert!(size_of::<UffdioRegister>() as u64 == UFFDIO_REGISTER >> 16 & 0x3fff);
-    assert!(size_of::<PmScanArg>() as u64 == PAGEMAP_SCAN >> 16 & 0x3fff);
 };
 
 /// Memory whose writes the kernel notes by itself.
@@ -282,41 +252,34 @@ impl Tracked {
 
     /// Pages written since the last time, which are protected again.
     fn written(&self) -> Result<Vec<u64>, Answer> {
-        use std::os::fd::AsRawFd;
         let start = self.at.addr() as u64;
-        let mut regions = [PageRegion::default(); 16];
+        let written = Wanted {
+            flags: pagemap::WP_MATCHING | pagemap::CHECK_WPASYNC,
+            all: pagemap::IS_WRITTEN,
+            told: pagemap::IS_WRITTEN,
+            ..Wanted::default()
+        };
+        let mut regions = [Region::default(); 16];
         let mut pages = Vec::new();
         let mut from = start;
         let end = start + self.bytes as u64;
         while from < end {
-            let mut scan = PmScanArg {
-                size: size_of::<PmScanArg>() as u64,
-                flags: PM_SCAN_WP_MATCHING | PM_SCAN_CHECK_WPASYNC,
-                start: from,
-                end,
-                vec: regions.as_mut_ptr().expose_provenance() as u64,
-                vec_len: regions.len() as u64,
-                category_mask: PAGE_IS_WRITTEN,
-                return_mask: PAGE_IS_WRITTEN,
-                ..PmScanArg::default()
-            };
-            // SAFETY: the ioctl's own structure; `regions` has room for `vec_len` entries.
-            let found =
-                unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
-            let Ok(found) = usize::try_from(found) else {
+            let Ok((found, walk_end)) =
+                pagemap::scan(&self.pagemap, &(from..end), &written, &mut regions)
+            else {
                 return Err(Answer::failed(6));
             };
-            for region in &regions[..found.min(regions.len())] {
+            for region in &regions[..found] {
                 pages.extend(
                     (region.start..region.end)
                         .step_by(PAGE)
                         .map(|page| (page - start) / PAGE as u64),
                 );
             }
-            if scan.walk_end <= from {
+            if walk_end <= from {
                 return Err(Answer::wrong(6));
             }
-            from = scan.walk_end;
+            from = walk_end;
         }
         Ok(pages)
     }

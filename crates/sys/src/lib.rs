@@ -14,6 +14,7 @@ pub mod futex;
 pub mod jail;
 pub mod memory;
 pub mod notify;
+pub mod pagemap;
 pub mod procfs;
 pub mod ptrace;
 pub mod random;

@@ -1,50 +1,15 @@
 //! Memory of other processes: which pages they own, reading, and writing regardless of
 //! protection. And this process's own heap.
-#![allow(
-    unsafe_code,
-    reason = "malloc_trim(3) and PAGEMAP_SCAN have no safe wrapper"
-)]
+#![allow(unsafe_code, reason = "malloc_trim(3) has no safe wrapper")]
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
+use crate::pagemap::{self, IS_FILE, IS_PRESENT, IS_SWAPPED, IS_ZERO, Region, Wanted};
+
 const PAGE: u64 = 4096;
-
-/// `struct page_region` of linux/fs.h.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C)]
-struct Region {
-    start: u64,
-    end: u64,
-    categories: u64,
-}
-
-/// `struct pm_scan_arg` of linux/fs.h.
-#[derive(Debug, Default)]
-#[repr(C)]
-struct Scan {
-    size: u64,
-    flags: u64,
-    start: u64,
-    end: u64,
-    walk_end: u64,
-    vec: u64,
-    vec_len: u64,
-    max_pages: u64,
-    category_inverted: u64,
-    category_mask: u64,
-    category_anyof_mask: u64,
-    return_mask: u64,
-}
-const _: () = assert!(size_of::<Scan>() == 96, "the size is part of the number");
-const PAGEMAP_SCAN: u64 = 0xc060_6610;
-const IS_FILE: u64 = 1 << 2;
-const IS_PRESENT: u64 = 1 << 3;
-const IS_SWAPPED: u64 = 1 << 4;
-const IS_ZERO: u64 = 1 << 5;
 
 fn join(runs: &mut Vec<Range<u64>>, next: Range<u64>) {
     match runs.last_mut() {
@@ -148,29 +113,22 @@ impl Remote {
     }
 
     fn scan(&self, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let own = Wanted {
+            all: IS_FILE | IS_ZERO,
+            inverted: IS_FILE | IS_ZERO,
+            any: IS_PRESENT | IS_SWAPPED,
+            told: IS_PRESENT,
+            ..Wanted::default()
+        };
         let mut found = [Region::default(); 512];
         let mut runs = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let mut scan = Scan {
-                size: size_of::<Scan>() as u64,
-                start: at,
-                end: range.end,
-                vec: found.as_mut_ptr() as u64,
-                vec_len: found.len() as u64,
-                category_inverted: IS_FILE | IS_ZERO,
-                category_mask: IS_FILE | IS_ZERO,
-                category_anyof_mask: IS_PRESENT | IS_SWAPPED,
-                return_mask: IS_PRESENT,
-                ..Scan::default()
-            };
-            // SAFETY: the argument has the size that it says, and room for `vec_len` regions behind `vec`.
-            let n = unsafe { libc::ioctl(self.pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
-            let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+            let (n, end) = pagemap::scan(&self.pagemap, &(at..range.end), &own, &mut found)?;
             for region in &found[..n] {
                 join(&mut runs, region.start..region.end);
             }
-            at = if n == found.len() { scan.walk_end } else { range.end };
+            at = if n == found.len() { end } else { range.end };
         }
         Ok(runs)
     }
