@@ -12,6 +12,8 @@
  *
  * Invariant: layouts are those of std::_Rb_tree_node_base and std::__detail::_List_node_base (libstdc++ since GCC 5). The
  * program reads the same nodes by those types, and both are inlined into each other: may_alias.
+ *
+ * Not covered: how hash tables grow, which libstdc++ computes beside the nodes (runtime/outside.c, runtime/cxx.c).
  */
 #ifndef STEADFAST_CONTAINERS_H
 #define STEADFAST_CONTAINERS_H
