@@ -19,7 +19,9 @@
 //
 // Invariants
 //  1. The clone is called twice from one frame, so both runs have their frames at the same addresses.
-//  2. The driver has a frame pointer: all below it, arguments on the stack included, belongs to the run in progress.
+//  2. The two calls are indirect, and nobody can tell that they are of the same function.
+//  3. Each run is given arguments that were kept for it when the driver began: what changes one on its way changes it for one run.
+//  4. The driver has a frame pointer: all below it, arguments on the stack included, belongs to the run in progress.
 
 #include "harden.h"
 #include "place.h"
@@ -27,6 +29,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/DebugInfoMetadata.h"
 #include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/Intrinsics.h"
 #include "llvm/Support/xxhash.h"
 #include "llvm/Support/ErrorHandling.h"
@@ -116,14 +119,21 @@ public:
     }
     if (MayThrow)
       Exception = B.CreateAlloca(B.getPtrTy());
+    for (Argument &A : Handler.args())
+      for (auto &Own : Kept)
+        Own.push_back(isKept(A) ? B.CreateAlloca(A.getType()) : nullptr);
     Value *Phase = phaseOf(B);
     B.CreateCondBr(B.CreateIsNotNull(Phase), Nested, Outer);
 
     B.SetInsertPoint(Nested);
-    Value *Inner = callClone();
+    Value *Inner = callClone(&Clone, arguments());
     Result->isVoidTy() ? B.CreateRetVoid() : B.CreateRet(Inner);
 
     B.SetInsertPoint(Outer);
+    for (int Run : {1, 2})
+      for (auto [Slot, A] : zip(Kept[Run - 1], Handler.args()))
+        if (Slot)
+          B.CreateStore(Run == 2 ? turned(&A) : &A, Slot, /*isVolatile=*/true);
     input();
     B.CreateBr(Begin);
 
@@ -183,6 +193,7 @@ private:
   uint64_t Passed = 0; // bytes of arguments, at most
   Constant *Descriptor = nullptr;
   Value *First = nullptr, *Second = nullptr, *Exception = nullptr;
+  SmallVector<AllocaInst *, 8> Kept[2]; // arguments, for each run; nothing where the callee has a copy of its own
 
   BasicBlock *block(const char *Name) { return BasicBlock::Create(Ctx, Name, &Handler); }
 
@@ -206,8 +217,39 @@ private:
     return All;
   }
 
-  Value *callClone() {
-    CallInst *Call = B.CreateCall(&Clone, arguments());
+  static bool isKept(const Argument &A) { return !A.hasPassPointeeByValueCopyAttr() && !A.hasSwiftErrorAttr(); }
+
+  SmallVector<Value *, 8> argumentsOf(int Run) {
+    SmallVector<Value *, 8> All = arguments();
+    for (unsigned I = 0; I != All.size(); ++I)
+      if (AllocaInst *Slot = Kept[Run - 1][I]) {
+        All[I] = B.CreateLoad(Slot->getAllocatedType(), Slot, /*isVolatile=*/true);
+        if (Run == 2)
+          All[I] = turned(All[I]);
+      }
+    return All;
+  }
+
+  // All bits turned round: a frame pointer that has changed finds the same in both places as a rule, nothing.
+  Value *turned(Value *V) {
+    Type *T = V->getType();
+    if (T->isPointerTy())
+      return B.CreateIntToPtr(B.CreateNot(B.CreatePtrToInt(V, B.getInt64Ty())), T);
+    if (unsigned Bits = isa<ScalableVectorType>(T) ? 0 : T->getPrimitiveSizeInBits().getFixedValue())
+      return B.CreateBitCast(B.CreateNot(B.CreateBitCast(V, B.getIntNTy(Bits))), T);
+    return V; // a structure
+  }
+
+  // The clone, as a run calls it. Optimisers that go over the module once more (LTO) may neither put its body into both places, where
+  // they would compute once what both runs are to compute, nor leave out the second call of what they find to have no effect. The
+  // address is made here each time: one register for both runs would be wrong for both.
+  Value *hidden() {
+    auto *Type = FunctionType::get(B.getPtrTy(), {B.getPtrTy()}, false);
+    return B.CreateCall(InlineAsm::get(Type, "leaq ${1:c}(%rip), $0", "=r,i", /*hasSideEffects=*/true), {&Clone});
+  }
+
+  Value *callClone(Value *Callee, ArrayRef<Value *> Arguments) {
+    CallInst *Call = B.CreateCall(Clone.getFunctionType(), Callee, Arguments);
     Call->setCallingConv(Clone.getCallingConv());
     Call->setAttributes(Clone.getAttributes().removeFnAttributes(Ctx));
     return Call;
@@ -222,14 +264,14 @@ private:
       After = block("after");
       Caught = block("caught");
       auto *Normal = block("normal");
-      auto *Call = B.CreateInvoke(&Clone, Normal, Caught, arguments());
+      auto *Call = B.CreateInvoke(Clone.getFunctionType(), hidden(), Normal, Caught, argumentsOf(Which));
       Call->setCallingConv(Clone.getCallingConv());
       Call->setAttributes(Clone.getAttributes().removeFnAttributes(Ctx));
       Returned = Call;
       B.SetInsertPoint(Normal);
       B.CreateStore(Constant::getNullValue(B.getPtrTy()), Exception);
     } else {
-      Returned = callClone();
+      Returned = callClone(hidden(), argumentsOf(Which));
     }
     Value *Word = word(Returned, Keep);
     if (!MayThrow)

@@ -4,6 +4,7 @@
 //! ; POLICY: pure reads         a statement for the pass, as the driver would hand it over
 //! ; CHECK: text                the result has it, behind what the CHECK before it found
 //! ; NEVER: text                the result does not have it anywhere
+//! ; THEN: passes               of LLVM's, which go over the result first, as those of a link with LTO do
 //! ```
 //!
 //! Not covered: what the whole of clang makes of it (the guests of harden.rs).
@@ -35,12 +36,18 @@ fn matches(file: &Path) -> Result<(), Failed> {
     };
     let mut settings = vec![VERSION.to_owned()];
     settings.extend(lines("POLICY"));
+    let passes: Vec<String> = ["steadfast-prepare", "steadfast-harden"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(lines("THEN"))
+        .collect();
     let ran = Command::new("opt-19")
         .arg(format!(
             "-load-pass-plugin={}",
             pieces().join("steadfast-pass.so").display()
         ))
-        .args(["-passes=steadfast-prepare,steadfast-harden", "-S"])
+        .arg(format!("-passes={}", passes.join(",")))
+        .arg("-S")
         .arg(file)
         .env("STEADFAST_PASS", settings.join("\n"))
         .output()?;

@@ -2,11 +2,12 @@
 ; POLICY: local-handler throws
 ; POLICY: local-handler quiet
 ; CHECK: define void @throws(i32 %n)
-; CHECK: invoke void @throws.sf(
+; CHECK: asm sideeffect "leaq ${1:c}(%rip), $0", "=r,i"(ptr @throws.sf)
+; CHECK: invoke void %
 ; CHECK: landingpad
 ; CHECK: call void @__sf_throw_again(
 ; CHECK: define void @quiet(
-; CHECK: call void @quiet.sf(
+; CHECK: asm sideeffect "leaq ${1:c}(%rip), $0", "=r,i"(ptr @quiet.sf)
 ; CHECK: define hidden void @throws.sf(
 ; CHECK: declare extern_weak i32 @__gxx_personality_v0(...)
 define void @throws(i32 %n) {
