@@ -13,7 +13,7 @@
 //
 // Invariants
 //  1. No copy is made from its original: the two are told apart by an empty asm that the optimiser cannot see through, where
-//     they begin, and at each comparison, so that no later pass may merge them.
+//     they begin, at each join, and at each comparison, so that no later pass may merge them.
 //  2. Every original instruction stays, and no store, call or volatile load is done twice.
 //  3. Code of handlers is left alone: it runs twice as a whole.
 //
@@ -60,7 +60,7 @@ public:
       copy(*I);
     for (auto [Original, Copy] : Joins)
       for (unsigned I = 0; I != Original->getNumIncomingValues(); ++I)
-        Copy->addIncoming(copyOf(Original->getIncomingValue(I)), Original->getIncomingBlock(I));
+        Copy->addIncoming(comesIn(Original->getIncomingValue(I), *Original->getIncomingBlock(I)), Original->getIncomingBlock(I));
     for (Instruction *I : All)
       compare(*I);
     for (auto [First, Second] : Loads)
@@ -75,6 +75,7 @@ private:
   Type *I64, *Pointer;
   FunctionCallee Again, Differ;
   DenseMap<Value *, Value *> Copies;
+  DenseMap<std::pair<Value *, BasicBlock *>, Value *> Constants;
   SmallVector<std::pair<PHINode *, PHINode *>, 16> Joins;
   SmallVector<std::pair<LoadInst *, LoadInst *>, 32> Loads;
   unsigned Compared = 0;
@@ -92,9 +93,24 @@ private:
   }
 
   Value *opaque(Instruction &Before, Value *V) {
+    if (V->getType()->isIntegerTy(1)) {
+      IRBuilder<> B(&Before);
+      Value *Byte = B.CreateZExt(V, B.getInt8Ty());
+      return B.CreateTrunc(opaque(Before, Byte), B.getInt1Ty());
+    }
     auto *Type = FunctionType::get(V->getType(), {V->getType()}, false);
     auto *Asm = InlineAsm::get(Type, "", "=r,0", /*hasSideEffects=*/false);
     return IRBuilder<>(&Before).CreateCall(Asm, {V});
+  }
+
+  // What a copy of a join is given there. A constant is made for it alone: joins of the same constants are one to the optimiser.
+  Value *comesIn(Value *V, BasicBlock &From) {
+    if (!isa<Constant>(V) || isa<UndefValue>(V))
+      return copyOf(V);
+    Value *&Own = Constants[{V, &From}];
+    if (!Own)
+      Own = opaque(*From.getTerminator(), V);
+    return Own;
   }
 
   // Where a value that I defines may be used first; nothing if that is not one place.
@@ -120,7 +136,8 @@ private:
     if (auto *Join = dyn_cast<PHINode>(&I)) {
       auto *Copy = PHINode::Create(Join->getType(), Join->getNumIncomingValues(), "", Join->getIterator());
       Joins.push_back({Join, Copy});
-      Copies[&I] = Copy;
+      // Two counters that go by the same step are one counter and a distance to who makes loops cheaper (LSR).
+      Copies[&I] = opaque(*I.getParent()->getFirstInsertionPt(), Copy);
       return;
     }
     if (isComputation(I)) {
