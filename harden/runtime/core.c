@@ -464,6 +464,29 @@ static void log_words(struct sf_context *c, uintptr_t at, size_t length) {
 static inline struct sf_range *range_at(struct sf_context *c, size_t index) { return (struct sf_range *)c->ranges.base + index; }
 static inline size_t range_count(struct sf_context *c) { return c->ranges.used / sizeof(struct sf_range); }
 
+/* Of a range the first bytes that are either all to be logged or all not. What was a range before a part of it was ignored, is one in
+   both runs. */
+struct piece {
+  size_t length;
+  bool exempt;
+};
+
+static struct piece first_piece(struct sf_context *c, uintptr_t at, size_t length) {
+  size_t now = __sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor;
+  struct piece p = {length, at - __sf_tls.stack_low < __sf_tls.stack_length};
+  for (size_t i = 0; unlikely(i < c->ignored_count); i++) {
+    const struct sf_ignored *s = &c->ignored[i];
+    bool inside = at - s->at < s->length;
+    size_t end = inside ? s->at + s->length - at : s->at - at;
+    if (s->after > now)
+      continue;
+    p.exempt |= inside;
+    if (end < p.length)
+      p.length = end;
+  }
+  return p;
+}
+
 SF_API void __sf_log(const void *bytes, size_t length) {
   struct sf_context *c = __sf_own;
   uintptr_t at = sf_home(bytes);
@@ -475,7 +498,13 @@ SF_API void __sf_log(const void *bytes, size_t length) {
     log_words(c, at, length);
     return;
   }
-  if (exempt(c, at))
+  struct piece p = first_piece(c, at, length);
+  if (unlikely(p.length < length)) {
+    __sf_log(bytes, p.length);
+    __sf_log((const char *)bytes + p.length, length - p.length);
+    return;
+  }
+  if (p.exempt)
     return;
   if (__sf_tls.phase == SF_E1) {
     __sf_tls.grows = NULL; /* a word logged before a range has its old bytes from before it */
@@ -520,7 +549,8 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
     }
     return;
   }
-  if (exempt(c, at))
+  struct piece p = first_piece(c, at, length);
+  if (unlikely(p.length < length || p.exempt))
     return;
   size_t index = (__sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor) - 1;
   if (unlikely(index >= range_count(c) || range_at(c, index)->at != at || range_at(c, index)->length != length))
@@ -778,7 +808,7 @@ SF_API void sf_ignore(const void *bytes, size_t length) {
     return; /* whole words only: the bytes at the edges stay logged */
   if (c->ignored_count == SF_IGNORED)
     sf_stop("a handler may ignore at most 8 ranges", "ignore fewer, or say `ignore` in a policy");
-  c->ignored[c->ignored_count++] = (struct sf_span){low, high - low};
+  c->ignored[c->ignored_count++] = (struct sf_ignored){low, high - low, range_count(c)};
   __sf_tls.limit = NULL; /* store.S does not know about these */
 }
 

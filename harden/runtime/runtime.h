@@ -108,6 +108,13 @@ struct sf_span {
   size_t length;
 };
 
+/* Words that a handler has asked to be left alone. */
+struct sf_ignored {
+  uintptr_t at;
+  size_t length;
+  size_t after; /* ranges logged before */
+};
+
 #define SF_SLOTS 2048  /* 16 KiB of tags, 2 KiB of masks */
 #define SF_WORDS 384   /* 9 KiB of log. Fewer than a fifth of the slots: with random addresses one word in eleven at most is
                           not in its home slot. All of it stays below 30 KiB a thread. */
@@ -160,7 +167,7 @@ struct sf_context {
   uint64_t state; /* in programs with copies or checksums of their state (state.h): 1, and 2 once they are renewed */
   struct sf_message messages[SF_MESSAGES];
   size_t message_count, message_cursor;
-  struct sf_span ignored[SF_IGNORED];
+  struct sf_ignored ignored[SF_IGNORED];
   size_t ignored_count;
 
   struct sf_buffer waits; /* checking barrier */
