@@ -589,6 +589,8 @@ SF_API void *__sf_memset(void *to, int byte, size_t length) {
 
 /* Values that must not be read or computed twice. */
 
+extern int *__errno_location(void);
+
 struct sf_record *sf_record(struct sf_context *c, const char *name, uint64_t arguments, size_t length) {
   struct sf_record *r = sf_grow(&c->queue, sizeof *r + ((length + 7) & ~7ull));
   *r = (struct sf_record){.name = name, .arguments = arguments, .length = (uint32_t)length};
@@ -622,37 +624,49 @@ struct sf_record *sf_kept(struct sf_context *c, const char *name, uint64_t argum
   return copy;
 }
 
+/* The result, and as data what errno is then. */
+#define ONCE_BYTES sizeof(uint64_t)
+
 SF_API int __sf_once(const char *name, uint64_t arguments, uint64_t *result) {
   struct sf_context *c = __sf_own;
-  if (__sf_tls.phase == SF_E1) {
-    struct sf_record *again = sf_kept(c, name, arguments);
-    if (again) {
-      *result = again->result;
-      return 1;
-    }
-    sf_record(c, name, arguments, 0)->once = 1;
+  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, arguments) : sf_replay(c, name, arguments);
+  if (!r) {
+    sf_record(c, name, arguments, ONCE_BYTES)->once = 1;
     return 0;
   }
-  *result = sf_replay(c, name, arguments)->result;
+  *result = r->result;
+  *__errno_location() = (int)*(uint64_t *)sf_data(r);
   return 1;
 }
 
 SF_API void __sf_once_done(uint64_t result) {
   struct sf_context *c = __sf_own;
   /* The record that __sf_once has just made: a call of class once cannot contain another. */
-  ((struct sf_record *)(c->queue.base + c->queue.used) - 1)->result = result;
+  struct sf_record *r = (struct sf_record *)(c->queue.base + c->queue.used - ONCE_BYTES) - 1;
+  r->result = result;
+  *(uint64_t *)sf_data(r) = (uint64_t)*__errno_location();
 }
 
+static inline uint64_t look(const void *at, size_t size) {
+  return size == 8   ? *(const volatile uint64_t *)at
+         : size == 4 ? *(const volatile uint32_t *)at
+         : size == 2 ? *(const volatile uint16_t *)at
+                     : *(const volatile uint8_t *)at;
+}
+
+/* Each run has a value that was read for it: one that goes wrong on its way is another than the other run's. */
 SF_API uint64_t __sf_load_once(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E2)
     return sf_replay(c, "a volatile load", (uint64_t)at)->result;
-  uint64_t v = size == 8   ? *(const volatile uint64_t *)at
-               : size == 4 ? *(const volatile uint32_t *)at
-               : size == 2 ? *(const volatile uint16_t *)at
-                           : *(const volatile uint8_t *)at;
-  sf_record(c, "a volatile load", (uint64_t)at, 0)->result = v;
-  return v;
+  struct sf_record *r = sf_record(c, "a volatile load", (uint64_t)at, 0);
+  for (;;) {
+    uint64_t first = look(at, size), second = look(at, size), difference = first ^ second;
+    r->result = second;
+    sf_opaque(difference); /* or the compiler would take one for the other */
+    if (likely(difference == 0))
+      return first;
+  }
 }
 
 SF_API void __sf_defer(const char *name, void *function, size_t count, const uint64_t *arguments) {
@@ -885,8 +899,6 @@ void sf_barrier_wait(void) {
 }
 
 /* Phases. */
-
-extern int *__errno_location(void);
 
 static inline uint32_t mxcsr_get(void) {
   uint32_t v;

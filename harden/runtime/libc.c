@@ -88,10 +88,15 @@ void sf_stack_bounds(uintptr_t *low, uintptr_t *high) {
 /* Memory. */
 
 static void *given(struct sf_context *c, const char *name, uint64_t arguments, void *(*make)(size_t, size_t), size_t a, size_t b) {
-  if (!FIRST)
-    return (void *)sf_replay(c, name, arguments)->result;
-  void *p = make(a, b);
-  sf_record(c, name, arguments, 0)->result = (uint64_t)p;
+  void *p;
+  if (FIRST) {
+    p = make(a, b);
+    sf_record(c, name, arguments, 0)->result = (uint64_t)p;
+  } else {
+    p = (void *)sf_replay(c, name, arguments)->result;
+  }
+  if (unlikely(!p))
+    errno = ENOMEM;
   return p;
 }
 

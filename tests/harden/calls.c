@@ -170,6 +170,31 @@ SF_LOCAL_HANDLER long files(int k) {
   return sum;
 }
 
+/* What is refused, and why it was, is the same to both runs. */
+static void *volatile none;
+SF_LOCAL_HANDLER long refusals(int k) {
+  errno = k;
+  long answer = sysconf(-1 - k);
+  int why = errno;
+  none = malloc(SIZE_MAX / 2 - (size_t)k);
+  return answer * 10000 + why * 100 + errno;
+}
+
+/* Fills that begin where words are left alone and end elsewhere, and one that comes before they are. */
+static _Alignas(8) uint8_t ground[400];
+__attribute__((noinline)) static void fill(uint8_t *at, int byte, size_t n) { memset(at, byte, n); }
+SF_LOCAL_HANDLER long aside(int k) {
+  fill(ground + 200, k, 100 + (size_t)k);
+  sf_ignore(ground, 64);
+  sf_ignore(ground + 240, 16);
+  fill(ground + 10, ground[100] + 1, 90 + (size_t)k);
+  fill(ground + 130, ground[310] + ground[199] + 1, 190);
+  long sum = 0;
+  for (int i = 64; i < 400; i++)
+    sum = sum * 5 + ground[i] * (i < 240 || i >= 256);
+  return sum;
+}
+
 int main(void) {
   if (pipe(pipes) != 0)
     return 1;
@@ -180,7 +205,7 @@ int main(void) {
     printf(" %d %d %d", classes(k), asked, deferred);
     printf(" %d %.5s", input(k), buffer);
     printf(" %ld", locks(k));
-    printf(" %ld\n", files(k));
+    printf(" %ld %ld %ld\n", files(k), refusals(k), aside(k));
   }
   return 0;
 }
