@@ -944,16 +944,24 @@ sound:
   return NULL;
 }
 
+/* From here on so many bytes are in the log. */
+static size_t logged_from(struct sf_context *c, uintptr_t at) {
+  for (size_t i = 0; i < range_count(c); i++)
+    if (at - range_at(c, i)->at < range_at(c, i)->length)
+      return range_at(c, i)->at + range_at(c, i)->length - at;
+  for (size_t i = 0; i < c->count; i++)
+    if (word_of(&c->entries[i]) == (at & ~7ull) && bytes_of(&c->entries[i]) >> (at & 7) & 1)
+      return (size_t)__builtin_ctzll(~(bytes_of(&c->entries[i]) >> (at & 7)));
+  return 0;
+}
+
 /* Whether the log has the old value of all these bytes, and so memory can be put back although the check of a store says that it
    cannot. */
 static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
-  for (uintptr_t at = low; at < high; at++) {
-    bool found = exempt(c, at & ~7ull);
-    for (size_t i = 0; !found && i < c->count; i++)
-      found = word_of(&c->entries[i]) == (at & ~7ull) && bytes_of(&c->entries[i]) >> (at & 7) & 1;
-    for (size_t i = 0; !found && i < range_count(c); i++)
-      found = at - range_at(c, i)->at < range_at(c, i)->length;
-    if (!found)
+  size_t n = 0;
+  for (uintptr_t at = low; at < high; at += n) {
+    n = exempt(c, at & ~7ull) ? 1 : logged_from(c, at);
+    if (n == 0)
       return false;
   }
   return true;
@@ -1273,6 +1281,8 @@ static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to)
     const volatile struct sf_entry *again = &c->entries[i];
     uint64_t where = again->where;
     wrong |= (live(where & 0xffffffffffffffull) ^ again->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
+    /* Where it went: the right place may have had the old value anyway. */
+    wrong |= (where ^ word) << 8 | (where >> 56 ^ bytes ^ BYTES);
   }
   return wrong;
 }
@@ -1563,16 +1573,13 @@ static bool touched(struct sf_context *c, uintptr_t low, uintptr_t high) {
 /* Whether the handler has written all of [low, high). Of a message of which it has written a part, nothing else tells whether
    the rest has changed. */
 static bool written_whole(struct sf_context *c, uintptr_t low, uintptr_t high) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < c->count; i++)
-    for (uint64_t k = 0, word = word_of(&c->entries[i]); k < 8; k++)
-      bytes += bytes_of(&c->entries[i]) >> k & 1 && word + k >= low && word + k < high;
-  for (size_t i = 0; i < range_count(c); i++) {
-    uintptr_t begin = range_at(c, i)->at, end = begin + range_at(c, i)->length;
-    begin = begin > low ? begin : low, end = end < high ? end : high;
-    bytes += begin < end ? end - begin : 0;
+  size_t n = 0;
+  for (uintptr_t at = low; at < high; at += n) {
+    n = logged_from(c, at);
+    if (n == 0)
+      return false;
   }
-  return bytes >= high - low;
+  return true;
 }
 
 /* R7: the checksum of an output is taken after its last write, which may come after the call that a policy names. Before the words

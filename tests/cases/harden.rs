@@ -388,6 +388,37 @@ fn struck_waiting(
     ended(&ran, 122, &[names], &["recovered", "not deterministic"])
 }
 
+/// A handler that writes a part of its message twice has not written all of it: what changes in the rest behind the call is no write of its.
+fn half_an_output_twice() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-half-output");
+    std::fs::write(dir.join("policy"), "output give 0:1\n")?;
+    let text = "#include <steadfast/sei.h>\n#include <string.h>\nchar out[160];\nstatic int strikes;\nint give(const char *p, int n);\n\
+        int give(const char *p, int n) { return p[n - 1]; }\nSF_LOCAL void strike(void);\n\
+        void strike(void) { if (strikes && sf_run() == 2) out[100] ^= 4; }\n\
+        __attribute__((noinline)) static void fill(char *p, int c, unsigned long n) { memset(p, c, n); }\n\
+        SF_LOCAL_HANDLER int handle(int k) { fill(out, k, 80); int r = give(out, sizeof out); fill(out, k + 1, 80); strike(); return r; }\n\
+        int main(int argc, char **argv) { strikes = argc > 1; handle(argc); return out[100]; }\n";
+    let policy = format!("--steadfast-policy={}", dir.join("policy").display());
+    let out = own_program(&dir, "half.c", text, &["-O1", &policy])?;
+    ended(&run(&out, &["x"])?, 122, &["an output has changed"], &[])?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Every instruction of an event is as likely to be struck: tests/harden/strikes.c. No wrong message has a right checksum, and no program goes
+/// on with a wrong state.
+fn struck_anywhere(how: &str, count: &str, way: &str, flags: &[&str]) -> Result<(), Failed> {
+    let ran = run(&program("strikes.c", way, flags, true)?, &[how, count, "1"])?;
+    let said = String::from_utf8_lossy(&ran.stdout);
+    if ran.status.success()
+        && said.contains("wrong state 0, wrong message 0,")
+        && !said.contains(" stopped 0,")
+    {
+        return Ok(());
+    }
+    Err(format!("{how}, {way}: {}\n{said}", ran.status).into())
+}
+
 /// Waits between handlers whose state at rest has copies and checksums.
 fn waits_with_state() -> Result<(), Failed> {
     let plain = run(&program("conditions.c", "O2", &["-O2"], false)?, &[])?;
@@ -1570,6 +1601,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             ));
         }
     }
+    for (how, count) in [("register", "500"), ("jump", "150")] {
+        for (way, flags) in &WAYS[1..3] {
+            trials.push(Trial::test(
+                format!("harden::strike::any_{how}::{way}"),
+                move || struck_anywhere(how, count, way, flags),
+            ));
+        }
+    }
     for &fault in WAITS {
         let (place, in_run, ..) = fault;
         trials.push(Trial::test(
@@ -1656,6 +1695,10 @@ pub(crate) fn trials() -> Vec<Trial> {
             move || error_isolation(seed),
         ));
     }
+    trials.push(Trial::test(
+        "harden::half_an_output_twice",
+        half_an_output_twice,
+    ));
     trials.push(Trial::test("harden::policy", by_policy));
     trials.push(Trial::test("harden::policy_fields", policy_fields));
     trials.push(Trial::test("harden::messages_outside", messages_outside));
