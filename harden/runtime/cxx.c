@@ -10,7 +10,12 @@
  * Not covered: exceptions of other languages; std::exception_ptr that outlives a run.
  * See the Itanium C++ ABI, Level II; the header's layout is that of libstdc++ since GCC 4.
  */
+#define _GNU_SOURCE
 #include "state.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 
 struct unwind_exception {
   uint64_t class;
@@ -53,7 +58,7 @@ extern void __sf_w_free(void *);
  *
  *     new[] -> new      delete(size) -> delete      delete[](size) -> delete[] -> delete      nothrow -> the same without
  *
- * and alike with an alignment. Not covered: operators in a shared library; they are not called for what handlers take and give back.
+ * and alike with an alignment. Operators of a shared library that brings no malloc along are refused.
  */
 #define OWN(NAME) __asm__(NAME ".sf") WEAK
 extern void *own_new(size_t) OWN("_Znwm");
@@ -75,19 +80,52 @@ extern void own_delete_array_aligned(void *, size_t) OWN("_ZdaPvSt11align_val_t"
 extern void own_delete_sized_aligned(void *, size_t, size_t) OWN("_ZdlPvmSt11align_val_t");
 extern void own_delete_array_sized_aligned(void *, size_t, size_t) OWN("_ZdaPvmSt11align_val_t");
 
+/* What stands in for operators that the program does not have takes memory from malloc, as the C++ library's own do, and an allocator's
+   that brings both along. Of others nobody knows what they add to a block. */
+extern void library_new(size_t) __asm__("_Znwm") WEAK;
+static void know_operators(void) {
+  static _Atomic bool known;
+  if (likely(atomic_load_explicit(&known, memory_order_relaxed)))
+    return;
+  void *const fine[] = {(void *)know_operators, (void *)__cxa_begin_catch, (void *)malloc};
+  Dl_info of_new, of;
+  bool other = library_new && dladdr((void *)library_new, &of_new);
+  for (size_t i = 0; i < sizeof fine / sizeof *fine; i++)
+    other = other && dladdr(fine[i], &of) && of.dli_fbase != of_new.dli_fbase;
+  if (other)
+    sf_stop("a handler takes or gives back memory by operators new and delete that a shared library has replaced",
+            "build these operators into the program with `steadfast c++`");
+  atomic_store_explicit(&known, true, memory_order_relaxed);
+}
+
+static void *take(size_t n) {
+  know_operators();
+  return __sf_w_malloc(n ? n : 1);
+}
+
+static void *take_aligned(size_t alignment, size_t n) {
+  know_operators();
+  return __sf_w_memalign(alignment, n ? n : 1);
+}
+
+static void give_back(void *p) {
+  know_operators();
+  __sf_w_free(p);
+}
+
 static void *or_throw(void *p) {
   if (!p)
     _ZSt17__throw_bad_allocv();
   return p;
 }
 
-SF_API void *__sf_w_new(size_t n) { return own_new ? own_new(n) : or_throw(__sf_w_malloc(n ? n : 1)); }
+SF_API void *__sf_w_new(size_t n) { return own_new ? own_new(n) : or_throw(take(n)); }
 
 SF_API void *__sf_w_new_array(size_t n) { return own_new_array ? own_new_array(n) : __sf_w_new(n); }
 
 /* Without one of its own, a program that has `new` lets the exception of that through: memory has ended then. */
 SF_API void *__sf_w_new_nothrow(size_t n, const void *tag) {
-  return own_new_nothrow ? own_new_nothrow(n, tag) : own_new ? own_new(n) : __sf_w_malloc(n ? n : 1);
+  return own_new_nothrow ? own_new_nothrow(n, tag) : own_new ? own_new(n) : take(n);
 }
 
 SF_API void *__sf_w_new_array_nothrow(size_t n, const void *tag) {
@@ -96,7 +134,7 @@ SF_API void *__sf_w_new_array_nothrow(size_t n, const void *tag) {
 
 /* For types that want more than malloc's alignment. */
 SF_API void *__sf_w_new_aligned(size_t n, size_t alignment) {
-  return own_new_aligned ? own_new_aligned(n, alignment) : or_throw(__sf_w_memalign(alignment, n ? n : 1));
+  return own_new_aligned ? own_new_aligned(n, alignment) : or_throw(take_aligned(alignment, n));
 }
 
 SF_API void *__sf_w_new_array_aligned(size_t n, size_t alignment) {
@@ -106,7 +144,7 @@ SF_API void *__sf_w_new_array_aligned(size_t n, size_t alignment) {
 SF_API void *__sf_w_new_aligned_nothrow(size_t n, size_t alignment, const void *tag) {
   return own_new_aligned_nothrow ? own_new_aligned_nothrow(n, alignment, tag)
          : own_new_aligned       ? own_new_aligned(n, alignment)
-                                 : __sf_w_memalign(alignment, n ? n : 1);
+                                 : take_aligned(alignment, n);
 }
 
 SF_API void *__sf_w_new_array_aligned_nothrow(size_t n, size_t alignment, const void *tag) {
@@ -118,7 +156,7 @@ SF_API void *__sf_w_new_array_aligned_nothrow(size_t n, size_t alignment, const 
 /* Blocks with copies or checksums are the runtime's, whatever the program has. */
 #define IS(OWN, P) ((OWN) && !(unlikely(sf_state()) && sf_is_heap(P)))
 
-SF_API void __sf_w_delete(void *p) { IS(own_delete, p) ? own_delete(p) : __sf_w_free(p); }
+SF_API void __sf_w_delete(void *p) { IS(own_delete, p) ? own_delete(p) : give_back(p); }
 
 SF_API void __sf_w_delete_array(void *p) { IS(own_delete_array, p) ? own_delete_array(p) : __sf_w_delete(p); }
 
@@ -135,7 +173,7 @@ SF_API void __sf_w_delete_array_nothrow(void *p, const void *tag) {
 }
 
 SF_API void __sf_w_delete_aligned(void *p, size_t alignment) {
-  IS(own_delete_aligned, p) ? own_delete_aligned(p, alignment) : __sf_w_free(p);
+  IS(own_delete_aligned, p) ? own_delete_aligned(p, alignment) : give_back(p);
 }
 
 SF_API void __sf_w_delete_array_aligned(void *p, size_t alignment) {

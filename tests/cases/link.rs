@@ -390,6 +390,53 @@ fn operators() -> Result<(), Failed> {
     Ok(())
 }
 
+/// The same operators in a shared library: refused, since a block of theirs is not one of malloc's. Beside a malloc they are an allocator's.
+fn operators_elsewhere() -> Result<(), Failed> {
+    let main = "#include <steadfast/sei.h>\n#include <cstdio>\nstatic long *kept;\n\
+        SF_LOCAL_HANDLER long handle(long k) { delete kept; kept = new long(k); return *kept; }\n\
+        int main() { kept = new long(1); std::printf(\"%ld\\n\", handle(3)); }\n";
+    let library = "#include <cstdlib>\n#include <new>\n\
+        void *operator new(std::size_t n) { auto *p = (unsigned long *)std::calloc(1, n + 16); return p + 2; }\n\
+        void operator delete(void *p) noexcept { if (p) std::free((unsigned long *)p - 2); }\n\
+        void operator delete(void *p, std::size_t) noexcept { operator delete(p); }\n";
+    let allocator = "#include <cstddef>\n#include <new>\nextern \"C\" void *__libc_malloc(std::size_t);\nextern \"C\" void __libc_free(void *);\n\
+        extern \"C\" void *malloc(std::size_t n) { return __libc_malloc(n); }\nextern \"C\" void free(void *p) { __libc_free(p); }\n\
+        void *operator new(std::size_t n) { return malloc(n); }\nvoid operator delete(void *p) noexcept { free(p); }\n\
+        void operator delete(void *p, std::size_t) noexcept { free(p); }\n";
+    let dir = folder(
+        "operators-elsewhere",
+        &[
+            ("main.cc", main),
+            ("replaced.cc", library),
+            ("allocator.cc", allocator),
+        ],
+    )?;
+    let out = dir.join("main");
+    for name in ["replaced", "allocator"] {
+        let library = dir.join(format!("{name}.so"));
+        let source = [dir.join(format!("{name}.cc"))];
+        build(
+            compiler(false, true),
+            &["-O1", "-fPIC", "-shared"],
+            &source,
+            &library,
+        )?;
+        build(
+            compiler(true, true),
+            &["-O1"],
+            &[dir.join("main.cc"), library],
+            &out,
+        )?;
+        if name == "allocator" {
+            prints(&out, "3\n")?;
+        } else {
+            ended(&run(&out, &[])?, 121, &["shared library", "fix:"], &[])?;
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// Without the C library there is nothing that the runtime could stand on, and the linker's words alone would not say so.
 fn no_library() -> Result<(), Failed> {
     let dir = folder(
@@ -415,7 +462,7 @@ fn no_library() -> Result<(), Failed> {
 type Check = fn() -> Result<(), Failed>;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    let tests: [(&str, Check); 11] = [
+    let tests: [(&str, Check); 12] = [
         ("archive", archive),
         ("weak_alias", weak_alias),
         ("chosen", chosen),
@@ -426,6 +473,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("atomics_once", atomics_once),
         ("coroutines", coroutines),
         ("operators", operators),
+        ("operators_elsewhere", operators_elsewhere),
         ("no_library", no_library),
     ];
     tests
