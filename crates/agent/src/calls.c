@@ -106,16 +106,24 @@ static const struct sf_call *option(u32 nr, const u64 a[6], struct sf_call *own)
 }
 
 #define FUTEX_CMD 0x7f /* without PRIVATE and CLOCK_REALTIME */
-enum { FUTEX_WAIT, FUTEX_WAKE_OP = 5, FUTEX_LOCK_PI, FUTEX_UNLOCK_PI, FUTEX_TRYLOCK_PI, FUTEX_WAIT_BITSET,
-       FUTEX_WAIT_REQUEUE_PI = 11, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI2 };
+#define FUTEX_PRIVATE 0x80
+/* 1 is FUTEX_WAKE above. */
+enum { FUTEX_WAIT, FUTEX_WAKE_OP = 5, FUTEX_LOCK_PI, FUTEX_UNLOCK_PI, FUTEX_TRYLOCK_PI, FUTEX_WAIT_BITSET, FUTEX_WAKE_BITSET,
+       FUTEX_WAIT_REQUEUE_PI, FUTEX_CMP_REQUEUE_PI, FUTEX_LOCK_PI2 };
 
 /* What each operation reads and stores (futex(2)): words that the kernel stores are stored in
- * every replica, and limits are compared. */
+ * every replica, and limits are compared. Nobody outside can wait for a private word, and the one
+ * thread does not while it wakes: such a call changes nothing. */
 static const struct sf_call *futex(const u64 a[6], struct sf_call *own)
 {
 	static const struct sf_arg in_word = IN1_(4), word = SF_ARG_WHEN(INOUT, ONE_, ONE_, 4, ALWAYS), limit = IN1_(16);
 	*own = sf_calls[202];
 	switch (a[1] & FUTEX_CMD) {
+	case FUTEX_WAKE:
+	case FUTEX_WAKE_BITSET:
+		if (a[1] & FUTEX_PRIVATE)
+			own->class = SF_QUERY;
+		return own;
 	case FUTEX_WAIT:
 	case FUTEX_WAIT_BITSET:
 		own->arg[0] = in_word;
