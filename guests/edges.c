@@ -4,6 +4,7 @@
 #include "guest.h"
 #include <linux/capability.h>
 #include <poll.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
@@ -66,12 +67,29 @@ static void sockets(void) {
     close(s[0]), close(s[1]);
 }
 
+/* More than there is: the kernel looks at as many descriptors as it has room for, or refuses. */
+static void counts(void) {
+    struct timeval none = {0, 0};
+    int p[2];
+    need("pipe", pipe(p) == 0 && write(p[1], "x", 1) == 1);
+    fd_set *set = (fd_set *)(edge - sizeof *set);
+    memset(set, 0, sizeof *set);
+    FD_SET(p[0], set);
+    FD_SET(p[1], set);
+    show("select of 65536", syscall(SYS_select, 65536, set, 0, 0, &none), sizeof *set);
+    printf("to be read from: %d %d\n", FD_ISSET(p[0], set) != 0, FD_ISSET(p[1], set) != 0);
+    show("poll of 2^30", syscall(SYS_poll, fresh(64), 1u << 30, 0), 64);
+    show("mincore of 2^41", syscall(SYS_mincore, edge - 4096, 1ul << 41, fresh(64)), 64);
+    close(p[0]), close(p[1]);
+}
+
 int main(void) {
     char *m = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     need("edge", m != MAP_FAILED && munmap(m + 4096, 4096) == 0);
     edge = m + 4096;
     files();
     sockets();
+    counts();
     show("stat", syscall(SYS_stat, "f", fresh(100)), 100);
     show("uname", syscall(SYS_uname, fresh(200)), 200);
     show("pipe", syscall(SYS_pipe2, fresh(4), 0), 4);

@@ -236,6 +236,7 @@ fn condition(when: When) -> &'static str {
         When::Pos => " if RET > 0",
         When::Always => " even on failure",
         When::Eintr => " on EINTR only",
+        When::Came => " on EINTR, too",
         When::Named => " with an address",
     }
 }

@@ -116,6 +116,7 @@ pub enum When {
     Pos,
     Always,
     Eintr,
+    Came,
     Named,
 }
 
@@ -838,6 +839,7 @@ fn parse_arg(expr: &Expr) -> Option<Arg> {
                     "POS" => When::Pos,
                     "ALWAYS" => When::Always,
                     "EINTR" => When::Eintr,
+                    "CAME" => When::Came,
                     "NAMED" => When::Named,
                     _ => return None,
                 },

@@ -61,9 +61,30 @@ static u64 length(const struct sf_call *c, const struct sf_arg *k, const u64 a[6
 	return bytes > 0x7ffff000 ? 0x7ffff000 : bytes;
 }
 
-static u64 fdset_bytes(u64 nfds)
+#define PAGE 4096ull
+
+static u64 in_page(u64 at, u64 n)
 {
-	return (nfds > 65536 ? 65536 : nfds + 63) / 64 * 8;
+	u64 rest = PAGE - at % PAGE;
+	return n < rest ? n : rest;
+}
+
+/* rt_sigprocmask(2) reads the mask first, and then finds no way to apply it. */
+static int is_readable(u64 at)
+{
+	return sys4(14, -1, at, 0, 8) != -EFAULT;
+}
+
+/* A set of descriptors, as far as it is there: of as many as could be open the kernel looks at those alone that it has
+ * room for (select(2)). Found out without a fault: one that strikes the leader behind its call begins the event anew,
+ * with sets that are no longer what they were. */
+static u64 fdset_bytes(u64 at, u64 nfds)
+{
+	const u64 all = (nfds > 65536 ? 65536 : nfds + 63) / 64 * 8;
+	u64 n = in_page(at, all);
+	while (n < all && is_readable(at + n))
+		n += in_page(at + n, all - n);
+	return n;
 }
 
 static void hash_iov(struct sf_hash *h, const struct iovec *v, u64 n, u64 limit, int contents)
@@ -163,18 +184,10 @@ static void digest(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 			sf_hash_bytes(h, &addr_cap, 4);
 			break;
 		case SF_A_FDSET:
-			sf_hash_bytes(h, (void *)a[i], fdset_bytes(value(c, a, k->len)));
+			sf_hash_bytes(h, (void *)a[i], fdset_bytes(a[i], value(c, a, k->len)));
 			break;
 		}
 	}
-}
-
-#define PAGE 4096ull
-
-static u64 in_page(u64 at, u64 n)
-{
-	u64 rest = PAGE - at % PAGE;
-	return n < rest ? n : rest;
 }
 
 /* 0: not all of it can be read. */
@@ -220,8 +233,8 @@ static int hash_readable_message(struct sf_hash *h, u64 at, u32 index, int in)
 	       hash_readable_iov(h, m.iov, m.iovlen, 0x7ffff000);
 }
 
-/* The kernel takes what comes before the byte that it cannot read, of a vector as of several messages. Strings and sets
- * of descriptors it takes whole or not at all. */
+/* The kernel takes what comes before the byte that it cannot read, of a vector as of several messages, and of a set of
+ * descriptors as many as there are. Strings it takes whole or not at all. */
 static void digest_readable(struct sf_event *e, const struct sf_call *c, const u64 a[6])
 {
 	struct sf_hash *h = &e->bytes;
@@ -251,6 +264,9 @@ static void digest_readable(struct sf_event *e, const struct sf_call *c, const u
 		case SF_A_IN_MSG:
 		case SF_A_OUT_MSG:
 			hash_readable_message(h, a[i], 0, k->kind == SF_A_IN_MSG);
+			break;
+		case SF_A_FDSET:
+			hash_readable(h, a[i], fdset_bytes(a[i], value(c, a, k->len)));
 			break;
 		case SF_A_OUT_ADDR:
 			sf_user_bytes(&addr_cap, a[k->len], sizeof addr_cap);
@@ -308,6 +324,7 @@ struct carry {
 	const u8 *in;
 	u32 left;
 	int short_log;
+	int too_much; /* for one result: the kernel has not stored as much */
 	int verify, differs; /* the log against memory, and nothing moves */
 	u64 stored; /* what carry_stored has gone through */
 };
@@ -327,7 +344,9 @@ static void move(struct carry *m, u64 at, u64 n)
 {
 	if (!at || !n)
 		return;
-	if (m->out) {
+	if (n > SF_READ_MAX + SF_PAYLOAD_REST - (m->out ? m->out->out_len : 0)) {
+		m->too_much = 1;
+	} else if (m->out) {
 		sf_result_bytes(m->out, (void *)at, (u32)n);
 	} else if (m->left >= n) {
 		if (unlikely(m->verify))
@@ -381,7 +400,7 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 		if (!a[i] || unasked(c, a, i))
 			continue;
 		int wrote = k->when == SF_W_OK || k->when == SF_W_NAMED ? ret >= 0 : k->when == SF_W_POS ? ret > 0 :
-			    k->when == SF_W_EINTR ? ret == -EINTR : 1;
+			    k->when == SF_W_EINTR ? ret == -EINTR : k->when == SF_W_CAME ? ret >= 0 || ret == -EINTR : 1;
 		switch (k->kind) {
 		case SF_A_OUT:
 		case SF_A_INOUT:
@@ -410,7 +429,7 @@ static void carry(struct carry *m, const struct sf_call *c, const u64 a[6], s64 
 			break;
 		case SF_A_FDSET:
 			if (wrote)
-				move(m, a[i], fdset_bytes(value(c, a, k->len)));
+				move(m, a[i], fdset_bytes(a[i], value(c, a, k->len)));
 			break;
 		}
 	}
@@ -467,7 +486,7 @@ static void move_stored_message(struct carry *m, u64 at)
 	move_stored(m, h.control, caps[0].control);
 }
 
-/* Nobody says what the kernel had stored before it gave up: everything that it may have stored is carried. */
+/* Nobody says how far the kernel came: everything that it may have stored is carried. */
 static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6])
 {
 	if (c == &sf_calls[299] /* recvmmsg: of the first message, or it would not have failed */)
@@ -494,7 +513,7 @@ static void carry_stored(struct carry *m, const struct sf_call *c, const u64 a[6
 			move_stored(m, a[i], (value(c, a, k->len) + 4095) / 4096);
 			break;
 		case SF_A_FDSET:
-			move_stored(m, a[i], fdset_bytes(value(c, a, k->len)));
+			move_stored(m, a[i], fdset_bytes(a[i], value(c, a, k->len)));
 			break;
 		}
 	}
@@ -505,19 +524,24 @@ static struct { u64 seq_inv, carried; s64 ret; } collected;
 
 static void carry_all(struct carry *m, const struct sf_call *c, const u64 a[6], s64 ret)
 {
-	if (unlikely(gave_up(c, a, ret))) {
-		carry_stored(m, c, a);
-		if (m->out)
-			collected.carried = m->out->seq_inv;
-		return;
-	}
-	if (sf_guard_enter(&me.guard_store) == 0) {
+	const struct carry start = *m;
+	const u32 had = m->out ? m->out->out_len : 0;
+	volatile int whole = 0;
+	if (likely(!gave_up(c, a, ret)) && sf_guard_enter(&me.guard_store) == 0) {
 		me.guard = &me.guard_store;
-		if (m->out)
-			collected.carried = m->out->seq_inv;
 		carry(m, c, a, ret);
+		whole = !m->too_much && (m->out || !m->short_log);
 	}
 	me.guard = NULL;
+	if (m->out)
+		collected.carried = m->out->seq_inv;
+	if (likely(whole))
+		return;
+	/* What the arguments name is not all there, or too much: the kernel has refused (mincore(2)). */
+	*m = start;
+	if (m->out)
+		m->out->out_len = had;
+	carry_stored(m, c, a);
 }
 
 void sf_collect(struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)

@@ -53,6 +53,7 @@ enum sf_when {
 	SF_W_POS,    /* result > 0 (wait4: nothing is stored when no child was reaped) */
 	SF_W_ALWAYS, /* whatever the result */
 	SF_W_EINTR,  /* result is -EINTR alone (nanosleep's remaining time) */
+	SF_W_CAME,   /* result >= 0 or -EINTR: the kernel has come to an end of it, and refused nothing */
 	SF_W_NAMED,  /* result >= 0, and the address whose length it is, the argument before it, is not NULL: else the
 	              * kernel does not even look at it */
 };
