@@ -417,6 +417,11 @@ fn vector_stored_twice() -> Result<Target, String> {
     Target::guest("vector_once.c", &[])
 }
 
+/// Goes on after a SIGKILL to itself that was refused.
+fn refused_kill() -> Result<Target, String> {
+    Target::guest("own_kill.c", &[])
+}
+
 /// A write of which not all can be read: what can is written, and has to be compared.
 fn edges() -> Result<Target, String> {
     Target::guest("edges.c", &[])
@@ -1047,6 +1052,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("half_readable_alone", 1, false, "at=edges!flip_here n=1 mem=[rax+70] bit=3", After::Unprotected, edges),
         one("half_readable_of_3", 3, false, "replica=leader at=edges!flip_here n=1 mem=[rax+70] bit=3", After::Corrected, edges),
         one("half_readable_stops", 2, true, "replica=1 at=edges!flip_here n=1 mem=[rax+70] bit=3", After::Detected, edges),
+        // A SIGKILL that the kernel has refused is no end: who dies then is repaired.
+        one("killed_after_a_refused_kill", 2, false, "replica=1 at=own_kill!flip_here n=1 kill=9", After::Corrected, refused_kill),
         one("sparse_of_3", 3, false, "replica=leader event=200 reg=rsp bit=4", After::Corrected, sparse),
         // A real program on a real input.
         one("bzip2_rsp_at_event", 2, false, "replica=leader event=15 reg=rsp bit=4", After::Right, compressor),

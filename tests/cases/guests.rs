@@ -305,6 +305,9 @@ pub(crate) fn rows() -> Vec<Row> {
         row("sig_spin.c").shapes(&[Dynamic, Unoptimised, Static]).replicas(&[1, 2]),
         row("sig_work.c").shapes(&[Dynamic, Unoptimised]).replicas(&[1, 2]),
         row("sig_abort_handled.c").ends("signal 6"),
+        row("own_kill.c"),
+        row("own_kill.c").args("group", &["group"]).ends("signal 9").replicas(&[1, 2, 3]),
+        row("own_kill.c").args("thread", &["thread"]).ends("signal 9").replicas(&[2, 3]),
         row("signalfd.c"),
         // A second and more between two events.
         row("uneven.c").replicas(&[2]),

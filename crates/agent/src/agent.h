@@ -547,4 +547,10 @@ INLINE void sf_say_end(u32 end)
 	store(&G->end, end);
 }
 
+INLINE void sf_take_back_end(void)
+{
+	store(&G->end, 0);
+	store(&G->end_inv, 0);
+}
+
 #endif

@@ -511,18 +511,26 @@ s64 sf_fd_name(u64 fd, char *to, u32 room)
 	return sys3(89 /* readlink */, link, to, room);
 }
 
-/* kill(2) family with SIGKILL at the program itself. */
-static int kills_itself(const struct sf_call *c, const u64 a[6])
+enum { NR_rt_sigqueueinfo = 129, NR_getpgrp = 111 };
+
+static int is_own_group(s32 pid)
 {
+	return pid == 0 || (pid < -1 && -pid == (s32)sf_kept_result(NR_getpgrp, sys0(NR_getpgrp)));
+}
+
+/* kill(2) family with SIGKILL at the program itself. */
+static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	const s32 own = (s32)G->leader_pid;
 	switch (c->handler) {
 	case SF_H_kill:
-		return (s32)a[1] == 9 && ((s32)a[0] == (s32)G->leader_pid || (s32)a[0] == 0);
+		return (s32)a[1] == 9 && ((s32)a[0] == own || is_own_group((s32)a[0]));
 	case SF_H_tkill:
-		return (s32)a[1] == 9 && (s32)a[0] == (s32)G->leader_pid;
+		return (s32)a[1] == 9 && (s32)a[0] == own;
 	case SF_H_tgkill:
-		return (s32)a[2] == 9 && (s32)a[0] == (s32)G->leader_pid;
+		return (s32)a[2] == 9 && (s32)a[0] == own && (s32)a[1] == own;
 	case SF_H_sigqueue:
-		return (s32)a[1] == 9 && (s32)a[0] == (s32)G->leader_pid;
+		return (s32)a[0] == own && (nr == NR_rt_sigqueueinfo ? (s32)a[1] == 9 : (s32)a[1] == own && (s32)a[2] == 9);
 	}
 	return 0;
 }
@@ -668,6 +676,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			break;
 		}
 		ret = execute(e, nr, a);
+		if (unlikely(load(&G->end_inv)))
+			sf_take_back_end(); /* who comes back from his own SIGKILL was refused it */
 		break;
 	}
 	*out = sf_result_begin(e, ret);
@@ -777,7 +787,7 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
 	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
-	if (unlikely(kills_itself(c, a)) && me.slot == 0) {
+	if (me.slot == 0 && unlikely(kills_itself(c, nr, a))) {
 		G->end_value = 9; /* the program's own death, not a replica's */
 		sf_say_end(SF_E_SIGNALED);
 	}
