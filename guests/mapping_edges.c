@@ -34,6 +34,9 @@ int main(void) {
     check("length 0", mmap(0, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
     check("offset", mmap(0, 4096, PROT_READ, MAP_PRIVATE, fd, 100) == MAP_FAILED && errno == EINVAL);
     check("no file", mmap(0, 4096, PROT_READ, MAP_PRIVATE, 99, 0) == MAP_FAILED && errno == EBADF);
+    check("neither shared nor private", mmap(0, 4096, PROT_READ, MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == EINVAL);
+    check("the same of a file", mmap(0, 4096, PROT_READ, 0, fd, 0) == MAP_FAILED && errno == EINVAL);
+    check("shared, with flags to be validated, of no file", mmap(0, 4096, PROT_READ, MAP_ANONYMOUS | 3, -1, 0) == MAP_FAILED && errno == EINVAL);
     check("truncated under it", ftruncate(fd, 0) == 0);
     char *g = mmap(0, 64 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_GROWSDOWN, -1, 0);
     check("grows down", g != MAP_FAILED && (g[0] = 1));

@@ -8,7 +8,29 @@ static char *pages(size_t n) {
     return p;
 }
 
+/* The first page that the kernel maps into every process to be read from. */
+static char *of_the_kernel(void) {
+    char line[256];
+    unsigned long at = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    need("maps", f != 0);
+    while (!at && fgets(line, sizeof line, f))
+        if (strstr(line, "[vvar")) at = strtoul(line, 0, 16);
+    fclose(f);
+    return (char *)at;
+}
+
+static void up_to_the_kernels(void) {
+    char *its = of_the_kernel(), *p = its - 4096;
+    need("the kernel's", its != 0);
+    if (mmap(p, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == MAP_FAILED)
+        need("what lies below it", mprotect(p, 4096, PROT_READ) == 0); /* the loader's */
+    check("mprotect up to a page of the kernel's", mprotect(p, 2 * 4096, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+    *(volatile char *)p = *p;
+}
+
 int main(void) {
+    up_to_the_kernels();
     char *p = pages(3);
     need("protected", mprotect(p, 3 * 4096, PROT_READ) == 0 && munmap(p + 2 * 4096, 4096) == 0);
     check("mprotect up to a hole", mprotect(p, 3 * 4096, PROT_READ | PROT_WRITE) == -1 && errno == ENOMEM);

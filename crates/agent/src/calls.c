@@ -696,13 +696,15 @@ static int of_rights(const struct sf_call *c, const u64 a[6])
 enum { NR_mprotect = 10, NR_madvise = 28, NR_pkey_mprotect = 329 };
 enum { MADV_DONTNEED = 4, MADV_FREE = 8, MADV_REMOVE = 9, MADV_DONTNEED_LOCKED = 24 };
 
-/* Whether a call that failed has changed what lies before a gap, or all but the gap. What shared.c refuses the kernel
- * has not seen: that answers EACCES, or is about MADV_REMOVE. */
+/* Whether a call that failed has changed what lies before a gap, or all but the gap, or what lies before memory that may
+ * not be had so. What shared.c refuses the kernel has not seen: that is about MADV_REMOVE, or it answers EACCES. */
 static int changed_a_part(u32 nr, const u64 a[6], s64 ret)
 {
 	if (nr == NR_madvise)
 		return (u32)a[2] != MADV_REMOVE;
-	return (nr == NR_mprotect || nr == NR_pkey_mprotect) && ret == -ENOMEM;
+	if (nr != NR_mprotect && nr != NR_pkey_mprotect)
+		return 0;
+	return ret == -ENOMEM || (ret == -EACCES && (!app.maps || sf_shared_allows(nr, a) != -EACCES));
 }
 
 /* Advice about what memory is made of, and not about what it holds: the kernel may follow it in one replica and not in

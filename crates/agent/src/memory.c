@@ -19,6 +19,8 @@
 #define PROT_EXEC 4
 #define MAP_SHARED 1
 #define MAP_PRIVATE 2
+#define MAP_SHARED_VALIDATE 3
+#define MAP_DROPPABLE 8
 #define MAP_TYPE 0xf
 #define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
@@ -271,6 +273,13 @@ void sf_heap_is(u64 brk, u64 end)
 	heap_end = end > up(brk, 4096) ? end : 0;
 }
 
+/* What mmap(2) takes beside MAP_PRIVATE. The kernel is asked with anything else as it is, and refuses. */
+static int becomes_private(u64 flags)
+{
+	const u64 type = flags & MAP_TYPE;
+	return type == MAP_SHARED || type == (flags & MAP_ANONYMOUS ? MAP_DROPPABLE : MAP_SHARED_VALIDATE);
+}
+
 static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 {
 	u64 flags;
@@ -281,7 +290,7 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 		if (ours && fixed)
 			return -ENOMEM;
 		flags = a[3];
-		if ((flags & MAP_TYPE) != MAP_PRIVATE)
+		if (becomes_private(flags))
 			flags = (flags & ~(u64)MAP_TYPE & ~0x80000ull /* MAP_SYNC */) | MAP_PRIVATE;
 		if (forced && !(flags & MAP_FIXED))
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
