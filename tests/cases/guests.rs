@@ -305,6 +305,8 @@ pub(crate) fn rows() -> Vec<Row> {
         row("sig_spin.c").shapes(&[Dynamic, Unoptimised, Static]).replicas(&[1, 2]),
         row("sig_work.c").shapes(&[Dynamic, Unoptimised]).replicas(&[1, 2]),
         row("sig_abort_handled.c").ends("signal 6"),
+        row("nowhere.c").shapes(Variant::PAIR),
+        row("nowhere.c").args("to_the_end", &["x"]).ends("signal 11"),
         row("own_kill.c"),
         row("own_kill.c").args("group", &["group"]).ends("signal 9").replicas(&[1, 2, 3]),
         row("own_kill.c").args("thread", &["thread"]).ends("signal 9").replicas(&[2, 3]),

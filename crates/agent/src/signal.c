@@ -61,6 +61,8 @@ enum { SIGILL = 4, SIGTRAP = 5, SIGBUS = 7, SIGFPE = 8, SIGKILL = 9, SIGSEGV = 1
 #define SIGRTMIN 32
 #define SYS_USER_DISPATCH 2
 
+#define GENERAL_PROTECTION 13
+
 #define UC_FP_XSTATE 1u
 #define UC_SIGCONTEXT_SS 2u
 #define UC_STRICT_RESTORE_SS 4u
@@ -918,19 +920,35 @@ static void note_fault(u64 at)
 		store(&G->faults_n, G->faults_n + 1);
 }
 
+static void deliver(struct build *b);
+
+/* SIGSEGV by the kernel's own word, which kills if there is no handler, or it is blocked (force_sig). */
+static void deliver_segv(const struct build *b)
+{
+	const struct sf_siginfo i = { .signo = SIGSEGV, .code = SI_KERNEL };
+	struct build again = *b;
+	again.i = &i;
+	if (app.action[SIGSEGV].handler <= SIG_IGN || (app.mask & BIT(SIGSEGV)))
+		die_of(SIGSEGV);
+	deliver(&again);
+}
+
+/* No jump goes to an address that is not canonical: the agent's own would fault. */
+static int leads_nowhere(u64 rip)
+{
+	return (u64)((s64)(rip << 16) >> 16) != rip;
+}
+
 static void deliver(struct build *b)
 {
 	int s = b->i->signo;
 	struct sf_action act = app.action[s];
 	struct sf_regs *r = b->r;
 	if (user(build_frame, b) || !b->sp) {
-		/* No room for a frame: SIGSEGV in its place, which kills if it has no room, no
-		 * handler, or is blocked (the kernel's force_sigsegv). */
-		struct sf_siginfo i = { .signo = SIGSEGV, .code = SI_KERNEL };
-		struct build again = { .r = r, .i = &i, .trapno = b->trapno, .err = b->err, .cr2 = b->cr2, .fp = b->fp };
-		if (s == SIGSEGV || app.action[SIGSEGV].handler <= SIG_IGN || (app.mask & BIT(SIGSEGV)))
+		/* No room for a frame: SIGSEGV in its place, which needs room as well. */
+		if (s == SIGSEGV)
 			die_of(SIGSEGV);
-		deliver(&again);
+		deliver_segv(b);
 		return;
 	}
 	if (b->fp && me.slot == 0)
@@ -960,6 +978,11 @@ static void deliver(struct build *b)
 	r->rcx = 0;
 	r->eflags &= ~(0x400ull | 0x10000ull | 0x100ull); /* DF, RF, TF */
 	__asm__ volatile("" ::: "memory");
+	if (unlikely(leads_nowhere(r->rip))) {
+		if (s == SIGSEGV)
+			die_of(SIGSEGV);
+		deliver_segv(&(struct build){ .r = r, .trapno = GENERAL_PROTECTION });
+	}
 }
 
 /* A fresh handler starts with initial vector state, as after the kernel's delivery. */
@@ -1021,8 +1044,10 @@ static void read_frame(void *v)
 
 void sf_do_sigreturn(struct sf_regs *r)
 {
-	if (user(read_frame, r))
-		die_of(SIGSEGV);
+	if (unlikely(user(read_frame, r) || leads_nowhere(r->rip))) {
+		deliver_segv(&(struct build){ .r = r, .trapno = GENERAL_PROTECTION });
+		fp_initial();
+	}
 	if (me.slot == 0)
 		sf_kernel_mask();
 }
