@@ -218,6 +218,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("mlock.c"),
         row("advice.c"),
         row("mapping_edges.c"),
+        row("align_check.c").shapes(Variant::PAIR),
         row("touch_huge.c"),
         // Code.
         row("dlopen_libm.c"),

@@ -18,10 +18,16 @@
 	.intel_syntax noprefix
 	.text
 
+/* Behind PUSH_REGS. A program may have its misaligned accesses trap (EFLAGS.AC); the agent makes some. */
 .macro SAVE_REST
 	PUSH_REGS
 	mov	rdi, rsp
 	cld
+	test	byte ptr [rsp + 17 * 8 + 2], 4
+	jz	7f
+	push	0x202
+	popfq
+7:
 .endm
 
 	.globl	sf_entry_syscall
@@ -185,7 +191,8 @@ sf_sigreturn_jump:
 	.type	sf_signal_entry, @function
 sf_signal_entry:
 	mov	rcx, rsp		/* address of the frame: pretcode */
-	cld
+	push	0x202			/* no AC: see SAVE_REST */
+	popfq
 	call	sf_on_signal
 	ud2				/* it leaves through sf_sigreturn */
 	.size	sf_signal_entry, . - sf_signal_entry
