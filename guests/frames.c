@@ -2,16 +2,30 @@
  *
  *   frames memory      anonymous memory, at an address that others know
  *   frames file PATH   a private mapping of a file, which others may change
+ *   frames tight PATH  64 MiB of a file, under a limit that leaves no room for as much again
  *
  * Between the two it sleeps, a little at a time, so that a snapshot holds the table; then it says "ready" and reads a
  * byte, and whoever strikes frames does it now. */
 #define _GNU_SOURCE
 #include "guest.h"
+#include <sys/resource.h>
 
 #define AT ((unsigned long *)0x100000000000)
 #define BYTES 16384ul
 
+static int tight(const char *path) {
+    unsigned long pages = 0, bytes = 64ul << 20;
+    FILE *f = fopen("/proc/self/statm", "r");
+    need("size", f && fscanf(f, "%lu", &pages) == 1);
+    rlim_t all = pages * 4096 + bytes * 3 / 2;
+    need("limit", setrlimit(RLIMIT_AS, &(struct rlimit){all, all}) == 0);
+    char *p = mmap(0, bytes, PROT_READ, MAP_PRIVATE, open(path, O_RDONLY), 0);
+    printf("%s\n", p == MAP_FAILED ? strerror(errno) : "mapped");
+    return 0;
+}
+
 int main(int argc, char **argv) {
+    if (argc > 2 && !strcmp(argv[1], "tight")) return tight(argv[2]);
     const struct timespec pause = {0, 5000000};
     int file = argc > 2, fd = file ? open(argv[2], O_RDONLY) : -1;
     volatile unsigned long *t = mmap(AT, BYTES, file ? PROT_READ : PROT_READ | PROT_WRITE,

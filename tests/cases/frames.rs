@@ -4,6 +4,7 @@
 //! A cell that goes wrong cannot be had from a test: what it would do is done by hand. Whoever shares the frame gets the
 //! same wrong bit, by way of /proc/PID/mem; a cached page is changed through its file.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libtest_mimic::Trial;
+use nix::sys::ptrace;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::bench::{Bench, one_group};
@@ -25,6 +28,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
 /// Where guests/frames.c has its table.
 const TABLE: u64 = 0x1000_0000_0000;
+/// The number of exit_group(2).
+const EXIT_GROUP: u64 = 231;
 
 /// What is done when the guest is ready.
 type Strike = fn(&Running, &Path) -> Result<(), String>;
@@ -102,6 +107,128 @@ fn keeper_then_leader(run: &Running, dir: &Path) -> Result<(), String> {
     until(|| match fs::read_to_string(&events) {
         Ok(text) if text.contains("\"recovery\"") => Ok(()),
         _ => Err("nothing was repaired".to_owned()),
+    })
+}
+
+/// Frames of a process by address, as far as it may be known to have them: in memory that the kernel shows, and that is not
+/// the agent's. Pages of zeros have one frame anywhere.
+fn frames(pid: i32) -> Result<BTreeMap<u64, u64>, String> {
+    const AGENT: std::ops::Range<u64> = 0x2a00_0000_0000..0x2e10_0000_0000;
+    const PRESENT: u64 = 1 << 63;
+    let failed = |error: std::io::Error| format!("process {pid}: {error}");
+    let open = |name: &str| File::open(format!("/proc/{pid}/{name}")).map_err(failed);
+    let (pagemap, memory) = (open("pagemap")?, open("mem")?);
+    let mut found = BTreeMap::new();
+    for map in steadfast_sys::procfs::maps(pid).map_err(failed)? {
+        let of_the_kernel = map.path.to_string_lossy().starts_with("[v");
+        if !map.readable || map.shared || of_the_kernel || AGENT.contains(&map.range.start) {
+            continue;
+        }
+        for page in map.range.step_by(4096) {
+            let (mut entry, mut bytes) = ([0; 8], [0; 4096]);
+            pagemap.read_exact_at(&mut entry, page / 4096 * 8).map_err(failed)?;
+            let entry = u64::from_le_bytes(entry);
+            let zeros = memory.read_exact_at(&mut bytes, page).is_err() || bytes == [0; 4096];
+            if entry & PRESENT != 0 && !zeros {
+                found.insert(page, entry & ((1 << 55) - 1));
+            }
+        }
+    }
+    if found.values().any(|frame| *frame == 0) {
+        return Err("frames are told to root alone (proc_pid_pagemap(5))".to_owned());
+    }
+    Ok(found)
+}
+
+/// No page of the program's has one frame in both replicas.
+fn all_apart(leader: i32, follower: i32) -> Result<(), String> {
+    let (leader, follower) = (frames(leader)?, frames(follower)?);
+    let shared = |(page, frame): &(&u64, &u64)| follower.get(*page) == Some(*frame);
+    let pages: Vec<String> = leader.iter().filter(shared).map(|(page, _)| format!("{page:x}")).collect();
+    match (pages.len(), leader.len()) {
+        (0, 16..) => Ok(()),
+        (n, of) => Err(format!("{n} of {of} pages have one frame in both replicas: {}", pages.join(" "))),
+    }
+}
+
+/// The replica that is made again has frames of its own as well.
+fn follower_killed(run: &Running, dir: &Path) -> Result<(), String> {
+    let events = dir.join("events");
+    let (leader, old) = (replica_pid(&events, 0)?, replica_pid(&events, 1)?);
+    all_apart(leader, old)?;
+    kill(Pid::from_raw(old), Signal::SIGKILL).map_err(|error| format!("follower: {error}"))?;
+    // Each follower is the only child of its namespace's init.
+    let followers = || children(run.pid()).into_iter().flat_map(children);
+    until(|| match followers().find(|pid| *pid != old) {
+        Some(follower) => all_apart(leader, follower),
+        None => Err("nothing was repaired".to_owned()),
+    })
+}
+
+/// The leader is killed between the agreement on the program's end and the call that ends it.
+fn killed_at_the_end() -> Trial {
+    const NAME: &str = "leader_killed_at_the_end";
+    Trial::test(format!("faults::{NAME}"), || {
+        let dir = Bench::get().case_dir(&format!("faults-{NAME}"));
+        let events = dir.join("events");
+        let invocation = Invocation {
+            program: build::guest("frames.c", Variant::Dynamic)?,
+            args: vec!["memory".to_owned()],
+            stdin: Stdin::Held,
+            protector: protector(2, &events, &[]),
+            ..Invocation::default()
+        };
+        let _group = one_group();
+        let mut run = invocation.start(&dir)?;
+        run.await_output("ready", LIMIT)?;
+        let leader = Pid::from_raw(replica_pid(&events, 0)?);
+        ptrace::seize(leader, ptrace::Options::PTRACE_O_TRACESYSGOOD)?;
+        ptrace::interrupt(leader)?;
+        run.say("\n")?;
+        loop {
+            match waitpid(leader, Some(WaitPidFlag::__WALL))? {
+                WaitStatus::PtraceSyscall(_) if ptrace::getregs(leader)?.orig_rax == EXIT_GROUP => break,
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err("it ended without a call".into()),
+                _ => ptrace::syscall(leader, None)?,
+            }
+        }
+        kill(leader, Signal::SIGKILL)?;
+        while !matches!(waitpid(leader, Some(WaitPidFlag::__WALL))?, WaitStatus::Signaled(..)) {}
+        let run = run.wait(LIMIT)?;
+        run.nothing_left(GRACE)?;
+        if run.status.code() != Some(0) {
+            return Err(format!("ended with {}, expected status 0\n{}", run.end(), last_lines(&run)).into());
+        }
+        Bench::get().passed(&dir);
+        Ok(())
+    })
+}
+
+/// There is no memory for a copy: the run ends before the program goes on without one.
+fn no_room_for_a_copy() -> Trial {
+    const NAME: &str = "private_without_room";
+    Trial::test(format!("faults::{NAME}"), || {
+        let dir = Bench::get().case_dir(&format!("faults-{NAME}"));
+        let table = dir.join("table");
+        File::create(&table)?.set_len(64 << 20)?;
+        let mut invocation = Invocation {
+            program: build::guest("frames.c", Variant::Dynamic)?,
+            args: vec!["tight".to_owned(), table.display().to_string()],
+            ..Invocation::default()
+        };
+        let _group = one_group();
+        let bare = invocation.run(&dir, LIMIT)?;
+        invocation.protector = protector(2, &dir.join("events"), &[]);
+        let shared = invocation.run(&dir, LIMIT)?;
+        invocation.protector = protector(2, &dir.join("events"), &["--private", "all"]);
+        let run = invocation.run(&dir, LIMIT)?;
+        run.nothing_left(GRACE)?;
+        let said = String::from_utf8_lossy(&run.stderr);
+        if (bare.end(), run.end()) != (shared.end(), "status 121".to_owned()) || !said.contains("--private") {
+            return Err(format!("bare {}, shared {}\n{}", bare.end(), shared.end(), last_lines(&run)).into());
+        }
+        Bench::get().passed(&dir);
+        Ok(())
     })
 }
 
@@ -233,6 +360,9 @@ pub(crate) fn trials() -> Vec<Trial> {
             cached,
             right(),
         ),
+        trial("private_behind_a_repair", 2, &["--private", "all"], true, follower_killed, right()),
+        no_room_for_a_copy(),
+        killed_at_the_end(),
         trial("keeper_killed", 2, &[], false, keeper_then_leader, right()),
     ]
 }

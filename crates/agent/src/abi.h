@@ -356,6 +356,7 @@ struct sf_traps {
 #define SF_NR_EXEC_TRACE 0x80000105u /* exec where the launcher may not trace the leader */
 #define SF_NR_EXEC_COUNT 0x80000106u /* exec while the program's instructions are counted */
 #define SF_NR_EXEC_LOCKS 0x80000107u /* exec while a record lock is held */
+#define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 
 struct sf_boot {
 	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */

@@ -364,6 +364,8 @@ int sf_finish_simple(struct sf_event *, s64 ret);
 int sf_finish_flags(struct sf_event *, u32 flags, u32 *agreed);
 int sf_signals_wait(void);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
+NORETURN void sf_setup_failed(u32 step, s64 err);
+#define SF_STEP_PRIVATE 4 /* supervise.rs knows it, too */
 extern const struct sf_call sf_calls[];
 
 /* args.c */
@@ -378,7 +380,7 @@ s64 sf_affinity(u32 nr, const u64 a[6]);
 void sf_follow_limit(u32 nr, const u64 a[6]);
 void sf_epoch(struct sf_regs *);
 void sf_privatise(u64 from, u64 to, u64 prot, int file);
-void sf_privatise_all(void);
+s64 sf_privatise_all(void);
 void sf_apply_patch(const u8 *plan, u32 len);
 struct sf_hash sf_memory_hash(int dirty_only);
 

@@ -23,7 +23,7 @@ static s64 raw6(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 	return sf_raw(call);
 }
 
-NORETURN static void setup_failed(u32 step, s64 err)
+NORETURN void sf_setup_failed(u32 step, s64 err)
 {
 	G->end_nr = step;
 	G->end_value = err;
@@ -68,10 +68,10 @@ NORETURN void sf_init(void)
 	sf_signals_init();
 	step = 2;
 	if ((G->options & SF_O_SECCOMP) && (r = sf_filter()) < 0)
-		setup_failed(step, r);
+		sf_setup_failed(step, r);
 	step = 3;
 	if ((r = sf_try_arm()) < 0)
-		setup_failed(step, r);
+		sf_setup_failed(step, r);
 	sf_make_keeper();
 	for (u32 s = 1; s < G->replicas; s++) {
 		step = 10 + s;
@@ -79,10 +79,10 @@ NORETURN void sf_init(void)
 		if (me.slot != 0)
 			break;
 		if (r < 0)
-			setup_failed(step, r);
+			sf_setup_failed(step, r);
 	}
-	if (me.slot == 0)
-		sf_privatise_all();
+	if (me.slot == 0 && (r = sf_privatise_all()) < 0)
+		sf_setup_failed(SF_STEP_PRIVATE, r);
 	me.last_epoch_tsc = sf_tsc();
 	me.epoch_gap = G->epoch_tsc;
 	/* Two replicas can settle a difference from the first event on: this copy is the state

@@ -75,6 +75,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "execve while a record lock is held (fcntl, F_SETLK)",
         "it belongs to the descriptor table that the replicas share, and would be lost; fix: lock with flock(1), or give the program that is executed to steadfast run",
     ),
+    (
+        0x8000_0108,
+        "a mapping that is to be copied (--private)",
+        "there is no memory for the copy, and without it all replicas would have the same frames; fix: more memory (ulimit -v, the cgroup's limit), or --private without it",
+    ),
 ];
 
 /// The row that decides about a call, with its command where the call has several.

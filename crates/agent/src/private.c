@@ -8,6 +8,7 @@
  * Not covered: the kernel's memory, and what other processes share with the file.
  */
 #include "agent.h"
+#include <asm/errno.h>
 
 enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25, NR_mincore = 27 };
 #define PAGE 4096ull
@@ -21,13 +22,13 @@ static int is_zero(const u64 *page)
 	return 1;
 }
 
-/* Whether there is more behind it. */
-static int copy_piece(u64 from, u64 to, u64 prot)
+/* How much of it is done: less than all where a file ends. Negative: the kernel has refused. */
+static s64 copy_piece(u64 from, u64 to, u64 prot)
 {
 	u64 n = to - from;
-	if (sys6(NR_mmap, SF_STAGE, n, 3, 0x2 | 0x20 | 0x4000 | 0x100000 /* PRIVATE|ANON|NORESERVE|FIXED_NOREPLACE */, -1, 0) !=
-	    (s64)SF_STAGE)
-		return 0;
+	s64 r = sys6(NR_mmap, SF_STAGE, n, 3, 0x2 | 0x20 | 0x4000 | 0x100000 /* PRIVATE|ANON|NORESERVE|FIXED_NOREPLACE */, -1, 0);
+	if (r != (s64)SF_STAGE)
+		return r < 0 ? r : -EEXIST;
 	/* A mapping may reach beyond its file, where reading is a bus error: copy up to there. */
 	volatile u64 done = 0;
 	if (sf_guard_enter(&me.guard_store) == 0) {
@@ -41,20 +42,23 @@ static int copy_piece(u64 from, u64 to, u64 prot)
 		sys2(NR_munmap, SF_STAGE + done, n - done);
 	if (!done)
 		return 0;
-	sys3(NR_mprotect, SF_STAGE, done, prot);
-	sf_sys(NR_mremap, SF_STAGE, done, done, 1 | 2 /* MAYMOVE|FIXED */, from, 0);
-	return done == n;
+	r = sys3(NR_mprotect, SF_STAGE, done, prot);
+	if (r == 0)
+		r = sf_sys(NR_mremap, SF_STAGE, done, done, 1 | 2 /* MAYMOVE|FIXED */, from, 0);
+	return r < 0 ? r : (s64)done;
 }
 
 #define STAGED (1ull << 30)
 
-static void copy_region(u64 from, u64 to, u64 prot)
+static s64 copy_region(u64 from, u64 to, u64 prot)
 {
 	for (u64 end; from < to; from = end) {
 		end = to - from < STAGED ? to : from + STAGED;
-		if (!copy_piece(from, end, prot))
-			return;
+		s64 done = copy_piece(from, end, prot);
+		if (done < (s64)(end - from))
+			return done < 0 ? done : 0;
 	}
+	return 0;
 }
 
 /* A store of the value that is there: the page becomes this process's own. */
@@ -72,50 +76,71 @@ static void own_region(u64 from, u64 to)
  * has gone to swap is left out as well. */
 #define LARGE (64ull << 20)
 
-static void own_resident(u64 from, u64 to)
+static s64 own_resident(u64 from, u64 to)
 {
 	static u8 there[LARGE / PAGE];
 	for (u64 end; from < to; from = end) {
 		end = to - from < LARGE ? to : from + LARGE;
-		if (sys3(NR_mincore, from, end - from, there) < 0)
-			return;
+		s64 r = sys3(NR_mincore, from, end - from, there);
+		if (r < 0)
+			return r;
 		for (u64 p = from; p < end; p += PAGE)
 			if (there[(p - from) / PAGE] & 1)
 				own_region(p, p + PAGE);
 	}
+	return 0;
 }
 
-static void own(u64 from, u64 to, int file)
+static s64 own(u64 from, u64 to, int file)
 {
 	if (!file && to - from > LARGE)
-		own_resident(from, to);
-	else
-		own_region(from, to);
+		return own_resident(from, to);
+	own_region(from, to);
+	return 0;
 }
 
-/* One mapping by its protection, as the options ask. */
-void sf_privatise(u64 from, u64 to, u64 prot, int file)
+/* A copy, which a fork has given to two. */
+static s64 own_constants(u64 from, u64 to, int file)
+{
+	s64 r = sys3(NR_mprotect, from, to - from, 3);
+	if (r < 0)
+		return r;
+	r = own(from, to, file);
+	s64 back = sys3(NR_mprotect, from, to - from, 1);
+	return r < 0 ? r : back;
+}
+
+/* One mapping by its protection, as the options ask. Negative: the kernel has refused. */
+static s64 privatise(u64 from, u64 to, u64 prot, int file)
 {
 	u32 o = G->options;
 	int view;
 	u64 end = sf_shared_part(from, to, &view);
 	if (from < SF_OWN_END && to > SF_BASE)
-		return;
-	if (end < to)
-		sf_privatise(end, to, prot, file);
+		return 0;
+	if (end < to) {
+		s64 r = privatise(end, to, prot, file);
+		if (r < 0)
+			return r;
+	}
 	to = end;
 	if (view) /* shared with its file by intent */
-		return;
+		return 0;
 	if ((prot & 5) == 5 && (o & SF_O_PRIVATE_TEXT))
-		copy_region(from, to, prot);
-	else if (prot == 1 && file && (o & SF_O_PRIVATE_RODATA))
-		copy_region(from, to, prot);
-	else if (prot == 1 && (o & SF_O_PRIVATE_RODATA)) { /* a copy, which a fork has given to two */
-		sys3(NR_mprotect, from, to - from, 3);
-		own(from, to, file);
-		sys3(NR_mprotect, from, to - from, prot);
-	} else if ((prot & 3) == 3 && (o & SF_O_PRIVATE_REST))
-		own(from, to, file);
+		return copy_region(from, to, prot);
+	if (prot == 1 && (o & SF_O_PRIVATE_RODATA))
+		return file ? copy_region(from, to, prot) : own_constants(from, to, file);
+	return (prot & 3) == 3 && (o & SF_O_PRIVATE_REST) ? own(from, to, file) : 0;
+}
+
+/* A new mapping of the program's. Without a copy nobody goes on: the leader refuses, a follower is none. */
+void sf_privatise(u64 from, u64 to, u64 prot, int file)
+{
+	if (privatise(from, to, prot, file) >= 0)
+		return;
+	if (me.slot == 0)
+		sf_end(SF_E_REFUSED, SF_NR_PRIVATE, 0, me.regs);
+	me.poison = 1;
 }
 
 static u64 hex(const u8 **p)
@@ -154,15 +179,15 @@ static int parse(const u8 *p, const u8 *end, struct mapping *m)
 #define LISTED 512u
 static struct mapping list[LISTED];
 
-/* The first mappings from an address on: copying changes what the kernel lists. */
-static u32 list_from(u64 start)
+/* The first mappings from an address on: copying changes what the kernel lists. Negative: it lists none. */
+static s64 list_from(u64 start)
 {
 	static u8 text[65536];
 	u32 n = 0;
 	u64 have = 0;
 	s64 got, maps = sys3(NR_open, "/proc/self/maps", 0, 0);
 	if (maps < 0)
-		return 0;
+		return maps;
 	do {
 		got = sys3(NR_read, maps, text + have, sizeof text - 1 - have);
 		if (got > 0)
@@ -183,17 +208,19 @@ static u32 list_from(u64 start)
 }
 
 /* Everything this replica has, when it comes to be. */
-void sf_privatise_all(void)
+s64 sf_privatise_all(void)
 {
 	u64 start = 0;
-	u32 n;
+	s64 n, r;
 	if (!(G->options & (SF_O_PRIVATE_TEXT | SF_O_PRIVATE_RODATA | SF_O_PRIVATE_REST)))
-		return;
+		return 0;
 	do {
 		n = list_from(start);
-		for (u32 i = 0; i < n; i++)
-			sf_privatise(list[i].from, list[i].to, list[i].prot, (int)list[i].file);
-		if (n)
+		for (s64 i = 0; i < n; i++)
+			if ((r = privatise(list[i].from, list[i].to, list[i].prot, (int)list[i].file)) < 0)
+				return r;
+		if (n > 0)
 			start = list[n - 1].to;
 	} while (n == LISTED);
+	return n < 0 ? n : 0;
 }

@@ -204,7 +204,11 @@ static void become(u32 slot)
 	sf_inherit_arrivals(0);
 	store(&own->done, me.next);
 	sf_arm();
-	sf_privatise_all();
+	s64 r = sf_privatise_all();
+	if (r < 0 && !load(&G->go))
+		sf_setup_failed(SF_STEP_PRIVATE, r);
+	if (r < 0) /* no replica */
+		raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
 }
 
 #define COPY 1 /* no errno, and no success either */

@@ -95,6 +95,9 @@ pub enum LaunchError {
     #[error("an address space of {} MiB is needed, and what the program needs, found a limit of {} MiB",
         supervise::ADDRESS_SPACE_MIN >> 20, .found >> 20)]
     AddressSpace { found: u64 },
+    /// No memory for what `--private` asks for.
+    #[error("--private needs a copy of what the program has, and the kernel refused")]
+    Private { source: io::Error },
     /// An argument holds a NUL byte.
     #[error("arguments hold no NUL bytes, found one")]
     NulInArguments,
@@ -144,6 +147,7 @@ impl Advise for LaunchError {
                 Remedy::with_note("ulimit -f unlimited", "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'")
             }
             LaunchError::AddressSpace { .. } => Remedy::new("ulimit -v unlimited"),
+            LaunchError::Private { .. } => Remedy::new("more memory, or copies of less of it (--private=text)"),
             LaunchError::Agent { .. } => Remedy::with_note(
                 "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",
                 "to keep it: a file in /etc/sysctl.d, see sysctl.d(5)",

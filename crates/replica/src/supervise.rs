@@ -597,9 +597,10 @@ impl<'a> Supervisor<'a> {
             end::SETUP => {
                 let source = std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0));
                 Err(match nr {
-                    // crates/agent/src/init.c: the filter, user dispatch, then replicas.
+                    // crates/agent/src/init.c: the filter, user dispatch, private copies, then replicas.
                     2 => LaunchError::Backstop { what: "a seccomp filter", source },
                     3 => LaunchError::Backstop { what: "syscall user dispatch, Linux 5.11", source },
+                    4 => LaunchError::Private { source },
                     _ => LaunchError::Agent { replica: nr.saturating_sub(10), step: nr, source },
                 })
             }
@@ -1172,8 +1173,13 @@ impl<'a> Supervisor<'a> {
 
     pub(crate) fn report(mut self) -> RunReport {
         self.note_faults();
+        let said = self.group.end();
+        let value = i32::from(self.group.get32(at!(end_value)).to_le_bytes()[0]);
         let end = match (self.stop, self.leader_end) {
             (Some(reason), _) => ProgramEnd::Stopped(reason),
+            // The leader was killed on its way to the end that all have agreed on.
+            (None, Some(child::Change::Signaled(_))) if said == end::EXITED => ProgramEnd::Exited(value),
+            (None, Some(child::Change::Signaled(_))) if said == end::SIGNALED => ProgramEnd::Signaled(value),
             (None, Some(child::Change::Exited(status))) => ProgramEnd::Exited(status),
             (None, Some(child::Change::Signaled(signal))) => ProgramEnd::Signaled(signal),
             (None, _) => ProgramEnd::Stopped(StopReason::Unrecoverable),
