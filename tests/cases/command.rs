@@ -156,11 +156,17 @@ fn limits_of_the_caller() -> Trial {
     const NAME: &str = "limits_of_the_caller";
     Trial::test(format!("command::{NAME}"), || {
         let binary = Bench::get().binary().display().to_string();
-        for (limit, fix) in [("--as=300000000", "ulimit -v unlimited"), ("--fsize=8192", "ulimit -f unlimited")] {
+        for (limit, fix) in [
+            ("--as=300000000", "ulimit -v unlimited"),
+            ("--fsize=8192", "ulimit -f unlimited"),
+            ("--stack=65536", "ulimit -s 8192"),
+            ("--data=4000000", "ulimit -d unlimited"),
+            ("--nofile=7", "ulimit -n 1024"),
+        ] {
             let words = [limit, &binary, "run", "--", "true"];
             refused(&runs(NAME, Path::new("/usr/bin/prlimit"), &words)?, &words, 121, fix)?;
         }
-        let words = ["run", "--", "sh", "-c", "ulimit -f 8; ulimit -v 800000; exec true"];
+        let words = ["run", "--", "sh", "-c", "ulimit -f 8; ulimit -v 800000; ulimit -s 64; ulimit -d 8000; ulimit -n 12; exec true"];
         let run = runs(NAME, Bench::get().binary(), &words)?;
         if run.status.code() != Some(0) || !run.stderr.is_empty() {
             return Err(format!("limits set by the program\n{}", last_lines(&run)).into());

@@ -17,6 +17,7 @@ mod group;
 mod held;
 mod image;
 mod launch;
+pub mod limits;
 mod meeting;
 mod modules;
 mod opinion;
@@ -36,6 +37,7 @@ pub use profile::{Executed, Profile, profile};
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 use steadfast_integrity::plan::{EqualPids, EventSink, Plan, RunReport};
+use steadfast_sys::child::Limited;
 pub use steadfast_strike::Refusal;
 
 /// What was being done when the operating system refused.
@@ -91,10 +93,9 @@ pub enum LaunchError {
     #[error("addresses from {:#x} to {:#x} have to be free, found {what} at {at:#x} (the legacy layout of memory, personality(2))",
         crate::abi::BASE, crate::abi::AGENT_END)]
     Layout { what: String, at: u64 },
-    /// A limit below what a group maps.
-    #[error("an address space of {} MiB is needed, and what the program needs, found a limit of {} MiB",
-        supervise::ADDRESS_SPACE_MIN >> 20, .found >> 20)]
-    AddressSpace { found: u64 },
+    /// A limit below what a group needs.
+    #[error("{}", limits::told(*.what, *.found))]
+    Limit { what: Limited, found: u64 },
     /// No memory for what `--private` asks for.
     #[error("--private needs a copy of what the program has, and the kernel refused")]
     Private { source: io::Error },
@@ -146,7 +147,9 @@ impl Advise for LaunchError {
             LaunchError::Step { step: Step::Memory, source } if source.raw_os_error() == Some(libc::EFBIG) => {
                 Remedy::with_note("ulimit -f unlimited", "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'")
             }
-            LaunchError::AddressSpace { .. } => Remedy::new("ulimit -v unlimited"),
+            LaunchError::Limit { what, .. } => {
+                Remedy::with_note(limits::fix(*what), "the program may have its limit: run -- sh -c 'ulimit …; exec …'")
+            }
             LaunchError::Private { .. } => Remedy::new("more memory, or copies of less of it (--private=text)"),
             LaunchError::Agent { .. } => Remedy::with_note(
                 "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",

@@ -31,7 +31,7 @@ use crate::held::Held;
 use crate::meeting::Meeting;
 use crate::modules::Modules;
 use crate::ration::Ration;
-use crate::{LaunchError, Step, launch, sentry};
+use crate::{LaunchError, Step, launch, limits, sentry};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
@@ -270,10 +270,6 @@ fn spin_ticks(plan: &Plan, cores: &[usize]) -> (u32, u32) {
     if cores.len() >= usize::from(plan.replicas) { (us * 40, 0) } else { (us, 50) }
 }
 
-/// What the replicas share, and what the launcher has beside (26 MiB when it was measured, and the library that it
-/// looks at): with less it fails at some allocation, without a word about why.
-pub(crate) const ADDRESS_SPACE_MIN: u64 = abi::SHARED_BYTES as u64 + (64 << 20);
-
 /// A new control block for a plan's group. `privileged`: its replicas may make namespaces as they are.
 pub(crate) fn control_block(
     plan: &Plan,
@@ -282,9 +278,7 @@ pub(crate) fn control_block(
     privileged: bool,
     more: u32,
 ) -> Result<Group, LaunchError> {
-    if let Some(found) = child::address_space_limit().filter(|&found| found < ADDRESS_SPACE_MIN) {
-        return Err(LaunchError::AddressSpace { found });
-    }
+    limits::room()?;
     let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
     let n = u32::from(plan.replicas);
     let group = Group::new(memory);

@@ -61,6 +61,9 @@ fn command() -> Exit {
         Some("c++") => return cc::compile(true, &arguments[2..], &mut console),
         _ => {}
     }
+    if let Err(why) = steadfast_replica::limits::stack() {
+        return console.refuse(&why);
+    }
     match cli::parse(arguments) {
         Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
         Ok(cli::Command::Check(args)) => check::check(&args, &mut console),

@@ -224,15 +224,30 @@ pub fn cpu_limit(pid: i32) -> Option<std::time::Duration> {
         .then(|| std::time::Duration::from_secs(limit.rlim_max))
 }
 
-/// How much address space this process may have (setrlimit(2), `RLIMIT_AS`, soft); none where it is unlimited.
+/// What a process may have only so much of (setrlimit(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    AddressSpace,
+    Data,
+    Stack,
+    Descriptors,
+}
+
+/// How much of it this process may have (the soft limit); none where it is unlimited.
 #[must_use]
-pub fn address_space_limit() -> Option<u64> {
+pub fn limit_of(what: Limited) -> Option<u64> {
+    let resource = match what {
+        Limited::AddressSpace => libc::RLIMIT_AS,
+        Limited::Data => libc::RLIMIT_DATA,
+        Limited::Stack => libc::RLIMIT_STACK,
+        Limited::Descriptors => libc::RLIMIT_NOFILE,
+    };
     let mut limit = libc::rlimit {
         rlim_cur: 0,
         rlim_max: 0,
     };
     // SAFETY: `limit` is valid for the call.
-    let rc = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    let rc = unsafe { libc::getrlimit(resource, &raw mut limit) };
     (rc == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
