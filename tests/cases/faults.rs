@@ -633,7 +633,7 @@ fn goes_on(how: &'static str) -> Trial {
             .stdout(to)
             .stderr(Stdio::piped())
             .spawn()?;
-        let receives = how == "recv";
+        let receives = how.starts_with("recv");
         let bytes: Vec<u8> = (b'a'..b'a' + 23).cycle().take(WHOLE).collect();
         // The first bytes are there: it waits for more, or for more room.
         let mut moved = vec![0; if receives { "ready\n".len() } else { 1000 }];
@@ -1100,7 +1100,9 @@ pub(crate) fn trials() -> Vec<Trial> {
         goes_on("write"),
         goes_on("writev"),
         goes_on("sendmsg"),
+        goes_on("pwritev2"),
         goes_on("recv"),
+        goes_on("recvmsg"),
         killed_with_a_signal("leader_of_2_killed_with_a_signal", 2, 0),
         killed_with_a_signal("follower_of_2_killed_with_a_signal", 2, 1),
         killed_with_a_signal("leader_of_3_killed_with_a_signal", 3, 0),

@@ -369,6 +369,7 @@ NORETURN void sf_setup_failed(u32 step, s64 err);
 extern const struct sf_call sf_calls[];
 
 /* args.c */
+void sf_message_again(u64 at);
 void sf_digest_args(struct sf_event *, const struct sf_call *, const u64 a[6]);
 void sf_collect(struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
 int sf_collected(const struct sf_result *, const struct sf_call *, const u64 a[6]);

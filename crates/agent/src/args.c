@@ -122,6 +122,14 @@ static void hash_message(struct sf_hash *h, const struct msghdr *m, u32 index, i
 	caps[index].control = m->control ? (u32)m->controllen : 0;
 }
 
+/* What is left of a message is received with the room that the program gave for the whole. */
+void sf_message_again(u64 at)
+{
+	const u64 control = caps[0].control;
+	sf_user_put(at + 8, &caps[0].name, 4);
+	sf_user_put(at + 40, &control, 8);
+}
+
 static u32 messages(const u64 a[6])
 {
 	return (u32)a[2] > MESSAGES_MAX ? MESSAGES_MAX : (u32)a[2];
@@ -362,11 +370,15 @@ static void move(struct carry *m, u64 at, u64 n)
 	}
 }
 
+/* Behind what earlier parts of the call have brought. */
 static void move_iov(struct carry *m, const struct iovec *v, u64 n, u64 bytes)
 {
+	u64 done = app.done_of_call;
 	for (u64 i = 0; i < n && bytes; i++) {
-		u64 l = v[i].len < bytes ? v[i].len : bytes;
-		move(m, v[i].base, l);
+		u64 skip = v[i].len < done ? v[i].len : done;
+		u64 l = v[i].len - skip < bytes ? v[i].len - skip : bytes;
+		move(m, v[i].base + skip, l);
+		done -= skip;
 		bytes -= l;
 	}
 }

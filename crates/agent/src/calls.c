@@ -202,10 +202,17 @@ static int counted(u32 nr)
 }
 
 #define MSG_PEEK 2u
+#define MSG_CTRUNC 8u
 #define MSG_TRUNC 0x20u
 #define MSG_WAITALL 0x100u
 
 enum { MOVES_SOME, MOVES_ALL, MOVES_VECTOR };
+enum { NR_writev = 20, NR_sendmsg = 46, NR_recvmsg = 47, NR_getsockopt = 55, NR_pwritev = 296, NR_pwritev2 = 328 };
+
+static int waits_for_all(u64 flags)
+{
+	return (flags & (MSG_WAITALL | MSG_PEEK | MSG_TRUNC)) == MSG_WAITALL;
+}
 
 /* Calls that move all their bytes unless something comes up, from a place to which `rest_of_call` leads on, or from a
  * vector, of which the leader's call leaves out what is done. */
@@ -215,11 +222,20 @@ static int moves(u32 nr, const u64 a[6])
 	case 1: case 18: case 44: /* write, pwrite64, sendto */
 		return MOVES_ALL;
 	case 45: /* recvfrom */
-		return (a[3] & (MSG_WAITALL | MSG_PEEK | MSG_TRUNC)) == MSG_WAITALL ? MOVES_ALL : MOVES_SOME;
-	case 20: case 46: /* writev, sendmsg */
+		return waits_for_all(a[3]) ? MOVES_ALL : MOVES_SOME;
+	case NR_recvmsg:
+		return waits_for_all(a[2]) ? MOVES_VECTOR : MOVES_SOME;
+	case NR_writev: case NR_sendmsg: case NR_pwritev: case NR_pwritev2:
 		return MOVES_VECTOR;
 	}
 	return MOVES_SOME;
+}
+
+/* One datagram is all that comes by one call (recv(2), MSG_WAITALL). */
+static int is_stream(u64 fd)
+{
+	u32 type = 0, bytes = sizeof type;
+	return sf_sys(NR_getsockopt, fd, 1 /* SOL_SOCKET */, 3 /* SO_TYPE */, (u64)&type, (u64)&bytes, 0) == 0 && type == 1 /* SOCK_STREAM */;
 }
 
 static struct msghdr { u64 name; u32 namelen, pad; u64 iov, iovlen, control, controllen; u32 flags, pad2; } rest_message;
@@ -230,7 +246,7 @@ static u64 rest_of_vector(u32 nr, const u64 a[6], u64 *n)
 {
 	u64 at = a[1], done = app.done_of_call, left = 0, to = 0;
 	*n = a[2];
-	if (nr == 46 && sf_user_bytes(&rest_message, a[1], sizeof rest_message) == 0)
+	if ((nr == NR_sendmsg || nr == NR_recvmsg) && sf_user_bytes(&rest_message, a[1], sizeof rest_message) == 0)
 		at = rest_message.iov, *n = rest_message.iovlen;
 	if (*n > sizeof rest_vector / sizeof *rest_vector || sf_user_bytes(rest_vector, at, *n * sizeof *rest_vector) < 0)
 		return 0;
@@ -247,31 +263,54 @@ static u64 rest_of_vector(u32 nr, const u64 a[6], u64 *n)
 	return left;
 }
 
+/* A message whose vector is too long is received into a copy of it that is shorter, and then no other
+ * by the same call: no datagram is as long, and the bytes of a stream wait for the next call. */
+static struct { u64 at; struct msghdr h; u32 len, pad; } cut;
+
+/* The kernel ends a message where it has more to tell of it than bytes. */
+static int ends_by_itself(void)
+{
+	return cut.at || (rest_message.control && rest_message.controllen) || (rest_message.flags & MSG_CTRUNC);
+}
+
 /* Has the launcher's word ended the call before all was moved? */
 static int is_cut_short(u32 nr, const u64 a[6], s64 r)
 {
 	u64 n;
 	int what = moves(nr, a);
-	if (r <= 0 || what == MOVES_SOME)
+	if (r <= 0 || what == MOVES_SOME || (u64)r >= (what == MOVES_ALL ? a[2] : rest_of_vector(nr, a, &n)))
 		return 0;
-	return (u64)r < (what == MOVES_ALL ? a[2] : rest_of_vector(nr, a, &n));
+	if (nr == NR_recvmsg && (sf_alone() /* who has digested no header */ || ends_by_itself()))
+		return 0;
+	return (nr != NR_recvmsg && nr != 45 /* recvfrom */) || is_stream(a[0]);
 }
 
-/* What comes with the bytes of a message has gone with the first of them. */
+/* What goes with the bytes of a message has gone with the first of them. */
 static void leave_out_done(u32 nr, u64 call[7])
 {
 	u64 n;
 	if (moves(nr, call + 1) != MOVES_VECTOR || !rest_of_vector(nr, call + 1, &n))
 		return;
-	if (nr == 20) {
+	if (nr != NR_sendmsg && nr != NR_recvmsg) {
 		call[2] = (u64)rest_vector;
 		call[3] = n;
+		if (nr != NR_writev && call[4] != -1ull /* where the file is */)
+			call[4] += app.done_of_call;
 		return;
 	}
 	rest_message.iov = (u64)rest_vector;
 	rest_message.iovlen = n;
-	rest_message.control = rest_message.controllen = 0;
+	if (nr == NR_sendmsg)
+		rest_message.control = rest_message.controllen = 0;
 	call[2] = (u64)&rest_message;
+}
+
+/* What the kernel has told of a message that was received into a copy of its header (recvmsg(2)). */
+static void tell_of_message(u64 at, const struct msghdr *h)
+{
+	sf_user_put(at + 8, &h->namelen, 4);
+	sf_user_put(at + 40, &h->controllen, 8);
+	sf_user_put(at + 48, &h->flags, 4);
 }
 
 /* A repair is nothing that the program could know of: what a call had left to move is another event, behind it. */
@@ -279,8 +318,11 @@ static void rest_of_call(struct sf_regs *r, u32 nr, u64 moved)
 {
 	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
 	app.done_of_call += moved;
-	if (moves(nr, a) == MOVES_VECTOR)
+	if (moves(nr, a) == MOVES_VECTOR) {
+		if (nr == NR_recvmsg && (s64)moved > 0)
+			sf_message_again(a[1]);
 		return;
+	}
 	r->rsi += moved;
 	r->rdx -= moved;
 	if (nr == 18)
@@ -292,6 +334,8 @@ static s64 whole_call(struct sf_regs *r, u32 nr, s64 ret)
 {
 	const u64 before = app.done_of_call;
 	rest_of_call(r, nr, 0 - before);
+	if (nr == NR_recvmsg && ret <= 0) /* nothing more was told than of the first bytes */
+		tell_of_message(r->rsi, &(struct msghdr){ .namelen = 0 });
 	return (s64)before + (ret > 0 ? ret : 0);
 }
 
@@ -316,10 +360,6 @@ static int cut_vector(u64 *at, u64 *n)
 	}
 	return 0;
 }
-
-/* A message whose vector is too long is received into a copy of it that is shorter, and then no other
- * by the same call: no datagram is as long, and the bytes of a stream wait for the next call. */
-static struct { u64 at; struct msghdr h; u32 len, pad; } cut;
 
 /* Messages from the first one on that fit together; at least one. */
 static u64 fitting(u64 at, u64 n)
@@ -353,16 +393,13 @@ static void cut_message(u32 nr, u64 call[7])
 		call[3] = 1;
 }
 
-/* What the kernel has told of it (recvmsg(2)). */
 static void uncut_message(u32 nr, s64 r)
 {
 	u64 at = cut.at;
 	cut.at = 0;
 	if (r < 0)
 		return;
-	sf_user_put(at + 8, &cut.h.namelen, 4);
-	sf_user_put(at + 40, &cut.h.controllen, 8);
-	sf_user_put(at + 48, &cut.h.flags, 4);
+	tell_of_message(at, &cut.h);
 	if (nr == 299 && r > 0)
 		sf_user_put(at + 56, &cut.len, 4);
 }
@@ -421,6 +458,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		if (limited)
 			sf_limit_again(call);
 	}
+	if (unlikely(app.done_of_call) && nr == NR_recvmsg && me.slot == 0 && r > 0)
+		tell_of_message(a[1], &rest_message);
 	me.cut_short = me.slot == 0 && unlikely(load(&G->alarm) != SF_A_QUIET) && is_cut_short(nr, a, r);
 	if (unlikely(limited) && r != SF_NOT_MADE && (r != -EINTR || sf_signal_pending()))
 		sf_limit_end(r);
