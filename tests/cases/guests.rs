@@ -135,6 +135,7 @@ const DRIVEN: &[&str] = &[
     "memory_hog.c",
     "compute.c",
     "plugin.lib.c",
+    "hidden_code.lib.c",
     "frames.c",
     "write_whole.c",
 ];
@@ -223,6 +224,7 @@ pub(crate) fn rows() -> Vec<Row> {
         // Code.
         row("dlopen_libm.c"),
         row("dlopen_own.c").args("", &["./plugin.so"]).library("plugin.lib.c"),
+        row("loaded_code.c").args("", &["./hidden_code.so"]).library("hidden_code.lib.c"),
         row("jit_syscall.c").shapes(Variant::PAIR),
         row("jit_rdtsc.c").expect(Expect::Limit("an instruction in a page made at run time that traps nowhere")),
         row("self_modify.c"),

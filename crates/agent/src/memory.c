@@ -280,6 +280,16 @@ static int becomes_private(u64 flags)
 	return type == MAP_SHARED || type == (flags & MAP_ANONYMOUS ? MAP_DROPPABLE : MAP_SHARED_VALIDATE);
 }
 
+/* Breakpoints in code that is no more. */
+static void forget_traps(u64 from, u64 len)
+{
+	u32 kept = 0;
+	for (u32 i = 0; i < sf_traps.n; i++)
+		if (sf_traps.at[i].addr - from >= len)
+			sf_traps.at[kept++] = sf_traps.at[i];
+	sf_traps.n = kept;
+}
+
 static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 {
 	u64 flags;
@@ -296,6 +306,8 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 			r = raw(NR_mmap, (u64)forced, a[1], a[2], flags | MAP_FIXED_NOREPLACE, a[4], a[5]);
 		else
 			r = raw(NR_mmap, ours ? 0 : a[0], a[1], a[2], flags, a[4], a[5]);
+		if (!failed(r) && (flags & MAP_FIXED))
+			forget_traps((u64)r, up(a[1], 4096));
 		if (!failed(r) && touches_agent((u64)r, a[1])) {
 			raw(NR_munmap, (u64)r, a[1], 0, 0, 0, 0);
 			return -ENOMEM;
@@ -329,7 +341,10 @@ static s64 memory_call(u32 nr, const u64 a[6], s64 forced)
 			return advise(a);
 		if (nr == NR_mprotect && (a[2] & PROT_EXEC))
 			code_appears();
-		return raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+		r = raw(nr, a[0], a[1], a[2], a[3], a[4], a[5]);
+		if (nr == NR_munmap && r == 0)
+			forget_traps(a[0], up(a[1], 4096));
+		return r;
 	}
 }
 
@@ -352,7 +367,7 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words
- *   region address, region bytes, arena address, arena bytes, arena data bytes, writes, traps,
+ *   region address | its protection, region bytes, arena address, arena bytes, arena data bytes, writes, traps,
  *   then bytes of the plan << 32 | CRC32C of them, with 0 for this word
  *   arena data, padded to 8
  *   then per trap: address, descriptor | length << 32
@@ -400,6 +415,8 @@ void sf_apply_patch(const u8 *plan, u32 len)
 		sf_traps.at[sf_traps.n].len = (u32)(t[1] >> 32);
 		sf_traps.n++;
 	}
+	const u64 protection = h[0] & 7;
+	h[0] -= protection;
 	r = raw(NR_mprotect, h[0], h[1], 7, 0, 0, 0);
 	ASSERT(r == 0);
 	for (u64 i = 0; i < h[5]; i++) {
@@ -408,6 +425,6 @@ void sf_apply_patch(const u8 *plan, u32 len)
 		memcpy((void *)w[0], p + sizeof w, w[1]);
 		p += sizeof w + ((w[1] + 7) & ~7ull);
 	}
-	r = raw(NR_mprotect, h[0], h[1], 5, 0, 0, 0);
+	r = raw(NR_mprotect, h[0], h[1], protection, 0, 0, 0);
 	ASSERT(r == 0);
 }

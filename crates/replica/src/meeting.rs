@@ -23,6 +23,7 @@ use steadfast_sys::procfs;
 
 use crate::abi::{self, alarm, cmd, phase, seek};
 use crate::group::at;
+use crate::modules::protection_at;
 use crate::recovery::NUDGE;
 use crate::supervise::{Supervisor, WATCH};
 
@@ -288,12 +289,14 @@ impl Supervisor<'_> {
         if self.meeting.sites.len() == SITES_MAX {
             return None;
         }
-        let mut taken: Vec<_> = procfs::maps(self.replicas[0].pid).ok()?.into_iter().map(|m| m.range).collect();
+        let maps = procfs::maps(self.replicas[0].pid).ok()?;
+        let protection = protection_at(&maps, rip);
+        let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
         taken.push(abi::BASE..abi::AGENT_END);
         let number = self.meeting.numbers;
         let hook = self.modules.plan_hook(rip, &payload(number), &taken)?;
         let n = self.replicas.len();
-        let plan = hook.prepared.encode();
+        let plan = hook.prepared.encode(protection);
         if self.may_return_into(&hook.window) || !(0..n).all(|r| self.steps_aside(r, &hook.window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
             return None;
         }

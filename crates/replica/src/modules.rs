@@ -11,12 +11,15 @@ use object::{Object, ObjectSegment, ObjectSymbol};
 use steadfast_integrity::ids::{GuestAddr, Site};
 use steadfast_integrity::plan::{Coverage, ModuleCoverage, SlowSite};
 use steadfast_patch as patch;
+use steadfast_sys::procfs;
 
 use crate::abi;
 use crate::flips::{self, Flips};
 
 /// Where a plan's length and sum stand (crates/agent/src/memory.c).
 const SUM: usize = 7 * 8;
+/// `0f 05`.
+const SYSCALL_LEN: u64 = 2;
 /// Arenas start at a page and grow in pages.
 const PAGE: u64 = 4096;
 /// Room offered to a plan; only the pages it fills are mapped. libc needs about 40 KiB.
@@ -37,7 +40,10 @@ pub(crate) struct Module {
     file: fs::File,
     pub(crate) build_id: Option<String>,
     plans: Vec<patch::Plan>,
-    executable_bytes: u64,
+    /// Where its code was mapped.
+    region: Range<u64>,
+    /// Where breakpoints stand in it.
+    traps: Vec<u64>,
 }
 
 impl Module {
@@ -107,12 +113,12 @@ impl Prepared {
         (self.arena_bytes.len() as u64).next_multiple_of(PAGE)
     }
 
-    /// As `sf_apply_patch` in crates/agent/src/memory.c reads it.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// As `sf_apply_patch` in crates/agent/src/memory.c reads it, which leaves the region with this protection.
+    pub(crate) fn encode(&self, protection: u64) -> Vec<u8> {
         let mut out = Vec::new();
         let region = self.region.end.next_multiple_of(PAGE) - self.region.start;
         for word in [
-            self.region.start,
+            self.region.start | protection,
             region,
             self.arena,
             self.arena_len(),
@@ -142,6 +148,13 @@ impl Prepared {
         out[SUM..SUM + 8].copy_from_slice(&word.to_le_bytes());
         out
     }
+}
+
+/// What code at an address may be used for when it has been patched: as before. Some programs write beside it.
+pub(crate) fn protection_at(maps: &[procfs::Mapping], addr: u64) -> u64 {
+    let writable = maps.iter().any(|map| map.writable && map.range.contains(&addr));
+    let protection = libc::PROT_READ | libc::PROT_EXEC | if writable { libc::PROT_WRITE } else { 0 };
+    u64::from(protection.cast_unsigned())
 }
 
 /// A payload that may be planted while the program runs.
@@ -223,6 +236,15 @@ impl Modules {
         prepared
     }
 
+    /// What was mapped there is gone: a program loads libraries one in the place of the other, thousands of times.
+    fn forget(&mut self, region: &Range<u64>) {
+        let gone = |module: &Module| module.region.start < region.end && region.start < module.region.end;
+        let traps = self.list.iter().filter(|module| gone(module)).flat_map(|module| &module.traps);
+        // The agent has forgotten those with the mapping that they were in (memory.c).
+        self.traps -= traps.filter(|trap| region.contains(trap)).count();
+        self.list.retain(|module| !gone(module));
+    }
+
     /// Gives back what planning needed. Says whether there was anything.
     pub(crate) fn rest(&mut self) -> bool {
         !std::mem::take(&mut self.scratch).is_empty()
@@ -249,6 +271,7 @@ impl Modules {
             .into_iter()
             .filter(|site| region.contains(&site.addr))
             .collect();
+        self.forget(&region);
         let extent = extent(&parsed, bias);
         let id = build_id(&parsed);
         let mut hooks = self.flips.hooks(&flips::Loaded {
@@ -290,14 +313,15 @@ impl Modules {
             bias,
             build_id: id,
             plans: vec![plan],
-            executable_bytes: region.end - region.start,
+            traps: prepared.traps.iter().map(|trap| trap.addr).collect(),
+            region,
             file: on_disk,
         });
         Some(prepared)
     }
 
     /// Plans a jump at a call instruction that has trapped, which proves where it starts.
-    /// Nothing when it lies in no file or no window fits: it goes on trapping.
+    /// Nothing when it lies in no file, or no window fits that ends with it: it goes on trapping.
     pub(crate) fn add_site(&mut self, addr: u64, taken: &[Range<u64>]) -> Option<Prepared> {
         let index = self.list.iter().position(|module| module.range.contains(&addr))?;
         let arena = self.place(&self.list[index].range.clone(), taken);
@@ -316,6 +340,11 @@ impl Modules {
             patch::Existing { patched: &patched, hooked: &hooked },
             patch::ArenaSpec { addr: arena, len: ARENA_MAX },
         );
+        // The call that has trapped comes back behind its instruction: nothing may have moved from there.
+        let behind = addr + SYSCALL_LEN;
+        if plan.writes.iter().any(|write| write.addr < behind && behind < write.addr + write.bytes.len() as u64) {
+            return None;
+        }
         let from = plan.writes.first()?.addr;
         let to = plan.writes.iter().map(|write| write.addr + write.bytes.len() as u64).max()?;
         let prepared = Prepared {
@@ -479,7 +508,7 @@ impl Modules {
                 build_id: module.build_id.clone(),
                 patched,
                 slow_path: slow,
-                executable_bytes: module.executable_bytes,
+                executable_bytes: module.region.end - module.region.start,
                 unpatched_bytes: 0,
             });
         }

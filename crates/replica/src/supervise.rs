@@ -9,6 +9,7 @@
 //!                            └─► the leader ended ──► reap all ──► report
 //! ```
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -29,7 +30,7 @@ use crate::exec::Becoming;
 use crate::group::{Group, at};
 use crate::held::Held;
 use crate::meeting::Meeting;
-use crate::modules::Modules;
+use crate::modules::{Modules, protection_at};
 use crate::ration::Ration;
 use crate::{LaunchError, Step, launch, limits, sentry};
 
@@ -1054,17 +1055,23 @@ impl<'a> Supervisor<'a> {
 
     fn plan_site(&mut self, addr: u64) -> Vec<u8> {
         let Ok(maps) = procfs::maps(self.replicas[0].pid) else { return Vec::new() };
+        let protection = protection_at(&maps, addr);
         let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
         taken.push(abi::BASE..abi::AGENT_END);
-        self.modules.add_site(addr, &taken).map_or_else(Vec::new, |prepared| prepared.encode())
+        self.modules.add_site(addr, &taken).map_or_else(Vec::new, |prepared| prepared.encode(protection))
     }
 
     fn plan_patches(&mut self, region: Range<u64>, fd: i64, offset: u64) -> Vec<u8> {
         let leader = self.replicas[0].pid;
         let open_as = std::path::PathBuf::from(format!("/proc/{leader}/fd/{fd}"));
         let name = std::fs::read_link(&open_as).unwrap_or_default();
+        let start = region.start;
+        // Only those are asked for them that have something to be patched.
+        let protection = Cell::new(0);
         let taken = || {
-            let mut taken: Vec<_> = procfs::maps(leader).ok()?.into_iter().map(|m| m.range).collect();
+            let maps = procfs::maps(leader).ok()?;
+            protection.set(protection_at(&maps, start));
+            let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
             taken.push(abi::BASE..abi::AGENT_END);
             Some(taken)
         };
@@ -1076,7 +1083,7 @@ impl<'a> Supervisor<'a> {
         if prepared.writes.is_empty() && prepared.traps.is_empty() {
             return Vec::new();
         }
-        prepared.encode()
+        prepared.encode(protection.get())
     }
 
     /// Makes a new sentry, that looks at another group.
