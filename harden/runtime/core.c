@@ -1374,8 +1374,10 @@ static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
   }
   if (c->queue.used)
     reset(&c->queue);
-  if (c->deferred.used)
+  if (c->deferred.used) {
     reset(&c->deferred);
+    c->leaves = false;
+  }
   if (unlikely(c->tables_old_count))
     drop_old_tables(c);
   if (unlikely(c->capacity > SF_WORDS))

@@ -184,6 +184,8 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
     put(&t, "; stopped ");
     put_number(&t, later, 10);
     put(&t, " events on, what it sent may have left");
+  } else if (c && c->leaves) {
+    put(&t, "; stopped, what it sent may have left");
   } else {
     put(&t, action[0] == 's' ? "; stopped, nothing of this event has left" : "; runs again");
   }

@@ -487,10 +487,14 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
     }
     if (w < 0)
       /* The peer is gone: what a program learns at its next read or write anyway. */
-      return;
+      break;
     bytes += w;
     n -= (size_t)w;
   }
+  /* No client misses bytes, and none has another's, without a word. */
+  int whose = (int)*(const volatile uint64_t *)&d->arguments[0];
+  if (unlikely(fd != whose))
+    sf_differ("what a handler sent has gone to another descriptor", (uint64_t)(uintptr_t)d, (uint64_t)whose, (uint64_t)fd);
 }
 
 SF_API ssize_t __sf_w_write(int fd, const void *from, size_t n) {
@@ -667,6 +671,8 @@ void sf_commit_effects(struct sf_context *c) {
   size_t n = c->deferred.used / sizeof(struct sf_deferred), last = 0;
   bool had_locks = c->locks.used != 0;
   struct sf_deferred *all = (struct sf_deferred *)c->deferred.base, *d = all;
+  if (n)
+    c->leaves = true;
   for (; n; n--, d++) {
     if (d->data)
       leave(d, (struct sf_record *)(c->queue.base + d->data - 1));

@@ -129,6 +129,7 @@ pub(crate) const STRIKES: &[(&str, u8, &str)] = &[
     ("gate_enter", 2, "control flow"),
     ("gate_leave", 1, "control flow"),
     ("gate_leave", 2, "control flow"),
+    ("gate_effects", 1, "what it sent may have left"),
     ("jump_to_mid", 1, "control flow"),
     ("jump_to_mid", 2, "control flow"),
     ("jump_to_end", 1, "control flow"),
@@ -328,7 +329,8 @@ fn struck(place: &str, in_run: u8, names: &str) -> Result<(), Failed> {
     }
 }
 
-/// Strikes that `--recover` cannot repair: the input is itself damaged, or the event before was never validated. It stops as ever.
+/// Strikes that `--recover` cannot repair: the input is itself damaged, the event before was never validated, or this one's
+/// effects have begun. It stops as ever.
 const FINAL: &[(&str, u8)] = &[
     ("message", 1),
     ("message", 2),
@@ -336,6 +338,7 @@ const FINAL: &[(&str, u8)] = &[
     ("jump_out", 2),
     ("not_taken", 1),
     ("not_taken", 2),
+    ("gate_effects", 1),
 ];
 
 /// With `--recover` the program ends as if nothing had happened, and says so; or it stops.

@@ -40,6 +40,7 @@ extern __thread void *__sf_own;
 extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor, *limit; uint64_t sum; } __sf_tls;
 void __sf_mid(const void *, uint64_t);
 int __sf_end(const void *, uint64_t);
+void __sf_defer(const char *, void *, size_t, const uint64_t *);
 
 struct buffer {
   void *base;
@@ -64,6 +65,9 @@ struct context {
 };
 /* Of struct sf_deferred, in 64-bit words: what is written here is the second that the handler leaves for later. */
 enum { FILE_OF = 11 + 4, DATA = 11 + 10 };
+
+/* An effect, so after V. */
+SF_LOCAL static void strike_gate(void) { ((struct context *)__sf_own)->gate_leave ^= 1; }
 
 SF_LOCAL void strike_runtime(void) {
   struct context *c = __sf_own;
@@ -104,6 +108,8 @@ SF_LOCAL void strike_runtime(void) {
     ((uint64_t *)c->deferred.base)[DATA] += 8;
   if (hit("leaves")) /* the last line's end */
     ((char *)c->queue.base)[c->queue.used - 8] ^= 1;
+  if (event == now && strcmp(place, "gate_effects") == 0)
+    __sf_defer("strike_gate", (void *)strike_gate, 0, NULL);
   if (hit("epoch"))
     __sf_tls.epoch ^= 1 << 8;
   if (hit("phase"))
