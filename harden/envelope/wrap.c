@@ -1,7 +1,7 @@
 /*
  * Puts the envelope beneath a program that is linked with it, its source untouched:
  *
- *     -Wl,--wrap=read,--wrap=write,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=accept,--wrap=accept4,--wrap=close
+ *     -Wl,--wrap=read,--wrap=write,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=recvfrom,--wrap=accept,--wrap=accept4,--wrap=close
  *
  * All of them, whether or not the program calls each: the linker defines __real_X for wrapped names only.
  *
@@ -21,6 +21,7 @@ extern long __real_write(int, const void *, size_t);
 extern long __real_send(int, const void *, size_t, int);
 extern long __real_sendmsg(int, const struct sf_msghdr *, int);
 extern long __real_recvmsg(int, struct sf_msghdr *, int);
+extern long __real_recvfrom(int, void *, size_t, int, void *, void *);
 
 /* Asked for by the hardening runtime: without this, nothing would look at what it keeps. */
 const int sf_envelope_linked = 1;
@@ -68,6 +69,13 @@ long __wrap_recvmsg(int descriptor, struct sf_msghdr *message, int flags) {
   /* MSG_PEEK would check and strip it twice. A message that was cut short (MSG_TRUNC) is the program's to refuse. */
   if (got <= 0 || !message->name || message->iov_count != 1 || flags & SF_MSG_PEEK || message->flags & 0x20) return got;
   return result(sf_dns_received(descriptor, message->iov->base, got, message->name, message->name_length));
+}
+
+/* Plain datagrams: a handler may take what came, whose checksum nobody has sent. */
+long __wrap_recvfrom(int descriptor, void *into, size_t length, int flags, void *peer, void *peer_length) {
+  long got = __real_recvfrom(descriptor, into, length, flags, peer, peer_length);
+  if (sf_received_unknown && got > 0 && !(flags & SF_MSG_PEEK)) sf_received_unknown(into, (size_t)got < length ? (size_t)got : length);
+  return got;
 }
 
 long __wrap_sendmsg(int descriptor, const struct sf_msghdr *message, int flags) {

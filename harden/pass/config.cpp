@@ -104,10 +104,14 @@ static void statement(Config &C, StringRef Line) {
     C.DupMemory.insert(Name);
   } else if (Verb == "crc-memory") {
     C.CrcMemory.insert(Name);
+  } else if (Verb == "keeps") {
+    C.Keeps[Name] = bytes(Rest, "");
   } else if (Verb == "state") {
     (Name == "dup" ? C.Dup : C.Crc) = true;
   } else if (Verb == "atomics-once") {
     C.AtomicsOnce = true;
+  } else if (Verb == "dup-constants") {
+    C.DupConstants = true;
   } else if (Verb == "between") {
     C.Between = true;
   } else if (Verb == "async") {

@@ -59,7 +59,9 @@ struct Config {
   llvm::StringSet<> Ignored;
   // State at rest (state.cpp): variables, and functions whose allocations are protected.
   llvm::StringSet<> DupVariables, CrcVariables, DupMemory, CrcMemory;
+  llvm::StringMap<Bytes> Keeps; // functions of libraries that keep and write what they are given
   bool Dup = false, Crc = false; // --state
+  bool DupConstants = false;     // with Dup: constants that handlers read have a copy as well
   bool AtomicsOnce = false;
   bool Between = false; // --between=duplicate
   bool Async = false;   // --validate=async: loads are kept for a second run that comes later

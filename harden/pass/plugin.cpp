@@ -50,6 +50,7 @@ struct Harden : PassInfoMixin<Harden> {
     Clones Made = makeClones(M, C);
     treatCalls(M, C, Made, R);
     announceOutside(M, C, Made, R);
+    constantsWithCopies(M, C, Made);
     Homes Home;
     stateInClones(M, C, Made, Home);
     treatReads(M, C, Made, R);

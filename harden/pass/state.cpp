@@ -16,6 +16,7 @@
 //
 // Not covered: what C++ libraries keep compiled and is not in Containers; thread-local variables, and variables without initialiser that several modules define (common): refused.
 
+#include "place.h"
 #include "state.h"
 
 #include "llvm/Analysis/ValueTracking.h"
@@ -38,6 +39,7 @@ enum : uint64_t { TlsDelta = 72, DupAt = 0, DupLength = 8, CrcAt = 16, CrcLength
 constexpr unsigned CopyShift = 44 - 8; // delta is 1 << 8 in the second run; copies lie 2^44 bytes further on
 constexpr unsigned KindShift = 43;
 constexpr uint64_t KindDup = 2, KindCrc = 3;
+constexpr StringLiteral WasConstant = "steadfast-constant";
 constexpr StringLiteral DupSection = "sf_dup", CrcSection = "sf_crc";
 
 // __sf_s_dup_ or __sf_s_crc_ stands before the second.
@@ -75,8 +77,10 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
     {"__snprintf_chk", "snprintf_chk"}, {"__sprintf_chk", "sprintf_chk"}, {"__vsnprintf_chk", "vsnprintf_chk"},
     {"read", "read"}, {"pread", "pread"}, {"pread64", "pread"}, {"recv", "recv"}, {"recvfrom", "recvfrom"},
     {"fread", "fread"}, {"fgets", "fgets"}, {"readv", "readv"}, {"recvmsg", "recvmsg"},
+    {"preadv", "preadv"}, {"preadv64", "preadv"}, {"accept", "accept"}, {"accept4", "accept4"},
+    {"getsockname", "getsockname"}, {"getpeername", "getpeername"},
     {"write", "write"}, {"pwrite", "pwrite"}, {"pwrite64", "pwrite"}, {"send", "send"}, {"sendto", "sendto"},
-    {"writev", "writev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
+    {"writev", "writev"}, {"pwritev", "pwritev"}, {"pwritev64", "pwritev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
     {"free", "free"}, {"cfree", "free"}, {"realloc", "realloc"}, {"reallocarray", "reallocarray"},
     {"malloc_usable_size", "usable"}, {"__sf_carry_move", "carry_move"}, {"__sf_carry_realloc", "carry_realloc"},
     {"_ZdlPv", "delete"}, {"_ZdaPv", "delete_array"}, {"_ZdlPvm", "delete_sized"}, {"_ZdaPvm", "delete_array_sized"},
@@ -94,6 +98,27 @@ const char *const Readers[] = {"printf", "fprintf", "dprintf", "vprintf", "vfpri
                                "bsearch", "inet_pton", "putc", "fputc", "putchar", "close", "exit", "_exit", "fflush",
                                "malloc", "calloc", "aligned_alloc", "memalign"};
 
+// What such functions write through which argument, outside handlers: so many bytes, or (below 0) as many as argument -N - 1
+// says; argument 9: none. What else they are given they read, or give back to the program.
+struct Writes {
+  StringLiteral Name;
+  unsigned Argument;
+  int Bytes;
+};
+const Writes WrittenBy[] = {
+    {"time", 0, 8}, {"clock_gettime", 1, 16}, {"gettimeofday", 0, 16}, {"getrandom", 0, -2}, {"rand_r", 0, 4},
+    {"localtime_r", 1, 56}, {"gmtime_r", 1, 56}, {"mktime", 0, 56}, {"timegm", 0, 56}, {"strftime", 0, -2},
+    {"strtol", 1, 8}, {"strtoul", 1, 8}, {"strtoll", 1, 8}, {"strtoull", 1, 8}, {"strtoimax", 1, 8}, {"strtoumax", 1, 8},
+    {"strtod", 1, 8}, {"strtof", 1, 8}, {"strtold", 1, 8}, {"__isoc23_strtol", 1, 8}, {"__isoc23_strtoul", 1, 8},
+    {"__isoc23_strtoll", 1, 8}, {"__isoc23_strtoull", 1, 8}, {"__isoc23_strtoimax", 1, 8}, {"__isoc23_strtoumax", 1, 8},
+    {"inet_ntop", 2, -4}, {"inet_aton", 1, 4}, {"bzero", 0, -2}, {"explicit_bzero", 0, -2}, {"stpncpy", 0, -3},
+    {"stat", 1, 144}, {"stat64", 1, 144}, {"fstat", 1, 144}, {"fstat64", 1, 144}, {"lstat", 1, 144}, {"lstat64", 1, 144},
+    {"frexp", 1, 4}, {"frexpf", 1, 4}, {"modf", 1, 8}, {"modff", 1, 4}, {"getrusage", 1, 144}, {"strerror_r", 1, -3},
+    {"open", 9, 0}, {"open64", 9, 0}, {"openat", 9, 0}, {"openat64", 9, 0}, {"access", 9, 0}, {"unlink", 9, 0}, {"syslog", 9, 0},
+    {"pthread_create", 0, 8}, {"pthread_join", 1, 8}, {"pthread_key_create", 0, 4}, {"pthread_setspecific", 9, 0},
+    {"pthread_setname_np", 9, 0}, {"pthread_sigmask", 2, 128},
+};
+
 enum class Kind { None, Dup, Crc, Unknown };
 
 class State {
@@ -108,7 +133,8 @@ public:
     Touch = two("__sf_state_touch");
     Read = two("__sf_state_read");
     Write = two("__sf_state_write");
-    Written = two("__sf_state_written");
+    Renew = two("__sf_state_written");
+    Keeps = two("__sf_state_keeps");
     Give = M.getOrInsertFunction("__sf_state_give", Type::getVoidTy(Ctx), Types);
     Lend = M.getOrInsertFunction("__sf_state_lend", Type::getVoidTy(Ctx), Types);
     Refuse = M.getOrInsertFunction("__sf_state_refuse", Type::getVoidTy(Ctx), Types, Types);
@@ -147,15 +173,15 @@ public:
       if (auto *L = dyn_cast<LoadInst>(I)) {
         guard(*L, L->getPointerOperand(), sizeOf(L->getType()), Read, nullptr);
       } else if (auto *S = dyn_cast<StoreInst>(I)) {
-        guard(*S, S->getPointerOperand(), sizeOf(S->getValueOperand()->getType()), Write, &Written);
+        guard(*S, S->getPointerOperand(), sizeOf(S->getValueOperand()->getType()), Write, &Renew);
       } else if (auto *R = dyn_cast<AtomicRMWInst>(I)) {
-        guard(*R, R->getPointerOperand(), sizeOf(R->getValOperand()->getType()), Write, &Written);
+        guard(*R, R->getPointerOperand(), sizeOf(R->getValOperand()->getType()), Write, &Renew);
       } else if (auto *X = dyn_cast<AtomicCmpXchgInst>(I)) {
-        guard(*X, X->getPointerOperand(), sizeOf(X->getNewValOperand()->getType()), Write, &Written);
+        guard(*X, X->getPointerOperand(), sizeOf(X->getNewValOperand()->getType()), Write, &Renew);
       } else if (auto *B = dyn_cast<MemIntrinsic>(I)) {
         if (auto *T = dyn_cast<MemTransferInst>(B))
           guard(*T, T->getSource(), lengthOf(*T), Read, nullptr);
-        guard(*B, B->getDest(), lengthOf(*B), Write, &Written);
+        guard(*B, B->getDest(), lengthOf(*B), Write, &Renew);
       } else if (auto *Call = dyn_cast<CallBase>(I)) {
         outsideCall(*Call);
       }
@@ -170,7 +196,7 @@ private:
   Type *I64;
   Type *Types;
   GlobalVariable *Places;
-  FunctionCallee Touch, Read, Write, Written, Give, Lend, Refuse;
+  FunctionCallee Touch, Read, Write, Renew, Keeps, Give, Lend, Refuse;
   // At the entry of the function in hand.
   Value *Shift = nullptr, *DupFrom = nullptr, *DupRoom = nullptr, *CrcFrom = nullptr, *CrcRoom = nullptr;
   Function *Current = nullptr;
@@ -372,6 +398,22 @@ private:
       when(*I.getNextNode(), Is, *After, {Pointer, Bytes});
   }
 
+  // A library keeps what it is given, and writes there when it likes: these bytes have no copy from now on.
+  void keeps(CallBase &Call, const Function &Callee) {
+    auto Kept = C.Keeps.find(Callee.getName());
+    if (Kept == C.Keeps.end())
+      return;
+    IRBuilder<> B(&Call);
+    SmallVector<Value *, 8> Arguments(Call.args());
+    std::string Why;
+    Value *At = placeOf(B, Callee, Arguments, Kept->second.Pointer, Why);
+    Value *Bytes = At ? placeOf(B, Callee, Arguments, Kept->second.Length, Why) : nullptr;
+    if (!Bytes)
+      report_fatal_error("steadfast: the policy's `keeps " + Callee.getName() + "` does not fit: " + Why, false);
+    Value *P = B.CreateIntToPtr(At, Types);
+    when(Call, any(B, P), Keeps, {P, Bytes});
+  }
+
   void outsideCall(CallBase &Call) {
     if (isa<IntrinsicInst>(Call) || Call.isInlineAsm())
       return;
@@ -379,6 +421,9 @@ private:
     if (!Callee || !Callee->isDeclaration())
       return;
     StringRef Name = Callee->getName();
+    if (Name.starts_with("__sf_s_"))
+      return; // what prepareState has put there
+    keeps(Call, *Callee);
     for (auto &[From, To] : Outside)
       if (Name == From) {
         Call.setCalledOperand(M.getOrInsertFunction(("__sf_s_" + To).str(), Call.getFunctionType()).getCallee());
@@ -386,17 +431,32 @@ private:
       }
     Class How = C.treatmentOf(Name).How;
     bool Reads = How == Class::Pure || is_contained(Readers, Name);
+    SmallVector<const Writes *, 2> Known;
+    for (const Writes &W : WrittenBy)
+      if (W.Name == Name)
+        Known.push_back(&W);
     if (!Reads && How != Class::Native && How != Class::Once && !Name.starts_with("pthread_") && !Name.starts_with("cnd_") && !Name.starts_with("mtx_"))
       return;
-    for (Value *P : SmallVector<Value *, 6>(Call.args())) {
-      if (!P->getType()->isPointerTy())
+    SmallVector<Value *, 6> Arguments(Call.args());
+    for (unsigned A = 0; A != Arguments.size(); ++A) {
+      Value *P = Arguments[A];
+      if (!P->getType()->isPointerTy() || kindOf(P) == Kind::None)
         continue;
-      Kind K = kindOf(P);
-      if (K == Kind::None)
+      auto Here = find_if(Known, [&](const Writes *W) { return W->Argument == A; });
+      if (Here != Known.end()) {
+        int Bytes = (*Here)->Bytes;
+        guard(Call, P, Bytes > 0 ? ConstantInt::get(I64, Bytes) : IRBuilder<>(&Call).CreateZExtOrTrunc(Arguments[-Bytes - 1], I64), Write, &Renew);
         continue;
+      }
       IRBuilder<> B(&Call);
+      if (auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(P)); G && kindOf(P) != Kind::Unknown &&
+          (Reads || !Known.empty() || G->hasAttribute(WasConstant))) {
+        // All of the variable, and none of its neighbours. Constants nobody writes.
+        B.CreateCall(Read, {G, ConstantInt::get(I64, Layout.getTypeAllocSize(G->getValueType()).getFixedValue())});
+        continue;
+      }
       Value *Is = any(B, P);
-      if (Reads)
+      if (Reads || !Known.empty())
         when(Call, Is, Lend, {P});
       else
         when(Call, Is, Refuse, {P, text(M, Name)});
@@ -482,6 +542,46 @@ bool prepareState(Module &M, const Config &C) {
   return Changed;
 }
 
+// Strings and tables of the module. They share the section of the variables, which is writable: what writes there by mistake
+// is seen as any other difference is, and not by the kernel. Names that other modules see stay where they are, as do
+// virtual tables and type information that modules share.
+void constantsWithCopies(Module &M, const Config &C, const Clones &Made) {
+  if (!C.Dup && C.DupConstants)
+    complain("constants are to have a copy", "add dup to --state");
+  if (!C.Dup || !C.DupConstants)
+    return;
+  SmallVector<const Constant *, 64> Work;
+  SmallPtrSet<const Constant *, 32> Seen;
+  auto add = [&](const Value *V) {
+    if (auto *K = dyn_cast<Constant>(V); K && !isa<Function>(K) && Seen.insert(K).second)
+      Work.push_back(K);
+  };
+  for (auto &[Original, Clone] : Made)
+    for (const Instruction &I : instructions(*Clone))
+      for (const Use &U : I.operands())
+        add(U);
+  SmallVector<GlobalValue *, 16> Kept;
+  while (!Work.empty()) {
+    const Constant *K = Work.pop_back_val();
+    auto *G = const_cast<GlobalVariable *>(dyn_cast<GlobalVariable>(K));
+    if (!G) {
+      for (const Use &U : K->operands())
+        add(U);
+      continue;
+    }
+    if (!G->isConstant() || !G->hasInitializer() || !G->hasLocalLinkage() || G->hasSection() || G->hasComdat() ||
+        G->isThreadLocal() || G->getName().starts_with("__sf_") || G->getName().starts_with("llvm."))
+      continue;
+    add(G->getInitializer());
+    G->setConstant(false); // else the two kinds of a section contradict each other
+    G->setUnnamedAddr(GlobalValue::UnnamedAddr::None);
+    G->setSection(DupSection);
+    G->addAttribute(WasConstant);
+    Kept.push_back(G);
+  }
+  appendToCompilerUsed(M, Kept); // stores to them may not be seen, and are not to be thought impossible
+}
+
 void stateInClones(Module &M, const Config &C, const Clones &Made, Homes &Home) {
   if (!C.Dup && !C.Crc)
     return;
@@ -510,7 +610,7 @@ void stateOutside(Module &M, const Config &C, Report &R) {
   SmallVector<GlobalValue *, 8> Kept;
   SmallVector<GlobalVariable *, 8> Objects;
   for (GlobalVariable &G : M.globals())
-    if (!G.isDeclaration() && (G.getSection() == DupSection || G.getSection() == CrcSection))
+    if (!G.isDeclaration() && !G.hasPrivateLinkage() && (G.getSection() == DupSection || G.getSection() == CrcSection))
       Objects.push_back(&G);
   for (GlobalVariable *G : Objects) {
     uint64_t Bytes = M.getDataLayout().getTypeAllocSize(G->getValueType()).getFixedValue();

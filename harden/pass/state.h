@@ -11,6 +11,8 @@ using Homes = llvm::DenseMap<llvm::Instruction *, llvm::Value *>;
 
 // Start of the pipeline: sections of variables, allocations of functions.
 bool prepareState(llvm::Module &, const Config &);
+// Before that: constants that clones read become objects with a copy, if the policy says so (dup-constants).
+void constantsWithCopies(llvm::Module &, const Config &, const Clones &);
 // After calls were treated and before stores are logged.
 void stateInClones(llvm::Module &, const Config &, const Clones &, Homes &);
 // All code but clones, before handlers become drivers.

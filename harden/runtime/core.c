@@ -1221,7 +1221,8 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
 /* Called by __sf_begin (store.S), and again by a retry. 0: the first run comes next. */
 int sf_begin(const struct sf_handler *h) {
   struct sf_context *c = sf_context();
-  uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  /* The driver's stack pointer, above the return address to it and its frame pointer: the runs' frames begin there. */
+  uintptr_t frame = (uintptr_t)__builtin_frame_address(0) + 16;
   if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->split_state != 0))

@@ -226,6 +226,7 @@ void sf_heap_free(void *p) {
   struct sf_span b = sf_heap_block(at);
   if (b.at != at || b.length == 0)
     sf_differ("memory is freed that was not given out", at, b.at, b.length);
+  sf_kept_end(b);
   struct page *page = page_of(h, at);
   if (page->class == LARGE) {
     if (h->large_count == h->large_room)

@@ -601,11 +601,11 @@ static int print(const char *name, FILE *file, int fd, const char *format, va_li
 }
 
 SF_API int __sf_w_vfprintf(FILE *file, const char *format, va_list list) {
-  sf_no_list(format);
+  OWN_LIST(format, list);
   return print("fprintf", file, -1, format, list);
 }
 SF_API int __sf_w_vprintf(const char *format, va_list list) {
-  sf_no_list(format);
+  OWN_LIST(format, list);
   return print("printf", stdout, -1, format, list);
 }
 
@@ -628,7 +628,7 @@ VARIADIC(__dprintf_chk, (int fd, int flag, const char *format, ...), format, ((v
 VARIADIC(syslog, (int priority, const char *format, ...), format, LOG(priority))
 VARIADIC(__syslog_chk, (int priority, int flag, const char *format, ...), format, ((void)flag, LOG(priority)))
 SF_API void __sf_w_vsyslog(int priority, const char *format, va_list list) {
-  sf_no_list(format);
+  OWN_LIST(format, list);
   LOG(priority);
 }
 SF_API int __sf_w___vfprintf_chk(FILE *file, int flag, const char *format, va_list list) {

@@ -144,8 +144,41 @@ SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, co
 SF_API ssize_t __sf_s_read(int fd, void *to, size_t n) { WRITES(ssize_t, to, n, read(fd, to, n), GOT(r)); }
 SF_API ssize_t __sf_s_pread(int fd, void *to, size_t n, long at) { WRITES(ssize_t, to, n, pread(fd, to, n, at), GOT(r)); }
 SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) { WRITES(ssize_t, to, n, recv(fd, to, n, flags), GOT(r)); }
+/* A name and its length: room before the call, the length that it has in truth behind it. */
+static size_t room_for_name(const struct sockaddr *a, socklen_t *length) {
+  if (!a || !length)
+    return 0;
+  look(length, sizeof *length);
+  before(a, *length);
+  before(length, sizeof *length);
+  return *length;
+}
+static void named(const struct sockaddr *a, socklen_t *length, size_t room) {
+  if (!a || !length)
+    return;
+  after(a, room);
+  after(length, sizeof *length);
+}
+#define NAMES(TYPE, CALL)                                                                                              \
+  size_t room = room_for_name(a, length);                                                                              \
+  TYPE r = CALL;                                                                                                       \
+  int kept_errno = errno;                                                                                              \
+  named(a, length, room);                                                                                              \
+  errno = kept_errno;                                                                                                  \
+  return r
+SF_API int __sf_s_accept(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, accept(fd, a, length)); }
+SF_API int __sf_s_accept4(int fd, struct sockaddr *a, socklen_t *length, int flags) { NAMES(int, accept4(fd, a, length, flags)); }
+SF_API int __sf_s_getsockname(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, getsockname(fd, a, length)); }
+SF_API int __sf_s_getpeername(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, getpeername(fd, a, length)); }
 SF_API ssize_t __sf_s_recvfrom(int fd, void *to, size_t n, int flags, struct sockaddr *a, socklen_t *length) {
-  WRITES(ssize_t, to, n, recvfrom(fd, to, n, flags, a, length), n); /* MSG_TRUNC: the result may be larger */
+  before(to, n);
+  size_t room = room_for_name(a, length);
+  ssize_t r = recvfrom(fd, to, n, flags, a, length);
+  int kept_errno = errno;
+  after(to, n); /* all of it: with MSG_TRUNC the result may be larger */
+  named(a, length, room);
+  errno = kept_errno;
+  return r;
 }
 SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { WRITES(size_t, to, size * n, fread(to, size, n, file), size * n); }
 SF_API char *__sf_s_fgets(char *to, int n, FILE *file) { WRITES(char *, to, (size_t)n, fgets(to, n, file), (size_t)n); }
@@ -153,19 +186,31 @@ static void each(const struct iovec *v, size_t count, void (*what)(const void *,
   for (size_t i = 0; i < count; i++)
     what(v[i].iov_base, v[i].iov_len);
 }
+#define READS_EACH(v, count, CALL)                                                                                     \
+  look(v, (size_t)(count) * sizeof *(v));                                                                              \
+  each(v, (size_t)(count), before);                                                                                    \
+  ssize_t r = CALL;                                                                                                    \
+  int kept_errno = errno;                                                                                              \
+  each(v, (size_t)(count), after)
 SF_API ssize_t __sf_s_readv(int fd, const struct iovec *v, int count) {
-  each(v, (size_t)count, before);
-  ssize_t r = readv(fd, v, count);
-  int kept_errno = errno;
-  each(v, (size_t)count, after);
+  READS_EACH(v, count, readv(fd, v, count));
+  errno = kept_errno;
+  return r;
+}
+SF_API ssize_t __sf_s_preadv(int fd, const struct iovec *v, int count, long at) {
+  READS_EACH(v, count, preadv(fd, v, count, at));
   errno = kept_errno;
   return r;
 }
 SF_API ssize_t __sf_s_recvmsg(int fd, struct msghdr *m, int flags) {
-  each(m->msg_iov, m->msg_iovlen, before);
-  ssize_t r = recvmsg(fd, m, flags);
-  int kept_errno = errno;
-  each(m->msg_iov, m->msg_iovlen, after);
+  look(m, sizeof *m);
+  const struct msghdr room = *m;
+  before(room.msg_name, room.msg_namelen);
+  before(room.msg_control, room.msg_controllen);
+  READS_EACH(m->msg_iov, m->msg_iovlen, recvmsg(fd, m, flags));
+  after(room.msg_name, room.msg_namelen);
+  after(room.msg_control, room.msg_controllen);
+  after(m, sizeof *m);
   errno = kept_errno;
   return r;
 }
@@ -175,14 +220,24 @@ SF_API ssize_t __sf_s_write(int fd, const void *from, size_t n) { return look(fr
 SF_API ssize_t __sf_s_pwrite(int fd, const void *from, size_t n, long at) { return look(from, n), pwrite(fd, from, n, at); }
 SF_API ssize_t __sf_s_send(int fd, const void *from, size_t n, int flags) { return look(from, n), send(fd, from, n, flags); }
 SF_API ssize_t __sf_s_sendto(int fd, const void *from, size_t n, int flags, const struct sockaddr *a, socklen_t length) {
-  return look(from, n), sendto(fd, from, n, flags, a, length);
+  return look(from, n), look(a, length), sendto(fd, from, n, flags, a, length);
 }
 SF_API ssize_t __sf_s_writev(int fd, const struct iovec *v, int count) {
+  look(v, (size_t)count * sizeof *v);
   each(v, (size_t)count, look);
   return writev(fd, v, count);
 }
+SF_API ssize_t __sf_s_pwritev(int fd, const struct iovec *v, int count, long at) {
+  look(v, (size_t)count * sizeof *v);
+  each(v, (size_t)count, look);
+  return pwritev(fd, v, count, at);
+}
 SF_API ssize_t __sf_s_sendmsg(int fd, const struct msghdr *m, int flags) {
+  look(m, sizeof *m);
+  look(m->msg_iov, m->msg_iovlen * sizeof *m->msg_iov);
   each(m->msg_iov, m->msg_iovlen, look);
+  look(m->msg_name, m->msg_namelen);
+  look(m->msg_control, m->msg_controllen);
   return sendmsg(fd, m, flags);
 }
 SF_API size_t __sf_s_fwrite(const void *from, size_t size, size_t n, FILE *file) {

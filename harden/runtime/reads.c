@@ -35,85 +35,14 @@ SF_API void __sf_reads_search(const void *bytes, int byte, size_t length) {
 
 SF_API void __sf_reads_string(const char *string, size_t most) { __sf_reads_search(string, 0, most); }
 
+static void string(const char **slot, size_t most, bool wide) {
+  if (wide)
+    sf_stop("a wide string is printed in a handler, and --validate=async does not keep it", "print it outside handlers");
+  __sf_reads_string(*slot, most);
+}
+
 /* printf's strings: where the arguments of a list lie is known from their conversions. */
 void sf_reads_format(const char *how, __builtin_va_list of) {
-  va_list list;
-  va_copy(list, of);
   __sf_reads_string(how, SIZE_MAX);
-  for (; *how; how++) {
-    if (*how != '%')
-      continue;
-    how++;
-    size_t most = SIZE_MAX;
-    bool wide = false, long_double = false, quad = false;
-    bool precision = false;
-    for (;; how++) {
-      if (*how == '*') {
-        int v = va_arg(list, int);
-        if (precision && v >= 0)
-          most = (size_t)v;
-      } else if (*how == '.') {
-        precision = true;
-        most = 0;
-      } else if (*how >= '0' && *how <= '9') {
-        if (precision)
-          most = most * 10 + (size_t)(*how - '0');
-      } else if (*how == '-' || *how == '+' || *how == ' ' || *how == '#' || *how == '\'' || *how == 'h') {
-      } else if (*how == 'l') {
-        wide = quad = true;
-      } else if (*how == 'z' || *how == 'j' || *how == 't' || *how == 'q') {
-        quad = true;
-      } else if (*how == 'L') {
-        long_double = quad = true;
-      } else {
-        break;
-      }
-    }
-    switch (*how) {
-    case '%':
-    case 'm':
-      break;
-    case 'd':
-    case 'i':
-    case 'u':
-    case 'x':
-    case 'X':
-    case 'o':
-      if (quad)
-        (void)va_arg(list, long);
-      else
-        (void)va_arg(list, int);
-      break;
-    case 'c':
-      (void)va_arg(list, int);
-      break;
-    case 'p':
-      (void)va_arg(list, void *);
-      break;
-    case 'e':
-    case 'E':
-    case 'f':
-    case 'F':
-    case 'g':
-    case 'G':
-    case 'a':
-    case 'A':
-      if (long_double)
-        (void)va_arg(list, long double);
-      else
-        (void)va_arg(list, double);
-      break;
-    case 's': {
-      const char *s = va_arg(list, const char *);
-      if (wide)
-        sf_stop("a wide string is printed in a handler, and --validate=async does not keep it", "print it outside handlers");
-      if (s)
-        __sf_reads_string(s, most);
-      break;
-    }
-    default:
-      sf_stop("a handler prints with a conversion that --validate=async does not know", "print outside handlers");
-    }
-  }
-  va_end(list);
+  sf_format_strings(how, of, string);
 }

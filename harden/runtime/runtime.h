@@ -277,6 +277,8 @@ _Noreturn void sf_async_second(struct sf_context *, size_t slots, uint64_t *tabl
 void __sf_reads(const void *, size_t) __attribute__((weak));
 void __sf_reads_string(const char *, size_t most) __attribute__((weak));
 void sf_reads_format(const char *how, __builtin_va_list) __attribute__((weak));
+/* formats.c: WHAT for each string that the format reads: where its pointer lies in the list, and how much is read at most. */
+void sf_format_strings(const char *how, __builtin_va_list, void (*what)(const char **slot, size_t most, bool wide));
 /* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
 /* waits.c: in whose way a handler is (of), up to its next end, and whether somebody unknown may be meant. */

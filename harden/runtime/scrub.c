@@ -145,11 +145,12 @@ static void grain(uintptr_t at, size_t length) {
   } else if (likely(cells_fit(at, length, &wrong))) {
     return;
   }
+  if (sf_is_dup(at) && sf_difference(at, length) == length)
+    return;
   bool held = hold();
   if (held && sf_state_stays_wrong(at, length) && !(sf_is_dup(at) && repair(at, length))) {
     if (sf_is_dup(at)) {
-      while (*(uint8_t *)wrong == *(uint8_t *)(wrong + SF_COPY))
-        wrong++;
+      wrong += sf_difference(at, length);
       sf_tell_state("state has changed at rest: object and copy differ, and no checksum tells which is right,", wrong,
                     *(uint8_t *)wrong, *(uint8_t *)(wrong + SF_COPY), "stopped");
     } else {
@@ -209,7 +210,7 @@ bool sf_state_repair(void) {
       uintptr_t end = (at & ~(SF_GRAIN - 1)) + SF_GRAIN;
       if (end > p.at + p.length)
         end = p.at + p.length;
-      if (!sf_equal((void *)at, (void *)(at + SF_COPY), end - at))
+      if (!sf_same(at, end - at))
         all &= repair(at, end - at);
       at = end;
     }

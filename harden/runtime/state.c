@@ -238,7 +238,7 @@ void sf_state_mid(struct sf_context *c) {
       sf_differ("state has changed at rest: object and copy differ,", r->at, r->length, 0);
 }
 
-static void written(uintptr_t at, size_t length) {
+void sf_state_written(uintptr_t at, size_t length) {
   for (uintptr_t grain = at & ~(SF_GRAIN - 1); grain < at + length; grain += SF_GRAIN)
     *sf_mark_of(grain) = 0;
 }
@@ -271,7 +271,7 @@ void sf_state_publish(struct sf_context *c) {
       sf_reload();
       if (unlikely(!sf_equal((void *)r->at, (void *)(r->at + SF_COPY), r->length)))
         sf_differ("an object could not be made like its copy", r->at, r->length, 0);
-      written(r->at, r->length);
+      sf_state_written(r->at, r->length);
     } else if (sf_is_crc(r->at)) {
       renew(r->at, r->length);
     }
@@ -301,7 +301,7 @@ void sf_state_put_back(struct sf_context *c) {
 /* Object and copy, or a cell and its checksum, fit: 1. */
 static bool fits(uintptr_t at, size_t length) {
   if (sf_is_dup(at))
-    return sf_equal((void *)at, (void *)(at + SF_COPY), length);
+    return sf_same(at, length);
   for (uintptr_t cell = cell_of(at); cell < at + length; cell += SF_CELL)
     if (sf_cell_crc(cell) != *(volatile uint32_t *)sf_check_of(cell))
       return false;
@@ -345,8 +345,10 @@ static SF_COLD void look_closer(uintptr_t at, size_t length) {
   if (__sf_tls.phase != SF_OUTSIDE || !sf_state_stays_wrong(at, length))
     return;
   if (sf_is_dup(at)) {
-    while (length > 1 && *(uint8_t *)at == *(uint8_t *)(at + SF_COPY))
-      at++, length--;
+    size_t wrong = sf_difference(at, length);
+    if (wrong == length)
+      return; /* now it fits */
+    at += wrong;
     sf_state_wrong("state has changed at rest: object and copy differ,", at, *(uint8_t *)at, *(uint8_t *)(at + SF_COPY));
   }
   uintptr_t cell = cell_of(at);
@@ -366,7 +368,7 @@ SF_API void __sf_state_write(const void *p, size_t length) {
   if (sf_is_crc(at))
     __sf_state_read(p, length);
   else
-    written(at, length);
+    sf_state_written(at, length);
 }
 
 SF_API void __sf_state_written(const void *p, size_t length) {
@@ -385,7 +387,7 @@ SF_API void __sf_state_written(const void *p, size_t length) {
   default:
     sf_copy((void *)(at + SF_COPY), p, length);
   }
-  written(at, length);
+  sf_state_written(at, length);
 }
 
 /* A pointer that other code gives to a library which reads. */

@@ -56,23 +56,23 @@ static inline void *sf_own(const void *p) {
   return unlikely(sf_state()) && __sf_tls.phase == SF_E2 && sf_is_dup((uintptr_t)p) ? (char *)p + SF_COPY : (void *)p;
 }
 
-/* A list of arguments was made by code that knew of no second run; a string among them would be read from the object. */
-static inline void sf_no_list(const char *how) {
+/* formats.c: a list of arguments, its strings the run's own. The code that made it knew of no second run. */
+struct sf_list {
+  __builtin_va_list list;
+  char saved[6 * 8 + 8 * 16] __attribute__((aligned(16)));
+  char stack[64 * 8 + 8] __attribute__((aligned(16))); /* a long double lies at a multiple of 16: as it does in the list */
+};
+void sf_own_strings(struct sf_list *own, const char *how, __builtin_va_list list);
+typedef __typeof__(&(*(__builtin_va_list *)0)[0]) sf_list_pointer;
+static inline sf_list_pointer sf_own_list(struct sf_list *own, const char *how, sf_list_pointer list) {
   if (likely(!sf_state()))
-    return;
-  for (; *how; how++) {
-    if (*how != '%')
-      continue;
-    do
-      how++;
-    while (*how && !((*how | 32) >= 'a' && (*how | 32) <= 'z' && *how != 'l' && *how != 'h' && *how != 'z' && *how != 'j' && *how != 't' && *how != 'L') && *how != '%');
-    if (*how == 's' || *how == 'S' || *how == 'n')
-      sf_stop("a function that takes a va_list was called with a string, in a handler of a program with copies of its state",
-              "call the function with its arguments (snprintf in place of vsnprintf), or print outside handlers");
-    if (!*how)
-      return;
-  }
+    return list;
+  sf_own_strings(own, how, list);
+  return own->list;
 }
+#define OWN_LIST(how, list)                                                                                            \
+  struct sf_list own_list;                                                                                             \
+  list = sf_own_list(&own_list, how, list)
 
 /* state.c, called by core.c */
 void sf_state_begin(struct sf_context *) __attribute__((weak));     /* scrub.c: not while the scrubber looks twice */
@@ -84,6 +84,14 @@ void sf_state_thread_end(void) __attribute__((weak));
 /* scrub.c: objects and copies that differ, made the same where a checksum tells which is right; whether all are now. */
 bool sf_state_repair(void) __attribute__((weak));
 bool sf_state_stays_wrong(uintptr_t at, size_t length);
+/* state.c: the program has written there. */
+void sf_state_written(uintptr_t at, size_t length);
+/* keeps.c: where an object first differs from its copy, but for what a library keeps of it; LENGTH if nowhere. */
+size_t sf_difference(uintptr_t at, size_t length);
+static inline bool sf_same(uintptr_t at, size_t length) {
+  return likely(sf_equal((void *)at, (void *)(at + SF_COPY), length)) || sf_difference(at, length) == length;
+}
+void sf_kept_end(struct sf_span block);
 
 /* Written by the pass, one for each variable (section sf_objects). */
 struct sf_object_name {
@@ -118,6 +126,7 @@ static inline uint32_t *sf_sum_of(uintptr_t p) { return (uint32_t *)(SF_SUMS + p
 
 /* state.c: outside handlers, around what reads and writes objects. */
 void __sf_state_read(const void *, size_t);
+void __sf_state_give(const void *) __attribute__((weak));
 void __sf_state_write(const void *, size_t);
 void __sf_state_written(const void *, size_t);
 uint32_t sf_cell_crc(uintptr_t cell);

@@ -142,22 +142,22 @@ VARIADIC(sprintf, (char *to, const char *how, ...), to, SIZE_MAX)
 VARIADIC(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char *how, ...), to, ((void)flag, room <= size ? room : size))
 VARIADIC(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), to, ((void)flag, size))
 SF_API int __sf_w_vsnprintf(char *to, size_t room, const char *how, va_list list) {
-  sf_no_list(how);
+  OWN_LIST(how, list);
   return format(to, room, how, list);
 }
 SF_API int __sf_w_vsprintf(char *to, const char *how, va_list list) {
-  sf_no_list(how);
+  OWN_LIST(how, list);
   return format(to, SIZE_MAX, how, list);
 }
 SF_API int __sf_w_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
-  sf_no_list(how);
+  OWN_LIST(how, list);
   return format(to, room <= size ? room : size, how, list);
 }
 
 SF_API int __sf_w_vsprintf_chk(char *to, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
-  sf_no_list(how);
+  OWN_LIST(how, list);
   return format(to, size, how, list);
 }
 
@@ -178,7 +178,7 @@ static int allocated(char **to, const char *how, va_list list) {
 }
 
 SF_API int __sf_w_vasprintf(char **to, const char *how, va_list list) {
-  sf_no_list(how);
+  OWN_LIST(how, list);
   return allocated(to, how, list);
 }
 SF_API int __sf_w_vasprintf_chk(char **to, int flag, const char *how, va_list list) {

@@ -159,7 +159,7 @@ const WAITS: &[(&str, u8, u8, &str, bool)] = &[
 type Built = Arc<Mutex<Option<Result<PathBuf, String>>>>;
 static PROGRAMS: LazyLock<Mutex<HashMap<String, Built>>> = LazyLock::new(Mutex::default);
 
-fn source(guest: &str) -> PathBuf {
+pub(crate) fn source(guest: &str) -> PathBuf {
     workspace().join("tests/harden").join(guest)
 }
 

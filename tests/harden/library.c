@@ -97,6 +97,20 @@ SF_LOCAL_HANDLER long messages(int k) {
   return sum;
 }
 
+static int print(char *to, const char *how, ...) {
+  va_list list;
+  va_start(list, how);
+  int n = vsnprintf(to, 8, how, list);
+  va_end(list);
+  return n;
+}
+
+/* Its only variable is the uppermost word of the run's frames. */
+SF_LOCAL_HANDLER int brief(int k) {
+  char word[8];
+  return print(word, "%d.%s", k, name) + word[0];
+}
+
 int main(void) {
   /* Without a name they are given one (unix(7), autobind). */
   struct sockaddr_un none = {.sun_family = AF_UNIX};
@@ -110,7 +124,7 @@ int main(void) {
     return 1;
   for (int k = 0; k < 60; k++) {
     printf("%ld %s|%s|%.90s", text(k), kept, name, line);
-    printf(" %ld\n", k <= 50 ? messages(k) : 0);
+    printf(" %ld %d\n", k <= 50 ? messages(k) : 0, brief(k));
   }
   return 0;
 }

@@ -157,6 +157,7 @@ impl Policy {
         let (verb, names) = (words[0], &words[1..]);
         match verb {
             "atomics-once" if names.is_empty() => self.switches.push("atomics-once"),
+            "dup-constants" if names.is_empty() => self.switches.push("dup-constants"),
             "handler" | "local-handler" => {
                 let (name, rest) = match names {
                     [name] => (name, String::new()),
@@ -195,6 +196,14 @@ impl Policy {
                 self.bytes(at, false, unless.first().copied())?;
                 self.outputs
                     .insert((*name).to_owned(), format!("output {}", names.join(" ")));
+            }
+            "keeps" => {
+                let [name, at] = names else {
+                    return Err("`keeps NAME A:B` is needed");
+                };
+                self.bytes(at, false, None)?;
+                self.variables
+                    .insert(format!("{name}keeps"), format!("keeps {name} {at}"));
             }
             "wrap" | "native" => {
                 let [name, other] = names else {

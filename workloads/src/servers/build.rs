@@ -381,8 +381,8 @@ fn envelope(tree: &Path) -> Result<PathBuf> {
 }
 
 /// Functions of the C library that harden/envelope/wrap.c stands in for.
-const WRAPPED: [&str; 8] = [
-    "accept", "accept4", "close", "read", "write", "send", "sendmsg", "recvmsg",
+const WRAPPED: [&str; 9] = [
+    "accept", "accept4", "close", "read", "write", "send", "sendmsg", "recvmsg", "recvfrom",
 ];
 
 /// The linker's option that leads calls of these functions to the envelope.
