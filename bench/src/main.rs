@@ -193,7 +193,7 @@ enum Action {
         /// Directory of campaigns [default: build/bench/sei-tables]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-recover (--recover);
+        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-dup-between (both), mc-sei-recover (--recover);
         /// of table3: mc-sei (--barrier), mc-seil [default: the paper's]
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         variants: Vec<String>,
@@ -571,12 +571,13 @@ fn server_builds(
 }
 
 /// The paper's variants and what they are built with.
-const SEI_VARIANTS: [&str; 6] = [
+const SEI_VARIANTS: [&str; 7] = [
     "mc",
     "mc-sei",
     "mc-seil",
     "mc-sei-dup",
     "mc-sei-between",
+    "mc-sei-dup-between",
     "mc-sei-recover",
 ];
 
@@ -591,6 +592,11 @@ fn sei_recipe(variant: &str, server: &Server, product: &Product) -> Recipe {
         "mc" => Recipe::plain(),
         "mc-sei-dup" => hardened("hardened-dup", "--state=dup", &["state"]),
         "mc-sei-between" => hardened("hardened-between", "--between=duplicate", &["between"]),
+        "mc-sei-dup-between" => hardened(
+            "hardened-dup-between",
+            "--state=dup --between=duplicate",
+            &["state", "between"],
+        ),
         "mc-sei-recover" => hardened("hardened-recover", "--recover", &[]),
         "barrier" => hardened("hardened-barrier", "--barrier", &[]),
         _ => hardened("hardened", "", &[]),

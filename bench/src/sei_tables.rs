@@ -2,7 +2,7 @@
 //! injector and our load, beside the paper's values.
 //!
 //! ```text
-//!   table2    one thread: mc, mc-sei, mc-sei-dup, and of ours mc-sei-between and mc-sei-recover; faults of control flow, data
+//!   table2    one thread: mc, mc-sei, mc-sei-dup, and of ours mc-sei-between, mc-sei-dup-between and mc-sei-recover; faults of control flow, data
 //!             flow, data at rest, and of code
 //!   table3    four threads, with the checking barrier (mc-sei) and without (mc-seil)
 //!   table4    a processor that computes wrongly from some moment on, in place of an undervolted one

@@ -556,10 +556,12 @@ void constantsWithCopies(Module &M, const Config &C, const Clones &Made) {
     if (auto *K = dyn_cast<Constant>(V); K && !isa<Function>(K) && Seen.insert(K).second)
       Work.push_back(K);
   };
-  for (auto &[Original, Clone] : Made)
+  for (auto &[Original, Clone] : Made) {
+    Clone->addFnAttr("no-jump-tables", "true"); // the code generator's constants, which both runs would read
     for (const Instruction &I : instructions(*Clone))
       for (const Use &U : I.operands())
         add(U);
+  }
   SmallVector<GlobalValue *, 16> Kept;
   while (!Work.empty()) {
     const Constant *K = Work.pop_back_val();
