@@ -37,7 +37,8 @@ static Bytes bytes(StringRef At, StringRef Unless) {
   Bytes Of;
   auto [A, B] = At.split(':');
   Of.Pointer = A.str();
-  Of.IsLine = B == "line";
+  Of.IsCrlf = B == "crlf";
+  Of.IsLine = Of.IsCrlf || B == "line";
   if (B != "strlen" && !Of.IsLine)
     Of.Length = B.str();
   if (Unless.consume_front("unless=")) {

@@ -39,6 +39,7 @@ struct Treatment {
 struct Bytes {
   std::string Pointer, Length; // no length: a string
   bool IsLine = false;         // a string that ends where a line has ended
+  bool IsCrlf = false;         // of a line: at the first byte of its end
   std::string Unless;          // not in an event where this, under the mask, is not 0
   uint64_t Mask = 0;
 };

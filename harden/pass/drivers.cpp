@@ -334,7 +334,7 @@ private:
       B.CreateCall(runtime("__sf_stream", B.getVoidTy(), {}), {});
     Value *Message = B.CreateIntToPtr(place(In.Pointer), B.getPtrTy());
     if (In.Length.empty())
-      B.CreateCall(runtime(In.IsLine ? "__sf_edge_line" : "__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
+      B.CreateCall(runtime(In.IsCrlf ? "__sf_edge_crlf" : In.IsLine ? "__sf_edge_line" : "__sf_edge_string", B.getVoidTy(), {B.getPtrTy()}), {Message});
     else
       B.CreateCall(runtime("sf_input_edge", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Message, place(In.Length)});
     if (After) {

@@ -104,6 +104,7 @@ int __sf_end(const struct sf_handler *handler, uint64_t result);
 uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
 void __sf_edge_line(const char *message);
+void __sf_edge_crlf(const char *message);
 void __sf_stream(void);
 void __sf_output(const void *bytes, uint64_t length, uint64_t skip); /* of a policy; skip: not this time */
 /* Outside handlers. */

@@ -278,8 +278,8 @@ static size_t there(const struct sf_carry *k, uintptr_t begin, uintptr_t end) {
 
 /* Phase I: the message is what has been received, as far as that is known. A line: and what ended it, where the program has
    put a zero, was the end of a line. Of a stream: and nothing of it was handled before. */
-static __attribute__((noinline)) bool input_differs(struct sf_context *c, const void *message, size_t length, bool is_line,
-                                                    struct difference *d) {
+static __attribute__((noinline)) bool input_differs(struct sf_context *c, const void *message, size_t length,
+                                                    enum sf_message_kind kind, struct difference *d) {
   struct sf_carry *k = c->carry;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
   for (size_t i = 0; i < k->received_count; i++) {
@@ -289,10 +289,12 @@ static __attribute__((noinline)) bool input_differs(struct sf_context *c, const 
       continue;
     if (low < high && unlikely(!sf_equal((const void *)low, r->copy + (low - r->at), high - low)))
       return *d = (struct difference){"an input has changed since it was received", low, high - low, 0}, true;
-    if (is_line && end >= r->at && end - r->at < r->length) {
+    if (kind >= SF_EDGE_LINE && end >= r->at && end - r->at < r->length) {
       uint8_t last = r->copy[end - r->at];
       if (unlikely(last != '\r' && last != '\n'))
         return *d = (struct difference){"an input ends where no line has ended", end, last, 0}, true;
+      if (kind == SF_EDGE_CRLF && last == '\n' && length > 1 && end > r->at && unlikely(r->copy[end - r->at - 1] == '\r'))
+        return *d = (struct difference){"an input holds a byte of its line's end", end - 1, last, 0}, true;
     }
   }
   if (c->of_stream) {
@@ -303,10 +305,10 @@ static __attribute__((noinline)) bool input_differs(struct sf_context *c, const 
   return false;
 }
 
-void sf_carry_input(struct sf_context *c, const void *message, size_t length, bool is_line) {
+void sf_carry_input(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind) {
   struct difference d, again;
-  if (unlikely(input_differs(c, message, length, is_line, &d)))
-    found(&d, sf_recovers() && !input_differs(c, message, length, is_line, &again));
+  if (unlikely(input_differs(c, message, length, kind, &d)))
+    found(&d, sf_recovers() && !input_differs(c, message, length, kind, &again));
   c->of_stream = false;
 }
 
@@ -344,14 +346,14 @@ static uintptr_t line_end(const struct sf_carry *k, uintptr_t end) {
 }
 
 /* Handled. Streams are taken from their beginning to their end: what lies before, in the same frame, is past as well. */
-void sf_carry_taken(struct sf_context *c, const void *message, size_t length, bool is_line) {
+void sf_carry_taken(struct sf_context *c, const void *message, size_t length, enum sf_message_kind kind) {
   struct sf_carry *k = c->carry;
   uintptr_t begin = (uintptr_t)message, end = begin + length;
   if (c->handler->flags & SF_HANDLER_STREAM) {
     size_t unknown = length - there(k, begin, end);
     k->forgotten -= unknown < k->forgotten ? unknown : k->forgotten;
   }
-  if (is_line)
+  if (kind >= SF_EDGE_LINE)
     end = line_end(k, end);
   for (size_t i = k->received_count; i-- > 0;) {
     struct received *r = &k->received[i];

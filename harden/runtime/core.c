@@ -703,7 +703,7 @@ SF_API int sf_input(const void *message, size_t length, uint32_t crc) {
   return 1;
 }
 
-static void input_edge(const void *message, size_t length, bool is_line) {
+static void input_edge(const void *message, size_t length, enum sf_message_kind kind) {
   struct sf_context *c = sf_context();
   if (unlikely(sf_async()) && __sf_tls.phase != SF_OUTSIDE)
     __sf_reads(message, length);
@@ -717,17 +717,18 @@ static void input_edge(const void *message, size_t length, bool is_line) {
   }
   if (c->message_count == SF_MESSAGES)
     sf_stop("a handler takes at most 8 messages", "split the handler");
-  c->messages[c->message_count++] = (struct sf_message){message, length, crc, is_line ? SF_EDGE_LINE : SF_EDGE};
+  c->messages[c->message_count++] = (struct sf_message){message, length, crc, kind};
   /* After the checksum, so that this is one of what was received. */
   if (unlikely(c->carry != NULL))
-    sf_carry_input(c, message, length, is_line);
+    sf_carry_input(c, message, length, kind);
 }
 
 /* Before the input of a handler of a stream, which begins after it. */
 SF_API void __sf_stream(void) { sf_context()->of_stream = true; }
-SF_API void sf_input_edge(const void *message, size_t length) { input_edge(message, length, false); }
-SF_API void __sf_edge_string(const char *message) { input_edge(message, sf_length(message), false); }
-SF_API void __sf_edge_line(const char *message) { input_edge(message, sf_length(message), true); }
+SF_API void sf_input_edge(const void *message, size_t length) { input_edge(message, length, SF_EDGE); }
+SF_API void __sf_edge_string(const char *message) { input_edge(message, sf_length(message), SF_EDGE); }
+SF_API void __sf_edge_line(const char *message) { input_edge(message, sf_length(message), SF_EDGE_LINE); }
+SF_API void __sf_edge_crlf(const char *message) { input_edge(message, sf_length(message), SF_EDGE_CRLF); }
 
 SF_API void sf_output_append(const void *bytes, size_t length) {
   struct sf_context *c = sf_inside("sf_output_append belongs inside a handler");
@@ -1334,7 +1335,7 @@ static inline uint64_t swap_words(struct sf_context *c, uint64_t *sum) {
 static inline void take_inputs(struct sf_context *c) {
   if (unlikely(c->carry != NULL))
     for (size_t i = 0; i < c->message_count; i++)
-      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind == SF_EDGE_LINE);
+      sf_carry_taken(c, c->messages[i].bytes, c->messages[i].length, c->messages[i].kind);
 }
 
 /* What leaves, and what is forgotten, when a handler has been validated; or, where that comes later, has run. */

@@ -90,7 +90,7 @@ struct sf_message {
 };
 
 /* Checked by the program; taken at the edge; a line that was. */
-enum sf_message_kind { SF_CHECKED, SF_EDGE, SF_EDGE_LINE };
+enum sf_message_kind { SF_CHECKED, SF_EDGE, SF_EDGE_LINE, SF_EDGE_CRLF };
 
 struct sf_part {
   const uint8_t *bytes;
@@ -305,8 +305,8 @@ void sf_begin_half(struct sf_context *);
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
 /* carry.c: messages outside handlers. The first two with c->carry only. */
-void sf_carry_input(struct sf_context *, const void *message, size_t length, bool is_line);
-void sf_carry_taken(struct sf_context *, const void *message, size_t length, bool is_line);
+void sf_carry_input(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
+void sf_carry_taken(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
 void sf_carry_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
 void sf_carry_unknown(struct sf_context *, size_t length);
 void sf_carry_moved(uintptr_t to, uintptr_t from, size_t length); /* outside handlers, by a function that `carries` names */

@@ -1053,7 +1053,7 @@ fn shared_library() -> Result<(), Failed> {
 /// What is struck between the receiver's check and a handler, and between a handler and the sender: tests/harden/carry.c.
 fn messages_outside() -> Result<(), Failed> {
     const AGAIN: &str = "an input holds bytes that were not received, or were handled before";
-    const STRUCK: [(&str, &str); 12] = [
+    const STRUCK: [(&str, &str); 13] = [
         ("1", "an input has changed since it was received"),
         ("2", "an input ends where no line has ended"),
         ("3", "an output has changed after its handler"),
@@ -1066,6 +1066,7 @@ fn messages_outside() -> Result<(), Failed> {
         ("10", "an output has changed after its handler"),
         ("11", AGAIN),
         ("12", AGAIN),
+        ("13", "an input holds a byte of its line's end"),
     ];
     let dir = Bench::get().case_dir("harden-carry");
     let guests = workspace().join("tests/harden");

@@ -269,7 +269,7 @@ impl Policy {
             .split_once(':')
             .ok_or("a place and a length are needed (`A:B`)")?;
         self.place(pointer)?;
-        if !(may_be_string && matches!(length, "strlen" | "line")) {
+        if !(may_be_string && matches!(length, "strlen" | "line" | "crlf")) {
             self.place(length)?;
         }
         if let Some(condition) = unless {
