@@ -43,6 +43,9 @@
 #include <unistd.h>
 
 SF_API const int __sf_async_on = 1;
+/* It comes with this file: weak names alone take nothing out of an archive. */
+extern const int sf_reads_here;
+__attribute__((used)) static const int *const reads = &sf_reads_here;
 /* Symbols of the link. Linkers disagree whether absolute ones move with a program that does; their distance never does. */
 extern const char __sf_async_lag[], __sf_async_none[];
 extern const int __sf_hold_on __attribute__((weak));

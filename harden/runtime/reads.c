@@ -13,6 +13,9 @@
 
 #include <stdarg.h>
 
+extern const int sf_reads_here;
+const int sf_reads_here = 1; /* async.c asks for it */
+
 void sf_load_slow(uintptr_t at);
 
 SF_API void __sf_reads(const void *bytes, size_t length) {

@@ -282,16 +282,17 @@ fn validator_goes() -> Result<(), Failed> {
     Ok(())
 }
 
-/// A child of fork gets a validator of its own; signals, waits and descriptors are as they are without one; `_exit` waits.
+/// A child of fork gets a validator of its own; what only printing reads is kept; signals, waits and descriptors are as they are without one; `_exit` waits.
 const FORKS: &str = "#include <steadfast/sei.h>\n#include <errno.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
     static unsigned long n; static volatile int hits, chld;\n\
     SF_LOCAL_HANDLER void handle(unsigned long k) { n += k; }\n\
+    SF_LOCAL_HANDLER void text(int k) { char b[8]; snprintf(b, sizeof b, \"%d\", k); n += (unsigned long)(b[0] - '7'); }\n\
     SF_LOCAL_HANDLER void wrong(void) { int r = sf_run() == 2; n += 1 + r; }\n\
     static void on(int s) { if (s == SIGUSR1) hits++; else chld++; }\n\
     int main(void) {\n\
       signal(SIGUSR1, on); signal(SIGCHLD, on);\n\
       int first = open(\"/dev/null\", O_RDONLY); close(first);\n\
-      handle(1);\n\
+      handle(1); text(7);\n\
       int again = open(\"/dev/null\", O_RDONLY); close(again);\n\
       pid_t child = fork();\n\
       for (int i = 0; i < 2000; i++) { handle(2); if (i % 10 == 0) raise(SIGUSR1); }\n\
