@@ -72,12 +72,13 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
     {"memcpy", "memcpy"}, {"memmove", "memmove"}, {"memset", "memset"}, {"mempcpy", "mempcpy"},
     {"__memcpy_chk", "memcpy_chk"}, {"__memmove_chk", "memmove_chk"}, {"__memset_chk", "memset_chk"},
     {"strcpy", "strcpy"}, {"stpcpy", "stpcpy"}, {"__strcpy_chk", "strcpy_chk"}, {"strncpy", "strncpy"},
-    {"__strncpy_chk", "strncpy_chk"}, {"strcat", "strcat"}, {"__strcat_chk", "strcat_chk"},
+    {"__strncpy_chk", "strncpy_chk"}, {"strcat", "strcat"}, {"__strcat_chk", "strcat_chk"}, {"strncat", "strncat"},
+    {"__strncat_chk", "strncat_chk"},
     {"snprintf", "snprintf"}, {"sprintf", "sprintf"}, {"vsnprintf", "vsnprintf"},
     {"__snprintf_chk", "snprintf_chk"}, {"__sprintf_chk", "sprintf_chk"}, {"__vsnprintf_chk", "vsnprintf_chk"},
     {"read", "read"}, {"pread", "pread"}, {"pread64", "pread"}, {"recv", "recv"}, {"recvfrom", "recvfrom"},
     {"fread", "fread"}, {"fgets", "fgets"}, {"readv", "readv"}, {"recvmsg", "recvmsg"},
-    {"preadv", "preadv"}, {"preadv64", "preadv"}, {"accept", "accept"}, {"accept4", "accept4"},
+    {"preadv", "preadv"}, {"preadv64", "preadv"}, {"accept", "accept"}, {"accept4", "accept4"}, {"inet_pton", "inet_pton"},
     {"getsockname", "getsockname"}, {"getpeername", "getpeername"},
     {"write", "write"}, {"pwrite", "pwrite"}, {"pwrite64", "pwrite"}, {"send", "send"}, {"sendto", "sendto"},
     {"writev", "writev"}, {"pwritev", "pwritev"}, {"pwritev64", "pwritev"}, {"sendmsg", "sendmsg"}, {"fwrite", "fwrite"},
@@ -93,30 +94,46 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
 
 // Of the C library's functions that the runtime stands in for in handlers, those that only read. The others would write
 // memory in ways that are not mirrored outside: with protected memory they are refused, at run time.
-const char *const Readers[] = {"printf", "fprintf", "dprintf", "vprintf", "vfprintf", "__printf_chk", "__fprintf_chk", "puts", "fputs",
+const char *const Readers[] = {"printf", "fprintf", "dprintf", "vprintf", "vfprintf", "__printf_chk", "__fprintf_chk", "__dprintf_chk",
+                               "__vprintf_chk", "__vfprintf_chk", "syslog", "vsyslog", "__syslog_chk", "puts", "fputs",
                                "fputs_unlocked", "fwrite_unlocked", "perror", "strdup", "strndup", "__strdup", "__strndup",
-                               "bsearch", "inet_pton", "putc", "fputc", "putchar", "close", "exit", "_exit", "fflush",
+                               "bsearch", "putc", "fputc", "putchar", "close", "exit", "_exit", "fflush",
                                "malloc", "calloc", "aligned_alloc", "memalign"};
 
-// What such functions write through which argument, outside handlers: so many bytes, or (below 0) as many as argument -N - 1
-// says; argument 9: none. What else they are given they read, or give back to the program.
+// What such functions write through which argument, outside handlers: at most so many bytes, or (below 0) as many as argument -N - 1
+// says. What else they are given they read, or give back to the program; argument 9: all of it.
 struct Writes {
   StringLiteral Name;
   unsigned Argument;
   int Bytes;
 };
+constexpr int Refused = 0x7fffffff;    // so many as the library likes, or for as long
+constexpr int RefusedOn = Refused - 1; // this argument, and those behind it
 const Writes WrittenBy[] = {
-    {"time", 0, 8}, {"clock_gettime", 1, 16}, {"gettimeofday", 0, 16}, {"getrandom", 0, -2}, {"rand_r", 0, 4},
-    {"localtime_r", 1, 56}, {"gmtime_r", 1, 56}, {"mktime", 0, 56}, {"timegm", 0, 56}, {"strftime", 0, -2},
+    {"time", 0, 8}, {"clock_gettime", 1, 16}, {"gettimeofday", 0, 16}, {"gettimeofday", 1, 8}, {"getrandom", 0, -2}, {"rand_r", 0, 4},
+    {"localtime_r", 1, 56}, {"gmtime_r", 1, 56}, {"mktime", 0, 56}, {"timegm", 0, 56}, {"strftime", 0, -2}, {"strptime", 2, 56},
+    {"ctime_r", 1, 26}, {"asctime_r", 1, 26},
     {"strtol", 1, 8}, {"strtoul", 1, 8}, {"strtoll", 1, 8}, {"strtoull", 1, 8}, {"strtoimax", 1, 8}, {"strtoumax", 1, 8},
     {"strtod", 1, 8}, {"strtof", 1, 8}, {"strtold", 1, 8}, {"__isoc23_strtol", 1, 8}, {"__isoc23_strtoul", 1, 8},
     {"__isoc23_strtoll", 1, 8}, {"__isoc23_strtoull", 1, 8}, {"__isoc23_strtoimax", 1, 8}, {"__isoc23_strtoumax", 1, 8},
-    {"inet_ntop", 2, -4}, {"inet_aton", 1, 4}, {"bzero", 0, -2}, {"explicit_bzero", 0, -2}, {"stpncpy", 0, -3},
+    {"inet_ntop", 2, -4}, {"inet_aton", 1, 4}, {"bzero", 0, -2}, {"explicit_bzero", 0, -2}, {"__explicit_bzero_chk", 0, -2},
+    {"stpncpy", 0, -3}, {"__stpncpy", 0, -3}, {"__stpncpy_chk", 0, -3}, {"memccpy", 0, -4}, {"__mempcpy", 0, -3}, {"__mempcpy_chk", 0, -3},
+    {"__stpcpy_chk", 0, -3},
     {"stat", 1, 144}, {"stat64", 1, 144}, {"fstat", 1, 144}, {"fstat64", 1, 144}, {"lstat", 1, 144}, {"lstat64", 1, 144},
+    {"fstatat", 2, 144}, {"fstatat64", 2, 144},
     {"frexp", 1, 4}, {"frexpf", 1, 4}, {"modf", 1, 8}, {"modff", 1, 4}, {"getrusage", 1, 144}, {"strerror_r", 1, -3},
-    {"open", 9, 0}, {"open64", 9, 0}, {"openat", 9, 0}, {"openat64", 9, 0}, {"access", 9, 0}, {"unlink", 9, 0}, {"syslog", 9, 0},
+    {"__xpg_strerror_r", 1, -3}, {"asprintf", 0, 8}, {"vasprintf", 0, 8}, {"__asprintf_chk", 0, 8}, {"__vasprintf_chk", 0, 8},
+    {"__read_chk", 1, -3}, {"__pread_chk", 1, -3}, {"__pread64_chk", 1, -3}, {"__recv_chk", 1, -3},
+    {"open", 9, 0}, {"open64", 9, 0}, {"openat", 9, 0}, {"openat64", 9, 0}, {"access", 9, 0}, {"unlink", 9, 0},
+    {"__fgets_chk", 0, -3}, {"__fread_chk", 0, -2}, {"getcwd", 0, -2}, {"gethostname", 0, -2}, {"readlink", 1, -3},
+    {"pipe", 0, 8}, {"pipe2", 0, 8}, {"socketpair", 3, 8}, {"wait", 0, 4}, {"waitpid", 1, 4}, {"nanosleep", 1, 16},
+    {"getrlimit", 1, 16}, {"getrlimit64", 1, 16}, {"uname", 0, 390}, {"getaddrinfo", 3, 8}, {"sigaction", 2, 152},
+    {"sigprocmask", 2, 128}, {"sigemptyset", 0, 128}, {"sigfillset", 0, 128}, {"sigaddset", 0, 128}, {"sigdelset", 0, 128},
     {"pthread_create", 0, 8}, {"pthread_join", 1, 8}, {"pthread_key_create", 0, 4}, {"pthread_setspecific", 9, 0},
-    {"pthread_setname_np", 9, 0}, {"pthread_sigmask", 2, 128},
+    {"pthread_setname_np", 9, 0}, {"pthread_getname_np", 1, -3}, {"pthread_sigmask", 2, 128},
+    {"vsprintf", 0, Refused}, {"__vsprintf_chk", 0, Refused}, {"qsort", 0, Refused}, {"qsort_r", 0, Refused},
+    {"strtok_r", 0, Refused}, {"strtok_r", 2, Refused}, {"__strtok_r", 0, Refused}, {"__strtok_r", 2, Refused},
+    {"strsep", 0, Refused}, {"sscanf", 2, RefusedOn}, {"__isoc99_sscanf", 2, RefusedOn}, {"__isoc23_sscanf", 2, RefusedOn},
 };
 
 enum class Kind { None, Dup, Crc, Unknown };
@@ -133,6 +150,7 @@ public:
     Touch = two("__sf_state_touch");
     Read = two("__sf_state_read");
     Write = two("__sf_state_write");
+    Room = two("__sf_state_room");
     Renew = two("__sf_state_written");
     Keeps = two("__sf_state_keeps");
     Give = M.getOrInsertFunction("__sf_state_give", Type::getVoidTy(Ctx), Types);
@@ -196,7 +214,7 @@ private:
   Type *I64;
   Type *Types;
   GlobalVariable *Places;
-  FunctionCallee Touch, Read, Write, Renew, Keeps, Give, Lend, Refuse;
+  FunctionCallee Touch, Read, Write, Room, Renew, Keeps, Give, Lend, Refuse;
   // At the entry of the function in hand.
   Value *Shift = nullptr, *DupFrom = nullptr, *DupRoom = nullptr, *CrcFrom = nullptr, *CrcRoom = nullptr;
   Function *Current = nullptr;
@@ -362,9 +380,7 @@ private:
     }
     if (!C.Dup || !Call.getType()->isPointerTy() || Call.use_empty())
       return;
-    Instruction *Next = Call.getNextNode();
-    if (auto *Throws = dyn_cast<InvokeInst>(&Call))
-      Next = &*SplitEdge(Throws->getParent(), Throws->getNormalDest())->getFirstInsertionPt();
+    Instruction *Next = behind(Call);
     if (!Next)
       return;
     IRBuilder<> B(Next);
@@ -386,7 +402,7 @@ private:
     if (K != Kind::Unknown) {
       B.CreateCall(Before, {Pointer, Bytes});
       if (After) {
-        B.SetInsertPoint(I.getNextNode());
+        B.SetInsertPoint(behind(I));
         B.SetCurrentDebugLocation(I.getDebugLoc());
         B.CreateCall(*After, {Pointer, Bytes});
       }
@@ -395,7 +411,14 @@ private:
     Value *Is = any(B, Pointer);
     when(I, Is, Before, {Pointer, Bytes});
     if (After)
-      when(*I.getNextNode(), Is, *After, {Pointer, Bytes});
+      when(*behind(I), Is, *After, {Pointer, Bytes});
+  }
+
+  // Where I has come to its end without an exception.
+  Instruction *behind(Instruction &I) {
+    if (auto *Throws = dyn_cast<InvokeInst>(&I))
+      return &*SplitEdge(Throws->getParent(), Throws->getNormalDest())->getFirstInsertionPt();
+    return I.getNextNode();
   }
 
   // A library keeps what it is given, and writes there when it likes: these bytes have no copy from now on.
@@ -430,25 +453,29 @@ private:
         return;
       }
     Class How = C.treatmentOf(Name).How;
-    bool Reads = How == Class::Pure || is_contained(Readers, Name);
+    bool Reads = How == Class::Pure || How == Class::Once || is_contained(Readers, Name);
     SmallVector<const Writes *, 2> Known;
     for (const Writes &W : WrittenBy)
-      if (W.Name == Name)
+      if (W.Name == Name && (W.Bytes > 0 || unsigned(-W.Bytes) <= Call.arg_size()))
         Known.push_back(&W);
-    if (!Reads && How != Class::Native && How != Class::Once && !Name.starts_with("pthread_") && !Name.starts_with("cnd_") && !Name.starts_with("mtx_"))
+    if (!Reads && Known.empty() && How != Class::Native && !Name.starts_with("pthread_") && !Name.starts_with("cnd_") && !Name.starts_with("mtx_"))
       return;
     SmallVector<Value *, 6> Arguments(Call.args());
     for (unsigned A = 0; A != Arguments.size(); ++A) {
       Value *P = Arguments[A];
       if (!P->getType()->isPointerTy() || kindOf(P) == Kind::None)
         continue;
-      auto Here = find_if(Known, [&](const Writes *W) { return W->Argument == A; });
-      if (Here != Known.end()) {
-        int Bytes = (*Here)->Bytes;
-        guard(Call, P, Bytes > 0 ? ConstantInt::get(I64, Bytes) : IRBuilder<>(&Call).CreateZExtOrTrunc(Arguments[-Bytes - 1], I64), Write, &Renew);
+      auto Here = find_if(Known, [&](const Writes *W) { return W->Argument == A || (W->Bytes == RefusedOn && W->Argument < A); });
+      IRBuilder<> B(&Call);
+      if (Here != Known.end() && (*Here)->Bytes >= RefusedOn) {
+        when(Call, any(B, P), Refuse, {P, text(M, Name)});
         continue;
       }
-      IRBuilder<> B(&Call);
+      if (Here != Known.end()) {
+        int Bytes = (*Here)->Bytes;
+        guard(Call, P, Bytes > 0 ? ConstantInt::get(I64, Bytes) : B.CreateZExtOrTrunc(Arguments[-Bytes - 1], I64), Room, &Renew);
+        continue;
+      }
       if (auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(P)); G && kindOf(P) != Kind::Unknown &&
           (Reads || !Known.empty() || G->hasAttribute(WasConstant))) {
         // All of the variable, and none of its neighbours. Constants nobody writes.
@@ -544,7 +571,7 @@ bool prepareState(Module &M, const Config &C) {
 
 // Strings and tables of the module. They share the section of the variables, which is writable: what writes there by mistake
 // is seen as any other difference is, and not by the kernel. Names that other modules see stay where they are, as do
-// virtual tables and type information that modules share.
+// virtual tables that modules share, and type information: an exception's is the program's and the library's, in neither run.
 void constantsWithCopies(Module &M, const Config &C, const Clones &Made) {
   if (!C.Dup && C.DupConstants)
     complain("constants are to have a copy", "add dup to --state");
@@ -572,7 +599,7 @@ void constantsWithCopies(Module &M, const Config &C, const Clones &Made) {
       continue;
     }
     if (!G->isConstant() || !G->hasInitializer() || !G->hasLocalLinkage() || G->hasSection() || G->hasComdat() ||
-        G->isThreadLocal() || G->getName().starts_with("__sf_") || G->getName().starts_with("llvm."))
+        G->isThreadLocal() || G->getName().starts_with("__sf_") || G->getName().starts_with("llvm.") || G->getName().starts_with("_ZTI") || G->getName().starts_with("_ZTS"))
       continue;
     add(G->getInitializer());
     G->setConstant(false); // else the two kinds of a section contradict each other

@@ -43,10 +43,11 @@ static char *walk(const char *how, struct tag *list, void (*what)(const char **,
         if (precision)
           most = most * 10 + (size_t)(*how - '0');
       } else if (*how == 'l') {
+        long_double = quad; /* glibc's ll is L, with numbers of any kind */
         wide = quad = true;
-      } else if (*how == 'z' || *how == 'Z' || *how == 'j' || *how == 't' || *how == 'q') {
+      } else if (*how == 'z' || *how == 'Z' || *how == 'j' || *how == 't') {
         quad = true;
-      } else if (*how == 'L') {
+      } else if (*how == 'L' || *how == 'q') {
         long_double = quad = true;
       } else if (*how != '-' && *how != '+' && *how != ' ' && *how != '#' && *how != '\'' && *how != 'I' && *how != 'h') {
         break;
@@ -62,6 +63,8 @@ static char *walk(const char *how, struct tag *list, void (*what)(const char **,
     case 'x':
     case 'X':
     case 'o':
+    case 'b':
+    case 'B':
       if (quad)
         NEXT(long);
       else

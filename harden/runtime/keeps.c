@@ -16,6 +16,10 @@ static struct sf_span *kept;
 static _Atomic size_t count;
 static size_t room;
 
+/* A child of fork has none of the threads that may hold it. */
+static void hold(void) { pthread_mutex_lock(&lock); }
+static void release(void) { pthread_mutex_unlock(&lock); }
+
 /* The first that ends behind an address. */
 static size_t from(uintptr_t at) {
   size_t low = 0, high = count;
@@ -63,6 +67,8 @@ SF_API void __sf_state_keeps(const void *p, size_t length) {
       longer[i] = kept[i];
     if (kept)
       sf_unmap(kept, room * sizeof *kept);
+    else
+      pthread_atfork(hold, release, release);
     kept = longer;
     room = more;
   }
@@ -74,14 +80,17 @@ SF_API void __sf_state_keeps(const void *p, size_t length) {
   sf_state_written(new.at, new.length); /* no checksum of the scrubber's is about these bytes */
 }
 
-/* A block is given back. */
+/* A block is given back. From now on its bytes have a copy again, whoever is given them next, and the scrubber looks at them. */
 void sf_kept_end(struct sf_span block) {
   if (likely(count == 0))
     return;
   pthread_mutex_lock(&lock);
   size_t first = from(block.at), end = first;
-  while (end < count && kept[end].at < block.at + block.length)
-    end++;
+  for (; end < count && kept[end].at < block.at + block.length; end++) {
+    sf_state_written(kept[end].at, kept[end].length);
+    sf_copy((void *)(kept[end].at + SF_COPY), (void *)kept[end].at, kept[end].length);
+    sf_state_written(kept[end].at, kept[end].length);
+  }
   take_out(first, end);
   pthread_mutex_unlock(&lock);
 }

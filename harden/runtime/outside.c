@@ -12,6 +12,7 @@
 #include "state.h"
 #include "wrapper.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <malloc.h>
 #include <stdarg.h>
@@ -39,10 +40,16 @@ static void look(const void *from, size_t n) {
   if (n && kept(from))
     __sf_state_read(from, n);
 }
+static void room(const void *to, size_t n) {
+  if (n && kept(to))
+    __sf_state_room(to, n);
+}
 
-/* A call that writes at most ROOM bytes to TO, of which DID were. */
-#define WRITES(TYPE, TO, ROOM, CALL, DID)                                                                              \
-  before(TO, ROOM);                                                                                                    \
+/* A call that writes at most ROOM bytes to TO, of which DID were. FILLS: nobody says how many. */
+#define WRITES(TYPE, TO, ROOM, CALL, DID) CALLS(before, TYPE, TO, ROOM, CALL, DID)
+#define FILLS(TYPE, TO, ROOM, CALL) CALLS(room, TYPE, TO, ROOM, CALL, ROOM)
+#define CALLS(BEFORE, TYPE, TO, ROOM, CALL, DID)                                                                       \
+  BEFORE(TO, ROOM);                                                                                                    \
   TYPE r = CALL;                                                                                                       \
   int kept_errno = errno;                                                                                              \
   after(TO, DID);                                                                                                      \
@@ -101,10 +108,23 @@ SF_API char *__sf_s_strcat(char *to, const char *from) {
   __sf_s_strcpy(to + strlen(to), from);
   return to;
 }
+SF_API char *__sf_s_strncat(char *to, const char *from, size_t n) {
+  size_t had = strlen(to), more = strnlen(from, n);
+  look(to, had);
+  __sf_s_memcpy(to + had, from, more);
+  __sf_s_memset(to + had + more, 0, 1);
+  return to;
+}
 SF_API char *__sf_s_strcat_chk(char *to, const char *from, size_t room) {
   if (strlen(to) + strlen(from) >= room)
     abort();
   return __sf_s_strcat(to, from);
+}
+
+SF_API char *__sf_s_strncat_chk(char *to, const char *from, size_t n, size_t room) {
+  if (strlen(to) + strnlen(from, n) >= room)
+    abort();
+  return __sf_s_strncat(to, from, n);
 }
 
 static int format(char *to, size_t room, const char *how, va_list list) {
@@ -132,7 +152,7 @@ static int format(char *to, size_t room, const char *how, va_list list) {
 PRINTS(snprintf, (char *to, size_t room, const char *how, ...), room)
 PRINTS(sprintf, (char *to, const char *how, ...), SIZE_MAX >> 1)
 PRINTS(snprintf_chk, (char *to, size_t room, int flag, size_t size, const char *how, ...), ((void)flag, room <= size ? room : size))
-PRINTS(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), ((void)flag, size >> 1))
+PRINTS(sprintf_chk, (char *to, int flag, size_t size, const char *how, ...), ((void)flag, size < SIZE_MAX >> 1 ? size : SIZE_MAX >> 1))
 SF_API int __sf_s_vsnprintf(char *to, size_t room, const char *how, va_list list) { return format(to, room, how, list); }
 SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, const char *how, va_list list) {
   (void)flag;
@@ -141,9 +161,10 @@ SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, co
 
 /* Input. */
 #define GOT(r) ((r) > 0 ? (size_t)(r) : 0)
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 SF_API ssize_t __sf_s_read(int fd, void *to, size_t n) { WRITES(ssize_t, to, n, read(fd, to, n), GOT(r)); }
 SF_API ssize_t __sf_s_pread(int fd, void *to, size_t n, long at) { WRITES(ssize_t, to, n, pread(fd, to, n, at), GOT(r)); }
-SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) { WRITES(ssize_t, to, n, recv(fd, to, n, flags), GOT(r)); }
+SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) { WRITES(ssize_t, to, n, recv(fd, to, n, flags), least(GOT(r), n)); /* MSG_TRUNC gives all of a message */ }
 /* A name and its length: room before the call, the length that it has in truth behind it. */
 static size_t room_for_name(const struct sockaddr *a, socklen_t *length) {
   if (!a || !length)
@@ -153,17 +174,17 @@ static size_t room_for_name(const struct sockaddr *a, socklen_t *length) {
   before(length, sizeof *length);
   return *length;
 }
-static void named(const struct sockaddr *a, socklen_t *length, size_t room) {
-  if (!a || !length)
+static void named(bool is, const struct sockaddr *a, socklen_t *length, size_t had) {
+  if (!is || !a || !length)
     return;
-  after(a, room);
+  after(a, least(had, *length));
   after(length, sizeof *length);
 }
 #define NAMES(TYPE, CALL)                                                                                              \
-  size_t room = room_for_name(a, length);                                                                              \
+  size_t had = room_for_name(a, length);                                                                               \
   TYPE r = CALL;                                                                                                       \
   int kept_errno = errno;                                                                                              \
-  named(a, length, room);                                                                                              \
+  named(r >= 0, a, length, had);                                                                                              \
   errno = kept_errno;                                                                                                  \
   return r
 SF_API int __sf_s_accept(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, accept(fd, a, length)); }
@@ -172,26 +193,41 @@ SF_API int __sf_s_getsockname(int fd, struct sockaddr *a, socklen_t *length) { N
 SF_API int __sf_s_getpeername(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, getpeername(fd, a, length)); }
 SF_API ssize_t __sf_s_recvfrom(int fd, void *to, size_t n, int flags, struct sockaddr *a, socklen_t *length) {
   before(to, n);
-  size_t room = room_for_name(a, length);
+  size_t had = room_for_name(a, length);
   ssize_t r = recvfrom(fd, to, n, flags, a, length);
   int kept_errno = errno;
-  after(to, n); /* all of it: with MSG_TRUNC the result may be larger */
-  named(a, length, room);
+  after(to, least(GOT(r), n));
+  named(r >= 0, a, length, had);
   errno = kept_errno;
   return r;
 }
-SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { WRITES(size_t, to, size * n, fread(to, size, n, file), size * n); }
-SF_API char *__sf_s_fgets(char *to, int n, FILE *file) { WRITES(char *, to, (size_t)n, fgets(to, n, file), (size_t)n); }
+SF_API size_t __sf_s_fread(void *to, size_t size, size_t n, FILE *file) { FILLS(size_t, to, size * n, fread(to, size, n, file)); }
+SF_API char *__sf_s_fgets(char *to, int n, FILE *file) { FILLS(char *, to, (size_t)n, fgets(to, n, file)); }
+SF_API int __sf_s_inet_pton(int family, const char *from, void *to) {
+  uint8_t bytes[16];
+  look(from, strlen(from) + 1);
+  int r = inet_pton(family, from, bytes);
+  if (r == 1)
+    __sf_s_memcpy(to, bytes, family == AF_INET ? 4 : 16);
+  return r;
+}
 static void each(const struct iovec *v, size_t count, void (*what)(const void *, size_t)) {
   for (size_t i = 0; i < count; i++)
     what(v[i].iov_base, v[i].iov_len);
+}
+static void after_each(const struct iovec *v, size_t count, size_t got) {
+  for (size_t i = 0; i < count; i++) {
+    size_t n = least(got, v[i].iov_len);
+    after(v[i].iov_base, n);
+    got -= n;
+  }
 }
 #define READS_EACH(v, count, CALL)                                                                                     \
   look(v, (size_t)(count) * sizeof *(v));                                                                              \
   each(v, (size_t)(count), before);                                                                                    \
   ssize_t r = CALL;                                                                                                    \
   int kept_errno = errno;                                                                                              \
-  each(v, (size_t)(count), after)
+  after_each(v, (size_t)(count), GOT(r))
 SF_API ssize_t __sf_s_readv(int fd, const struct iovec *v, int count) {
   READS_EACH(v, count, readv(fd, v, count));
   errno = kept_errno;
@@ -204,13 +240,16 @@ SF_API ssize_t __sf_s_preadv(int fd, const struct iovec *v, int count, long at) 
 }
 SF_API ssize_t __sf_s_recvmsg(int fd, struct msghdr *m, int flags) {
   look(m, sizeof *m);
-  const struct msghdr room = *m;
-  before(room.msg_name, room.msg_namelen);
-  before(room.msg_control, room.msg_controllen);
+  const struct msghdr had = *m;
+  before(had.msg_name, had.msg_namelen);
+  before(had.msg_control, had.msg_controllen);
   READS_EACH(m->msg_iov, m->msg_iovlen, recvmsg(fd, m, flags));
-  after(room.msg_name, room.msg_namelen);
-  after(room.msg_control, room.msg_controllen);
-  after(m, sizeof *m);
+  if (r >= 0) {
+    if (had.msg_name)
+      after(had.msg_name, least(had.msg_namelen, m->msg_namelen));
+    after(had.msg_control, least(had.msg_controllen, m->msg_controllen));
+    after(m, sizeof *m);
+  }
   errno = kept_errno;
   return r;
 }

@@ -100,7 +100,8 @@ static uint32_t sum_of_copy(uintptr_t at, size_t length) {
   return sf_crc32c((uint32_t)at, (const void *)(at + SF_COPY), length);
 }
 
-/* One of object and copy made like the other, if the checksum fits exactly one. At rest: nobody writes. */
+/* One of object and copy made like the other, if the checksum fits exactly one. At rest: nobody writes, but for libraries what they
+   keep, which stays as it is. */
 static bool repair(uintptr_t at, size_t length) {
   uint8_t *object = (uint8_t *)at, *copy = object + SF_COPY;
   if (*sf_mark_of(at) != 1)
@@ -109,14 +110,13 @@ static bool repair(uintptr_t at, size_t length) {
   bool object_fits = sum(at, length) == kept, copy_fits = sum_of_copy(at, length) == kept;
   if (object_fits == copy_fits)
     return false;
-  for (size_t i = 0; i < length; i++)
-    if (object[i] != copy[i]) {
-      sf_tell_state(object_fits ? "state has changed at rest: the copy was wrong," : "state has changed at rest: the object was wrong,",
-                    at + i, object[i], copy[i], "repaired");
-      repaired_count++;
-      *(volatile uint8_t *)(object_fits ? &copy[i] : &object[i]) = object_fits ? object[i] : copy[i];
-    }
-  return sf_equal(object, copy, length);
+  for (size_t i = 0; (i += sf_difference(at + i, length - i)) < length; i++) {
+    sf_tell_state(object_fits ? "state has changed at rest: the copy was wrong," : "state has changed at rest: the object was wrong,",
+                  at + i, object[i], copy[i], "repaired");
+    repaired_count++;
+    *(volatile uint8_t *)(object_fits ? &copy[i] : &object[i]) = object_fits ? object[i] : copy[i];
+  }
+  return sf_same(at, length);
 }
 
 static bool cells_fit(uintptr_t at, size_t length, uintptr_t *wrong) {

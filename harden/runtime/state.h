@@ -128,6 +128,7 @@ static inline uint32_t *sf_sum_of(uintptr_t p) { return (uint32_t *)(SF_SUMS + p
 void __sf_state_read(const void *, size_t);
 void __sf_state_give(const void *) __attribute__((weak));
 void __sf_state_write(const void *, size_t);
+void __sf_state_room(const void *, size_t);
 void __sf_state_written(const void *, size_t);
 uint32_t sf_cell_crc(uintptr_t cell);
 struct sf_span sf_cell_span(uintptr_t cell);

@@ -600,6 +600,10 @@ fn kept_by_a_library() -> Result<(), Failed> {
             return Err(format!("{strike}: {}", said(&ran)).into());
         }
     }
+    let ran = scrubbed(&["beside"])?;
+    if !ran.status.success() || !String::from_utf8_lossy(&ran.stderr).contains("repaired") {
+        return Err(format!("beside: {}", said(&ran)).into());
+    }
     // The library's own bytes are the library's: as without protection.
     let ran = run(&out, &["hook"])?;
     if !ran.status.success() || !ran.stderr.is_empty() {
@@ -633,12 +637,16 @@ fn lists() -> Result<(), Failed> {
     )?;
     let golden = run(&plain, &[])?.stdout;
     let constants = format!("--steadfast-policy={}", policy.display());
-    let ways: [(&str, &[&str]); 5] = [
+    let ways: [(&str, &[&str]); 6] = [
         ("dup-O0", &["--state=dup", "-O0"]),
         ("dup-O2", &["--state=dup", "-O2"]),
         ("crc-O2", &["--state=crc", "-DKEPT=SF_CRC", "-O2"]),
         ("constants-O0", &["--state=dup", &constants, "-O0"]),
         ("constants-O2", &["--state=dup", &constants, "-O2"]),
+        (
+            "constants-fortified",
+            &["--state=dup", &constants, "-O2", "-D_FORTIFY_SOURCE=2"],
+        ),
     ];
     for (way, words) in ways {
         let out = dir.join(way);
@@ -648,9 +656,28 @@ fn lists() -> Result<(), Failed> {
             return Err(format!("{way}: {}", said(&ran)).into());
         }
         ended(&run(&out, &["string"])?, 122, &["handler handle"], &[])?;
+        ended(&run(&out, &["tail"])?, 122, &["outside handlers"], &[])?;
         if way.starts_with("constants") {
             ended(&run(&out, &["constant"])?, 122, &["handler handle"], &[])?;
         }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// Types that no other module knows are thrown, and found again, by what is in neither run.
+fn constants_of_types() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("state-types");
+    let policy = dir.join("constants.policy");
+    std::fs::write(&policy, "dup-constants\n")?;
+    let constants = format!("--steadfast-policy={}", policy.display());
+    let golden = run(&built(&dir, "exceptions.cc", &[])?, &[])?.stdout;
+    let ran = run(
+        &built(&dir, "exceptions.cc", &["--state=dup", &constants, "-O2"])?,
+        &[],
+    )?;
+    if !ran.status.success() || ran.stdout != golden || golden.is_empty() {
+        return Err(said(&ran).into());
     }
     Bench::get().passed(&dir);
     Ok(())
@@ -712,6 +739,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::state::mixed", mixed));
     trials.push(Trial::test("harden::state::policy", by_policy));
     trials.push(Trial::test("harden::state::lists", lists));
+    trials.push(Trial::test("harden::state::types", constants_of_types));
     trials.push(Trial::test("harden::state::keeps", kept_by_a_library));
     trials
 }

@@ -4,6 +4,7 @@
 ; POLICY: native read __sf_w_read
 ; POLICY: pure strlen
 ; POLICY: native time __sf_w_time
+; POLICY: native strsep __sf_w_strsep
 ; CHECK: define i64 @all(
 ; CHECK: call void @__sf_state_read(ptr %p, i64 8)
 ; CHECK: load i64, ptr %p
@@ -13,14 +14,18 @@
 ; CHECK: call i64 @__sf_s_read(
 ; CHECK: call void @__sf_state_lend(ptr %p)
 ; CHECK: call i64 @strlen(
-; CHECK: call void @__sf_state_refuse(ptr %p, ptr @__sf_text.time)
+; CHECK: call void @__sf_state_room(ptr %p, i64 8)
 ; CHECK: call i64 @time(
+; CHECK: call void @__sf_state_written(ptr %p, i64 8)
+; CHECK: call void @__sf_state_refuse(ptr %p, ptr @__sf_text.strsep)
+; CHECK: call ptr @strsep(
 ; NEVER: ptr %frame, i64 8)
 ; NEVER: @__sf_state_write(ptr @own
 @own = internal global i64 0
 declare i64 @read(i32, ptr, i64)
 declare i64 @strlen(ptr)
 declare i64 @time(ptr)
+declare ptr @strsep(ptr, ptr)
 define i64 @all(ptr %p) {
   %frame = alloca i64
   %v = load i64, ptr %p, align 8
@@ -30,5 +35,6 @@ define i64 @all(ptr %p) {
   %n = call i64 @read(i32 0, ptr %p, i64 9)
   %l = call i64 @strlen(ptr %p)
   %t = call i64 @time(ptr %p)
+  %s = call ptr @strsep(ptr %p, ptr %p)
   ret i64 %l
 }
