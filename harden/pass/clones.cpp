@@ -746,7 +746,7 @@ static void treatLabels(Function &Original, Function &Clone, Report &R, StringRe
 void treatCalls(Module &M, const Config &C, const Clones &Made, Report &R) {
   for (auto &[Original, Clone] : Made) {
     std::string Id = originalId(*Clone);
-    splitLanes(*Clone);
+    splitLanes(*Clone, C.Dup || C.Crc);
     SmallVector<CallBase *, 64> Calls;
     for (Instruction &I : instructions(*Clone))
       if (auto *Call = dyn_cast<CallBase>(&I))

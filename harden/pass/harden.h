@@ -27,7 +27,8 @@ using Clones = llvm::MapVector<llvm::Function *, llvm::Function *>;
 // End of the pipeline, step 1: clones of everything that a handler might reach.
 Clones makeClones(llvm::Module &, const Config &);
 // Step 1a: a vector of which a mask says which elements are stored becomes as many stores (lanes.cpp).
-void splitLanes(llvm::Function &Clone);
+// With Loads, the same for loads.
+void splitLanes(llvm::Function &F, bool Loads);
 // Step 2: in clones, calls go to clones or are treated by class; what cannot be hardened is refused.
 void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 2a: outside clones, calls that `output` names announce what they send.

@@ -628,8 +628,10 @@ void stateOutside(Module &M, const Config &C, Report &R) {
     if (!F.isDeclaration() && !F.hasAvailableExternallyLinkage() && !F.getName().ends_with(CloneSuffix) &&
         !F.getName().starts_with("__sf_") && !F.hasFnAttribute(Attribute::Naked))
       All.push_back(&F);
-  for (Function *F : All)
+  for (Function *F : All) {
+    splitLanes(*F, /*Loads=*/true);
     S.outside(*F);
+  }
 
   // Objects by name, for events; and the version of the layout.
   LLVMContext &Ctx = M.getContext();

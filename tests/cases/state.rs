@@ -637,7 +637,7 @@ fn lists() -> Result<(), Failed> {
     )?;
     let golden = run(&plain, &[])?.stdout;
     let constants = format!("--steadfast-policy={}", policy.display());
-    let ways: [(&str, &[&str]); 6] = [
+    let ways: [(&str, &[&str]); 8] = [
         ("dup-O0", &["--state=dup", "-O0"]),
         ("dup-O2", &["--state=dup", "-O2"]),
         ("crc-O2", &["--state=crc", "-DKEPT=SF_CRC", "-O2"]),
@@ -646,6 +646,11 @@ fn lists() -> Result<(), Failed> {
         (
             "constants-fortified",
             &["--state=dup", &constants, "-O2", "-D_FORTIFY_SOURCE=2"],
+        ),
+        ("masks", &["--state=dup,crc", "-O3", "-mavx2"]),
+        (
+            "crc-masks",
+            &["--state=crc", "-DKEPT=SF_CRC", "-O3", "-mavx2"],
         ),
     ];
     for (way, words) in ways {
