@@ -69,7 +69,11 @@ static void *reserve(uintptr_t at, size_t bytes, int accessible) {
 
 void *sf_state_reserve(uintptr_t at, size_t bytes, int accessible) { return reserve(at, bytes, accessible); }
 
+static void hold(void) { pthread_mutex_lock(&lock); }
+static void release(void) { pthread_mutex_unlock(&lock); }
+
 __attribute__((constructor(103))) static void prepare(void) {
+  pthread_atfork(hold, release, release); /* after keeps.c's */
   for (int s = 16; s <= 64; s += 16)
     sizes[size_count++] = (uint16_t)s;
   for (int s = 64; s < SMALL; s *= 2)

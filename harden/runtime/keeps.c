@@ -16,9 +16,11 @@ static struct sf_span *kept;
 static _Atomic size_t count;
 static size_t room;
 
-/* A child of fork has none of the threads that may hold it. */
+/* A child of fork has none of the threads that may hold it. What is registered first is taken last: after heap.c's lock, as
+   sf_kept_end takes it. */
 static void hold(void) { pthread_mutex_lock(&lock); }
 static void release(void) { pthread_mutex_unlock(&lock); }
+__attribute__((constructor(102))) static void watch_forks(void) { pthread_atfork(hold, release, release); }
 
 /* The first that ends behind an address. */
 static size_t from(uintptr_t at) {
@@ -67,8 +69,6 @@ SF_API void __sf_state_keeps(const void *p, size_t length) {
       longer[i] = kept[i];
     if (kept)
       sf_unmap(kept, room * sizeof *kept);
-    else
-      pthread_atfork(hold, release, release);
     kept = longer;
     room = more;
   }

@@ -688,6 +688,26 @@ fn constants_of_types() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What threads hold of the allocator of protected memory is no child's.
+fn forks() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("state-forks");
+    let (policy, out) = (dir.join("forks.policy"), dir.join("forks"));
+    std::fs::write(&policy, "local-handler handle\ndup-memory take\n")?;
+    let flag = format!("--steadfast-policy={}", policy.display());
+    build(
+        compiler(true, false),
+        &[&flag, "--state=dup", "-O2", "-pthread"],
+        &[source("forks.c")],
+        &out,
+    )?;
+    let ran = run(&out, &[])?;
+    if !ran.status.success() || !ran.stderr.is_empty() {
+        return Err(said(&ran).into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (way, flags) in WAYS {
@@ -744,6 +764,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::state::mixed", mixed));
     trials.push(Trial::test("harden::state::policy", by_policy));
     trials.push(Trial::test("harden::state::lists", lists));
+    trials.push(Trial::test("harden::state::forks", forks));
     trials.push(Trial::test("harden::state::types", constants_of_types));
     trials.push(Trial::test("harden::state::keeps", kept_by_a_library));
     trials
