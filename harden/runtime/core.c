@@ -911,7 +911,7 @@ static inline void mxcsr_set(uint32_t v) { __asm__ volatile("ldmxcsr %0" ::"m"(v
 
 extern _Noreturn void sf_resume(const struct sf_handler *);
 
-static uint64_t put_back(struct sf_context *c);
+static uint64_t put_back(struct sf_context *c, uint64_t *sum);
 
 /* Memory as it was when the handler began. If the log cannot be trusted or did not help: why. */
 static const char *roll_back(struct sf_context *c) {
@@ -923,7 +923,7 @@ static const char *roll_back(struct sf_context *c) {
       return why;
     goto sound;
   }
-  uint64_t sum = 0;
+  uint64_t sum = 0, put;
   if (c->count > c->capacity)
     return "the log has lost its end";
   for (size_t i = 0; i < c->count; i++)
@@ -937,7 +937,7 @@ static const char *roll_back(struct sf_context *c) {
   if (sum != __sf_tls.sum)
     return "the old values do not have their sum";
 sound:
-  if (put_back(c))
+  if (put_back(c, &put))
     return "memory does not show the old values that were put back";
   /* Before the second run copies are as they were, and may be all that is right. */
   if (unlikely(sf_state()) && __sf_tls.phase == SF_E2)
@@ -1269,8 +1269,9 @@ static inline void put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
 }
 
 /* One pass suffices while entries alone are concerned: no two of them hold the same byte. Each is read back at an address that
-   is taken from the log once more: a store that goes elsewhere does not show there. Gives the bits that do not. */
-static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to) {
+   is taken from the log once more: a store that goes elsewhere does not show there. Gives the bits that do not. What was put back
+   is summed up: entries of an earlier handler lie behind the last. */
+static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to, uint64_t *sum) {
   uint64_t wrong = 0;
   for (size_t i = to; i-- > from;) {
     uint64_t old = c->entries[i].old, bytes = bytes_of(&c->entries[i]);
@@ -1285,23 +1286,25 @@ static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to)
     wrong |= (live(where & 0xffffffffffffffull) ^ again->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
     /* Where it went: the right place may have had the old value anyway. */
     wrong |= (where ^ word) << 8 | (where >> 56 ^ bytes ^ BYTES);
+    *sum += weigh(where, old);
   }
   return wrong;
 }
 
-/* Memory as it was when the handler began, from O alone. Not 0: it does not show what was put back. */
-static uint64_t put_back(struct sf_context *c) {
+/* Memory as it was when the handler began, from O alone. Not 0: it does not show what was put back. The sum is that of the log if
+   each of its entries was put back once, and nothing else. */
+static uint64_t put_back(struct sf_context *c, uint64_t *sum) {
   size_t to = c->count;
-  uint64_t wrong = 0;
+  uint64_t wrong = *sum = 0;
   for (size_t i = range_count(c); i-- > 0;) {
     struct sf_range *r = range_at(c, i);
-    wrong |= reset_words(c, r->after, to);
+    wrong |= reset_words(c, r->after, to, sum);
     sf_copy((void *)r->at, c->arena.base + r->old, r->length);
     sf_reload();
     wrong |= !sf_equal((void *)r->at, c->arena.base + r->old, r->length);
     to = r->after;
   }
-  return wrong | reset_words(c, 0, to);
+  return wrong | reset_words(c, 0, to, sum);
 }
 
 /* N from memory and memory from O, where every entry is a whole word. Read back, as in Figure 4b: what does not hold is
@@ -1458,7 +1461,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
       struct sf_range *r = range_at(c, i);
       sf_copy(c->arena.base + r->old + r->length, (void *)r->at, r->length);
     }
-    wrong |= put_back(c);
+    wrong |= put_back(c, &sum);
   }
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
