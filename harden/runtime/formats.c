@@ -5,6 +5,8 @@
  * the stack behind those that did not fit.
  *
  * Invariant: a conversion that is not known here stops the program; nothing is read that its format does not name.
+ *
+ * Not covered: lists with more than 512 bytes on the stack, %n and arguments by number: refused when they come.
  */
 #include "state.h"
 
@@ -122,7 +124,7 @@ void sf_own_strings(struct sf_list *own, const char *how, va_list list) {
   struct tag *mine = (struct tag *)(void *)own->list, end = *of;
   size_t stack = (size_t)(walk(how, &end, NULL) - of->stack);
   if (stack > sizeof own->stack - 8)
-    sf_stop("a handler prints more than 64 arguments through a list", "print in pieces, or outside handlers");
+    sf_stop("a handler prints a list with more than 512 bytes of arguments on the stack", "print in pieces, or outside handlers");
   sf_copy(own->saved, of->saved, SAVED_BYTES);
   char *to = own->stack + ((uintptr_t)of->stack & 8);
   sf_copy(to, of->stack, stack);

@@ -5,6 +5,9 @@
  * paid by who reads such bytes, and by nobody else.
  *
  * Invariant: a range ends with the block that it lies in: the next object there is compared as a whole.
+ *
+ * Not covered: calls of the library's function through a pointer, and in handlers (its bytes are then a difference, which
+ * stops the program); a signal handler that reads such bytes while its own thread asks for them waits for ever.
  */
 #define _GNU_SOURCE
 #include "state.h"

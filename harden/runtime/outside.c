@@ -164,7 +164,9 @@ SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, co
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 SF_API ssize_t __sf_s_read(int fd, void *to, size_t n) { WRITES(ssize_t, to, n, read(fd, to, n), GOT(r)); }
 SF_API ssize_t __sf_s_pread(int fd, void *to, size_t n, long at) { WRITES(ssize_t, to, n, pread(fd, to, n, at), GOT(r)); }
-SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) { WRITES(ssize_t, to, n, recv(fd, to, n, flags), least(GOT(r), n)); /* MSG_TRUNC gives all of a message */ }
+SF_API ssize_t __sf_s_recv(int fd, void *to, size_t n, int flags) {
+  WRITES(ssize_t, to, n, recv(fd, to, n, flags), least(GOT(r), n)); /* with MSG_TRUNC the result is the length of the message */
+}
 /* A name and its length: room before the call, the length that it has in truth behind it. */
 static size_t room_for_name(const struct sockaddr *a, socklen_t *length) {
   if (!a || !length)
@@ -184,7 +186,7 @@ static void named(bool is, const struct sockaddr *a, socklen_t *length, size_t h
   size_t had = room_for_name(a, length);                                                                               \
   TYPE r = CALL;                                                                                                       \
   int kept_errno = errno;                                                                                              \
-  named(r >= 0, a, length, had);                                                                                              \
+  named(r >= 0, a, length, had);                                                                                       \
   errno = kept_errno;                                                                                                  \
   return r
 SF_API int __sf_s_accept(int fd, struct sockaddr *a, socklen_t *length) { NAMES(int, accept(fd, a, length)); }
