@@ -294,6 +294,7 @@ struct outgoing {
   size_t part_count;
   uint8_t headers[FRAMES_MAX][SF_FRAME_HEADER];
   uint32_t lengths[FRAMES_MAX];
+  uint32_t checksums[FRAMES_MAX]; /* of the payloads */
   size_t frame_count;
 };
 
@@ -323,16 +324,20 @@ static uint32_t take(struct cursor *c, uint32_t length, struct outgoing *out, ui
   return taken;
 }
 
-/* Adds one new frame, whose header will be at `headers`; 0 when there is nothing left or no room. */
-static int add_frame(const struct stream *s, struct cursor *c, struct outgoing *out, uint8_t (*headers)[SF_FRAME_HEADER]) {
+/* Adds one new frame, whose header will be at `headers`; 0 when there is nothing left or no room. The second time the payload's
+   checksum is the first's: a wrong one is seen by the client, as are bytes that change afterwards. */
+static int add_frame(const struct stream *s, struct cursor *c, struct outgoing *out, uint8_t (*headers)[SF_FRAME_HEADER],
+                     const struct outgoing *first) {
   /* Its header's part and one for the payload at least. */
   if (out->frame_count == FRAMES_MAX || out->part_count + 2 > PARTS_MAX) return 0;
   size_t header_part = out->part_count++;
-  uint32_t crc = 0, length = take(c, SF_PAYLOAD_MAX, out, &crc);
+  uint32_t crc = 0, length = take(c, SF_PAYLOAD_MAX, out, first ? 0 : &crc);
   if (!length) {
     out->part_count = header_part;
     return 0;
   }
+  if (first) crc = first->checksums[out->frame_count];
+  out->checksums[out->frame_count] = crc;
   uint32_t sequence = s->sent + (uint32_t)out->frame_count;
   uint32_t words[4] = {length, ~length, sequence, seal(crc, ~s->nonce, sequence, length)};
   memcpy(out->headers[out->frame_count], words, sizeof words);
@@ -343,14 +348,14 @@ static int add_frame(const struct stream *s, struct cursor *c, struct outgoing *
 
 /* All that goes out in one call. A function of its own, so that calling it twice is computing twice. */
 static __attribute__((noinline)) void make(struct stream *s, const struct sf_msghdr *message, struct outgoing *out,
-                                           uint8_t (*headers)[SF_FRAME_HEADER]) {
+                                           uint8_t (*headers)[SF_FRAME_HEADER], const struct outgoing *first) {
   out->part_count = out->frame_count = 0;
   struct cursor c = {message->iov, message->iov + message->iov_count, 0};
   if (s->out_left_header)
     out->parts[out->part_count++] =
         (struct sf_iovec){s->out_header + SF_FRAME_HEADER - s->out_left_header, s->out_left_header};
   int whole = take(&c, s->out_left, out, 0) == s->out_left;
-  while (whole && add_frame(s, &c, out, headers)) {
+  while (whole && add_frame(s, &c, out, headers, first)) {
   }
 }
 
@@ -404,8 +409,8 @@ long sf_stream_sendmsg(int descriptor, const struct sf_msghdr *message, int flag
   /* EPIPE: nothing may follow what was damaged. */
   if (s->state == BROKEN) return -32;
   struct outgoing out, again;
-  make(s, message, &out, out.headers);
-  make(s, message, &again, out.headers);
+  make(s, message, &out, out.headers, 0);
+  make(s, message, &again, out.headers, &out);
   if (!same(&out, &again)) sf_mismatch("the envelope made frames twice, and they differ: a fault\n");
   if (!out.part_count) return 0;
   if (sf_outputs_leave) {

@@ -28,6 +28,8 @@
 #define EPOCH_MASK ((((uint64_t)1 << SF_EPOCH_BITS) - 1) << SF_EPOCH_SHIFT)
 #define BYTES 0xffull
 #define PAGE 4096ull
+/* Bytes that are copied by words, or whose checksum is taken, in less time than other ways need to begin. */
+#define SHORT 64
 
 SF_API __thread struct sf_tls __sf_tls;
 __thread struct sf_context *__sf_own;
@@ -73,15 +75,21 @@ void sf_unmap(void *base, size_t bytes) {
 }
 
 void sf_copy(void *to, const void *from, size_t length) {
-  /* rep movsb: fast for long copies on every x86-64 since 2013 (ERMS), and no loop that the compiler could turn into a
-     call of a function that it implements. */
+  /* rep movsb: fast for long copies on every x86-64 since 2013 (ERMS), but it takes 10 ns to begin. Forwards, so that what overlaps
+     may be moved down. */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
   for (size_t i = 0; i < length; i++) /* assembly they do not see */
     ((volatile uint8_t *)to)[i] = ((const volatile uint8_t *)from)[i];
 #else
-  void *d = to;
-  const void *s = from;
-  __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(length)::"memory");
+  typedef uint64_t word __attribute__((aligned(1), may_alias));
+  uint8_t *d = to;
+  const uint8_t *s = from;
+  if (length > SHORT)
+    __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(length)::"memory");
+  for (; length >= 8; d += 8, s += 8, length -= 8)
+    *(word *)d = *(const word *)s;
+  for (; length; d++, s++, length--)
+    *d = *s;
 #endif
 }
 
@@ -1250,29 +1258,35 @@ void sf_begin_half(struct sf_context *c) {
     __sf_tls.limit = NULL;
 }
 
-/* Of a word. Neighbouring bytes may belong to another thread: only these are written, four or two at once where they lie together. */
+typedef volatile uint32_t loose32 __attribute__((aligned(1), may_alias));
+typedef volatile uint16_t loose16 __attribute__((aligned(1), may_alias));
+
+/* Of a word. Neighbouring bytes may belong to another thread: only these are written. They are mostly one run, of a field or a text:
+   the widest stores that its ends allow, of which the second may repeat bytes of the first. */
 static inline void put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
   while (bytes) {
-    unsigned first = (unsigned)__builtin_ctzll(bytes);
-    uint64_t from = bytes >> first, part = old >> 8 * first;
-    if ((from & 0xf) == 0xf) {
-      *(volatile uint32_t *)(word + first) = (uint32_t)part;
-      bytes &= ~(0xfull << first);
-    } else if ((from & 3) == 3) {
-      *(volatile uint16_t *)(word + first) = (uint16_t)part;
-      bytes &= ~(3ull << first);
+    unsigned first = (unsigned)__builtin_ctzll(bytes), length = (unsigned)__builtin_ctzll(~(bytes >> first));
+    uintptr_t at = word + first;
+    uint64_t part = old >> 8 * first;
+    if (length >= 4) {
+      *(loose32 *)at = (uint32_t)part;
+      *(loose32 *)(at + length - 4) = (uint32_t)(part >> 8 * (length - 4));
+    } else if (length >= 2) {
+      *(loose16 *)at = (uint16_t)part;
+      *(loose16 *)(at + length - 2) = (uint16_t)(part >> 8 * (length - 2));
     } else {
-      *(volatile uint8_t *)(word + first) = (uint8_t)part;
-      bytes &= ~(1ull << first);
+      *(volatile uint8_t *)at = (uint8_t)part;
     }
+    bytes &= ~0ull << (first + length);
   }
 }
 
 /* One pass suffices while entries alone are concerned: no two of them hold the same byte. Each is read back at an address that
    is taken from the log once more: a store that goes elsewhere does not show there. Gives the bits that do not. What was put back
-   is summed up: entries of an earlier handler lie behind the last. */
+   is summed up: entries of an earlier handler lie behind the last. Read back in a loop of its own: a word whose bytes were just
+   written apart is given by the processor only when they have reached the cache. */
 static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to, uint64_t *sum) {
-  uint64_t wrong = 0;
+  uint64_t wrong = 0, went = 0;
   for (size_t i = to; i-- > from;) {
     uint64_t old = c->entries[i].old, bytes = bytes_of(&c->entries[i]);
     uintptr_t word = word_of(&c->entries[i]);
@@ -1281,12 +1295,16 @@ static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to,
     } else {
       put_bytes(word, old, bytes);
     }
-    const volatile struct sf_entry *again = &c->entries[i];
-    uint64_t where = again->where;
-    wrong |= (live(where & 0xffffffffffffffull) ^ again->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
+    uint64_t where = ((const volatile struct sf_entry *)c->entries)[i].where;
     /* Where it went: the right place may have had the old value anyway. */
     wrong |= (where ^ word) << 8 | (where >> 56 ^ bytes ^ BYTES);
-    *sum += weigh(where, old);
+    went += weigh(where, old);
+  }
+  *sum += went;
+  for (size_t i = to; i-- > from;) {
+    const volatile struct sf_entry *e = &c->entries[i];
+    uint64_t where = e->where;
+    wrong |= (live(where & 0xffffffffffffffull) ^ e->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
   }
   return wrong;
 }
@@ -1524,8 +1542,22 @@ static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *ne
   return (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
 }
 
-/* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. With copies: the second run
-   has written those. */
+/* The same where words may be logged in part. A word's upper bits are shifted out of its tag, and so are the bytes that are missing.
+   With copies, the second run has written those. */
+__attribute__((always_inline)) static inline uint64_t compare_part(const struct sf_entry *e, const uint64_t *news, const uint8_t *table, uint64_t mask, uint64_t epoch,
+                                    bool copies) {
+  uint64_t where = e->where, missing = where >> 56;
+  uintptr_t word = where & 0xffffffffffffffull, at = copies ? (uintptr_t)sf_own((void *)word) : word;
+  uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
+  uint64_t other_tag = tag ^ (word << SF_WORD_SHIFT | epoch), other = live(at) ^ *news;
+  if (likely(missing == 0))
+    return other_tag | other;
+  if (missing == BYTES)
+    return 0; /* read only */
+  return (other_tag & ~missing) | (other & spread(missing ^ BYTES));
+}
+
+/* V 1, 4, 5: the second run wrote the same words, and memory is as the first run left it. */
 static inline void compare_words(struct sf_context *c) {
   uint64_t epoch = __sf_tls.epoch_key | BYTES, all = 0, mask = __sf_tls.index_mask;
   const uint8_t *table = (const uint8_t *)__sf_tls.table;
@@ -1537,16 +1569,12 @@ static inline void compare_words(struct sf_context *c) {
              compare_word(e + 2, news + 2, table, mask, epoch) | compare_word(e + 3, news + 3, table, mask, epoch);
     for (; e != end; e++, news++)
       all |= compare_word(e, news, table, mask, epoch);
+  } else if (likely(!sf_state())) {
+    for (; e != end; e++, news++)
+      all |= compare_part(e, news, table, mask, epoch, false);
   } else {
-    for (; e != end; e++, news++) {
-      uintptr_t word = word_of(e);
-      uint64_t bytes = bytes_of(e);
-      uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
-      if (bytes == 0)
-        continue; /* read only */
-      all |= (tag ^ (word << SF_WORD_SHIFT | epoch)) & (~BYTES | bytes);
-      all |= (live((uintptr_t)sf_own((void *)word)) ^ *news) & spread(bytes);
-    }
+    for (; e != end; e++, news++)
+      all |= compare_part(e, news, table, mask, epoch, true);
   }
   if (unlikely(all != 0))
     look_closer(c); /* returns if words merely lie outside their home slots */
@@ -1590,11 +1618,13 @@ static bool written_whole(struct sf_context *c, uintptr_t low, uintptr_t high) {
 }
 
 /* R7: the checksum of an output is taken after its last write, which may come after the call that a policy names. Before the words
-   are compared: what changes from here on differs from the checksum, what has changed before from the first run. */
+   are compared: what changes from here on differs from the checksum, what has changed before from the first run. Where the handler
+   has not written at all, the call was after the last write. */
 static void finish_outputs(struct sf_context *c) {
   struct sf_part *p = (struct sf_part *)c->parts.base, *end = p + c->parts.used / sizeof *p;
   for (; p != end; p++) {
-    if (p->kind != SF_PART_NAMED)
+    if (p->kind != SF_PART_NAMED ||
+        (p->length > SHORT && !touched(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length)))
       continue;
     uint32_t crc = sf_crc32c(0, sf_own((void *)p->bytes), p->length);
     if (unlikely(crc != p->crc) && written_whole(c, (uintptr_t)p->bytes, (uintptr_t)p->bytes + p->length))

@@ -1560,6 +1560,25 @@ fn event_line_elsewhere() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What copies, compares and sums up bytes, around all seams: tests/harden/checksums.c.
+fn checksums() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-checksums");
+    let program = dir.join("checksums");
+    let sources = [
+        source("checksums.c"),
+        workspace().join("harden/envelope/crc32c.c"),
+    ];
+    build(compiler(true, false), &["-O2"], &sources, &program)?;
+    let ran = run(&program, &[])?;
+    ended(&ran, 0, &[], &["steadfast"])?;
+    let said = String::from_utf8_lossy(&ran.stdout);
+    if said.lines().filter(|line| line.ends_with(" 0 wrong")).count() != 3 {
+        return Err(said.into_owned().into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// What sscanf would allocate by itself is refused when it is called; differ.c has what works.
 fn scan_refuses() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-scan");
@@ -1712,6 +1731,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));
     trials.push(Trial::test("harden::scan_refuses", scan_refuses));
+    trials.push(Trial::test("harden::checksums", checksums));
     trials.push(Trial::test(
         "harden::event_line_elsewhere",
         event_line_elsewhere,
