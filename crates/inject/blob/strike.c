@@ -209,6 +209,25 @@ static u64 own_count(struct si_fault *f)
 	return n >= c->first && n <= c->last && (n - c->first) % c->step == 0 ? n : 0;
 }
 
+/* Payloads of other threads take theirs from a counter at any time. */
+static u64 exchange(u64 *counter, u64 to)
+{
+	return __atomic_exchange_n(counter, to, __ATOMIC_SEQ_CST);
+}
+
+/* All is undone: the counter is what it would be without. Of those who have taken from it since it stood at one, the first is on
+ * its way in here. */
+static void count_on(struct si_fault *f, u64 *counter)
+{
+	u64 passed = 1 - exchange(counter, f->left);
+	if (passed && passed < f->left) {
+		f->late = 1;
+		__atomic_fetch_sub(counter, passed, __ATOMIC_SEQ_CST);
+	} else if (passed) {
+		*counter = NEVER; /* it is the next to be struck, and sets the counter */
+	}
+}
+
 /* Something waits to be undone. The thread that it is for comes to another execution, so that one never
  * came to its end: what is left of it in memory is put right, registers are another execution's by now.
  * 1: the execution that is about to happen is one more on the way to the next strike. */
@@ -223,11 +242,13 @@ static int while_struck(struct si_fault *f, struct sf_hit *h, u64 *counter, u64 
 	}
 	if (f->who != SI_ALL)
 		return 0;
-	if (--f->left) {
-		*counter = own ? f->left : 1;
-		return 1;
-	}
-	return 0;
+	u64 passed = 1 - exchange(counter, 1);
+	if (passed >= f->left)
+		return 0;
+	f->left -= passed;
+	if (own)
+		count_on(f, counter);
+	return 1;
 }
 
 /* 1: it struck. */
@@ -237,6 +258,10 @@ static int count_phase(struct si_site *s, struct sf_regs *r)
 	struct sf_hit *h = HIT(s->fault);
 	u64 *counter = COUNTER(s->fault), *after = AFTER(s->fault), n;
 	int once = s->strike.once, struck = 0;
+	if (*after && f->late) {
+		f->late = 0;
+		return 0;
+	}
 	if (!concerned(f) || (!*after && while_struck(f, h, counter, after, r)))
 		return 0;
 	n = f->who == SI_ALL ? reached(&f->choice, &f->next, counter) : own_count(f);
@@ -252,10 +277,8 @@ static int count_phase(struct si_site *s, struct sf_regs *r)
 		f->struck_site = (u32)(s - SITE(0));
 		*after = 0;
 	}
-	if (!*after && f->who == SI_ALL) {
-		f->left = *counter;
-		*counter = 1;
-	}
+	if (!*after && f->who == SI_ALL)
+		f->left = exchange(counter, 1);
 	return struck;
 }
 
@@ -267,7 +290,7 @@ static void finish_phase(struct si_site *s, struct sf_regs *r)
 		return;
 	*AFTER(s->fault) = 1;
 	if (f->who == SI_ALL)
-		*COUNTER(s->fault) = f->left;
+		count_on(f, COUNTER(s->fault));
 	finish(&s->strike, &s->struck, HIT(s->fault), r);
 }
 

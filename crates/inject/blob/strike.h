@@ -36,7 +36,10 @@ struct si_fault {
 	 * the target. */
 	uint64_t left;
 	uint32_t struck_tid, struck_site;
-	uint64_t spare[17];
+	/* Who has taken the counter's last one while it was kept there, and comes in when all is undone: its
+	 * execution is counted already. Written by the target. */
+	uint32_t late, spare2;
+	uint64_t spare[16];
 };
 
 /* One instruction of a fault. */

@@ -364,6 +364,21 @@ fn a_crash_that_is_survived_is_not_made_again() {
 
 /// A Go program as a whole, its runtime's own threads and all: a plan is drawn over everything that it executes, and its
 /// runs are judged. Where there is no Go, there is nothing to show.
+/// What was struck is put right behind the instruction; another thread that comes to it meanwhile is not struck as well.
+#[test]
+fn of_a_crowd_one_is_struck() {
+    let mut order = order("crowd");
+    common::guest(&mut order, "crowd", &["-O1", "-pthread"]);
+    order.spec.processes = 4096;
+    order.only = vec!["crowd!look".into(), "crowd!work".into()];
+    order.models = vec![Model::Wval, Model::Waddr];
+    order.runs = 150;
+    let runs = carried_out(&order);
+    let others: Vec<&Run> = runs.values().filter(|run| run.hits != 1).collect();
+    assert!(runs.len() == 300 && others.is_empty(), "{others:?}");
+    clean(&order);
+}
+
 #[test]
 fn a_go_program_is_struck_wherever_it_executes() {
     let go = ["/usr/local/go/bin/go", "/usr/bin/go"];
