@@ -680,6 +680,43 @@ static void treatCall(CallBase &Call, Module &M, const Config &C, const Clones &
   Call.setCalledOperand(Clone ? Clone : cloneElsewhere(M, *Callee, Call.getFunctionType()));
 }
 
+// What a policy says of calls of a function without hardened code, as a function for pointers to it. Nothing where its arguments
+// or its result do not allow that.
+static Function *byPointer(Module &M, const Config &C, const Clones &Made, Report &R, Function &F) {
+  Treatment T = C.treatmentOf(F);
+  if (T.How == Class::Wrap) {
+    Function *Other = M.getFunction(T.Text);
+    if (!Other)
+      Other = Function::Create(F.getFunctionType(), GlobalValue::ExternalLinkage, T.Text, M);
+    R.once({"C", idOf(F), idOf(*Other), "hardened", M.getSourceFileName()});
+    Function *Clone = Made.lookup(Other);
+    return Clone ? Clone : cloneElsewhere(M, *Other, F.getFunctionType());
+  }
+  if (F.isVarArg() || (T.How == Class::Defer && !F.getReturnType()->isVoidTy()))
+    return nullptr;
+  Function *Thunk = Function::Create(F.getFunctionType(), GlobalValue::InternalLinkage, F.getName() + ".sf.pointer", M);
+  Thunk->setCallingConv(F.getCallingConv());
+  Thunk->setAttributes(withoutPromises(M.getContext(), F.getAttributes(), F.arg_size()));
+  IRBuilder<> B(BasicBlock::Create(M.getContext(), "", Thunk));
+  SmallVector<Value *, 6> Arguments;
+  for (Argument &A : Thunk->args())
+    Arguments.push_back(&A);
+  CallInst *Call = B.CreateCall(&F, Arguments);
+  Call->setCallingConv(F.getCallingConv());
+  Call->setAttributes(withoutPromises(M.getContext(), F.getAttributes(), F.arg_size()));
+  if (F.getReturnType()->isVoidTy())
+    B.CreateRetVoid();
+  else
+    B.CreateRet(Call);
+  if (T.How == Class::Once ? makeOnce(*Call, F.getName(), Arguments) : makeDeferred(*Call, F)) {
+    if (T.OfLibrary)
+      R.once({"B", F.getName()});
+    return Thunk;
+  }
+  Thunk->eraseFromParent();
+  return nullptr;
+}
+
 // Originals that pointers may lead to, with what hardened code calls instead.
 static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Report &R) {
   LLVMContext &Ctx = M.getContext();
@@ -718,6 +755,9 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
       add(*F, F);
     else if (!NeedsOwn && T.How == Class::Native)
       add(*F, cast<Constant>(M.getOrInsertFunction(T.Text, F->getFunctionType()).getCallee()));
+    else if (!NeedsOwn && (T.How == Class::Once || T.How == Class::Defer || T.How == Class::Wrap))
+      if (Function *Instead = byPointer(M, C, Made, R, *F))
+        add(*F, Instead);
   }
   appendToUsed(M, Entries);
 }

@@ -2,7 +2,8 @@
  * The inside of the runtime: what its files share. Programs see include/steadfast/sei.h, the pass sees abi.h.
  *
  * Ground rules
- *  1. core.c, crc.c, fail.c and table.c call no library: they run while memory is being put back, and after a fault.
+ *  1. core.c, crc.c, fail.c and table.c call no library: they run while memory is being put back, and after a fault. (table.c asks
+ *     one for a name, when the program ends.)
  *  2. Nothing here allocates from the program's heap. Buffers are mappings of their own, with a page that cannot be
  *     touched on either side.
  *  3. A check is never an assert: it is there in every build, and its failure path only makes system calls.

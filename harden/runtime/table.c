@@ -8,7 +8,13 @@
  *
  * Not covered: functions of libraries that are loaded later (dlopen).
  */
+#define _GNU_SOURCE
 #include "runtime.h"
+
+#include <dlfcn.h>
+
+/* A static program may lack it. */
+extern __typeof__(dladdr) dladdr __attribute__((weak));
 
 extern const struct sf_clone __start_sf_clones[] __attribute__((weak, visibility("hidden")));
 extern const struct sf_clone __stop_sf_clones[] __attribute__((weak, visibility("hidden")));
@@ -46,11 +52,25 @@ void *sf_clone_of(void *function) {
   return pairs[i].original ? pairs[i].hardened : NULL;
 }
 
+/* The one call of a library in this file: the program ends. */
+static SF_COLD _Noreturn void refuse(void *function, const char *where) {
+  static char what[200];
+  Dl_info found;
+  const char *parts[] = {"a function", " through a pointer that has no hardened code"};
+  if (dladdr && dladdr(function, &found) && found.dli_sname && found.dli_saddr == function && sf_length(found.dli_sname) < 100)
+    parts[0] = found.dli_sname;
+  size_t n = 0;
+  for (size_t i = 0; i < 2; i++)
+    for (const char *text = parts[i]; *text; text++)
+      what[n++] = *text;
+  __sf_refuse(what, where);
+}
+
 SF_API void *__sf_clone(void *function, const char *where) {
   for (size_t i = place(function);; i = (i + 1) & mask) {
     if (likely(pairs[i].original == function))
       return pairs[i].hardened;
     if (!pairs[i].original)
-      __sf_refuse("a function through a pointer that has no hardened code", where);
+      refuse(function, where);
   }
 }

@@ -1560,6 +1560,50 @@ fn event_line_elsewhere() -> Result<(), Failed> {
     Ok(())
 }
 
+/// What a policy says of a function without hardened code holds behind a pointer, too; a variadic one is refused there by name.
+fn classes_by_pointer() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-by-pointer");
+    let write = |name: &str, text: &str| std::fs::write(dir.join(name), text);
+    write(
+        "plain.c",
+        "int counted, noted;\nint count(int by) { return counted += by; }\nvoid note(int k) { noted += k; }\n\
+         int read_it(void) { return noted; }\nint any(int k, ...) { return k; }\nint twice(int k) { return 2 * k; }\n",
+    )?;
+    write(
+        "main.c",
+        "#include <steadfast/sei.h>\n#include <stdio.h>\n\
+         int count(int); void note(int); int read_it(void); int any(int, ...); int twice(int);\n\
+         struct { int (*count)(int); void (*note)(int); int (*read)(void); int (*any)(int, ...); int (*twice)(int); }\n\
+         \x20 how = {count, note, read_it, any, twice};\nint out[5], made;\n\
+         int in_place(int k) { made++; return 3 * k; }\n\
+         SF_LOCAL_HANDLER void handle(int all) {\n  out[0] = how.count(2);\n  how.note(5);\n  out[1] = how.read();\n\
+         \x20 out[2] = how.twice(7);\n  if (all) out[3] = how.any(1, 2);\n}\n\
+         int main(int argc, char **argv) {\n  if (argc > 9) how.count = 0, how.note = 0, how.read = 0, how.any = 0, how.twice = 0;\n\
+         \x20 for (int i = 0; i < 2; i++) handle(0), printf(\"%d %d %d %d\\n\", out[0], out[1], out[2], made);\n\
+         \x20 fflush(stdout); handle(1);\n}\n",
+    )?;
+    write(
+        "policy",
+        "once count any\ndefer note\npure read_it\nwrap twice in_place\n",
+    )?;
+    let object = dir.join("plain.o");
+    build(compiler(false, false), &["-c"], &[dir.join("plain.c")], &object)?;
+    let policy = format!("--steadfast-policy={}", dir.join("policy").display());
+    for way in ["-O0", "-O2"] {
+        let out = dir.join("program");
+        let sources = [dir.join("main.c"), object.clone()];
+        // The name is that of the dynamic symbol table.
+        build(compiler(true, false), &[way, &policy, "-rdynamic"], &sources, &out)?;
+        let ran = run(&out, &[])?;
+        if ran.stdout != b"2 0 21 1\n4 5 21 2\n" {
+            return Err(format!("{way}: {}", String::from_utf8_lossy(&ran.stdout)).into());
+        }
+        ended(&ran, 121, &["reaches any through a pointer", "main.c:13"], &[])?;
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 /// What copies, compares and sums up bytes, around all seams: tests/harden/checksums.c.
 fn checksums() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-checksums");
@@ -1732,6 +1776,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::event_line", event_line));
     trials.push(Trial::test("harden::scan_refuses", scan_refuses));
     trials.push(Trial::test("harden::checksums", checksums));
+    trials.push(Trial::test("harden::classes_by_pointer", classes_by_pointer));
     trials.push(Trial::test(
         "harden::event_line_elsewhere",
         event_line_elsewhere,
