@@ -503,6 +503,7 @@ static bool isHarmless(const IntrinsicInst &I) {
   case Intrinsic::ubsantrap:
   case Intrinsic::eh_typeid_for:
   case Intrinsic::donothing:
+  case Intrinsic::get_rounding:
   case Intrinsic::threadlocal_address:
   case Intrinsic::launder_invariant_group:
   case Intrinsic::strip_invariant_group:

@@ -74,7 +74,7 @@ constexpr Reads Table[] = {
     {"__sf_w_strptime", "0:s 1:s"},
     {"__sf_w_rand_r", "0:#4"},
     {"__sf_w_write __sf_w_send", "1:2"},
-    {"__sf_w_open __sf_w_stat __sf_w_lstat __sf_w_access __sf_w_mkstemp __sf_w_unlink", "0:s"},
+    {"__sf_w_open __sf_w_stat __sf_w_lstat __sf_w_access __sf_w_mkstemp __sf_w_unlink __sf_w_readlink __sf_w_realpath", "0:s"},
     {"__sf_w_openat __sf_w_fstatat", "1:s"},
     {"__sf_w_getsockname __sf_w_getpeername", "2:#4"},
 };
@@ -90,7 +90,7 @@ constexpr const char *Looking =
     " __sf_w_sprintf __sf_w_vsnprintf __sf_w_vsprintf __sf_w_snprintf_chk __sf_w_sprintf_chk __sf_w_vsnprintf_chk"
     " __sf_w_strtok_r __sf_w_strsep __sf_w_inet_ntop __sf_w_timegm __sf_w_mktime __sf_w_bsearch __sf_w_time"
     " __sf_w_clock_gettime __sf_w_gettimeofday __sf_w_getrandom __sf_w_getrusage __sf_w_read __sf_w_recv __sf_w_lseek"
-    " __sf_w_pread __sf_w_fstat __sf_w_writev __sf_w_fwrite __sf_w_fputc __sf_w_putchar __sf_w_printf __sf_w_fprintf"
+    " __sf_w_pread __sf_w_fstat __sf_w_getcwd __sf_w_writev __sf_w_fwrite __sf_w_fputc __sf_w_putchar __sf_w_printf __sf_w_fprintf"
     " __sf_w_dprintf __sf_w_vprintf __sf_w_vfprintf __sf_w___printf_chk __sf_w___fprintf_chk __sf_w_fflush"
     " __sf_w_close __sf_w_exit __sf_w_frexp __sf_w_frexpf __sf_w_modf __sf_w_modff ";
 

@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,56 @@ SF_API int __sf_w_lstat(const char *path, struct stat *to) {
 SF_API int __sf_w_fstatat(int at, const char *path, struct stat *to, int flags) {
   ASKING("fstatat", sf_mix(sf_mix(path_mix(path), sf_home(to)), sf_mix((uint64_t)at, (uint64_t)flags)), to, sizeof *to,
          fstatat(at, path, into, flags));
+}
+
+/* What names lead to. A name of the caller's own size, or one that is given memory. */
+extern char *__sf_w_strdup(const char *s);
+
+static ssize_t ended(const char *name) { return name ? (ssize_t)strlen(name) + 1 : -1; }
+
+SF_API ssize_t __sf_w_readlink(const char *path, char *to, size_t n) {
+  READING("readlink", sf_mix(sf_mix(path_mix(path), sf_home(to)), n), to, n, readlink(path, into, n));
+}
+
+static ssize_t real(const char *path, char *to) {
+  READING("realpath", path_mix(path), to, PATH_MAX, ended(realpath(path, into)));
+}
+
+SF_API char *__sf_w_realpath(const char *path, char *to) {
+  if (!path)
+    return errno = EINVAL, NULL;
+  char name[PATH_MAX];
+  if (real(path, to ? to : name) < 0)
+    return NULL;
+  return to ? to : __sf_w_strdup(name);
+}
+
+static ssize_t current(char *to, size_t n) { READING("getcwd", n, to, n, ended(getcwd(into, n))); }
+
+SF_API char *__sf_w_getcwd(char *to, size_t n) {
+  char name[PATH_MAX];
+  if (to && n == 0)
+    return errno = EINVAL, NULL;
+  /* A name of more does not come from the kernel. */
+  if (current(to ? to : name, n && n < sizeof name ? n : sizeof name) < 0)
+    return NULL;
+  return to ? to : __sf_w_strdup(name);
+}
+
+SF_API ssize_t __sf_w_readlink_chk(const char *path, char *to, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_readlink(path, to, n);
+}
+SF_API char *__sf_w_realpath_chk(const char *path, char *to, size_t room) {
+  if (room < PATH_MAX)
+    abort();
+  return __sf_w_realpath(path, to);
+}
+SF_API char *__sf_w_getcwd_chk(char *to, size_t n, size_t room) {
+  if (n > room)
+    abort();
+  return __sf_w_getcwd(to, n);
 }
 
 /* The name that was made replaces the template, whose last six bytes stand before the end. */

@@ -16,15 +16,18 @@
 #include "wrapper.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <threads.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MUTEX, READ, WRITE, SPIN };
+enum { MUTEX, READ, WRITE, SPIN, ONCE };
 
 static struct sf_lock *lock_of(struct sf_context *c, void *lock) {
   struct sf_lock *l = (struct sf_lock *)c->locks.base;
@@ -45,6 +48,47 @@ static int take_write(void *l, const void *t) { return (void)t, pthread_rwlock_w
 static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_trywrlock(l); }
 static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
 static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
+
+/* A control of pthread_once has glibc's bits (nptl/pthread_once.c), so that code outside handlers may use it as well: 1 while somebody
+   is at it, with a number above bit 1 that is another in each child of fork; 2 when it is done. */
+enum { AT_IT = 1, DONE = 2 };
+
+static __thread pthread_once_t probe;
+static __thread int at_it;
+static void look(void) { at_it = *(volatile int *)&probe; }
+
+static int try_once(void *l, const void *t) {
+  _Atomic int *control = l;
+  int now = atomic_load(control);
+  (void)t;
+  while (!(now & DONE)) {
+    probe = PTHREAD_ONCE_INIT;
+    pthread_once(&probe, look);
+    if (now == at_it)
+      return EBUSY;
+    if (atomic_compare_exchange_strong(control, &now, at_it))
+      return 0;
+  }
+  return EALREADY;
+}
+
+static void wait_for_once(void *control, const struct timespec *limit) {
+  syscall(SYS_futex, control, FUTEX_WAIT_PRIVATE, at_it, limit, NULL, 0);
+}
+
+static int take_once(void *l, const void *t) {
+  int r;
+  while ((r = try_once(l, t)) == EBUSY)
+    wait_for_once(l, NULL);
+  return r;
+}
+
+/* Unless it is done, it is anybody's again. */
+static void leave_once(_Atomic int *control) {
+  if (!(atomic_load(control) & DONE))
+    atomic_store(control, PTHREAD_ONCE_INIT);
+  syscall(SYS_futex, control, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
 
 bool sf_lock_is_fresh(struct sf_context *c, const void *lock) {
   struct sf_lock *l = lock_of(c, (void *)lock);
@@ -91,6 +135,11 @@ static int try_for_a_while(void *lock, taker take) {
     return pthread_rwlock_timedrdlock(lock, &t);
   if (take == take_write)
     return pthread_rwlock_timedwrlock(lock, &t);
+  if (take == take_once) {
+    wait_for_once(lock, &(struct timespec){0, LOOK_AGAIN_NS});
+    int r = try_once(lock, NULL);
+    return r == EBUSY ? ETIMEDOUT : r;
+  }
   for (int i = 0; i < 1000; i++) {
     if (pthread_spin_trylock(lock) == 0)
       return 0;
@@ -100,9 +149,14 @@ static int try_for_a_while(void *lock, taker take) {
 }
 
 static int take_or_give_way(struct sf_context *c, void *lock, taker take, const void *until) {
-  taker attempt = take == take_mutex ? try_mutex : take == take_read ? try_read : take == take_write ? try_write : try_spin;
+  taker attempt = take == take_mutex  ? try_mutex
+                  : take == take_read  ? try_read
+                  : take == take_write ? try_write
+                  : take == take_spin  ? try_spin
+                  : take == take_once  ? try_once
+                                       : NULL;
   /* Who holds nothing is in nobody's way. */
-  if (c->locks.used == 0 || until || (take != take_mutex && take != take_read && take != take_write && take != take_spin))
+  if (c->locks.used == 0 || until || !attempt)
     return take(lock, until);
   int r = attempt(lock, NULL);
   if (likely(r != EBUSY))
@@ -326,6 +380,7 @@ void sf_locks_forget(struct sf_context *c) {
 static void give_back(struct sf_lock *l) {
   int r = l->kind == MUTEX  ? pthread_mutex_unlock(l->lock)
           : l->kind == SPIN ? pthread_spin_unlock(l->lock)
+          : l->kind == ONCE ? (leave_once(l->lock), 0)
                             : pthread_rwlock_unlock(l->lock);
   if (unlikely(r != 0))
     sf_differ("a lock is no longer held when the handler ends", (uint64_t)l->lock, 0, (uint64_t)r);
@@ -455,6 +510,31 @@ SF_API int __sf_w_pthread_cond_broadcast(void *cond) {
   __sf_defer("pthread_cond_broadcast", (void *)pthread_cond_broadcast, 1, a);
   return 0;
 }
+
+/* What is done once: both runs of the handler that comes first do it, and it is done for others when that has passed. Meanwhile it is
+   a lock that the handler holds. */
+
+static void done(_Atomic int *control) { atomic_store(control, DONE); }
+
+/* By this handler. */
+static bool is_done_here(struct sf_context *c, const pthread_once_t *control) {
+  struct sf_deferred *d = (struct sf_deferred *)c->deferred.base;
+  for (size_t n = FIRST ? c->deferred.used / sizeof *d : c->deferred_cursor; n; n--, d++)
+    if (d->function == (void *)done && d->arguments[0] == (uint64_t)control)
+      return true;
+  return false;
+}
+
+SF_API int __sf_w_pthread_once(pthread_once_t *control, void (*routine)(void)) {
+  INSIDE;
+  if (is_done_here(c, control) || take(c, "pthread_once", control, ONCE, take_once, NULL) != 0)
+    return 0;
+  ((void (*)(void))__sf_clone((void *)routine, "pthread_once"))();
+  __sf_defer("pthread_once", (void *)done, 1, (uint64_t[]){(uint64_t)control});
+  return release(c, control, ONCE);
+}
+
+SF_API void __sf_w_call_once(once_flag *control, void (*routine)(void)) { (void)__sf_w_pthread_once((pthread_once_t *)control, routine); }
 
 /* C11: the same locks under other names (glibc), with answers of their own. */
 static int c11(int failed) {

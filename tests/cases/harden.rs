@@ -54,6 +54,8 @@ const GUESTS: &[&str] = &[
     "inputs.c",
     "calls.c",
     "threads.c",
+    "once.c",
+    "streams.c",
     "conditions.c",
     "faults.c",
     "constructs.c",

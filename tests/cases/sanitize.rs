@@ -68,6 +68,7 @@ const CASES: &[(&Sanitizer, &str, &str, &[&str])] = &[
     (&ADDRESS, "exceptions.cc", "exceptions", &[]),
     (&THREAD, "threads.c", "threads", &[]),
     (&THREAD, "threads.c", "barrier", &["--barrier", "--recover"]),
+    (&THREAD, "once.c", "once", &[]),
     (&THREAD, "conditions.c", "waits", &[]),
     (&THREAD, "conditions.cc", "waits_cxx", &[]),
 ];

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -165,6 +166,12 @@ SF_LOCAL_HANDLER long files(int k) {
   int folder = open("/proc", O_RDONLY | O_DIRECTORY);
   sum += folder >= 0 && fstatat(folder, "self", &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(about.st_mode);
   close(folder);
+  sum += readlink("/proc/self/exe", part, 4) * 20 + part[2] + (readlink(path, part, sizeof part) == -1 && errno == ENOENT);
+  char *whole = realpath("/usr/../proc/./", NULL), *here = getcwd(NULL, 0), name[PATH_MAX];
+  sum += (long)strlen(whole) + whole[4] + (realpath(path, name) == NULL) + (realpath("/dev/", name) == name) + name[3];
+  sum += strcmp(here, getcwd(name, sizeof name)) == 0 && getcwd(name, 1) == NULL && errno == ERANGE;
+  free(whole);
+  free(here);
   if (strptime("Fri, 01 Jan 2021 00:00:07 GMT", "%a, %d %b %Y %H:%M:%S GMT", &when))
     sum += timegm(&when) % 1000;
   return sum;
