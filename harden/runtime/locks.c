@@ -49,22 +49,36 @@ static int try_write(void *l, const void *t) { return (void)t, pthread_rwlock_tr
 static int take_spin(void *l, const void *t) { return (void)t, pthread_spin_lock(l); }
 static int try_spin(void *l, const void *t) { return (void)t, pthread_spin_trylock(l); }
 
-/* A control of pthread_once has glibc's bits (nptl/pthread_once.c), so that code outside handlers may use it as well: 1 while somebody
-   is at it, with a number above bit 1 that is another in each child of fork; 2 when it is done. */
-enum { AT_IT = 1, DONE = 2 };
+/* While it keeps locks that the program has released, a handler looks again after this time: for a circle that only it can
+   break, and for threads outside handlers, which cannot be seen and may wait for what it keeps. It then begins again
+   after a pause that doubles up to 32 ms, as no such thread says when it has got what it waited for. */
+#define LOOK_AGAIN_NS 250000
+#define PAUSE_NS 125000
+#define PAUSE_DOUBLINGS 8
+/* Input that was read cannot be read again, and a handler that begins again may want something else: let others give way
+   first, for this many looks. */
+#define PATIENCE 3
 
+/* A control of pthread_once has the C library's values, so that code outside handlers may use it as well: what stands there while
+   somebody is at it (glibc numbers children of fork in it; ThreadSanitizer's has a bit more for who waits), and when it is done. Both are
+   looked up in one of our own. */
 static __thread pthread_once_t probe;
-static __thread int at_it;
+static __thread int at_it, finished;
 static void look(void) { at_it = *(volatile int *)&probe; }
+
+static void look_up(void) {
+  probe = PTHREAD_ONCE_INIT;
+  pthread_once(&probe, look);
+  finished = *(volatile int *)&probe;
+}
 
 static int try_once(void *l, const void *t) {
   _Atomic int *control = l;
   int now = atomic_load(control);
   (void)t;
-  while (!(now & DONE)) {
-    probe = PTHREAD_ONCE_INIT;
-    pthread_once(&probe, look);
-    if (now == at_it)
+  look_up();
+  while (now != finished) {
+    if ((now & at_it) == at_it)
       return EBUSY;
     if (atomic_compare_exchange_strong(control, &now, at_it))
       return 0;
@@ -72,20 +86,23 @@ static int try_once(void *l, const void *t) {
   return EALREADY;
 }
 
-static void wait_for_once(void *control, const struct timespec *limit) {
-  syscall(SYS_futex, control, FUTEX_WAIT_PRIVATE, at_it, limit, NULL, 0);
+static int wait_for_once(void *l) {
+  int now = atomic_load((_Atomic int *)l);
+  if ((now & at_it) == at_it)
+    syscall(SYS_futex, l, FUTEX_WAIT_PRIVATE, now, &(struct timespec){0, LOOK_AGAIN_NS}, NULL, 0);
+  return try_once(l, NULL);
 }
 
 static int take_once(void *l, const void *t) {
-  int r;
-  while ((r = try_once(l, t)) == EBUSY)
-    wait_for_once(l, NULL);
+  int r = try_once(l, t);
+  while (r == EBUSY)
+    r = wait_for_once(l);
   return r;
 }
 
 /* Unless it is done, it is anybody's again. */
 static void leave_once(_Atomic int *control) {
-  if (!(atomic_load(control) & DONE))
+  if (atomic_load(control) != finished)
     atomic_store(control, PTHREAD_ONCE_INIT);
   syscall(SYS_futex, control, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
@@ -102,16 +119,6 @@ static void publish(struct sf_context *c, size_t from, size_t to) {
   for (size_t i = from; i < to && i < SF_HOLDS; i++)
     atomic_store_explicit(&c->holds[i], i < n ? l[i].lock : NULL, memory_order_release);
 }
-
-/* While it keeps locks that the program has released, a handler looks again after this time: for a circle that only it can
-   break, and for threads outside handlers, which cannot be seen and may wait for what it keeps. It then begins again
-   after a pause that doubles up to 32 ms, as no such thread says when it has got what it waited for. */
-#define LOOK_AGAIN_NS 250000
-#define PAUSE_NS 125000
-#define PAUSE_DOUBLINGS 8
-/* Input that was read cannot be read again, and a handler that begins again may want something else: let others give way
-   first, for this many looks. */
-#define PATIENCE 3
 
 static bool has_read(struct sf_context *c) {
   for (size_t i = 0; i < c->queue.used;) {
@@ -136,8 +143,7 @@ static int try_for_a_while(void *lock, taker take) {
   if (take == take_write)
     return pthread_rwlock_timedwrlock(lock, &t);
   if (take == take_once) {
-    wait_for_once(lock, &(struct timespec){0, LOOK_AGAIN_NS});
-    int r = try_once(lock, NULL);
+    int r = wait_for_once(lock);
     return r == EBUSY ? ETIMEDOUT : r;
   }
   for (int i = 0; i < 1000; i++) {
@@ -514,7 +520,7 @@ SF_API int __sf_w_pthread_cond_broadcast(void *cond) {
 /* What is done once: both runs of the handler that comes first do it, and it is done for others when that has passed. Meanwhile it is
    a lock that the handler holds. */
 
-static void done(_Atomic int *control) { atomic_store(control, DONE); }
+static void done(_Atomic int *control) { atomic_store(control, finished); }
 
 /* By this handler. */
 static bool is_done_here(struct sf_context *c, const pthread_once_t *control) {

@@ -11,11 +11,13 @@ enum { THREADS = 16, ROUNDS = 20 };
 static pthread_once_t first[ROUNDS], either[ROUNDS][2], second = PTHREAD_ONCE_INIT;
 static once_flag third = ONCE_FLAG_INIT;
 static pthread_barrier_t together;
-static int firsts[ROUNDS], eithers[2], seconds, thirds, wrong, now;
+static int firsts[ROUNDS], seconds, thirds, wrong, now;
+static long eithers[2]; /* words of their own: each is its routine's */
 static char *made;
 
 static void do_first(void) {
   made = malloc(16);
+  made[1] = 1;
   firsts[now]++;
 }
 static void do_one(void) { eithers[0]++; }
@@ -26,8 +28,7 @@ static void do_third(void) { thirds++; }
 SF_LOCAL_HANDLER static int handle(int round) {
   pthread_once(&first[round], do_first);
   pthread_once(&first[round], do_first);
-  made[1] = 1;
-  return firsts[round];
+  return made[1] * firsts[round];
 }
 
 SF_LOCAL_HANDLER static void both(int round, int from) {
@@ -68,6 +69,6 @@ int main(void) {
     pthread_create(&threads[i], NULL, work, (void *)i);
   for (size_t i = 0; i < THREADS; i++)
     pthread_join(threads[i], NULL);
-  printf("%d wrong; %d, %d, %d and %d\n", wrong, firsts[0] + firsts[ROUNDS - 1], eithers[0] + eithers[1], seconds, thirds);
+  printf("%d wrong; %d, %ld, %d and %d\n", wrong, firsts[0] + firsts[ROUNDS - 1], eithers[0] + eithers[1], seconds, thirds);
   return wrong != 0;
 }
