@@ -565,7 +565,7 @@ void announceOutside(Module &M, const Config &C, const Clones &Made, Report &R) 
     for (CallBase *Call : Calls) {
       std::string Why = announce(*Call, *Call->getCalledFunction(), C, F.getName(), "__sf_output_outside");
       if (!Why.empty())
-        report_fatal_error(Twine("steadfast: ") + whereIs(*Call) + ": " + Why, false);
+        stop(whereIs(*Call) + ": " + Why);
     }
   }
 }

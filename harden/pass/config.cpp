@@ -4,8 +4,10 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/GlobalVariable.h"
-#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/Process.h"
+#include "llvm/Support/Signals.h"
+#include "llvm/Support/raw_ostream.h"
+#include <cstdlib>
 
 using namespace llvm;
 
@@ -28,9 +30,14 @@ const char *wordOf(Class How) {
   llvm_unreachable("every class has a word");
 }
 
-[[noreturn]] static void stop(const Twine &Why) {
-  report_fatal_error(Twine("steadfast: ") + Why + "\n  fix:   compile with `steadfast cc`, which loads its pass itself",
-                     /*gen_crash_diag=*/false);
+void stop(const Twine &Why) {
+  errs() << "steadfast: " << Why << '\n';
+  sys::RunInterruptHandlers(); // takes away what has been begun to be written
+  std::_Exit(1);
+}
+
+[[noreturn]] static void notOurs(const Twine &Why) {
+  stop(Why + "\n  fix:   compile with `steadfast cc`, which loads its pass itself");
 }
 
 static Bytes bytes(StringRef At, StringRef Unless) {
@@ -45,9 +52,9 @@ static Bytes bytes(StringRef At, StringRef Unless) {
     auto [What, Mask] = Unless.split('&');
     Of.Unless = What.str();
     if (Mask.getAsInteger(10, Of.Mask))
-      stop("a mask is needed, found '" + Mask + "'");
+      notOurs("a mask is needed, found '" + Mask + "'");
   } else if (!Unless.empty()) {
-    stop("`unless=` is needed, found '" + Unless + "'");
+    notOurs("`unless=` is needed, found '" + Unless + "'");
   }
   return Of;
 }
@@ -120,7 +127,7 @@ static void statement(Config &C, StringRef Line) {
   } else if (Verb == "trace") {
     C.Trace = true;
   } else {
-    stop("unknown statement '" + Line + "'");
+    notOurs("unknown statement '" + Line + "'");
   }
 }
 
@@ -148,7 +155,7 @@ static void annotations(Config &C, const Module &M) {
       continue;
     }
     if (!F)
-      stop("annotation 'steadfast." + Word + "' belongs on a function, found on variable " + G->getName());
+      notOurs("annotation 'steadfast." + Word + "' belongs on a function, found on variable " + G->getName());
     if (Word == "handler")
       C.Handlers.try_emplace(F->getName());
     else if (Word == "local_handler")
@@ -164,18 +171,18 @@ static void annotations(Config &C, const Module &M) {
     else if (Word.consume_front("wrapper:"))
       C.Treatments[Word] = {Class::Wrap, F->getName().str(), false};
     else
-      stop("unknown annotation 'steadfast." + Word + "' on " + F->getName());
+      notOurs("unknown annotation 'steadfast." + Word + "' on " + F->getName());
   }
 }
 
 Config Config::read(const Module &M) {
   std::optional<std::string> Text = sys::Process::GetEnv("STEADFAST_PASS");
   if (!Text)
-    stop("the pass was loaded without its settings");
+    notOurs("the pass was loaded without its settings");
   SmallVector<StringRef, 64> Lines;
   StringRef(*Text).split(Lines, '\n', -1, false);
   if (Lines.empty() || Lines[0] != Version)
-    stop("settings of another version of the pass: '" + (Lines.empty() ? StringRef() : Lines[0]) + "'");
+    notOurs("settings of another version of the pass: '" + (Lines.empty() ? StringRef() : Lines[0]) + "'");
   Config C;
   for (StringRef Line : drop_begin(Lines))
     statement(C, Line);

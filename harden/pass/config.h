@@ -78,6 +78,10 @@ struct Config {
   bool OfLibrary = false; // while settings are read: those that are built in
 };
 
+// The user's mistake: compiling ends with these words alone. LLVM's own fatal error would add a stack of the compiler, and ask
+// for a report to its authors.
+[[noreturn]] void stop(const llvm::Twine &Why);
+
 } // namespace steadfast
 
 #endif

@@ -94,16 +94,14 @@ public:
         A.removeAttr(Kind);
     }
     if (Handler.isVarArg())
-      report_fatal_error(Twine("steadfast: a handler cannot take a variable number of arguments: ") +
-                             Handler.getName() + "\n  fix:   make a function with fixed arguments the handler",
-                         false);
+      stop(Twine("a handler cannot take a variable number of arguments: ") + Handler.getName() +
+           "\n  fix:   make a function with fixed arguments the handler");
     // What the caller passes on the stack is kept with the driver's frame (runtime/async.c).
     for (Argument &A : Handler.args())
       Passed += alignTo(M.getDataLayout().getTypeAllocSize(A.hasByValAttr() ? A.getParamByValType() : A.getType()).getFixedValue(), 16);
     if (C.Async && Passed > 1024)
-      report_fatal_error(Twine("steadfast: with --validate=async a handler takes at most 1024 bytes of arguments: ") +
-                             Handler.getName() + "\n  fix:   pass a pointer",
-                         false);
+      stop(Twine("with --validate=async a handler takes at most 1024 bytes of arguments: ") + Handler.getName() +
+           "\n  fix:   pass a pointer");
     if (Scope)
       B.SetCurrentDebugLocation(DILocation::get(Ctx, Scope->getLine(), 0, Scope));
 
@@ -320,7 +318,7 @@ private:
       SmallVector<Value *, 8> All = arguments();
       Value *V = placeOf(B, Handler, All, Text, Why);
       if (!V)
-        report_fatal_error("steadfast: the policy's input of handler " + Handler.getName() + " does not fit: " + Why, false);
+        stop("the policy's input of handler " + Handler.getName() + " does not fit: " + Why);
       return V;
     };
     BasicBlock *After = nullptr;

@@ -33,6 +33,13 @@ const DIType *bare(const DIType *T) {
   return T;
 }
 
+bool isArray(const DICompositeType *C) { return C && C->getTag() == dwarf::DW_TAG_array_type; }
+
+bool isStruct(const DICompositeType *C) {
+  return C && (C->getTag() == dwarf::DW_TAG_structure_type || C->getTag() == dwarf::DW_TAG_class_type ||
+               C->getTag() == dwarf::DW_TAG_union_type);
+}
+
 const DIType *pointee(const DIType *T) {
   auto *D = dyn_cast_or_null<DIDerivedType>(bare(T));
   if (!D || (D->getTag() != dwarf::DW_TAG_pointer_type && D->getTag() != dwarf::DW_TAG_reference_type))
@@ -125,12 +132,13 @@ private:
     if (!V->getType()->isPointerTy() && !(V->getType()->isIntegerTy() && V->getType()->getIntegerBitWidth() <= 64))
       return fail("argument " + Twine(N) + " is neither a pointer nor an integer");
     const DIType *T = typeOf(N);
-    while (Rest.starts_with("->")) {
-      Rest = Rest.drop_front(2);
+    while (Rest.starts_with("->") || Rest.starts_with(".")) {
+      bool Within = Rest.consume_front(".");
+      Rest.consume_front("->");
       size_t End = Rest.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_");
       StringRef Name = Rest.take_front(End);
       Rest = Rest.drop_front(Name.size());
-      V = field(V, T, Name);
+      V = field(V, T, Name, Within);
       if (!V)
         return nullptr;
       if (Rest.consume_front("(")) {
@@ -161,13 +169,15 @@ private:
     return S->getType()->getTypeArray()[N + 1];
   }
 
-  Value *field(Value *Base, const DIType *&T, StringRef Name) {
-    auto *C = dyn_cast_or_null<DICompositeType>(Cast ? bare(T) : pointee(T));
+  // Behind a pointer of type T, or within the structure of type T at Base.
+  Value *field(Value *Base, const DIType *&T, StringRef Name, bool Within) {
+    auto *C = dyn_cast_or_null<DICompositeType>(Cast || Within ? bare(T) : pointee(T));
     Cast = false;
     if (C && C->isForwardDecl())
       C = composite(M, C->getName());
-    if (!C || C->isForwardDecl())
-      return fail("what '->" + Name + "' is taken of is no pointer to a structure that this file's debug information describes");
+    if (!isStruct(C) || C->isForwardDecl())
+      return fail("what '" + Twine(Within ? "." : "->") + Name + "' is taken of is no " + (Within ? "" : "pointer to a ") +
+                  "structure that this file's debug information describes");
     Found F;
     if (!member(*C, Name, 0, F))
       return fail("'" + C->getName() + "' has no member '" + Name + "'");
@@ -180,12 +190,12 @@ private:
     if (!Base->getType()->isPointerTy())
       Base = B.CreateIntToPtr(Base, B.getPtrTy());
     Value *At = B.CreateConstGEP1_64(B.getInt8Ty(), Base, F.Bytes);
-    if (auto *Array = dyn_cast_or_null<DICompositeType>(Own); Array && Array->getTag() == dwarf::DW_TAG_array_type)
+    if (auto *Whole = dyn_cast_or_null<DICompositeType>(Own); isArray(Whole) || isStruct(Whole))
       return At; // the bytes themselves
     if (IsPointer)
       return B.CreateAlignedLoad(B.getPtrTy(), At, Align(1));
     if (Bits != 8 && Bits != 16 && Bits != 32 && Bits != 64)
-      return fail("'" + Name + "' is neither a pointer, an array nor an integer");
+      return fail("'" + Name + "' is neither a pointer, an integer, an array nor a structure");
     return B.CreateAlignedLoad(B.getIntNTy(Bits), At, Align(1));
   }
 };

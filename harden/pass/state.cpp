@@ -432,7 +432,7 @@ private:
     Value *At = placeOf(B, Callee, Arguments, Kept->second.Pointer, Why);
     Value *Bytes = At ? placeOf(B, Callee, Arguments, Kept->second.Length, Why) : nullptr;
     if (!Bytes)
-      report_fatal_error("steadfast: the policy's `keeps " + Callee.getName() + "` does not fit: " + Why, false);
+      stop("the policy's `keeps " + Callee.getName() + "` does not fit: " + Why);
     Value *P = B.CreateIntToPtr(At, Types);
     when(Call, any(B, P), Keeps, {P, Bytes});
   }
@@ -492,7 +492,7 @@ private:
 };
 
 [[noreturn]] void complain(const Twine &What, const Twine &Fix) {
-  report_fatal_error("steadfast: " + What + "\n  fix:   " + Fix, /*gen_crash_diag=*/false);
+  stop(What + "\n  fix:   " + Fix);
 }
 
 } // namespace

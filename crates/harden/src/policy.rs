@@ -283,7 +283,8 @@ impl Policy {
         Ok(())
     }
 
-    /// A sum of numbers (`#2`), arguments (from 0), and fields behind them (`0->item(_stritem)->nbytes`).
+    /// A sum of numbers (`#2`), arguments (from 0), and fields behind them (`0->item(_stritem)->nbytes`), also of
+    /// structures within structures (`0->job->record.size`).
     fn place(&mut self, text: &str) -> Result<(), &'static str> {
         const WORD: &str = "an argument's number (from 0), a field behind it, or # and a number";
         let name = |text: &str| {
@@ -298,7 +299,7 @@ impl Policy {
                 constant.parse::<u32>().map_err(|_| WORD)?;
                 continue;
             }
-            let mut steps = operand.split('\0');
+            let mut steps = operand.split(['\0', '.']);
             number(steps.next().unwrap_or_default())?;
             for step in steps {
                 self.names_fields = true;
@@ -465,7 +466,7 @@ mod tests {
             .add(Path::new("p"), "handler h input=0:1\noutput f 1-#2:2+#4\n")
             .expect("arguments and numbers");
         assert!(!policy.names_fields());
-        let line = "handler g input=0->end-0->item(head)->bytes:0->item(head)->bytes-#2 unless=0->flags&32";
+        let line = "handler g input=0->end-0->item(head)->bytes:0->item(head)->bytes-#2 unless=0->state.flags&32";
         policy.add(Path::new("p"), line).expect("fields");
         assert!(policy.names_fields());
         assert!(policy.for_pass().contains(&format!("\n{line}\n")));
