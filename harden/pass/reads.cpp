@@ -69,7 +69,7 @@ constexpr Reads Table[] = {
     {"__sf_w_inet_pton", "1:s"},
     {"__sf_w_inet_aton", "0:s"},
     {"fnmatch strverscmp", "0:s 1:s"},
-    {"__sf_w_localtime_r __sf_w_gmtime_r", "0:#8"},
+    {"__sf_w_localtime_r __sf_w_gmtime_r __sf_w_localtime __sf_w_gmtime", "0:#8"},
     {"__sf_w_strftime", "2:s 3:#56"},
     {"__sf_w_strptime", "0:s 1:s"},
     {"__sf_w_rand_r", "0:#4"},
@@ -88,11 +88,12 @@ constexpr const char *Looking =
     " __sf_memset __sf_w_memset_chk __sf_w_bzero __sf_w_explicit_bzero __sf_w_malloc __sf_w_calloc __sf_w_realloc"
     " __sf_w_reallocarray __sf_w_aligned_alloc __sf_w_memalign __sf_w_posix_memalign __sf_w_free __sf_w_snprintf"
     " __sf_w_sprintf __sf_w_vsnprintf __sf_w_vsprintf __sf_w_snprintf_chk __sf_w_sprintf_chk __sf_w_vsnprintf_chk"
-    " __sf_w_strtok_r __sf_w_strsep __sf_w_inet_ntop __sf_w_timegm __sf_w_mktime __sf_w_bsearch __sf_w_time"
+    " __sf_w_strtok __sf_w_strtok_r __sf_w_strsep __sf_w_inet_ntop __sf_w_timegm __sf_w_mktime __sf_w_bsearch __sf_w_time"
     " __sf_w_clock_gettime __sf_w_gettimeofday __sf_w_getrandom __sf_w_getrusage __sf_w_read __sf_w_recv __sf_w_lseek"
     " __sf_w_pread __sf_w_fstat __sf_w_getcwd __sf_w_writev __sf_w_fwrite __sf_w_fputc __sf_w_putchar __sf_w_printf __sf_w_fprintf"
     " __sf_w_dprintf __sf_w_vprintf __sf_w_vfprintf __sf_w___printf_chk __sf_w___fprintf_chk __sf_w_fflush"
-    " __sf_w_close __sf_w_exit __sf_w_frexp __sf_w_frexpf __sf_w_modf __sf_w_modff ";
+    " __sf_w_close __sf_w_exit __sf_w_frexp __sf_w_frexpf __sf_w_modf __sf_w_modff __sf_w_syslog __sf_w___syslog_chk __sf_w_vsyslog"
+    " __sf_w_epoll_ctl __sf_w_setsockopt __sf_w_fcntl __sf_w_accept __sf_w_accept4 __sf_w_fsync __sf_w_fdatasync ";
 
 bool isIn(StringRef List, StringRef Name) { return List.contains((" " + Name + " ").str()); }
 

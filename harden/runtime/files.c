@@ -25,26 +25,6 @@
 
 static uint64_t path_mix(const char *path) { return __sf_hash(path, strlen(path)); }
 
-/* A call with a number for an answer. */
-#define CALLING(NAME, ARGUMENTS, CALL)                                                                                 \
-  INSIDE;                                                                                                              \
-  uint64_t mix = (ARGUMENTS);                                                                                          \
-  struct sf_record *r;                                                                                                 \
-  if (FIRST && (r = sf_kept(c, NAME, mix)) != NULL) {                                                                  \
-    /* a retry */                                                                                                      \
-  } else if (FIRST) {                                                                                                  \
-    r = sf_record(c, NAME, mix, 0);                                                                                    \
-    int64_t got = (CALL);                                                                                              \
-    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);                                                           \
-    r->once = 1;                                                                                                       \
-  } else {                                                                                                             \
-    r = sf_replay(c, NAME, mix);                                                                                       \
-  }                                                                                                                    \
-  int64_t answer = (int64_t)r->result;                                                                                 \
-  if (answer < 0)                                                                                                      \
-    errno = (int)-answer;                                                                                              \
-  return answer < 0 ? -1 : answer
-
 static int64_t open_once(int at, const char *path, int flags, mode_t mode) {
   CALLING("open", sf_mix(sf_mix((uint64_t)at, (uint64_t)flags), sf_mix(path_mix(path), mode)), openat(at, path, flags, mode));
 }

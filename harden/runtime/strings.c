@@ -246,6 +246,16 @@ SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
   return empty ? NULL : s;
 }
 
+/* In handlers it keeps its place for each thread, and apart from that of code outside. */
+SF_API char *__sf_w_strtok(char *s, const char *of) {
+  static __thread char *rest;
+  if (sf_async())
+    __sf_reads(&rest, sizeof rest);
+  if (!s && !rest)
+    sf_stop("a handler goes on with strtok where code outside handlers has begun", "use strtok_r");
+  return __sf_w_strtok_r(s, of, &rest);
+}
+
 SF_API char *__sf_w_strsep(char **from, const char *of) {
   if (sf_async())
     __sf_reads(from, sizeof *from);
@@ -325,6 +335,11 @@ SF_API struct tm *__sf_w_gmtime_r(const time_t *at, struct tm *to) {
   memset(&parts, 0, sizeof parts); /* it has a hole, which is copied and compared */
   return gmtime_r(at, &parts) ? __sf_memcpy(to, &parts, sizeof parts) : NULL;
 }
+
+/* In handlers these answer in memory of the thread's own, so no other thread writes there between the runs. */
+static __thread struct tm of_thread;
+SF_API struct tm *__sf_w_localtime(const time_t *at) { return __sf_w_localtime_r(at, &of_thread); }
+SF_API struct tm *__sf_w_gmtime(const time_t *at) { return __sf_w_gmtime_r(at, &of_thread); }
 
 #define TIME_TEXT 26 /* what both need, by their manual */
 SF_API char *__sf_w_ctime_r(const time_t *at, char *to) {

@@ -1,4 +1,4 @@
-/* What the wrappers of libraries share (libc.c, files.c, locks.c, strings.c). */
+/* What the wrappers of libraries share (libc.c, files.c, events.c, locks.c, strings.c). */
 #ifndef STEADFAST_WRAPPER_H
 #define STEADFAST_WRAPPER_H
 
@@ -69,5 +69,25 @@ static inline int sf_answer(struct sf_record *r, void *to, size_t n) {
     r = sf_replay(c, NAME, mix);                                                                                       \
   }                                                                                                                    \
   return sf_answer(r, TO, N)
+
+/* A call with a number for an answer, done once. */
+#define CALLING(NAME, ARGUMENTS, CALL)                                                                                 \
+  INSIDE;                                                                                                              \
+  uint64_t mix = (ARGUMENTS);                                                                                          \
+  struct sf_record *r;                                                                                                 \
+  if (FIRST && (r = sf_kept(c, NAME, mix)) != NULL) {                                                                  \
+    /* a retry */                                                                                                      \
+  } else if (FIRST) {                                                                                                  \
+    r = sf_record(c, NAME, mix, 0);                                                                                    \
+    int64_t got = (CALL);                                                                                              \
+    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);                                                           \
+    r->once = 1;                                                                                                       \
+  } else {                                                                                                             \
+    r = sf_replay(c, NAME, mix);                                                                                       \
+  }                                                                                                                    \
+  int64_t answer = (int64_t)r->result;                                                                                 \
+  if (answer < 0)                                                                                                      \
+    errno = (int)-answer;                                                                                              \
+  return answer < 0 ? -1 : answer
 
 #endif

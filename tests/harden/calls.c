@@ -43,6 +43,9 @@ SF_LOCAL_HANDLER long libc(int k) {
   char *rest, *word = strtok_r(words, " ,:", &rest);
   for (; word; word = strtok_r(NULL, " ,:", &rest))
     sum += (long)strlen(word);
+  strcpy(words, "once,more");
+  for (word = strtok(words, ","); word; word = strtok(NULL, ","))
+    sum += word[0];
   sum += strtol("123abc", &end, 10) + *end;
   for (int i = 0; i < 32; i++)
     numbers[i] = (i * 37 + k) % 32;
