@@ -19,6 +19,8 @@
 #include "wrapper.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/sock_diag.h>
 #include <malloc.h>
 #include <poll.h>
 #include <stdatomic.h>
@@ -411,6 +413,66 @@ void sf_check_leaving(struct sf_context *c) {
     sf_differ_name("what is to leave is not what the second run has written in", c->handler->name, sum, c->leaving);
 }
 
+/* How many of the bytes are taken, of n for a descriptor that may not wait. They leave after V, and whoever does not read
+   would then be waited for: so no more than has room, by three quarters of what the kernel counts as free (it counts what
+   it keeps beside the bytes as well). What is left free then is less than the third at which it calls a socket writable:
+   a program that waits for an edge of that gets one. */
+static size_t room(struct sf_context *c, int fd, int flags, size_t n) {
+  uint32_t memory[SK_MEMINFO_VARS] = {0};
+  socklen_t size = sizeof memory;
+  if (getsockopt(fd, SOL_SOCKET, SO_MEMINFO, memory, &size) != 0)
+    return n; /* no socket */
+  size_t waiting = 0;
+  const struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
+  for (; d < end; d++)
+    if (d->data && (int)d->arguments[0] == fd && d->arguments[2] == 0)
+      waiting += ((struct sf_record *)(c->queue.base + d->data - 1))->length;
+  uint32_t used = memory[SK_MEMINFO_WMEM_QUEUED] > memory[SK_MEMINFO_WMEM_ALLOC] ? memory[SK_MEMINFO_WMEM_QUEUED] : memory[SK_MEMINFO_WMEM_ALLOC];
+  uint32_t all = memory[SK_MEMINFO_SNDBUF];
+  size_t free = used < all ? ((size_t)all - used) / 4 * 3 : 0;
+  if (likely(waiting + n <= free) || !((flags > 0 && flags & MSG_DONTWAIT) || fcntl(fd, F_GETFL) & O_NONBLOCK))
+    return n;
+  struct pollfd p = {.fd = fd, .events = POLLOUT};
+  if (waiting == 0 && poll(&p, 1, 0) == 0)
+    return 0; /* as the kernel says; being asked, it will tell */
+  if (p.revents & (POLLERR | POLLHUP))
+    return n;
+  int type = 0;
+  size = sizeof type;
+  getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size);
+  if (type != SOCK_STREAM)
+    return waiting < free ? n : 0;
+  c->full = true;
+  return waiting < free ? free - waiting : 0;
+}
+
+/* The same in both runs; none are EAGAIN. */
+static ssize_t taken(struct sf_context *c, const char *name, int fd, int flags, size_t n) {
+  uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)flags), n);
+  struct sf_record *r;
+  if (FIRST) {
+    r = sf_record(c, name, mix, 0);
+    r->result = room(c, fd, flags, n);
+  } else {
+    r = sf_replay(c, name, mix);
+  }
+  if (n == 0 || r->result != 0)
+    return (ssize_t)r->result;
+  errno = EAGAIN;
+  return -1;
+}
+
+/* After all has left: the kernel is asked whether sockets that were filled may be written to, and tells when they may again. */
+static void ask_for_room(struct sf_context *c) {
+  const struct sf_deferred *d = (struct sf_deferred *)c->deferred.base, *end = (struct sf_deferred *)(c->deferred.base + c->deferred.used);
+  for (; d < end; d++)
+    if (d->data && d->arguments[2] == 0) {
+      struct pollfd p = {.fd = (int)d->arguments[0], .events = POLLOUT};
+      poll(&p, 1, 0);
+    }
+  c->full = false;
+}
+
 static void keep(struct sf_context *c, const char *name, struct output to, const void *bytes, size_t n) {
   uint64_t mix = sf_mix(sf_mix((uint64_t)to.fd, (uint64_t)to.flags), sf_mix((uint64_t)to.file, n));
   struct sf_record *r = FIRST ? sf_record(c, name, mix, n) : sf_replay(c, name, mix);
@@ -427,31 +489,38 @@ static void keep(struct sf_context *c, const char *name, struct output to, const
 #define OF_A_PATH (-2) /* the bytes are a path, which is to go */
 #define OF_THE_LOG (-3) /* and below: a line for syslog, with its priority */
 
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
 /* A message in pieces, and where it goes. The address lies behind the bytes. */
 static ssize_t keep_message(const char *name, int fd, int flags, const struct iovec *v, size_t count, const void *to, size_t length) {
   INSIDE;
-  size_t n = 0, at = 0;
+  size_t n = 0, at = 0, piece;
   for (size_t i = 0; i < count; i++)
     n += v[i].iov_len;
+  ssize_t some = taken(c, name, fd, flags, n);
+  if (some < 0)
+    return -1;
+  n = (size_t)some;
   uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)flags), sf_mix(n, length));
   uint64_t way[WAY] = {(uint64_t)fd, (uint64_t)flags, 0, length};
   if (FIRST) {
     struct sf_record *r = sf_record(c, name, mix, n + length);
-    for (size_t i = 0; i < count; at += v[i++].iov_len)
-      sf_copy(sf_data(r) + at, sf_own(v[i].iov_base), v[i].iov_len);
+    for (size_t i = 0; i < count; at += piece, i++)
+      sf_copy(sf_data(r) + at, sf_own(v[i].iov_base), piece = least(v[i].iov_len, n - at));
     sf_copy(sf_data(r) + n, to, length);
     put_down(c, name, r, way);
     return (ssize_t)n;
   }
   struct sf_record *r = sf_replay(c, name, mix);
   bool same = r->length == n + length && sf_equal(sf_data(r) + n, to, length);
-  for (size_t i = 0; same && i < count; at += v[i++].iov_len)
-    same = sf_equal(sf_data(r) + at, sf_own(v[i].iov_base), v[i].iov_len);
+  for (size_t i = 0; same && i < count; at += piece, i++)
+    same = sf_equal(sf_data(r) + at, sf_own(v[i].iov_base), piece = least(v[i].iov_len, n - at));
   if (unlikely(!same))
     sf_differ_name("the runs write different bytes with", name, r->length, n + length);
   put_down(c, name, r, way);
-  for (size_t i = 0; i < count; i++)
-    c->leaving = sf_crc32c(c->leaving, sf_own(v[i].iov_base), v[i].iov_len);
+  at = 0;
+  for (size_t i = 0; i < count; at += piece, i++)
+    c->leaving = sf_crc32c(c->leaving, sf_own(v[i].iov_base), piece = least(v[i].iov_len, n - at));
   c->leaving = sf_crc32c(c->leaving, to, length);
   return (ssize_t)n;
 }
@@ -499,14 +568,18 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
 
 SF_API ssize_t __sf_w_write(int fd, const void *from, size_t n) {
   INSIDE;
-  keep(c, "write", (struct output){.fd = fd, .flags = -1}, from, n);
-  return (ssize_t)n;
+  ssize_t some = taken(c, "write", fd, -1, n);
+  if (some >= 0)
+    keep(c, "write", (struct output){.fd = fd, .flags = -1}, from, (size_t)some);
+  return some;
 }
 
 SF_API ssize_t __sf_w_send(int fd, const void *from, size_t n, int flags) {
   INSIDE;
-  keep(c, "send", (struct output){.fd = fd, .flags = flags}, from, n);
-  return (ssize_t)n;
+  ssize_t some = taken(c, "send", fd, flags, n);
+  if (some >= 0)
+    keep(c, "send", (struct output){.fd = fd, .flags = flags}, from, (size_t)some);
+  return some;
 }
 
 SF_API ssize_t __sf_w_sendto(int fd, const void *from, size_t n, int flags, const void *to, socklen_t length) {
@@ -532,13 +605,16 @@ SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
   ssize_t all = 0;
   if (sf_async() && count > 0)
     __sf_reads(v, (size_t)count * sizeof *v);
-  for (int i = 0; i < count; i++) {
-    if (sf_async())
-      __sf_reads(v[i].iov_base, v[i].iov_len);
-    keep(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), v[i].iov_len);
+  for (int i = 0; i < count; i++)
     all += (ssize_t)v[i].iov_len;
+  ssize_t some = taken(c, "writev", fd, -1, (size_t)all);
+  for (ssize_t i = 0, left = some, piece; left > 0; i++, left -= piece) {
+    piece = (ssize_t)least(v[i].iov_len, (size_t)left);
+    if (sf_async())
+      __sf_reads(v[i].iov_base, (size_t)piece);
+    keep(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), (size_t)piece);
   }
-  return all;
+  return some;
 }
 
 SF_API size_t __sf_w_fwrite(const void *from, size_t size, size_t n, FILE *file) {
@@ -682,6 +758,8 @@ void sf_commit_effects(struct sf_context *c) {
       /* Integer and pointer arguments alone: superfluous ones are registers that the callee does not read. */
       ((call6)d->function)(d->arguments[0], d->arguments[1], d->arguments[2], d->arguments[3], d->arguments[4], d->arguments[5]);
   }
+  if (unlikely(c->full))
+    ask_for_room(c);
   if (c->locks.used)
     sf_locks_release(c);
   /* Who is waited for has held a lock; after it has given way itself it may have come to its end without one. */

@@ -155,6 +155,7 @@ struct sf_context {
   struct sf_buffer deferred; /* struct sf_deferred */
   size_t deferred_cursor;
   bool leaves; /* what was deferred is on its way, or has left */
+  bool full; /* less was taken than a handler gave to a socket: there was no room (libc.c) */
   uint32_t leaving; /* sum of the bytes that the second run has written, and where they go (libc.c) */
   struct sf_buffer locks; /* struct sf_lock, over handlers */
   struct sf_buffer parts; /* struct sf_part */

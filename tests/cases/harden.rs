@@ -53,6 +53,7 @@ const GUESTS: &[&str] = &[
     "libsei.c",
     "inputs.c",
     "calls.c",
+    "descriptors.c",
     "threads.c",
     "once.c",
     "streams.c",
