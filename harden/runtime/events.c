@@ -1,6 +1,6 @@
 /*
- * Descriptors, as handlers of event loops deal with them: connections taken in, options and flags, what epoll watches; and what
- * is to be on the disk.
+ * Descriptors, as handlers of event loops deal with them: connections taken in and their names, options and flags, what epoll
+ * watches; and what is to be on the disk.
  *
  * Invariants
  *  1. A change is made once, by the first run, since the program goes on by its answer. What an argument points to (an
@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -91,6 +92,47 @@ static int take_in(int fd, struct sockaddr *to, socklen_t *length, int flags) {
 
 SF_API int __sf_w_accept(int fd, struct sockaddr *to, socklen_t *length) { return take_in(fd, to, length, 0); }
 SF_API int __sf_w_accept4(int fd, struct sockaddr *to, socklen_t *length, int flags) { return take_in(fd, to, length, flags); }
+
+/* Both texts in one record, host first. Asked once: it may ask others. */
+SF_API int __sf_w_getnameinfo(const struct sockaddr *of, socklen_t n, char *host, socklen_t hosts, char *service, socklen_t services, int flags) {
+  INSIDE;
+  if (sf_async())
+    __sf_reads(of, n);
+  hosts = host ? hosts : 0, services = service ? services : 0;
+  uint64_t where = sf_mix(sf_mix(sf_home(host), hosts), sf_mix(sf_home(service), services));
+  uint64_t mix = sf_mix(sf_mix(__sf_hash(of, n), (uint64_t)flags), where);
+  struct sf_record *r;
+  if (FIRST && (r = sf_kept(c, "getnameinfo", mix)) != NULL) {
+    /* a retry */
+  } else if (FIRST) {
+    r = sf_record(c, "getnameinfo", mix, (size_t)hosts + services);
+    char *into = (char *)sf_data(r);
+    r->result = (uint64_t)(int64_t)getnameinfo(of, n, into, hosts, into + hosts, services, flags);
+    r->once = 1;
+  } else {
+    r = sf_replay(c, "getnameinfo", mix);
+  }
+  const char *got = (const char *)sf_data(r);
+  if (r->result == 0 && hosts)
+    __sf_memcpy(host, got, strlen(got) + 1);
+  if (r->result == 0 && services)
+    __sf_memcpy(service, got + hosts, strlen(got + hosts) + 1);
+  return (int)(int64_t)r->result;
+}
+
+SF_API int __sf_w_gethostname(char *to, size_t n) {
+  INSIDE;
+  uint64_t mix = sf_mix(sf_home(to), n);
+  struct sf_record *r;
+  if (FIRST) {
+    r = sf_record(c, "gethostname", mix, n);
+    r->result = gethostname((char *)sf_data(r), n) == 0 ? 0 : (uint64_t)errno;
+  } else {
+    r = sf_replay(c, "gethostname", mix);
+  }
+  size_t length = strnlen((char *)sf_data(r), n);
+  return sf_answer(r, to, length < n ? length + 1 : n);
+}
 
 /* What is no file answers EINVAL or EROFS, as ever without a consequence. */
 static void to_disk(int fd, int (*how)(int)) {

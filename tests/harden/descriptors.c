@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,13 @@ SF_LOCAL_HANDLER int fill(int fd, int how) {
       return n == 0 ? -1 : EAGAIN;
   }
   return 0;
+}
+
+SF_LOCAL_HANDLER int name(char *host, char *port) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(80), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  char own[65];
+  int failed = getnameinfo((struct sockaddr *)&at, sizeof at, host, 20, port, 10, NI_NUMERICHOST | NI_NUMERICSERV);
+  return failed * 1000 + getnameinfo((struct sockaddr *)&at, sizeof at, host, 3, NULL, 0, NI_NUMERICHOST) * 10 + gethostname(own, sizeof own);
 }
 
 SF_LOCAL_HANDLER int on_disk(int fd, time_t when) {
@@ -118,6 +126,9 @@ int main(void) {
   printf("on disk: %d\n", on_disk(file, 86400 * 365));
   char text[20] = "";
   printf("%zd %s", pread(file, text, sizeof text - 1, 0), text);
+  char host[20] = "", port[10] = "";
+  int named = name(host, port);
+  printf("name: %d, %s:%s\n", named, host, port);
   printf("taken in: %d\n", taken_in);
   return 0;
 }
