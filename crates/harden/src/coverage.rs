@@ -160,10 +160,12 @@ pub struct Summary {
     pub indirect_calls: usize,
     /// Functions with hardened code that pointers may lead to.
     pub by_pointer: usize,
-    /// Of these, not reached by direct calls and with something that is refused: the program stops there.
+    /// Of these, not reached by direct calls and leading to something that is refused: the program stops there.
     pub by_pointer_refused: usize,
     /// What keeps handlers from being hardened.
     pub gaps: Vec<Gap>,
+    /// What stops the program if a pointer leads a handler to the first function of the way.
+    pub stops: Vec<Gap>,
 }
 
 impl Coverage {
@@ -320,12 +322,15 @@ impl Coverage {
 
     /// Each function that handlers reach by direct calls, with the function that it was first reached from.
     fn reached(&self) -> BTreeMap<&str, Option<&str>> {
-        let mut from: BTreeMap<&str, Option<&str>> = BTreeMap::new();
-        let mut next: VecDeque<&str> = VecDeque::new();
-        for id in self.handlers.keys() {
-            from.insert(id, None);
-            next.push_back(id);
-        }
+        self.reached_from(self.handlers.keys().map(String::as_str))
+    }
+
+    fn reached_from<'a>(
+        &'a self,
+        roots: impl Iterator<Item = &'a str>,
+    ) -> BTreeMap<&'a str, Option<&'a str>> {
+        let mut next: VecDeque<&str> = roots.collect();
+        let mut from: BTreeMap<&str, Option<&str>> = next.iter().map(|id| (*id, None)).collect();
         while let Some(id) = next.pop_front() {
             for call in self.calls.get(id).into_iter().flatten() {
                 if call.class == "native" && is_allocation(&call.callee) {
@@ -353,7 +358,18 @@ impl Coverage {
     /// What is in the way of hardening the handlers.
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
-        let reached = self.reached();
+        self.gaps_in(&self.reached())
+    }
+
+    /// What would be in their way if pointers led them to functions that they do not call directly.
+    fn stops(&self, reached: &BTreeMap<&str, Option<&str>>) -> Vec<Gap> {
+        let roots = self.by_pointer.iter().map(String::as_str);
+        let mut pointed = self.reached_from(roots.filter(|id| !reached.contains_key(id)));
+        pointed.retain(|id, _| !reached.contains_key(id));
+        self.gaps_in(&pointed)
+    }
+
+    fn gaps_in(&self, reached: &BTreeMap<&str, Option<&str>>) -> Vec<Gap> {
         let way = |id: &str| {
             let mut way = vec![id.to_owned()];
             let mut at = id;
@@ -415,6 +431,8 @@ impl Coverage {
             }
             indirect_calls += self.indirect.get(*id).map_or(0, BTreeSet::len);
         }
+        let stops = self.stops(&reached);
+        let first: BTreeSet<&String> = stops.iter().filter_map(|stop| stop.way.first()).collect();
         Summary {
             modules: self.modules.len(),
             handlers: self.handlers.values().cloned().collect(),
@@ -424,12 +442,9 @@ impl Coverage {
             calls,
             indirect_calls,
             by_pointer: self.by_pointer.len(),
-            by_pointer_refused: self
-                .by_pointer
-                .iter()
-                .filter(|id| self.refused.contains_key(*id) && !reached.contains_key(id.as_str()))
-                .count(),
-            gaps: self.gaps(),
+            by_pointer_refused: first.len(),
+            gaps: self.gaps_in(&reached),
+            stops,
         }
     }
 
@@ -542,7 +557,7 @@ impl Summary {
         }
         let _ = writeln!(
             text,
-            "calls through pointers: {}; {} functions may be meant, {} of them stop the program",
+            "calls through pointers: {}; {} functions may be meant, {} of them stop the program (--coverage=json says where)",
             self.indirect_calls, self.by_pointer, self.by_pointer_refused
         );
         for gap in &self.gaps {
@@ -589,6 +604,19 @@ mod tests {
         let gaps = Coverage::parse(&all).gaps();
         assert_eq!(gaps[0].what, "an atomic operation");
         assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
+    }
+
+    #[test]
+    fn what_a_pointer_may_lead_to_is_told_with_its_way() {
+        let all = format!(
+            "{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\nA\tdead\nA\tfar\nF\tfar\tc.c:5\t0\t0\t0\t0\t0\n\
+            C\tfar\tcalled\thardened\tc.c:6\nF\tcalled\tc.c:8\t0\t0\t0\t0\t0\nC\tcalled\tgetnameinfo\thardened\tc.c:9\n"
+        );
+        let sum = Coverage::parse(&all).summary();
+        assert_eq!((sum.by_pointer, sum.by_pointer_refused), (2, 2));
+        assert_eq!(sum.stops[0].at, "c.c:9");
+        assert_eq!(sum.stops[0].way, ["far", "called"]);
+        assert_eq!(sum.stops[1].what, "inline assembly");
     }
 
     #[test]
