@@ -355,7 +355,8 @@ void refuse(Instruction &I, Report &R, StringRef Id, StringRef What) {
   R.once({"R", Id, What, Where});
 }
 
-// Every module that calls NAME.sf without defining it brings this; the definition elsewhere wins over it. It names the
+// Every module that calls NAME.sf without defining it brings this; the definition elsewhere wins over it, and of several of these
+// one stays, so where the call was is found by its frame (runtime/fail.c). It names the
 // original: where a handler's own body was the only one to call it, nothing else takes its object out of an archive.
 static Function *cloneElsewhere(Module &M, Function &Original, FunctionType *Type) {
   std::string Name = (Original.getName() + CloneSuffix).str();
@@ -365,12 +366,13 @@ static Function *cloneElsewhere(Module &M, Function &Original, FunctionType *Typ
   F->setCallingConv(Original.getCallingConv());
   F->addFnAttr(Attribute::Cold);
   F->addFnAttr(Attribute::NoInline);
+  F->addFnAttr("frame-pointer", "all");
   IRBuilder<> B(BasicBlock::Create(M.getContext(), "", F));
   auto Refuse = M.getOrInsertFunction("__sf_refuse", B.getVoidTy(), B.getPtrTy(), B.getPtrTy());
   auto *WithOriginal = FunctionType::get(B.getVoidTy(), {B.getPtrTy(), B.getPtrTy(), B.getPtrTy()}, false);
   B.CreateCall(WithOriginal, Refuse.getCallee(),
                {text(M, "a call of a function that has no hardened code: " + Original.getName().str()),
-                text(M, M.getSourceFileName()), &Original});
+                ConstantPointerNull::get(B.getPtrTy()), &Original});
   B.CreateUnreachable();
   return F;
 }

@@ -12,6 +12,8 @@
  */
 #include "state.h"
 
+#include <elf.h>
+
 /* STEADFAST_EVENTS as it was at the start, from the root: programs change their directory, write over their environment, and
    may be wrong by then. PATH_MAX bytes. */
 static char events[4096];
@@ -375,14 +377,27 @@ void sf_bug(const char *what) {
   leave(123);
 }
 
+/* As addr2line takes it: from where the program was loaded, if that is not fixed. */
+extern const Elf64_Ehdr __ehdr_start __attribute__((visibility("hidden")));
+static uint64_t in_file(uintptr_t code) {
+  return code - (__ehdr_start.e_type == ET_DYN ? (uintptr_t)&__ehdr_start : 0);
+}
+
+/* Without a place: that of the call of the caller, which has a frame of its own (pass/clones.cpp). */
 SF_API _Noreturn void __sf_refuse(const char *what, const char *where) {
   struct text t;
   t.used = 0;
   put(&t, "steadfast: hardened code at ");
-  put(&t, where);
+  if (where) {
+    put(&t, where);
+  } else {
+    const uintptr_t *caller = *(const uintptr_t *const *)__builtin_frame_address(0);
+    put_number(&t, in_file(caller[1]) - 1, 16);
+    put(&t, " (addr2line)");
+  }
   put(&t, " reaches ");
   put(&t, what);
-  put(&t, "\n  fix:   harden the function, or name its class in a policy (docs/hardening.md)");
+  put(&t, "\n  fix:   harden the function, or name its class in a policy (docs/hardening.md); `steadfast cc --coverage=json` lists more such places");
   say(&t);
   leave(121);
 }

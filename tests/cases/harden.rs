@@ -913,6 +913,110 @@ const REFUSED: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
+/// What the pass finds wrong in a policy is said in its own words, without the compiler's stack around them.
+fn policy_that_does_not_fit() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-policy-fields");
+    std::fs::write(
+        dir.join("main.c"),
+        "struct record { int size; };\nstruct job { struct record head, *next; char text[20]; };\nint total;\n\
+         void handle(struct job *j) { for (int i = 0; i < j->head.size; i++) total += j->text[i]; }\n\
+         int main(void) {\n  struct job j = {.head = {3}, .text = \"abc\"};\n  handle(&j);\n  return total != 'a' + 'b' + 'c';\n}\n",
+    )?;
+    let out = dir.join("main");
+    for (length, why) in [
+        ("0->head.size", ""),
+        ("0->head.length", "'record' has no member 'length'"),
+        ("0->next.size", "'.size' is taken of is no structure"),
+        (
+            "0->head->size",
+            "'->size' is taken of is no pointer to a structure",
+        ),
+    ] {
+        let ran = compiler(true, false)
+            .arg("-O1")
+            .arg(named(
+                &dir,
+                &format!("handler handle input=0->text:{length}\n"),
+            )?)
+            .arg(dir.join("main.c"))
+            .arg("-o")
+            .arg(&out)
+            .output()?;
+        if why.is_empty() {
+            ended(&ran, 0, &[], &["steadfast"])?;
+            ended(&run(&out, &[])?, 0, &[], &["steadfast"])?;
+        } else {
+            ended(
+                &ran,
+                1,
+                &[
+                    "steadfast: the policy's input of handler handle does not fit: ",
+                    why,
+                ],
+                &["Stack dump", "bug report"],
+            )?;
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+/// A pointer leads to a call of what has no hardened code: the place that is told is that of this call, not of another module's.
+fn place_of_a_missing_clone() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-missing-clone");
+    let files = [
+        (
+            "main.c",
+            "#include <steadfast/sei.h>\nextern int (*way)(int);\nSF_LOCAL_HANDLER int handle(int k) { return way(k); }\n\
+                    int main(int n, char **v) { return handle(n); }\n",
+        ),
+        (
+            "other.c",
+            "#include <unistd.h>\nint other(int k) {\n  return chdir(\"/\") + k;\n}\n",
+        ),
+        (
+            "far.c",
+            "#include <unistd.h>\nint far(int k) {\n\n  return chdir(\"/tmp\") + k;\n}\nint (*way)(int) = far;\n",
+        ),
+    ];
+    for (name, text) in files {
+        std::fs::write(dir.join(name), text)?;
+    }
+    let out = dir.join("main");
+    for flag in ["-fPIE", "-no-pie"] {
+        let built = compiler(true, false)
+            .args(["-g", "-O1", flag])
+            .args(files.map(|(name, _)| dir.join(name)))
+            .arg("-o")
+            .arg(&out)
+            .output()?;
+        ended(&built, 0, &[], &["steadfast"])?;
+        let ran = run(&out, &[])?;
+        ended(
+            &ran,
+            121,
+            &["reaches a call of a function that has no hardened code: chdir"],
+            &[],
+        )?;
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let place = said
+            .split_whitespace()
+            .find(|word| word.starts_with("0x"))
+            .ok_or("no address")?;
+        let line = Command::new("addr2line")
+            .arg("-e")
+            .arg(&out)
+            .arg(place)
+            .output()?;
+        let line = String::from_utf8_lossy(&line.stdout).into_owned();
+        if !line.trim_end().ends_with("/far.c:4") {
+            return Err(format!("{said}{line}").into());
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 fn refused_by_driver(name: &str, flags: &[&str], words: &[&str]) -> Result<(), Failed> {
     refused(name, "int main(void) { return 0; }\n", flags, words)
 }
@@ -1693,6 +1797,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(later::trials());
     trials.push(Trial::test("harden::refuse::wait", waits_refused));
     trials.push(Trial::test("harden::refuse::file", file_asked_about));
+    trials.push(Trial::test(
+        "harden::refuse::fields",
+        policy_that_does_not_fit,
+    ));
+    trials.push(Trial::test(
+        "harden::refuse::pointer",
+        place_of_a_missing_clone,
+    ));
     trials.push(Trial::test("harden::conditions.c::state", waits_with_state));
     trials.push(Trial::test(
         "harden::recover::nondeterminism",
