@@ -137,7 +137,13 @@ static size_t slots(void) { return (__sf_tls.index_mask >> 3) + 1; }
 
 static inline size_t home(uintptr_t word) { return (word & __sf_tls.index_mask) >> 3; }
 
-static inline size_t next(size_t slot) { return (slot + 1) & (__sf_tls.index_mask >> 3); }
+/* The table is never full, so a search ends at a free slot before it has gone through all; with a mask that has lost a bit
+   it goes round among a few, which may be taken. */
+static inline size_t next(size_t slot, size_t *gone) {
+  if (unlikely(++*gone >= slots()))
+    sf_differ("memory is written, and the table of the log has lost its size:", (uint64_t)__sf_tls.table, 0, __sf_tls.index_mask);
+  return (slot + 1) & (__sf_tls.index_mask >> 3);
+}
 
 static inline volatile uint64_t *tag_at(size_t slot) { return __sf_tls.table + slot; }
 
@@ -158,9 +164,9 @@ static SF_COLD void grow_table(struct sf_context *c) {
     uint64_t tag = old[i];
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key)
       continue;
-    size_t s = home(tag >> SF_WORD_SHIFT & ~7ull);
+    size_t s = home(tag >> SF_WORD_SHIFT & ~7ull), gone = 0;
     while ((*tag_at(s) & EPOCH_MASK) == __sf_tls.epoch_key)
-      s = next(s);
+      s = next(s, &gone);
     *tag_at(s) = tag;
   }
   if (unlikely(c->twin != NULL))
@@ -286,9 +292,9 @@ static inline bool may_show_exempt(struct sf_context *c) {
 /* R2 (Figure 4b): O_v is the entry, O_c the tag. */
 static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
-  size_t s = home(word);
+  size_t s = home(word), gone = 0;
   uint64_t tag, have;
-  for (;; s = next(s)) {
+  for (;; s = next(s, &gone)) {
     tag = *tag_at(s);
     have = tag ^ key;
     if (have <= BYTES)
@@ -336,7 +342,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
 static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
   uint64_t key_first = key - ((uint64_t)1 << SF_EPOCH_SHIFT);
-  for (size_t s = home(word);; s = next(s)) {
+  for (size_t s = home(word), gone = 0;; s = next(s, &gone)) {
     uint64_t tag = *tag_at(s), bytes = tag ^ key;
     if (likely((tag ^ key_first) <= BYTES)) {
       bytes = tag & BYTES;
@@ -376,8 +382,8 @@ static void log_read(struct sf_context *c, uintptr_t word) {
   bool first = __sf_tls.phase == SF_E1;
   uint64_t epoch = __sf_tls.epoch_key, epoch_first = epoch - __sf_tls.delta;
   uint64_t key = word << SF_WORD_SHIFT | epoch, key_first = word << SF_WORD_SHIFT | epoch_first;
-  size_t s = home(word);
-  for (;; s = next(s)) {
+  size_t s = home(word), gone = 0;
+  for (;; s = next(s, &gone)) {
     uint64_t tag = *tag_at(s);
     if ((tag ^ key) <= BYTES || (tag ^ key_first) <= BYTES)
       return;
@@ -431,7 +437,7 @@ static const char not_put_back[] = "memory could not be put back";
 static void check_word(uintptr_t word, uint64_t need) {
   uint64_t expected = word << SF_WORD_SHIFT | __sf_tls.epoch_key | BYTES;
   uint64_t previous = __sf_tls.phase == SF_E2 ? (__sf_tls.epoch_key - ((uint64_t)1 << SF_EPOCH_SHIFT)) : __sf_tls.epoch_key;
-  for (size_t s = home(word);; s = next(s)) {
+  for (size_t s = home(word), gone = 0;; s = next(s, &gone)) {
     uint64_t tag = *tag_at(s);
     if (((tag ^ expected) & (~BYTES | need)) == 0)
       return;
@@ -1517,7 +1523,7 @@ static SF_COLD void look_closer(struct sf_context *c) {
       continue; /* read only */
     uintptr_t word = word_of(&c->entries[i]);
     uint64_t expected = word << SF_WORD_SHIFT | epoch | BYTES;
-    for (size_t s = home(word);; s = next(s)) {
+    for (size_t s = home(word), gone = 0;; s = next(s, &gone)) {
       uint64_t tag = *tag_at(s);
       if (((tag ^ expected) & ~BYTES) == 0) {
         if ((tag & bytes) != bytes)
@@ -1769,8 +1775,8 @@ _Noreturn void sf_async_second(struct sf_context *c, size_t slot_count, uint64_t
   for (size_t i = 0; i < c->count; i++) {
     uintptr_t word = word_of(&c->entries[i]);
     uint64_t key = word << SF_WORD_SHIFT | epoch, bytes = bytes_of(&c->entries[i]);
-    size_t s = home(word);
-    for (;; s = next(s)) {
+    size_t s = home(word), gone = 0;
+    for (;; s = next(s, &gone)) {
       uint64_t tag = *tag_at(s);
       if ((tag ^ key) <= BYTES) {
         *tag_at(s) = tag | bytes;

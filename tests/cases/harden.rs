@@ -104,6 +104,8 @@ pub(crate) const STRIKES: &[(&str, u8, &str)] = &[
     ("end", 1, "the log has lost its end"),
     ("table", 1, "memory is written"),
     ("table", 2, "memory is written"),
+    ("table_small", 1, "the table of the log has lost its size"),
+    ("table_small", 2, "memory is written"),
     ("range_at", 1, "different ranges"),
     ("range_old", 1, ""),
     ("news", 1, ""),

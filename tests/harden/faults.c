@@ -131,6 +131,10 @@ static void strike_growing(void) {}
 
 /* Taken, and no list says so. */
 SF_LOCAL void strike_lock(void) {
+#ifndef STEADFAST_PLAIN
+  if (hit("table_small"))
+    __sf_tls.mask = 7 << 3; /* more words than this has room for follow */
+#endif
   if (hit("lock")) {
     pthread_mutex_lock(&lock);
     __builtin_trap();
