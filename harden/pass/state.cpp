@@ -77,7 +77,7 @@ const std::pair<StringLiteral, StringLiteral> Outside[] = {
     {"snprintf", "snprintf"}, {"sprintf", "sprintf"}, {"vsnprintf", "vsnprintf"},
     {"__snprintf_chk", "snprintf_chk"}, {"__sprintf_chk", "sprintf_chk"}, {"__vsnprintf_chk", "vsnprintf_chk"},
     {"read", "read"}, {"pread", "pread"}, {"pread64", "pread"}, {"recv", "recv"}, {"recvfrom", "recvfrom"},
-    {"fread", "fread"}, {"fgets", "fgets"}, {"readv", "readv"}, {"recvmsg", "recvmsg"},
+    {"strtok_r", "strtok_r"}, {"__strtok_r", "strtok_r"}, {"fread", "fread"}, {"fgets", "fgets"}, {"readv", "readv"}, {"recvmsg", "recvmsg"},
     {"preadv", "preadv"}, {"preadv64", "preadv"}, {"accept", "accept"}, {"accept4", "accept4"}, {"inet_pton", "inet_pton"},
     {"getsockname", "getsockname"}, {"getpeername", "getpeername"},
     {"write", "write"}, {"pwrite", "pwrite"}, {"pwrite64", "pwrite"}, {"send", "send"}, {"sendto", "sendto"},
@@ -132,7 +132,6 @@ const Writes WrittenBy[] = {
     {"pthread_create", 0, 8}, {"pthread_join", 1, 8}, {"pthread_key_create", 0, 4}, {"pthread_setspecific", 9, 0},
     {"pthread_setname_np", 9, 0}, {"pthread_getname_np", 1, -3}, {"pthread_sigmask", 2, 128},
     {"vsprintf", 0, Refused}, {"__vsprintf_chk", 0, Refused}, {"qsort", 0, Refused}, {"qsort_r", 0, Refused},
-    {"strtok_r", 0, Refused}, {"strtok_r", 2, Refused}, {"__strtok_r", 0, Refused}, {"__strtok_r", 2, Refused},
     {"strsep", 0, Refused}, {"sscanf", 2, RefusedOn}, {"__isoc99_sscanf", 2, RefusedOn}, {"__isoc23_sscanf", 2, RefusedOn},
 };
 

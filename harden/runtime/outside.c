@@ -159,6 +159,22 @@ SF_API int __sf_s_vsnprintf_chk(char *to, size_t room, int flag, size_t size, co
   return format(to, room <= size ? room : size, how, list);
 }
 
+/* The end of a word is a byte that is written; the library's own would go through one pointer and not tell where. */
+SF_API char *__sf_s_strtok_r(char *s, const char *of, char **rest) {
+  if (!s) {
+    look(rest, sizeof *rest);
+    s = *rest;
+  }
+  look(s, strlen(s) + 1);
+  look(of, strlen(of) + 1);
+  s += strspn(s, of);
+  char *end = s + strcspn(s, of), *next = *end ? end + 1 : end;
+  if (*end)
+    __sf_s_memset(end, 0, 1);
+  __sf_s_memcpy(rest, &next, sizeof next);
+  return s == end ? NULL : s;
+}
+
 /* Input. */
 #define GOT(r) ((r) > 0 ? (size_t)(r) : 0)
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }

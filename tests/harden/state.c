@@ -62,6 +62,7 @@ SF_CRC static unsigned long *tally_new(size_t n) { return calloc(n, sizeof(unsig
 SF_DUP static char *note_new(const char *s) { return strdup(s); }
 static unsigned long *tally;
 static char *note;
+SF_DUP static char *rest;
 
 static unsigned slot(const char *key) {
   unsigned h = 5381;
@@ -331,8 +332,10 @@ int main(int argc, char **argv) {
     while (sf_crc_count())
       sf_crc_pop();
   }
-  /* Read outside handlers. */
+  /* Read and cut outside handlers. */
   size_t chars = 0;
+  for (char *word = strtok_r(note, " ,:", &rest); word; word = strtok_r(NULL, " ,:", &rest))
+    chars = chars * 7 + strlen(word);
   for (struct entry *e = order.oldest; e; e = e->newer)
     chars += strlen(e->value) + e->uses;
   printf("%lu %zu %zu %lu %lu %lu %lu %s\n", sum, chars, order.entries, counts[0], counts[1], counts[3], plain, note);
