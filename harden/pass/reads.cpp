@@ -94,7 +94,7 @@ constexpr const char *Looking =
     " __sf_w_dprintf __sf_w_vprintf __sf_w_vfprintf __sf_w___printf_chk __sf_w___fprintf_chk __sf_w_fflush"
     " __sf_w_close __sf_w_exit __sf_w_frexp __sf_w_frexpf __sf_w_modf __sf_w_modff __sf_w_syslog __sf_w___syslog_chk __sf_w_vsyslog"
     " __sf_w_epoll_ctl __sf_w_setsockopt __sf_w_fcntl __sf_w_accept __sf_w_accept4 __sf_w_fsync __sf_w_fdatasync"
-    " __sf_w_getnameinfo __sf_w_gethostname ";
+    " __sf_w_getnameinfo __sf_w_gethostname __sf_w_poll __sf_w_uname ";
 
 bool isIn(StringRef List, StringRef Name) { return List.contains((" " + Name + " ").str()); }
 

@@ -1,6 +1,6 @@
 /*
  * Descriptors, as handlers of event loops deal with them: connections taken in and their names, options and flags, what epoll
- * watches; and what is to be on the disk.
+ * and poll watch; and what is to be on the disk.
  *
  * Invariants
  *  1. A change is made once, by the first run, since the program goes on by its answer. What an argument points to (an
@@ -17,11 +17,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 SF_API int __sf_w_epoll_ctl(int in, int what, int fd, struct epoll_event *event) {
@@ -92,6 +94,38 @@ static int take_in(int fd, struct sockaddr *to, socklen_t *length, int flags) {
 
 SF_API int __sf_w_accept(int fd, struct sockaddr *to, socklen_t *length) { return take_in(fd, to, length, 0); }
 SF_API int __sf_w_accept4(int fd, struct sockaddr *to, socklen_t *length, int flags) { return take_in(fd, to, length, flags); }
+
+/* Waits where it stands, as the program does: a handler that asks so for long keeps its locks for long. */
+SF_API int __sf_w_poll(struct pollfd *of, nfds_t n, int timeout) {
+  INSIDE;
+  size_t bytes = n * sizeof *of;
+  if (sf_async())
+    __sf_reads(of, bytes);
+  uint64_t mix = sf_mix(sf_mix(sf_home(of), n), (uint64_t)timeout);
+  for (nfds_t i = 0; i < n; i++)
+    mix = sf_mix(mix, (uint64_t)(uint32_t)of[i].fd << 16 | (uint16_t)of[i].events);
+  struct sf_record *r;
+  if (FIRST && (r = sf_kept(c, "poll", mix)) != NULL) {
+    /* a retry */
+  } else if (FIRST) {
+    r = sf_record(c, "poll", mix, bytes);
+    memcpy(sf_data(r), of, bytes);
+    int64_t got = poll((struct pollfd *)sf_data(r), n, timeout);
+    r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);
+    r->once = 1;
+  } else {
+    r = sf_replay(c, "poll", mix);
+  }
+  int64_t answer = (int64_t)r->result;
+  if (answer < 0) {
+    errno = (int)-answer;
+    return -1;
+  }
+  __sf_memcpy(of, sf_data(r), bytes);
+  return (int)answer;
+}
+
+SF_API int __sf_w_uname(struct utsname *to) { ASKING("uname", sf_home(to), to, sizeof *to, uname(into)); }
 
 /* Both texts in one record, host first. Asked once: it may ask others. */
 SF_API int __sf_w_getnameinfo(const struct sockaddr *of, socklen_t n, char *host, socklen_t hosts, char *service, socklen_t services, int flags) {

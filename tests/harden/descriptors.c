@@ -6,12 +6,14 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +61,13 @@ SF_LOCAL_HANDLER int name(char *host, char *port) {
   char own[65];
   int failed = getnameinfo((struct sockaddr *)&at, sizeof at, host, 20, port, 10, NI_NUMERICHOST | NI_NUMERICSERV);
   return failed * 1000 + getnameinfo((struct sockaddr *)&at, sizeof at, host, 3, NULL, 0, NI_NUMERICHOST) * 10 + gethostname(own, sizeof own);
+}
+
+SF_LOCAL_HANDLER int ask(int quiet, int ready) {
+  struct utsname system;
+  struct pollfd p[2] = {{.fd = quiet, .events = POLLIN}, {.fd = ready, .events = POLLIN | POLLOUT}};
+  int n = poll(p, 2, 0);
+  return uname(&system) * 1000 + n * 100 + p[0].revents * 10 + p[1].revents + !*system.sysname;
 }
 
 SF_LOCAL_HANDLER int on_disk(int fd, time_t when) {
@@ -126,6 +135,7 @@ int main(void) {
   printf("on disk: %d\n", on_disk(file, 86400 * 365));
   char text[20] = "";
   printf("%zd %s", pread(file, text, sizeof text - 1, 0), text);
+  printf("asked: %d\n", ask(listening, file));
   char host[20] = "", port[10] = "";
   int named = name(host, port);
   printf("name: %d, %s:%s\n", named, host, port);
