@@ -549,7 +549,7 @@ static std::string announce(CallBase &Call, const Function &Callee, const Config
 
 void announceOutside(Module &M, const Config &C, const Clones &Made, Report &R) {
   for (Function &F : M)
-    if (C.Outputs.count(F.getName()) || (!F.isDeclaration() && (C.Later.count(F.getName()) || C.Carries.count(F.getName()))))
+    if (C.Outputs.count(F.getName()) || C.Keeps.count(F.getName()) || (!F.isDeclaration() && (C.Later.count(F.getName()) || C.Carries.count(F.getName()))))
       R.once({"K", F.getName()});
   if (C.Outputs.empty())
     return;

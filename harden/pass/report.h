@@ -14,7 +14,7 @@
 //     R function what where           a refused construct: stops the program if it is reached
 //     Y async                         this module keeps what handlers read, for a second run that comes later
 //     D functions checks              code outside handlers that is computed twice
-//     K function                      named by a policy's output, carries or later, and here
+//     K function                      named by a policy's output, keeps, carries or later, and here
 //     L where what                    one line of source, for --explain
 //
 // A function with internal linkage is named FILE:NAME, since names of different modules may coincide.

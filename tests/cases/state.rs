@@ -618,6 +618,10 @@ fn kept_by_a_library() -> Result<(), Failed> {
     )?;
     let long = make("long", &format!("{state}keeps hook_set 0:#4096\n"), true)?;
     ended(&run(&long, &[])?, 121, &["more bytes than the object has", "fix:"], &[])?;
+    match make("mistyped", &format!("{state}keeps hook_sett 0:#16\n"), true) {
+        Err(why) if why.message().is_some_and(|why| why.contains("the policy's hook_sett")) => {}
+        other => return Err(format!("a mistyped name of `keeps`: {other:?}").into()),
+    }
     Bench::get().passed(&dir);
     Ok(())
 }

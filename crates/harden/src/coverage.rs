@@ -122,7 +122,7 @@ pub struct Gap {
 pub struct Coverage {
     modules: BTreeSet<String>,
     handlers: BTreeMap<String, Handler>,
-    /// Functions that the policy's `output`, `carries` and `later` name and that are there.
+    /// Functions that the policy's `output`, `keeps`, `carries` and `later` name and that are there.
     named: BTreeSet<String>,
     functions: BTreeMap<String, (String, Stores)>,
     calls: BTreeMap<String, BTreeSet<Call>>,
@@ -292,7 +292,7 @@ impl Coverage {
         ))
     }
 
-    /// Whether a function that the policy's `output`, `carries` or `later` names is there.
+    /// Whether a function that the policy's `output`, `keeps`, `carries` or `later` names is there.
     #[must_use]
     pub fn names(&self, function: &str) -> bool {
         self.named.contains(function)

@@ -342,11 +342,12 @@ impl Policy {
         self.switches.push("between");
     }
 
-    /// Functions that `output`, `carries` and `later` name.
+    /// Functions that `output`, `keeps`, `carries` and `later` name.
     pub fn named(&self) -> impl Iterator<Item = &str> {
         let others = self.variables.values().filter_map(|line| {
             line.strip_prefix("carries ")
-                .or(line.strip_prefix("later "))
+                .or_else(|| line.strip_prefix("later "))
+                .or_else(|| line.strip_prefix("keeps ")?.split(' ').next())
         });
         self.outputs.keys().map(String::as_str).chain(others)
     }

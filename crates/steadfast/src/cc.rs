@@ -193,7 +193,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     }
     if let Some(name) = policy.named().find(|name| !coverage.names(name)) {
         console.say(&format!(
-            "steadfast: the policy's {name} (output, carries or later) is not in {}\n  fix:   correct the name, or take the statement out\n",
+            "steadfast: the policy's {name} (output, keeps, carries or later) is not in {}\n  fix:   correct the name, or take the statement out\n",
             program.display()
         ));
         let _ = fs::remove_file(program);
