@@ -38,10 +38,14 @@ static inline ssize_t sf_again(struct sf_record *r, void *to) {
     size_t at = c->queue.used;                                                                                         \
     r = sf_record(c, NAME, mix, (ROOM));                                                                               \
     void *into = sf_data(r);                                                                                           \
-    ssize_t got = (RESULT);                                                                                            \
+    ssize_t got = (RESULT), again = got;                                                                               \
+    sf_opaque(again);                                                                                                  \
     r->result = (uint64_t)(got < 0 ? -(int64_t)errno : got);                                                           \
-    r->length = got < 0 ? 0 : (uint32_t)got;                                                                           \
+    size_t bytes = got < 0 ? 0 : (size_t)got < (ROOM) ? (size_t)got : (ROOM); /* with MSG_TRUNC it is what there was */ \
+    r->length = (uint32_t)bytes;                                                                                       \
     r->once = 1;                                                                                                       \
+    if (unlikely(got != again))                                                                                        \
+      sf_differ_name("what the kernel gave has changed on its way into the log of", NAME, (uint64_t)got, (uint64_t)again);    \
     c->queue.used = at + sizeof *r + ((r->length + 7) & ~7ull);                                                        \
   } else {                                                                                                             \
     r = sf_replay(c, NAME, mix);                                                                                       \

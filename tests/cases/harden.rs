@@ -1232,6 +1232,46 @@ fn messages_outside() -> Result<(), Failed> {
     )
 }
 
+/// Plain datagrams beneath the envelope: tests/harden/datagrams.c.
+fn datagrams() -> Result<(), Failed> {
+    const WRAPPED: &str = "-Wl,--wrap=read,--wrap=write,--wrap=send,--wrap=sendmsg,--wrap=recvmsg,--wrap=recvfrom,\
+        --wrap=accept,--wrap=accept4,--wrap=close";
+    const AGAIN: &str = "an input holds bytes that were not received, or were handled before";
+    let dir = Bench::get().case_dir("harden-datagrams");
+    let (plain, out) = (dir.join("plain"), dir.join("datagrams"));
+    build(
+        compiler(false, false),
+        &["-O1"],
+        &[source("datagrams.c")],
+        &plain,
+    )?;
+    let right = run(&plain, &["0"])?;
+    let policy = format!(
+        "--steadfast-policy={}",
+        source("datagrams.policy").display()
+    );
+    let mut sources = vec![source("datagrams.c")];
+    for part in ["wrap.c", "stream.c", "dns.c", "crc32c.c"] {
+        sources.push(workspace().join("harden/envelope").join(part));
+    }
+    build(
+        compiler(true, false),
+        &["-O2", &policy, WRAPPED],
+        &sources,
+        &out,
+    )?;
+    let clean = run(&out, &["0"])?;
+    ended(&clean, 0, &[], &["steadfast"])?;
+    if clean.stdout != right.stdout || right.stdout.is_empty() {
+        return Err(String::from_utf8_lossy(&clean.stdout).into_owned().into());
+    }
+    for mode in ["1", "2"] {
+        ended(&run(&out, &[mode])?, 122, &[AGAIN], &[])?;
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 fn named(dir: &Path, statements: &str) -> Result<String, Failed> {
     let policy = dir.join("policy");
     std::fs::write(&policy, statements)?;
@@ -1894,6 +1934,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::scan_refuses", scan_refuses));
     trials.push(Trial::test("harden::checksums", checksums));
     trials.push(Trial::test("harden::classes_by_pointer", classes_by_pointer));
+    trials.push(Trial::test("harden::datagrams", datagrams));
     trials.push(Trial::test(
         "harden::event_line_elsewhere",
         event_line_elsewhere,
