@@ -1,15 +1,15 @@
 // The handler's own body becomes its driver:
 //
-//     if inside a handler: return clone(arguments)          a handler called by a handler is a part of it
+//     if inside a handler: __sf_nested(handler); return clone(arguments)
+//                                                           a handler called by a handler is a part of it
 //     input, where the policy names one
-//     do {
-//       if (__sf_begin(handler)) goto second                phase I
-//       first  = clone(arguments)                           E1
-//       __sf_mid(handler, first)                            R
+//     if (__sf_begin(handler)) goto second                  phase I; a retry comes back to here
+//     first  = clone(arguments)                             E1
+//     __sf_mid(handler, first)                              R
 //                                                           1, with --validate=async: the second run comes later, elsewhere
 //     second:
-//       second = clone(arguments)                           E2
-//     } while (__sf_end(handler, second))                   V; not 0: run both again
+//     second = clone(arguments)                             E2
+//     __sf_end(handler, second)                             V
 //     return second
 //
 // An exception that leaves the clone is a result like any other: swallowed after E1, compared, thrown again after V.
@@ -124,6 +124,7 @@ public:
     B.CreateCondBr(B.CreateIsNotNull(Phase), Nested, Outer);
 
     B.SetInsertPoint(Nested);
+    B.CreateCall(runtime("__sf_nested", B.getVoidTy(), {B.getPtrTy()}), {Descriptor});
     Value *Inner = callClone(&Clone, arguments());
     Result->isVoidTy() ? B.CreateRetVoid() : B.CreateRet(Inner);
 
@@ -153,10 +154,10 @@ public:
     }
     B.SetInsertPoint(SecondRun);
     Value *Two = run(Second, MayThrow, 2);
-    Value *Again =
-        B.CreateCall(runtime("__sf_end", B.getInt32Ty(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, Two});
+    // No result, by which who comes back could be sent to the beginning once more, with an event that has been handled.
+    B.CreateCall(runtime("__sf_end", B.getVoidTy(), {B.getPtrTy(), B.getInt64Ty()}), {Descriptor, Two});
     auto *Done = block("done");
-    B.CreateCondBr(B.CreateIsNotNull(Again), Begin, Done);
+    B.CreateBr(Done);
     if (Later) {
       // The second run is another process's, and its result is compared there.
       B.SetInsertPoint(Later);

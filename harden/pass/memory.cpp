@@ -234,7 +234,8 @@ private:
       Then = SplitBlockAndInsertIfThen(missing(B), &S, false, Rare);
       B.SetInsertPoint(Then);
       B.SetCurrentDebugLocation(S.getDebugLoc());
-      // Here the bytes of the first run go to the slot's mask.
+      // Here the bytes of the first run go to the slot's mask, and the tag changes as that of a whole word does: who comes here in the
+      // first run, or to another tag, leaves what the second look does not take.
       Value *Own = B.CreateXor(Expected, B.CreateXor(Need, B.getInt64(MaskBits)));
       Instruction *Same, *Other;
       SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(look(B), B.CreateSub(Own, field(TlsDelta))), Then, &Same, &Other);
@@ -242,7 +243,7 @@ private:
       Value *Masks = B.CreateAdd(B.CreateAdd(field(TlsTable), field(TlsIndexMask)), B.getInt64(8));
       Value *Mask = B.CreateIntToPtr(B.CreateAdd(Masks, B.CreateLShr(Index, 3)), B.getPtrTy());
       B.CreateStore(B.CreateTrunc(Need, B.getInt8Ty()), Mask);
-      B.CreateAlignedStore(Own, Slot, Align(8), /*isVolatile=*/true);
+      B.CreateAlignedStore(B.CreateOr(look(B), field(TlsDelta)), Slot, Align(8), /*isVolatile=*/true);
       B.SetInsertPoint(Other);
       B.SetCurrentDebugLocation(S.getDebugLoc());
       Value *Wide = B.CreateShl(B.getInt64((1ULL << 8 * Bytes) - 1),

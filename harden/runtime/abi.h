@@ -37,7 +37,7 @@
 
 /* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
    names __sf_abi_N. */
-#define SF_ABI 4
+#define SF_ABI 5
 
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
 
@@ -77,7 +77,12 @@ _Static_assert(offsetof(struct sf_tls, partial) == 88, "offset known to store.S"
 _Static_assert(offsetof(struct sf_tls, key_whole) == 80, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, kept) == 96, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, grows) == 160, "offset known to store.S");
-extern __thread struct sf_tls __sf_tls __attribute__((tls_model("initial-exec")));
+/* The runtime is a program's, so its thread-local memory is known when it is linked: no register holds its base, which could change
+   and make of one field another. Not in what shared libraries have of it (Makefile: PLAIN). */
+#ifndef SF_TLS_MODEL
+#define SF_TLS_MODEL "initial-exec"
+#endif
+extern __thread struct sf_tls __sf_tls __attribute__((tls_model(SF_TLS_MODEL)));
 
 /* One for each handler, constant, written by the pass. */
 struct sf_handler {
@@ -95,12 +100,14 @@ struct sf_clone {
   void *hardened;
 };
 
-/* Driver of a handler, in this order: begin, run, mid, run, end; all again while end is not 0. Where begin gives 1, the
-   second run comes next (split.c, async.c). A result of up to 64 bits is passed as it is, a longer one as __sf_hash of it. The
+/* Driver of a handler, in this order: begin, run, mid, run, end. Where begin gives 1, the second run comes next (split.c,
+   async.c). A result of up to 64 bits is passed as it is, a longer one as __sf_hash of it. The
    driver keeps a frame pointer: what lies below it is a run's. */
 int __sf_begin(const struct sf_handler *handler);
 int __sf_mid(const struct sf_handler *handler, uint64_t result); /* 1: the second run comes later, elsewhere */
-int __sf_end(const struct sf_handler *handler, uint64_t result);
+void __sf_end(const struct sf_handler *handler, uint64_t result);
+/* In place of all these, of a handler that a run calls. */
+void __sf_nested(const struct sf_handler *handler);
 uint64_t __sf_hash(const void *bytes, size_t length);
 void __sf_edge_string(const char *message);
 void __sf_edge_line(const char *message);

@@ -351,7 +351,7 @@ static void next_record(void) {
   put_bytes(r->kept[7], (const uint8_t *)&r->kept[6], 8);
   memcpy(__sf_tls.kept, r->kept, sizeof r->kept);
   __sf_tls.stack_low = r->stack_low;
-  __sf_tls.stack_length = r->stack_length;
+  __sf_tls.stack_length = c->run_bytes = r->stack_length;
   size_t slots = table_slots ? table_slots : SF_SLOTS;
   while (slots < 5 * c->count) /* as SF_SLOTS to SF_WORDS */
     slots *= 2;

@@ -35,7 +35,7 @@ SF_API __thread struct sf_tls __sf_tls;
 __thread struct sf_context *__sf_own;
 struct sf_context *_Atomic sf_contexts;
 /* Objects of another version of the contract do not link. */
-SF_API const int __sf_abi_4 = SF_ABI;
+SF_API const int __sf_abi_5 = SF_ABI;
 
 /* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
    link-time optimiser. */
@@ -74,22 +74,35 @@ void sf_unmap(void *base, size_t bytes) {
   sf_syscall(11 /* munmap */, (long)base - (long)PAGE, (long)(bytes + 2 * PAGE), 0, 0, 0, 0);
 }
 
-void sf_copy(void *to, const void *from, size_t length) {
+const char sf_wrong_place[] = "a copy, a fill or an entry has gone elsewhere than it should";
+
+/* After it: also of a direction flag, or a count, that changes on the way, nothing else tells outside what is logged. */
+static inline void ends_at(const void *is, const void *should, size_t length) {
+  if (unlikely(is != should))
+    sf_differ(sf_wrong_place, (uint64_t)should, length, (uint64_t)is);
+}
+
+void *sf_copy(void *to, const void *from, size_t length) {
   /* rep movsb: fast for long copies on every x86-64 since 2013 (ERMS), but it takes 10 ns to begin. Forwards, so that what overlaps
      may be moved down. */
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
   for (size_t i = 0; i < length; i++) /* assembly they do not see */
     ((volatile uint8_t *)to)[i] = ((const volatile uint8_t *)from)[i];
+  return (uint8_t *)to + length;
 #else
   typedef uint64_t word __attribute__((aligned(1), may_alias));
-  uint8_t *d = to;
+  uint8_t *d = to, *end = d + length;
   const uint8_t *s = from;
+  size_t all = length;
   if (length > SHORT)
     __asm__ volatile("rep movsb" : "+D"(d), "+S"(s), "+c"(length)::"memory");
   for (; length >= 8; d += 8, s += 8, length -= 8)
     *(word *)d = *(const word *)s;
   for (; length; d++, s++, length--)
     *d = *s;
+  sf_opaque(d);
+  ends_at(d, end, all);
+  return d;
 #endif
 }
 
@@ -240,6 +253,7 @@ static SF_COLD struct sf_context *context_new(void) {
   sf_gates_close(c, c->event);
   c->state = sf_state();
   sf_stack_bounds(&c->stack_low, &c->stack_high);
+  c->stack_bytes = c->stack_high - c->stack_low;
   sf_carry_thread(c);
   if (sf_recovers()) {
     sf_recover_thread();
@@ -289,6 +303,9 @@ static inline bool may_show_exempt(struct sf_context *c) {
   return true;
 }
 
+/* Of an entry: what a tag says of it that had these bytes before. */
+static inline uint64_t where_of(uint64_t tag, uint64_t have) { return tag >> SF_WORD_SHIFT | (((tag ^ have) & BYTES) ^ BYTES) << 56; }
+
 /* R2 (Figure 4b): O_v is the entry, O_c the tag. */
 static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
@@ -307,6 +324,9 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   if (add == 0)
     return; /* not in its home slot, so the inline code could not know */
   if (unlikely(exempt(c, word))) {
+    sf_opaque(word);
+    if (unlikely(!exempt(c, word)))
+      sf_differ("a word is in the run's frames at one look and not at the next", word, 0, need);
     if (have || may_show_exempt(c))
       *tag_at(s) = key | have | need;
     return;
@@ -318,9 +338,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
     return;
   }
   struct sf_entry *e = __sf_tls.cursor;
-  /* Kept here for the sum: what the entry says may be damaged. */
-  uint64_t where = word | (add ^ BYTES) << 56;
-  e->where = where;
+  e->where = word | (add ^ BYTES) << 56;
   e->old = live(word);
   sf_reload();
   if (unlikely(*tag_at(s) != tag))
@@ -329,19 +347,23 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t kept = *(volatile uint64_t *)&e->old;
   if (unlikely((live(word) ^ kept) & spread(add)))
     sf_differ("the log did not keep an old value", word, kept, live(word));
-  __sf_tls.sum += weigh(where, kept);
+  /* From the tag, not from what went into the entry: of two that differ, the log would put back one, and know the other. */
+  uint64_t shown = *tag_at(s);
+  __sf_tls.sum += weigh(where_of(shown, have), kept);
+  if (unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor))
+    sf_differ(sf_wrong_place, word, (uint64_t)__sf_tls.cursor, (uint64_t)e);
   __sf_tls.partial |= add ^ BYTES;
   __sf_tls.cursor++;
-  if (unlikely(c->twin != NULL)) {
-    sf_opaque(word); /* put together once more */
-    sf_twin_word(c, word | (add ^ BYTES) << 56);
-  }
+  if (unlikely(c->twin != NULL))
+    sf_twin_word(c, where_of(*tag_at(s), have)); /* put together once more */
 }
 
 /* R6: U is the tag of the second run; the first run's bytes move to mask_first. */
 static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key;
   uint64_t key_first = key - ((uint64_t)1 << SF_EPOCH_SHIFT);
+  if (unlikely((key & ((uint64_t)1 << SF_EPOCH_SHIFT)) == 0))
+    sf_differ("a store of the first run was looked up as one of the second", word, __sf_tls.phase, need);
   for (size_t s = home(word), gone = 0;; s = next(s, &gone)) {
     uint64_t tag = *tag_at(s), bytes = tag ^ key;
     if (likely((tag ^ key_first) <= BYTES)) {
@@ -573,7 +595,7 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
 
 SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
   __sf_log(to, length);
-  sf_copy(to, from, length);
+  ends_at(sf_copy(to, from, length), (uint8_t *)to + length, length);
   __sf_logged(to, length);
   return to;
 }
@@ -581,12 +603,13 @@ SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
 SF_API void *__sf_memmove(void *to, const void *from, size_t length) {
   __sf_log(to, length);
   if ((uintptr_t)to - (uintptr_t)from >= length) {
-    sf_copy(to, from, length);
+    ends_at(sf_copy(to, from, length), (uint8_t *)to + length, length);
   } else {
-    void *d = (uint8_t *)to + length - 1;
+    uint8_t *d = (uint8_t *)to + length - 1;
     const void *s = (const uint8_t *)from + length - 1;
     size_t n = length;
     __asm__ volatile("std\n\trep movsb\n\tcld" : "+D"(d), "+S"(s), "+c"(n)::"memory");
+    ends_at(d, (uint8_t *)to - 1, length);
   }
   __sf_logged(to, length);
   return to;
@@ -597,6 +620,7 @@ SF_API void *__sf_memset(void *to, int byte, size_t length) {
   void *d = to;
   size_t n = length;
   __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(byte) : "memory");
+  ends_at(d, (uint8_t *)to + length, length);
   __sf_logged(to, length);
   return to;
 }
@@ -1018,6 +1042,17 @@ static bool went_elsewhere(struct sf_context *c) {
   return false;
 }
 
+/* The bounds of the run's frames: with others, stores that no log knows pass for those to frames. */
+static inline bool frames_hold(const struct sf_context *c) {
+  uint64_t other = (__sf_tls.stack_low ^ c->stack_low) | (__sf_tls.stack_length ^ c->run_bytes);
+  return likely((other | (c->stack_high - c->stack_low - c->stack_bytes)) == 0);
+}
+
+static void check_frames(struct sf_context *c) {
+  if (unlikely(!frames_hold(c)))
+    sf_differ("the bounds of the run's frames have changed", __sf_tls.stack_low, c->run_bytes, __sf_tls.stack_length);
+}
+
 /* The run's key: with another, tags of earlier handlers pass for its own, and stores are not logged. Either run's, as the phase
    itself may be what was struck. */
 static inline bool key_holds(struct sf_context *c) {
@@ -1031,6 +1066,12 @@ static inline bool key_holds(struct sf_context *c) {
 static const char *beyond_log(struct sf_context *c, const char *what, uintptr_t at, uint64_t second) {
   if (__sf_tls.phase == SF_E1 && !key_holds(c))
     return "stores of this run may have been taken for logged ones";
+  if (!frames_hold(c))
+    return "stores of this run may have been taken for those to its frames";
+  if (what == sf_crash && c->putting)
+    return "it crashed while memory was put back";
+  if (what == sf_wrong_place)
+    return "bytes were copied to a place that is not known";
   if (what == not_put_back && went_elsewhere(c))
     return "what was put back is elsewhere";
   if (what == range_not_logged && !is_logged(c, at, at + second))
@@ -1237,7 +1278,12 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
 int sf_begin(const struct sf_handler *h) {
   struct sf_context *c = sf_context();
   /* The driver's stack pointer, above the return address to it and its frame pointer: the runs' frames begin there. */
-  uintptr_t frame = (uintptr_t)__builtin_frame_address(0) + 16;
+  const uintptr_t *own = __builtin_frame_address(0);
+  uintptr_t frame = (uintptr_t)own + 16;
+  /* Its frame pointer is above: a stack pointer that has changed before would return to its caller, and frames of this would pass
+     for the run's. */
+  if (unlikely(*own < frame))
+    gate_differs(c, h, END_I);
   if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->split_state != 0))
@@ -1247,11 +1293,28 @@ int sf_begin(const struct sf_handler *h) {
   if (likely(c->again == 0))
     count_event(c);
   __sf_tls.stack_low = c->stack_low;
-  __sf_tls.stack_length = frame - c->stack_low;
+  __sf_tls.stack_length = c->run_bytes = frame - c->stack_low;
   if (unlikely(sf_async()))
     sf_async_begin(c, h);
   open_run(c, h);
   return 0;
+}
+
+/* A run that was left by another way than its end, by a stack pointer that changed, comes back to a caller that takes it for done. What
+   it did was never validated, and from then on each handler would pass for a part of it. Its caller's frames lie above the run's. */
+static inline void ask_whether_left(const struct sf_handler *h, uintptr_t frame) {
+  if (unlikely(frame - __sf_tls.stack_low >= __sf_tls.stack_length))
+    gate_differs(__sf_own, h, END_I);
+}
+
+SF_API void __sf_nested(const struct sf_handler *h) { ask_whether_left(h, (uintptr_t)__builtin_frame_address(0) + 16); }
+
+/* A signal may end the program in the middle of a run, from a frame below or from a stack of its own. */
+__attribute__((destructor)) static void ask_at_exit(void) {
+  const struct sf_context *c = __sf_own;
+  uintptr_t frame = (uintptr_t)__builtin_frame_address(0);
+  if (unlikely(__sf_tls.phase != SF_OUTSIDE) && frame - c->stack_low < c->stack_bytes)
+    ask_whether_left(c->handler, frame);
 }
 
 void sf_begin_half(struct sf_context *c) {
@@ -1268,23 +1331,34 @@ typedef volatile uint32_t loose32 __attribute__((aligned(1), may_alias));
 typedef volatile uint16_t loose16 __attribute__((aligned(1), may_alias));
 
 /* Of a word. Neighbouring bytes may belong to another thread: only these are written. They are mostly one run, of a field or a text:
-   the widest stores that its ends allow, of which the second may repeat bytes of the first. */
-static inline void put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
+   the widest stores that its ends allow, of which the second may repeat bytes of the first. Gives the bytes that were written, by what
+   the stores had for place and length; bits above these eight tell of other places, or of stores that are too wide. */
+static inline uint64_t put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
+  uint64_t put = 0;
   while (bytes) {
-    unsigned first = (unsigned)__builtin_ctzll(bytes), length = (unsigned)__builtin_ctzll(~(bytes >> first));
+    uint64_t first = (uint64_t)__builtin_ctzll(bytes), length = (uint64_t)__builtin_ctzll(~(bytes >> first));
     uintptr_t at = word + first;
-    uint64_t part = old >> 8 * first;
+    uint64_t part = old >> 8 * first, beyond;
     if (length >= 4) {
       *(loose32 *)at = (uint32_t)part;
       *(loose32 *)(at + length - 4) = (uint32_t)(part >> 8 * (length - 4));
+      sf_opaque(length); /* what the stores had, whatever the comparison has said of it */
+      beyond = (length - 4) & ~7ull;
     } else if (length >= 2) {
       *(loose16 *)at = (uint16_t)part;
       *(loose16 *)(at + length - 2) = (uint16_t)(part >> 8 * (length - 2));
+      sf_opaque(length);
+      beyond = (length - 2) & ~1ull;
     } else {
       *(volatile uint8_t *)at = (uint8_t)part;
+      sf_opaque(length);
+      beyond = length - 1;
     }
+    sf_opaque(at);
+    put |= ((1ull << length) - 1) << first | (((at - word) ^ first) | beyond) << 8;
     bytes &= ~0ull << (first + length);
   }
+  return put;
 }
 
 /* One pass suffices while entries alone are concerned: no two of them hold the same byte. Each is read back at an address that
@@ -1296,10 +1370,14 @@ static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to,
   for (size_t i = to; i-- > from;) {
     uint64_t old = c->entries[i].old, bytes = bytes_of(&c->entries[i]);
     uintptr_t word = word_of(&c->entries[i]);
+    sf_opaque(bytes); /* what is used is what is compared below */
+    sf_opaque(word);
     if (likely(bytes == BYTES)) {
       *(volatile uint64_t *)word = old;
     } else {
-      put_bytes(word, old, bytes);
+      uint64_t put = bytes > BYTES ? 0 : put_bytes(word, old, bytes);
+      if (unlikely(put != bytes))
+        sf_differ(sf_wrong_place, word, bytes, put);
     }
     uint64_t where = ((const volatile struct sf_entry *)c->entries)[i].where;
     /* Where it went: the right place may have had the old value anyway. */
@@ -1323,8 +1401,9 @@ static uint64_t put_back(struct sf_context *c, uint64_t *sum) {
   for (size_t i = range_count(c); i-- > 0;) {
     struct sf_range *r = range_at(c, i);
     wrong |= reset_words(c, r->after, to, sum);
-    sf_copy((void *)r->at, c->arena.base + r->old, r->length);
+    const uint8_t *end = sf_copy((void *)r->at, c->arena.base + r->old, r->length);
     sf_reload();
+    ends_at(end, (const uint8_t *)r->at + r->length, r->length); /* not of another length than the range has */
     wrong |= !sf_equal((void *)r->at, c->arena.base + r->old, r->length);
     to = r->after;
   }
@@ -1451,6 +1530,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   if (unlikely(c->handler != h || __sf_tls.phase != SF_E1))
     gate_differs(c, h, END_E1);
   end_phase(c, h, END_E1);
+  check_frames(c);
   c->result_first = result;
   size_t count = (size_t)(__sf_tls.cursor - c->entries), ranges = range_count(c);
   if (unlikely(count > c->capacity))
@@ -1485,7 +1565,9 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
       struct sf_range *r = range_at(c, i);
       sf_copy(c->arena.base + r->old + r->length, (void *)r->at, r->length);
     }
+    c->putting = true;
     wrong |= put_back(c, &sum);
+    c->putting = false;
   }
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
@@ -1703,13 +1785,14 @@ static void check_outputs(struct sf_context *c) {
   }
 }
 
-SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
+SF_API void __sf_end(const struct sf_handler *h, uint64_t result) {
   struct sf_context *c = __sf_own;
   if (unlikely(sf_elsewhere()))
     sf_elsewhere_back(c);
   if (unlikely(c->handler != h || __sf_tls.phase != SF_E2))
     gate_differs(c, h, END_E2);
   end_phase(c, h, END_E2);
+  check_frames(c);
   if (unlikely(__sf_tls.cursor != c->entries + c->count))
     sf_differ("the log has grown in the second run", (uint64_t)c->entries, c->count, (uint64_t)(__sf_tls.cursor - c->entries));
   if (unlikely(c->split_state & SF_SPLIT_WAITS && (c->split_state & SF_SPLIT_WAITS) != SF_SPLIT_WAITS))
@@ -1742,7 +1825,6 @@ SF_API int __sf_end(const struct sf_handler *h, uint64_t result) {
   end_phase(c, h, END_V);
   /* Committed. From here on effects happen. */
   commit(c);
-  return 0;
 }
 
 SF_API uint64_t __sf_hash(const void *bytes, size_t length) {

@@ -93,7 +93,9 @@ static void *given(struct sf_context *c, const char *name, uint64_t arguments, v
   void *p;
   if (FIRST) {
     p = make(a, b);
-    sf_record(c, name, arguments, 0)->result = (uint64_t)p;
+    void *second = p; /* the other run's, from here on */
+    sf_opaque(second);
+    sf_record(c, name, arguments, 0)->result = (uint64_t)second;
   } else {
     p = (void *)sf_replay(c, name, arguments)->result;
   }

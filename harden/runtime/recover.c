@@ -191,6 +191,8 @@ SF_WHOLE_WORDS void sf_twin_word(struct sf_context *c, uint64_t where) {
   e->where = where;
   e->old = old;
   sf_reload();
+  if (e != t->entries + t->count)
+    sf_differ(sf_wrong_place, where, (uint64_t)(t->entries + t->count), (uint64_t)e);
   t->sum += where ^ old; /* not what the entry says, which may be damaged */
   t->count++;
 }

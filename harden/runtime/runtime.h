@@ -167,6 +167,9 @@ struct sf_context {
   struct sf_buffer trace; /* --find-nondeterminism */
   size_t trace_cursor;
 
+  size_t stack_bytes; /* stack_high - stack_low, once more */
+  size_t run_bytes;   /* sf_tls.stack_length, once more */
+
   uint64_t state; /* in programs with copies or checksums of their state (state.h): 1, and 2 once they are renewed */
   struct sf_message messages[SF_MESSAGES];
   size_t message_count, message_cursor;
@@ -183,6 +186,7 @@ struct sf_context {
   uint64_t again;             /* begins again: not a new event */
   uint64_t gave_way;          /* times that this event was rolled back for others */
   uint64_t last[4];           /* the mismatch that led there */
+  bool putting;               /* R is under way */
   uint64_t rolling;           /* memory is being put back: what is noticed now is final */
   uint64_t affinity[16];      /* the cores that the program allows */
   struct sf_buffer kept;      /* records that cannot be asked again */
@@ -213,7 +217,7 @@ struct sf_context {
   uint32_t walk_ends;
 };
 
-extern __thread struct sf_context *__sf_own __attribute__((tls_model("initial-exec")));
+extern __thread struct sf_context *__sf_own __attribute__((tls_model(SF_TLS_MODEL)));
 
 /* core.c */
 void *sf_grow(struct sf_buffer *, size_t bytes); /* room for so many more; their address */
@@ -224,8 +228,9 @@ void sf_barrier_wait(void);
 void sf_gates_close(struct sf_context *, uint64_t event); /* this one has been validated */
 struct sf_context *sf_inside(const char *what); /* the context, or a refusal outside handlers */
 extern struct sf_context *_Atomic sf_contexts;
-void sf_copy(void *to, const void *from, size_t length);
+void *sf_copy(void *to, const void *from, size_t length); /* gives the end of `to` */
 bool sf_equal(const void *, const void *, size_t length);
+extern const char sf_wrong_place[]; /* of a difference: something has been written where no log knows */
 size_t sf_length(const char *);
 /* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
 struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);

@@ -9,35 +9,38 @@
  * stack; this is rule R2 of the paper as Figure 4b spells it out (the numbers on the right are its lines). In all other
  * cases, and in the second run, where sf_tls.limit is 0, it goes to the C code.
  *
+ * An entry's share of the sum is taken from the tag, not from what went into the entry: where one of both changes on the way, the
+ * log does not have its sum. Fields of struct sf_tls have no register for their base (abi.h).
+ *
  * Invariant: general registers only; vector registers of the program are live here.
  *
  * Shared with abi.h: offsets in struct sf_tls, asserted in core.c.
  */
-#define TLS_TABLE 0
-#define TLS_MASK 8
-#define TLS_EPOCH 16
-#define TLS_CURSOR 32
-#define TLS_LIMIT 40
-#define TLS_SUM 48
-#define TLS_LOW 56
-#define TLS_LENGTH 64
-#define TLS_DELTA 72
-#define TLS_PARTIAL 88
+#define TLS_TABLE __sf_tls@tpoff+0
+#define TLS_MASK __sf_tls@tpoff+8
+#define TLS_EPOCH __sf_tls@tpoff+16
+#define TLS_CURSOR __sf_tls@tpoff+32
+#define TLS_LIMIT __sf_tls@tpoff+40
+#define TLS_SUM __sf_tls@tpoff+48
+#define TLS_LOW __sf_tls@tpoff+56
+#define TLS_LENGTH __sf_tls@tpoff+64
+#define TLS_PARTIAL __sf_tls@tpoff+88
 #define TLS_KEPT 96
-#define TLS_GROWS 160
+#define TLS_GROWS __sf_tls@tpoff+160
+#define SECOND 0x100 /* 1 << SF_EPOCH_SHIFT: of keys, the second run's have it and the first run's do not */
+#define WORD_SHIFT 17 /* SF_WORD_SHIFT */
 
 	.text
 	.globl	__sf_slow8
 	.type	__sf_slow8, @function
 	.p2align 5
 __sf_slow8:
-	movq	__sf_tls@gottpoff(%rip), %rcx
-	movq	%fs:TLS_CURSOR(%rcx), %rdx
-	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
+	movq	%fs:TLS_CURSOR, %rdx
+	cmpq	%fs:TLS_LIMIT, %rdx
 	jae	.Lgeneral8                      /* second run, or the log is full, or ranges are ignored */
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW(%rcx), %r8
-	cmpq	%fs:TLS_LENGTH(%rcx), %r8
+	subq	%fs:TLS_LOW, %r8
+	cmpq	%fs:TLS_LENGTH, %r8
 	jb	.Lgeneral8                      /* the stack of this run */
 	testb	$7, %r10b
 	jnz	.Lgeneral8                      /* parts of two words */
@@ -55,10 +58,12 @@ __sf_slow8:
 	movq	8(%rdx), %r9
 	cmpq	(%r10), %r9
 	jne	.Lnot_kept                      /* 5: v = O_v? */
-	xorq	%r10, %r9
+	movq	%r11, %r8
+	shrq	$WORD_SHIFT, %r8
+	xorq	%r8, %r9
 	addq	$16, %rdx
-	addq	%r9, %fs:TLS_SUM(%rcx)
-	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	addq	%r9, %fs:TLS_SUM
+	movq	%rdx, %fs:TLS_CURSOR
 	ret
 
 /* A word that was read (--validate=async): its tag has no bytes yet. */
@@ -84,13 +89,12 @@ __sf_slow8:
 	.type	__sf_slow_part, @function
 	.p2align 5
 __sf_slow_part:
-	movq	__sf_tls@gottpoff(%rip), %rcx
-	movq	%fs:TLS_CURSOR(%rcx), %rdx
-	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
+	movq	%fs:TLS_CURSOR, %rdx
+	cmpq	%fs:TLS_LIMIT, %rdx
 	jae	.Lsecond_part
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW(%rcx), %r8
-	cmpq	%fs:TLS_LENGTH(%rcx), %r8
+	subq	%fs:TLS_LOW, %r8
+	cmpq	%fs:TLS_LENGTH, %r8
 	jb	.Lgeneral_part
 	testb	$7, %r10b
 	jnz	.Lgeneral_part
@@ -109,16 +113,22 @@ __sf_slow_part:
 	cmpq	(%rax), %r11
 	je	.Ltwice                         /* 3 */
 	movq	%r11, (%rax)                    /* 4 */
+	movq	%r11, %r8
+	notq	%r8
+	shlq	$56, %r8
 	movq	8(%rdx), %rsi
 	xorq	%rsi, %r8
 	xorq	(%r10), %rsi
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
-	movq	$1, %fs:TLS_PARTIAL(%rcx)
+	movq	%r11, %rcx
+	shrq	$WORD_SHIFT, %rcx
+	xorq	%rcx, %r8
+	movq	$1, %fs:TLS_PARTIAL
 	addq	$16, %rdx
-	addq	%r8, %fs:TLS_SUM(%rcx)
-	movq	%rdx, %fs:TLS_CURSOR(%rcx)
-	movq	%rdx, %fs:TLS_GROWS(%rcx)
+	addq	%r8, %fs:TLS_SUM
+	movq	%rdx, %fs:TLS_CURSOR
+	movq	%rdx, %fs:TLS_GROWS
 	ret
 
 /* More bytes of a word that the first run has logged in part: rsi its tag, r8 what differs from the store's. */
@@ -128,7 +138,7 @@ __sf_slow_part:
 	andq	%r11, %r8                       /* bytes of the store that are not logged */
 	jz	.Lgeneral_part
 	pushq	%rdi
-	cmpq	%rdx, %fs:TLS_GROWS(%rcx)
+	cmpq	%rdx, %fs:TLS_GROWS
 	jne	.Lown_entry
 	cmpb	%r8b, %r11b
 	jne	.Lown_entry                     /* some are, and may have changed since */
@@ -164,7 +174,7 @@ __sf_slow_part:
 	xorq	(%r10), %rsi
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
-	addq	%rdi, %fs:TLS_SUM(%rcx)
+	addq	%rdi, %fs:TLS_SUM
 	popq	%rdi
 	ret
 
@@ -179,42 +189,49 @@ __sf_slow_part:
 	movq	%rdi, 8(%rdx)                   /* 2 */
 	cmpq	(%rax), %rsi
 	jne	.Ltwice                         /* 3 */
+	movl	%esi, %ecx
 	orq	%r11, %rsi
 	movq	%rsi, (%rax)                    /* 4 */
 	movq	8(%rdx), %rsi
 	popq	%rdi
-	xorq	%rsi, %r8
+	xorl	(%rax), %ecx                    /* the bytes that it now has */
+	notq	%rcx
+	shlq	$56, %rcx
+	xorq	%rsi, %rcx
 	xorq	(%r10), %rsi
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
-	movq	$1, %fs:TLS_PARTIAL(%rcx)
+	movq	%r11, %r8
+	shrq	$WORD_SHIFT, %r8
+	xorq	%rcx, %r8
+	movq	$1, %fs:TLS_PARTIAL
 	addq	$16, %rdx
-	addq	%r8, %fs:TLS_SUM(%rcx)
-	movq	%rdx, %fs:TLS_CURSOR(%rcx)
-	movq	%rdx, %fs:TLS_GROWS(%rcx)
+	addq	%r8, %fs:TLS_SUM
+	movq	%rdx, %fs:TLS_CURSOR
+	movq	%rdx, %fs:TLS_GROWS
 	ret
 
 /* R6 for the bytes of a word in its home slot: the first run's tag, whose bytes go to the mask, or the second's. An address
-   that is not aligned has bits that no tag has. */
+   that is not aligned has bits that no tag has. What changes of a tag is changed in memory: who comes here in the first run makes no
+   tag of it that its store would find. */
 .Lsecond_part:
-	movq	%fs:TLS_DELTA(%rcx), %rdx
-	testq	%rdx, %rdx
+	testl	$SECOND, %r11d
 	jz	.Lgeneral_part                  /* still the first run */
 	movq	(%rax), %rsi
-	movq	%r11, %r8
-	subq	%rdx, %r8
+	leaq	-SECOND(%r11), %r8
 	xorq	%rsi, %r8
 	movq	%rax, %rdx
-	subq	%fs:TLS_TABLE(%rcx), %rdx
+	subq	%fs:TLS_TABLE, %rdx
 	shrq	$3, %rdx
-	addq	%fs:TLS_TABLE(%rcx), %rdx
-	addq	%fs:TLS_MASK(%rcx), %rdx        /* its mask lies at 8(%rdx) */
+	addq	%fs:TLS_TABLE, %rdx
+	addq	%fs:TLS_MASK, %rdx              /* its mask lies at 8(%rdx) */
 	cmpq	$0xff, %r8
 	ja	.Lagain_part
 	testb	%r11b, %r8b
 	jnz	.Lgeneral_part                  /* bytes that the first run has not written */
 	movb	%sil, 8(%rdx)
-	movq	%r11, (%rax)
+	orl	$SECOND, %r8d                   /* and bytes that are not this store's */
+	xorq	%r8, (%rax)
 	ret
 .Lagain_part:
 	movq	%rsi, %r8
@@ -226,13 +243,12 @@ __sf_slow_part:
 	notl	%r8d
 	testb	%r11b, %r8b
 	jnz	.Lgeneral_part
-	orq	%r11, %rsi
-	movq	%rsi, (%rax)
+	orb	%r11b, (%rax)
 	ret
 
 .Lgeneral_part:
 	pushq	%r11
-	xorq	%fs:TLS_EPOCH(%rcx), %r11
+	xorq	%fs:TLS_EPOCH, %r11
 	andl	$0x7ff, %r11d                   /* bytes: up to 4 from byte 7 on, so 11 bits */
 	call	__sf_slow
 	popq	%r11
@@ -247,13 +263,12 @@ __sf_slow_part:
 	.type	__sf_load, @function
 	.p2align 5
 __sf_load:
-	movq	__sf_tls@gottpoff(%rip), %rcx
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW(%rcx), %r8
-	cmpq	%fs:TLS_LENGTH(%rcx), %r8
+	subq	%fs:TLS_LOW, %r8
+	cmpq	%fs:TLS_LENGTH, %r8
 	jb	.Lloaded
-	movq	%fs:TLS_CURSOR(%rcx), %rdx
-	cmpq	%fs:TLS_LIMIT(%rcx), %rdx
+	movq	%fs:TLS_CURSOR, %rdx
+	cmpq	%fs:TLS_LIMIT, %rdx
 	jae	.Lgeneral_load                  /* second run, or the log is full, or ranges are ignored */
 	testb	$7, %r10b
 	jnz	.Lgeneral_load
@@ -268,10 +283,10 @@ __sf_load:
 	movq	%r9, 8(%rdx)
 	movq	%r11, (%rax)
 	xorq	%r8, %r9
-	movq	$1, %fs:TLS_PARTIAL(%rcx)
+	movq	$1, %fs:TLS_PARTIAL
 	addq	$16, %rdx
-	addq	%r9, %fs:TLS_SUM(%rcx)
-	movq	%rdx, %fs:TLS_CURSOR(%rcx)
+	addq	%r9, %fs:TLS_SUM
+	movq	%rdx, %fs:TLS_CURSOR
 .Lloaded:
 	ret
 .Lgeneral_load:

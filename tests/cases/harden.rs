@@ -102,6 +102,10 @@ pub(crate) const STRIKES: &[(&str, u8, &str)] = &[
     ("entry_lost", 2, "the log has grown"),
     ("sum", 1, "the log of old values has changed"),
     ("end", 1, "the log has lost its end"),
+    ("frames", 1, "the bounds of the run's frames have changed"),
+    ("frames", 2, "the bounds of the run's frames have changed"),
+    ("stack", 1, "the bounds of the run's frames have changed"),
+    ("stack", 2, "the bounds of the run's frames have changed"),
     ("table", 1, "memory is written"),
     ("table", 2, "memory is written"),
     ("table_small", 1, "the table of the log has lost its size"),
@@ -344,6 +348,8 @@ const FINAL: &[(&str, u8)] = &[
     ("not_taken", 1),
     ("not_taken", 2),
     ("gate_effects", 1),
+    ("frames", 1),
+    ("frames", 2),
 ];
 
 /// With `--recover` the program ends as if nothing had happened, and says so; or it stops.
@@ -416,7 +422,16 @@ fn half_an_output_twice() -> Result<(), Failed> {
 /// Every instruction of an event is as likely to be struck: tests/harden/strikes.c. No wrong message has a right checksum, and no program goes
 /// on with a wrong state.
 fn struck_anywhere(how: &str, count: &str, way: &str, flags: &[&str]) -> Result<(), Failed> {
-    let ran = run(&program("strikes.c", way, flags, true)?, &[how, count, "1"])?;
+    unnoticed(&program("strikes.c", way, flags, true)?, &[how, count, "1"])
+}
+
+/// All of them, one after the other: tests/harden/skips.c.
+fn struck_everywhere(how: &[&str], way: &str, flags: &[&str]) -> Result<(), Failed> {
+    unnoticed(&program("skips.c", way, flags, true)?, how)
+}
+
+fn unnoticed(program: &Path, how: &[&str]) -> Result<(), Failed> {
+    let ran = run(program, how)?;
     let said = String::from_utf8_lossy(&ran.stdout);
     if ran.status.success()
         && said.contains("wrong state 0, wrong message 0,")
@@ -424,7 +439,7 @@ fn struck_anywhere(how: &str, count: &str, way: &str, flags: &[&str]) -> Result<
     {
         return Ok(());
     }
-    Err(format!("{how}, {way}: {}\n{said}", ran.status).into())
+    Err(format!("{how:?}: {}\n{said}", ran.status).into())
 }
 
 /// Waits between handlers whose state at rest has copies and checksums.
@@ -1822,6 +1837,19 @@ pub(crate) fn trials() -> Vec<Trial> {
             trials.push(Trial::test(
                 format!("harden::strike::any_{how}::{way}"),
                 move || struck_anywhere(how, count, way, flags),
+            ));
+        }
+    }
+    for (way, flags) in &WAYS[1..3] {
+        for how in [
+            &["skip"][..],
+            &["register", "3", "9"],
+            &["register", "5", "9"],
+            &["register", "6", "9"],
+        ] {
+            trials.push(Trial::test(
+                format!("harden::strike::every_{}::{way}", how.join("_")),
+                move || struck_everywhere(how, way, flags),
             ));
         }
     }

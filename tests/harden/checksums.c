@@ -12,7 +12,7 @@
 
 uint32_t sf_envelope_crc32c(uint32_t so_far, const void *bytes, size_t length);
 bool sf_equal(const void *a, const void *b, size_t length);
-void sf_copy(void *to, const void *from, size_t length);
+void *sf_copy(void *to, const void *from, size_t length);
 
 enum { MOST = 7000, SHORT = 300 };
 static uint8_t bytes[MOST + 8], other[MOST + 8];

@@ -37,9 +37,9 @@ SF_LOCAL int hit(const char *here) {
 static jmp_buf out;
 /* The first words of the runtime's context, as far as they are struck. */
 extern __thread void *__sf_own;
-extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor, *limit; uint64_t sum; } __sf_tls;
+extern __thread struct { void *table; uint64_t mask, epoch, phase; char *cursor, *limit; uint64_t sum, low, length; } __sf_tls;
 void __sf_mid(const void *, uint64_t);
-int __sf_end(const void *, uint64_t);
+void __sf_end(const void *, uint64_t);
 void __sf_defer(const char *, void *, size_t, const uint64_t *);
 
 struct buffer {
@@ -79,6 +79,10 @@ SF_LOCAL void strike_runtime(void) {
     __sf_tls.cursor -= 16;
   if (hit("sum"))
     __sf_tls.sum ^= 1;
+  if (hit("frames")) /* what lies there needs no log */
+    __sf_tls.length ^= 1ull << 13;
+  if (hit("stack"))
+    c->stack_low ^= 1ull << 45;
   if (hit("end"))
     __sf_tls.cursor += 1ull << 40;
   if (hit("table"))

@@ -21,8 +21,8 @@
 ; CHECK: = xor i32 %
 ; CHECK: = call i32 %
 ; CHECK: (i32 %
-; CHECK: call i32 @__sf_end(
-; CHECK: label %begin
+; CHECK: call void @__sf_end(
+; CHECK: label %done
 ; CHECK: define hidden i32 @handle.sf(i32 %v)
 ; CHECK: noinline nounwind "frame-pointer"="all"
 ; CHECK: noredzone

@@ -10,7 +10,7 @@
 ; CHECK: call void @__sf_mid(
 ; CHECK: asm sideeffect "leaq ${1:c}(%rip), $0"
 ; CHECK: = call i32 %
-; CHECK: call i32 @__sf_end(
+; CHECK: call void @__sf_end(
 define i32 @handle(i32 %v) nounwind {
   %a = mul i32 %v, %v
   %b = add i32 %a, 77

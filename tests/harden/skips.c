@@ -1,0 +1,199 @@
+/*
+ * One event, in which each instruction of its driver, of both runs and of the runtime is left out once, each conditional jump goes the
+ * other way once, and registers change by a bit.
+ *
+ *     skips skip           each instruction, each jump
+ *     skips register BIT EVERY   each register at each so-manieth instruction, by this bit
+ *
+ * The event is stepped through once, by the trap flag. At each step children are forked that go on with a strike: as many as there
+ * are, where tests/harden/strikes.c draws some by chance. Unlike there the event stores bytes, words that are not aligned, copies, fills and
+ * moves, and around what it writes lies what it must not write.
+ * The first instructions are left out: until the driver has kept its arguments they are the caller's. So is the way back to it.
+ */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+#include <steadfast/sei.h>
+
+#define CALLERS 16 /* instructions */
+#define BACK 12
+#define STEPS 20000
+#define TRAP_FLAG 0x100
+#define PATIENCE_US 100000 /* of processor time: who loops is stopped */
+
+static struct {
+  unsigned char before[1024];
+  unsigned long words[16];
+  unsigned char bytes[64], from[160], copied[160], filled[160], moved[160];
+  unsigned char after[1024];
+} all, right;
+static unsigned char message[96], right_message[96];
+
+SF_HANDLER static void handle(unsigned long x, unsigned long length) {
+  unsigned long v = x * 0x9e3779b97f4a7c15 ^ x >> 7;
+  all.words[x & 7] += v;
+  all.words[(x + 3) & 15] = v ^ all.words[x & 7];
+  all.bytes[x & 31] ^= (unsigned char)v;
+  uint16_t two;
+  memcpy(&two, all.bytes + 33 + (x & 3), 2);
+  two += (uint16_t)(v >> 9);
+  memcpy(all.bytes + 33 + (x & 3), &two, 2);
+  *(uint32_t *)(all.bytes + 40 + (x & 4)) += (uint32_t)(v >> 5);
+  memcpy(all.copied + (x & 7), all.from, length);
+  memset(all.filled + (x & 3), (int)x, length);
+  memmove(all.moved + 13, all.moved, length + 5);
+  for (int i = 0; i < 5; i++)
+    all.from[i + (x & 15)] ^= (unsigned char)(v >> i);
+  memcpy(message, &v, 8);
+  memcpy(message + 8, all.copied, 80);
+  sf_output_append(message, sizeof message);
+  sf_output_done();
+}
+
+/* The next event, of which nothing comes but what a struck one may have left undone. */
+static unsigned long nexts;
+SF_LOCAL_HANDLER static void next(void) { nexts++; }
+
+/* As a receiver computes it. */
+static uint32_t crc_of(const unsigned char *bytes, size_t n) {
+  uint32_t crc = ~0u;
+  while (n--) {
+    crc ^= *bytes++;
+    for (int k = 0; k < 8; k++)
+      crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
+  }
+  return ~crc;
+}
+
+enum end { RIGHT, STATE, MESSAGE, DROPPED, STOPPED, CRASHED, ENDS };
+#define JUDGED 64 /* and the end: the status of a child that has come to be judged, by which no exit goes that a fault leads to */
+
+static enum end judge(void) {
+  if (nexts > 1)
+    return STATE;
+  if (sf_crc_count() != 1 || sf_crc_pop() != crc_of(message, sizeof message))
+    return memcmp(&all, &right, sizeof all) ? STATE : DROPPED;
+  if (memcmp(message, right_message, sizeof message))
+    return MESSAGE;
+  return memcmp(&all, &right, sizeof all) ? STATE : RIGHT;
+}
+
+static const int registers[] = {REG_RAX, REG_RBX, REG_RCX, REG_RDX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
+                                REG_R8,  REG_R9,  REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
+static greg_t places[STEPS + 1];
+static long steps, known; /* known: of the event without a strike */
+static greg_t bit;        /* 0: instructions are left out */
+static long every = 1;
+static unsigned counts[ENDS];
+
+/* Returns 0 in the child, which goes on with the strike. */
+static int survives(const char *how, greg_t what) {
+  fflush(stdout);
+  long child = syscall(SYS_fork);
+  if (!child) {
+    struct itimerval limit = {.it_value = {.tv_usec = PATIENCE_US}};
+    setitimer(ITIMER_VIRTUAL, &limit, NULL);
+    close(2);
+    return 0;
+  }
+  int status = 0;
+  waitpid((pid_t)child, &status, 0);
+  int told = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  enum end e = told == 122 ? STOPPED : told >= JUDGED && told < JUDGED + ENDS ? (enum end)(told - JUDGED) : CRASHED;
+  counts[e]++;
+  if (e == STATE || e == MESSAGE)
+    printf("unnoticed at step %ld (%#llx): %s %#llx\n", steps, (unsigned long long)places[steps], how, (unsigned long long)what);
+  return 1;
+}
+
+/* Where a conditional jump leads to (Intel SDM vol. 2, Jcc), or 0. */
+static greg_t jump_at(greg_t at, greg_t *behind) {
+  const unsigned char *code = (const unsigned char *)at;
+  int32_t far;
+  if (code[0] >> 4 == 7)
+    return (*behind = at + 2) + (signed char)code[1];
+  if (code[0] != 0x0f || code[1] >> 4 != 8)
+    return 0;
+  memcpy(&far, code + 2, 4);
+  return (*behind = at + 6) + far;
+}
+
+static void strike(greg_t *at) {
+  greg_t next = places[steps + 1], behind, target = jump_at(at[REG_RIP], &behind);
+  if (bit) {
+    for (size_t i = 0; i < sizeof registers / sizeof *registers; i++)
+      if (!survives("register", (greg_t)i)) {
+        at[registers[i]] ^= bit;
+        at[REG_EFL] &= ~TRAP_FLAG;
+        return;
+      }
+    return;
+  }
+  greg_t instead = target                                                    ? (next == target ? behind : target)
+                   : next > at[REG_RIP] && next - at[REG_RIP] <= 15          ? next
+                   : *(const unsigned char *)at[REG_RIP] == 0xe8 /* call */ ? at[REG_RIP] + 5
+                                                                             : 0;
+  if (instead && !survives("to", instead)) {
+    at[REG_RIP] = instead;
+    at[REG_EFL] &= ~TRAP_FLAG;
+  }
+}
+
+static void step(int signal, siginfo_t *info, void *context) {
+  (void)signal;
+  (void)info;
+  greg_t *at = ((ucontext_t *)context)->uc_mcontext.gregs;
+  if (!known)
+    places[steps] = at[REG_RIP];
+  else if (steps >= CALLERS && steps < known - BACK && steps % every == 0 && places[steps] != places[steps - 1]) /* of rep: the first */
+    strike(at);
+  steps += steps < STEPS;
+}
+
+__attribute__((noinline)) static void event(void) {
+  static volatile unsigned long x = 5, length = 70;
+  __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+  handle(x, length);
+  __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2)
+    return 2;
+  if (argc > 3)
+    bit = (greg_t)1 << atoi(argv[2]), every = atol(argv[3]);
+  struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
+  sigaction(SIGTRAP, &action, NULL);
+  for (size_t i = 0; i < sizeof all; i++)
+    ((unsigned char *)&all)[i] = (unsigned char)(i * 37 + i / 11);
+  handle(2, 70);
+  sf_crc_pop();
+  static unsigned char before[sizeof all];
+  memcpy(before, &all, sizeof all);
+  event();
+  right = all;
+  memcpy(right_message, message, sizeof message);
+  if (steps >= STEPS || judge() != RIGHT)
+    return 3;
+  memcpy(&all, before, sizeof all);
+  memset(message, 0, sizeof message);
+  known = steps;
+  steps = 0;
+  pid_t own = getpid();
+  event();
+  if (getpid() != own) {
+    next();
+    _exit(JUDGED + (int)judge());
+  }
+  printf("right %u, wrong state %u, wrong message %u, dropped %u, stopped %u, crashed %u\n", counts[RIGHT], counts[STATE], counts[MESSAGE],
+         counts[DROPPED], counts[STOPPED], counts[CRASHED]);
+  return 0;
+}
