@@ -144,6 +144,8 @@ static bool first_look(uintptr_t cell) {
     struct seen *e = &seen.slots[s];
     if (e->stamp != stamp) {
       *e = (struct seen){cell, stamp};
+      if (unlikely(e != *(struct seen *volatile *)&seen.slots + s))
+        sf_differ(sf_wrong_place, cell, (uint64_t)seen.slots, (uint64_t)e);
       seen.used++;
       return true;
     }
