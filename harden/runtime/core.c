@@ -303,8 +303,11 @@ static inline bool may_show_exempt(struct sf_context *c) {
   return true;
 }
 
-/* Of an entry: what a tag says of it that had these bytes before. */
-static inline uint64_t where_of(uint64_t tag, uint64_t have) { return tag >> SF_WORD_SHIFT | (((tag ^ have) & BYTES) ^ BYTES) << 56; }
+/* Of the entry that has made a slot's tag this one. */
+static inline uint64_t where_of(uint64_t tag, uint64_t before) {
+  uint64_t had = (tag ^ before) <= BYTES ? before : 0;
+  return tag >> SF_WORD_SHIFT | (((tag ^ had) & BYTES) ^ BYTES) << 56;
+}
 
 /* R2 (Figure 4b): O_v is the entry, O_c the tag. */
 static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
@@ -349,13 +352,14 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
     sf_differ("the log did not keep an old value", word, kept, live(word));
   /* From the tag, not from what went into the entry: of two that differ, the log would put back one, and know the other. */
   uint64_t shown = *tag_at(s);
-  __sf_tls.sum += weigh(where_of(shown, have), kept);
+  sf_opaque(tag); /* what it had before, once more */
+  __sf_tls.sum += weigh(where_of(shown, tag), kept);
   if (unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor))
     sf_differ(sf_wrong_place, word, (uint64_t)__sf_tls.cursor, (uint64_t)e);
   __sf_tls.partial |= add ^ BYTES;
   __sf_tls.cursor++;
   if (unlikely(c->twin != NULL))
-    sf_twin_word(c, where_of(*tag_at(s), have)); /* put together once more */
+    sf_twin_word(c, where_of(*tag_at(s), tag)); /* put together once more */
 }
 
 /* R6: U is the tag of the second run; the first run's bytes move to mask_first. */
