@@ -1636,8 +1636,8 @@ static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *ne
 
 /* The same where words may be logged in part. A word's upper bits are shifted out of its tag, and so are the bytes that are missing.
    With copies, the second run has written those. */
-__attribute__((always_inline)) static inline uint64_t compare_part(const struct sf_entry *e, const uint64_t *news, const uint8_t *table, uint64_t mask, uint64_t epoch,
-                                    bool copies) {
+__attribute__((always_inline)) static inline uint64_t compare_part(const struct sf_entry *e, const uint64_t *news, const uint8_t *table,
+                                                                   uint64_t mask, uint64_t epoch, bool copies) {
   uint64_t where = e->where, missing = where >> 56;
   uintptr_t word = where & 0xffffffffffffffull, at = copies ? (uintptr_t)sf_own((void *)word) : word;
   uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));

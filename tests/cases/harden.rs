@@ -499,6 +499,16 @@ fn file_asked_about() -> Result<(), Failed> {
         &["asks about a file to which it has written"],
         &[],
     )?;
+    let text = "#include <steadfast/sei.h>\n#include <stdio.h>\n\
+                static FILE *f; SF_LOCAL_HANDLER int handle(void) { fputs(\"x\", f); return fgetc(f); }\n\
+                int main(void) { f = tmpfile(); return !handle(); }\n";
+    let program = own_program(&dir, "stream.c", text, &["-O1"])?;
+    ended(
+        &run(&program, &[])?,
+        121,
+        &["reads a stream to which it has written"],
+        &[],
+    )?;
     Bench::get().passed(&dir);
     Ok(())
 }

@@ -23,6 +23,8 @@
 #include <unistd.h>
 #include <steadfast/sei.h>
 
+#include "receiver.h"
+
 #define CALLERS 16 /* instructions */
 #define BACK 12
 #define STEPS 20000
@@ -61,17 +63,6 @@ SF_HANDLER static void handle(unsigned long x, unsigned long length) {
 /* The next event, of which nothing comes but what a struck one may have left undone. */
 static unsigned long nexts;
 SF_LOCAL_HANDLER static void next(void) { nexts++; }
-
-/* As a receiver computes it. */
-static uint32_t crc_of(const unsigned char *bytes, size_t n) {
-  uint32_t crc = ~0u;
-  while (n--) {
-    crc ^= *bytes++;
-    for (int k = 0; k < 8; k++)
-      crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
-  }
-  return ~crc;
-}
 
 enum end { RIGHT, STATE, MESSAGE, DROPPED, STOPPED, CRASHED, ENDS };
 #define JUDGED 64 /* and the end: the status of a child that has come to be judged, by which no exit goes that a fault leads to */

@@ -18,6 +18,8 @@
 #include <unistd.h>
 #include <steadfast/sei.h>
 
+#include "receiver.h"
+
 #define CALLERS 16 /* instructions */
 #define BEGINS 192 /* and then phase I: what goes wrong there may be wrong for both runs, and it is quickly reached */
 #define STEPS 8192
@@ -36,17 +38,6 @@ SF_HANDLER static unsigned long handle(unsigned long x) {
   sf_output_append(message, sizeof message);
   sf_output_done();
   return v;
-}
-
-/* As a receiver computes it. */
-static uint32_t crc_of(const unsigned char *bytes, size_t n) {
-  uint32_t crc = ~0u;
-  while (n--) {
-    crc ^= *bytes++;
-    for (int k = 0; k < 8; k++)
-      crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78 : 0);
-  }
-  return ~crc;
 }
 
 static const int registers[] = {REG_RAX, REG_RBX, REG_RCX, REG_RDX, REG_RSI, REG_RDI, REG_RBP, REG_RSP,
