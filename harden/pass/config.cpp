@@ -126,6 +126,8 @@ static void statement(Config &C, StringRef Line) {
     C.Async = true;
   } else if (Verb == "trace") {
     C.Trace = true;
+  } else if (Verb == "recover") {
+    C.Recover = true;
   } else {
     notOurs("unknown statement '" + Line + "'");
   }

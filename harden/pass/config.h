@@ -66,7 +66,8 @@ struct Config {
   bool AtomicsOnce = false;
   bool Between = false; // --between=duplicate
   bool Async = false;   // --validate=async: loads are kept for a second run that comes later
-  bool Trace = false; // --find-nondeterminism: report every store to the runtime
+  bool Recover = false; // --recover: each store's address is compared with what was logged, before it and behind it
+  bool Trace = false;   // --find-nondeterminism: report every store to the runtime
 
   // From the environment and the annotations of this module.
   static Config read(const llvm::Module &);

@@ -44,6 +44,7 @@ namespace {
 // Offsets of struct sf_tls, asserted in runtime/abi.h.
 enum : uint64_t { TlsTable = 0, TlsIndexMask = 8, TlsEpochKey = 16, TlsDelta = 72, TlsKeyWhole = 80 };
 constexpr unsigned WordShift = 17;  // SF_WORD_SHIFT
+constexpr unsigned EpochShift = 8;  // SF_EPOCH_SHIFT
 constexpr uint64_t MaskBits = 0xff; // the low byte of a tag
 
 // Up to this many bytes are cheaper as one call around plain stores than as a call of the runtime's copy.
@@ -72,9 +73,13 @@ public:
     Slow8 = InlineAsm::get(Whole, "call __sf_slow8", "{r10},{r11},{rax},~{rcx},~{rdx},~{r8},~{r9},~{memory},~{flags},~{dirflag},~{fpsr}", true);
     SlowPart = InlineAsm::get(FunctionType::get(Void, {I64, I64, I64, I64}, false), "call __sf_slow_part",
                               "{r10},{r11},{rax},{r9},~{rcx},~{rdx},~{rsi},~{r8},~{memory},~{flags},~{dirflag},~{fpsr}", true);
-    Check = InlineAsm::get(Part, "call __sf_check", "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}", true);
+    constexpr const char *Keeps = "{r10},{r11},~{memory},~{flags},~{dirflag},~{fpsr}"; // every general register
+    Check = InlineAsm::get(Part, "call __sf_check", Keeps, true);
+    Before = InlineAsm::get(Part, "call __sf_before", Keeps, true);
+    Astray = InlineAsm::get(Part, "call __sf_astray", Keeps, true);
     Sum = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0", false);
     Log = M.getOrInsertFunction("__sf_log", Void, Pointer, I64);
+    Ready = M.getOrInsertFunction("__sf_ready", Void, Pointer, I64);
     Logged = M.getOrInsertFunction("__sf_logged", Void, Pointer, I64);
     Trace = M.getOrInsertFunction("__sf_trace", Void, Pointer, I64, Pointer);
   }
@@ -109,8 +114,8 @@ private:
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
-  InlineAsm *Slow8, *SlowPart, *Check, *Sum;
-  FunctionCallee Log, Logged, Trace;
+  InlineAsm *Slow8, *SlowPart, *Check, *Before, *Astray, *Sum;
+  FunctionCallee Log, Ready, Logged, Trace;
   std::string Id;
   Counts N;
 
@@ -159,13 +164,17 @@ private:
     bool OneWord = (Bytes == 1 || Bytes == 2 || Bytes == 4 || Bytes == 8) && S.getAlign().value() >= Bytes;
     // The vectoriser's stores: as many words, each looked up for itself.
     bool Words = (Bytes == 16 || Bytes == 32) && S.getAlign().value() >= 8;
+    Value *Own = C.Recover && !Home && (OneWord || Words) ? ownAddress(S, StoreInst::getPointerOperandIndex()) : nullptr;
     if (OneWord)
-      word(S, Pointer, Bytes);
+      word(S, Pointer, Bytes, Own);
     else if (Words)
-      for (uint64_t At = 0; At != Bytes; At += 8)
-        word(S, IRBuilder<>(&S).CreateConstInBoundsGEP1_64(Type::getInt8Ty(Ctx), Pointer, At), 8);
+      for (uint64_t At = 0; At != Bytes; At += 8) {
+        IRBuilder<> B(&S);
+        Value *Part = B.CreateConstInBoundsGEP1_64(Type::getInt8Ty(Ctx), Pointer, At);
+        word(S, Part, 8, Own ? B.CreateAdd(Own, B.getInt64(At)) : nullptr);
+      }
     else
-      around(S, Pointer, ConstantInt::get(Type::getInt64Ty(Ctx), Bytes));
+      around(S, Pointer, ConstantInt::get(Type::getInt64Ty(Ctx), Bytes), Home ? NoOperand : StoreInst::getPointerOperandIndex());
     trace(*S.getNextNonDebugInstruction(), Pointer, Bytes, S);
   }
 
@@ -176,43 +185,91 @@ private:
     B.CreateCall(Trace, {Pointer, B.getInt64(Bytes), text(M, whereIs(At))});
   }
 
-  void around(Instruction &I, Value *Pointer, Value *Bytes) {
+  static constexpr unsigned NoOperand = ~0U;
+
+  // With --recover a store takes its address from a register of its own, which is compared with what was logged. What differs before
+  // the store is repaired; behind it nobody knows what lay where it went.
+  Value *ownAddress(Instruction &I, unsigned Operand) {
+    IRBuilder<> B(&I);
+    Value *Own = B.CreateCall(Sum, {B.CreatePtrToInt(I.getOperand(Operand), B.getInt64Ty())});
+    I.setOperand(Operand, B.CreateIntToPtr(Own, B.getPtrTy()));
+    return Own;
+  }
+
+  void around(Instruction &I, Value *Pointer, Value *Bytes, unsigned Operand = NoOperand) {
     IRBuilder<> B(&I);
     B.CreateCall(Log, {Pointer, Bytes});
+    if (C.Recover && Operand != NoOperand) {
+      ownAddress(I, Operand);
+      Pointer = I.getOperand(Operand);
+      B.CreateCall(Ready, {Pointer, Bytes});
+    }
     B.SetInsertPoint(I.getNextNode());
     B.SetCurrentDebugLocation(I.getDebugLoc());
     B.CreateCall(Logged, {Pointer, Bytes});
   }
 
-  void word(StoreInst &S, Value *Pointer, uint64_t Bytes) {
-    IRBuilder<> B(&S);
-    Type *I64 = B.getInt64Ty();
-    Value *Address = B.CreatePtrToInt(Pointer, I64);
-    Value *Word = Address, *Need = B.getInt64(MaskBits), *Care = B.getInt64(~0ULL);
+  Value *field(IRBuilder<> &B, uint64_t Offset) {
+    Value *Base = B.CreateThreadLocalAddress(Tls);
+    return B.CreateAlignedLoad(B.getInt64Ty(), B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8), /*isVolatile=*/C.Recover);
+  }
+
+  // A fault in it must not make of another tag the one that is looked for.
+  Value *delta(IRBuilder<> &B) {
+    Value *Delta = field(B, TlsDelta);
+    return C.Recover ? B.CreateAnd(Delta, B.getInt64(1ULL << EpochShift)) : Delta;
+  }
+
+  // Where the table should have a word, and how.
+  struct Place {
+    Value *Word, *Need, *Care, *Expected, *Index, *SlotWord, *Slot;
+    uint64_t Bytes;
+  };
+
+  // The run's key is there twice; who looks a second time takes the other.
+  Place placeOf(IRBuilder<> &B, Value *Address, uint64_t Bytes, bool Other = false) {
+    Place P = {Address, B.getInt64(MaskBits), B.getInt64(~0ULL), nullptr, nullptr, nullptr, nullptr, Bytes};
     // The alignment is the compiler's belief, and C programs that break it work on this processor. An address that is not
     // a multiple of the store's size keeps its low bits, which no tag has: such a store always takes the long way.
     if (Bytes != 8) {
-      Word = B.CreateAnd(Address, B.getInt64(~(8 - Bytes)));
-      Need = B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(Address, B.getInt64(7)));
-      Care = B.CreateOr(Need, B.getInt64(~MaskBits));
+      P.Word = B.CreateAnd(Address, B.getInt64(~(8 - Bytes)));
+      P.Need = B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(Address, B.getInt64(7)));
+      P.Care = B.CreateOr(P.Need, B.getInt64(~MaskBits));
     }
-    Value *Base = B.CreateThreadLocalAddress(Tls);
-    auto field = [&](uint64_t Offset) {
-      return B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8));
-    };
-    Value *High = B.CreateShl(Word, WordShift);
-    Value *Expected = Bytes == 8 ? B.CreateOr(High, field(TlsKeyWhole))
-                                 : B.CreateOr(B.CreateOr(High, field(TlsEpochKey)), B.getInt64(MaskBits));
-    Value *Index = B.CreateAnd(Word, field(TlsIndexMask));
+    Value *High = B.CreateShl(P.Word, WordShift);
+    P.Expected = (Bytes == 8) != Other ? B.CreateOr(High, field(B, TlsKeyWhole))
+                                       : B.CreateOr(B.CreateOr(High, field(B, TlsEpochKey)), B.getInt64(MaskBits));
+    P.Index = B.CreateAnd(P.Word, field(B, TlsIndexMask));
     // Added up once: the slot's address is wanted in a register, not in the addressing mode of each look at it.
-    Value *SlotWord = B.CreateCall(Sum, {B.CreateAdd(Index, field(TlsTable))});
-    Value *Slot = B.CreateIntToPtr(SlotWord, B.getPtrTy());
-    auto look = [&](IRBuilder<> &At) { return At.CreateAlignedLoad(I64, Slot, Align(8), /*isVolatile=*/true); };
-    auto missing = [&](IRBuilder<> &At) {
-      if (Bytes == 8)
-        return At.CreateICmpNE(look(At), Expected);
-      return At.CreateICmpNE(At.CreateAnd(At.CreateXor(look(At), Expected), Care), At.getInt64(0));
-    };
+    P.SlotWord = B.CreateCall(Sum, {B.CreateAdd(P.Index, field(B, TlsTable))});
+    P.Slot = B.CreateIntToPtr(P.SlotWord, B.getPtrTy());
+    return P;
+  }
+
+  static Value *look(IRBuilder<> &B, const Place &P) {
+    return B.CreateAlignedLoad(B.getInt64Ty(), P.Slot, Align(8), /*isVolatile=*/true);
+  }
+
+  static Value *missing(IRBuilder<> &B, const Place &P) {
+    if (P.Bytes == 8)
+      return B.CreateICmpNE(look(B, P), P.Expected);
+    return B.CreateICmpNE(B.CreateAnd(B.CreateXor(look(B, P), P.Expected), P.Care), B.getInt64(0));
+  }
+
+  // If a condition holds, which is rare: a call.
+  using Arguments = SmallVector<Value *, 2>;
+  void rarely(Value *Condition, Instruction *Before, const StoreInst &S, InlineAsm *Callee, function_ref<Arguments(IRBuilder<> &)> Make) {
+    MDNode *Rare = MDBuilder(Ctx).createUnlikelyBranchWeights();
+    IRBuilder<> B(SplitBlockAndInsertIfThen(Condition, Before, false, Rare));
+    B.SetCurrentDebugLocation(S.getDebugLoc());
+    B.CreateCall(Callee, Make(B));
+  }
+
+  // Own: with --recover, the address that the store takes.
+  void word(StoreInst &S, Value *Pointer, uint64_t Bytes, Value *Own = nullptr) {
+    IRBuilder<> B(&S);
+    Value *Address = B.CreatePtrToInt(Pointer, B.getInt64Ty());
+    Place P = placeOf(B, Address, Bytes);
     // First writes are as frequent as later ones; that a slot is taken by another word is rare.
     MDNode *Rare = MDBuilder(Ctx).createUnlikelyBranchWeights();
     Instruction *Then;
@@ -221,41 +278,55 @@ private:
       // becomes the second run's (R6) by a bit, set in memory and not in what was looked at: had the look gone wrong,
       // the second one finds out.
       Instruction *Hit;
-      Value *Looked = B.CreateOr(look(B), field(TlsDelta));
-      SplitBlockAndInsertIfThenElse(B.CreateICmpNE(Looked, Expected), &S, &Then, &Hit, Rare);
+      Value *Looked = B.CreateOr(look(B, P), delta(B));
+      SplitBlockAndInsertIfThenElse(B.CreateICmpNE(Looked, P.Expected), &S, &Then, &Hit, Rare);
       B.SetInsertPoint(Hit);
       B.SetCurrentDebugLocation(S.getDebugLoc());
-      Value *Odd = field(TlsDelta);
-      B.CreateAlignedStore(B.CreateOr(look(B), Odd), Slot, Align(8), /*isVolatile=*/true);
+      Value *Odd = delta(B);
+      B.CreateAlignedStore(B.CreateOr(look(B, P), Odd), P.Slot, Align(8), /*isVolatile=*/true);
       B.SetInsertPoint(Then);
       B.SetCurrentDebugLocation(S.getDebugLoc());
-      B.CreateCall(Slow8, {Word, Expected, SlotWord});
+      B.CreateCall(Slow8, {P.Word, P.Expected, P.SlotWord});
     } else {
-      Then = SplitBlockAndInsertIfThen(missing(B), &S, false, Rare);
+      Then = SplitBlockAndInsertIfThen(missing(B, P), &S, false, Rare);
       B.SetInsertPoint(Then);
       B.SetCurrentDebugLocation(S.getDebugLoc());
       // Here the bytes of the first run go to the slot's mask, and the tag changes as that of a whole word does: who comes here in the
       // first run, or to another tag, leaves what the second look does not take.
-      Value *Own = B.CreateXor(Expected, B.CreateXor(Need, B.getInt64(MaskBits)));
+      Value *Tag = B.CreateXor(P.Expected, B.CreateXor(P.Need, B.getInt64(MaskBits)));
       Instruction *Same, *Other;
-      SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(look(B), B.CreateSub(Own, field(TlsDelta))), Then, &Same, &Other);
+      SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(look(B, P), B.CreateSub(Tag, delta(B))), Then, &Same, &Other);
       B.SetInsertPoint(Same);
-      Value *Masks = B.CreateAdd(B.CreateAdd(field(TlsTable), field(TlsIndexMask)), B.getInt64(8));
-      Value *Mask = B.CreateIntToPtr(B.CreateAdd(Masks, B.CreateLShr(Index, 3)), B.getPtrTy());
-      B.CreateStore(B.CreateTrunc(Need, B.getInt8Ty()), Mask);
-      B.CreateAlignedStore(B.CreateOr(look(B), field(TlsDelta)), Slot, Align(8), /*isVolatile=*/true);
+      Value *Masks = B.CreateAdd(B.CreateAdd(field(B, TlsTable), field(B, TlsIndexMask)), B.getInt64(8));
+      Value *Mask = B.CreateIntToPtr(B.CreateAdd(Masks, B.CreateLShr(P.Index, 3)), B.getPtrTy());
+      B.CreateStore(B.CreateTrunc(P.Need, B.getInt8Ty()), Mask);
+      B.CreateAlignedStore(B.CreateOr(look(B, P), delta(B)), P.Slot, Align(8), /*isVolatile=*/true);
       B.SetInsertPoint(Other);
       B.SetCurrentDebugLocation(S.getDebugLoc());
       Value *Wide = B.CreateShl(B.getInt64((1ULL << 8 * Bytes) - 1),
                                 B.CreateShl(B.CreateAnd(Address, B.getInt64(7)), 3));
-      B.CreateCall(SlowPart, {Word, Own, SlotWord, Wide});
+      B.CreateCall(SlowPart, {P.Word, Tag, P.SlotWord, Wide});
     }
-    B.SetInsertPoint(S.getNextNode());
+    Instruction *Next = S.getNextNode();
+    if (Own) {
+      B.SetInsertPoint(&S);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
+      Place Again = placeOf(B, Own, Bytes, true);
+      rarely(missing(B, Again), &S, S, Before, [&](IRBuilder<> &) { return Arguments{Own, Again.Need}; });
+      B.SetInsertPoint(Next);
+      B.SetCurrentDebugLocation(S.getDebugLoc());
+      auto needOf = [&](IRBuilder<> &B, Value *At) -> Value * {
+        return Bytes == 8 ? P.Need : B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(At, B.getInt64(7)));
+      };
+      Value *Was = B.CreateCall(Sum, {Own}); // the store's register, whatever has been compared before
+      Value *Other = B.CreateXor(B.CreateAnd(Was, B.getInt64(~(8 - Bytes))), P.Word);
+      if (Bytes != 8)
+        Other = B.CreateOr(Other, B.CreateXor(P.Need, needOf(B, Was)));
+      rarely(B.CreateICmpNE(Other, B.getInt64(0)), Next, S, Astray, [&](IRBuilder<> &B) { return Arguments{Own, needOf(B, Own)}; });
+    }
+    B.SetInsertPoint(Next);
     B.SetCurrentDebugLocation(S.getDebugLoc());
-    Then = SplitBlockAndInsertIfThen(missing(B), &*B.GetInsertPoint(), false, Rare);
-    B.SetInsertPoint(Then);
-    B.SetCurrentDebugLocation(S.getDebugLoc());
-    B.CreateCall(Check, {Word, Need});
+    rarely(missing(B, P), Next, S, Check, [&](IRBuilder<> &) { return Arguments{P.Word, P.Need}; });
   }
 
   void bulk(MemIntrinsic &I) {
@@ -275,7 +346,7 @@ private:
       if (Constant->isZero())
         return;
       Length = B.getInt64(Constant->getZExtValue());
-      around(I, To, Length);
+      around(I, To, Length, Home ? NoOperand : 0);
       trace(*I.getNextNonDebugInstruction(), To, Constant->getZExtValue(), I);
       return;
     }

@@ -37,10 +37,17 @@ struct Prepare : PassInfoMixin<Prepare> {
 
 // The layout that inline code relies on, by a name that only the runtime of the same version has: with another one the
 // program does not link.
-void nameAbi(Module &M) {
+void nameAbi(Module &M, const Config &C) {
   auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_abi_5", Type::getInt32Ty(M.getContext())));
   auto *Kept = new GlobalVariable(M, Abi->getType(), true, GlobalValue::PrivateLinkage, Abi, "__sf_abi_used");
   appendToUsed(M, {Kept});
+  if (C.Recover)
+    return;
+  // The runtime asks whether some object's stores are without --recover's checks.
+  auto *Byte = Type::getInt8Ty(M.getContext());
+  auto *Unguarded = new GlobalVariable(M, Byte, true, GlobalValue::WeakODRLinkage, ConstantInt::get(Byte, 1), "__sf_unguarded");
+  Unguarded->setVisibility(GlobalValue::HiddenVisibility);
+  appendToUsed(M, {Unguarded});
 }
 
 struct Harden : PassInfoMixin<Harden> {
@@ -59,7 +66,7 @@ struct Harden : PassInfoMixin<Harden> {
     duplicateBetween(M, C, Made, R);
     makeDrivers(M, C, Made, R);
     if (!Made.empty())
-      nameAbi(M);
+      nameAbi(M, C);
     R.writeTo(M);
     // Broken code must not be generated: it would be wrong in silence.
     std::string Why;

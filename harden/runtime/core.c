@@ -75,6 +75,7 @@ void sf_unmap(void *base, size_t bytes) {
 }
 
 const char sf_wrong_place[] = "a copy, a fill or an entry has gone elsewhere than it should";
+const char sf_entry_elsewhere[] = "an entry of the log has gone to another place of it";
 
 /* After it: also of a direction flag, or a count, that changes on the way, nothing else tells outside what is logged. */
 static inline void ends_at(const void *is, const void *should, size_t length) {
@@ -113,25 +114,20 @@ size_t sf_length(const char *s) {
   return n;
 }
 
-void *sf_grow(struct sf_buffer *b, size_t bytes) {
-  if (unlikely(b->used + bytes > b->size)) {
-    size_t size = b->size ? b->size : PAGE;
-    while (size < b->used + bytes)
-      size *= 2;
-    uint8_t *base = sf_map(size), *old = b->base;
-    size_t old_size = b->size;
-    if (old)
-      sf_copy(base, old, b->used);
-    b->base = base;
-    b->size = size;
-    if (unlikely(__sf_own && __sf_own->twin))
-      sf_twin_places(__sf_own);
-    if (old) /* last: until here a retry finds it where it was */
-      sf_unmap(old, old_size);
-  }
-  void *at = b->base + b->used;
-  b->used += bytes;
-  return at;
+void sf_enlarge(struct sf_buffer *b, size_t bytes) {
+  size_t size = b->size ? b->size : PAGE;
+  while (size < b->used + bytes)
+    size *= 2;
+  uint8_t *base = sf_map(size), *old = b->base;
+  size_t old_size = b->size;
+  if (old)
+    sf_copy(base, old, b->used);
+  b->base = base;
+  b->size = size;
+  if (unlikely(__sf_own && __sf_own->twin))
+    sf_twin_places(__sf_own);
+  if (old) /* last: until here a retry finds it where it was */
+    sf_unmap(old, old_size);
 }
 
 /* After a handler: empty, and small again when it has been much larger than needed for a while. */
@@ -141,6 +137,8 @@ static void reset(struct sf_buffer *b) {
   if (unlikely(b->size > 16 * PAGE && b->idle > SF_IDLE)) {
     sf_unmap(b->base, b->size);
     *b = (struct sf_buffer){0};
+    if (unlikely(__sf_own->twin != NULL))
+      sf_twin_places(__sf_own);
   }
 }
 
@@ -184,7 +182,7 @@ static SF_COLD void grow_table(struct sf_context *c) {
   }
   if (unlikely(c->twin != NULL))
     sf_twin_places(c);
-  /* Last, as in sf_grow. */
+  /* Last, as in sf_enlarge. */
   c->tables_old[c->tables_old_count] = old;
   c->tables_old_bytes[c->tables_old_count++] = count * 9;
 }
@@ -204,7 +202,7 @@ static SF_COLD void grow_entries(struct sf_context *c) {
   c->capacity = capacity;
   if (unlikely(c->twin != NULL))
     sf_twin_places(c);
-  /* Last, as in sf_grow. */
+  /* Last, as in sf_enlarge. */
   sf_unmap(old, old_capacity * sizeof *old);
   sf_unmap(old_news, old_capacity * sizeof *old_news);
 }
@@ -224,6 +222,8 @@ static SF_COLD void shrink(struct sf_context *c) {
   c->entries = sf_map(SF_WORDS * sizeof *c->entries);
   c->news = sf_map(SF_WORDS * sizeof *c->news);
   c->capacity = SF_WORDS;
+  if (unlikely(c->twin != NULL))
+    sf_twin_places(c);
 }
 
 /* Threads. */
@@ -278,8 +278,13 @@ struct sf_context *sf_inside(const char *what) {
 static inline uintptr_t word_of(const struct sf_entry *e) { return e->where & 0xffffffffffffffull; }
 static inline uint64_t bytes_of(const struct sf_entry *e) { return e->where >> 56 ^ BYTES; }
 
+/* By both records of the bounds: one that has changed lets no store pass for one to a frame. */
+static inline bool in_frames(const struct sf_context *c, uintptr_t at) {
+  return at - __sf_tls.stack_low < __sf_tls.stack_length && at - c->stack_low < c->run_bytes;
+}
+
 static inline bool exempt(const struct sf_context *c, uintptr_t word) {
-  if (word - __sf_tls.stack_low < __sf_tls.stack_length)
+  if (in_frames(c, word))
     return true;
   for (size_t i = 0; unlikely(i < c->ignored_count); i++)
     if (word - c->ignored[i].at < c->ignored[i].length)
@@ -287,9 +292,21 @@ static inline bool exempt(const struct sf_context *c, uintptr_t word) {
   return false;
 }
 
-/* The whole word, of which a part may be another object's, or lie behind the end of a block: an aligned word never crosses a
-   page, and what is not meant is masked. */
-SF_WHOLE_WORDS static inline uint64_t live(uintptr_t word) { return *(volatile uint64_t *)word; }
+/* Where a register that held it may have changed. */
+static inline struct sf_context *own_again(void) {
+  sf_reload();
+  return __sf_own;
+}
+
+/* Looked at twice: such a store is in no log. */
+static bool surely_exempt(const struct sf_context *c, uintptr_t word) {
+  if (likely(!exempt(c, word)))
+    return false;
+  sf_opaque(word);
+  if (unlikely(!exempt(own_again(), word)))
+    sf_differ("a word is in the run's frames at one look and not at the next", word, 0, 0);
+  return true;
+}
 
 /* Order does not matter to a sum, a changed, lost or doubled entry does. */
 static inline uint64_t weigh(uint64_t where, uint64_t old) { return where ^ old; } /* as store.S does */
@@ -326,10 +343,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   uint64_t add = need & ~have;
   if (add == 0)
     return; /* not in its home slot, so the inline code could not know */
-  if (unlikely(exempt(c, word))) {
-    sf_opaque(word);
-    if (unlikely(!exempt(c, word)))
-      sf_differ("a word is in the run's frames at one look and not at the next", word, 0, need);
+  if (unlikely(surely_exempt(c, word))) {
     if (have || may_show_exempt(c))
       *tag_at(s) = key | have | need;
     return;
@@ -342,24 +356,28 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   }
   struct sf_entry *e = __sf_tls.cursor;
   e->where = word | (add ^ BYTES) << 56;
-  e->old = live(word);
+  e->old = sf_live(word);
   sf_reload();
   if (unlikely(*tag_at(s) != tag))
     sf_differ("a word was logged twice in the first run", word, tag, *tag_at(s));
   *tag_at(s) = key | have | add;
   uint64_t kept = *(volatile uint64_t *)&e->old;
-  if (unlikely((live(word) ^ kept) & spread(add)))
-    sf_differ("the log did not keep an old value", word, kept, live(word));
+  if (unlikely((sf_live(word) ^ kept) & spread(add)))
+    sf_differ("the log did not keep an old value", word, kept, sf_live(word));
   /* From the tag, not from what went into the entry: of two that differ, the log would put back one, and know the other. */
   uint64_t shown = *tag_at(s);
   sf_opaque(tag); /* what it had before, once more */
+  if (unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor)) {
+    c = own_again();
+    sf_differ((uintptr_t)e - (uintptr_t)c->entries < c->capacity * sizeof *e ? sf_entry_elsewhere : sf_wrong_place, word,
+              (uint64_t)__sf_tls.cursor, (uint64_t)e);
+  }
+  /* Before this log has it, so of two that differ none does. */
+  if (unlikely(own_again()->twin != NULL))
+    sf_twin_word(__sf_own, where_of(*tag_at(s), tag), e); /* put together once more */
   __sf_tls.sum += weigh(where_of(shown, tag), kept);
-  if (unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor))
-    sf_differ(sf_wrong_place, word, (uint64_t)__sf_tls.cursor, (uint64_t)e);
   __sf_tls.partial |= add ^ BYTES;
   __sf_tls.cursor++;
-  if (unlikely(c->twin != NULL))
-    sf_twin_word(c, where_of(*tag_at(s), tag)); /* put together once more */
 }
 
 /* R6: U is the tag of the second run; the first run's bytes move to mask_first. */
@@ -372,25 +390,25 @@ static void log_second(struct sf_context *c, uintptr_t word, uint64_t need) {
     uint64_t tag = *tag_at(s), bytes = tag ^ key;
     if (likely((tag ^ key_first) <= BYTES)) {
       bytes = tag & BYTES;
-      if (likely((need & ~bytes) == 0) || exempt(c, word)) {
-        c->masks[s] = (uint8_t)bytes;
+      if (likely((need & ~bytes) == 0) || surely_exempt(c, word)) {
+        own_again()->masks[s] = (uint8_t)bytes;
         *tag_at(s) = key | need;
         return;
       }
       break;
     }
     if (bytes <= BYTES) {
-      if ((need & ~bytes & ~(uint64_t)c->masks[s]) == 0 || exempt(c, word)) {
+      if ((need & ~bytes & ~(uint64_t)c->masks[s]) == 0 || surely_exempt(c, word)) {
         *tag_at(s) = tag | need;
         return;
       }
       break;
     }
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != (key_first & EPOCH_MASK)) {
-      if (!exempt(c, word))
+      if (!surely_exempt(c, word))
         break;
       if (may_show_exempt(c)) {
-        c->masks[s] = BYTES;
+        own_again()->masks[s] = BYTES;
         *tag_at(s) = key | need;
       }
       return;
@@ -426,7 +444,7 @@ static void log_read(struct sf_context *c, uintptr_t word) {
   }
   struct sf_entry *e = __sf_tls.cursor;
   e->where = word | BYTES << 56;
-  e->old = live(word);
+  e->old = sf_live(word);
   *tag_at(s) = key;
   __sf_tls.sum += weigh(e->where, e->old);
   __sf_tls.partial |= BYTES;
@@ -447,41 +465,87 @@ static inline void log_word(struct sf_context *c, uintptr_t word, uint64_t need)
     log_second(c, word, need);
 }
 
-/* Bytes from bit 8 on are those of the next word: a store that is not aligned. */
-void sf_store_slow(uintptr_t at, uint64_t need) {
-  struct sf_context *c = __sf_own;
-  uintptr_t word = at & ~7ull;
-  log_word(c, word, need & BYTES);
-  if (unlikely(need > BYTES))
-    log_word(c, word + 8, need >> 8);
-}
-
 static const char not_logged[] = "a store was not logged";
 static const char range_not_logged[] = "a range was not logged";
 static const char not_put_back[] = "memory could not be put back";
+static const char not_yet_logged[] = "what is written next is not in the log";
+static const char astray[] = "another address was written than was logged";
+static const char wrongly_checked[] = "the check of a store went wrong";
 
-static void check_word(uintptr_t word, uint64_t need) {
+/* The run's key: with another, tags of earlier handlers pass for its own, and stores are not logged. Either run's, as the phase
+   itself may be what was struck. */
+static inline bool key_holds(struct sf_context *c) {
+  uint64_t key = (c->epoch << SF_EPOCH_SHIFT) + __sf_tls.delta;
+  return (__sf_tls.delta & ~((uint64_t)1 << SF_EPOCH_SHIFT)) == 0 && __sf_tls.epoch_key == key &&
+         __sf_tls.key_whole == (key | BYTES);
+}
+
+/* Both logs have the same words, and the key is the run's. */
+static inline bool ready_for_store(struct sf_context *c) { return sf_twin_even(c) && key_holds(c); }
+
+/* Some object was built without --recover: its stores do not look at the log before they happen. */
+static bool unguarded(void) {
+  const void *some = __sf_unguarded;
+  sf_opaque(some);
+  return some != NULL;
+}
+
+/* Whether the table has these bytes of a word, or needs not. */
+static bool has_word(uintptr_t word, uint64_t need) {
   uint64_t expected = word << SF_WORD_SHIFT | __sf_tls.epoch_key | BYTES;
   uint64_t previous = __sf_tls.phase == SF_E2 ? (__sf_tls.epoch_key - ((uint64_t)1 << SF_EPOCH_SHIFT)) : __sf_tls.epoch_key;
   for (size_t s = home(word), gone = 0;; s = next(s, &gone)) {
     uint64_t tag = *tag_at(s);
     if (((tag ^ expected) & (~BYTES | need)) == 0)
-      return;
+      return true;
     if ((tag & EPOCH_MASK) != __sf_tls.epoch_key && (tag & EPOCH_MASK) != previous)
       break;
   }
-  if (!exempt(__sf_own, word))
-    sf_differ(not_logged, word, 0, need);
+  return exempt(__sf_own, word);
+}
+
+static bool has_store(uintptr_t at, uint64_t need) {
+  uintptr_t word = at & ~7ull;
+  return has_word(word, need & BYTES) && (need <= BYTES || has_word(word + 8, need >> 8));
+}
+
+/* Bytes from bit 8 on are those of the next word: a store that is not aligned. */
+void sf_store_slow(uintptr_t at, uint64_t need, const volatile struct sf_store *caller) {
+  struct sf_context *c = __sf_own;
+  uintptr_t word = at & ~7ull;
+  log_word(c, word, need & BYTES);
+  if (unlikely(need > BYTES))
+    log_word(c, word + 8, need >> 8);
+  /* What is not there before the store can still be repaired. */
+  if (unlikely(c->twin != NULL) && unlikely(!ready_for_store(c) || !has_store(caller->at, caller->need)))
+    sf_differ(not_yet_logged, caller->at, at, need);
 }
 
 /* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
-void sf_store_check(uintptr_t at, uint64_t need) {
-  uintptr_t word = at & ~7ull;
+void sf_store_check(uintptr_t at, uint64_t need, const volatile struct sf_store *caller) {
   if (need == BYTES) /* of eight bytes, which inline code does not shift */
     need <<= at & 7;
-  check_word(word, need & BYTES);
-  if (unlikely(need > BYTES))
-    check_word(word + 8, need >> 8);
+  if (likely(has_store(at, need)))
+    return;
+  uint64_t again = caller->need;
+  if (again == BYTES)
+    again <<= caller->at & 7;
+  sf_differ(has_store(caller->at, again) ? wrongly_checked : not_logged, caller->at & ~7ull, at, again);
+}
+
+/* With --recover, before the store, when the home slot does not hold the word. */
+void sf_store_ready(uintptr_t at, uint64_t need) {
+  if (need == BYTES)
+    need <<= at & 7;
+  if (unlikely(!key_holds(__sf_own) || !has_store(at, need)))
+    sf_differ(not_yet_logged, at, 0, need);
+}
+
+/* Behind it: what was written is not what was logged, or looks so. */
+void sf_store_astray(uintptr_t at, uint64_t need) {
+  if (need == BYTES)
+    need <<= at & 7;
+  sf_differ(astray, at & ~7ull, 0, need);
 }
 
 /* Ranges. */
@@ -513,7 +577,7 @@ struct piece {
 
 static struct piece first_piece(struct sf_context *c, uintptr_t at, size_t length) {
   size_t now = __sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor;
-  struct piece p = {length, at - __sf_tls.stack_low < __sf_tls.stack_length};
+  struct piece p = {length, in_frames(c, at)};
   for (size_t i = 0; unlikely(i < c->ignored_count); i++) {
     const struct sf_ignored *s = &c->ignored[i];
     bool inside = at - s->at < s->length;
@@ -557,11 +621,11 @@ SF_API void __sf_log(const void *bytes, size_t length) {
     /* Only now is it in the log: what ends before this leaves a memory to which nothing has been stored, and is put back
        without it. */
     struct sf_range made = {.at = at, .length = length, .old = offset, .after = (size_t)(__sf_tls.cursor - c->entries)};
-    if (unlikely(c->twin != NULL))
+    if (unlikely(c->twin != NULL)) {
       made.crc = sf_twin_range_crc(&made, old);
-    *(struct sf_range *)sf_grow(&c->ranges, sizeof made) = made;
-    if (unlikely(c->twin != NULL))
       sf_twin_range(c, &made);
+    }
+    *(struct sf_range *)sf_grow(&c->ranges, sizeof made) = made;
     return;
   }
   struct sf_range *r = range_at(c, c->range_cursor);
@@ -572,11 +636,8 @@ SF_API void __sf_log(const void *bytes, size_t length) {
   c->range_cursor++;
 }
 
-SF_API void __sf_logged(const void *bytes, size_t length) {
-  struct sf_context *c = __sf_own;
-  uintptr_t at = sf_home(bytes);
-  if (length == 0)
-    return;
+/* Whether the log has what __sf_log has just been called for. */
+static bool has_bytes(struct sf_context *c, uintptr_t at, size_t length) {
   if (length < RANGE_BYTES) {
     uintptr_t end = at + length;
     for (uintptr_t word = at & ~7ull; word < end; word += 8) {
@@ -585,20 +646,40 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
         need &= BYTES << (at - word);
       if (word + 8 > end)
         need &= BYTES >> (word + 8 - end);
-      check_word(word, need);
+      if (unlikely(!has_word(word, need)))
+        return false;
     }
-    return;
+    return true;
   }
   struct piece p = first_piece(c, at, length);
   if (unlikely(p.length < length || p.exempt))
-    return;
+    return true;
   size_t index = (__sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor) - 1;
-  if (unlikely(index >= range_count(c) || range_at(c, index)->at != at || range_at(c, index)->length != length))
-    sf_differ(range_not_logged, at, 0, length);
+  if (unlikely(c->twin != NULL) && unlikely(!sf_twin_has_range(c, index, at, length)))
+    return false;
+  return likely(index < range_count(c)) && range_at(c, index)->at == at && range_at(c, index)->length == length;
+}
+
+/* Before the store: what is not in the log then can still be repaired. */
+SF_API void __sf_ready(const void *bytes, size_t length) {
+  struct sf_context *c = own_again();
+  if (length != 0 && c->twin != NULL && unlikely(!ready_for_store(c) || !has_bytes(c, sf_home(bytes), length)))
+    sf_differ(not_yet_logged, sf_home(bytes), 0, length);
+}
+
+static inline void ready(const void *bytes, size_t length) {
+  if (unlikely(own_again()->twin != NULL))
+    __sf_ready(bytes, length);
+}
+
+SF_API void __sf_logged(const void *bytes, size_t length) {
+  if (length != 0 && unlikely(!has_bytes(__sf_own, sf_home(bytes), length)))
+    sf_differ(range_not_logged, sf_home(bytes), 0, length);
 }
 
 SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
   __sf_log(to, length);
+  ready(to, length);
   ends_at(sf_copy(to, from, length), (uint8_t *)to + length, length);
   __sf_logged(to, length);
   return to;
@@ -606,6 +687,7 @@ SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
 
 SF_API void *__sf_memmove(void *to, const void *from, size_t length) {
   __sf_log(to, length);
+  ready(to, length);
   if ((uintptr_t)to - (uintptr_t)from >= length) {
     ends_at(sf_copy(to, from, length), (uint8_t *)to + length, length);
   } else {
@@ -621,6 +703,7 @@ SF_API void *__sf_memmove(void *to, const void *from, size_t length) {
 
 SF_API void *__sf_memset(void *to, int byte, size_t length) {
   __sf_log(to, length);
+  ready(to, length);
   void *d = to;
   size_t n = length;
   __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(byte) : "memory");
@@ -652,10 +735,18 @@ struct sf_record *sf_replay(struct sf_context *c, const char *name, uint64_t arg
   return r;
 }
 
+/* Where names of calls are. */
+static inline bool is_of_program(const char *name) {
+  extern const char __executable_start[] __attribute__((visibility("hidden"))), _end[] __attribute__((visibility("hidden")));
+  return (uintptr_t)name >= (uintptr_t)__executable_start && (uintptr_t)name < (uintptr_t)_end;
+}
+
 struct sf_record *sf_kept(struct sf_context *c, const char *name, uint64_t arguments) {
   if (likely(c->kept_cursor >= c->kept.used))
     return NULL;
   struct sf_record *r = (struct sf_record *)(c->kept.base + c->kept_cursor);
+  if (!is_of_program(r->name))
+    r->name = name; /* a fault was there */
   if (sf_length(r->name) != sf_length(name) || !sf_equal(r->name, name, sf_length(name)) || r->arguments != arguments)
     /* What the failed run has done outside cannot be undone, and this run wants something else. */
     sf_stop("a retry calls something else than the run that failed", "none: the fault had an effect outside; restart the program");
@@ -750,6 +841,9 @@ static void input_edge(const void *message, size_t length, enum sf_message_kind 
   if (unlikely(sf_async()) && __sf_tls.phase != SF_OUTSIDE)
     __sf_reads(message, length);
   uint32_t crc = sf_crc32c(0, message, length);
+  /* One that is wrong from the beginning stays so, whatever is repaired. */
+  for (uint32_t again; unlikely(c->twin != NULL) && (again = sf_crc32c(0, message, length)) != crc;)
+    crc = again;
   if (__sf_tls.phase == SF_E2) {
     struct sf_message *m = &c->messages[c->message_cursor];
     if (c->message_cursor >= c->message_count || (uintptr_t)m->bytes != sf_home(message) || m->length != length || m->crc != crc)
@@ -949,11 +1043,15 @@ static inline uint32_t mxcsr_get(void) {
   return v;
 }
 
-static inline void mxcsr_set(uint32_t v) { __asm__ volatile("ldmxcsr %0" ::"m"(v)); }
+/* Bits from 16 on are reserved, and a crash (Intel SDM vol. 1, 10.2.3). */
+static inline void mxcsr_set(uint32_t v) {
+  v &= 0xffff;
+  __asm__ volatile("ldmxcsr %0" ::"m"(v));
+}
 
 extern _Noreturn void sf_resume(const struct sf_handler *);
 
-static uint64_t put_back(struct sf_context *c, uint64_t *sum);
+static struct sf_put put_back(struct sf_context *c);
 
 /* Memory as it was when the handler began. If the log cannot be trusted or did not help: why. */
 static const char *roll_back(struct sf_context *c) {
@@ -965,7 +1063,7 @@ static const char *roll_back(struct sf_context *c) {
       return why;
     goto sound;
   }
-  uint64_t sum = 0, put;
+  uint64_t sum = 0;
   if (c->count > c->capacity)
     return "the log has lost its end";
   for (size_t i = 0; i < c->count; i++)
@@ -979,7 +1077,7 @@ static const char *roll_back(struct sf_context *c) {
   if (sum != __sf_tls.sum)
     return "the old values do not have their sum";
 sound:
-  if (put_back(c, &put))
+  if (put_back(c).wrong)
     return "memory does not show the old values that were put back";
   /* Before the second run copies are as they were, and may be all that is right. */
   if (unlikely(sf_state()) && __sf_tls.phase == SF_E2)
@@ -1010,42 +1108,6 @@ static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
   return true;
 }
 
-/* After putting back, before the second run: whether something was put elsewhere. Its own place then still shows what the first run
-   has left, N; a bit that has changed in its own place is right again when it is put back once more. */
-static bool went_elsewhere(struct sf_context *c) {
-  size_t ranges = range_count(c);
-  for (size_t i = 0; i < c->count; i++)
-    for (uint64_t k = 0; k < 8; k++) {
-      if (!(bytes_of(&c->entries[i]) >> k & 1))
-        continue;
-      uintptr_t at = word_of(&c->entries[i]) + k;
-      bool later = false;
-      for (size_t j = 0; j < ranges && range_at(c, j)->after <= i; j++)
-        later |= at - range_at(c, j)->at < range_at(c, j)->length;
-      uint8_t now = *(volatile uint8_t *)at, old = (uint8_t)(c->entries[i].old >> 8 * k);
-      if (!later && now != old && now == (uint8_t)(c->news[i] >> 8 * k))
-        return true;
-    }
-  for (size_t j = 0; j < ranges; j++) {
-    struct sf_range *r = range_at(c, j);
-    const uint8_t *old = c->arena.base + r->old;
-    for (size_t k = 0; k < r->length; k++) {
-      uintptr_t at = r->at + k;
-      uint8_t now = *(volatile uint8_t *)at;
-      if (likely(now == old[k] || now != old[r->length + k]))
-        continue;
-      bool later = false;
-      for (size_t i = 0; i < r->after && i < c->count && !later; i++)
-        later = word_of(&c->entries[i]) == (at & ~7ull) && bytes_of(&c->entries[i]) >> (at & 7) & 1;
-      for (size_t i = 0; i < j && !later; i++)
-        later = at - range_at(c, i)->at < range_at(c, i)->length;
-      if (!later)
-        return true;
-    }
-  }
-  return false;
-}
-
 /* The bounds of the run's frames: with others, stores that no log knows pass for those to frames. */
 static inline bool frames_hold(const struct sf_context *c) {
   uint64_t other = (__sf_tls.stack_low ^ c->stack_low) | (__sf_tls.stack_length ^ c->run_bytes);
@@ -1057,30 +1119,16 @@ static void check_frames(struct sf_context *c) {
     sf_differ("the bounds of the run's frames have changed", __sf_tls.stack_low, c->run_bytes, __sf_tls.stack_length);
 }
 
-/* The run's key: with another, tags of earlier handlers pass for its own, and stores are not logged. Either run's, as the phase
-   itself may be what was struck. */
-static inline bool key_holds(struct sf_context *c) {
-  uint64_t key = (c->epoch << SF_EPOCH_SHIFT) + __sf_tls.delta;
-  return (__sf_tls.delta & ~((uint64_t)1 << SF_EPOCH_SHIFT)) == 0 && __sf_tls.epoch_key == key &&
-         __sf_tls.key_whole == (key | BYTES);
-}
-
 /* Some differences say that memory may have changed where no old value is known. Then a handler that begins again would find
    what a fault has left. */
 static const char *beyond_log(struct sf_context *c, const char *what, uintptr_t at, uint64_t second) {
-  if (__sf_tls.phase == SF_E1 && !key_holds(c))
+  if (__sf_tls.phase == SF_E1 && unguarded() && !key_holds(c))
     return "stores of this run may have been taken for logged ones";
-  if (!frames_hold(c))
-    return "stores of this run may have been taken for those to its frames";
-  if (what == sf_crash && c->putting)
-    return "it crashed while memory was put back";
   if (what == sf_wrong_place)
     return "bytes were copied to a place that is not known";
-  if (what == not_put_back && went_elsewhere(c))
-    return "what was put back is elsewhere";
   if (what == range_not_logged && !is_logged(c, at, at + second))
     return "bytes were written whose old values are not known";
-  for (unsigned k = 0; what == not_logged && k < 8; k++)
+  for (unsigned k = 0; (what == not_logged || what == astray) && k < 16; k++)
     if (second >> k & 1 && !is_logged(c, at + k, at + k + 1))
       return "a word was written whose old value is not known";
   return NULL;
@@ -1090,12 +1138,14 @@ static const char *beyond_log(struct sf_context *c, const char *what, uintptr_t 
 static _Noreturn void begin_again(struct sf_context *c) {
   c->kept.used = 0;
   c->kept_cursor = 0;
-  for (size_t i = 0; i < c->queue.used;) {
+  for (size_t i = 0; i < c->queue.used && i + sizeof(struct sf_record) <= c->queue.size;) {
     struct sf_record *r = (struct sf_record *)(c->queue.base + i);
+    if (r->name == NULL)
+      break; /* none is there: it is the count that has changed */
     size_t bytes = sizeof *r + ((r->length + 7) & ~7ull);
     if (r->once)
       sf_copy(sf_grow(&c->kept, bytes), r, bytes);
-    else if (sf_length(r->name) == 6 && sf_equal(r->name, "malloc", 6))
+    else if (is_of_program(r->name) && sf_length(r->name) == 6 && sf_equal(r->name, "malloc", 6))
       sf_free((void *)r->result);
     i += bytes;
   }
@@ -1135,6 +1185,9 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   sf_copy(c->last, seen, sizeof seen);
   c->rolling = 1;
   sf_twin_places_mend(c);
+  sf_locks_mend(c);
+  if (c->ignored_count > SF_IGNORED)
+    c->ignored_count = 0;
   /* Looked at before anything is put back again, in a log that is sound. */
   if (__sf_tls.phase == SF_E1)
     c->count = (size_t)(__sf_tls.cursor - c->entries);
@@ -1209,17 +1262,62 @@ static SF_COLD _Noreturn void gate_differs(const struct sf_context *c, const str
   sf_differ_name(what[phase], h->name, c->gate_enter, c->gate_leave);
 }
 
+/* With --recover: a word of the gates in which a bit has changed is none that a jump has left. Of two numbers that differ in one bit
+   there are 2^58 phases between (powers of two times the factor's inverse). */
+static bool mend_gate(volatile uint64_t *word, uint64_t should) {
+  if (__builtin_popcountll(*word ^ should) > 1)
+    return false;
+  *word = should;
+  return true;
+}
+
+static uint64_t gate_before(uint64_t event, uint64_t phase) { return phase > END_I ? gate(event, phase - 1) : gate(event - 1, END_E2); }
+static uint64_t gate_last(uint64_t event, uint64_t phase) { return phase > END_E1 ? gate(event, phase - 2) : gate(event - 1, 6 - phase); }
+
+/* Looked at again, by the event that is kept beside the second log: the next one begins, or the same once more. */
+static SF_COLD void end_phase_again(struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
+  volatile uint64_t *own = phase & 1 ? &c->gate_enter : &c->gate_leave, *other = phase & 1 ? &c->gate_leave : &c->gate_enter;
+  for (uint64_t later = phase == END_I; c->twin != NULL; later--) {
+    uint64_t event = sf_twin_event(c) + later;
+    if (mend_gate(own, gate_last(event, phase)) && mend_gate(other, gate_before(event, phase))) {
+      c->event = event;
+      *own = gate(event, phase);
+      sf_tell_mended(c, "a gate of its phases had changed");
+      return;
+    }
+    if (later == 0)
+      break;
+  }
+  gate_differs(c, h, phase);
+}
+
 static inline __attribute__((always_inline)) void end_phase(struct sf_context *c, const struct sf_handler *h, uint64_t phase) {
   volatile uint64_t *own = phase & 1 ? &c->gate_enter : &c->gate_leave, *other = phase & 1 ? &c->gate_leave : &c->gate_enter;
   uint64_t event = c->event;
-  uint64_t before = phase > END_I ? gate(event, phase - 1) : gate(event - 1, END_E2);
-  uint64_t last = phase > END_E1 ? gate(event, phase - 2) : gate(event - 1, 6 - phase);
-  if (unlikely(*own != last || *other != before))
-    gate_differs(c, h, phase);
+  uint64_t before = gate_before(event, phase);
+  if (unlikely(*own != gate_last(event, phase) || *other != before)) {
+    end_phase_again(c, h, phase);
+    return;
+  }
   *own = gate(event, phase);
   sf_reload();
   if (unlikely(*other != before))
     gate_differs(c, h, phase);
+}
+
+/* Out of line: numbers that the caller has kept in registers may be what went wrong. */
+static SF_COLD void passed_again(struct sf_context *c) {
+  uint64_t event = c->twin ? sf_twin_event(c) : c->event;
+  if (!c->twin || !mend_gate(&c->gate_enter, gate(event, END_V)) || !mend_gate(&c->gate_leave, gate(event, END_E2)))
+    gate_differs(c, c->handler, END_V);
+  c->event = event;
+  sf_tell_mended(c, "a gate of its phases had changed");
+}
+
+/* After V. */
+static inline __attribute__((always_inline)) void see_passed(struct sf_context *c) {
+  if (unlikely(!passed(c, c->event, END_V, END_E2)))
+    passed_again(c);
 }
 
 /* As V leaves them. */
@@ -1276,6 +1374,8 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.phase = SF_E1;
   end_phase(c, h, END_I);
+  if (unlikely(c->twin != NULL))
+    sf_twin_opened(c);
 }
 
 /* Called by __sf_begin (store.S), and again by a retry. 0: the first run comes next. */
@@ -1290,6 +1390,8 @@ int sf_begin(const struct sf_handler *h) {
     gate_differs(c, h, END_I);
   if (unlikely(frame - c->stack_low >= c->stack_high - c->stack_low))
     sf_stop("a handler runs on a stack that is not its thread's", "call handlers from ordinary threads, not from coroutines or signal stacks");
+  if (unlikely(c->split_state != 0) && c->split == NULL && sf_recovers())
+    c->split_state = 0; /* no wait has made it so */
   if (unlikely(__sf_tls.phase != SF_OUTSIDE || c->split_state != 0))
     gate_differs(c, h, END_I);
   if (unlikely(sf_elsewhere()))
@@ -1369,7 +1471,7 @@ static inline uint64_t put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
    is taken from the log once more: a store that goes elsewhere does not show there. Gives the bits that do not. What was put back
    is summed up: entries of an earlier handler lie behind the last. Read back in a loop of its own: a word whose bytes were just
    written apart is given by the processor only when they have reached the cache. */
-static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to, uint64_t *sum) {
+static inline void reset_words(struct sf_context *c, size_t from, size_t to, struct sf_put *put_back) {
   uint64_t wrong = 0, went = 0;
   for (size_t i = to; i-- > from;) {
     uint64_t old = c->entries[i].old, bytes = bytes_of(&c->entries[i]);
@@ -1388,30 +1490,31 @@ static inline uint64_t reset_words(struct sf_context *c, size_t from, size_t to,
     wrong |= (where ^ word) << 8 | (where >> 56 ^ bytes ^ BYTES);
     went += weigh(where, old);
   }
-  *sum += went;
+  put_back->sum += went;
   for (size_t i = to; i-- > from;) {
     const volatile struct sf_entry *e = &c->entries[i];
     uint64_t where = e->where;
-    wrong |= (live(where & 0xffffffffffffffull) ^ e->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
+    wrong |= (sf_live(where & 0xffffffffffffffull) ^ e->old) & (likely(where >> 56 == 0) ? ~0ull : spread(where >> 56 ^ BYTES));
   }
-  return wrong;
+  put_back->wrong |= wrong;
 }
 
-/* Memory as it was when the handler began, from O alone. Not 0: it does not show what was put back. The sum is that of the log if
-   each of its entries was put back once, and nothing else. */
-static uint64_t put_back(struct sf_context *c, uint64_t *sum) {
+/* Memory as it was when the handler began, from O alone. The sum is that of the log if each of its entries was put back once, and
+   nothing else. */
+static struct sf_put put_back(struct sf_context *c) {
   size_t to = c->count;
-  uint64_t wrong = *sum = 0;
+  struct sf_put put = {0, 0};
   for (size_t i = range_count(c); i-- > 0;) {
     struct sf_range *r = range_at(c, i);
-    wrong |= reset_words(c, r->after, to, sum);
+    reset_words(c, r->after, to, &put);
     const uint8_t *end = sf_copy((void *)r->at, c->arena.base + r->old, r->length);
     sf_reload();
     ends_at(end, (const uint8_t *)r->at + r->length, r->length); /* not of another length than the range has */
-    wrong |= !sf_equal((void *)r->at, c->arena.base + r->old, r->length);
+    put.wrong |= !sf_equal((void *)r->at, c->arena.base + r->old, r->length);
     to = r->after;
   }
-  return wrong | reset_words(c, 0, to, sum);
+  reset_words(c, 0, to, &put);
+  return put;
 }
 
 /* N from memory and memory from O, where every entry is a whole word. Read back, as in Figure 4b: what does not hold is
@@ -1467,12 +1570,9 @@ static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
     reset(&c->parts);
   }
   c->message_count = c->ignored_count = 0;
-  if (unlikely(!passed(c, c->event, END_V, END_E2)))
-    gate_differs(c, c->handler, END_V);
+  see_passed(c);
   sf_commit_effects(c);
-  /* Once more, before other threads count on it (sf_barrier). */
-  if (unlikely(!passed(c, c->event, END_V, END_E2)))
-    gate_differs(c, c->handler, END_V);
+  see_passed(c); /* before other threads count on it (sf_barrier) */
   if (unlikely(c->retry)) {
     sf_recovered(c);
     sf_recover_done(c);
@@ -1550,7 +1650,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   } else {
     for (size_t i = 0; i < count; i++) {
       sum += weigh(c->entries[i].where, c->entries[i].old);
-      uint64_t now = live(word_of(&c->entries[i]));
+      uint64_t now = sf_live(word_of(&c->entries[i]));
       *(volatile uint64_t *)&c->news[i] = now;
       wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
     }
@@ -1560,7 +1660,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     if (unlikely(c->twin != NULL)) {
       if (unlikely(!key_holds(c)))
         sf_differ("the key of the first run has changed", __sf_tls.epoch_key, c->epoch, __sf_tls.key_whole);
-      if (unlikely(!sf_twin_agrees(c)))
+      if (unlikely(!sf_twin_even(c) || !sf_twin_agrees(c)))
         sf_differ("the two logs of old values differ", (uint64_t)c->entries, count, 0);
       if (unlikely(!sf_twin_ranges_hold(c)))
         sf_differ("the log of old bytes has changed", (uint64_t)c->ranges.base, ranges, 0);
@@ -1569,9 +1669,9 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
       struct sf_range *r = range_at(c, i);
       sf_copy(c->arena.base + r->old + r->length, (void *)r->at, r->length);
     }
-    c->putting = true;
-    wrong |= put_back(c, &sum);
-    c->putting = false;
+    struct sf_put put = unlikely(c->twin != NULL) ? sf_twin_put_back(c) : put_back(c);
+    wrong |= put.wrong;
+    sum = put.sum;
   }
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
@@ -1620,7 +1720,7 @@ static SF_COLD void look_closer(struct sf_context *c) {
       if (e != epoch && e != epoch - ((uint64_t)1 << SF_EPOCH_SHIFT))
         sf_differ("memory is written in the first run only", word, bytes, 0);
     }
-    uint64_t now = live((uintptr_t)sf_own((void *)word)), mask = spread(bytes);
+    uint64_t now = sf_live((uintptr_t)sf_own((void *)word)), mask = spread(bytes);
     if ((now ^ c->news[i]) & mask)
       sf_differ("the runs leave different values", word, c->news[i] & mask, now & mask);
   }
@@ -1631,7 +1731,7 @@ static inline uint64_t compare_word(const struct sf_entry *e, const uint64_t *ne
                                     uint64_t epoch) {
   uintptr_t word = e->where;
   uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
-  return (tag ^ (word << SF_WORD_SHIFT | epoch)) | (live(word) ^ *news);
+  return (tag ^ (word << SF_WORD_SHIFT | epoch)) | (sf_live(word) ^ *news);
 }
 
 /* The same where words may be logged in part. A word's upper bits are shifted out of its tag, and so are the bytes that are missing.
@@ -1641,7 +1741,7 @@ __attribute__((always_inline)) static inline uint64_t compare_part(const struct 
   uint64_t where = e->where, missing = where >> 56;
   uintptr_t word = where & 0xffffffffffffffull, at = copies ? (uintptr_t)sf_own((void *)word) : word;
   uint64_t tag = *(const volatile uint64_t *)(table + (word & mask));
-  uint64_t other_tag = tag ^ (word << SF_WORD_SHIFT | epoch), other = live(at) ^ *news;
+  uint64_t other_tag = tag ^ (word << SF_WORD_SHIFT | epoch), other = sf_live(at) ^ *news;
   if (likely(missing == 0))
     return other_tag | other;
   if (missing == BYTES)

@@ -266,16 +266,18 @@ static _Noreturn SF_COLD void verdict(const char *what, const char *name, uint64
   leave(122);
 }
 
-void sf_recovered(const struct sf_context *c) {
+static void repaired(const struct sf_context *c, const char *what, bool number, const char *rest) {
   struct text t;
   t.used = 0;
   put(&t, "steadfast: handler ");
   put(&t, c->handler->name);
   put(&t, ", event ");
   put_number(&t, c->event, 10);
-  put(&t, ": recovered, both runs of retry ");
-  put_number(&t, c->retry, 10);
-  put(&t, " agree");
+  put(&t, ": ");
+  put(&t, what);
+  if (number)
+    put_number(&t, c->retry, 10);
+  put(&t, rest);
   say(&t);
   put_head(&t, "harden_recovered");
   put_quoted(&t, c->handler->name);
@@ -286,6 +288,10 @@ void sf_recovered(const struct sf_context *c) {
   put(&t, "}");
   record(&t);
 }
+
+void sf_recovered(const struct sf_context *c) { repaired(c, "recovered, both runs of retry ", true, " agree"); }
+
+SF_COLD void sf_tell_mended(const struct sf_context *c, const char *what) { repaired(c, what, false, "; repaired"); }
 
 SF_COLD void sf_tell_state(const char *what, uintptr_t at, uint64_t first, uint64_t second, const char *action) {
   uint64_t tsc = __builtin_ia32_rdtsc(), offset;

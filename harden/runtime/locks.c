@@ -206,6 +206,16 @@ static bool is_plain(const pthread_mutex_t *m) {
   return kind == PTHREAD_MUTEX_NORMAL || kind == PTHREAD_MUTEX_ADAPTIVE_NP;
 }
 
+/* A retry goes on with this list, so a lock is named in it three times. */
+#define NAMED(LOCK) .lock = (LOCK), .not_lock = ~(uint64_t)(LOCK), .also = (LOCK)
+
+void sf_locks_mend(struct sf_context *c) {
+  struct sf_lock *l = (struct sf_lock *)c->locks.base;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++)
+    if (l->lock != l->also)
+      l->lock = l->also = (void *)((uint64_t)l->lock == ~l->not_lock ? l->lock : l->also);
+}
+
 /* Another thread that has locked a mutex is named in it some instructions later; this is longer than any that runs waits. */
 #define NAMED_NS 10000000
 
@@ -234,10 +244,10 @@ void sf_locks_resolve(struct sf_context *c) {
     return;
   if (!l) {
     l = sf_grow(&c->locks, sizeof *l);
-    *l = (struct sf_lock){.lock = lock, .kind = (uint32_t)c->taking_kind, .fresh = 1};
+    *l = (struct sf_lock){NAMED(lock), .kind = (uint32_t)c->taking_kind, .fresh = 1};
   }
   l->held = 1;
-  sf_twin_locks(c);
+  sf_twin_locks(c, c->locks.used);
 }
 
 /* R3, R8. */
@@ -267,9 +277,9 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
     /* The run that failed has taken it, and lost it from its list. Locked since before the handler it would have stopped that
        run here. */
     l = sf_grow(&c->locks, sizeof *l);
-    *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .held = 1, .fresh = 1};
+    *l = (struct sf_lock){NAMED(lock), .kind = kind, .count = 1, .held = 1, .fresh = 1};
     publish(c, c->locks.used / sizeof *l - 1, c->locks.used / sizeof *l);
-    sf_twin_locks(c);
+    sf_twin_locks(c, c->locks.used);
   } else {
     c->taking_kind = kind;
     c->taking = lock;
@@ -278,13 +288,13 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
     if (r == 0) {
       if (!l) {
         l = sf_grow(&c->locks, sizeof *l);
-        *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1};
+        *l = (struct sf_lock){NAMED(lock), .kind = kind, .fresh = 1};
         publish(c, c->locks.used / sizeof *l - 1, c->locks.used / sizeof *l);
       }
       l->count++;
       l->held++;
       if (unlikely(c->twin != NULL))
-        sf_twin_locks(c);
+        sf_twin_locks(c, c->locks.used);
     }
     c->taking = NULL;
   }
@@ -297,7 +307,7 @@ static struct sf_lock *own_lock(struct sf_context *c, void *lock, uint32_t kind)
   struct sf_lock *l = lock_of(c, lock);
   if (!l && kind == MUTEX && ((pthread_mutex_t *)lock)->__data.__owner == gettid()) {
     l = sf_grow(&c->locks, sizeof *l);
-    *l = (struct sf_lock){.lock = lock, .kind = kind, .count = 1, .count_begin = 1, .held = 1};
+    *l = (struct sf_lock){NAMED(lock), .kind = kind, .count = 1, .count_begin = 1, .held = 1};
   }
   return l;
 }
@@ -336,6 +346,8 @@ void sf_locks_begin(struct sf_context *c) {
     kept++;
   }
   c->locks.used = kept * sizeof *l;
+  if (unlikely(c->twin != NULL))
+    sf_twin_locks(c, kept * sizeof *l);
   publish(c, 0, n);
 }
 
@@ -451,7 +463,7 @@ static int made(struct sf_context *c, void *lock, uint32_t kind, int failed) {
       sf_stop("a handler initialises a lock that it has taken", "unlock it in an earlier handler");
     if (!l)
       l = sf_grow(&c->locks, sizeof *l);
-    *l = (struct sf_lock){.lock = lock, .kind = kind, .fresh = 1, .made = 1};
+    *l = (struct sf_lock){NAMED(lock), .kind = kind, .fresh = 1, .made = 1};
     sf_defer_forget(c, lock); /* destroyed before, and now made again in the same place */
   } else if (unlikely(!l || !l->made)) {
     sf_differ("the second run makes a lock that the first did not make", (uint64_t)lock, 0, 1);

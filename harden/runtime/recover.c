@@ -17,7 +17,7 @@
  *
  * The second log has entries and bytes of its own, read from memory once more, with a sum and a count of its own. It is
  * filled by core.c, so stores take the long way to the log (store.S) in programs that recover. Both are made before the
- * store: where a crash has left one entry or range in the first log alone, nothing has been stored yet.
+ * store: where a crash has left an entry or a range in the second log alone, nothing has been stored yet.
  *
  * Invariants
  *  1. What is put back comes from a log whose sum holds, and of ranges, whose checksum does.
@@ -60,6 +60,7 @@ __attribute__((constructor(105))) static void prepare(void) {
 
 /* The second log. */
 
+
 struct sf_twin {
   struct sf_entry *entries;
   size_t count, capacity;
@@ -69,13 +70,18 @@ struct sf_twin {
   uint64_t places[32];     /* by `places_of` */
   uint64_t places_sum;
   uint64_t locks_used;
+  const struct sf_handler *handler;
+  uint64_t event; /* whose log it is */
 };
+
+static const char logs_differ[] = "the two logs of old values differ";
+static const char ranges_differ[] = "the two logs of old bytes differ";
 
 /* The same as c->twin, in another place. */
 static __thread struct sf_twin *own __attribute__((tls_model("initial-exec")));
 
 /* Where the runtime's tables are, and how large: what must be right for anything to be put back. */
-#define PLACES 31
+#define PLACES 30
 static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks,
                                  &c->parts, &c->kept,   &own->ranges, &own->bytes};
@@ -88,7 +94,6 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   at[n++] = &c->capacity;
   at[n++] = &c->stack_low;
   at[n++] = &c->stack_high;
-  at[n++] = (uint64_t *)&c->handler;
   at[n++] = (uint64_t *)&c->carry;
   at[n++] = (uint64_t *)&c->twin;
   at[n++] = (uint64_t *)&own->entries;
@@ -98,7 +103,7 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
     at[n++] = &buffers[i]->size;
   }
 }
-_Static_assert(13 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
+_Static_assert(12 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
 
 void sf_twin_thread(struct sf_context *c) {
   struct sf_twin *t = sf_map(sizeof *t);
@@ -130,53 +135,93 @@ void sf_twin_places(struct sf_context *c) {
   own->places_sum = sum;
 }
 
-void sf_twin_locks(struct sf_context *c) {
+void sf_twin_locks(struct sf_context *c, size_t used) {
   if (c->twin)
-    c->twin->locks_used = c->locks.used;
+    c->twin->locks_used = used;
 }
 
-void sf_twin_places_mend(struct sf_context *c) {
+static SF_COLD void places_mend(struct sf_context *c) {
   uint64_t *at[PLACES], sum = 0;
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
     sum += own->places[i] ^ i;
-  c->locks.used = own->locks_used;
   /* Else it is this record that was struck. */
   for (size_t i = 0; i < PLACES && sum == own->places_sum; i++)
     *at[i] = own->places[i];
 }
 
-/* Empty, and small again when it has been much larger than needed for a while (core.c: reset). */
-static void empty(struct sf_buffer *b) {
+static bool places_differ(struct sf_context *c) {
+  uint64_t *at[PLACES], other = 0;
+  places_of(c, at);
+  for (size_t i = 0; i < PLACES; i++)
+    other |= *at[i] ^ own->places[i];
+  return other != 0;
+}
+
+void sf_twin_places_mend(struct sf_context *c) {
+  c->handler = own->handler;
+  c->locks.used = own->locks_used;
+  places_mend(c);
+}
+
+/* Empty, and small again when it has been much larger than needed for a while (core.c: reset). Gives whether it is. */
+static bool empty(struct sf_buffer *b) {
   b->idle = b->used < b->size / 4 ? b->idle + 1 : 0;
   b->used = 0;
   if (b->size > 64 << 10 && b->idle > SF_IDLE) {
     sf_unmap(b->base, b->size);
     *b = (struct sf_buffer){0};
+    return true;
   }
+  return false;
 }
 
 /* A handler begins. All its stores take the long way, and no entry is known to be a whole word. */
 void sf_twin_begin(struct sf_context *c) {
   struct sf_twin *t = c->twin;
-  if (!c->retry)
+  /* They are noted when they change, so what is another now has been struck. */
+  if (t->places_sum && places_differ(c)) {
+    places_mend(c);
+    sf_tell_mended(c, "where a table of the runtime is had changed");
+  }
+  t->handler = c->handler;
+  do {
     c->queue.used = c->deferred.used = c->parts.used = c->ranges.used = c->arena.used = 0;
+    sf_reload(); /* what is not 0 now would be walked by a repair */
+  } while (c->queue.used | c->deferred.used | c->parts.used | c->ranges.used | c->arena.used);
   c->taking = NULL;
-  sf_twin_locks(c);
   __sf_tls.limit = NULL;
   __sf_tls.partial |= 1;
   t->count = t->sum = 0;
-  empty(&t->ranges);
-  empty(&t->bytes);
+  bool moved = t->places_sum == 0 || empty(&t->ranges);
+  moved |= empty(&t->bytes);
   if (t->capacity > SF_WORDS && c->capacity == SF_WORDS) {
     sf_unmap(t->entries, t->capacity * sizeof *t->entries);
     t->capacity = SF_WORDS;
     t->entries = sf_map(t->capacity * sizeof *t->entries);
+    moved = true;
   }
-  sf_twin_places(c);
+  if (moved)
+    sf_twin_places(c);
 }
 
-SF_WHOLE_WORDS void sf_twin_word(struct sf_context *c, uint64_t where) {
+/* Of an entry. By shifts that are done each time: a mask would be kept in a register, and go wrong for all alike. */
+static inline uintptr_t address(uint64_t where) {
+  where <<= 8;
+  sf_opaque(where);
+  return where >> 8;
+}
+
+/* Bytes that are not meant may be another thread's, and other ones at the second reading. */
+static uint64_t meant(uint64_t where) {
+  uint64_t mask = 0;
+  for (unsigned k = 0; k < 8; k++)
+    if (!(where >> (56 + k) & 1))
+      mask |= 0xffull << 8 * k;
+  return mask;
+}
+
+void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *first) {
   struct sf_twin *t = c->twin;
   if (t->count == t->capacity) {
     struct sf_entry *larger = sf_map(2 * t->capacity * sizeof *larger);
@@ -187,12 +232,21 @@ SF_WHOLE_WORDS void sf_twin_word(struct sf_context *c, uint64_t where) {
     sf_twin_places(c);
   }
   struct sf_entry *e = t->entries + t->count;
-  uint64_t old = *(volatile uint64_t *)(where & 0xffffffffffffffull);
+  sf_opaque(e);
+  if (e != t->entries + t->count)
+    sf_differ(sf_entry_elsewhere, where, (uint64_t)(t->entries + t->count), (uint64_t)e); /* nothing is written yet */
+  uint64_t old = sf_live(address(where));
   e->where = where;
   e->old = old;
   sf_reload();
-  if (e != t->entries + t->count)
-    sf_differ(sf_wrong_place, where, (uint64_t)(t->entries + t->count), (uint64_t)e);
+  if (e != t->entries + t->count) {
+    places_mend(c);
+    sf_differ((uintptr_t)e - (uintptr_t)t->entries < t->capacity * sizeof *e ? sf_entry_elsewhere : sf_wrong_place, where,
+              (uint64_t)(t->entries + t->count), (uint64_t)e);
+  }
+  /* While nothing is stored: of two logs that differ, nothing tells which is right. */
+  if (e->where != first->where || (e->old ^ first->old) & meant(where))
+    sf_differ(logs_differ, where, (uint64_t)first, first->where);
   t->sum += where ^ old; /* not what the entry says, which may be damaged */
   t->count++;
 }
@@ -209,12 +263,26 @@ void sf_twin_range(struct sf_context *c, const struct sf_range *made) {
   uint8_t *old = sf_grow(&t->bytes, r.length);
   sf_copy(old, (const void *)sf_own((void *)r.at), r.length);
   r.crc = sf_twin_range_crc(&r, old);
+  /* The first was made of what the program named, this one of the place that it noted. */
+  if (r.crc != made->crc || r.after != t->count)
+    sf_differ(ranges_differ, r.at, r.length, r.after);
   *(struct sf_range *)sf_grow(&t->ranges, sizeof r) = r;
 }
 
 static bool holds(const struct sf_range *r, const struct sf_buffer *bytes, size_t words) {
   return r->after <= words && r->length <= bytes->used && r->old <= bytes->used - r->length &&
          sf_twin_range_crc(r, bytes->base + r->old) == r->crc;
+}
+
+void sf_twin_opened(struct sf_context *c) { c->twin->event = c->event; }
+
+uint64_t sf_twin_event(struct sf_context *c) { return c->twin->event; }
+
+bool sf_twin_even(struct sf_context *c) { return c->entries + c->twin->count == __sf_tls.cursor; }
+
+bool sf_twin_has_range(struct sf_context *c, size_t index, uintptr_t at, size_t length) {
+  const struct sf_range *r = (struct sf_range *)c->twin->ranges.base + index;
+  return (index + 1) * sizeof *r <= c->twin->ranges.used && r->at == at && r->length == length;
 }
 
 bool sf_twin_ranges_hold(struct sf_context *c) {
@@ -237,15 +305,162 @@ static bool sums_up(const struct sf_entry *e, size_t count, size_t capacity, uin
   return total == sum;
 }
 
-/* Bytes that are not meant may be another thread's, and other ones at the second reading. */
-static uint64_t meant(uint64_t where) {
-  uint64_t mask = 0;
-  for (unsigned k = 0; k < 8; k++)
-    if (!(where >> (56 + k) & 1))
-      mask |= 0xffull << 8 * k;
-  return mask;
+/* What is put back is compared with the second log before each store, and its place once more behind it. So a crash on the way
+   has not been led there by bytes that went elsewhere. */
+
+typedef volatile uint64_t loose64 __attribute__((aligned(1), may_alias));
+
+/* Of the bytes [k, 8) of a word: as many from k on as one aligned store may write. */
+static inline unsigned widest(uint64_t where, unsigned k) {
+  unsigned missing = (unsigned)(where >> (56 + k)), n = k & 1 ? 1 : k & 2 ? 2 : 4;
+  while (missing & ((1u << n) - 1) && n > 1)
+    n /= 2;
+  return missing & 1 ? 0 : n;
 }
 
+/* Of a store whose address looks wrong behind it: it came where it should, if what it wrote is there, which it was not before. */
+static inline bool landed(uint64_t now, uint64_t value, uint64_t mask) { return ((now ^ value) & mask) == 0; }
+
+/* Where a store went, by the register that it had. */
+static void came_to(uintptr_t at, unsigned n, uint64_t mask, const volatile struct sf_entry *e, const volatile struct sf_entry *f) {
+  uintptr_t word = at & ~7ull;
+  if ((word != address(f->where) && word != address(e->where)) || (at & 7) + n > 8)
+    sf_differ(landed(sf_live(address(f->where)), f->old, mask) ? logs_differ : sf_wrong_place, at, e->where, f->where);
+}
+
+/* Neighbouring bytes may belong to another thread: only these are written, none of which lies in another word. Gives the bytes that
+   were. */
+static uint64_t put_part(const volatile struct sf_entry *e, const volatile struct sf_entry *f, uint64_t before) {
+  uint64_t where = e->where, old = e->old, put = 0;
+  for (unsigned k = 0, n; k < 8; k += n + !n) {
+    n = widest(where, k);
+    uintptr_t at = address(where) + k;
+    if (k + n > 8)
+      sf_differ(logs_differ, at, k, n);
+    uint64_t part = old >> 8 * k, mask = n ? ~0ull >> (64 - 8 * n) << 8 * k : 0;
+    if (((before ^ old) & mask) == 0) {
+      put |= n ? 0xffull >> (8 - n) << k : 0;
+      continue;
+    }
+    sf_opaque(at);
+    if (at != address(f->where) + k)
+      sf_differ(logs_differ, at, where, f->where);
+    if (n == 4) {
+      *(volatile uint32_t *)at = (uint32_t)part;
+      sf_opaque(at);
+      came_to(at, 4, mask, e, f);
+      put |= 0xfull << (at & 7);
+    } else if (n == 2) {
+      *(volatile uint16_t *)at = (uint16_t)part;
+      sf_opaque(at);
+      came_to(at, 2, mask, e, f);
+      put |= 0x3ull << (at & 7);
+    } else if (n == 1) {
+      *(volatile uint8_t *)at = (uint8_t)part;
+      sf_opaque(at);
+      came_to(at, 1, mask, e, f);
+      put |= 0x1ull << (at & 7);
+    }
+  }
+  return put;
+}
+
+/* A neighbour that has changed may be another thread's doing: only where the bytes were not those that should be. */
+static SF_COLD void look_again(uintptr_t word, uint64_t mask, uint64_t before, uint64_t bytes, uint64_t put) {
+  sf_differ(((sf_live(word) ^ before) & ~mask) == 0 ? logs_differ : sf_wrong_place, word, bytes, put);
+}
+
+static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
+  struct sf_twin *t = c->twin;
+  struct sf_put put = {0, 0};
+  size_t i = to, j = to;
+  sf_opaque(j);
+  while (i > from) {
+    const volatile struct sf_entry *e = &c->entries[--i], *f = &t->entries[--j];
+    uint64_t where = e->where, old = e->old, mask = meant(where);
+    if (i >= c->count || j >= t->count || where != f->where || (old ^ f->old) & mask)
+      sf_differ(logs_differ, (uint64_t)e, where, f->where);
+    uintptr_t word = address(where);
+    uint64_t before = sf_live(address(f->where));
+    sf_opaque(word);
+    if (((before ^ old) & mask) == 0) {
+      /* It is there. So a store that is made is seen by what comes of it. */
+    } else if (where >> 56 == 0) {
+      if (word != address(f->where))
+        sf_differ(logs_differ, word, where, f->where);
+      *(volatile uint64_t *)word = old;
+    } else {
+      uint64_t were = put_part(e, f, before), bytes = f->where >> 56 ^ 0xff;
+      if (were != bytes)
+        look_again(word, mask, before, bytes, were);
+    }
+    sf_opaque(word);
+    where = f->where;
+    if (word != address(where))
+      sf_differ(word == address(e->where) || landed(sf_live(address(where)), old, mask) ? logs_differ : sf_wrong_place, word,
+                where, e->where);
+    put.wrong |= (sf_live(address(where)) ^ f->old) & meant(where);
+    put.sum += where ^ e->old;
+  }
+  return put;
+}
+
+static inline uint64_t now_at(uintptr_t at, size_t bytes) { return bytes == 8 ? *(const loose64 *)at : *(volatile uint8_t *)at; }
+
+/* n bytes, k from the beginning by the first log and l by the second: a number of its own in each place that it is called from, so that
+   none that goes wrong makes a store wider than what has been looked at. */
+static inline __attribute__((always_inline)) void put_piece(const struct sf_twin *t, const struct sf_context *c, const volatile struct sf_range *r,
+                                                            const volatile struct sf_range *s, size_t k, size_t l, size_t n) {
+  uint64_t value = now_at((uintptr_t)c->arena.base + r->old + k, n);
+  if (value != now_at((uintptr_t)t->bytes.base + s->old + l, n))
+    sf_differ(ranges_differ, r->at, k, l);
+  if (now_at(s->at + l, n) == value)
+    return;
+  uintptr_t at = r->at + k;
+  sf_opaque(at);
+  if (k + n > r->length || l + n > s->length || at != s->at + l)
+    sf_differ(ranges_differ, at, k, l);
+  if (n == 8)
+    *(loose64 *)at = value;
+  else
+    *(volatile uint8_t *)at = (uint8_t)value;
+  sf_opaque(at);
+  if (at != s->at + l)
+    sf_differ(at == r->at + k || landed(now_at(s->at + l, n), value, ~0ull) ? ranges_differ : sf_wrong_place, at, k, l);
+}
+
+static void put_range(struct sf_context *c, size_t index) {
+  const struct sf_twin *t = c->twin;
+  const volatile struct sf_range *r = (struct sf_range *)c->ranges.base + index, *s = (struct sf_range *)t->ranges.base + index;
+  size_t k = 0, l = 0;
+  for (; k + 8 <= r->length; k += 8, l += 8) {
+    sf_opaque(l);
+    put_piece(t, c, r, s, k, l, 8);
+  }
+  for (; k < r->length; k++, l++) {
+    sf_opaque(l);
+    put_piece(t, c, r, s, k, l, 1);
+  }
+}
+
+struct sf_put sf_twin_put_back(struct sf_context *c) {
+  size_t to = c->count;
+  struct sf_put all = {0, 0}, put;
+  for (size_t i = c->ranges.used / sizeof(struct sf_range); i-- > 0;) {
+    const struct sf_range *r = (struct sf_range *)c->ranges.base + i;
+    put = put_words(c, r->after, to);
+    put_range(c, i);
+    sf_reload();
+    all.wrong |= put.wrong | !sf_equal((void *)r->at, c->arena.base + r->old, r->length);
+    all.sum += put.sum;
+    to = r->after;
+  }
+  put = put_words(c, 0, to);
+  return (struct sf_put){all.wrong | put.wrong, all.sum + put.sum};
+}
+
+/* The second log may have one more: it is made before the first has it, and that before the store. The first may have more: a fault led
+   past the second, and it is the whole one. */
 bool sf_twin_agrees(struct sf_context *c) {
   const struct sf_twin *t = c->twin;
   size_t count = t->count < c->count ? t->count : c->count;
@@ -256,12 +471,22 @@ bool sf_twin_agrees(struct sf_context *c) {
     if (bits)
       wrong |= bits & meant(where);
   }
-  return wrong == 0 && c->count - count <= 1 && t->count == count;
+  return wrong == 0 && t->count - count <= 1;
+}
+
+/* A count that has become too large takes in entries that were never made. They add nothing to a sum. */
+static void trim(const struct sf_entry *e, size_t *count, size_t capacity) {
+  while (*count && *count <= capacity && e[*count - 1].where == 0)
+    --*count;
 }
 
 const char *sf_twin_mend(struct sf_context *c) {
   struct sf_twin *t = c->twin;
-  bool second = t->count <= c->capacity && sums_up(t->entries, t->count, t->capacity, t->sum);
+  bool begun = t->event == c->event;
+  trim(t->entries, &t->count, t->capacity);
+  trim(c->entries, &c->count, c->capacity);
+  __sf_tls.cursor = c->entries + c->count;
+  bool second = begun && t->count <= c->capacity && sums_up(t->entries, t->count, t->capacity, t->sum);
   if (sums_up(c->entries, c->count, c->capacity, __sf_tls.sum)) {
     if (second && !sf_twin_agrees(c))
       return "the two logs of the old values differ, and both have their sum";
@@ -273,25 +498,22 @@ const char *sf_twin_mend(struct sf_context *c) {
     __sf_tls.cursor = c->entries + c->count;
     __sf_tls.sum = t->sum;
   }
+  /* A range is in the second log first, and in both before it is written: the one that has more of them is whole. */
   const struct sf_range *twins = (struct sf_range *)t->ranges.base;
-  size_t count = c->ranges.used / sizeof *twins, twin_count = t->ranges.used / sizeof *twins;
-  bool ours = c->ranges.used % sizeof *twins == 0 && count - twin_count <= 1;
-  if (!ours) {
+  size_t count = c->ranges.used % sizeof *twins ? 0 : c->ranges.used / sizeof *twins;
+  size_t twin_count = !begun || t->ranges.used % sizeof *twins ? 0 : t->ranges.used / sizeof *twins;
+  if (c->ranges.used % sizeof *twins && t->ranges.used % sizeof *twins)
+    return "neither log of the old bytes has its end";
+  if (count < twin_count || c->ranges.used % sizeof *twins) {
     if (t->ranges.used > c->ranges.size)
       return "neither log of the old bytes has its end";
-    count = twin_count;
     c->ranges.used = t->ranges.used;
   }
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < count || i < twin_count; i++) {
     struct sf_range *r = (struct sf_range *)c->ranges.base + i;
-    if (ours && holds(r, &c->arena, c->count))
+    if (i < count && holds(r, &c->arena, c->count))
       continue;
-    if (i >= twin_count) {
-      /* Begun and not whole: nothing has been stored there. */
-      c->ranges.used = i * sizeof *r;
-      break;
-    }
-    if (!holds(twins + i, &t->bytes, c->count))
+    if (i >= twin_count || !holds(twins + i, &t->bytes, c->count))
       return "neither copy of the old bytes of a range has its checksum";
     *r = twins[i];
     r->old = c->arena.used;

@@ -37,6 +37,22 @@ struct sf_entry {
   uint64_t old;
 };
 
+/* What came of putting memory back: bits that do not show it, and the sum of the entries that were. */
+struct sf_put {
+  uint64_t wrong, sum;
+};
+
+/* A store, as inline code has called the runtime for it (store.S). */
+struct sf_store {
+  uint64_t frame;
+  uint64_t need; /* bytes, one bit each; from bit 8 on of the next word */
+  uint64_t at;
+};
+
+/* The whole word, of which a part may be another object's, or lie behind the end of a block: an aligned word never crosses a
+   page, and what is not meant is masked. */
+SF_WHOLE_WORDS static inline uint64_t sf_live(uintptr_t word) { return *(volatile uint64_t *)word; }
+
 /* A bulk write: offset into the arena, where first O and then N lie. */
 struct sf_range {
   uintptr_t at;
@@ -81,6 +97,8 @@ struct sf_lock {
   uint32_t held;        /* times that it is really locked */
   uint32_t fresh;       /* taken by this handler */
   uint32_t made;        /* initialised by this handler: not really locked before its end */
+  uint64_t not_lock;
+  void *also;
 };
 
 struct sf_message {
@@ -186,7 +204,6 @@ struct sf_context {
   uint64_t again;             /* begins again: not a new event */
   uint64_t gave_way;          /* times that this event was rolled back for others */
   uint64_t last[4];           /* the mismatch that led there */
-  bool putting;               /* R is under way */
   uint64_t rolling;           /* memory is being put back: what is noticed now is final */
   uint64_t affinity[16];      /* the cores that the program allows */
   struct sf_buffer kept;      /* records that cannot be asked again */
@@ -220,7 +237,7 @@ struct sf_context {
 extern __thread struct sf_context *__sf_own __attribute__((tls_model(SF_TLS_MODEL)));
 
 /* core.c */
-void *sf_grow(struct sf_buffer *, size_t bytes); /* room for so many more; their address */
+void sf_enlarge(struct sf_buffer *, size_t bytes); /* for sf_grow, below */
 void *sf_map(size_t bytes);
 void sf_unmap(void *base, size_t bytes);
 struct sf_context *sf_context(void);
@@ -230,7 +247,9 @@ struct sf_context *sf_inside(const char *what); /* the context, or a refusal out
 extern struct sf_context *_Atomic sf_contexts;
 void *sf_copy(void *to, const void *from, size_t length); /* gives the end of `to` */
 bool sf_equal(const void *, const void *, size_t length);
-extern const char sf_wrong_place[]; /* of a difference: something has been written where no log knows */
+/* Of differences. */
+extern const char sf_wrong_place[]; /* something has been written where no log knows */
+extern const char sf_entry_elsewhere[];
 size_t sf_length(const char *);
 /* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
 struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);
@@ -252,13 +271,18 @@ void sf_recover_done(struct sf_context *) __attribute__((weak));
 void sf_twin_thread(struct sf_context *) __attribute__((weak));
 void sf_twin_thread_end(struct sf_context *) __attribute__((weak));
 void sf_twin_begin(struct sf_context *) __attribute__((weak));
-void sf_twin_word(struct sf_context *, uint64_t where) __attribute__((weak));
+void sf_twin_word(struct sf_context *, uint64_t where, const struct sf_entry *first) __attribute__((weak));
 uint32_t sf_twin_range_crc(const struct sf_range *, const uint8_t *old) __attribute__((weak));
 void sf_twin_range(struct sf_context *, const struct sf_range *) __attribute__((weak));
-void sf_twin_locks(struct sf_context *) __attribute__((weak));
+void sf_twin_locks(struct sf_context *, size_t used) __attribute__((weak));
 void sf_twin_places(struct sf_context *) __attribute__((weak)); /* tables have moved */
 void sf_twin_places_mend(struct sf_context *) __attribute__((weak));
 const char *sf_twin_mend(struct sf_context *) __attribute__((weak)); /* the log, from the one that holds; or why not */
+void sf_twin_opened(struct sf_context *) __attribute__((weak));   /* I has ended */
+uint64_t sf_twin_event(struct sf_context *) __attribute__((weak)); /* the last event of which it has */
+bool sf_twin_even(struct sf_context *) __attribute__((weak)); /* as many words as the first */
+bool sf_twin_has_range(struct sf_context *, size_t index, uintptr_t at, size_t length) __attribute__((weak));
+struct sf_put sf_twin_put_back(struct sf_context *) __attribute__((weak)); /* as put_back in core.c */
 bool sf_twin_agrees(struct sf_context *) __attribute__((weak)); /* both logs have the same words */
 bool sf_twin_ranges_hold(struct sf_context *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
@@ -325,6 +349,7 @@ void sf_carry_thread(struct sf_context *); /* nothing is known any more */
 extern const char sf_crash[];
 /* fail.c: a message outside handlers looked wrong, and right when it was looked at again. */
 void sf_tell_held(const char *what);
+void sf_tell_mended(const struct sf_context *, const char *what); /* a word of the runtime's own has been set right */
 /* fail.c: one line, before the verdict. */
 void sf_tell_not_repaired(const char *why);
 
@@ -346,6 +371,7 @@ void sf_locks_begin(struct sf_context *);
 void sf_locks_between_runs(struct sf_context *);
 void sf_locks_check(struct sf_context *);
 void sf_locks_release(struct sf_context *); /* what is held more often than the program holds it */
+void sf_locks_mend(struct sf_context *);    /* which they are, of a list that a fault may have changed */
 void sf_locks_forget(struct sf_context *);  /* those that the run has made */
 
 /* crc.c */
@@ -365,5 +391,21 @@ long sf_syscall(long number, long a, long b, long c, long d, long e, long f);
 
 /* fail.c: a difference in code outside handlers (between.c). */
 void sf_tell_between(const char *where, uint64_t first, uint64_t second);
+
+/* core.c */
+/* Room for so many bytes more; their address, which is that of the buffer's end. */
+static inline void *sf_grow(struct sf_buffer *b, size_t bytes) {
+  size_t used = b->used;
+  if (unlikely(used + bytes > b->size))
+    sf_enlarge(b, bytes);
+  uint8_t *at = b->base + used;
+  b->used = used + bytes;
+  sf_reload();
+  if (unlikely(b->used != used + bytes || b->used > b->size || at != b->base + used)) {
+    b->used = used;
+    sf_differ("a table of the runtime did not grow as it should", (uint64_t)at, used, bytes);
+  }
+  return at;
+}
 
 #endif

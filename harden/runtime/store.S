@@ -307,7 +307,8 @@ __sf_load:
 	call	sf_differ
 	ud2
 
-/* r10 word address, r11 bytes of it and of the next. Keeps every general register. */
+/* r10 word address, r11 bytes of it and of the next; both go to the function also as they were pushed (struct sf_store). Keeps every
+   general register. */
 	.macro	to_c name, function
 	.globl	\name
 	.type	\name, @function
@@ -327,6 +328,7 @@ __sf_load:
 	andq	$-16, %rsp
 	movq	%r10, %rdi
 	movq	%r11, %rsi
+	movq	%rbp, %rdx
 	call	\function
 	movq	%rbp, %rsp
 	popq	%rbp
@@ -501,6 +503,8 @@ sf_split_jump:
 
 	to_c	__sf_slow, sf_store_slow
 	to_c	__sf_check, sf_store_check
+	to_c	__sf_before, sf_store_ready
+	to_c	__sf_astray, sf_store_astray
 	to_c	__sf_load_c, sf_load_slow
 
 	.section .rodata

@@ -337,6 +337,11 @@ impl Policy {
         self.switches.push("trace");
     }
 
+    /// What a store is about to change can be looked for in the log before it (`--recover`).
+    pub fn recover(&mut self) {
+        self.switches.push("recover");
+    }
+
     /// Code outside handlers computes everything twice (`--between=duplicate`).
     pub fn between(&mut self) {
         self.switches.push("between");

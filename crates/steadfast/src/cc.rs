@@ -100,6 +100,9 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if build.trace {
         policy.trace();
     }
+    if build.recover {
+        policy.recover();
+    }
     if build.between {
         policy.between();
     }
