@@ -853,10 +853,11 @@ static void input_edge(const void *message, size_t length, enum sf_message_kind 
   }
   if (c->message_count == SF_MESSAGES)
     sf_stop("a handler takes at most 8 messages", "split the handler");
-  c->messages[c->message_count++] = (struct sf_message){message, length, crc, kind};
+  struct sf_message *m = &c->messages[c->message_count++];
+  *m = (struct sf_message){message, length, crc, kind};
   /* After the checksum, so that this is one of what was received. */
-  if (unlikely(c->carry != NULL))
-    sf_carry_input(c, message, length, kind);
+  while (unlikely(c->carry != NULL) && sf_carry_input(c, message, length, kind))
+    m->crc = sf_crc32c(0, message, length);
 }
 
 /* Before the input of a handler of a stream, which begins after it. */
@@ -1603,6 +1604,16 @@ static inline __attribute__((always_inline)) void commit(struct sf_context *c) {
 
 static void check_message(struct sf_context *c, const struct sf_message *m);
 
+/* With --recover: a value of the first run has come where it belongs. In its place was the opposite, so what differs from it by a bit
+   has been changed there. */
+static inline void see_new(size_t i, uint64_t value) {
+  uint64_t other = *(volatile uint64_t *)&own_again()->news[i] ^ value;
+  if (likely(other == 0))
+    return;
+  other = *(volatile uint64_t *)&own_again()->news[i] ^ value;
+  sf_differ(__builtin_popcountll(other) <= 1 ? "the log did not keep a new value" : sf_wrong_place, (uint64_t)__sf_own->news, i, value);
+}
+
 /* --validate=async: in place of R. Memory stays as the first run has left it, for all that comes later; what the second
    run needs goes to the validator (async.c). */
 static SF_COLD void hand_over(struct sf_context *c, uint64_t result) {
@@ -1651,7 +1662,14 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     for (size_t i = 0; i < count; i++) {
       sum += weigh(c->entries[i].where, c->entries[i].old);
       uint64_t now = sf_live(word_of(&c->entries[i]));
+      if (unlikely(c->twin != NULL)) {
+        /* What an earlier handler has left there may be the same, and hide that it came elsewhere. */
+        *(volatile uint64_t *)&c->news[i] = ~now;
+        see_new(i, ~now);
+      }
       *(volatile uint64_t *)&c->news[i] = now;
+      if (unlikely(c->twin != NULL))
+        see_new(i, now);
       wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
     }
     /* Before anything is put back: an address in the log that has changed is somebody else's. */

@@ -235,12 +235,13 @@ SF_COLD void sf_tell_not_repaired(const char *why) {
   say(&t);
 }
 
-SF_COLD void sf_tell_held(const char *what) {
+SF_COLD void sf_tell_held(const char *what, const char *but) {
   struct text t;
   t.used = 0;
   put(&t, "steadfast: outside handlers: ");
   put(&t, what);
-  put(&t, ", but not when looked at again; repaired");
+  put(&t, but);
+  put(&t, "; repaired");
   say(&t);
   put_head(&t, "harden_recovered");
   put(&t, "\"\",\"event\":0,\"retries\":0}");

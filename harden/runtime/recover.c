@@ -81,7 +81,7 @@ static const char ranges_differ[] = "the two logs of old bytes differ";
 static __thread struct sf_twin *own __attribute__((tls_model("initial-exec")));
 
 /* Where the runtime's tables are, and how large: what must be right for anything to be put back. */
-#define PLACES 30
+#define PLACES 31
 static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks,
                                  &c->parts, &c->kept,   &own->ranges, &own->bytes};
@@ -94,6 +94,7 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
   at[n++] = &c->capacity;
   at[n++] = &c->stack_low;
   at[n++] = &c->stack_high;
+  at[n++] = &c->stack_bytes;
   at[n++] = (uint64_t *)&c->carry;
   at[n++] = (uint64_t *)&c->twin;
   at[n++] = (uint64_t *)&own->entries;
@@ -103,7 +104,7 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
     at[n++] = &buffers[i]->size;
   }
 }
-_Static_assert(12 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
+_Static_assert(13 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
 
 void sf_twin_thread(struct sf_context *c) {
   struct sf_twin *t = sf_map(sizeof *t);
@@ -213,8 +214,10 @@ static inline uintptr_t address(uint64_t where) {
 }
 
 /* Bytes that are not meant may be another thread's, and other ones at the second reading. */
-static uint64_t meant(uint64_t where) {
+static inline uint64_t meant(uint64_t where) {
   uint64_t mask = 0;
+  if (likely(where >> 56 == 0))
+    return ~0ull;
   for (unsigned k = 0; k < 8; k++)
     if (!(where >> (56 + k) & 1))
       mask |= 0xffull << 8 * k;

@@ -336,7 +336,8 @@ void sf_begin_half(struct sf_context *);
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 
 /* carry.c: messages outside handlers. The first two with c->carry only. */
-void sf_carry_input(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
+/* Whether it had changed and has been put right. */
+bool sf_carry_input(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
 void sf_carry_taken(struct sf_context *, const void *message, size_t length, enum sf_message_kind);
 void sf_carry_output(struct sf_context *, const void *bytes, size_t length, uint32_t crc);
 void sf_carry_unknown(struct sf_context *, size_t length);
@@ -348,7 +349,7 @@ void sf_carry_thread(struct sf_context *); /* nothing is known any more */
 /* fail.c: what is said of a crash in a run. */
 extern const char sf_crash[];
 /* fail.c: a message outside handlers looked wrong, and right when it was looked at again. */
-void sf_tell_held(const char *what);
+void sf_tell_held(const char *what, const char *but);
 void sf_tell_mended(const struct sf_context *, const char *what); /* a word of the runtime's own has been set right */
 /* fail.c: one line, before the verdict. */
 void sf_tell_not_repaired(const char *why);

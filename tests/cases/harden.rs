@@ -1271,6 +1271,19 @@ fn messages_outside() -> Result<(), Failed> {
             })?;
         }
     }
+    build(
+        compiler(true, false),
+        &["-O2", "--recover", &policy],
+        &[guests.join("carry.c")],
+        &out,
+    )?;
+    for mode in ["1", "8"] {
+        let ran = run(&out, &[mode])?;
+        ended(&ran, 0, &["since it was received", "two of three"], &[])?;
+        if ran.stdout != right.stdout {
+            return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+        }
+    }
     refused(
         "carry-name",
         "int x;\nvoid handle(void) { x++; }\nint main(void) { handle(); }\n",

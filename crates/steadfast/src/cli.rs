@@ -68,9 +68,9 @@ pub(crate) enum Command {
     ///
     /// --coverage=text PROGRAM or --coverage=json PROGRAM says what was hardened, --explain
     /// FILE:LINE PROGRAM what was done with one line. --find-nondeterminism builds a program that
-    /// names the first store in which the two runs of a handler differ. --recover, when linking,
-    /// makes one that puts memory back after a mismatch and runs the handler again, on another core.
-    /// --other-core, when linking, has each handler's second run on another core. --barrier, when linking,
+    /// names the first store in which the two runs of a handler differ. --recover, for all files and
+    /// the link, makes one that puts memory back after a mismatch and runs the handler again, on
+    /// another core. --other-core, when linking, has each handler's second run on another core. --barrier, when linking,
     /// has what leaves wait for all threads that are inside a handler then.
     ///
     /// --state=dup, crc or dup,crc, for all files and the link, protects what annotations or policies
