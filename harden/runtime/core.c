@@ -283,9 +283,12 @@ static inline bool in_frames(const struct sf_context *c, uintptr_t at) {
   return at - __sf_tls.stack_low < __sf_tls.stack_length && at - c->stack_low < c->run_bytes;
 }
 
-static inline bool exempt(const struct sf_context *c, uintptr_t word) {
+/* Inline: a result that was handed over in a register would be believed without the second look. */
+static inline __attribute__((always_inline)) bool exempt(const struct sf_context *c, uintptr_t word) {
   if (in_frames(c, word))
     return true;
+  if (unlikely(c->ignored_count > SF_IGNORED))
+    sf_differ("the number of ranges that are ignored has changed", word, SF_IGNORED, c->ignored_count);
   for (size_t i = 0; unlikely(i < c->ignored_count); i++)
     if (word - c->ignored[i].at < c->ignored[i].length)
       return true;
@@ -299,7 +302,7 @@ static inline struct sf_context *own_again(void) {
 }
 
 /* Looked at twice: such a store is in no log. */
-static bool surely_exempt(const struct sf_context *c, uintptr_t word) {
+static inline __attribute__((always_inline)) bool surely_exempt(const struct sf_context *c, uintptr_t word) {
   if (likely(!exempt(c, word)))
     return false;
   sf_opaque(word);
@@ -470,6 +473,12 @@ static const char range_not_logged[] = "a range was not logged";
 static const char not_put_back[] = "memory could not be put back";
 static const char not_yet_logged[] = "what is written next is not in the log";
 static const char astray[] = "another address was written than was logged";
+/* With --recover: a copy that is under way. */
+static __thread struct {
+  uintptr_t to, from;
+  size_t length;
+} copying;
+
 static const char wrongly_checked[] = "the check of a store went wrong";
 
 /* The run's key: with another, tags of earlier handlers pass for its own, and stores are not logged. Either run's, as the phase
@@ -667,9 +676,13 @@ SF_API void __sf_ready(const void *bytes, size_t length) {
     sf_differ(not_yet_logged, sf_home(bytes), 0, length);
 }
 
-static inline void ready(const void *bytes, size_t length) {
-  if (unlikely(own_again()->twin != NULL))
-    __sf_ready(bytes, length);
+static inline void ready(const void *to, const void *from, size_t length) {
+  if (likely(own_again()->twin == NULL))
+    return;
+  __sf_ready(to, length);
+  copying.to = (uintptr_t)to;
+  copying.from = (uintptr_t)from;
+  copying.length = length;
 }
 
 SF_API void __sf_logged(const void *bytes, size_t length) {
@@ -679,15 +692,16 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
 
 SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
   __sf_log(to, length);
-  ready(to, length);
+  ready(to, from, length);
   ends_at(sf_copy(to, from, length), (uint8_t *)to + length, length);
+  copying.length = 0;
   __sf_logged(to, length);
   return to;
 }
 
 SF_API void *__sf_memmove(void *to, const void *from, size_t length) {
   __sf_log(to, length);
-  ready(to, length);
+  ready(to, from, length);
   if ((uintptr_t)to - (uintptr_t)from >= length) {
     ends_at(sf_copy(to, from, length), (uint8_t *)to + length, length);
   } else {
@@ -697,17 +711,19 @@ SF_API void *__sf_memmove(void *to, const void *from, size_t length) {
     __asm__ volatile("std\n\trep movsb\n\tcld" : "+D"(d), "+S"(s), "+c"(n)::"memory");
     ends_at(d, (uint8_t *)to - 1, length);
   }
+  copying.length = 0;
   __sf_logged(to, length);
   return to;
 }
 
 SF_API void *__sf_memset(void *to, int byte, size_t length) {
   __sf_log(to, length);
-  ready(to, length);
+  ready(to, to, length);
   void *d = to;
   size_t n = length;
   __asm__ volatile("rep stosb" : "+D"(d), "+c"(n) : "a"(byte) : "memory");
   ends_at(d, (uint8_t *)to + length, length);
+  copying.length = 0;
   __sf_logged(to, length);
   return to;
 }
@@ -1120,12 +1136,18 @@ static void check_frames(struct sf_context *c) {
     sf_differ("the bounds of the run's frames have changed", __sf_tls.stack_low, c->run_bytes, __sf_tls.stack_length);
 }
 
+/* Whether a crash at this address ended a copy that had gone on behind its end, by a count that changed on the way: it reads and writes
+   from both beginnings on, so within either range it had not. 0: an address that is none, which no counting leads to. */
+static bool copied_beyond(uintptr_t at) {
+  return copying.length != 0 && at != 0 && at - copying.to >= copying.length && at - copying.from >= copying.length;
+}
+
 /* Some differences say that memory may have changed where no old value is known. Then a handler that begins again would find
    what a fault has left. */
 static const char *beyond_log(struct sf_context *c, const char *what, uintptr_t at, uint64_t second) {
   if (__sf_tls.phase == SF_E1 && unguarded() && !key_holds(c))
     return "stores of this run may have been taken for logged ones";
-  if (what == sf_wrong_place)
+  if (what == sf_wrong_place || (what == sf_crash && copied_beyond(at)))
     return "bytes were copied to a place that is not known";
   if (what == range_not_logged && !is_logged(c, at, at + second))
     return "bytes were written whose old values are not known";
@@ -1152,7 +1174,7 @@ static _Noreturn void begin_again(struct sf_context *c) {
   }
   c->queue.used = c->deferred.used = c->parts.used = c->ranges.used = c->arena.used = 0;
   c->message_count = c->messages_outside;
-  c->ignored_count = 0;
+  c->ignored_count = copying.length = 0;
   sf_locks_between_runs(c);
   sf_locks_forget(c);
   c->epoch += 2;
@@ -1189,6 +1211,10 @@ void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t firs
   sf_locks_mend(c);
   if (c->ignored_count > SF_IGNORED)
     c->ignored_count = 0;
+  if (c->messages_outside > SF_MESSAGES)
+    c->messages_outside = 0;
+  if (c->message_count > SF_MESSAGES)
+    c->message_count = c->messages_outside;
   /* Looked at before anything is put back again, in a log that is sound. */
   if (__sf_tls.phase == SF_E1)
     c->count = (size_t)(__sf_tls.cursor - c->entries);
@@ -1400,7 +1426,10 @@ int sf_begin(const struct sf_handler *h) {
   if (likely(c->again == 0))
     count_event(c);
   __sf_tls.stack_low = c->stack_low;
-  __sf_tls.stack_length = c->run_bytes = frame - c->stack_low;
+  __sf_tls.stack_length = frame - c->stack_low;
+  uintptr_t again = (uintptr_t)__builtin_frame_address(0); /* no store is exempt by one of the two alone */
+  sf_opaque(again);
+  c->run_bytes = again + 16 - c->stack_low;
   if (unlikely(sf_async()))
     sf_async_begin(c, h);
   open_run(c, h);

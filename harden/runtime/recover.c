@@ -77,12 +77,23 @@ struct sf_twin {
 static const char logs_differ[] = "the two logs of old values differ";
 static const char ranges_differ[] = "the two logs of old bytes differ";
 
-/* The same as c->twin, in another place. */
-static __thread struct sf_twin *own __attribute__((tls_model("initial-exec")));
+/* The same as c->twin, in two other places. */
+static __thread struct sf_twin *own __attribute__((tls_model("initial-exec"))), *spare __attribute__((tls_model("initial-exec")));
+
+static SF_COLD struct sf_twin *twin_again(struct sf_context *c) {
+  if (c != __sf_own) /* and nothing is to be written by it */
+    sf_differ("the runtime was called for another thread", (uint64_t)c, (uint64_t)__sf_own, 0);
+  c->twin = own = own == spare ? own : c->twin == spare ? spare : c->twin; /* two of three */
+  spare = own;
+  return own;
+}
+
+static inline struct sf_twin *twin_of(struct sf_context *c) { return likely(c->twin == own) ? own : twin_again(c); }
 
 /* Where the runtime's tables are, and how large: what must be right for anything to be put back. */
 #define PLACES 31
 static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
+  struct sf_twin *own = twin_of(c);
   struct sf_buffer *buffers[] = {&c->arena, &c->ranges, &c->queue, &c->deferred, &c->locks,
                                  &c->parts, &c->kept,   &own->ranges, &own->bytes};
   size_t n = 0;
@@ -110,12 +121,12 @@ void sf_twin_thread(struct sf_context *c) {
   struct sf_twin *t = sf_map(sizeof *t);
   t->capacity = SF_WORDS;
   t->entries = sf_map(t->capacity * sizeof *t->entries);
-  c->twin = own = t;
+  c->twin = own = spare = t;
 }
 
 void sf_twin_thread_end(struct sf_context *c) {
   struct sf_twin *t = c->twin;
-  c->twin = own = NULL;
+  c->twin = own = spare = NULL;
   sf_unmap(t->entries, t->capacity * sizeof *t->entries);
   if (t->ranges.base)
     sf_unmap(t->ranges.base, t->ranges.size);
@@ -130,38 +141,37 @@ void sf_twin_places(struct sf_context *c) {
   uint64_t sum = 0;
   for (size_t i = 0; i < PLACES; i++) {
     uint64_t place = *at[i];
-    own->places[i] = place;
+    twin_of(c)->places[i] = place;
     sum += place ^ i;
   }
-  own->places_sum = sum;
+  twin_of(c)->places_sum = sum;
 }
 
 void sf_twin_locks(struct sf_context *c, size_t used) {
-  if (c->twin)
-    c->twin->locks_used = used;
+  twin_of(c)->locks_used = used;
 }
 
 static SF_COLD void places_mend(struct sf_context *c) {
   uint64_t *at[PLACES], sum = 0;
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
-    sum += own->places[i] ^ i;
+    sum += twin_of(c)->places[i] ^ i;
   /* Else it is this record that was struck. */
-  for (size_t i = 0; i < PLACES && sum == own->places_sum; i++)
-    *at[i] = own->places[i];
+  for (size_t i = 0; i < PLACES && sum == twin_of(c)->places_sum; i++)
+    *at[i] = twin_of(c)->places[i];
 }
 
 static bool places_differ(struct sf_context *c) {
   uint64_t *at[PLACES], other = 0;
   places_of(c, at);
   for (size_t i = 0; i < PLACES; i++)
-    other |= *at[i] ^ own->places[i];
+    other |= *at[i] ^ twin_of(c)->places[i];
   return other != 0;
 }
 
 void sf_twin_places_mend(struct sf_context *c) {
-  c->handler = own->handler;
-  c->locks.used = own->locks_used;
+  c->handler = twin_of(c)->handler;
+  c->locks.used = twin_of(c)->locks_used;
   places_mend(c);
 }
 
@@ -179,7 +189,7 @@ static bool empty(struct sf_buffer *b) {
 
 /* A handler begins. All its stores take the long way, and no entry is known to be a whole word. */
 void sf_twin_begin(struct sf_context *c) {
-  struct sf_twin *t = c->twin;
+  struct sf_twin *t = twin_of(c);
   /* They are noted when they change, so what is another now has been struck. */
   if (t->places_sum && places_differ(c)) {
     places_mend(c);
@@ -225,7 +235,7 @@ static inline uint64_t meant(uint64_t where) {
 }
 
 void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *first) {
-  struct sf_twin *t = c->twin;
+  struct sf_twin *t = twin_of(c);
   if (t->count == t->capacity) {
     struct sf_entry *larger = sf_map(2 * t->capacity * sizeof *larger);
     sf_copy(larger, t->entries, t->count * sizeof *larger);
@@ -260,7 +270,7 @@ uint32_t sf_twin_range_crc(const struct sf_range *r, const uint8_t *old) {
 }
 
 void sf_twin_range(struct sf_context *c, const struct sf_range *made) {
-  struct sf_twin *t = c->twin;
+  struct sf_twin *t = twin_of(c);
   struct sf_range r = *made;
   r.old = t->bytes.used;
   uint8_t *old = sf_grow(&t->bytes, r.length);
@@ -277,21 +287,21 @@ static bool holds(const struct sf_range *r, const struct sf_buffer *bytes, size_
          sf_twin_range_crc(r, bytes->base + r->old) == r->crc;
 }
 
-void sf_twin_opened(struct sf_context *c) { c->twin->event = c->event; }
+void sf_twin_opened(struct sf_context *c) { twin_of(c)->event = c->event; }
 
-uint64_t sf_twin_event(struct sf_context *c) { return c->twin->event; }
+uint64_t sf_twin_event(struct sf_context *c) { return twin_of(c)->event; }
 
-bool sf_twin_even(struct sf_context *c) { return c->entries + c->twin->count == __sf_tls.cursor; }
+bool sf_twin_even(struct sf_context *c) { return c->twin == own && c->entries + own->count == __sf_tls.cursor; }
 
 bool sf_twin_has_range(struct sf_context *c, size_t index, uintptr_t at, size_t length) {
-  const struct sf_range *r = (struct sf_range *)c->twin->ranges.base + index;
-  return (index + 1) * sizeof *r <= c->twin->ranges.used && r->at == at && r->length == length;
+  const struct sf_range *r = (struct sf_range *)twin_of(c)->ranges.base + index;
+  return (index + 1) * sizeof *r <= twin_of(c)->ranges.used && r->at == at && r->length == length;
 }
 
 bool sf_twin_ranges_hold(struct sf_context *c) {
   const struct sf_range *r = (struct sf_range *)c->ranges.base;
   size_t count = c->ranges.used / sizeof *r;
-  if (count * sizeof *r != c->ranges.used || c->ranges.used != c->twin->ranges.used)
+  if (count * sizeof *r != c->ranges.used || c->ranges.used != twin_of(c)->ranges.used)
     return false;
   for (size_t i = 0; i < count; i++)
     if (!holds(r + i, &c->arena, c->count))
@@ -374,7 +384,7 @@ static SF_COLD void look_again(uintptr_t word, uint64_t mask, uint64_t before, u
 }
 
 static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
-  struct sf_twin *t = c->twin;
+  struct sf_twin *t = twin_of(c);
   struct sf_put put = {0, 0};
   size_t i = to, j = to;
   sf_opaque(j);
@@ -433,7 +443,7 @@ static inline __attribute__((always_inline)) void put_piece(const struct sf_twin
 }
 
 static void put_range(struct sf_context *c, size_t index) {
-  const struct sf_twin *t = c->twin;
+  const struct sf_twin *t = twin_of(c);
   const volatile struct sf_range *r = (struct sf_range *)c->ranges.base + index, *s = (struct sf_range *)t->ranges.base + index;
   size_t k = 0, l = 0;
   for (; k + 8 <= r->length; k += 8, l += 8) {
@@ -465,7 +475,7 @@ struct sf_put sf_twin_put_back(struct sf_context *c) {
 /* The second log may have one more: it is made before the first has it, and that before the store. The first may have more: a fault led
    past the second, and it is the whole one. */
 bool sf_twin_agrees(struct sf_context *c) {
-  const struct sf_twin *t = c->twin;
+  const struct sf_twin *t = twin_of(c);
   size_t count = t->count < c->count ? t->count : c->count;
   uint64_t wrong = 0;
   for (size_t i = 0; i < count; i++) {
@@ -484,7 +494,7 @@ static void trim(const struct sf_entry *e, size_t *count, size_t capacity) {
 }
 
 const char *sf_twin_mend(struct sf_context *c) {
-  struct sf_twin *t = c->twin;
+  struct sf_twin *t = twin_of(c);
   bool begun = t->event == c->event;
   trim(t->entries, &t->count, t->capacity);
   trim(c->entries, &c->count, c->capacity);

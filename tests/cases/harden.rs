@@ -1892,6 +1892,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             &["register", "3", "9"],
             &["register", "5", "9"],
             &["register", "6", "9"],
+            &["register", "39", "13"],
         ] {
             trials.push(Trial::test(
                 format!("harden::strike::every_{}::{way}", how.join("_")),
