@@ -121,9 +121,11 @@ void *__sf_carry_realloc(void *old, size_t size);
 
 /* Stores. */
 /* Called by inline assembly of the pass, with registers of their own (store.S): __sf_slow8,
-   __sf_slow_part, __sf_check. The mask of a slot is a byte; they lie behind the tags, at table + index_mask + 8. */
+   __sf_slow_part, __sf_check, with --recover __sf_before and __sf_astray. The mask of a slot is a byte; they lie behind the tags, at table + index_mask + 8. */
 void __sf_log(const void *bytes, size_t length);
 void __sf_ready(const void *bytes, size_t length); /* --recover: before the store */
+/* There in objects that were built without --recover, whose stores do not ask. */
+extern const char __sf_unguarded[] __attribute__((weak));
 void __sf_logged(const void *bytes, size_t length);
 void *__sf_memcpy(void *to, const void *from, size_t length);
 void *__sf_memmove(void *to, const void *from, size_t length);
@@ -136,9 +138,6 @@ void __sf_reads_search(const void *bytes, int byte, size_t length);
 void __sf_trace(const void *bytes, size_t length, const char *where); /* --find-nondeterminism: after each store */
 
 /* Calls. */
-/* There in objects that were built without --recover. */
-extern const char __sf_unguarded[] __attribute__((weak));
-
 void *__sf_clone(void *function, const char *where);
 _Noreturn void __sf_refuse(const char *what, const char *where);
 /* A volatile load: the second run is given the first run's value. */

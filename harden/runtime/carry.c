@@ -67,7 +67,8 @@ struct sf_carry {
   uint32_t buckets[OUTPUTS_MAX];
   struct output outputs[OUTPUTS_MAX];
   uint8_t copies[COPIES];
-  uint8_t thirds[COPIES]; /* with --recover, of what is in `copies`: of three, two are right */
+  uint8_t thirds[COPIES]; /* with --recover, of what is in `copies` */
+  uint64_t mended;        /* the event for which an input was put right */
 };
 
 /* Of harden/envelope/wrap.c. */
@@ -173,8 +174,12 @@ SF_API uint8_t *sf_received_room(size_t length) {
 /* The bytes at `at` are those of a frame whose copy has been checked. */
 SF_API void sf_received(const void *at, size_t length, const uint8_t *copy) {
   struct sf_carry *k = carry_of(sf_context());
-  if (sf_recovers() && copy)
-    sf_copy(k->thirds + (copy - k->copies), copy, length);
+  for (size_t i = 0; sf_recovers() && copy && i < length; i++) {
+    uint8_t own = ((const uint8_t *)at)[i], *third = k->thirds + (copy - k->copies) + i;
+    *third = own;
+    if (own != copy[i]) /* already one of two is wrong, so like neither */
+      *third = (uint8_t)(own + 1) == copy[i] ? (uint8_t)(own + 2) : (uint8_t)(own + 1);
+  }
   forget(k, (uintptr_t)at, (uintptr_t)at + length);
   add(k, (struct received){(uintptr_t)at, length, copy});
 }
@@ -312,22 +317,27 @@ static __attribute__((noinline)) bool input_differs(struct sf_context *c, const 
   return false;
 }
 
-/* By two of three. Not if some byte is another in each. */
-static SF_COLD bool mend_input(struct sf_carry *k, uintptr_t begin, uintptr_t end) {
+/* By two of three. More than a bit, or one in the next messages again, are the program's doing: it writes where it receives. */
+static SF_COLD bool mend_input(struct sf_context *c, uintptr_t begin, uintptr_t end) {
+  struct sf_carry *k = c->carry;
+  unsigned bits = 0;
+  if (k->mended && c->event != k->mended && c->event - k->mended < SF_IDLE)
+    return false;
   for (size_t i = 0; i < k->received_count; i++) {
     const struct received *r = &k->received[i];
     uintptr_t low = r->at > begin ? r->at : begin, high = r->at + r->length < end ? r->at + r->length : end;
     for (uintptr_t at = low; r->copy && at < high; at++) {
       uint8_t *own = (uint8_t *)at, *copy = k->copies + (r->copy - k->copies) + (at - r->at);
       uint8_t third = k->thirds[copy - k->copies];
-      if (*copy == third)
-        *own = third;
-      else if (*own == third)
-        *copy = third;
-      else
+      bits += (unsigned)__builtin_popcount(*own ^ *copy);
+      if (*own == *copy)
+        continue;
+      if (bits > 1 || (*copy != third && *own != third))
         return false;
+      *own = *copy = third;
     }
   }
+  k->mended = c->event;
   return true;
 }
 
@@ -335,7 +345,7 @@ bool sf_carry_input(struct sf_context *c, const void *message, size_t length, en
   struct difference d, again;
   if (unlikely(input_differs(c, message, length, kind, &d))) {
     bool stays = !sf_recovers() || input_differs(c, message, length, kind, &again);
-    if (stays && sf_recovers() && mend_input(c->carry, (uintptr_t)message, (uintptr_t)message + length) &&
+    if (stays && sf_recovers() && mend_input(c, (uintptr_t)message, (uintptr_t)message + length) &&
         !input_differs(c, message, length, kind, &again)) {
       sf_tell_held(d.what, ", and not in two of three places");
       return true;

@@ -734,7 +734,7 @@ extern int *__errno_location(void);
 
 struct sf_record *sf_record(struct sf_context *c, const char *name, uint64_t arguments, size_t length) {
   struct sf_record *r = sf_grow(&c->queue, sizeof *r + ((length + 7) & ~7ull));
-  *r = (struct sf_record){.name = name, .arguments = arguments, .length = (uint32_t)length};
+  *r = (struct sf_record){.name = name, .arguments = arguments, .length = (uint32_t)length, .run = c->runs};
   return r;
 }
 
@@ -770,6 +770,7 @@ struct sf_record *sf_kept(struct sf_context *c, const char *name, uint64_t argum
   c->kept_cursor += bytes;
   struct sf_record *copy = sf_grow(&c->queue, bytes);
   sf_copy(copy, r, bytes);
+  copy->run = c->runs;
   return copy;
 }
 
@@ -1118,7 +1119,7 @@ static size_t logged_from(struct sf_context *c, uintptr_t at) {
 static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
   size_t n = 0;
   for (uintptr_t at = low; at < high; at += n) {
-    n = exempt(c, at & ~7ull) ? 1 : logged_from(c, at);
+    n = in_frames(c, at & ~7ull) ? 1 : logged_from(c, at); /* what is ignored is not put back */
     if (n == 0)
       return false;
   }
@@ -1163,8 +1164,8 @@ static _Noreturn void begin_again(struct sf_context *c) {
   c->kept_cursor = 0;
   for (size_t i = 0; i < c->queue.used && i + sizeof(struct sf_record) <= c->queue.size;) {
     struct sf_record *r = (struct sf_record *)(c->queue.base + i);
-    if (r->name == NULL)
-      break; /* none is there: it is the count that has changed */
+    if (r->run != c->runs)
+      break; /* none of this run's: the count has changed, or the run ended before it was written */
     size_t bytes = sizeof *r + ((r->length + 7) & ~7ull);
     if (r->once)
       sf_copy(sf_grow(&c->kept, bytes), r, bytes);
@@ -1291,12 +1292,7 @@ static SF_COLD _Noreturn void gate_differs(const struct sf_context *c, const str
 
 /* With --recover: a word of the gates in which a bit has changed is none that a jump has left. Of two numbers that differ in one bit
    there are 2^58 phases between (powers of two times the factor's inverse). */
-static bool mend_gate(volatile uint64_t *word, uint64_t should) {
-  if (__builtin_popcountll(*word ^ should) > 1)
-    return false;
-  *word = should;
-  return true;
-}
+static bool near_gate(const volatile uint64_t *word, uint64_t should) { return __builtin_popcountll(*word ^ should) <= 1; }
 
 static uint64_t gate_before(uint64_t event, uint64_t phase) { return phase > END_I ? gate(event, phase - 1) : gate(event - 1, END_E2); }
 static uint64_t gate_last(uint64_t event, uint64_t phase) { return phase > END_E1 ? gate(event, phase - 2) : gate(event - 1, 6 - phase); }
@@ -1306,7 +1302,8 @@ static SF_COLD void end_phase_again(struct sf_context *c, const struct sf_handle
   volatile uint64_t *own = phase & 1 ? &c->gate_enter : &c->gate_leave, *other = phase & 1 ? &c->gate_leave : &c->gate_enter;
   for (uint64_t later = phase == END_I; c->twin != NULL; later--) {
     uint64_t event = sf_twin_event(c) + later;
-    if (mend_gate(own, gate_last(event, phase)) && mend_gate(other, gate_before(event, phase))) {
+    if (near_gate(own, gate_last(event, phase)) && near_gate(other, gate_before(event, phase))) {
+      *other = gate_before(event, phase);
       c->event = event;
       *own = gate(event, phase);
       sf_tell_mended(c, "a gate of its phases had changed");
@@ -1332,11 +1329,18 @@ static inline __attribute__((always_inline)) void end_phase(struct sf_context *c
     gate_differs(c, h, phase);
 }
 
+/* As V leaves them. */
+void sf_gates_close(struct sf_context *c, uint64_t event) {
+  c->gate_enter = gate(event, END_V);
+  c->gate_leave = gate(event, END_E2);
+}
+
 /* Out of line: numbers that the caller has kept in registers may be what went wrong. */
 static SF_COLD void passed_again(struct sf_context *c) {
   uint64_t event = c->twin ? sf_twin_event(c) : c->event;
-  if (!c->twin || !mend_gate(&c->gate_enter, gate(event, END_V)) || !mend_gate(&c->gate_leave, gate(event, END_E2)))
+  if (!c->twin || !near_gate(&c->gate_enter, gate(event, END_V)) || !near_gate(&c->gate_leave, gate(event, END_E2)))
     gate_differs(c, c->handler, END_V);
+  sf_gates_close(c, event);
   c->event = event;
   sf_tell_mended(c, "a gate of its phases had changed");
 }
@@ -1345,12 +1349,6 @@ static SF_COLD void passed_again(struct sf_context *c) {
 static inline __attribute__((always_inline)) void see_passed(struct sf_context *c) {
   if (unlikely(!passed(c, c->event, END_V, END_E2)))
     passed_again(c);
-}
-
-/* As V leaves them. */
-void sf_gates_close(struct sf_context *c, uint64_t event) {
-  c->gate_enter = gate(event, END_V);
-  c->gate_leave = gate(event, END_E2);
 }
 
 /* The bits that a program sets, without those that the processor raises by itself. */
@@ -1371,6 +1369,7 @@ static inline void count_event(struct sf_context *c) {
 /* The first run, from here on. */
 static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   c->again = 0;
+  c->runs++;
   c->handler = h;
   c->count = c->exempted = 0;
   __sf_tls.partial = c->state; /* with copies of the state every word goes the long way */

@@ -23,8 +23,8 @@
  *  1. What is put back comes from a log whose sum holds, and of ranges, whose checksum does.
  *  2. General registers only where core.c calls this file: vector registers of the program are live there.
  *
- * Not covered: stores that were never logged and went elsewhere than the check after them looks (an address that changed in
- * between), and an input that has changed in memory.
+ * Not covered: stores that go elsewhere than was logged in objects compiled without --recover, to protected state (state.h) and in
+ * wrappers of library functions, which look at nothing before they write.
  */
 #define _GNU_SOURCE
 #include "state.h"
@@ -39,14 +39,14 @@ SF_API const int __sf_recover_on = 1;
 
 /* Crashes in a run: a flipped pointer ends here as often as in a mismatch. */
 static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-static struct sigaction before[65];
+static struct sigaction previous[65];
 
 static void crashed(int number, siginfo_t *info, void *context) {
   (void)context;
   if (__sf_tls.phase != SF_OUTSIDE)
     sf_differ(sf_crash, (uint64_t)info->si_addr, (uint64_t)number, __sf_tls.phase);
   /* The program's own crash: as if nobody had been here. The instruction runs again and is not caught. */
-  sigaction(number, &before[number], NULL);
+  sigaction(number, &previous[number], NULL);
 }
 
 __attribute__((constructor(105))) static void prepare(void) {
@@ -55,11 +55,10 @@ __attribute__((constructor(105))) static void prepare(void) {
   a.sa_sigaction = crashed;
   a.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
-    sigaction(crashes[i], &a, &before[crashes[i]]);
+    sigaction(crashes[i], &a, &previous[crashes[i]]);
 }
 
 /* The second log. */
-
 
 struct sf_twin {
   struct sf_entry *entries;
@@ -87,6 +86,9 @@ static SF_COLD struct sf_twin *twin_again(struct sf_context *c) {
   spare = own;
   return own;
 }
+
+/* Of an entry in its sum. None weighs nothing. */
+static inline uint64_t weigh(uint64_t where, uint64_t old, size_t index) { return (where ^ old) + (index + 1) * 0x9e3779b97f4a7c15ull; }
 
 static inline struct sf_twin *twin_of(struct sf_context *c) { return likely(c->twin == own) ? own : twin_again(c); }
 
@@ -260,7 +262,7 @@ void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *f
   /* While nothing is stored: of two logs that differ, nothing tells which is right. */
   if (e->where != first->where || (e->old ^ first->old) & meant(where))
     sf_differ(logs_differ, where, (uint64_t)first, first->where);
-  t->sum += where ^ old; /* not what the entry says, which may be damaged */
+  t->sum += weigh(where, old, t->count); /* not what the entry says, which may be damaged */
   t->count++;
 }
 
@@ -316,6 +318,15 @@ static bool sums_up(const struct sf_entry *e, size_t count, size_t capacity, uin
   for (size_t i = 0; i < count; i++)
     total += e[i].where ^ e[i].old;
   return total == sum;
+}
+
+static bool twin_sums_up(const struct sf_twin *t) {
+  uint64_t total = 0;
+  if (t->count > t->capacity)
+    return false;
+  for (size_t i = 0; i < t->count; i++)
+    total += weigh(t->entries[i].where, t->entries[i].old, i);
+  return total == t->sum;
 }
 
 /* What is put back is compared with the second log before each store, and its place once more behind it. So a crash on the way
@@ -472,8 +483,8 @@ struct sf_put sf_twin_put_back(struct sf_context *c) {
   return (struct sf_put){all.wrong | put.wrong, all.sum + put.sum};
 }
 
-/* The second log may have one more: it is made before the first has it, and that before the store. The first may have more: a fault led
-   past the second, and it is the whole one. */
+/* As far as they go. The second may have one more: it is made before the first has it, and that before the store. The first may have
+   more: a fault led past the second. */
 bool sf_twin_agrees(struct sf_context *c) {
   const struct sf_twin *t = twin_of(c);
   size_t count = t->count < c->count ? t->count : c->count;
@@ -484,32 +495,31 @@ bool sf_twin_agrees(struct sf_context *c) {
     if (bits)
       wrong |= bits & meant(where);
   }
-  return wrong == 0 && t->count - count <= 1;
+  return wrong == 0;
 }
 
-/* A count that has become too large takes in entries that were never made. They add nothing to a sum. */
-static void trim(const struct sf_entry *e, size_t *count, size_t capacity) {
-  while (*count && *count <= capacity && e[*count - 1].where == 0)
-    --*count;
-}
 
 const char *sf_twin_mend(struct sf_context *c) {
   struct sf_twin *t = twin_of(c);
   bool begun = t->event == c->event;
-  trim(t->entries, &t->count, t->capacity);
-  trim(c->entries, &c->count, c->capacity);
+  bool second = begun && t->count <= c->capacity && twin_sums_up(t);
+  /* An entry that adds nothing to the first's sum (a word that holds its own address; one that was never made) may be missing there,
+     or be one of an earlier handler. */
+  while (second && c->count <= c->capacity && c->count > t->count && c->entries[c->count - 1].where == c->entries[c->count - 1].old)
+    c->count--;
   __sf_tls.cursor = c->entries + c->count;
-  bool second = begun && t->count <= c->capacity && sums_up(t->entries, t->count, t->capacity, t->sum);
-  if (sums_up(c->entries, c->count, c->capacity, __sf_tls.sum)) {
-    if (second && !sf_twin_agrees(c))
-      return "the two logs of the old values differ, and both have their sum";
-  } else {
+  bool first = sums_up(c->entries, c->count, c->capacity, __sf_tls.sum);
+  if (first && second && !sf_twin_agrees(c))
+    return "the two logs of the old values differ, and both have their sum";
+  if (!first || (second && t->count > c->count)) {
     if (!second)
       return "neither log of the old values has its sum";
     sf_copy(c->entries, t->entries, t->count * sizeof *t->entries);
     c->count = t->count;
     __sf_tls.cursor = c->entries + c->count;
-    __sf_tls.sum = t->sum;
+    __sf_tls.sum = 0;
+    for (size_t i = 0; i < c->count; i++)
+      __sf_tls.sum += c->entries[i].where ^ c->entries[i].old;
   }
   /* A range is in the second log first, and in both before it is written: the one that has more of them is whole. */
   const struct sf_range *twins = (struct sf_range *)t->ranges.base;
@@ -518,8 +528,11 @@ const char *sf_twin_mend(struct sf_context *c) {
   if (c->ranges.used % sizeof *twins && t->ranges.used % sizeof *twins)
     return "neither log of the old bytes has its end";
   if (count < twin_count || c->ranges.used % sizeof *twins) {
-    if (t->ranges.used > c->ranges.size)
-      return "neither log of the old bytes has its end";
+    if (t->ranges.used > c->ranges.size) {
+      c->ranges.used = 0; /* from the second, all of them */
+      sf_enlarge(&c->ranges, t->ranges.used);
+      count = 0;
+    }
     c->ranges.used = t->ranges.used;
   }
   for (size_t i = 0; i < count || i < twin_count; i++) {

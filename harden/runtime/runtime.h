@@ -76,6 +76,7 @@ struct sf_record {
   uint64_t result;
   uint32_t length;
   uint32_t once; /* cannot be asked again: a retry is given this one */
+  uint64_t run;  /* c->runs: what lies behind the last may be of an earlier one */
 };
 
 struct sf_deferred {
@@ -219,6 +220,7 @@ struct sf_context {
   struct sf_carry *carry; /* carry.c: in programs with the envelope */
   bool of_stream;         /* the input that comes next is one */
   struct sf_twin *twin;   /* recover.c: a second log */
+  uint64_t runs;          /* first runs that have begun */
   void *taking;           /* locks.c: this lock is being taken, and may be ours and in no list */
   uint64_t taking_kind;
   int tid; /* locks.c: asked for when it is first needed */

@@ -401,6 +401,23 @@ fn unguarded() -> Result<(), Failed> {
     Ok(())
 }
 
+/// A log that is an entry short or long, and has its sum all the same: tests/harden/itself.c.
+fn entries_of_no_weight() -> Result<(), Failed> {
+    let right = run(&program("itself.c", "O2", &["-O2"], false)?, &[])?;
+    let out = program("itself.c", REPAIRING.0, REPAIRING.1, true)?;
+    for how in ["fewer", "more"] {
+        for event in 1..=6 {
+            let ran = run(&out, &[how, &event.to_string()])?;
+            ended(&ran, 0, &["recovered"], &[])?;
+            if ran.stdout != right.stdout || right.stdout.is_empty() {
+                let said = String::from_utf8_lossy(&ran.stdout);
+                return Err(format!("{how} {event}: {said}").into());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A fault before, at or after a wait for a condition.
 fn struck_waiting(
     flags: &'static [&str],
@@ -1284,6 +1301,8 @@ fn messages_outside() -> Result<(), Failed> {
             return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
         }
     }
+    /* A program that itself writes where it receives is not put right each time. */
+    ended(&run(&out, &["14"])?, 122, &["since it was received"], &[])?;
     refused(
         "carry-name",
         "int x;\nvoid handle(void) { x++; }\nint main(void) { handle(); }\n",
@@ -1878,6 +1897,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
     }
     trials.push(Trial::test("harden::recover::unguarded", unguarded));
+    trials.push(Trial::test(
+        "harden::recover::entries_of_no_weight",
+        entries_of_no_weight,
+    ));
     for (how, count) in [("register", "500"), ("jump", "150")] {
         for (way, flags) in &WAYS[1..3] {
             trials.push(Trial::test(

@@ -151,7 +151,9 @@ static int ask(struct connection *c) {
     end--;
   *end = 0;
   if (event == 40 && mode == 1)
-    c->at[1] ^= 4;
+    c->at[1] ^= 4, mode = 0;
+  if (event > 40 && mode == 14)
+    c->at[0] ^= 32;
   if (event == 40 && mode == 2)
     c->at[1] = 0;
   handle(c, c->at);
@@ -167,7 +169,7 @@ static void take_value(struct connection *c, size_t length) {
   memcpy(item, c->at, length);
   c->at += length, c->have -= length;
   if (event == 40 && mode == 8)
-    item[30] ^= 1;
+    item[30] ^= 1, mode = 0;
   store(c, item, (int)length + (event == 40 && mode == 12));
 }
 
