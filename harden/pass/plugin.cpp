@@ -38,7 +38,7 @@ struct Prepare : PassInfoMixin<Prepare> {
 // The layout that inline code relies on, by a name that only the runtime of the same version has: with another one the
 // program does not link.
 void nameAbi(Module &M, const Config &C) {
-  auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_abi_5", Type::getInt32Ty(M.getContext())));
+  auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_abi_6", Type::getInt32Ty(M.getContext())));
   auto *Kept = new GlobalVariable(M, Abi->getType(), true, GlobalValue::PrivateLinkage, Abi, "__sf_abi_used");
   appendToUsed(M, {Kept});
   if (C.Recover)

@@ -37,7 +37,7 @@
 
 /* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
    names __sf_abi_N. */
-#define SF_ABI 5
+#define SF_ABI 6
 
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
 

@@ -35,7 +35,7 @@ SF_API __thread struct sf_tls __sf_tls;
 __thread struct sf_context *__sf_own;
 struct sf_context *_Atomic sf_contexts;
 /* Objects of another version of the contract do not link. */
-SF_API const int __sf_abi_5 = SF_ABI;
+SF_API const int __sf_abi_6 = SF_ABI;
 
 /* store.S. Named here, so that a link that takes this file takes that one: what inline assembly calls is not seen by a
    link-time optimiser. */

@@ -5,9 +5,9 @@
  *
  *     mismatch or crash in E1, E2 or V
  *       the runtime's tables lie where their second record says
- *       old values: from the log, if it still has its sum; else from the second log, if that has; else stop
+ *       old values: from the log, if it has its sum and as many entries as the second log, else from that, if it has its sum; else stop
  *       has something been written whose old value nobody knows?   stop
- *       put back from O alone, read back
+ *       put back from O alone, read back (in R itself: from both logs, compared before each store)
  *       what the runs had taken from outside (input, calls of class once) is kept and given again
  *       memory they had been given is freed, locks stay held, also one that was just being taken
  *     begin again; at most 3 times, then stop
@@ -21,10 +21,13 @@
  *
  * Invariants
  *  1. What is put back comes from a log whose sum holds, and of ranges, whose checksum does.
- *  2. General registers only where core.c calls this file: vector registers of the program are live there.
+ *  2. In code compiled with --recover nothing is stored that is not in both logs.
+ *  3. Where the runtime's tables are is noted whenever one moves (sf_twin_places): who moves one and does not say so is put right wrongly.
+ *  4. General registers only where core.c calls this file: vector registers of the program are live there.
  *
  * Not covered: stores that go elsewhere than was logged in objects compiled without --recover, to protected state (state.h) and in
- * wrappers of library functions, which look at nothing before they write.
+ * wrappers of library functions, which look at nothing before they write; what a changed stack pointer pushes, and what other code
+ * writes that a run has jumped into; and what had changed in memory before the handler began (state at rest, the driver's arguments).
  */
 #define _GNU_SOURCE
 #include "state.h"

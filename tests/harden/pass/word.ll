@@ -1,5 +1,5 @@
 ; A store of a whole word: looked up before and after, the address as it is.
-; CHECK: @__sf_abi_used = private constant ptr @__sf_abi_5
+; CHECK: @__sf_abi_used = private constant ptr @__sf_abi_6
 ; CHECK: define hidden void @whole.sf(
 ; CHECK: ptrtoint ptr %to to i64
 ; NEVER: and i64 %1, -8
