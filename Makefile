@@ -22,7 +22,7 @@ zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo bench campaign docs clean
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run bench campaign docs clean
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
@@ -79,8 +79,16 @@ uninstall:
 test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
-demo: setup-demo build
-	@demo/demo
+# make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.
+PARTS := run
+PART ?= run
+demo:
+	@case ' $(PARTS) ' in *' $(PART) '*) ;; *) echo "demo: PART is one of: $(PARTS); found '$(PART)'"; echo '  fix:   make demo PART=run'; exit 64 ;; esac >&2
+	@$(MAKE) --no-print-directory demo-$(PART)
+
+demo-run: setup-demo build
+	@demo/run
+	@others='$(filter-out run,$(PARTS))'; [ -z "$$others" ] || printf '\nmake demo PART=NAME shows another part: %s\n' "$$others"
 
 # All of it takes hours; ARGS="micro" is one command of it, ARGS="--help" lists them.
 BENCH := $(CARGO) run -q --release -p steadfast-bench --
