@@ -11,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
-use steadfast_xtask::{docs, tables::Tables};
+use steadfast_xtask::{docs, specification, tables::Tables};
 
 const USAGE: &str = "usage: xtask docs [--check]
        xtask test
 
-docs writes docs/system-calls.md and docs/entropy.md from crates/agent/src/*.def.
+docs writes the reference of system calls and of entropy from crates/agent/src/*.def,
+docs/specification.md from docs/specification.toml and results/*.json, and docs/reference/results.md.
   --check   write nothing; fail if a file differs from what would be written
 test runs every test of the repository, part by part (make test).";
 
@@ -33,8 +34,15 @@ fn main() -> ExitCode {
         }
     };
     let root = root();
-    let tables = match Tables::read(&root) {
-        Ok(tables) => tables,
+    let pages = Tables::read(&root)
+        .map(|tables| docs::all(&tables))
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect());
+    let pages = pages.and_then(|mut pages: Vec<(&'static str, String)>| {
+        pages.extend(specification::all(&root)?);
+        Ok::<_, Vec<String>>(pages)
+    });
+    let pages = match pages {
+        Ok(pages) => pages,
         Err(errors) => {
             for error in &errors {
                 eprintln!("xtask: {error}");
@@ -43,14 +51,14 @@ fn main() -> ExitCode {
         }
     };
     let mut stale = false;
-    for (name, text) in docs::all(&tables) {
+    for (name, text) in pages {
         let path = root.join(name);
         if fs::read_to_string(&path).is_ok_and(|old| old == text) {
             continue;
         }
         if check {
             eprintln!(
-                "xtask: {name} is not what the tables say\n  fix: cargo run -p steadfast-xtask -- docs"
+                "xtask: {name} is not what its sources say\n  fix: cargo run -p steadfast-xtask -- docs"
             );
             stale = true;
         } else if let Err(error) = write(&path, &text) {

@@ -2,7 +2,7 @@
 //!
 //! Campaigns and benchmarks of every part hand in what they counted; this crate says what that
 //! supports and prints it. [`stats`] is the arithmetic, [`results`] what a campaign hands in,
-//! [`report`] what it adds up to, [`gate`] what it must show.
+//! [`report`] what it adds up to, [`gate`] what it must show, [`published`] what stays of it in the repository.
 //!
 //! Invariants
 //!  1. Everything here is a pure function of its inputs: no clock, no file, no network, no
@@ -20,6 +20,7 @@ pub mod format;
 pub mod gate;
 pub mod html;
 pub mod junit;
+pub mod published;
 pub mod report;
 pub mod results;
 pub mod rows;

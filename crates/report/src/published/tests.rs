@@ -1,0 +1,187 @@
+//! The rule that says met or missed, the merge of a new run into a file, and what is refused.
+
+use super::*;
+
+fn run(commit: &str, rows: Vec<Row>) -> Run {
+    Run {
+        date: "2026-11-23".to_owned(),
+        commit: commit.to_owned(),
+        machine: "two CPUs".to_owned(),
+        load: "nothing else running".to_owned(),
+        command: "bench micro".to_owned(),
+        seed: Some(1),
+        rows,
+    }
+}
+
+fn file(rows: Vec<Row>) -> File {
+    let mut file = File::new("One event.");
+    file.add(run("1234567", rows));
+    file
+}
+
+fn ns(value: f64, low: f64, high: f64) -> Row {
+    Row::new("getppid", "added per event", value, "ns").within(low, high, 10)
+}
+
+fn most(most: f64) -> Value {
+    Value {
+        key: "getppid".to_owned(),
+        most: Some(most),
+        ..Value::default()
+    }
+}
+
+#[test]
+fn a_limit_is_met_by_the_upper_end_of_the_interval() {
+    assert_eq!(most(60.0).judge(&ns(58.0, 50.0, 60.0)), Status::Met);
+    assert_eq!(most(60.0).judge(&ns(58.0, 50.0, 61.0)), Status::Missed);
+    let slack = Value {
+        slack: 1.0,
+        ..most(60.0)
+    };
+    assert_eq!(slack.judge(&ns(58.0, 50.0, 61.0)), Status::Met);
+    let upper = Value {
+        upper: Some(70.0),
+        ..most(60.0)
+    };
+    assert_eq!(upper.judge(&ns(60.0, 50.0, 70.0)), Status::Met);
+    assert_eq!(upper.judge(&ns(61.0, 50.0, 70.0)), Status::Missed);
+}
+
+#[test]
+fn a_floor_is_met_by_the_lower_end() {
+    let least = Value {
+        least: Some(97.0),
+        ..Value::default()
+    };
+    assert_eq!(least.judge(&ns(99.0, 97.0, 99.5)), Status::Met);
+    assert_eq!(least.judge(&ns(99.0, 96.9, 99.5)), Status::Missed);
+}
+
+#[test]
+fn none_and_all_want_enough_runs() {
+    let none = Value {
+        none: Some(1_000),
+        ..Value::default()
+    };
+    assert_eq!(none.judge(&Row::share("k", "w", 0, 1_000)), Status::Met);
+    assert_eq!(none.judge(&Row::share("k", "w", 0, 999)), Status::Missed);
+    assert_eq!(none.judge(&Row::share("k", "w", 1, 9_999)), Status::Missed);
+    let all = Value {
+        all: Some(5),
+        ..Value::default()
+    };
+    assert_eq!(all.judge(&Row::share("k", "w", 5, 5)), Status::Met);
+    assert_eq!(all.judge(&Row::share("k", "w", 5, 6)), Status::Missed);
+}
+
+#[test]
+fn a_value_that_is_not_there_is_pending_and_never_met() {
+    let files = Files::from([("results/a.json".to_owned(), file(vec![ns(1.0, 1.0, 1.0)]))]);
+    let mut promise = Promise {
+        id: 1,
+        what: "one event".to_owned(),
+        command: "bench micro".to_owned(),
+        file: "results/a.json".to_owned(),
+        values: vec![most(60.0)],
+        ..Promise::default()
+    };
+    assert_eq!(promise.status(&files), Status::Met);
+    promise.values.push(Value {
+        pending: "needs nine CPUs".to_owned(),
+        most: Some(1.0),
+        ..Value::default()
+    });
+    assert_eq!(promise.status(&files), Status::Pending);
+    assert!(promise.errors(&files, |_| true).is_empty());
+    promise.values.push(most(0.5));
+    assert_eq!(promise.status(&files), Status::Missed);
+}
+
+#[test]
+fn a_key_that_no_file_has_is_an_error() {
+    let promise = Promise {
+        id: 1,
+        what: "one event".to_owned(),
+        command: "bench micro".to_owned(),
+        file: "results/a.json".to_owned(),
+        values: vec![most(60.0)],
+        ..Promise::default()
+    };
+    assert_eq!(promise.errors(&Files::new(), |_| true).len(), 1);
+}
+
+#[test]
+fn a_new_value_takes_the_place_of_the_old_one() {
+    let mut file = file(vec![ns(120.0, 114.0, 154.0), Row::new("b", "b", 1.0, "ns")]);
+    file.add(run("7654321", vec![ns(109.0, 103.0, 112.0)]));
+    assert_eq!(file.runs.len(), 2);
+    let (run, row) = file.find("getppid").expect("it is there");
+    assert_eq!(run.commit, "7654321");
+    assert_eq!(row.earlier.len(), 1);
+    assert_eq!(row.earlier[0].text("ns"), "120 [114, 154] ns");
+    assert_eq!(row.earlier[0].commit, "1234567");
+    assert!(file.errors().is_empty(), "{:?}", file.errors());
+}
+
+#[test]
+fn a_value_without_commit_machine_or_command_is_refused() {
+    let good = file(vec![ns(1.0, 1.0, 1.0)]);
+    assert!(good.errors().is_empty());
+    let spoiled: [fn(&mut Run); 5] = [
+        |run| run.commit = "unknown".to_owned(),
+        |run| run.machine.clear(),
+        |run| run.command = " ".to_owned(),
+        |run| run.date = "yesterday".to_owned(),
+        |run| run.load.clear(),
+    ];
+    for spoil in spoiled {
+        let mut file = good.clone();
+        spoil(&mut file.runs[0]);
+        assert_eq!(file.errors().len(), 1, "{:?}", file.errors());
+    }
+    let mut twice = good.clone();
+    twice.runs.push(twice.runs[0].clone());
+    assert_eq!(twice.errors().len(), 1);
+}
+
+#[test]
+fn ids_are_unique_and_in_order() {
+    let promise = |id| Promise {
+        id,
+        part: "run".to_owned(),
+        what: "w".to_owned(),
+        command: "c".to_owned(),
+        pending: "not yet".to_owned(),
+        ..Promise::default()
+    };
+    let table = |ids: &[u32]| Promises {
+        promise: ids.iter().copied().map(promise).collect(),
+    };
+    let errors = |ids: &[u32]| table(ids).errors(&Files::new(), |_| true).len();
+    assert_eq!(errors(&[1, 2, 4]), 0);
+    assert_eq!(errors(&[1, 1]), 1);
+    assert_eq!(errors(&[2, 1]), 1);
+}
+
+#[test]
+fn numbers_have_as_many_digits_as_tell_something() {
+    for (value, text) in [
+        (0.0, "0"),
+        (6.15, "6.15"),
+        (33.04, "33.04"),
+        (109.44, "109.4"),
+        (54_321.4, "54,321"),
+        (-25.0, "-25"),
+        (1.018, "1.018"),
+        (99.95, "99.95"),
+        (0.378, "0.378"),
+        (0.0478, "0.048"),
+        (0.000_028, "0.000028"),
+        (98.3, "98.3"),
+    ] {
+        assert_eq!(number(value), text, "{value}");
+    }
+    assert_eq!(grouped(1_003_663_635), "1,003,663,635");
+}
