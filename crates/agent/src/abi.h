@@ -111,6 +111,8 @@ struct sf_arrival {
 #define SF_R_SHARED 128u /* payload starts with a struct sf_shared_file */
 #define SF_R_WROTE 256u /* a write-back; payload is what part of memory it was of */
 #define SF_R_REST 512u /* a repair has cut the call short: the rest of it is the next event */
+#define SF_R_LOOK 1024u /* a look follows at which other threads could go on */
+#define SF_R_PARK 2048u /* the call would wait, and another thread goes on: aux is its limit, ret when to try it again */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {

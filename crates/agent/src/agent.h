@@ -139,6 +139,12 @@ struct sf_mirror {
 	u64 gs_base;
 	struct sf_kept kept;
 	u64 done_of_call;    /* bytes, of one that was cut short: calls.c, rest_of_call */
+	/* thread.c; of the thread that runs: */
+	u64 clear_tid, robust;
+	u32 threads; /* alive; 0: the program has never made one */
+	u32 current; /* index of the one that runs, or SF_NOBODY */
+	u32 turn;    /* SF_TURN_* */
+	u32 spent;   /* events since it went on */
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u64 map_stores;      /* bytes of those that may hold stores */
@@ -205,6 +211,8 @@ enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING
 #define SF_DESC_EPOCH 0xfe
 #define SF_DESC_SIGNALS 0xfd
 #define SF_DESC_DEATH 0xfc /* the signal above it, << 8 */
+#define SF_DESC_LOOK 0xfa /* which threads could go on (thread.c) */
+#define SF_DESC_TURN 0xf9
 #define SF_DESC_FOUND 0xfb /* the state that is looked for, but for rcx; << 8: number of the payload */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
@@ -352,7 +360,9 @@ void sf_wake(u32 slot);
 void sf_follow_end(void);
 void sf_inherit_arrivals(u32 from);
 COLD void sf_raise(u32 alarm, u64 seq);
-COLD enum sf_meet sf_pause(void);
+COLD void sf_pause(void);
+COLD void sf_stand(void);
+COLD NORETURN void sf_stand_again(struct sf_regs *);
 
 /* calls.c */
 void sf_on_syscall(struct sf_regs *);
@@ -360,8 +370,7 @@ void sf_more_signals(struct sf_regs *);
 s64 sf_user_bytes(void *to, u64 from, u64 n);
 s64 sf_user_string(char *to, u64 from, u32 room);
 s64 sf_fd_name(u64 fd, char *to, u32 room);
-int sf_finish_simple(struct sf_event *, s64 ret);
-int sf_finish_flags(struct sf_event *, u32 flags, u32 *agreed);
+const struct sf_result *sf_result_flags(struct sf_event *, u32 flags);
 int sf_signals_wait(void);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
 NORETURN void sf_setup_failed(u32 step, s64 err);
@@ -555,5 +564,8 @@ INLINE void sf_take_back_end(void)
 	store(&G->end, 0);
 	store(&G->end_inv, 0);
 }
+
+#include "thread.h"
+#include "event.h"
 
 #endif

@@ -148,6 +148,16 @@ static const struct sf_call *futex(const u64 a[6], struct sf_call *own)
 	return &sf_calls[202];
 }
 
+/* Answered by thread.c in every replica. */
+static const struct sf_call *about_threads(const struct sf_call *c, struct sf_call *own, u8 class)
+{
+	if (c != own)
+		*own = *c;
+	own->class = class;
+	own->handler = SF_H_thread;
+	return own;
+}
+
 /* The row in force for this call: a sub-table may replace class, errno and pointer. */
 static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 {
@@ -173,7 +183,15 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	case SF_H_sockopt:
 		return option(nr, a, own);
 	case SF_H_futex:
-		return futex(a, own);
+		c = futex(a, own);
+		return app.threads ? about_threads(c, own, SF_QUERY) : c;
+	case SF_H_fork:
+		return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : c;
+	case SF_H_exit:
+		return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
+	case SF_H_tkill:
+	case SF_H_tgkill:
+		return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
 	default:
 		return c;
 	}
@@ -431,10 +449,17 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 			return r;
 		sf_kept_translate(nr, call);
 	}
+	enum sf_try try = unlikely(app.threads > 1 && waits) && sf_threads_may_wake() ? sf_try(nr, call) : SF_TRY_GO;
+	if (unlikely(try == SF_TRY_PARK)) {
+		cut.at = 0;
+		return SF_WOULD_WAIT;
+	}
+	if (waits && likely(try == SF_TRY_GO))
+		store(&G->begun, e->seq);
+	if (unlikely(try == SF_TRY_CHECK))
+		limited = 0;
 	if (unlikely(limited))
 		sf_limit_begin(e->seq, nr, call);
-	if (waits)
-		store(&G->begun, e->seq);
 	int counts = me.slot == 0 && counted(nr) && me.made != e->seq;
 	if (counts) {
 		G->wrote_before = me.wrote;
@@ -460,7 +485,12 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	}
 	if (unlikely(app.done_of_call) && nr == NR_recvmsg && me.slot == 0 && r > 0)
 		tell_of_message(a[1], &rest_message);
+	if (unlikely(try == SF_TRY_CHECK) && (r = sf_tried(nr, a, r)) == SF_WOULD_WAIT) {
+		cut.at = 0;
+		return r;
+	}
 	me.cut_short = me.slot == 0 && unlikely(load(&G->alarm) != SF_A_QUIET) && is_cut_short(nr, a, r);
+	me.cut_short |= unlikely(try == SF_TRY_CHECK) && sf_try_cut();
 	if (unlikely(limited) && r != SF_NOT_MADE && (r != -EINTR || sf_signal_pending()))
 		sf_limit_end(r);
 	if (counts && r > 0)
@@ -492,7 +522,7 @@ static s64 mirror(u32 handler, const u64 a[6], int *handled)
 	return 0;
 }
 
-enum { ACT_LEADER, ACT_ALL, ACT_MIRROR, ACT_MEMORY, ACT_NOTHING };
+enum { ACT_LEADER, ACT_ALL, ACT_MIRROR, ACT_MEMORY, ACT_NOTHING, ACT_RETURN, ACT_THREAD };
 
 static int how(const struct sf_call *c)
 {
@@ -506,6 +536,10 @@ static int how(const struct sf_call *c)
 		return ACT_MEMORY;
 	case SF_H_prlimit:
 		return ACT_LEADER;
+	case SF_H_sigreturn:
+		return ACT_RETURN;
+	case SF_H_thread:
+		return ACT_THREAD;
 	}
 	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL ? ACT_ALL : ACT_LEADER;
 }
@@ -663,6 +697,13 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	case ACT_MIRROR:
 		ret = mirror(c->handler, a, &handled);
 		break;
+	case ACT_THREAD: {
+		u64 aux = 0;
+		ret = sf_thread_call(nr, a, me.regs, &aux, 1);
+		*out = sf_result_begin(e, ret);
+		(*out)->aux = aux;
+		return ret;
+	}
 	case ACT_MEMORY:
 		sf_heap_settle(nr, a);
 		ret = sf_memory_call(nr, a, 0);
@@ -690,9 +731,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		}
 		return ret;
 	case ACT_ALL:
-		if (c->handler == SF_H_set_tid_address)
-			ret = (s32)G->leader_pid;
-		else if (c->handler == SF_H_mlockall)
+		if (c->handler == SF_H_mlockall)
 			ret = sf_mlockall(a[0]);
 		else
 			ret = execute(e, nr, a);
@@ -715,6 +754,14 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			break;
 		}
 		ret = execute(e, nr, a);
+		if (unlikely(ret == SF_WOULD_WAIT)) {
+			u64 deadline, retry;
+			sf_try_until(&deadline, &retry);
+			*out = sf_result_begin(e, (s64)retry);
+			(*out)->aux = deadline;
+			(*out)->flags |= SF_R_PARK;
+			return 0;
+		}
 		if (unlikely(load(&G->end_inv)))
 			sf_take_back_end(); /* who comes back from his own SIGKILL was refused it */
 		break;
@@ -764,6 +811,11 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 	case ACT_MIRROR:
 		own = mirror(c->handler, a, &handled);
 		break;
+	case ACT_THREAD: {
+		u64 aux = r->aux;
+		own = sf_thread_call(nr, a, me.regs, &aux, 0);
+		break;
+	}
 	case ACT_MEMORY:
 		sf_heap_settle(nr, a);
 		if ((u64)r->ret > -4096ull && !changed_a_part(nr, a, r->ret))
@@ -778,8 +830,6 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		}
 		break;
 	case ACT_ALL:
-		if (c->handler == SF_H_set_tid_address)
-			break;
 		if (c->handler == SF_H_mlockall) {
 			own = sf_mlockall(a[0]);
 			break;
@@ -840,7 +890,7 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
  * call, unless the call has been waiting already when a repair, or the end of the last leader, interrupted
  * it. NULL: again from the start. */
 INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act,
-                                                  u64 trapped, s64 *out)
+                                                  u64 trapped)
 {
 	struct sf_result *res;
 	s64 ret;
@@ -866,55 +916,147 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 			enum sf_interrupt how = sf_interrupted(ret);
 			if (how == SF_I_NOTHING) {
 				sf_after_wait();
-				sf_pause(); /* the launcher woke us: heal first, then call again */
-				return NULL;
+				return NULL; /* the launcher woke us: heal first, then call again */
 			}
 			ret = res->ret = -EINTR;
 			sf_signal_attach(res, how == SF_I_AGAIN && !app.done_of_call);
-		} else if (unlikely(sf_signal_pending())) {
-			sf_signal_attach(res, 0);
+		} else if (unlikely(sf_signal_pending() && act != ACT_THREAD)) {
+			int parked = res->flags & SF_R_PARK;
+			if (parked)
+				res->flags &= (u16)~SF_R_PARK;
+			sf_signal_attach(res, parked && !app.done_of_call);
 		} else if (unlikely(me.cut_short)) {
 			res->flags |= SF_R_REST;
 		}
 	}
-	if (unlikely(trapped) && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH | SF_R_REST)))
+	if (unlikely(trapped) && act != ACT_THREAD && !(res->flags & (SF_R_SIGNAL | SF_R_PATCH | SF_R_REST | SF_R_PARK)))
 		patch_site(res, trapped);
 	if (unlikely(e->lockstep && !(res->flags & (SF_R_SIGNAL | SF_R_REST)) && sf_epoch_due(res->out_len)))
 		res->flags |= SF_R_EPOCH;
-	sf_result_end_of(res, act == ACT_LEADER ? c : NULL, a);
-	*out = ret;
+	if (unlikely(app.threads > 1 && sf_threads_look_due()))
+		res->flags |= SF_R_LOOK;
+	sf_result_end_of(res, act == ACT_LEADER && !(res->flags & SF_R_PARK) ? c : NULL, a);
 	return res;
 }
 
-/* A follower's part: takes what the leader has published, and does what every replica does for itself.
- * NULL: again from the start. */
-INLINE const struct sf_result *follower_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act,
-                                                    s64 *out)
+/* A follower's part: takes what the leader has published, and does what every replica does for itself. */
+INLINE void follower_goes(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, const struct sf_result *done)
 {
-	const struct sf_result *done = sf_result_wait(e);
-	if (unlikely(!done))
-		return NULL;
-	if (!(done->flags & SF_R_RESTART)) {
+	if (!(done->flags & (SF_R_RESTART | SF_R_PARK))) {
 		sf_before_wait(c, nr, a);
 		if (!follower_acts(e, c, nr, a, act, done))
 			me.poison = 1;
 	}
 	if (unlikely(done->flags & SF_R_PATCH) && act != ACT_MEMORY)
 		sf_apply_patch(PAYLOAD + done->aux, (u32)(done->out_off + done->out_len - done->aux));
-	*out = done->ret;
-	return done;
 }
 
-/* Back to the program, by way of what the result brings along: a signal, more signals, a memory check. */
-INLINE void go_back(struct sf_regs *r, struct sf_event *e, const struct sf_result *done, s64 ret)
-{
+/* One system call on its way. */
+struct making {
+	struct sf_regs *r;
+	u64 trapped; /* return address of the call if it came through the backstop, or 0 */
+	const struct sf_call *c;
+	struct sf_call own;
 	struct sf_siginfo info;
-	u32 flags = done->flags;
+	u64 a[6];
+	u32 nr;
+	int act;
+};
+
+INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	struct making *k = arg;
+	u64 *a = k->a;
+	a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
+	u32 nr = k->nr = (u32)r->rax;
+	/* The kernel takes the number for an int; below 0 it has no calls, and never will. One of them is ours. */
+	k->own = (struct sf_call){ .class = (s32)nr < 0 && nr != SF_NR_INT80 ? SF_DENY : SF_REFUSE, .err = 38 /* ENOSYS */ };
+	const struct sf_call *c = k->c = nr <= SF_CALLS_MAX ? row(nr, a, &k->own) : &k->own;
+
+	if (c->class == SF_LOCAL) {
+		r->rax = (u64)answered_here(c, a);
+		return SF_NOTHING;
+	}
+	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
+		return SF_ANEW;
+	*e = (struct sf_event){ .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
+	if (unlikely(e->seq == tls.flip_event)) {
+		SF_FLIP_POINT(e->seq, flip_event, SF_T_EVENT);
+		return SF_ANEW; /* with the registers as they are now */
+	}
+	for (int i = 0; i < 6; i++)
+		e->args[i] = c->arg[i].kind == SF_A_NONE ? 0 : a[i];
+	sf_digest_args(e, c, a);
+	e->lockstep = c->class != SF_QUERY;
+	return SF_CLAIMED;
+}
+
+INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	struct making *k = arg;
+	u64 *a = k->a;
+	if (unlikely(e->seq == tls.flip_voted)) {
+		SF_FLIP_POINT(e->seq, flip_voted, SF_T_VOTED);
+		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
+	}
+	ends_here(r, k->c, k->nr, a);
+	k->act = how(k->c);
+}
+
+INLINE const struct sf_result *act_call(struct sf_event *e, void *arg)
+{
+	struct making *k = arg;
+	if (k->act == ACT_RETURN) /* the mask that the frame brings back may let signals through that wait */
+		return sf_result_flags(e, sf_signals_wait() ? SF_R_MORE : 0);
+	return leader_goes(e, k->c, k->nr, k->a, k->act, k->trapped);
+}
+
+INLINE void take_call(struct sf_event *e, const struct sf_result *done, void *arg)
+{
+	struct making *k = arg;
+	if (k->act != ACT_RETURN)
+		follower_goes(e, k->c, k->nr, k->a, k->act, done);
+}
+
+INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg)
+{
+	struct making *k = arg;
+	struct sf_regs *r = k->r;
+	const u32 flags = done->flags;
+	s64 ret = done->ret;
+	(void)e;
+	if (k->act == ACT_RETURN)
+		return 0;
+	if (unlikely(flags & SF_R_REST)) {
+		rest_of_call(r, k->nr, (u64)ret);
+		return 0;
+	}
+	if (unlikely(flags & SF_R_PARK)) {
+		/* When it waits is a matter of time: no event of the program's, which counts its own. */
+		me.own_event = 1;
+		sf_before_wait(k->c, k->nr, k->a);
+		sf_thread_parks(r, k->nr, done->aux, (u64)ret);
+		return 0;
+	}
+	if (unlikely(app.done_of_call))
+		ret = whole_call(r, k->nr, ret);
+	if (unlikely(SF_IN_SET(sf_kept_calls, k->nr)) && ret >= 0)
+		sf_kept_note(k->nr, k->a, ret);
 	if (unlikely(flags & SF_R_SIGNAL))
-		memcpy(&info, PAYLOAD + done->aux, sizeof info);
-	sf_event_done(e, done);
-	if (!(flags & SF_R_RESTART))
+		memcpy(&k->info, PAYLOAD + done->aux, sizeof k->info);
+	if (!(flags & SF_R_RESTART)) {
 		r->rax = (u64)ret;
+		if (unlikely(app.threads))
+			sf_thread_spends(k->nr);
+	}
+	return 0;
+}
+
+static const struct sf_step call = { claim_call, agreed_call, act_call, take_call, done_call, 0 };
+
+/* Back to the program, by way of what the result brings along: a signal, more signals, a memory check. */
+INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
+{
 	if (unlikely(flags & SF_R_SIGNAL)) {
 		/* A call that was not made is made after the handler: its context is the entry
 		 * of the agent with the registers of the call (rcx still holds the way back). */
@@ -922,7 +1064,7 @@ INLINE void go_back(struct sf_regs *r, struct sf_event *e, const struct sf_resul
 			r->rcx = r->rip;
 			r->rip = (u64)sf_entry_syscall;
 		}
-		sf_deliver(r, &info);
+		sf_deliver(r, info);
 	}
 	if (unlikely(app.has_wait_mask))
 		sf_after_wait();
@@ -930,148 +1072,90 @@ INLINE void go_back(struct sf_regs *r, struct sf_event *e, const struct sf_resul
 		sf_more_signals(r);
 	if (unlikely(flags & SF_R_EPOCH))
 		sf_epoch(r);
+	if (unlikely(flags & SF_R_LOOK))
+		sf_threads_look(r);
+	if (unlikely(app.turn))
+		sf_turn(r);
 }
 
 void sf_on_syscall(struct sf_regs *r)
 {
+	struct making k;
+	struct sf_event e;
+	s32 flags;
 	tls.inside = 1;
 	me.regs = r;
 	me.doing = SF_D_SYSCALL;
-	u64 trapped = me.trapped;
+	k.r = r;
+	k.trapped = me.trapped;
 	me.trapped = 0;
-restart:;
-	if (unlikely(me.restarted))
-		sf_again(r);
-	u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 };
-	u32 nr = (u32)r->rax;
-	struct sf_event e = { .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
-	/* The kernel takes the number for an int; below 0 it has no calls, and never will. One of them is ours. */
-	struct sf_call own = { .class = (s32)nr < 0 && nr != SF_NR_INT80 ? SF_DENY : SF_REFUSE, .err = 38 /* ENOSYS */ };
-	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &own) : &own;
-
-	if (c->class == SF_LOCAL) {
-		r->rax = (u64)answered_here(c, a);
-		return;
-	}
-	if (unlikely(app.map_files)) {
-		if (sf_shared_before(r, c, nr, a))
-			goto restart;
-		e.seq = me.next;
-	}
-	if (unlikely(e.seq == tls.flip_event)) {
-		SF_FLIP_POINT(e.seq, flip_event, SF_T_EVENT);
-		goto restart; /* with the registers as they are now */
-	}
-	for (int i = 0; i < 6; i++)
-		e.args[i] = c->arg[i].kind == SF_A_NONE ? 0 : a[i];
-	sf_digest_args(&e, c, a);
-	e.lockstep = c->class != SF_QUERY;
-
-	if (me.slot == 0 && unlikely(!sf_log_room(e.seq))) {
-		sf_pause();
-		goto restart;
-	}
-	sf_arrive(&e, r);
-	if ((e.lockstep ? sf_meet_all(&e) : sf_meet_leader(&e)) != SF_AGREED)
-		goto restart;
-	if (unlikely(e.seq == tls.flip_voted)) {
-		SF_FLIP_POINT(e.seq, flip_voted, SF_T_VOTED);
-		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
-	}
-
-	ends_here(r, c, nr, a);
-	if (c->handler == SF_H_sigreturn) {
-		/* The mask that the frame brings back may let signals through that wait. */
-		u32 more = 0;
-		if (sf_finish_flags(&e, me.slot == 0 && sf_signals_wait() ? SF_R_MORE : 0, &more))
-			goto restart;
+	do {
+		flags = sf_event(&e, r, &call, &k);
+		if (flags == SF_UNDONE)
+			return;
+	} while (unlikely(flags & SF_R_REST));
+	if (unlikely(k.act == ACT_RETURN)) {
 		sf_do_sigreturn(r);
-		if (unlikely(more))
+		if (unlikely(flags & SF_R_MORE))
 			sf_more_signals(r);
+		if (unlikely(app.threads))
+			sf_thread_spends(15);
+		if (unlikely(app.turn))
+			sf_turn(r);
 		return;
 	}
-
-	int act = how(c);
-	s64 ret;
-	const struct sf_result *done = me.slot == 0 ? leader_goes(&e, c, nr, a, act, trapped, &ret) : follower_goes(&e, c, nr, a, act, &ret);
-	if (unlikely(!done))
-		goto restart;
-	if (unlikely(done->flags & SF_R_REST)) {
-		sf_event_done(&e, done);
-		rest_of_call(r, nr, (u64)ret);
-		goto restart;
-	}
-	if (unlikely(app.done_of_call))
-		ret = whole_call(r, nr, ret);
-	if (unlikely(SF_IN_SET(sf_kept_calls, nr)) && ret >= 0)
-		sf_kept_note(nr, a, ret);
-	go_back(r, &e, done, ret);
+	go_back(r, (u32)flags, &k.info);
 }
+
+static enum sf_claim claim_signal(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	(void)r, (void)arg;
+	*e = (struct sf_event){ .seq = me.next, .kind = SF_K_SIGNAL, .lockstep = 1 };
+	me.own_event = 1;
+	return SF_CLAIMED;
+}
+
+static const struct sf_result *act_signal(struct sf_event *e, void *arg)
+{
+	struct sf_result *res = sf_result_begin(e, 0);
+	(void)arg;
+	if (sf_signal_pending())
+		sf_signal_attach(res, 0);
+	sf_result_end(res);
+	return res;
+}
+
+static int done_signal(struct sf_event *e, const struct sf_result *done, void *arg)
+{
+	(void)e;
+	if (done->flags & SF_R_SIGNAL)
+		memcpy(arg, PAYLOAD + done->aux, sizeof(struct sf_siginfo));
+	return 0;
+}
+
+static const struct sf_step signal = { claim_signal, NULL, act_signal, NULL, done_signal, 0 };
 
 /* As the kernel does before it returns to the program: every signal that may be delivered now
  * gets its frame, each on top of the one before. */
 void sf_more_signals(struct sf_regs *r)
 {
-	u32 flags;
+	struct sf_event e;
+	s32 flags;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_SIGNALS;
 	do {
-		const struct sf_result *done;
 		struct sf_siginfo info;
-		if (unlikely(me.restarted))
-			sf_again(r);
-		struct sf_event e = { .seq = me.next, .kind = SF_K_SIGNAL, .lockstep = 1 };
-		me.own_event = 1;
-		flags = SF_R_MORE;
-		if (me.slot == 0 && !sf_log_room(e.seq)) {
-			sf_pause();
-			continue;
-		}
-		sf_arrive(&e, r);
-		if (sf_meet_all(&e) != SF_AGREED)
-			continue;
-		if (me.slot == 0) {
-			struct sf_result *res = sf_result_begin(&e, 0);
-			if (sf_signal_pending())
-				sf_signal_attach(res, 0);
-			sf_result_end(res);
-			done = res;
-		} else {
-			done = sf_result_wait(&e);
-			if (!done)
-				continue;
-		}
-		flags = done->flags;
-		if (flags & SF_R_SIGNAL)
-			memcpy(&info, PAYLOAD + done->aux, sizeof info);
-		sf_own_event_done(&e, done);
+		flags = sf_event(&e, r, &signal, &info);
 		if (flags & SF_R_SIGNAL)
 			sf_deliver(r, &info);
 	} while (flags & SF_R_MORE);
 }
 
-/* An event whose result is a bare number. 1: start again. */
-int sf_finish_simple(struct sf_event *e, s64 ret)
+/* An event whose result is a bare word. */
+const struct sf_result *sf_result_flags(struct sf_event *e, u32 flags)
 {
-	u32 flags;
-	(void)ret;
-	return sf_finish_flags(e, 0, &flags);
-}
-
-int sf_finish_flags(struct sf_event *e, u32 flags, u32 *agreed)
-{
-	const struct sf_result *done;
-	if (me.slot == 0) {
-		struct sf_result *res = sf_result_begin(e, 0);
-		res->flags |= (u16)flags;
-		sf_result_end(res);
-		done = res;
-	} else {
-		done = sf_result_wait(e);
-		if (!done)
-			return 1;
-	}
-	*agreed = done->flags & SF_R_MORE;
-	sf_event_done(e, done);
-	return 0;
+	struct sf_result *res = sf_result_begin(e, 0);
+	res->flags |= (u16)flags;
+	sf_result_end(res);
+	return res;
 }

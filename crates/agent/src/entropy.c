@@ -9,8 +9,6 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-int sf_log_room(u64 seq);
-
 static u64 *reg_of(struct sf_regs *r, u32 n)
 {
 	switch (n) {
@@ -124,74 +122,101 @@ static void give(struct sf_regs *r, u32 kind, u32 dest, u32 size, const u64 v[2]
 	}
 }
 
-void sf_on_entropy(struct sf_regs *r, u64 desc)
+struct asked {
+	struct sf_regs *r;
+	u32 kind, dest, size;
+	u64 v[2];
+};
+
+static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 {
-	u32 kind = desc & 0xff, dest = desc >> 8 & 0xff, size = desc >> 16 & 0xff;
+	struct asked *q = arg;
+	SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
+	*e = (struct sf_event){ .seq = me.next, .nr = q->kind, .kind = SF_K_ENTROPY };
+	if (q->kind == SF_I_CPUID) {
+		e->args[0] = (u32)r->rax;
+		e->args[1] = (u32)r->rcx;
+	}
+	return SF_CLAIMED;
+}
+
+static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	(void)r, (void)arg;
+	SF_FLIP_POINT(e->seq, flip_voted, SF_T_VOTED);
+}
+
+static const struct sf_result *act(struct sf_event *e, void *arg)
+{
+	struct asked *q = arg;
+	ask(q->kind, q->size, e->args, q->v);
+	/* In the record itself: a loop that only looks at the clock makes as many of
+	 * these as it can, and each further line costs a transfer between cores. */
+	struct sf_result *res = sf_result_begin(e, (s64)q->v[0]);
+	res->aux = q->v[1];
+	if (unlikely(sf_signal_pending()))
+		res->flags |= SF_R_MORE; /* a loop that only looks at the clock has events too */
+	sf_result_end(res);
+	return res;
+}
+
+static void take(struct sf_event *e, const struct sf_result *done, void *arg)
+{
+	struct asked *q = arg;
+	(void)e;
+	q->v[0] = (u64)done->ret;
+	q->v[1] = done->aux;
+}
+
+static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+{
+	struct asked *q = arg;
+	(void)e, (void)res;
+	give(q->r, q->kind, q->dest, q->size, q->v);
+	return 0;
+}
+
+static const struct sf_step entropy = { claim, agreed, act, take, done, 0 };
+
+static void on_entropy(struct sf_regs *r, u64 desc)
+{
+	struct asked q = { .r = r, .kind = desc & 0xff, .dest = desc >> 8 & 0xff, .size = desc >> 16 & 0xff };
+	struct sf_event e;
 	tls.inside = 1;
 	me.regs = r;
-	if (kind == SF_DESC_SAVED) {
-		sf_fp_complete(tls.ea, r->rdx << 32 | (u32)r->rax, dest & 1);
+	if (q.kind == SF_DESC_SAVED) {
+		sf_fp_complete(tls.ea, r->rdx << 32 | (u32)r->rax, q.dest & 1);
 		return;
 	}
-	if (kind == SF_DESC_DEATH)
-		sf_die_agreed(r, dest);
-	if (kind == SF_DESC_FOUND) {
+	if (q.kind == SF_DESC_DEATH)
+		sf_die_agreed(r, q.dest);
+	if (q.kind == SF_DESC_FOUND) {
 		sf_found(r, desc >> 8);
 		return;
 	}
-	if (kind == SF_DESC_SIGNALS) {
+	if (q.kind == SF_DESC_SIGNALS) {
 		sf_more_signals(r);
 		return;
 	}
-	if (kind == SF_DESC_EPOCH) {
+	if (q.kind == SF_DESC_EPOCH) {
 		sf_epoch(r);
 		return;
 	}
+	if (q.kind == SF_DESC_LOOK)
+		sf_threads_look(r);
+	if (q.kind == SF_DESC_LOOK || q.kind == SF_DESC_TURN)
+		return;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = desc;
-	for (;;) {
-		if (unlikely(me.restarted))
-			sf_again(r);
-		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
-		struct sf_event e = { .seq = me.next, .nr = kind, .kind = SF_K_ENTROPY };
-		if (kind == SF_I_CPUID) {
-			e.args[0] = (u32)r->rax;
-			e.args[1] = (u32)r->rcx;
-		}
-		if (me.slot == 0 && !sf_log_room(e.seq)) {
-			sf_pause();
-			continue;
-		}
-		sf_arrive(&e, r);
-		if (sf_meet_leader(&e) != SF_AGREED)
-			continue;
-		SF_FLIP_POINT(e.seq, flip_voted, SF_T_VOTED);
-		u64 v[2] = { 0, 0 };
-		const struct sf_result *done;
-		if (me.slot == 0) {
-			ask(kind, size, e.args, v);
-			/* In the record itself: a loop that only looks at the clock makes as many of
-			 * these as it can, and each further line costs a transfer between cores. */
-			struct sf_result *res = sf_result_begin(&e, (s64)v[0]);
-			res->aux = v[1];
-			if (unlikely(sf_signal_pending()))
-				res->flags |= SF_R_MORE; /* a loop that only looks at the clock has events too */
-			sf_result_end(res);
-			done = res;
-		} else {
-			done = sf_result_wait(&e);
-			if (!done)
-				continue;
-			v[0] = (u64)done->ret;
-			v[1] = done->aux;
-		}
-		give(r, kind, dest, size, v);
-		u32 flags = done->flags;
-		sf_event_done(&e, done);
-		if (unlikely(flags & SF_R_MORE))
-			sf_more_signals(r);
-		return;
-	}
+	if (unlikely(sf_event(&e, r, &entropy, &q) & SF_R_MORE))
+		sf_more_signals(r);
+}
+
+void sf_on_entropy(struct sf_regs *r, u64 desc)
+{
+	on_entropy(r, desc);
+	if (unlikely(app.turn))
+		sf_turn(r);
 }
 
 /* Clock reads of the leader without a kernel entry. 0: not one of these. */

@@ -475,7 +475,7 @@ static void sleep_as_snapshot(u32 slot)
 				sf_arm();
 				sf_shared_undo();
 				if (!still_agreed())
-					sf_pause(); /* gives no opinion, and waits to be told to go */
+					sf_stand(); /* gives no opinion, and waits to be told to go */
 				store(&G->slot[as].phase, SF_P_RUNNING);
 				return;
 			}
@@ -548,67 +548,60 @@ static u64 page_faults(void)
 	return sys2(98 /* getrusage */, 0, usage) < 0 ? 0 : usage[8];
 }
 
+static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	(void)r, (void)arg;
+	me.own_event = 1;
+	*e = (struct sf_event){ .seq = me.next, .nr = 0, .kind = SF_K_CHECK, .lockstep = 1 };
+	e->bytes = sf_memory_hash(G->options & SF_O_CHECK_DIRTY);
+	return SF_CLAIMED;
+}
+
+static const struct sf_result *act(struct sf_event *e, void *arg)
+{
+	(void)arg;
+	me.reset_pending = 1;
+	return sf_result_flags(e, SF_R_RESET | SF_R_BARRIER | (me.heard ? SF_R_MORE : 0));
+}
+
+/* The copy is taken before this replica says it is done: the leader stands still until the new log has its snapshot. */
+static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+{
+	(void)res, (void)arg;
+	me.next = e->seq + 1;
+	if (me.slot != G->replicas - 1 || me.role != SF_FOLLOWER || !(G->options & SF_O_RETAIN))
+		return 0;
+	me.snapshot = e->bytes;
+	me.snapshot_remade = G->remade;
+	me.snapshot_known = !app.map_files; /* files change: what they hold was agreed on then */
+	app.own_events++; /* here for the copy; counted by the driver for this replica */
+	sf_snapshot();
+	if (me.role == SF_RERUN) {
+		me.own_event = 0;
+		return 1;
+	}
+	app.own_events--;
+	keep_huge();
+	me.snapshot_faults = page_faults();
+	G->snapshot_broken = 0;
+	G->undo_n = 0;
+	G->snapshot_seq = me.next;
+	return 0;
+}
+
+static const struct sf_step check = { claim, NULL, act, NULL, done, 0 };
+
 /* The event after a result marked SF_R_EPOCH. */
 void sf_epoch(struct sf_regs *r)
 {
 	u64 start = sf_true_tsc();
-	const struct sf_result *done;
-	u32 flags;
+	struct sf_event e;
 	me.doing = SF_D_EPOCH;
 	if (me.heard)
 		G->snapshot_broken = 1; /* no re-run would come to this event by itself; from the next one on there is a new log */
 	if (me.slot == G->replicas - 1 && (G->options & SF_O_RETAIN))
 		G->copied = me.snapshot_faults ? page_faults() - me.snapshot_faults : 0;
-	for (;;) {
-		if (unlikely(me.restarted))
-			sf_again(r);
-		me.own_event = 1;
-		struct sf_event e = { .seq = me.next, .nr = 0, .kind = SF_K_CHECK, .lockstep = 1 };
-		e.bytes = sf_memory_hash(G->options & SF_O_CHECK_DIRTY);
-		if (me.slot == 0 && !sf_log_room(e.seq)) {
-			sf_pause();
-			continue;
-		}
-		sf_arrive(&e, r);
-		if (sf_meet_all(&e) != SF_AGREED)
-			continue;
-		if (me.slot == 0) {
-			struct sf_result *res = sf_result_begin(&e, 0);
-			res->flags |= SF_R_RESET | SF_R_BARRIER | (me.heard ? SF_R_MORE : 0);
-			me.reset_pending = 1;
-			sf_result_end(res);
-			done = res;
-		} else {
-			done = sf_result_wait(&e);
-			if (!done)
-				continue;
-		}
-		flags = done->flags;
-		/* The copy is taken before this replica says it is done: the leader stands still
-		 * until the new log has its snapshot. */
-		me.next = e.seq + 1;
-		if (me.slot == G->replicas - 1 && me.role == SF_FOLLOWER && (G->options & SF_O_RETAIN)) {
-			me.snapshot = e.bytes;
-			me.snapshot_remade = G->remade;
-			me.snapshot_known = !app.map_files; /* files change: what they hold was agreed on then */
-			app.own_events++; /* here for the copy; counted below for this replica */
-			sf_snapshot();
-			if (me.role == SF_RERUN) {
-				me.own_event = 0;
-				if (flags & SF_R_MORE)
-					sf_more_signals(r);
-				return;
-			}
-			app.own_events--;
-			keep_huge();
-			me.snapshot_faults = page_faults();
-			G->snapshot_broken = 0;
-			G->undo_n = 0;
-			G->snapshot_seq = me.next;
-		}
-		sf_own_event_done(&e, done);
-		break;
-	}
+	s32 flags = sf_event(&e, r, &check, NULL);
 	if (me.slot == 0) {
 		/* An epoch may take epoch_permille of the time: the gap follows what it cost, and
 		 * what the copies since the last one did. */

@@ -178,7 +178,7 @@ INLINE u64 fold(__uint128_t v)
 }
 
 /* The digest of what a replica is about to do, beyond the bytes: number, arguments,
- * callee-saved registers, stack pointer, resume address and the top of its stack. */
+ * callee-saved registers, stack pointer, resume address, the top of its stack, and which thread it is. */
 INLINE void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_only)
 {
 	u64 t[8];
@@ -188,7 +188,7 @@ INLINE void digest_state(struct sf_event *e, const struct sf_regs *r, u64 *regs_
 	__uint128_t stack = PAIR(t[0], K1, t[1], K2) + PAIR(t[2], K3, t[3], K4) + PAIR(t[4], K5, t[5], K6) +
 			    PAIR(t[6], K7, t[7], K0);
 	__uint128_t call = PAIR(e->args[0], K2, e->args[1], K5) + PAIR(e->args[2], K3, e->args[3], K6) +
-			   PAIR(e->args[4], K4, e->args[5], K7) + PAIR((u64)e->kind << 32 | e->nr, K0, 0, K3);
+			   PAIR(e->args[4], K4, e->args[5], K7) + PAIR((u64)e->kind << 32 | e->nr, K0, app.current, K3);
 	*regs_only = fold(regs) + fold(stack);
 	e->state = sf_mix(fold(call), *regs_only);
 }
@@ -198,7 +198,7 @@ static COLD void digest_without_stack(struct sf_event *e, const struct sf_regs *
 {
 	const u64 kept[] = { r->rbx, r->rbp, r->r12, r->r13, r->r14, r->r15, r->rsp, r->rip };
 	u64 end = (r->rsp | 4095) + 1, top = 0;
-	struct sf_hash h = { (u64)e->kind << 32 | e->nr, 0 };
+	struct sf_hash h = { (u64)e->kind << 32 | e->nr, app.current };
 	sf_hash_bytes(&h, kept, sizeof kept);
 	for (u64 at = r->rsp; end - r->rsp < 64 && at + 8 <= end && sf_user_bytes(&top, at, 8) == 0; at += 8)
 		sf_hash_bytes(&h, &top, 8);
@@ -249,7 +249,7 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 	a->seq_inv = ~e->seq;
 	a->nr = e->nr;
 	a->kind = e->kind;
-	a->thread = 0;
+	a->thread = (u16)app.current;
 	a->slot = me.slot;
 	a->ip = r->rip;
 	a->state = e->state;
@@ -275,18 +275,18 @@ void sf_arrive(struct sf_event *e, const struct sf_regs *r)
 static int same(const struct sf_arrival *o, const struct sf_event *e, u64 ip)
 {
 	return ((o->state ^ e->state) | (o->bytes[0] ^ e->bytes.a) | (o->bytes[1] ^ e->bytes.b) | (o->ip ^ ip) |
-		(o->nr ^ e->nr) | (u64)(o->kind ^ e->kind)) == 0;
+		(o->nr ^ e->nr) | (u64)(o->kind ^ e->kind) | (u64)(o->thread ^ (u16)app.current)) == 0;
 }
 
 /* A snapshot that runs again has the retained log for its peers. */
 static enum sf_meet meet_log(struct sf_event *e)
 {
 	if (e->seq >= G->rerun_until)
-		return sf_pause();
+		return SF_RESTART;
 	const struct sf_result *r = RESULT(e->seq - me.base);
 	if (r->seq != e->seq || r->agreed != (e->state ^ e->bytes.a)) {
 		G->slot[me.slot].verdict_seq = e->seq;
-		return sf_pause();
+		return SF_RESTART;
 	}
 	return SF_AGREED;
 }
@@ -314,22 +314,22 @@ enum sf_meet sf_meet_all(struct sf_event *e)
 		others &= others - 1;
 		const struct sf_arrival *o = ARRIVAL(s, e->seq);
 		if (!wait_for(&o->seq, e->seq, SF_W_RECORD, s, e->seq))
-			return sf_pause();
+			return SF_RESTART;
 		if (unlikely(!arrival_valid(o, e->seq, s))) {
 			if (s == 0 && leader_acts(e))
 				continue;
 			sf_raise(SF_A_LOG, e->seq);
-			return sf_pause();
+			return SF_RESTART;
 		}
 		if (unlikely(!same(o, e, ip))) {
 			sf_raise(SF_A_DIVERGED, e->seq);
-			return sf_pause();
+			return SF_RESTART;
 		}
 	}
 	/* A leader that has acted may be gone by now: what it did is in the log, and whoever of the
 	 * others leads next may have read it. */
 	if (alarmed(e->seq) && (me.slot == 0 || RESULT(e->seq - me.base)->seq != e->seq))
-		return sf_pause();
+		return SF_RESTART;
 	return SF_AGREED;
 }
 
@@ -363,7 +363,7 @@ static int leader_acted(const struct sf_event *e)
 enum sf_meet sf_meet_leader(struct sf_event *e)
 {
 	if (me.slot == 0)
-		return alarmed(e->seq) ? sf_pause() : SF_AGREED;
+		return alarmed(e->seq) ? SF_RESTART : SF_AGREED;
 	if (unlikely(me.role == SF_RERUN))
 		return meet_log(e);
 	if (likely(leader_acted(e)))
@@ -372,16 +372,16 @@ enum sf_meet sf_meet_leader(struct sf_event *e)
 	/* The leader may have lapped this slot of its ring only if this replica is done with
 	 * it, so the record asked for is there or still to come. */
 	if (!wait_for(&o->seq, e->seq, SF_W_RECORD, 0, e->seq))
-		return sf_pause();
+		return SF_RESTART;
 	if (unlikely(!arrival_valid(o, e->seq, 0))) {
 		if (leader_acts(e))
 			return SF_AGREED;
 		sf_raise(SF_A_LOG, e->seq);
-		return sf_pause();
+		return SF_RESTART;
 	}
 	if (unlikely(!same(o, e, ARRIVAL(me.slot, e->seq)->ip))) {
 		sf_raise(SF_A_DIVERGED, e->seq);
-		return sf_pause();
+		return SF_RESTART;
 	}
 	return SF_AGREED;
 }
@@ -516,15 +516,12 @@ void sf_result_end_of(struct sf_result *r, const struct sf_call *call, const u64
 const struct sf_result *sf_result_wait(struct sf_event *e)
 {
 	const struct sf_result *r = RESULT(e->seq - me.base);
-	if (!wait_for(&r->seq, e->seq, SF_W_RECORD, 0, e->seq)) {
-		sf_pause();
+	if (!wait_for(&r->seq, e->seq, SF_W_RECORD, 0, e->seq))
 		return NULL;
-	}
 	SF_FLIP_POINT(e->seq, flip_result, SF_T_RESULT);
 	if (unlikely(r->seq_inv != ~e->seq || r->crc != result_crc(r) || r->out_off + (u64)r->out_len > SF_PAYLOAD_BYTES ||
 		     (r->out_len && r->payload_crc != sf_check(PAYLOAD + r->out_off, r->out_len)))) {
 		sf_raise(SF_A_LOG, e->seq);
-		sf_pause();
 		return NULL;
 	}
 	return r;
@@ -554,10 +551,8 @@ void sf_follow_end(void)
 	u64 seq = me.next;
 	while (load(&G->end) == SF_E_RUNNING) {
 		u32 bell = load(&own->bell);
-		if (alarmed(seq)) {
-			sf_pause();
-			sf_again(me.regs);
-		}
+		if (alarmed(seq))
+			sf_stand_again(me.regs);
 		if (RESULT(seq - me.base)->seq == seq)
 			sys1(231, 1);
 		sys4(SYS_futex, &own->bell, FUTEX_WAIT, bell, sleep_limit);
@@ -624,7 +619,7 @@ static void vote(void)
 			if (!(all & 1u << b) || y->seq != seq || !arrival_valid(y, seq, b))
 				continue;
 			if (((x->state ^ y->state) | (x->bytes[0] ^ y->bytes[0]) | (x->bytes[1] ^ y->bytes[1]) | (x->ip ^ y->ip) |
-			     (u64)(x->nr ^ y->nr) | (u64)(x->kind ^ y->kind)) == 0) {
+			     (u64)(x->nr ^ y->nr) | (u64)(x->kind ^ y->kind) | (u64)(x->thread ^ y->thread)) == 0) {
 				set |= 1u << b;
 				n++;
 			}
@@ -642,7 +637,8 @@ static void vote(void)
 	own->verdict_seq = seq;
 }
 
-enum sf_meet sf_pause(void)
+/* Here the launcher is obeyed. */
+void sf_pause(void)
 {
 	struct sf_replica *own = &G->slot[me.slot];
 	sf_signals_hold();
@@ -719,10 +715,23 @@ enum sf_meet sf_pause(void)
 			store(&own->cmd_ack, seq);
 			ring_launcher();
 			sf_signals_release();
-			return SF_RESTART;
+			return;
 		}
 		own->cmd_ret = ret;
 		store(&own->cmd_ack, seq);
 		ring_launcher();
 	}
+}
+
+/* A pause of a replica that is at no event. */
+void sf_stand(void)
+{
+	sf_pause();
+}
+
+/* ... and that goes on with what the launcher has left of it. */
+NORETURN void sf_stand_again(struct sf_regs *r)
+{
+	sf_stand();
+	sf_again(r);
 }

@@ -95,7 +95,7 @@ void sf_pause_here(struct rt_frame *f)
 	me.doing = SF_D_NOTHING; /* whoever is made from this one goes on with the next instruction */
 	me.fault_frame = (u64)f;
 	for (;;) {
-		sf_pause();
+		sf_stand();
 		if (me.restarted || !me.seek || me.how == SF_SEEK_ON || me.how >= SF_SEEK_FREE)
 			break;
 		if (me.how == SF_SEEK_PLACE ? r->rip != TRANSFER->regs.rip : !is_there(r, (void *)m->fpstate))
@@ -212,7 +212,7 @@ void sf_found(struct sf_regs *r, u64 payload)
 		do { /* it is at its place */
 			me.seek = 0;
 			G->slot[me.slot].sought = 1;
-			sf_pause();
+			sf_stand();
 			if (me.restarted)
 				sf_again(r);
 		} while (me.seek && me.how == SF_SEEK_PLACE);

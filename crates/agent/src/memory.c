@@ -53,7 +53,7 @@ static void want_huge(u64 addr, u64 len)
 /* The agent's and the log's own ranges are not the program's to change. */
 static int touches_agent(u64 addr, u64 len)
 {
-	return addr < SF_OWN_END && addr + len > SF_BASE && len;
+	return addr < SF_OWN_END + SF_THREADS_BYTES && addr + len > SF_BASE && len;
 }
 
 /* Code that no file holds cannot be searched for rdtsc before it runs: let it fault from now

@@ -514,9 +514,8 @@ NORETURN void sf_keep(void)
 				me.regs = &me.fault_regs;
 				sf_arm();
 				G->slot[0].cmd_ack = G->slot[0].cmd_seq;
-				sf_pause();
 				/* RESUME: become the program at the disputed event. */
-				sf_again(&me.fault_regs);
+				sf_stand_again(&me.fault_regs);
 			}
 			own->cmd_ret = pid;
 		}

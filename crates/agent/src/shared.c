@@ -488,11 +488,25 @@ static void write_refs(u32 n)
 
 enum written { WRITTEN, CHANGED, NO_ROOM };
 
+/* 0: the file has no room. */
+static __attribute__((noinline)) int stored(const struct sf_map *m, u64 page, u64 at, const u64 *copy)
+{
+	volatile int room = 0;
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		keep_old(m, page);
+		store_differing((u64 *)at, copy);
+		room = 1;
+	}
+	me.guard = NULL;
+	return room;
+}
+
 /* Leader, after the vote. */
 static enum written write_dirty(u32 n)
 {
 	static u64 copy[PAGE / 8]; /* what was agreed, out of the reach of stray stores */
-	volatile enum written how = WRITTEN;
+	enum written how = WRITTEN;
 	u64 open = 0, len = 0;
 	for (u32 i = 0; i < n && how == WRITTEN; i++) {
 		const struct sf_map *m = &app.map[dirty[i].map];
@@ -514,82 +528,94 @@ static enum written write_dirty(u32 n)
 			len = dirty[last].page + PAGE - dirty[i].page;
 			sys3(NR_mprotect, open, len, PROT_READ | PROT_WRITE);
 		}
-		if (sf_guard_enter(&me.guard_store) == 0) {
-			me.guard = &me.guard_store;
-			keep_old(m, dirty[i].page);
-			store_differing((u64 *)at, copy);
-		} else {
+		if (!stored(m, dirty[i].page, at, copy))
 			how = NO_ROOM;
-		}
-		me.guard = NULL;
 	}
 	sys3(NR_mprotect, open, len, PROT_READ);
 	return how;
 }
 
+/* A write-back in progress: what of `part` is in this event, and from where the next one looks. */
+struct writing {
+	const struct part *part;
+	struct scan at, next;
+	struct sf_hash sum;
+	u32 n;
+};
+
+static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	struct writing *w = arg;
+	(void)r;
+	SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
+	*e = (struct sf_event){ .seq = me.next, .kind = SF_K_WRITEBACK, .lockstep = 1 };
+	/* A follower that a repair has interrupted while the leader wrote has to claim what it
+	 * claimed before: the file has it by now. */
+	if (likely(!w->n || RESULT(e->seq - me.base)->seq != e->seq)) {
+		w->next = w->at;
+		w->sum = (struct sf_hash){ 0, 0 };
+		w->n = collect(w->part, &w->next, &w->sum);
+		if (!w->n)
+			return SF_NOTHING;
+	}
+	e->bytes = (struct sf_hash){ sf_mix(w->sum.a, w->sum.b), sf_mix(w->sum.b, ~w->sum.a) };
+	e->args[0] = w->n;
+	e->args[1] = dirty[0].page;
+	return SF_CLAIMED;
+}
+
+static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	(void)r, (void)arg;
+	SF_FLIP_POINT(e->seq, flip_voted, SF_T_VOTED);
+}
+
+static const struct sf_result *act(struct sf_event *e, void *arg)
+{
+	struct writing *w = arg;
+	enum written how = write_dirty(w->n);
+	if (how == CHANGED) {
+		sf_raise(SF_A_DIVERGED, e->seq); /* with its own claim: it will lose */
+		return NULL;
+	}
+	if (how == NO_ROOM)
+		sf_die(SIGBUS);
+	struct sf_result *res = sf_result_begin(e, 0);
+	sf_result_bytes(res, w->part, sizeof *w->part);
+	res->flags |= SF_R_WROTE;
+	sf_result_end(res);
+	return res;
+}
+
+static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+{
+	struct writing *w = arg;
+	(void)e, (void)res;
+	if (me.role == SF_RERUN)
+		write_refs(w->n);
+	for (u32 i = 0; i < w->n && me.role != SF_RERUN;) {
+		u64 from = dirty[i].page, to = from;
+		for (; i < w->n && dirty[i].page == to; i++)
+			to += PAGE;
+		drop(from, to);
+	}
+	return 0;
+}
+
+static const struct sf_step writes = { claim, agreed, act, NULL, done, 1 };
+
+/* 1: this replica has become another. */
 static int write_back(const struct sf_regs *r, const struct part *p)
 {
-	struct scan at = { 0, 0 }, next = at;
-	struct sf_hash sum = { 0, 0 };
-	u32 n = 0;
+	struct writing w = { .part = p };
+	struct sf_event e;
 	for (;;) {
-		if (unlikely(me.restarted))
-			return 1;
-		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
-		const struct sf_result *done;
-		struct sf_event e = { .seq = me.next, .kind = SF_K_WRITEBACK, .lockstep = 1 };
-		/* A follower that a repair has interrupted while the leader wrote has to claim what it
-		 * claimed before: the file has it by now. */
-		if (likely(!n || RESULT(e.seq - me.base)->seq != e.seq)) {
-			next = at;
-			sum = (struct sf_hash){ 0, 0 };
-			n = collect(p, &next, &sum);
-			if (!n)
-				return 0;
-		}
-		e.bytes = (struct sf_hash){ sf_mix(sum.a, sum.b), sf_mix(sum.b, ~sum.a) };
-		if (me.slot == 0 && !sf_log_room(e.seq)) {
-			sf_pause();
-			continue;
-		}
-		e.args[0] = n;
-		e.args[1] = dirty[0].page;
-		sf_arrive(&e, r);
-		if (sf_meet_all(&e) != SF_AGREED)
-			continue;
-		SF_FLIP_POINT(e.seq, flip_voted, SF_T_VOTED);
-		if (me.slot == 0) {
-			enum written how = write_dirty(n);
-			if (how == CHANGED) {
-				sf_raise(SF_A_DIVERGED, e.seq); /* with its own claim: it will lose */
-				sf_pause();
-				continue;
-			}
-			if (how == NO_ROOM)
-				sf_die(SIGBUS);
-			struct sf_result *res = sf_result_begin(&e, 0);
-			sf_result_bytes(res, p, sizeof *p);
-			res->flags |= SF_R_WROTE;
-			sf_result_end(res);
-			done = res;
-		} else {
-			done = sf_result_wait(&e);
-			if (!done)
-				continue;
-		}
-		if (me.role == SF_RERUN)
-			write_refs(n);
-		for (u32 i = 0; i < n && me.role != SF_RERUN;) {
-			u64 from = dirty[i].page, to = from;
-			for (; i < n && dirty[i].page == to; i++)
-				to += PAGE;
-			drop(from, to);
-		}
-		sf_event_done(&e, done);
-		if (n < BATCH)
+		if (sf_event(&e, (struct sf_regs *)r, &writes, &w) == SF_UNDONE)
+			return me.restarted != 0;
+		if (w.n < BATCH)
 			return 0;
-		at = next;
-		n = 0;
+		w.at = w.next;
+		w.n = 0;
 	}
 }
 

@@ -1112,11 +1112,39 @@ static void open_defaults(void)
 		set_mask((app.mask | handled()) & ~(FAULTS | UNBLOCKABLE));
 }
 
+struct fault { int s; struct sf_siginfo *info; struct sigcontext *m; };
+
+static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	struct fault *f = arg;
+	if (unlikely(app.map_files) && (app.action[f->s].handler <= SIG_IGN || (app.mask & BIT(f->s))) && sf_shared_fault(r))
+		return SF_ANEW;
+	SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
+	*e = (struct sf_event){ .seq = me.next, .nr = (u32)f->s, .kind = SF_K_FAULT, .lockstep = 1 };
+	e->args[0] = (u64)(u32)f->info->code;
+	e->args[1] = f->info->words[0];
+	e->args[2] = f->m->trapno;
+	e->args[3] = f->m->err;
+	/* A fault may strike between any two instructions: all registers are claims. */
+	sf_hash_bytes(&e->bytes, r, sizeof *r);
+	return SF_CLAIMED;
+}
+
+static const struct sf_result *act(struct sf_event *e, void *arg)
+{
+	(void)arg;
+	return sf_result_flags(e, 0);
+}
+
+static const struct sf_step faults = { claim, NULL, act, NULL, NULL, 1 };
+
 /* A fault of the program: all replicas must have it, at the same place. */
 static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 {
 	struct sf_regs *r = &me.fault_regs;
 	struct sigcontext *m = &f->uc.mc;
+	struct fault what = { s, info, m };
+	struct sf_event e;
 	sf_seek_no_more(f); /* an event comes first */
 	sf_regs_from(r, m);
 	me.regs = r;
@@ -1128,33 +1156,13 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 	own->fault_ip = m->rip;
 	own->fault_signo = (u32)s;
 	own->fault_code = (u32)info->code;
-	for (;;) {
-		if (unlikely(app.map_files) && (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s))) && sf_shared_fault(r))
-			goto restarted;
-		SF_FLIP_POINT(me.next, flip_event, SF_T_EVENT);
-		struct sf_event e = { .seq = me.next, .nr = (u32)s, .kind = SF_K_FAULT, .lockstep = 1 };
-		e.args[0] = (u64)(u32)info->code;
-		e.args[1] = info->words[0];
-		e.args[2] = m->trapno;
-		e.args[3] = m->err;
-		/* A fault may strike between any two instructions: all registers are claims. */
-		sf_hash_bytes(&e.bytes, r, sizeof *r);
-		if (me.slot == 0 && !sf_log_room(e.seq)) {
-			sf_pause();
-		} else {
-			sf_arrive(&e, r);
-			if (sf_meet_all(&e) == SF_AGREED && !sf_finish_simple(&e, 0))
-				break;
-		}
-		if (me.restarted) {
-		restarted:
-			/* A transplant gave this process another position: the new registers say
-			 * where, and a syscall event starts again by entering the agent anew. */
-			me.restarted = 0;
-			sf_as_event(r);
-			sf_regs_to(m, r);
-			goto out;
-		}
+	if (sf_event(&e, r, &faults, &what) == SF_UNDONE) {
+		/* A transplant gave this process another position: the new registers say
+		 * where, and a syscall event starts again by entering the agent anew. */
+		me.restarted = 0;
+		sf_as_event(r);
+		sf_regs_to(m, r);
+		goto out;
 	}
 	if (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s)))
 		die_of(s);

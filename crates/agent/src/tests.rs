@@ -7,3 +7,44 @@ fn the_image_is_an_elf_file_linked_at_its_base() {
     let entry = u64::from_le_bytes(ELF[24..32].try_into().expect("eight bytes"));
     assert_eq!(entry >> 20, 0x2a00_0000_0000 >> 20);
 }
+
+/// Where a function of the agent is called, as `file:line`: its definition and declarations left out.
+fn callers(function: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src")).expect("the sources")
+    {
+        let path = file.expect("an entry").path();
+        if !path.extension().is_some_and(|e| e == "c" || e == "h") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a source");
+        for (n, line) in text.lines().enumerate() {
+            let code = line.trim_start();
+            let is_call = line.starts_with('\t')
+                && code.contains(&format!("{function}("))
+                && !code.starts_with('*');
+            if is_call {
+                found.push(format!("{}:{}", path.display(), n + 1));
+            }
+        }
+    }
+    found
+}
+
+/// Pausing is a result that one driver obeys (event.h).
+#[test]
+fn one_driver_takes_every_event_through_the_rendezvous() {
+    for (function, most) in [
+        ("sf_log_room", 1),
+        ("sf_arrive", 1),
+        ("sf_result_wait", 1),
+        ("sf_pause", 2),
+    ] {
+        let found = callers(function);
+        assert!(
+            (1..=most).contains(&found.len()),
+            "{function}() is called {} times, at most {most} are wanted: {found:?}",
+            found.len()
+        );
+    }
+}

@@ -1,0 +1,746 @@
+/* Threads: one runs at a time, equally in all replicas.
+ *
+ *   clone ──► ready ──► runs ──► ready          it gives way: sched_yield, or others have waited long
+ *               ▲         ├────► futex          woken by another thread, or its time is over
+ *               │         ├────► call           the leader finds that its call would go on
+ *               └─────────┴──────┘
+ *
+ * A thread is no thread of the kernel's. Its registers, vector state, FS base, mask and the rest of
+ * struct sf_thread are parked while another one runs, and the change is a function of the log: which
+ * thread runs is a part of every claim, and order is that of the table. So a data race, a spin lock or
+ * a publication by plain stores goes the same way in every replica.
+ *
+ * A call that would wait is not made (try.c): its thread is parked where the call begins, and makes it
+ * again when the leader has seen that it can. If no thread can run, the leader waits for all of them in
+ * one ppoll: an event of the agent's own, whose result says who goes on.
+ *
+ * Invariants
+ *  1. A thread changes only at the end of an event, where app.turn says so: whatever way leads back to
+ *     the program looks at it (sf_turn), after a repair as well.
+ *  2. With SF_NOBODY running, the registers of the event are those of the last one that ran.
+ *
+ * Not covered: a thread that computes without an event starves the others (docs/limits.md); calls that
+ * can be neither polled for nor tried (try.c) stop all threads while they wait.
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define CLONE_VM 0x100u
+#define CLONE_FS 0x200u
+#define CLONE_FILES 0x400u
+#define CLONE_SIGHAND 0x800u
+#define CLONE_THREAD 0x10000u
+#define CLONE_SYSVSEM 0x40000u
+#define CLONE_SETTLS 0x80000u
+#define CLONE_PARENT_SETTID 0x100000u
+#define CLONE_CHILD_CLEARTID 0x200000u
+#define CLONE_DETACHED 0x400000u /* without a meaning since Linux 2.6; musl sets it */
+#define CLONE_CHILD_SETTID 0x1000000u
+#define HAS (CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD)
+#define MAY (CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_DETACHED | CLONE_CHILD_SETTID)
+
+enum { NR_poll = 7, NR_rt_sigprocmask = 14, NR_select = 23, NR_sched_yield = 24, NR_nanosleep = 35, NR_connect = 42,
+       NR_clone = 56, NR_exit = 60, NR_arch_prctl = 158, NR_gettid = 186, NR_tkill = 200, NR_futex = 202,
+       NR_set_tid_address = 218, NR_clock_nanosleep = 230, NR_epoll_wait = 232, NR_tgkill = 234, NR_pselect6 = 270,
+       NR_ppoll = 271, NR_set_robust_list = 273, NR_epoll_pwait = 281, NR_clone3 = 435, NR_epoll_pwait2 = 441 };
+enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28 };
+#define BIT(s) (1ull << ((s) - 1))
+#define SA_RESTART 0x10000000ull
+#define SI_TKILL (-6)
+#define SS_DISABLE 2u
+#define ROBUST_BYTES 24u
+
+/* A thread gives way after so many events while others could run. */
+#define SHARE 64u
+/* Ticks after which a running program looks for calls that would go on: some tenths of a millisecond. */
+#define LOOK_TICKS 500000u
+
+struct table {
+	u64 order; /* the last one given: struct sf_thread, `since` */
+	u32 top;   /* entries ever used */
+	u32 made;  /* threads made */
+};
+#define T ((struct table *)SF_THREADS)
+
+struct sf_thread *sf_thread_at(u32 index)
+{
+	ASSERT(index < SF_THREADS_MAX);
+	return (struct sf_thread *)(SF_THREADS + (u64)SF_THREAD_BYTES * (index + 1));
+}
+
+struct sf_thread *sf_thread_now(void)
+{
+	return sf_thread_at(app.current);
+}
+
+u64 sf_thread_order(void)
+{
+	return ++T->order;
+}
+
+u32 sf_thread_top(void)
+{
+	ASSERT(T->top <= SF_THREADS_MAX);
+	return T->top;
+}
+
+/* The number of the thread that runs. */
+u32 sf_thread_id(void)
+{
+	return app.threads ? sf_thread_now()->tid : G->leader_pid;
+}
+
+static struct sf_thread *numbered(u32 tid)
+{
+	for (u32 i = 0; app.threads && i < sf_thread_top(); i++)
+		if (sf_thread_at(i)->state != SF_TH_FREE && sf_thread_at(i)->tid == tid)
+			return sf_thread_at(i);
+	return NULL;
+}
+
+void sf_thread_ready(struct sf_thread *t)
+{
+	t->state = SF_TH_READY;
+	t->since = sf_thread_order();
+}
+
+/* ---- making and ending ---- */
+
+struct wanted { u64 flags, stack, parent_tid, child_tid, tls; };
+
+static int read_wanted(u32 nr, const u64 a[6], struct wanted *w)
+{
+	u64 c[8]; /* struct clone_args: flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls */
+	if (nr == NR_clone) {
+		*w = (struct wanted){ a[0], a[1], a[2], a[3], a[4] };
+		return 1;
+	}
+	if (nr != NR_clone3 || a[1] < sizeof c || sf_user_bytes(c, a[0], sizeof c) < 0)
+		return 0;
+	*w = (struct wanted){ c[0], c[5] + c[6], c[3], c[2], c[7] };
+	return !c[4] && (!c[5] == !c[6]);
+}
+
+/* Whether a clone makes a thread as pthread_create, musl and Go do. Others with CLONE_THREAD are refused. */
+int sf_is_thread(u32 nr, const u64 a[6])
+{
+	struct wanted w;
+	return read_wanted(nr, a, &w) && (w.flags & HAS) == HAS && !(w.flags & ~(u64)(HAS | MAY));
+}
+
+static u64 get_fs(void)
+{
+	u64 v = 0;
+	sys2(NR_arch_prctl, 0x1003 /* ARCH_GET_FS */, &v);
+	return v;
+}
+
+static void set_fs(u64 v)
+{
+	sys2(NR_arch_prctl, 0x1002 /* ARCH_SET_FS */, v);
+}
+
+/* Negative errno if there is no memory for the table. */
+static s64 begin_table(void)
+{
+	s64 r = sys6(9, SF_THREADS, SF_THREADS_BYTES, 3, 0x2 | 0x20 | 0x4000 | 0x100000 /* PRIVATE|ANONYMOUS|NORESERVE|FIXED_NOREPLACE */,
+		     -1, 0);
+	if (r != (s64)SF_THREADS)
+		return r < 0 ? r : -ENOMEM;
+	struct sf_thread *first = sf_thread_at(0);
+	first->state = SF_TH_RUNS;
+	first->tid = G->leader_pid;
+	T->top = 1;
+	app.threads = 1;
+	app.current = 0;
+	return 0;
+}
+
+static s64 make(u32 nr, const u64 a[6], const struct sf_regs *r)
+{
+	struct wanted w;
+	u32 i = 0;
+	if (!read_wanted(nr, a, &w))
+		return -EINVAL;
+	s64 err = app.threads ? 0 : begin_table();
+	if (err)
+		return err;
+	while (i < sf_thread_top() && sf_thread_at(i)->state != SF_TH_FREE)
+		i++;
+	if (i == SF_THREADS_MAX)
+		return -EAGAIN;
+	struct sf_thread *t = sf_thread_at(i);
+	memset(t, 0, sizeof *t);
+	t->tid = SF_TID_FIRST + ++T->made;
+	t->regs = *r;
+	t->regs.rax = 0;
+	if (w.stack)
+		t->regs.rsp = w.stack;
+	t->fs_base = w.flags & CLONE_SETTLS ? w.tls : get_fs();
+	sf_fp_save(t->fp);
+	t->mask = app.mask;
+	t->alt_flags = SS_DISABLE;
+	t->clear_tid = w.flags & CLONE_CHILD_CLEARTID ? w.child_tid : 0;
+	if ((w.flags & CLONE_PARENT_SETTID) && sf_user_put(w.parent_tid, &t->tid, 4))
+		return -EFAULT;
+	if (w.flags & CLONE_CHILD_SETTID)
+		sf_user_put(w.child_tid, &t->tid, 4);
+	if (i == T->top)
+		T->top++;
+	app.threads++;
+	sf_thread_ready(t);
+	return t->tid;
+}
+
+/* As the kernel at the end of a thread: owners that are gone are marked in their locks, the joiner is woken. */
+static void end_thread(void)
+{
+	struct sf_thread *t = sf_thread_now();
+	const u32 none = 0;
+	t->robust = app.robust;
+	sf_futex_leave(t);
+	if (app.clear_tid && sf_user_put(app.clear_tid, &none, 4) == 0)
+		sf_futex_wake(app.clear_tid, 1, ~0u);
+	memset(t, 0, sizeof *t);
+	app.threads--;
+	app.current = SF_NOBODY;
+	app.turn = SF_TURN_GIVE;
+}
+
+/* In a child of fork(2), which has the thread that called it and no other. */
+void sf_threads_keep_current(void)
+{
+	if (!app.threads)
+		return;
+	for (u32 i = 0; i < sf_thread_top(); i++)
+		if (i != app.current)
+			sf_thread_at(i)->state = SF_TH_FREE;
+	sf_thread_now()->tid = G->leader_pid;
+	app.threads = 1;
+	app.turn = 0;
+}
+
+/* ---- signals to one thread ---- */
+
+static int ignored(int s)
+{
+	u64 h = app.action[s].handler;
+	return h == 1 || (h == 0 && (s == SIGCHLD || s == SIGCONT || s == SIGURG || s == SIGWINCH));
+}
+
+static u64 blocks(const struct sf_thread *t)
+{
+	return t->has_wait_mask ? t->wait_mask : t->mask;
+}
+
+/* A handler comes before what a thread waits for goes on: the call ends, or is made again after it (signal(7)). */
+static void interrupt(struct sf_thread *t, int s, u64 now)
+{
+	int restarts = (app.action[s].flags & SA_RESTART) != 0;
+	struct sf_regs *r = &t->regs;
+	if (t->state == SF_TH_FUTEX && (t->pi || (restarts && !t->deadline))) {
+		r->rax = NR_futex;
+		r->rcx = r->rip;
+		r->rip = (u64)sf_entry_syscall;
+	} else if (t->state == SF_TH_FUTEX) {
+		r->rax = (u64)-EINTR;
+		t->deadline = 0;
+	} else if (t->state == SF_TH_CALL && (!restarts || (sf_waits[t->nr & 511] & SF_WAITS_ENDS))) {
+		u64 to = t->nr == NR_nanosleep ? r->rsi : t->nr == NR_clock_nanosleep && !(r->rsi & 1) ? r->r10 : 0;
+		u64 left = t->deadline > now ? t->deadline - now : 0;
+		const u64 rest[2] = { left / 1000000000, left % 1000000000 };
+		if (to && t->deadline)
+			sf_user_put(to, rest, sizeof rest);
+		r->rax = (u64)-EINTR;
+		r->rip = r->rcx;
+		t->deadline = 0;
+	}
+	t->retry = 0;
+	t->pi = 0;
+}
+
+/* tkill(2), tgkill(2) and pthread_kill(3) among the program's own. */
+static s64 send(u32 nr, const u64 a[6], u64 uid)
+{
+	u32 tid = (u32)(nr == NR_tkill ? a[0] : a[1]), s = (u32)(nr == NR_tkill ? a[1] : a[2]);
+	struct sf_thread *t = numbered(tid);
+	if (s > SF_SIGNALS)
+		return -EINVAL;
+	if (!t)
+		return -ESRCH;
+	if (!s || ignored((int)s))
+		return 0;
+	t->pending |= BIT(s);
+	t->uid = (u32)uid;
+	if (t == sf_thread_now()) {
+		app.turn |= SF_TURN_SIGNAL;
+	} else if ((t->state == SF_TH_FUTEX || t->state == SF_TH_CALL) && !(blocks(t) & BIT(s)) && app.action[s].handler > 1) {
+		interrupt(t, (int)s, 0);
+		sf_thread_ready(t);
+	} else if (app.action[s].handler == 0 && !(blocks(t) & BIT(s))) {
+		sf_die_agreed(me.regs, s);
+	}
+	return 0;
+}
+
+/* Whether the agent answers a call about threads: whoever names one of those that the kernel does not know. */
+int sf_thread_takes(u32 nr, const struct sf_call *c, const u64 a[6])
+{
+	u32 tid = (u32)(nr == NR_tkill ? a[0] : a[1]), s = (u32)(nr == NR_tkill ? a[1] : a[2]);
+	if (!app.threads || (c->handler != SF_H_tkill && c->handler != SF_H_tgkill))
+		return 0;
+	if (s == SIGKILL || (s >= SIGSTOP && s <= SIGTTOU) || (nr == NR_tgkill && (u32)a[0] != G->leader_pid))
+		return 0;
+	return numbered(tid) != NULL;
+}
+
+/* Signals to the thread that runs, each handler on top of the one before. */
+static void take_signals(struct sf_regs *r)
+{
+	struct sf_thread *t = sf_thread_now();
+	u64 some;
+	while ((some = t->pending & ~app.mask)) {
+		int s = __builtin_ctzll(some) + 1;
+		const struct sf_siginfo i = { .signo = s, .code = SI_TKILL, .words = { (u64)t->uid << 32 | G->leader_pid } };
+		t->pending &= ~BIT(s);
+		if (ignored(s))
+			continue;
+		if (app.action[s].handler == 0)
+			sf_die_agreed(r, (u32)s);
+		sf_deliver(r, &i);
+	}
+}
+
+/* ---- calls of the program about threads: what each replica does for itself ---- */
+
+/* `*aux`: what only the leader knows, a time or a user; others are given it. */
+s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int leads)
+{
+	switch (nr) {
+	case NR_clone:
+	case NR_clone3:
+		return make(nr, a, r);
+	case NR_gettid:
+		return sf_thread_id();
+	case NR_set_tid_address:
+		app.clear_tid = a[0];
+		return sf_thread_id();
+	case NR_set_robust_list:
+		if (a[1] != ROBUST_BYTES)
+			return -EINVAL;
+		app.robust = a[0];
+		return 0;
+	case NR_futex:
+		return sf_futex(a, aux, leads);
+	case NR_tkill:
+	case NR_tgkill:
+		if (leads)
+			*aux = (u64)sys0(102 /* getuid */);
+		return send(nr, a, *aux);
+	case NR_exit:
+		end_thread();
+		return 0;
+	}
+	ASSERT(0);
+	return 0;
+}
+
+/* ---- who runs ---- */
+
+/* Could another thread go on by itself? If not, the one that runs may wait in the kernel. */
+int sf_threads_may_wake(void)
+{
+	for (u32 i = 0; i < sf_thread_top(); i++) {
+		const struct sf_thread *t = sf_thread_at(i);
+		if (i != app.current && (t->state == SF_TH_READY || t->state == SF_TH_CALL || (t->state == SF_TH_FUTEX && t->deadline)))
+			return 1;
+	}
+	return 0;
+}
+
+/* The call in r is not made now: it begins again when its thread does. */
+void sf_thread_parks(struct sf_regs *r, u32 nr, u64 deadline, u64 retry)
+{
+	struct sf_thread *t = sf_thread_now();
+	t->state = SF_TH_CALL;
+	t->since = sf_thread_order();
+	t->nr = nr;
+	t->deadline = deadline;
+	t->retry = retry;
+	t->wait_mask = app.wait_mask;
+	t->has_wait_mask = app.has_wait_mask;
+	sf_after_wait();
+	r->rcx = r->rip;
+	r->rip = (u64)sf_entry_syscall;
+	app.turn |= SF_TURN_GIVE;
+}
+
+/* After each call that was made. */
+void sf_thread_spends(u32 nr)
+{
+	if (app.current == SF_NOBODY)
+		return; /* it has ended */
+	struct sf_thread *t = sf_thread_now();
+	if (t->state == SF_TH_RUNS)
+		t->deadline = 0;
+	if (t->pending & ~app.mask)
+		app.turn |= SF_TURN_SIGNAL;
+	if (app.threads > 1 && (nr == NR_sched_yield || ++app.spent >= SHARE))
+		app.turn |= SF_TURN_GIVE;
+}
+
+static void leave(const struct sf_regs *r)
+{
+	struct sf_thread *t = sf_thread_now();
+	t->regs = *r;
+	t->fs_base = get_fs();
+	sf_fp_save(t->fp);
+	t->mask = app.mask;
+	t->alt_sp = app.alt_sp;
+	t->alt_size = app.alt_size;
+	t->alt_flags = app.alt_flags;
+	t->done_of_call = app.done_of_call;
+	t->clear_tid = app.clear_tid;
+	t->robust = app.robust;
+	app.done_of_call = 0;
+	app.current = SF_NOBODY;
+}
+
+static void masks(u64 m)
+{
+	u64 had = app.mask;
+	app.mask = m;
+	if (me.slot == 0 && had != m)
+		sf_kernel_mask();
+}
+
+static void enter(u32 index, struct sf_regs *r)
+{
+	struct sf_thread *t = sf_thread_at(index);
+	app.current = index;
+	t->state = SF_TH_RUNS;
+	*r = t->regs;
+	set_fs(t->fs_base);
+	sf_fp_load(t->fp);
+	app.alt_sp = t->alt_sp;
+	app.alt_size = t->alt_size;
+	app.alt_flags = t->alt_flags;
+	app.done_of_call = t->done_of_call;
+	app.clear_tid = t->clear_tid;
+	app.robust = t->robust;
+	app.spent = 0;
+	t->word = 0;
+	t->has_wait_mask = 0;
+	masks(t->mask);
+}
+
+/* The one that has been ready for longest. */
+static u32 next(void)
+{
+	u32 best = SF_NOBODY;
+	for (u32 i = 0; i < sf_thread_top(); i++) {
+		const struct sf_thread *t = sf_thread_at(i);
+		if (t->state == SF_TH_READY && (best == SF_NOBODY || t->since < sf_thread_at(best)->since))
+			best = i;
+	}
+	return best;
+}
+
+/* ---- the leader looks which calls would go on ---- */
+
+struct pollfd { s32 fd; u16 events, revents; };
+#define POLLIN 1u
+#define POLLPRI 2u
+#define POLLOUT 4u
+#define SET_MAX 1024u
+static struct pollfd set[SET_MAX];
+static u8 whose[SET_MAX];
+static u32 set_n;
+static u64 earliest; /* deadline of any, or 0 */
+
+static void no_later_than(u64 when)
+{
+	if (when && (!earliest || when < earliest))
+		earliest = when;
+}
+
+static void add(u32 index, s32 fd, u32 events)
+{
+	if (set_n == SET_MAX) {
+		no_later_than(sf_now() + 1000000); /* more than can be polled for at once */
+		return;
+	}
+	set[set_n] = (struct pollfd){ fd, (u16)events, 0 };
+	whose[set_n++] = (u8)index;
+}
+
+static void add_select(u32 index, const struct sf_regs *r)
+{
+	u64 bits[3][SET_MAX / 64];
+	const u64 at[3] = { r->rsi, r->rdx, r->r10 };
+	u32 n = (u32)r->rdi < SET_MAX ? (u32)r->rdi : SET_MAX;
+	memset(bits, 0, sizeof bits);
+	for (u32 k = 0; k < 3; k++)
+		if (at[k])
+			sf_user_bytes(bits[k], at[k], (n + 63) / 64 * 8);
+	for (u32 fd = 0; fd < n; fd++) {
+		u32 e = 0;
+		for (u32 k = 0; k < 3; k++)
+			if (bits[k][fd / 64] >> (fd % 64) & 1)
+				e |= k == 0 ? POLLIN : k == 1 ? POLLOUT : POLLPRI;
+		if (e)
+			add(index, (s32)fd, e);
+	}
+}
+
+/* Whether a call fills or drains what its first argument names. */
+static int sends(u32 nr)
+{
+	switch (nr) {
+	case 1: case 18: case 20: case 42: case 44: case 46: case 242: case 296: case 307: case 328:
+		return 1; /* write, pwrite64, writev, connect, sendto, sendmsg, mq_timedsend, pwritev, sendmmsg, pwritev2 */
+	}
+	return 0;
+}
+
+static void add_call(u32 index, const struct sf_thread *t)
+{
+	const struct sf_regs *r = &t->regs;
+	struct pollfd one;
+	switch (t->nr) {
+	case NR_poll:
+	case NR_ppoll:
+		for (u32 k = 0; k < (u32)r->rsi; k++)
+			if (sf_user_bytes(&one, r->rdi + 8 * k, sizeof one) == 0)
+				add(index, one.fd, one.events);
+		return;
+	case NR_select:
+	case NR_pselect6:
+		add_select(index, r);
+		return;
+	case NR_epoll_wait:
+	case NR_epoll_pwait:
+	case NR_epoll_pwait2:
+		add(index, (s32)r->rdi, POLLIN);
+		return;
+	}
+	if (!t->retry && !(sf_waits[t->nr & 511] & SF_WAITS_ENDS))
+		add(index, (s32)r->rdi, sends(t->nr) ? POLLOUT : POLLIN);
+}
+
+static void gather(void)
+{
+	set_n = 0;
+	earliest = 0;
+	for (u32 i = 0; i < sf_thread_top(); i++) {
+		const struct sf_thread *t = sf_thread_at(i);
+		if (t->state != SF_TH_CALL && t->state != SF_TH_FUTEX)
+			continue;
+		no_later_than(t->deadline);
+		no_later_than(t->retry);
+		if (t->state == SF_TH_CALL)
+			add_call(i, t);
+	}
+}
+
+/* An event of the agent's own: who goes on? Where nobody runs, the leader waits for it. */
+struct look {
+	int waits;
+	u32 n;
+	u16 woken[SF_THREADS_MAX]; /* index; bit 15: because its time is over */
+	u64 now;
+	struct sf_siginfo info;
+};
+#define OVER 0x8000u
+
+static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	const struct look *l = arg;
+	(void)r;
+	me.own_event = 1;
+	*e = (struct sf_event){ .seq = me.next, .nr = NR_ppoll, .kind = SF_K_SYSCALL, .lockstep = 1 };
+	e->args[0] = app.threads;
+	e->args[1] = (u64)l->waits;
+	e->args[2] = T->order;
+	return SF_CLAIMED;
+}
+
+/* 0: a signal, or the launcher's word. */
+static int look(struct sf_event *e, const struct look *l)
+{
+	s64 r, limit[2];
+	do {
+		gather();
+		u64 now = earliest ? sf_now() : 0, left = !l->waits || earliest <= now ? 0 : earliest - now;
+		limit[0] = (s64)(left / 1000000000);
+		limit[1] = (s64)(left % 1000000000);
+		const u64 call[7] = { NR_ppoll, (u64)set, set_n, l->waits && !earliest ? 0 : (u64)limit, 0, 8, 0 };
+		tls.abort = 0;
+		me.rewound = 0;
+		me.interruptible = 1;
+		barrier();
+		if (unlikely((l->waits && sf_signal_pending()) | (load(&G->alarm) != SF_A_QUIET)))
+			tls.abort = 1;
+		r = sf_call_agreed(e, call);
+		me.interruptible = 0;
+		tls.abort = 0;
+		if (likely(r != -EINTR && r != SF_NOT_MADE))
+			return 1;
+	} while (!(l->waits && sf_signal_pending()) && !load(&G->alarm));
+	return 0;
+}
+
+static const struct sf_result *act(struct sf_event *e, void *arg)
+{
+	struct look *l = arg;
+	u16 woken[SF_THREADS_MAX];
+	u32 n = 0, k = 0;
+	int looked = look(e, l);
+	if (!looked && !(l->waits && sf_signal_pending()))
+		return NULL;
+	u64 now = sf_now();
+	struct sf_result *res = sf_result_begin(e, (s64)now);
+	if (!looked) {
+		sf_signal_attach(res, 0);
+		sf_result_end(res);
+		return res;
+	}
+	for (u32 i = 0; i < sf_thread_top(); i++) {
+		const struct sf_thread *t = sf_thread_at(i);
+		int ready = 0;
+		for (; k < set_n && whose[k] <= i; k++)
+			ready |= whose[k] == i && set[k].revents;
+		if (t->state != SF_TH_CALL && t->state != SF_TH_FUTEX)
+			continue;
+		if (t->deadline && t->deadline <= now)
+			woken[n++] = (u16)(i | OVER);
+		else if (ready || (t->retry && t->retry <= now))
+			woken[n++] = (u16)i;
+	}
+	if (n)
+		sf_result_bytes(res, woken, n * sizeof *woken);
+	sf_result_end(res);
+	return res;
+}
+
+static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+{
+	struct look *l = arg;
+	(void)e;
+	l->now = (u64)res->ret;
+	l->n = 0;
+	if (res->flags & SF_R_SIGNAL) {
+		memcpy(&l->info, PAYLOAD + res->aux, sizeof l->info);
+	} else {
+		l->n = res->out_len / sizeof *l->woken;
+		ASSERT(l->n <= SF_THREADS_MAX);
+		memcpy(l->woken, PAYLOAD + res->out_off, l->n * sizeof *l->woken);
+	}
+	for (u32 i = 0; i < l->n; i++) {
+		struct sf_thread *t = sf_thread_at(l->woken[i] & ~OVER);
+		if (t->state == SF_TH_FUTEX) {
+			t->regs.rax = (u64)-ETIMEDOUT;
+			t->deadline = 0;
+			t->pi = 0;
+		}
+		sf_thread_ready(t); /* a call is made again, and finds its time over by itself */
+	}
+	return 0;
+}
+
+static const struct sf_step looks = { claim, NULL, act, NULL, done, 0 };
+
+static u64 last_look; /* the leader's */
+
+int sf_threads_look_due(void)
+{
+	if (sf_tsc() - last_look < LOOK_TICKS)
+		return 0;
+	for (u32 i = 0; i < sf_thread_top(); i++) {
+		const struct sf_thread *t = sf_thread_at(i);
+		if (t->state == SF_TH_CALL || (t->state == SF_TH_FUTEX && t->deadline)) {
+			last_look = sf_tsc();
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* While a thread runs. */
+void sf_threads_look(struct sf_regs *r)
+{
+	struct look l = { .waits = 0 };
+	struct sf_event e;
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = SF_DESC_LOOK;
+	sf_event(&e, r, &looks, &l);
+}
+
+/* Nobody runs: what every thread blocks is blocked. */
+static void block_common(void)
+{
+	u64 m = ~0ull;
+	for (u32 i = 0; i < sf_thread_top(); i++)
+		if (sf_thread_at(i)->state != SF_TH_FREE)
+			m &= blocks(sf_thread_at(i));
+	masks(m);
+}
+
+/* The kernel's choice: the first thread if it may, else any. */
+static u32 receiver(int s)
+{
+	for (u32 i = 0; i < sf_thread_top(); i++)
+		if (sf_thread_at(i)->state != SF_TH_FREE && !(blocks(sf_thread_at(i)) & BIT(s)))
+			return i;
+	ASSERT(0);
+	return 0;
+}
+
+static int others_ready(void)
+{
+	return next() != SF_NOBODY;
+}
+
+/* On the way back to the program: who goes on there? */
+void sf_turn(struct sf_regs *r)
+{
+	struct look l = { .waits = 1 };
+	struct sf_event e;
+	if (app.current != SF_NOBODY) {
+		struct sf_thread *t = sf_thread_now();
+		int gives = (app.turn & SF_TURN_GIVE) != 0;
+		if (t->state == SF_TH_RUNS && (!gives || !others_ready())) {
+			app.turn = app.spent = 0;
+			take_signals(r);
+			return;
+		}
+		if (t->state == SF_TH_RUNS)
+			sf_thread_ready(t);
+		leave(r);
+	}
+	app.turn = SF_TURN_GIVE;
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = SF_DESC_TURN;
+	for (;;) {
+		u32 k = next();
+		if (k != SF_NOBODY) {
+			enter(k, r);
+			app.turn = 0;
+			take_signals(r);
+			return;
+		}
+		block_common();
+		if (!(sf_event(&e, r, &looks, &l) & SF_R_SIGNAL))
+			continue;
+		/* A signal to the program finds all its threads waiting. */
+		k = receiver(l.info.signo);
+		struct sf_thread *t = sf_thread_at(k);
+		interrupt(t, l.info.signo, l.now);
+		app.wait_mask = t->wait_mask;
+		app.has_wait_mask = t->has_wait_mask;
+		enter(k, r);
+		app.turn = 0;
+		sf_deliver(r, &l.info);
+		return;
+	}
+}

@@ -1,0 +1,76 @@
+/* Thread: what is kept of a thread while it does not run.
+ *
+ * The table lies behind the agent's own addresses, in memory that is treated as the program's: it is
+ * hashed by memory checks, copied by transplants, and a snapshot has it. What the running thread needs
+ * is in struct sf_mirror and goes to its entry when it is parked.
+ */
+#ifndef SF_THREAD_H
+#define SF_THREAD_H
+
+#define SF_THREADS SF_OWN_END
+#define SF_THREADS_MAX 128u
+#define SF_THREAD_BYTES 16384u
+#define SF_THREADS_BYTES (SF_THREAD_BYTES * (SF_THREADS_MAX + 1))
+#define SF_NOBODY 0xffffu /* app.current: every thread waits */
+/* No process of Linux has such a number (PID_MAX_LIMIT): a call that the agent does not answer itself fails with ESRCH. */
+#define SF_TID_FIRST 0x400000u
+
+enum sf_thread_state { SF_TH_FREE, SF_TH_RUNS, SF_TH_READY, SF_TH_FUTEX, SF_TH_CALL };
+
+struct sf_thread {
+	u32 state; /* enum sf_thread_state */
+	u32 tid;
+	u32 nr; /* the call in which it waits */
+	u32 bitset;
+	u64 word;     /* the futex for which it waits */
+	u32 pi;       /* ... to be its owner */
+	u32 uid;      /* who has sent `pending` */
+	u64 deadline; /* CLOCK_MONOTONIC in nanoseconds, or 0 */
+	u64 retry;    /* the same: when a call that cannot be polled for is tried again */
+	u64 since;    /* order in which threads became ready, or began to wait */
+	u64 pending;  /* signals to this thread alone */
+	u64 fs_base;
+	struct sf_regs regs;
+	/* Of struct sf_mirror, while another thread runs. */
+	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust;
+	u32 has_wait_mask, alt_flags;
+	u8 fp[] __attribute__((aligned(1024)));
+};
+_Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor's vector state behind it");
+
+/* Why the running thread is looked at before it goes on (app.turn). */
+#define SF_TURN_GIVE 1u   /* it waits, has ended, or gives way */
+#define SF_TURN_SIGNAL 2u /* signals wait for it */
+
+/* thread.c */
+int sf_is_thread(u32 nr, const u64 a[6]);
+s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *, u64 *aux, int leads);
+struct sf_thread *sf_thread_at(u32 index);
+struct sf_thread *sf_thread_now(void);
+void sf_thread_ready(struct sf_thread *);
+u64 sf_thread_order(void);
+u32 sf_thread_top(void);
+u32 sf_thread_id(void);
+int sf_threads_may_wake(void);
+void sf_thread_parks(struct sf_regs *, u32 nr, u64 deadline, u64 retry);
+void sf_thread_spends(u32 nr);
+int sf_threads_look_due(void);
+void sf_threads_look(struct sf_regs *);
+void sf_turn(struct sf_regs *);
+int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
+void sf_threads_keep_current(void);
+
+/* futex.c */
+s64 sf_futex(const u64 a[6], u64 *deadline, int leads);
+u32 sf_futex_wake(u64 word, u32 n, u32 bitset);
+void sf_futex_leave(const struct sf_thread *);
+
+/* try.c: calls of the leader that do not wait while other threads could go on */
+#define SF_WOULD_WAIT (-514)
+enum sf_try { SF_TRY_GO, SF_TRY_PARK, SF_TRY_CHECK };
+enum sf_try sf_try(u32 nr, u64 call[7]);
+s64 sf_tried(u32 nr, const u64 a[6], s64 r);
+int sf_try_cut(void); /* the call has moved a part, and the rest is another event */
+void sf_try_until(u64 *deadline, u64 *retry);
+
+#endif
