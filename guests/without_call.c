@@ -1,4 +1,5 @@
-/* Executes a command for which the kernel refuses one system call with EPERM, as containers do: NUMBER CMD ARGS. */
+/* Executes a command for which the kernel refuses one system call, as containers do: NUMBER[=ERRNO] CMD ARGS. EPERM is what
+ * they say; 0 is a filter that says yes and does nothing. */
 #include "guest.h"
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -7,11 +8,13 @@
 
 int main(int argc, char **argv) {
     need("words", argc > 2);
-    unsigned number = (unsigned)atoi(argv[1]);
+    char *with;
+    unsigned number = (unsigned)strtoul(argv[1], &with, 10);
+    unsigned answer = *with == '=' ? (unsigned)atoi(with + 1) : EPERM;
     struct sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | answer),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog filter = {sizeof rules / sizeof *rules, rules};

@@ -356,5 +356,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
         Err(format!("no verdict: {text}").into())
     }));
+    trials.extend(crate::denied::trials());
     trials
 }

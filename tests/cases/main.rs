@@ -29,6 +29,7 @@ mod between;
 mod build;
 mod check;
 mod command;
+mod denied;
 mod faults;
 mod frames;
 mod guests;

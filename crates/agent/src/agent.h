@@ -375,6 +375,7 @@ int sf_signals_wait(void);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
 NORETURN void sf_setup_failed(u32 step, s64 err);
 #define SF_STEP_PRIVATE 4 /* supervise.rs knows it, too */
+#define SF_STEP_SIGNALS 5
 extern const struct sf_call sf_calls[];
 
 /* args.c */
@@ -414,7 +415,7 @@ NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
 /* signal.c */
 NORETURN void sf_die(int s);
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
-void sf_signals_init(void);
+s64 sf_signals_init(void);
 void sf_signals_receive(void);
 int sf_signal_pending(void);
 enum sf_interrupt {
@@ -445,10 +446,10 @@ void sf_do_sigreturn(struct sf_regs *);
 void sf_kernel_mask(void);
 void sf_kernel_action(int);
 u64 sf_frame_fp(u64 frame);
-void sf_make_keeper(void);
+s64 sf_make_keeper(void);
 void sf_as_event(struct sf_regs *);
 NORETURN void sf_again(struct sf_regs *);
-void sf_signals_start(void);
+s64 sf_signals_start(void);
 u32 sf_fp_bytes(void);
 void sf_fp_save(void *);
 void sf_fp_normalise(u8 *);

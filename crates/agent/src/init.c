@@ -65,14 +65,17 @@ NORETURN void sf_init(void)
 	G->leader_pid = (u32)raw6(39, 0, 0, 0, 0, 0, 0);
 	G->slot[0].phase = SF_P_STARTING;
 	sf_flip_disarm();
-	sf_signals_init();
+	if ((r = sf_signals_init()) < 0)
+		sf_setup_failed(SF_STEP_SIGNALS, r);
 	step = 2;
 	if ((G->options & SF_O_SECCOMP) && (r = sf_filter()) < 0)
 		sf_setup_failed(step, r);
 	step = 3;
 	if ((r = sf_try_arm()) < 0)
 		sf_setup_failed(step, r);
-	sf_make_keeper();
+	step = 10; /* alone, the leader would be lost with all that it holds */
+	if ((r = sf_make_keeper()) < 0)
+		sf_setup_failed(step, r);
 	for (u32 s = 1; s < G->replicas; s++) {
 		step = 10 + s;
 		r = sf_fork_follower(s);

@@ -82,8 +82,8 @@ s64 sf_try_arm(void)
 	if (G->options & SF_O_SUD)
 		r = raw6(NR_prctl, 59 /* PR_SET_SYSCALL_USER_DISPATCH */, 1, 0, 0, (u64)&tls.selector, 0);
 	tls.selector = 1;
-	sf_signals_start();
-	return r;
+	s64 heard = sf_signals_start();
+	return r < 0 ? r : heard;
 }
 
 /* What one process could have, all can; one that cannot is no replica. */
@@ -137,8 +137,7 @@ void sf_die_with_launcher(void)
 /* `parent` may have died before it was told to take this process with it. */
 static void die_with_parent(s64 parent)
 {
-	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
-	if (raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != parent)
+	if (raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0 || raw6(NR_getppid, 0, 0, 0, 0, 0, 0) != parent)
 		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 }
 
@@ -147,7 +146,8 @@ static void die_with_parent(s64 parent)
 static void die_with_launcher(s64 watch)
 {
 	struct { s32 fd; u16 events, revents; } p = { (s32)watch, 1 /* POLLIN */, 0 };
-	raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
+	if (raw6(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0) < 0)
+		raw6(NR_exit_group, 0, 0, 0, 0, 0, 0);
 	if (watch < 0)
 		return;
 	if (raw6(NR_poll, (u64)&p, 1, 0, 0, 0, 0) > 0)
@@ -527,7 +527,7 @@ NORETURN void sf_keep(void)
 
 /* In the leader, at the start or when the last one is gone: leave a keeper behind. Its memory is
  * replaced before it is anybody's; what it knows of itself begins anew. */
-void sf_make_keeper(void)
+s64 sf_make_keeper(void)
 {
 	struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT };
 	s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
@@ -545,4 +545,5 @@ void sf_make_keeper(void)
 		sf_keep();
 	}
 	G->slot[SF_KEEPER_SLOT].init_pid = (s32)pid;
+	return pid;
 }

@@ -217,21 +217,21 @@ static int default_stops(int s)
 
 /* Restarting is left to the kernel, which alone knows what it can restart (signal(7)): a call
  * that it has wound back to its instruction may be made again, one that ended with EINTR not. */
-static void tell_action(int s, const struct sf_action *p)
+static s64 tell_action(int s, const struct sf_action *p)
 {
 	struct sf_action k = { (u64)sf_signal_entry, SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_NODEFER | SA_RESTART,
 			       (u64)sf_restorer, ~FAULTS };
 	if (s == SIGKILL || s == SIGSTOP)
-		return;
+		return 0;
 	if (!(BIT(s) & FAULTS)) {
 		if (me.slot != 0)
-			return;
+			return 0;
 		if (p->handler == SIG_IGN || (p->handler == SIG_DFL && (default_ignores(s) || default_stops(s))))
 			k = (struct sf_action){ p->handler, p->flags & 3 /* NOCLDSTOP, NOCLDWAIT */, 0, 0 };
 		else
 			k.flags |= p->flags & 3;
 	}
-	sys4(13, s, &k, 0, 8);
+	return sys4(13, s, &k, 0, 8);
 }
 
 void sf_kernel_action(int s)
@@ -260,9 +260,9 @@ static u64 mask_now(void)
 	return m & ~(FAULTS | UNBLOCKABLE);
 }
 
-static void set_mask(u64 m)
+static s64 set_mask(u64 m)
 {
-	sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
+	return sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
 }
 
 static void show_hand(void);
@@ -304,7 +304,8 @@ void sf_signals_release(void)
 		sf_kernel_mask();
 }
 
-void sf_signals_init(void)
+/* A negative errno where the kernel refuses what no kernel refuses: a filter does. */
+s64 sf_signals_init(void)
 {
 	load_features();
 	app.mask = sf_boot.mask & ~UNBLOCKABLE;
@@ -312,21 +313,23 @@ void sf_signals_init(void)
 	G->attached_to = 0;
 	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, ALT_STACK_BYTES };
 	u64 alt[7] = { 131, (u64)&ss, 0, 0, 0, 0, 0 };
-	sf_raw(alt);
+	s64 r = sf_raw(alt);
 	app.alt_flags = SS_DISABLE;
-	for (int s = 1; s <= SF_SIGNALS; s++) {
+	for (int s = 1; s <= SF_SIGNALS && r >= 0; s++) {
 		u64 get[7] = { 13, (u64)s, 0, (u64)&app.action[s], 8, 0, 0 };
-		sf_raw(get);
+		r = sf_raw(get);
 	}
+	return r;
 }
 
 /* In each replica, after it knows which one it is and has its backstop. Signals stay blocked
  * until it becomes the program (sf_kernel_mask, sf_signals_release). */
-void sf_signals_start(void)
+s64 sf_signals_start(void)
 {
-	for (int s = 1; s <= SF_SIGNALS; s++)
-		sf_kernel_action(s);
-	set_mask(~(FAULTS | UNBLOCKABLE));
+	s64 r = 0;
+	for (int s = 1; s <= SF_SIGNALS && r >= 0; s++)
+		r = tell_action(s, &app.action[s]);
+	return r < 0 ? r : set_mask(~(FAULTS | UNBLOCKABLE));
 }
 
 /* Before another program takes this one's place: what it ignores stays ignored (execve(2)), and of

@@ -4,11 +4,13 @@
 
 use std::io;
 
+use steadfast_sys::ptrace::{self, Denial};
+
 use crate::boxed::{self, Answer, Outcome};
 use crate::{Finding, read};
 
 pub(crate) fn findings() -> Vec<Finding> {
-    vec![procfs(), ptrace(), vm_read()]
+    vec![procfs(), tracing(), vm_read()]
 }
 
 pub(crate) fn kernel() -> Finding {
@@ -41,7 +43,7 @@ pub(crate) fn child() -> Finding {
     }
 }
 
-fn ptrace() -> Finding {
+fn tracing() -> Finding {
     const STEPS: [&str; 7] = [
         "fork",
         "PTRACE_TRACEME",
@@ -59,18 +61,26 @@ fn ptrace() -> Finding {
         )
         .needed();
     }
-    let scope = read::number("/proc/sys/kernel/yama/ptrace_scope");
-    let fix = match scope {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let fix = match ptrace::why_denied(own) {
         _ if matches!(outcome, Outcome::Answered(Answer { step: 6, .. })) => {
             "mount -t proc proc /proc".to_owned()
         }
-        Some(3) => "a reboot without kernel.yama.ptrace_scope=3 (it cannot be lowered)".to_owned(),
-        Some(2) => "sysctl kernel.yama.ptrace_scope=1, or run as root".to_owned(),
-        _ if read::is_filtered() => {
+        // Whoever traces this process and follows its children has the one that was tried.
+        Denial::Tracer { pid, name } => {
+            format!("run without {name} (process {pid}) tracing every child: a process has one tracer")
+        }
+        Denial::Filter => {
             "the container's seccomp profile must allow ptrace: docker run --cap-add SYS_PTRACE"
                 .to_owned()
         }
-        _ => "find out which security module denies ptrace(2): dmesg, ausearch".to_owned(),
+        Denial::Yama(2) => "sysctl kernel.yama.ptrace_scope=1, or run as root".to_owned(),
+        Denial::Yama(_) => {
+            "a reboot without kernel.yama.ptrace_scope=3 (it cannot be lowered)".to_owned()
+        }
+        Denial::Unknown => {
+            "find out which security module denies ptrace(2): dmesg, ausearch".to_owned()
+        }
     };
     Finding::missing("ptrace", outcome.why(&STEPS))
         .needed()

@@ -1,13 +1,13 @@
 //! Launch: from a path to a group of replicas that stand before the first instruction.
 //!
-//! fork, trace, exec; at the exec stop write the agent, patch the program and its
+//! fork, seize, exec; at the exec stop write the agent, patch the program and its
 //! interpreter, point the auxiliary vector at the own vDSO, set rip to the agent and let go.
 //! ptrace is used for nothing else, and nothing is traced afterwards.
 //!
 //! See ptrace(2), execve(2), getauxval(3).
 
 use std::ffi::CString;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -81,7 +81,6 @@ pub(crate) fn launch(
     for arg in &plan.args {
         argv.push(cstring(arg.as_bytes())?);
     }
-    let (mut report, report_to) = step(Step::Fork, child::pipe())?;
     let spawn = child::Spawn {
         path: &path,
         argv: &argv,
@@ -91,34 +90,45 @@ pub(crate) fn launch(
         sigchld_ignored: plan.ambient.sigchld_ignored,
         closed: plan.ambient.closed,
     };
-    use std::os::fd::AsRawFd;
-    let pid = child::spawn(&spawn, report_to.as_raw_fd()).map_err(|error| match error {
-        child::SpawnError::Fork(source) | child::SpawnError::Exec(source) => {
-            LaunchError::Step { step: Step::Fork, source }
-        }
-    })?;
-    drop(report_to);
-
-    // First stop: the child's own SIGSTOP. Second: exec.
-    let ptrace::Waited::Stopped { stop, .. } = step(Step::Trace, ptrace::wait(pid))? else {
-        return Err(LaunchError::Step {
-            step: Step::Trace,
-            source: io::Error::other("the child ended before exec"),
+    let mut child = step(Step::Fork, child::spawn(&spawn))?;
+    let pid = child.pid();
+    // It executes nothing before it is traced; one that is not is ended, and may have a tracer who is slow to notice.
+    if let Err(source) = ptrace::seize_for_exec(pid) {
+        let why = ptrace::why_denied(pid);
+        child::end_soon(pid);
+        return Err(match child.why() {
+            Some(child::Failed::Before(source)) => LaunchError::Step { step: Step::Inherit, source },
+            _ => LaunchError::Untraceable { why, source },
         });
-    };
-    step(Step::Trace, stop.set_options())?;
-    step(Step::Trace, stop.resume())?;
-    let stop = loop {
-        match step(Step::Exec, ptrace::wait(pid))? {
-            ptrace::Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_EXEC => break stop,
+    }
+    if let Err(source) = child.let_go() {
+        child::end(pid);
+        let source = match child.why() {
+            Some(child::Failed::Before(source)) => source,
+            _ => source,
+        };
+        return Err(LaunchError::Step { step: Step::Inherit, source });
+    }
+    let stop = exec_stop(plan, &mut child).inspect_err(|_| child::end(pid))?;
+    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, group, group.fd(), mask, flips));
+    launched.inspect_err(|_| child::end(pid))
+}
+
+/// Waits until a child that is let go stands in exec.
+fn exec_stop(plan: &Plan, child: &mut child::Waiting) -> Result<ptrace::Stopped, LaunchError> {
+    loop {
+        match step(Step::Exec, ptrace::wait(child.pid()))? {
+            ptrace::Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_EXEC => return Ok(stop),
             // The kernel kills by a signal whom it has no way to load any more (execve(2)).
             ptrace::Waited::Stopped { stop, signal, event } => {
                 step(Step::Exec, stop.resume_with(if event == 0 { signal } else { 0 }))?;
             }
             ended @ (ptrace::Waited::Exited(_) | ptrace::Waited::Signaled(_)) => {
-                let mut errno = [0; 4];
-                let source = match (report.read_exact(&mut errno), ended) {
-                    (Ok(()), _) => io::Error::from_raw_os_error(i32::from_le_bytes(errno)),
+                let source = match (child.why(), ended) {
+                    (Some(child::Failed::Exec(source)), _) => source,
+                    (Some(child::Failed::Before(source)), _) => {
+                        return Err(LaunchError::Step { step: Step::Inherit, source });
+                    }
                     (_, ptrace::Waited::Signaled(signal)) => {
                         io::Error::other(format!("the kernel could not load it, and killed it by signal {signal}"))
                     }
@@ -127,9 +137,7 @@ pub(crate) fn launch(
                 return Err(LaunchError::Exec { path: plan.path.clone(), source });
             }
         }
-    };
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, group, group.fd(), mask, flips));
-    launched.inspect_err(|_| child::end(pid))
+    }
 }
 
 /// Hands a leader that has become another program, and stands in exec, to the agent again.
@@ -433,13 +441,17 @@ fn boot_bytes(boot: &Boot) -> Vec<u8> {
 }
 
 /// Cores for the replicas, first the leader's.
-pub(crate) fn cores(plan: &Plan) -> Vec<usize> {
+pub(crate) fn cores(plan: &Plan) -> Result<Vec<usize>, LaunchError> {
     use steadfast_integrity::plan::{Placement, SmtSiblings};
     let allowed = cpu::allowed();
     let mut order = match &plan.placement {
-        Placement::Cpus(set) => set.iter().map(|c| c.0 as usize).filter(|c| allowed.contains(c)).collect(),
+        Placement::Cpus(set) => set.iter().map(|c| c.0 as usize).collect(),
         _ => allowed.clone(),
     };
+    if order.iter().any(|core| !allowed.contains(core)) {
+        let wanted = order.into_iter().filter(|core| !allowed.contains(core)).collect();
+        return Err(LaunchError::Placement { wanted, allowed });
+    }
     if plan.smt_siblings == SmtSiblings::Avoid {
         // One thread of each physical core first, their siblings after all of them.
         let mut seen = Vec::new();
@@ -456,7 +468,7 @@ pub(crate) fn cores(plan: &Plan) -> Vec<usize> {
     if !matches!(plan.placement, Placement::Cpus(_) | Placement::Pack) {
         order = one_per_cache(&order);
     }
-    if order.is_empty() { allowed } else { order }
+    Ok(if order.is_empty() { allowed } else { order })
 }
 
 /// The same cores, going round the last-level caches.

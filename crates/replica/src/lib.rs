@@ -38,6 +38,7 @@ use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 use steadfast_integrity::plan::{EqualPids, EventSink, Plan, RunReport};
 use steadfast_sys::child::Limited;
+use steadfast_sys::ptrace::Denial;
 pub use steadfast_strike::Refusal;
 
 /// What was being done when the operating system refused.
@@ -47,6 +48,7 @@ pub enum Step {
     Fork,
     Thread,
     Trace,
+    Inherit,
     Exec,
     Read,
     Inject,
@@ -63,6 +65,7 @@ impl Step {
             Step::Fork => "a process for the program is needed",
             Step::Thread => "threads for children and signals are needed",
             Step::Trace => "the program has to be traced until it starts (ptrace)",
+            Step::Inherit => "signals and descriptors have to be handed on to the program",
             Step::Exec => "the program has to reach its first instruction",
             Step::Read => "the program's memory map has to be readable",
             Step::Inject => "the agent has to be placed in the program",
@@ -80,6 +83,12 @@ pub enum LaunchError {
     /// The kernel refused a step.
     #[error("{}, and the kernel refused", .step.text())]
     Step { step: Step, source: io::Error },
+    /// The program was not let run: nobody could hold it at its first instruction.
+    #[error("the program has to be traced until it starts (ptrace), found {}", untraced(.why))]
+    Untraceable { why: Denial, source: io::Error },
+    /// Cores that are not there, or not for this process.
+    #[error("--placement takes CPUs that this command may run on, {}, found {}", list(.allowed), list(.wanted))]
+    Placement { wanted: Vec<usize>, allowed: Vec<usize> },
     /// execve(2) failed.
     #[error("{} cannot be executed", .path.display())]
     Exec { path: PathBuf, source: io::Error },
@@ -122,6 +131,50 @@ pub enum LaunchError {
     Early { replica: usize, how: String },
 }
 
+fn untraced(why: &Denial) -> String {
+    match why {
+        Denial::Tracer { pid, name } => format!("{name} (process {pid}) tracing it already"),
+        Denial::Filter => "a seccomp filter that refuses it".to_owned(),
+        Denial::Yama(scope) => format!("kernel.yama.ptrace_scope={scope}"),
+        Denial::Unknown => "that the kernel refuses it".to_owned(),
+    }
+}
+
+/// What lets a program be traced again.
+fn traceable(why: &Denial) -> Remedy {
+    match why {
+        Denial::Tracer { name, .. } => Remedy::with_note(
+            format!("steadfast run without {name} above it, or with {name} not following its children"),
+            "a process has one tracer: strace without -f, gdb with detach-on-fork on",
+        ),
+        Denial::Filter => Remedy::with_note(
+            "docker run --cap-add SYS_PTRACE",
+            "elsewhere a profile that allows ptrace(2): --security-opt seccomp=FILE, or SystemCallFilter=ptrace in a unit",
+        ),
+        Denial::Yama(2) => {
+            Remedy::with_note("sysctl kernel.yama.ptrace_scope=1", "or run steadfast with the right CAP_SYS_PTRACE, as root has it")
+        }
+        Denial::Yama(_) => Remedy::with_note(
+            "kernel.yama.ptrace_scope = 1 in /etc/sysctl.d, and a reboot",
+            "a scope of 3 cannot be lowered while the system runs",
+        ),
+        Denial::Unknown => Remedy::with_note("steadfast check", "which security module refuses ptrace(2): dmesg, ausearch"),
+    }
+}
+
+/// CPUs as the flag takes them: `0-3,6`.
+fn list(cpus: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == *cpu => *last = *cpu,
+            _ => ranges.push((*cpu, *cpu)),
+        }
+    }
+    let text = |(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    ranges.iter().map(text).collect::<Vec<_>>().join(",")
+}
+
 impl Advise for LaunchError {
     fn exit(&self) -> Own {
         match self {
@@ -140,9 +193,10 @@ impl Advise for LaunchError {
                 "mount -t proc proc /proc",
                 "in the pid namespace that the program runs in; unshare --mount-proc does it at once",
             ),
-            LaunchError::Step { step: Step::Trace, .. } => Remedy::with_note(
-                "sysctl kernel.yama.ptrace_scope=1",
-                "or run in a container with the SYS_PTRACE capability",
+            LaunchError::Untraceable { why, .. } => traceable(why),
+            LaunchError::Placement { allowed, .. } => Remedy::with_note(
+                format!("--placement={}", list(allowed)),
+                "taskset(1) and cpusets say which CPUs a command may run on",
             ),
             LaunchError::Step { step: Step::Memory, source } if source.raw_os_error() == Some(libc::EFBIG) => {
                 Remedy::with_note("ulimit -f unlimited", "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'")

@@ -351,7 +351,7 @@ impl<'a> Supervisor<'a> {
         sink: &'a mut dyn EventSink,
     ) -> Result<Self, LaunchError> {
         let started = Instant::now();
-        let cores = launch::cores(plan);
+        let cores = launch::cores(plan)?;
         let group = control_block(plan, &cores, equal_pids, has_sys_admin("self"), more)?;
         let sentry = io_step(Step::Fork, sentry::post(&group))?;
         let launched = launch::launch(plan, &group.memory, hearing.mask, cores.first().copied());
@@ -592,10 +592,11 @@ impl<'a> Supervisor<'a> {
             end::SETUP => {
                 let source = std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0));
                 Err(match nr {
-                    // crates/agent/src/init.c: the filter, user dispatch, private copies, then replicas.
+                    // crates/agent/src/init.c: the filter, user dispatch, private copies, signals, then the keeper and replicas.
                     2 => LaunchError::Backstop { what: "a seccomp filter", source },
                     3 => LaunchError::Backstop { what: "syscall user dispatch, Linux 5.11", source },
                     4 => LaunchError::Private { source },
+                    5 => LaunchError::Step { step: Step::Inherit, source },
                     _ => LaunchError::Agent { replica: nr.saturating_sub(10), step: nr, source },
                 })
             }

@@ -1,4 +1,12 @@
-//! A child that stops itself at exec for its parent to trace.
+//! A child that becomes a program when its parent traces it.
+//!
+//! ```text
+//!   fork ──► what the program inherits ──► waits for a byte ──► execve ──► stop
+//!                                              ▲
+//!   parent: seizes it, sees that it is traced ─┘
+//! ```
+//!
+//! Invariant: without that byte the child never executes anything. A parent that is refused, or gone, writes none.
 
 #![allow(
     unsafe_code,
@@ -6,8 +14,10 @@
 )]
 
 use std::ffi::{CStr, CString};
-use std::io;
-use std::os::fd::RawFd;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
 use crate::signals::{RawInfo, Taken};
 
@@ -28,10 +38,19 @@ pub struct Spawn<'a> {
     pub closed: [bool; 3],
 }
 
-/// Why a child did not reach its exec stop.
+/// A child that waits to be let go. Its number stays its own until it has been waited for.
 #[derive(Debug)]
-pub enum SpawnError {
-    Fork(io::Error),
+pub struct Waiting {
+    pid: i32,
+    gate: File,
+    report: File,
+}
+
+/// What a child says that ends before it has executed anything.
+#[derive(Debug)]
+pub enum Failed {
+    /// Not even tried: something that the program inherits could not be arranged.
+    Before(io::Error),
     Exec(io::Error),
 }
 
@@ -39,24 +58,63 @@ unsafe extern "C" {
     static environ: *const *const libc::c_char;
 }
 
-/// Forks; the child asks to be traced, stops, and execs when resumed.
+/// The byte that lets a child go.
+const GO: u8 = b'x';
+/// How long a child that was killed may take to go: a tracer that does not wait for it holds it back.
+const GOING: Duration = Duration::from_millis(300);
+
+/// Forks a child that waits for [`Waiting::let_go`].
 ///
 /// # Errors
-/// As fork(2). A failed exec is told by the child's exit with 127 and its errno on `report`.
-pub fn spawn(spawn: &Spawn<'_>, report: RawFd) -> Result<i32, SpawnError> {
+/// As pipe2(2) and fork(2).
+pub fn spawn(spawn: &Spawn<'_>) -> io::Result<Waiting> {
     let argv: Vec<*const libc::c_char> = spawn
         .argv
         .iter()
         .map(|arg| arg.as_ptr())
         .chain([std::ptr::null()])
         .collect();
+    let (waits_at, gate) = pipe()?;
+    let (report, report_to) = pipe()?;
+    // SAFETY: getpid(2) cannot fail.
+    let parent = unsafe { libc::getpid() };
     // SAFETY: this process has one thread here, so the child may do anything; it only makes
     // system calls on memory prepared above.
     match unsafe { libc::fork() } {
-        -1 => Err(SpawnError::Fork(io::Error::last_os_error())),
-        // SAFETY: only reached in the child.
-        0 => unsafe { become_program(spawn, &argv, report) },
-        pid => Ok(pid),
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: only reached in the child. Its copy of the other end would keep the gate from closing.
+            unsafe { libc::close(gate.as_raw_fd()) };
+            let ends = [waits_at.as_raw_fd(), report_to.as_raw_fd()];
+            // SAFETY: only reached in the child.
+            unsafe { become_program(spawn, &argv, parent, ends) }
+        }
+        pid => Ok(Waiting { pid, gate, report }),
+    }
+}
+
+impl Waiting {
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Lets it execute the program. Its parent traces it by now.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        self.gate.write_all(&[GO])
+    }
+
+    /// Why it ended, if it knew; it has ended.
+    pub fn why(&mut self) -> Option<Failed> {
+        let mut said = [0; 8];
+        self.report.read_exact(&mut said).ok()?;
+        let [stage, errno] = [0, 4].map(|at| i32::from_le_bytes([0, 1, 2, 3].map(|i| said[at + i])));
+        let error = io::Error::from_raw_os_error(errno);
+        Some(if stage == 0 { Failed::Exec(error) } else { Failed::Before(error) })
     }
 }
 
@@ -66,34 +124,59 @@ pub fn spawn(spawn: &Spawn<'_>, report: RawFd) -> Result<i32, SpawnError> {
     clippy::multiple_unsafe_ops_per_block,
     reason = "one straight line between fork and exec"
 )]
-unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report: RawFd) -> ! {
+unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], parent: i32, [gate, report]: [RawFd; 2]) -> ! {
+    let fail = |stage: i32| -> ! {
+        let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+        let said = (i64::from(errno) << 32 | i64::from(stage)).to_le_bytes();
+        // SAFETY: `said` lives across the call; then this process ends, whoever could be told.
+        unsafe {
+            libc::write(report, said.as_ptr().cast(), said.len());
+            libc::_exit(127)
+        }
+    };
+    let need = |holds: bool| {
+        if !holds {
+            fail(1);
+        }
+    };
     // SAFETY: system calls on valid arguments; nothing is shared with the parent.
     unsafe {
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        need(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0);
+        if libc::getppid() != parent {
+            libc::_exit(127); // it died before it could take this process with it
+        }
         if let Some(cpu) = spawn.cpu {
+            // Placed again when the group stands: a core that has gone meanwhile is no reason to stop.
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(cpu, &mut set);
             libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
         }
         if !spawn.sigpipe_ignored {
-            libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+            need(libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR);
         }
         if spawn.sigchld_ignored {
-            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            need(libc::signal(libc::SIGCHLD, libc::SIG_IGN) != libc::SIG_ERR);
         }
         // Its number is nobody else's here, and the agent closes it before the program's first instruction.
-        libc::fcntl(spawn.inherit, libc::F_SETFD, 0);
+        need(libc::fcntl(spawn.inherit, libc::F_SETFD, 0) == 0);
         for (fd, closed) in (0..).zip(spawn.closed) {
             if closed {
-                libc::close(fd);
+                need(libc::close(fd) == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EBADF));
             }
         }
-        libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
-        libc::raise(libc::SIGSTOP);
+        let mut word = 0_u8;
+        let heard = loop {
+            let n = libc::read(gate, (&raw mut word).cast(), 1);
+            if n >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                break n;
+            }
+        };
+        need(heard >= 0);
+        if heard != 1 || word != GO {
+            libc::_exit(127);
+        }
         libc::execve(spawn.path.as_ptr(), argv.as_ptr(), environ);
-        let errno = *libc::__errno_location();
-        libc::write(report, (&raw const errno).cast(), 4);
-        libc::_exit(127)
+        fail(0)
     }
 }
 
@@ -101,7 +184,7 @@ unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], report
 ///
 /// # Errors
 /// As pipe2(2).
-pub fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
+pub fn pipe() -> io::Result<(File, File)> {
     use std::os::fd::FromRawFd;
     let mut fds = [0; 2];
     // SAFETY: `fds` has room for two descriptors.
@@ -109,10 +192,22 @@ pub fn pipe() -> io::Result<(std::fs::File, std::fs::File)> {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: pipe2 returned two descriptors nobody else owns.
-    let reader = unsafe { std::fs::File::from_raw_fd(fds[0]) };
+    let reader = unsafe { File::from_raw_fd(fds[0]) };
     // SAFETY: as above.
-    let writer = unsafe { std::fs::File::from_raw_fd(fds[1]) };
+    let writer = unsafe { File::from_raw_fd(fds[1]) };
     Ok((reader, writer))
+}
+
+/// Ends a child that may be somebody else's tracee, who is then told of its end first: waits a moment for it.
+pub fn end_soon(pid: i32) {
+    kill(pid, libc::SIGKILL);
+    let until = Instant::now() + GOING;
+    // SAFETY: no status is asked for.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL | libc::WNOHANG) } == 0
+        && Instant::now() < until
+    {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Ends a child, and waits until it is gone.

@@ -61,6 +61,23 @@ pub fn leader(tid: i32) -> io::Result<i32> {
         .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
+/// The thread that traces a process, 0 for none, or none that this namespace has a number for; nothing where it cannot be read.
+#[must_use]
+pub fn tracer(pid: i32) -> Option<i32> {
+    let text = record(&format!("/proc/{pid}/status")).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix("TracerPid:")?.trim().parse().ok())
+}
+
+/// The name of a process or thread (proc_pid_comm(5)); empty where it is gone.
+#[must_use]
+pub fn name(pid: i32) -> String {
+    record(&format!("/proc/{pid}/comm"))
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
 /// The auxiliary vector as (type, value), in order, terminator included.
 ///
 /// # Errors

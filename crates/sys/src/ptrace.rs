@@ -181,12 +181,52 @@ pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
 /// Traces a child that runs on, until it stops in exec; it dies with the tracer.
 ///
 /// # Errors
-/// As ptrace(2).
+/// As ptrace(2), and where the kernel has said yes and does not trace: a filter answers in its place.
 pub fn seize_for_exec(pid: i32) -> io::Result<()> {
     let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
     // SAFETY: PTRACE_SEIZE takes options as a number.
     let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, options) };
-    check(rc).map(drop)
+    check(rc)?;
+    // SAFETY: gettid(2) cannot fail.
+    let this_thread = unsafe { libc::gettid() };
+    match crate::procfs::tracer(pid) {
+        Some(tracer) if tracer == this_thread => Ok(()),
+        _ => Err(io::Error::other("the call succeeded, and nothing is traced")),
+    }
+}
+
+/// Why a child cannot be traced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Denial {
+    /// Somebody else traces it: a process has one tracer (ptrace(2)).
+    Tracer { pid: i32, name: String },
+    /// A filter answers instead of the kernel (seccomp(2)).
+    Filter,
+    /// `kernel.yama.ptrace_scope`, from 2 on, without the right that it asks for.
+    Yama(u8),
+    /// Something that does not show, such as a security module's policy.
+    Unknown,
+}
+
+/// Why [`seize_for_exec`] has failed for a child that is still there.
+#[must_use]
+pub fn why_denied(pid: i32) -> Denial {
+    let tracer = crate::procfs::tracer(pid).filter(|tracer| *tracer != 0);
+    // No process has the number 0, so the kernel's own answer is ESRCH, whoever asks.
+    // SAFETY: PTRACE_SEIZE takes options as a number.
+    let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, 0, 0, 0) };
+    let filtered = rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    denial(tracer, filtered, scope.ok().and_then(|scope| scope.trim().parse().ok()))
+}
+
+fn denial(tracer: Option<i32>, filtered: bool, scope: Option<u8>) -> Denial {
+    match (tracer, filtered, scope) {
+        (Some(pid), ..) => Denial::Tracer { pid, name: crate::procfs::name(pid) },
+        (None, true, _) => Denial::Filter,
+        (None, false, Some(scope @ 2..)) => Denial::Yama(scope),
+        _ => Denial::Unknown,
+    }
 }
 
 /// Has a child that was seized stop soon; the wait tells.
@@ -695,4 +735,21 @@ fn call_list(list: &[(i64, [u64; 6])]) -> Vec<u8> {
     }
     out.push(0xcc);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tracer_is_named_before_a_filter_and_a_filter_before_yama() {
+        let own = i32::try_from(std::process::id()).expect("a process number");
+        assert!(matches!(denial(Some(own), true, Some(3)), Denial::Tracer { pid, name } if pid == own && !name.is_empty()));
+        assert_eq!(denial(None, true, Some(3)), Denial::Filter);
+        assert_eq!(denial(None, false, Some(3)), Denial::Yama(3));
+        assert_eq!(denial(None, false, Some(2)), Denial::Yama(2));
+        // Descendants may be traced.
+        assert_eq!(denial(None, false, Some(1)), Denial::Unknown);
+        assert_eq!(denial(None, false, None), Denial::Unknown);
+    }
 }
