@@ -1117,5 +1117,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
     ]);
     trials.extend(apart_in_a_computation());
+    trials.extend(crate::kills::trials());
     trials
 }

@@ -34,6 +34,7 @@ mod faults;
 mod frames;
 mod guests;
 mod harden;
+mod kills;
 mod later;
 mod left;
 mod link;

@@ -3,13 +3,15 @@
 //! ```text
 //!   alarm ──► everybody pauses at the disputed event, or is dead, or hangs
 //!         ──► each paused replica counts the arrivals and names losers
-//!         ──► losers are killed and made again as copies of the leader
-//!         ──► rings cleared, alarm off, all start the event again
+//!         ──► losers are killed and made again as copies of the leader ──┐ somebody died meanwhile:
+//!         ──► rings cleared, alarm off, all start the event again        └──► from the top, without those yet unmade
 //! ```
+//!
+//! A copy counts when its donor lived after the last byte was read, and both digest to the same.
 //!
 //! The verdict is the replicas' count (log.c, `vote`); a majority of counts is carried out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,6 +39,9 @@ const STRIKES: u32 = 2;
 /// than this is a repair that does not repair.
 const REPEATS_MAX: u32 = 4;
 
+/// Deaths in the course of one repair, each of which begins it again; more is somebody who kills faster than can be mended.
+const LOSSES_MAX: u32 = 8;
+
 /// A leader that has burned this much between two repairs was not held up by what the first one was to mend: starting an
 /// event again takes microseconds, and a memory check of some hundred MiB as long as this.
 const PROGRESS_NS: u64 = 200_000_000;
@@ -53,6 +58,12 @@ pub(crate) struct Watch {
     found: Option<Finding>,
     /// Who hangs by the alarm that was raised last.
     accused: Option<usize>,
+    /// Losers that are yet to be made again, because somebody died during that, as they were found.
+    unmade: BTreeMap<usize, Standing>,
+    /// The leader is a new process that holds no whole copy of anybody yet.
+    hollow: bool,
+    /// A follower that was being made died before it stood.
+    stillborn: bool,
     /// Where everybody was at the last look.
     still: Vec<u64>,
     /// Looks in a row, without anybody having moved, at which all waited in the log, and at which
@@ -295,7 +306,9 @@ impl Supervisor<'_> {
                 if r > 0 && procfs::is_stopped(self.replicas[r].pid) {
                     child::kill(self.replicas[r].pid, libc::SIGCONT);
                 }
-                if let Some(change) = self.died(r) {
+                if let Some(standing) = self.watch.unmade.get(&r) {
+                    *one = Some(*standing);
+                } else if let Some(change) = self.died(r) {
                     *one = Some(Standing::Died(change));
                 } else if hung_slot == Some(r) {
                     // Called out of its loop it may pause now; it has lost all the same.
@@ -303,7 +316,7 @@ impl Supervisor<'_> {
                         Some(Finding::Hung(late)) if late.replica == r => Standing::hung(late),
                         _ => Standing::Hung { cpu_ns: 0, limit_ns: 0 },
                     });
-                } else if self.group.phase(r) == phase::PAUSED {
+                } else if self.group.phase(r) == phase::PAUSED && !self.is_going(r) {
                     *one = Some(Standing::Paused);
                 }
             }
@@ -346,11 +359,26 @@ impl Supervisor<'_> {
 
     /// Everything between an alarm and the next instruction of the program.
     pub(crate) fn recover(&mut self) {
-        self.settle();
-        self.watch.accused = None;
+        let settled = (0..LOSSES_MAX).any(|_| {
+            let settled = self.settle();
+            self.watch.accused = None;
+            settled
+        });
+        if !settled {
+            self.give_up(StopReason::Unrecoverable, Instant::now());
+        }
+        self.watch.unmade.clear();
+        self.watch.hollow = false;
     }
 
-    fn settle(&mut self) {
+    /// Whether a replica is dying or dead, reaped or not: what is read of its memory means nothing.
+    fn is_going(&self, r: usize) -> bool {
+        let pid = self.replicas[r].pid;
+        pid > 1 && (procfs::has_ended(pid) || procfs::has_no_memory(pid))
+    }
+
+    /// One attempt at everything; `false`: somebody died in it, and what is left of the group begins again.
+    fn settle(&mut self) -> bool {
         let begun = Instant::now();
         self.divergences += 1;
         self.mend_constants();
@@ -358,19 +386,19 @@ impl Supervisor<'_> {
         let found = self.watch.found.take();
         if self.has_become_another() {
             self.divergences -= 1;
-            return;
+            return true;
         }
         // The program had ended, agreed on by all, before whoever raised this was struck.
         if self.leader_end.is_some() && matches!(self.group.end(), abi::end::EXITED | abi::end::SIGNALED) {
             self.divergences -= 1;
             self.group.set32(at!(alarm), alarm::QUIET);
-            return;
+            return true;
         }
-        if standing.iter().all(|one| *one == Standing::Died(child::Change::Signaled(libc::SIGKILL))) {
+        if self.leader_end.is_some() && standing.iter().all(|one| *one == Standing::Died(child::Change::Signaled(libc::SIGKILL))) {
             self.divergences -= 1;
             self.killed = true;
             self.group.set32(at!(alarm), alarm::QUIET);
-            return;
+            return true;
         }
         self.mend_agents(&standing);
         if self.keeper == 0 && standing[0] == Standing::Paused {
@@ -392,16 +420,17 @@ impl Supervisor<'_> {
         self.watch.repeats = if self.watch.repaired_at == again && !went_on { self.watch.repeats + 1 } else { 0 };
         self.watch.repaired_at = again;
         self.watch.burned = (leader, burned);
-        if self.watch.repeats > REPEATS_MAX {
-            return self.give_up(StopReason::Unrecoverable, begun);
+        if self.watch.repeats > REPEATS_MAX + LOSSES_MAX * u32::from(!self.watch.unmade.is_empty()) {
+            return self.gives_up(StopReason::Unrecoverable, begun);
         }
         let paused: Vec<usize> = (0..n).filter(|r| standing[*r] == Standing::Paused).collect();
         let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
-        let absent = absent | self.out_of_reach(&paused);
+        let absent = absent | self.out_of_reach(&paused) | self.watch.unmade.keys().map(|r| 1 << r).sum::<u32>();
 
         let Some((losers, reran)) = self.decide(seq, &paused, absent, &doubt) else {
             self.divergences -= 1;
-            return self.resume();
+            self.resume();
+            return true;
         };
         // For the report: where it pauses now it can be put right all the same.
         let mut found = standing.clone();
@@ -417,22 +446,39 @@ impl Supervisor<'_> {
         self.tell(&found, &claims, seq, losers, judgement);
 
         if !self.recovers() {
-            return self.give_up(StopReason::Mismatch, begun);
+            return self.gives_up(StopReason::Mismatch, begun);
         }
         // Of those who are right the one that has seen most: what the leader did is in its past,
         // and must not be done again.
         let ahead = |r: &usize| (self.group.get64(at!(own *r, again)), std::cmp::Reverse(*r));
         let Some(winner) = (0..n).filter(|r| losers & 1 << r == 0).max_by_key(ahead) else {
-            return self.give_up(StopReason::Unrecoverable, begun);
+            return self.gives_up(StopReason::Unrecoverable, begun);
         };
-        for r in (0..n).filter(|r| losers & 1 << r != 0) {
-            if !self.make_anew(r, winner, standing[r], &found[r], reran.map(|events| (seq, events)), begun) {
-                return self.give_up(StopReason::Unrecoverable, begun);
+        let losers: Vec<usize> = (0..n).filter(|r| losers & 1 << r != 0).collect();
+        for (index, r) in losers.iter().copied().enumerate() {
+            if self.make_anew(r, winner, standing[r], &found[r], reran.map(|events| (seq, events)), begun) {
+                self.watch.unmade.remove(&r);
+                continue;
             }
+            // The donor has died, or the copy: whoever is left begins again.
+            let (donor, copy) = if r == 0 { (winner, self.watch.hollow && self.is_going(0)) } else { (0, self.watch.stillborn) };
+            if !copy && !self.is_going(donor) {
+                return self.gives_up(StopReason::Unrecoverable, begun);
+            }
+            for other in &losers[index..] {
+                self.watch.unmade.insert(*other, found[*other]);
+            }
+            return false;
         }
         self.resume();
         let pause = begun.elapsed();
         self.pause_max = Some(self.pause_max.map_or(pause, |max| max.max(pause)));
+        true
+    }
+
+    fn gives_up(&mut self, why: StopReason, begun: Instant) -> bool {
+        self.give_up(why, begun);
+        true
     }
 
     /// Who is late at an event that others have come to, if that is in doubt: everybody counts who is there and who is
@@ -603,14 +649,32 @@ impl Supervisor<'_> {
             self.group.set32(at!(snapshot_broken), 1);
             self.group.set32(at!(slot r + 1, phase), 0);
         }
+        self.watch.stillborn = false;
         if self.group.order(0, cmd::FORK, r as u64, ANSWER) != Some(0) {
+            self.disown(r);
             return false;
         }
-        let stands = self.group.wait_until(ANSWER, || self.group.phase(r) == phase::PAUSED);
+        let gone = || {
+            let said = self.said_child(r);
+            said > 1 && !child::exists(said)
+        };
+        let stands = self.group.wait_until(ANSWER, || self.group.phase(r) == phase::PAUSED || gone()) && !gone();
         if stands {
             self.adopt(r);
+        } else {
+            self.watch.stillborn = gone();
+            self.disown(r);
         }
         stands
+    }
+
+    /// Ends what was made of a follower that does not come to stand.
+    fn disown(&mut self, r: usize) {
+        let child = self.said_child(r);
+        let known = child == self.keeper || self.replicas.iter().any(|info| info.child == child);
+        if !known {
+            self.kill_child(child);
+        }
     }
 
     /// Kills a follower and waits until it can do no harm; that it is reaped is for later, since its
@@ -642,9 +706,12 @@ impl Supervisor<'_> {
         if self.group.order(winner, cmd::SEND, 0, ANSWER).is_none() {
             return false;
         }
-        let usable = standing == Standing::Paused || self.recall_leader();
+        let usable = !self.watch.hollow && (standing == Standing::Paused || self.recall_leader());
         let copied = usable && self.copy_memory(winner, false).unwrap_or(false);
         if !copied {
+            if self.is_going(winner) {
+                return false; // the process is there for the next donor
+            }
             let made = self.spawn_leader(winner) && self.copy_memory(winner, true).unwrap_or(false);
             if !made {
                 return false;
@@ -653,7 +720,26 @@ impl Supervisor<'_> {
         let next = self.group.get64(at!(own winner, again));
         self.group.clear_ring(0);
         self.group.clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
-        self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0)
+        let received = self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0) && self.is_copy(winner);
+        self.watch.hollow &= !received;
+        received
+    }
+
+    /// Whether the leader's memory digests to what the winner's does, each by its own reading. The winner answers: it
+    /// has lived to the end of the copy.
+    fn is_copy(&self, winner: usize) -> bool {
+        for r in [winner, 0] {
+            self.group.command(r, cmd::HASH, 0);
+        }
+        let [Some(right), Some(copy)] = [winner, 0].map(|r| {
+            self.group.obeyed(r, ANSWER)?;
+            Some([0, 8].map(|word| self.group.get64(at!(own r, hash) + word)))
+        }) else {
+            return false;
+        };
+        // A program that has changed its root directory cannot look at its own map: each then says its own number.
+        let blind = right[0] == winner as u64 && copy[0] == 0;
+        right == copy || blind
     }
 
     /// A leader that was killed inside a write may have written without having said so. The
@@ -740,6 +826,15 @@ impl Supervisor<'_> {
     }
 
     fn spawn_leader(&mut self, winner: usize) -> bool {
+        // Nobody else holds what the leader holds.
+        if self.keeper == 0 || self.gone.contains_key(&self.keeper) {
+            return false;
+        }
+        let Ok(maps) = procfs::maps(self.replicas[winner].pid) else { return false };
+        let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
+        let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
+        let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
+        let Some(stack) = stack else { return false };
         let old = self.replicas[0].child;
         if self.leader_end.is_none() {
             self.replaced.insert(old);
@@ -748,11 +843,6 @@ impl Supervisor<'_> {
         self.gone.remove(&old);
         self.leader_end = None;
         self.group.set32(at!(seen 0, fault_signo), 0);
-        let Ok(maps) = procfs::maps(self.replicas[winner].pid) else { return false };
-        let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
-        let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
-        let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
-        let Some(stack) = stack else { return false };
         let list: Vec<u64> = maps
             .iter()
             // What the program has closed or made code of is no longer as brk made it.
@@ -780,10 +870,12 @@ impl Supervisor<'_> {
         }
         self.replicas[0].child = pid;
         self.replicas[0].pid = pid;
+        self.watch.hollow = true;
         self.accounts.open(pid);
         self.promotions += 1;
         self.group.set32(at!(remade), 1);
-        if !self.group.wait_until(ANSWER, || self.group.phase(0) == phase::PAUSED) {
+        self.group.wait_until(ANSWER, || self.group.phase(0) == phase::PAUSED || !child::exists(pid));
+        if self.group.phase(0) != phase::PAUSED || !child::exists(pid) {
             return false;
         }
         self.adopt(0);
@@ -793,7 +885,7 @@ impl Supervisor<'_> {
     }
 
     /// Copies what differs from the winner's memory to the leader's. `false`: their mappings
-    /// differ, so the leader has to be made anew.
+    /// differ, so the leader has to be made anew. An error if the winner did not live to the end of it.
     fn copy_memory(&self, winner: usize, fresh: bool) -> io::Result<bool> {
         let from_pid = self.replicas[winner].pid;
         let to_pid = self.replicas[0].pid;
@@ -802,6 +894,8 @@ impl Supervisor<'_> {
         let source = procfs::maps(from_pid)?;
         if let Some(stack) = source.iter().find(|m| m.path == Path::new("[stack]")) {
             self.group.order(0, cmd::TOUCH, stack.range.start, ANSWER);
+        } else {
+            return Err(io::Error::other("a process without a stack"));
         }
         let target = procfs::maps(to_pid)?;
         let mut theirs = vec![0; COPY];
@@ -848,6 +942,10 @@ impl Supervisor<'_> {
                 }
             }
         }
+        // A dying process has no mappings, and reads as zeros.
+        if self.is_going(winner) {
+            return Err(io::Error::other("it died while it was copied"));
+        }
         Ok(true)
     }
 
@@ -862,7 +960,7 @@ impl Supervisor<'_> {
             self.group.command(r, cmd::RESUME, 0);
         }
         for r in 0..self.replicas.len() {
-            self.group.wait_until(ANSWER, || self.group.acknowledged(r));
+            self.group.wait_until(ANSWER, || self.group.acknowledged(r) || self.group.is_gone(r));
         }
     }
 

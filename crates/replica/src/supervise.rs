@@ -462,7 +462,7 @@ impl<'a> Supervisor<'a> {
 
     /// The child that the agent made for a slot, as it says: for looking it up, never to be believed
     /// alone.
-    fn said_child(&self, slot: usize) -> i32 {
+    pub(crate) fn said_child(&self, slot: usize) -> i32 {
         self.group.get32(at!(own slot, init_pid)).cast_signed()
     }
 
