@@ -4,9 +4,9 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 21] = [
+const C: [&str; 22] = [
     "base", "log", "args", "calls", "exec", "entropy", "memory", "shared", "signal", "recover", "epoch",
-    "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex", "try", "init",
+    "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex", "try", "storage", "init",
 ];
 
 /// Besides what every such image is built with. The strategies: what the compiler knows the size of is cleared and

@@ -179,6 +179,33 @@ struct sf_seek_words {
 };
 #define SF_OFF_SEEK_WORDS (SF_OFF_TRANSFER + 49152)
 
+/* A pair: what the primary's launcher and the ledgers have to know of a storage call (storage.c). One for each
+ * event that may be in flight; written by the primary's agent before the event's result, and by the relay on the
+ * secondary's side. In place of the pages of SF_OFF_UNDO, which belong to snapshots, of which a pair has none. */
+enum sf_note_kind { SF_N_NONE = 0, SF_N_OPEN, SF_N_CLOSE, SF_N_DUP, SF_N_READ, SF_N_WRITE, SF_N_SYNC, SF_N_TRUNCATE,
+                    SF_N_ALLOCATE, SF_N_OTHER, SF_N_NAME };
+struct sf_note {
+	uint64_t seq;
+	uint32_t kind;
+	int32_t fd;
+	uint64_t off; /* of the file; NAME: the call */
+	uint64_t len; /* bytes moved; OPEN: the file's size; DUP: the old descriptor */
+	uint32_t extra_off, extra_len; /* of the result's payload: names, or pages as they were and the bytes written */
+	uint32_t parts; /* WRITE, TRUNCATE: 1 a first page, 2 a last page comes before the bytes */
+	uint32_t class;
+	uint64_t spare[2];
+} __attribute__((aligned(64)));
+#define SF_PREFIX_BYTES 4096u
+struct sf_pair {
+	uint64_t fixed; /* the event whose payload the launcher has put right */
+	uint64_t random[2]; /* AT_RANDOM of both sites */
+	uint64_t spare;
+	char prefixes[SF_PREFIX_BYTES]; /* protected directories, each with its NUL; an empty one ends them */
+	struct sf_note note[SF_RING];
+};
+#define SF_OFF_PAIR SF_OFF_UNDO
+_Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site.rs");
+
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
 struct sf_replica {
 	uint32_t phase;
@@ -244,6 +271,9 @@ enum sf_rpc {
 	SF_RPC_EXEC,  /* the leader is about to become another program, whose signal mask is a0; answers 0
 	               * or a number below that refuses it */
 	SF_RPC_STAY,  /* it could not, and goes on as it is */
+	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
+	                        * own result a3, the log's a4. 0: make the read again */
+	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
 	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
 };
@@ -335,6 +365,8 @@ struct sf_group {
 #define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
 #define SF_O_NS_OR_NOT 8192u /* PRIV_NS where they can be had: nobody can start this program a second time */
+#define SF_O_PAIR 16384u /* this site's group is half of a pair: the other slot lives on another host (storage.c) */
+#define SF_O_PAIR_SECONDARY 32768u
 #define SF_O_PROFILE 4096u /* count executions of every instruction; no backstop */
 
 /* Everything the launcher writes into the agent before it starts. */
@@ -358,6 +390,13 @@ struct sf_traps {
 #define SF_NR_EXEC_TRACE 0x80000105u /* exec where the launcher may not trace the leader */
 #define SF_NR_EXEC_COUNT 0x80000106u /* exec while the program's instructions are counted */
 #define SF_NR_EXEC_LOCKS 0x80000107u /* exec while a record lock is held */
+#define SF_NR_PAIR_PROCESS 0x80000120u /* in a pair: another process or program */
+#define SF_NR_PAIR_MAP 0x80000121u /* ... a protected file mapped, or any file mapped shared and writable */
+#define SF_NR_PAIR_MOVE 0x80000122u /* ... file bytes that never pass through the program */
+#define SF_NR_PAIR_HOLE 0x80000123u /* ... fallocate that cuts or shifts */
+#define SF_NR_PAIR_WRITE 0x80000124u /* ... a write of more than 64 MiB at once */
+#define SF_NR_PAIR_UNNAMED 0x80000125u /* ... a file without a name (O_TMPFILE) */
+#define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
 
 struct sf_boot {

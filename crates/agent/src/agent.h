@@ -334,6 +334,7 @@ NORETURN INLINE void sf_sigreturn(u64 rsp)
 
 /* log.c: rendezvous */
 int sf_log_room(u64 seq);
+int sf_followers_at(u64 seq, u64 now);
 enum sf_meet { SF_AGREED, SF_RESTART };
 struct sf_event {
 	u64 seq;
@@ -383,6 +384,7 @@ void sf_message_again(u64 at);
 void sf_digest_args(struct sf_event *, const struct sf_call *, const u64 a[6]);
 void sf_collect(struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
 int sf_collected(const struct sf_result *, const struct sf_call *, const u64 a[6]);
+int sf_matches(const struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret, u32 behind);
 void sf_scatter(const struct sf_result *, const struct sf_call *, const u64 a[6], s64 ret);
 
 /* memory.c */
@@ -477,6 +479,17 @@ void sf_kept_delivered(const struct sf_siginfo *);
 int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret);
 void sf_kept_translate(u32 nr, u64 call[7]);
 s64 sf_kept_result(u32 nr, s64 ret);
+
+/* storage.c: a pair's files */
+#define PAIR ((struct sf_pair *)(SF_SHARED + SF_OFF_PAIR))
+#define NOTE(seq) (&PAIR->note[(seq) % SF_RING])
+u32 sf_pair_refuses(u32 nr, const u64 a[6]);
+void sf_pair_private(u32 nr, u64 a[6]);
+void sf_pair_before(u32 nr, const u64 a[6]);
+void sf_pair_note(struct sf_event *, struct sf_result *, u32 nr, const u64 a[6], s64 ret);
+int sf_pair_follow(struct sf_event *, const struct sf_call *, u32 nr, const u64 a[6], const struct sf_result *);
+void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_call *, const u64 a[6]);
+void sf_pair_init(void);
 
 /* exec.c */
 s64 sf_exec_begin(u32 nr, const u64 a[6]);

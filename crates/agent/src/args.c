@@ -581,6 +581,16 @@ int sf_collected(const struct sf_result *r, const struct sf_call *c, const u64 a
 	return !(m.differs | m.short_log);
 }
 
+/* 1: memory holds what the log holds, but for `behind` bytes at its end, which the call has not brought. */
+int sf_matches(const struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret, u32 behind)
+{
+	struct carry m = { .in = PAYLOAD + r->out_off, .left = r->out_len - behind, .verify = 1 };
+	if (!(traits(c) & WRITES))
+		return 1;
+	carry_all(&m, c, a, ret);
+	return !(m.differs | m.short_log);
+}
+
 void sf_scatter(const struct sf_result *r, const struct sf_call *c, const u64 a[6], s64 ret)
 {
 	if (!(traits(c) & WRITES))

@@ -753,6 +753,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			sf_exec_failed();
 			break;
 		}
+		if (unlikely(G->options & SF_O_PAIR))
+			sf_pair_before(nr, a);
 		ret = execute(e, nr, a);
 		if (unlikely(ret == SF_WOULD_WAIT)) {
 			u64 deadline, retry;
@@ -769,6 +771,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	*out = sf_result_begin(e, ret);
 	if (act == ACT_LEADER || c->handler == SF_H_creds)
 		sf_collect(*out, c, a, ret);
+	if (unlikely(G->options & SF_O_PAIR))
+		sf_pair_note(e, *out, nr, a, ret);
 	return ret;
 }
 
@@ -847,7 +851,10 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 		own = execute(e, nr, a);
 		break;
 	case ACT_LEADER:
-		sf_scatter(r, c, a, r->ret);
+		if (unlikely(G->options & SF_O_PAIR) && !sf_pair_follow(e, c, nr, a, r))
+			return 0;
+		if (likely(!(G->options & SF_O_PAIR)))
+			sf_scatter(r, c, a, r->ret);
 		if (c->handler == SF_H_prlimit && r->ret == 0)
 			sf_follow_limit(nr, a);
 		break;
@@ -876,6 +883,11 @@ INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const 
 		nr = SF_NR_STEP;
 	if (unlikely(c->class == SF_REFUSE || me.stepping))
 		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
+	if (unlikely(G->options & SF_O_PAIR)) {
+		const u32 what = sf_pair_refuses(nr, a);
+		if (what)
+			sf_end(SF_E_REFUSED, what, 0, r);
+	}
 	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
 	if (me.slot == 0 && unlikely(kills_itself(c, nr, a))) {
@@ -936,6 +948,8 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 	if (unlikely(app.threads > 1 && sf_threads_look_due()))
 		res->flags |= SF_R_LOOK;
 	sf_result_end_of(res, act == ACT_LEADER && !(res->flags & SF_R_PARK) ? c : NULL, a);
+	if (unlikely(G->options & SF_O_PAIR) && act == ACT_LEADER)
+		sf_pair_wait(e, res, c, a);
 	return res;
 }
 
@@ -1000,6 +1014,8 @@ INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
 		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
 	}
 	ends_here(r, k->c, k->nr, a);
+	if (unlikely(G->options & SF_O_PAIR))
+		sf_pair_private(k->nr, a);
 	k->act = how(k->c);
 }
 

@@ -74,9 +74,11 @@ NORETURN void sf_init(void)
 	if ((r = sf_try_arm()) < 0)
 		sf_setup_failed(step, r);
 	step = 10; /* alone, the leader would be lost with all that it holds */
-	if ((r = sf_make_keeper()) < 0)
+	if (G->options & SF_O_PAIR)
+		sf_pair_init();
+	else if ((r = sf_make_keeper()) < 0)
 		sf_setup_failed(step, r);
-	for (u32 s = 1; s < G->replicas; s++) {
+	for (u32 s = 1; s < G->replicas && !(G->options & SF_O_PAIR); s++) {
 		step = 10 + s;
 		r = sf_fork_follower(s);
 		if (me.slot != 0)

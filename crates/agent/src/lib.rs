@@ -76,6 +76,41 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "it belongs to the descriptor table that the replicas share, and would be lost; fix: lock with flock(1), or give the program that is executed to steadfast run",
     ),
     (
+        0x8000_0120,
+        "in a pair: another thread, process or program (clone, fork, execve)",
+        "this version of steadfast pair keeps one process with one thread equal; fix: run the program in the foreground, as one process",
+    ),
+    (
+        0x8000_0121,
+        "in a pair: mapping a protected file, or any file shared and writable",
+        "pages that come by a mapping are not compared; fix: configure the program to read and write (sqlite3: PRAGMA mmap_size=0 and no WAL)",
+    ),
+    (
+        0x8000_0122,
+        "in a pair: moving file bytes inside the kernel (sendfile, splice, copy_file_range, reflink)",
+        "they never pass the comparison; fix: configure the program to read and write",
+    ),
+    (
+        0x8000_0123,
+        "in a pair: fallocate that cuts or shifts a protected file",
+        "the ledger does not follow it; fix: configure the program without it",
+    ),
+    (
+        0x8000_0124,
+        "in a pair: a write of more than 64 MiB at once",
+        "its bytes do not fit into the log; fix: smaller writes",
+    ),
+    (
+        0x8000_0125,
+        "in a pair: a file without a name (O_TMPFILE)",
+        "the ledger knows files by name; fix: configure the program to name its temporary files",
+    ),
+    (
+        0x8000_0126,
+        "in a pair: truncate(2) by name",
+        "the ledger does not follow it; fix: ftruncate(2) on a descriptor",
+    ),
+    (
         0x8000_0108,
         "a mapping that is to be copied (--private)",
         "there is no memory for the copy, and without it all replicas would have the same frames; fix: more memory (ulimit -v, the cgroup's limit), or --private without it",

@@ -422,6 +422,11 @@ static int followers_at(u64 seq, u64 now)
 	return 1;
 }
 
+int sf_followers_at(u64 seq, u64 now)
+{
+	return followers_at(seq, now);
+}
+
 /* Leader, before it writes record seq: make sure that nobody still reads what this
  * overwrites. 0: alarm. */
 int sf_log_room(u64 seq)

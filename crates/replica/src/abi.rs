@@ -244,6 +244,8 @@ pub(crate) mod option {
     pub(crate) const PRIVATE_REST: u32 = 2048;
     pub(crate) const PROFILE: u32 = 4096;
     pub(crate) const NS_OR_NOT: u32 = 8192;
+    pub(crate) const PAIR: u32 = 16384;
+    pub(crate) const PAIR_SECONDARY: u32 = 32768;
 }
 
 pub(crate) mod phase {

@@ -26,6 +26,7 @@ mod profile;
 mod ration;
 mod recovery;
 mod sentry;
+pub mod site;
 mod supervise;
 
 use std::io;

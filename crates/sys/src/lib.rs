@@ -10,8 +10,10 @@
 pub mod child;
 pub mod cpu;
 pub mod descriptor;
+pub mod disk;
 pub mod futex;
 pub mod jail;
+pub mod layout;
 pub mod memory;
 pub mod notify;
 pub mod pagemap;

@@ -1,0 +1,537 @@
+/* Storage: the calls that both sites of a pair make on files of their own.
+ *
+ * In a pair (SF_O_PAIR) slot 0 and slot 1 live on two hosts. Sockets, clocks and random numbers
+ * are the primary's, and the secondary takes them from the log as any follower does. Files are
+ * not: the secondary opens, reads and writes its own, at the same log positions and under the
+ * same descriptor numbers, and compares what its disk gives with what the log holds.
+ *
+ *   primary    read ──► result and note in the log ──► waits until the secondary has compared
+ *   secondary           waits for the result ──► reads its own disk ──► equal? ──► done
+ *                                                                         │ no
+ *                                                     the launcher arbitrates and repairs, then
+ *                                                     the read is made again (SF_RPC_PAIR_READ)
+ *
+ * Invariants
+ *  1. Neither program goes on from a read before both disks have given the same bytes.
+ *  2. A descriptor has the same class on both sites: it follows from agreed events alone.
+ *  3. A storage call that ends differently on the two sites is never passed over in silence.
+ *
+ * Not covered: mapped files (the launcher's list of protected directories decides which are
+ * refused), the order and the inode numbers of directory entries, times. See docs/concepts/pair.md.
+ */
+#include "agent.h"
+
+#include <asm/errno.h>
+
+enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR_lseek = 8, NR_mmap, NR_ioctl = 16, NR_pread64,
+       NR_pwrite64, NR_readv, NR_writev, NR_dup = 32, NR_dup2, NR_sendfile = 40, NR_clone = 56, NR_fork, NR_vfork, NR_execve, NR_fcntl = 72, NR_flock, NR_fsync,
+       NR_fdatasync, NR_truncate, NR_ftruncate, NR_getcwd = 79, NR_chdir, NR_fchdir, NR_rename, NR_mkdir, NR_rmdir, NR_creat,
+       NR_link, NR_unlink, NR_symlink, NR_readlink, NR_chmod, NR_fchmod, NR_chown, NR_fchown, NR_lchown, NR_umask,
+       NR_mknod = 133, NR_fstatfs = 138, NR_utime = 132, NR_sync = 162, NR_readahead = 187, NR_fadvise64 = 221,
+       NR_utimes = 235, NR_openat = 257, NR_mkdirat, NR_mknodat, NR_fchownat, NR_futimesat, NR_newfstatat, NR_unlinkat,
+       NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_sync_file_range = 277,
+       NR_utimensat = 280, NR_fallocate = 285, NR_dup3 = 292, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
+       NR_renameat2 = 316, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_clone3 = 435, NR_close_range = 436, NR_openat2 };
+
+#define PAGE 4096ull
+#define O_WRONLY 1
+#define O_APPEND 02000
+#define O_TMPFILE 020000000
+#define S_IFMT 0170000
+#define S_IFREG 0100000
+#define S_IFDIR 0040000
+#define FDS_MAX 1024u /* the launcher sets RLIMIT_NOFILE to it */
+#define WRITE_MAX (64ull << 20) /* beside what else one result carries */
+
+struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; s64 size; u64 rest[11]; };
+_Static_assert(sizeof(struct stat) == 144, "stat(2), x86-64");
+
+/* Of a descriptor: whether each site has its own, and whether the ledger knows the file. */
+enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED };
+static u8 class[FDS_MAX];
+
+static struct {
+	u8 head[PAGE], tail[PAGE]; /* pages that a write covers in part, as they were before it */
+	u64 off;
+	u32 has_head, has_tail;
+} old;
+
+static u8 kind_of(u64 fd)
+{
+	return (u32)fd < FDS_MAX ? class[(u32)fd] : F_NONE;
+}
+
+static int is_file(u64 fd)
+{
+	u8 k = kind_of(fd);
+	return k == F_FILE || k == F_PROTECTED;
+}
+
+static int is_write(u32 nr)
+{
+	return nr == NR_write || nr == NR_pwrite64 || nr == NR_writev || nr == NR_pwritev || nr == NR_pwritev2;
+}
+
+static int is_read(u32 nr)
+{
+	return nr == NR_read || nr == NR_pread64 || nr == NR_readv || nr == NR_preadv || nr == NR_preadv2;
+}
+
+static int is_open(u32 nr)
+{
+	return nr == NR_open || nr == NR_openat || nr == NR_creat || nr == NR_openat2;
+}
+
+/* Calls whose first argument is a descriptor, and which both sites make. */
+static int is_both_fd(u32 nr, const u64 a[6])
+{
+	switch (nr) {
+	case NR_lseek:
+		return is_file(a[0]);
+	case NR_flock: case NR_fsync: case NR_fdatasync: case NR_ftruncate: case NR_fchmod: case NR_fchown:
+	case NR_readahead: case NR_fadvise64: case NR_sync_file_range: case NR_fallocate: case NR_syncfs: case NR_fchdir:
+		return kind_of(a[0]) != F_NONE;
+	case NR_fcntl: /* F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW */
+		return kind_of(a[0]) != F_NONE &&
+		       ((u32)a[1] == 2 || (u32)a[1] == 4 || (u32)a[1] == 6 || (u32)a[1] == 7 || (u32)a[1] == 37 || (u32)a[1] == 38);
+	}
+	return 0;
+}
+
+/* Calls that change a name: which arguments are a directory and a path, for the ledger. */
+static const struct { u16 nr; signed char dir1, path1, dir2, path2; } names[] = {
+	{ NR_unlink, -1, 0, -1, -1 }, { NR_unlinkat, 0, 1, -1, -1 },
+	{ NR_rename, -1, 0, -1, 1 }, { NR_renameat, 0, 1, 2, 3 }, { NR_renameat2, 0, 1, 2, 3 },
+	{ NR_link, -1, 0, -1, 1 }, { NR_linkat, 0, 1, 2, 3 },
+	{ NR_mkdir, -1, 0, -1, -1 }, { NR_mkdirat, 0, 1, -1, -1 }, { NR_rmdir, -1, 0, -1, -1 },
+	{ NR_symlink, -1, 1, -1, -1 }, { NR_symlinkat, 1, 2, -1, -1 },
+	{ NR_chmod, -1, 0, -1, -1 }, { NR_fchmodat, 0, 1, -1, -1 }, { NR_chown, -1, 0, -1, -1 },
+	{ NR_lchown, -1, 0, -1, -1 }, { NR_fchownat, 0, 1, -1, -1 }, { NR_truncate, -1, 0, -1, -1 },
+	{ NR_utime, -1, 0, -1, -1 }, { NR_utimes, -1, 0, -1, -1 }, { NR_utimensat, 0, 1, -1, -1 },
+	{ NR_futimesat, 0, 1, -1, -1 }, { NR_mknod, -1, 0, -1, -1 }, { NR_mknodat, 0, 1, -1, -1 },
+	{ NR_chdir, -1, 0, -1, -1 },
+};
+
+static int name_row(u32 nr)
+{
+	for (u32 i = 0; i < sizeof names / sizeof *names; i++)
+		if (names[i].nr == nr)
+			return (int)i;
+	return -1;
+}
+
+static int is_protected_path(const char *path, u64 len)
+{
+	const char *p = PAIR->prefixes;
+	while (*p) {
+		u64 n = sf_strlen(p);
+		if (len >= n && memcmp(path, p, n) == 0 && (len == n || path[n] == '/'))
+			return 1;
+		p += n + 1;
+	}
+	return 0;
+}
+
+/* What the kernel makes up as it is read is the primary's, like a socket. */
+static int is_made_up(s64 fd)
+{
+	u64 fs[15];
+	if (sys2(NR_fstatfs, fd, fs) < 0)
+		return 1;
+	switch (fs[0]) {
+	case 0x9fa0: case 0x62656572: case 0x63677270: case 0x27e0eb: case 0x64626720: case 0x74726163: case 0x1cd1:
+	case 0xcafe4a11: case 0x73636673: /* proc, sysfs, cgroup2, cgroup, debugfs, tracefs, devpts, bpf, securityfs */
+		return 1;
+	}
+	return 0;
+}
+
+static s64 page_before(u64 fd, u64 page, u8 *to)
+{
+	memset(to, 0, PAGE);
+	s64 n = sys4(NR_pread64, (u32)fd, to, PAGE, page * PAGE);
+	if (n == -EBADF) { /* open for writing alone */
+		char link[32] = "/proc/self/fd/";
+		u32 at = 14, v = (u32)fd, k = 0;
+		char d[12];
+		do
+			d[k++] = (char)('0' + v % 10);
+		while (v /= 10);
+		while (k)
+			link[at++] = d[--k];
+		link[at] = 0;
+		s64 again = sys3(NR_open, link, 02000000 /* O_RDONLY|O_CLOEXEC */, 0);
+		if (again < 0)
+			return again;
+		n = sys4(NR_pread64, again, to, PAGE, page * PAGE);
+		sys1(NR_close, again);
+	}
+	return n;
+}
+
+static u64 vector_bytes(u64 at, u64 n)
+{
+	u64 v[2], sum = 0;
+	for (u64 i = 0; i < n && i < 1024; i++) {
+		if (sf_user_bytes(v, at + 16 * i, sizeof v) < 0)
+			break;
+		sum += v[1];
+	}
+	return sum;
+}
+
+static u64 write_bytes(u32 nr, const u64 a[6])
+{
+	return nr == NR_write || nr == NR_pwrite64 ? a[2] : vector_bytes(a[1], a[2]);
+}
+
+static u64 place_of(u32 nr, const u64 a[6])
+{
+	if (nr == NR_pwrite64 || nr == NR_pread64 || nr == NR_pwritev || nr == NR_preadv ||
+	    ((nr == NR_pwritev2 || nr == NR_preadv2) && a[3] != ~0ull))
+		return a[3];
+	s64 flags = is_write(nr) ? sys2(NR_fcntl, (u32)a[0], 3 /* F_GETFL */) : 0;
+	struct stat st;
+	if (flags > 0 && (flags & O_APPEND) && sys2(NR_fstat, (u32)a[0], &st) == 0)
+		return (u64)st.size;
+	s64 at = sys3(NR_lseek, (u32)a[0], 0, 1 /* SEEK_CUR */);
+	return at < 0 ? 0 : (u64)at;
+}
+
+/* What a pair cannot keep equal is refused before it happens: 0, or what to call it. */
+u32 sf_pair_refuses(u32 nr, const u64 a[6])
+{
+	u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : 0;
+	switch (nr) {
+	case NR_clone: case NR_fork: case NR_vfork: case NR_execve: case NR_execveat: case NR_clone3: /* threads as well */
+		return SF_NR_PAIR_PROCESS;
+	case NR_open: case NR_openat:
+		return (flags & O_TMPFILE) ? SF_NR_PAIR_UNNAMED : 0;
+	case NR_mmap:
+		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]))
+			return 0;
+		return kind_of(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */)) ? SF_NR_PAIR_MAP : 0;
+	case NR_sendfile:
+		return is_file(a[0]) || is_file(a[1]) ? SF_NR_PAIR_MOVE : 0;
+	case NR_splice: case NR_copy_file_range:
+		return is_file(a[0]) || is_file(a[2]) ? SF_NR_PAIR_MOVE : 0;
+	case NR_ioctl: /* FICLONE, FICLONERANGE, FIDEDUPERANGE */
+		return (u32)a[1] == 0x40049409 || (u32)a[1] == 0x4020940d || (u32)a[1] == 0xc0189436 ? SF_NR_PAIR_MOVE : 0;
+	case NR_fallocate:
+		return kind_of(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
+	case NR_truncate:
+		return SF_NR_PAIR_TRUNCATE;
+	}
+	if (is_write(nr) && is_file(a[0]) && write_bytes(nr, a) > WRITE_MAX)
+		return SF_NR_PAIR_WRITE;
+	return 0;
+}
+
+/* Both sites map a file that they only read as if it were private: each has its own. */
+void sf_pair_private(u32 nr, u64 a[6])
+{
+	if (nr == NR_mmap && !(a[3] & 0x20) && is_file(a[4]) && (a[3] & 3) != 2)
+		a[3] = (a[3] & ~3ull) | 2;
+}
+
+/* The primary, before a call of its own. */
+void sf_pair_before(u32 nr, const u64 a[6])
+{
+	old.has_head = old.has_tail = 0;
+	if (is_write(nr) && kind_of(a[0]) == F_PROTECTED) {
+		u64 n = write_bytes(nr, a), end;
+		old.off = place_of(nr, a);
+		end = old.off + n;
+		if (n && (old.off % PAGE || (end % PAGE && end / PAGE == old.off / PAGE))) {
+			page_before(a[0], old.off / PAGE, old.head);
+			old.has_head = 1;
+		}
+		if (n && end % PAGE && !(old.has_head && end / PAGE == old.off / PAGE)) {
+			page_before(a[0], end / PAGE, old.tail);
+			old.has_tail = 1;
+		}
+	} else if (nr == NR_ftruncate && kind_of(a[0]) == F_PROTECTED && a[1] % PAGE) {
+		page_before(a[0], a[1] / PAGE, old.head);
+		old.has_head = 1;
+	}
+}
+
+static struct sf_note *note(struct sf_event *e, u32 kind, u64 fd)
+{
+	struct sf_note *n = NOTE(e->seq);
+	n->kind = kind;
+	n->fd = (s32)fd;
+	return n;
+}
+
+static void add_bytes(struct sf_result *r, struct sf_note *n, const void *p, u64 len)
+{
+	if (!n->extra_len)
+		n->extra_off = r->out_len;
+	sf_result_bytes(r, p, (u32)len);
+	n->extra_len += (u32)len;
+}
+
+static void add_vector(struct sf_result *r, struct sf_note *n, u64 at, u64 count, u64 left)
+{
+	u64 v[2];
+	for (u64 i = 0; i < count && left; i++) {
+		if (sf_user_bytes(v, at + 16 * i, sizeof v) < 0)
+			return;
+		u64 l = v[1] < left ? v[1] : left;
+		add_bytes(r, n, (const void *)v[0], l);
+		left -= l;
+	}
+}
+
+/* A directory as a name, then the path in it; both end with a NUL. */
+static void add_name(struct sf_result *r, struct sf_note *n, const u64 a[6], int dir, int path)
+{
+	static char text[4096];
+	s64 len;
+	if (dir >= 0 && (s32)a[dir] != -100 /* AT_FDCWD */)
+		len = sf_fd_name((u32)a[dir], text, sizeof text - 1);
+	else
+		len = sys3(NR_readlink, "/proc/self/cwd", text, sizeof text - 1);
+	text[len > 0 ? len : 0] = 0;
+	add_bytes(r, n, text, (len > 0 ? (u64)len : 0) + 1);
+	len = sf_user_string(text, a[path], sizeof text);
+	text[len > 0 ? len : 0] = 0;
+	add_bytes(r, n, text, (len > 0 ? (u64)len : 0) + 1);
+}
+
+static u8 class_of(s64 fd, const char *name, s64 len)
+{
+	struct stat st;
+	if ((u64)fd >= FDS_MAX || sys2(NR_fstat, fd, &st) < 0 || is_made_up(fd))
+		return F_NONE;
+	if ((st.mode & S_IFMT) == S_IFDIR)
+		return F_DIRECTORY;
+	if ((st.mode & S_IFMT) != S_IFREG)
+		return F_NONE;
+	return len > 0 && is_protected_path(name, (u64)len) ? F_PROTECTED : F_FILE;
+}
+
+static int copies_descriptor(u32 nr, const u64 a[6])
+{
+	return nr == NR_dup || nr == NR_dup2 || nr == NR_dup3 || (nr == NR_fcntl && ((u32)a[1] == 0 || (u32)a[1] == 1030));
+}
+
+static int comes_of_names(u32 nr, s64 ret)
+{
+	return ret >= 0 && name_row(nr) >= 0;
+}
+
+/* The primary, after a call of its own and before its result is published: what the secondary and the
+ * ledgers have to know of it, behind the bytes that the call brought. */
+void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6], s64 ret)
+{
+	static char name[4096];
+	struct sf_note *n = NOTE(e->seq);
+	n->kind = 0;
+	n->extra_len = n->parts = n->class = 0;
+	n->off = n->len = 0;
+	n->seq = e->seq;
+	if (is_open(nr) && ret >= 0) {
+		s64 len = sf_fd_name((u64)ret, name, sizeof name - 1);
+		u8 k = class_of(ret, name, len);
+		if ((u64)ret < FDS_MAX)
+			class[ret] = k;
+		if (k == F_NONE)
+			return;
+		note(e, SF_N_OPEN, (u64)ret)->class = k;
+		struct stat st;
+		n->len = sys2(NR_fstat, ret, &st) == 0 ? (u64)st.size : 0;
+		n->off = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : nr == NR_creat ? 01101 : 0;
+		name[len > 0 ? len : 0] = 0;
+		add_bytes(r, n, name, (u64)(len > 0 ? len : 0) + 1);
+	} else if (nr == NR_close && kind_of(a[0]) != F_NONE) {
+		note(e, SF_N_CLOSE, a[0])->class = kind_of(a[0]);
+		class[(u32)a[0]] = F_NONE;
+	} else if (copies_descriptor(nr, a) && ret >= 0 && (u64)ret < FDS_MAX) {
+		if (kind_of(a[0]) == F_NONE && class[ret] == F_NONE)
+			return;
+		note(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
+		n->class = class[ret] = kind_of(a[0]);
+	} else if (is_read(nr) && is_file(a[0])) {
+		note(e, SF_N_READ, a[0])->class = kind_of(a[0]);
+		n->off = place_of(nr, a);
+		if (ret > 0 && (nr == NR_read || nr == NR_readv || (nr == NR_preadv2 && a[3] == ~0ull)))
+			n->off -= (u64)ret;
+		n->len = ret > 0 ? (u64)ret : 0;
+	} else if (is_write(nr) && is_file(a[0])) {
+		note(e, SF_N_WRITE, a[0])->class = kind_of(a[0]);
+		if (ret <= 0 || kind_of(a[0]) != F_PROTECTED)
+			return;
+		n->off = old.off;
+		n->len = (u64)ret;
+		n->parts = old.has_head | old.has_tail << 1;
+		if (old.has_head)
+			add_bytes(r, n, old.head, PAGE);
+		if (old.has_tail)
+			add_bytes(r, n, old.tail, PAGE);
+		if (nr == NR_write || nr == NR_pwrite64)
+			add_bytes(r, n, (const void *)a[1], (u64)ret);
+		else
+			add_vector(r, n, a[1], a[2], (u64)ret);
+	} else if (is_both_fd(nr, a)) {
+		int syncs = nr == NR_fsync || nr == NR_fdatasync || nr == NR_syncfs;
+		note(e, syncs ? SF_N_SYNC : nr == NR_ftruncate ? SF_N_TRUNCATE : nr == NR_fallocate ? SF_N_ALLOCATE : SF_N_OTHER, a[0]);
+		n->class = kind_of(a[0]);
+		n->off = nr == NR_ftruncate ? a[1] : a[2];
+		n->len = nr == NR_fallocate && !(u32)a[1] ? a[3] : 0;
+		if (nr == NR_ftruncate && old.has_head && ret == 0) {
+			n->parts = 1;
+			add_bytes(r, n, old.head, PAGE);
+		}
+	} else if (nr == NR_sync || nr == NR_umask) {
+		note(e, nr == NR_sync ? SF_N_SYNC : SF_N_OTHER, ~0ull);
+	} else if (nr == NR_close_range && ret == 0) {
+		note(e, SF_N_CLOSE, ~0ull);
+		n->off = (u32)a[0];
+		n->len = (u32)a[1];
+		for (u64 fd = (u32)a[0]; !(a[2] & 4) && fd <= (u32)a[1] && fd < FDS_MAX; fd++)
+			class[fd] = F_NONE;
+	} else if (comes_of_names(nr, ret)) {
+		int i = name_row(nr);
+		note(e, SF_N_NAME, ~0ull)->off = nr;
+		add_name(r, n, a, names[i].dir1, names[i].path1);
+		if (names[i].path2 >= 0)
+			add_name(r, n, a, names[i].dir2, names[i].path2);
+	}
+}
+
+/* The secondary's own call ended otherwise than the log says. 1: it may. */
+static int may_end_so(struct sf_event *e, u32 nr, s64 own, s64 ret, u64 fd)
+{
+	return sf_rpc(SF_RPC_PAIR_DIFFERS, e->seq, nr, (u64)own, (u64)ret, fd) == 0;
+}
+
+/* The secondary has a descriptor of its own, and puts it where the primary's is. */
+static int put_at(s64 own, s64 want)
+{
+	if (own == want)
+		return 1;
+	s64 r = sys3(NR_dup3, own, want, 02000000);
+	sys1(NR_close, own);
+	return r == want;
+}
+
+static int follow_read(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
+{
+	const struct sf_note *n = NOTE(e->seq);
+	u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+	int moves = nr == NR_read || nr == NR_readv || (nr == NR_preadv2 && a[3] == ~0ull);
+	if ((nr == NR_read || nr == NR_pread64) && call[3] > SF_READ_MAX)
+		call[3] = SF_READ_MAX;
+	s64 own = sf_call_agreed(e, call);
+	for (;;) {
+		if (own == r->ret && sf_matches(r, c, a, r->ret, n->extra_len))
+			return 1;
+		if (sf_rpc(SF_RPC_PAIR_READ, e->seq, (u32)a[0], n->off, (u64)own, (u64)r->ret) != 0)
+			return 0;
+		if (moves)
+			sys3(NR_lseek, (u32)a[0], n->off, 0);
+		own = sf_sys(nr, call[1], call[2], call[3], call[4], call[5], call[6]);
+	}
+}
+
+static int follow_size(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r)
+{
+	static char name[4096];
+	struct stat st, theirs;
+	s64 own;
+	if (r->ret != 0 || r->out_len < sizeof st)
+		return 1;
+	if (nr == NR_fstat) {
+		if (kind_of(a[0]) != F_PROTECTED)
+			return 1;
+		own = sys2(NR_fstat, (u32)a[0], &st);
+	} else {
+		u64 path = nr == NR_newfstatat ? a[1] : a[0];
+		s64 len = sf_user_string(name, path, sizeof name);
+		if (nr == NR_newfstatat && len == 0 && kind_of(a[0]) == F_PROTECTED)
+			own = sys2(NR_fstat, (u32)a[0], &st);
+		else if (len > 0 && is_protected_path(name, (u64)len))
+			own = nr == NR_newfstatat ? sys4(nr, (u32)a[0], name, &st, a[3]) : sys2(nr, name, &st);
+		else
+			return 1;
+	}
+	memcpy(&theirs, PAYLOAD + r->out_off, sizeof theirs);
+	if (own == 0 && ((st.mode ^ theirs.mode) & S_IFMT) == 0 && ((st.mode & S_IFMT) != S_IFREG || st.size == theirs.size))
+		return 1;
+	return may_end_so(e, nr, own < 0 ? own : st.size, theirs.size, a[0]);
+}
+
+/* The secondary: its own part of an agreed call. 0: it does not fit the log. */
+int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
+{
+	const struct sf_note *n = NOTE(e->seq);
+	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+	s64 own;
+	if (n->seq != e->seq) {
+		sf_scatter(r, c, a, r->ret);
+		return r->ret == -EINTR; /* a signal came before the call: the primary has not made it either */
+	}
+	switch (n->kind) {
+	case SF_N_OPEN:
+		own = sf_call_agreed(e, call);
+		if (own < 0 && !may_end_so(e, nr, own, r->ret, a[0]))
+			return 0;
+		class[(u32)r->ret] = own < 0 ? F_NONE : (u8)n->class;
+		return own < 0 || put_at(own, r->ret);
+	case SF_N_CLOSE:
+		own = sf_call_agreed(e, call);
+		for (u64 fd = nr == NR_close ? (u32)a[0] : n->off; fd <= (nr == NR_close ? (u32)a[0] : n->len) && fd < FDS_MAX; fd++)
+			class[fd] = F_NONE;
+		return own == r->ret || nr != NR_close || may_end_so(e, nr, own, r->ret, a[0]);
+	case SF_N_DUP:
+		if (n->class == F_NONE)
+			sys1(NR_close, r->ret);
+		else if (sys3(NR_dup3, n->len, r->ret, nr == NR_dup3 ? a[2] : 0) != r->ret && (s64)n->len != r->ret)
+			return 0;
+		class[(u32)r->ret] = (u8)n->class;
+		return 1;
+	case SF_N_READ:
+		return follow_read(e, c, nr, a, r);
+	case SF_N_WRITE: case SF_N_SYNC: case SF_N_TRUNCATE: case SF_N_ALLOCATE: case SF_N_OTHER: case SF_N_NAME:
+		own = sf_call_agreed(e, call);
+		if (own != r->ret && !may_end_so(e, nr, own, r->ret, a[0]))
+			return 0;
+		break;
+	default:
+		if (nr == NR_fstat || nr == NR_stat || nr == NR_lstat || nr == NR_newfstatat)
+			if (!follow_size(e, nr, a, r))
+				return 0;
+	}
+	sf_scatter(r, c, a, r->ret);
+	return 1;
+}
+
+/* The primary has published: what it read, or made durable, the program learns when both sites have
+ * done it. The launcher may have put right what the own disk gave (PAIR->fixed). */
+void sf_pair_wait(struct sf_event *e, const struct sf_result *r, const struct sf_call *c, const u64 a[6])
+{
+	const struct sf_note *n = NOTE(e->seq);
+	if (n->seq != e->seq || (n->kind != SF_N_READ && n->kind != SF_N_SYNC && n->kind != SF_N_OPEN))
+		return;
+	if (n->kind == SF_N_READ && r->ret <= 0 && n->class != F_PROTECTED)
+		return;
+	sf_followers_at(e->seq + 1, e->seq);
+	if (unlikely(load(&PAIR->fixed) == e->seq))
+		sf_scatter(r, c, a, r->ret);
+}
+
+/* A site stands alone: no copies are made, and the secondary is the follower of a leader elsewhere. */
+void sf_pair_init(void)
+{
+	for (const u64 *p = (const u64 *)sf_boot.auxv; p[0]; p += 2)
+		if (p[0] == 25 /* AT_RANDOM */)
+			memcpy((void *)p[1], PAIR->random, 16);
+	if (!(G->options & SF_O_PAIR_SECONDARY))
+		return;
+	me.slot = 1;
+	me.role = SF_FOLLOWER;
+	me.parent = sf_boot.launcher_pid;
+	store(&G->slot[1].done, me.next);
+}

@@ -1,0 +1,779 @@
+//! Site: one half of a group whose other half runs on another host (`steadfast pair`).
+//!
+//! Each host has a segment of shared memory of its own, with one real replica and one slot that is
+//! filled by a relay. The agent talks to its segment as always; whoever holds a [`Site`] carries
+//! claims, results, payload and notes between the two segments.
+//!
+//! ```text
+//!   primary (slot 0 real)                                   secondary (slot 1 real)
+//!   next_step ──► claim + result + payload + note ──► put_step
+//!   put_claim ◄── claim, events done              ◄── next_claim
+//! ```
+//!
+//! Invariants
+//!  1. Records are carried in order and unchanged: the agents check them as if they had come
+//!     from a neighbour.
+//!  2. A relay sleeps on the bell of the slot that it stands for, as the replica would.
+//!
+//! Not covered: what a difference means, and what becomes of it (crates/pair).
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use steadfast_integrity::plan::Plan;
+use steadfast_sys::{child, futex, procfs};
+
+use crate::abi::{self, end, option, phase};
+use crate::group::{Group, at};
+use crate::launch;
+use crate::modules::{Modules, protection_at};
+use crate::supervise::{control_block, has_sys_admin};
+use crate::{LaunchError, Step as Doing};
+
+/// Room for the names of protected directories, each with its NUL, and one more.
+pub const PREFIX_BYTES: usize = 4096;
+/// Descriptors that the program may have (storage.c, `FDS_MAX`).
+pub const DESCRIPTORS_MAX: u64 = 1024;
+const FIXED: usize = abi::OFF_UNDO;
+const RANDOM: usize = abi::OFF_UNDO + 8;
+const PREFIXES: usize = abi::OFF_UNDO + 32;
+const NOTES: usize = (PREFIXES + PREFIX_BYTES).next_multiple_of(64);
+const NOTE_BYTES: usize = 64;
+const CLAIM_BYTES: usize = size_of::<abi::Arrival>();
+const RESULT_BYTES: usize = size_of::<abi::Result>();
+const RESULT_RESET: u16 = 1;
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// A lost ring costs this at most.
+const SLEEP: Duration = Duration::from_millis(50);
+const RPC_READ: u32 = 32;
+const RPC_DIFFERS: u32 = 33;
+
+/// Which of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Primary,
+    Secondary,
+}
+
+impl Part {
+    fn slot(self) -> usize {
+        usize::from(self == Part::Secondary)
+    }
+}
+
+/// What a note is about (abi.h, `enum sf_note_kind`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    None,
+    Open,
+    Close,
+    Duplicate,
+    Read,
+    Write,
+    Sync,
+    Truncate,
+    Allocate,
+    Other,
+    Name,
+}
+
+/// What the primary's agent says about a storage call.
+#[derive(Debug, Clone, Copy)]
+pub struct Note {
+    pub kind: Kind,
+    pub fd: i32,
+    pub offset: u64,
+    pub len: u64,
+    pub extra: (u32, u32),
+    /// A first page, and a last page, stand before the bytes that were written.
+    pub head: bool,
+    pub tail: bool,
+    pub protected: bool,
+}
+
+/// One event as the primary has done it.
+#[derive(Debug, Clone)]
+pub struct Step {
+    claim: [u8; CLAIM_BYTES],
+    result: [u8; RESULT_BYTES],
+    note: [u8; NOTE_BYTES],
+    pub payload: Vec<u8>,
+}
+
+fn word(bytes: &[u8], index: usize) -> u64 {
+    u64::from_le_bytes(
+        bytes[8 * index..8 * index + 8]
+            .try_into()
+            .expect("eight bytes"),
+    )
+}
+
+fn half(bytes: &[u8], index: usize) -> u32 {
+    u32::from_le_bytes(
+        bytes[4 * index..4 * index + 4]
+            .try_into()
+            .expect("four bytes"),
+    )
+}
+
+impl Step {
+    /// Bytes before the payload when it travels.
+    pub const HEAD: usize = CLAIM_BYTES + RESULT_BYTES + NOTE_BYTES;
+
+    #[must_use]
+    pub fn head(&self) -> Vec<u8> {
+        [&self.claim[..], &self.result, &self.note].concat()
+    }
+
+    /// From what [`Step::head`] gave, and the payload. Nothing: it is not one.
+    #[must_use]
+    pub fn from_parts(head: &[u8], payload: Vec<u8>) -> Option<Self> {
+        let (claim, rest) = head.split_first_chunk()?;
+        let (result, rest) = rest.split_first_chunk()?;
+        let this = Self {
+            claim: *claim,
+            result: *result,
+            note: *rest.first_chunk()?,
+            payload,
+        };
+        (this.seq() == word(&this.claim, 0)
+            && usize::try_from(half(&this.result, 8)).ok()? == this.payload.len())
+        .then_some(this)
+    }
+
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        word(&self.result, 0)
+    }
+
+    /// What the call returned.
+    #[must_use]
+    pub fn ret(&self) -> i64 {
+        word(&self.result, 2).cast_signed()
+    }
+
+    fn flags(&self) -> u16 {
+        u16::from_le_bytes([self.result[44], self.result[45]])
+    }
+
+    fn offset(&self) -> u32 {
+        half(&self.result, 9)
+    }
+
+    /// The note, if this is a storage call.
+    #[must_use]
+    pub fn note(&self) -> Option<Note> {
+        if word(&self.note, 0) != self.seq() {
+            return None;
+        }
+        let kind = match half(&self.note, 2) {
+            1 => Kind::Open,
+            2 => Kind::Close,
+            3 => Kind::Duplicate,
+            4 => Kind::Read,
+            5 => Kind::Write,
+            6 => Kind::Sync,
+            7 => Kind::Truncate,
+            8 => Kind::Allocate,
+            9 => Kind::Other,
+            10 => Kind::Name,
+            _ => return None,
+        };
+        let parts = half(&self.note, 10);
+        Some(Note {
+            kind,
+            fd: half(&self.note, 3).cast_signed(),
+            offset: word(&self.note, 2),
+            len: word(&self.note, 3),
+            extra: (half(&self.note, 8), half(&self.note, 9)),
+            head: parts & 1 != 0,
+            tail: parts & 2 != 0,
+            protected: half(&self.note, 11) == 3,
+        })
+    }
+
+    /// What stands behind the bytes that the call brought.
+    #[must_use]
+    pub fn extra(&self) -> &[u8] {
+        let Some(note) = self.note() else { return &[] };
+        let from = note.extra.0 as usize;
+        self.payload
+            .get(from..from + note.extra.1 as usize)
+            .unwrap_or(&[])
+    }
+}
+
+/// A question of the secondary's agent.
+#[derive(Debug, Clone, Copy)]
+pub enum Question {
+    /// The own disk gave other bytes than the log holds.
+    Read {
+        seq: u64,
+        fd: i32,
+        offset: u64,
+        own: i64,
+        theirs: i64,
+    },
+    /// A storage call ended otherwise.
+    Differs {
+        seq: u64,
+        nr: u32,
+        own: i64,
+        theirs: i64,
+        fd: i32,
+    },
+}
+
+/// How this site's replica ended.
+#[derive(Debug, Clone)]
+pub enum End {
+    Exited(i32),
+    Signaled(i32),
+    /// The program asked for something that is not supported: what, why, fix.
+    Refused(String, String),
+    Failed(String),
+}
+
+/// What has come up.
+#[derive(Debug)]
+pub enum News {
+    Question(Question),
+    End(End),
+    /// The claims of the two sites differ, or a record is damaged, at this event; what each claims.
+    Alarm(u64, String),
+}
+
+#[derive(Debug)]
+pub struct Site {
+    group: Group,
+    modules: Mutex<Modules>,
+    part: Part,
+    pid: i32,
+    gone: Arc<Mutex<Option<child::Change>>>,
+}
+
+/// What both sites agree on before they start.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    pub plan: &'a Plan,
+    pub part: Part,
+    pub random: [u8; 16],
+    pub prefixes: &'a [&'a Path],
+}
+
+impl Site {
+    /// Starts the program up to its first instruction. Call it before there is a second thread.
+    ///
+    /// # Errors
+    /// As for [`crate::run`].
+    pub fn start(setup: &Setup<'_>) -> Result<Self, LaunchError> {
+        use std::os::unix::ffi::OsStrExt;
+        let cores = launch::cores(setup.plan)?;
+        let more = option::PAIR
+            | if setup.part == Part::Secondary {
+                option::PAIR_SECONDARY
+            } else {
+                0
+            };
+        let group = control_block(setup.plan, &cores, false, has_sys_admin("self"), more)?;
+        // The other replica is a network away: nothing is gained by spinning long.
+        group.set32(at!(spin_tsc), 0);
+        group.set32(at!(yields), 0);
+        group.memory.write(RANDOM, &setup.random);
+        let mut prefixes: Vec<u8> = setup
+            .prefixes
+            .iter()
+            .flat_map(|path| [path.as_os_str().as_bytes(), b"\0"].concat())
+            .collect();
+        prefixes.push(0);
+        group
+            .memory
+            .write(PREFIXES, &prefixes[..prefixes.len().min(PREFIX_BYTES)]);
+        let launched = launch::launch(setup.plan, &group.memory, 0, None)?;
+        let slot = setup.part.slot();
+        group.set_pid(slot, launched.pid);
+        let gone = Arc::new(Mutex::new(None));
+        let this = Self {
+            group,
+            modules: Mutex::new(launched.modules),
+            part: setup.part,
+            pid: launched.pid,
+            gone,
+        };
+        let deadline = Instant::now() + START_LIMIT;
+        while this.group.phase(slot) != phase::RUNNING {
+            let seen = this.group.bell();
+            if this.group.end() == end::SETUP
+                || this.group.is_gone(slot)
+                || Instant::now() > deadline
+            {
+                child::end(launched.pid);
+                let nr = this.group.get32(at!(end_nr));
+                let source = std::io::Error::from_raw_os_error(
+                    i32::try_from(-this.group.get64(at!(end_value)).cast_signed()).unwrap_or(0),
+                );
+                return Err(LaunchError::Agent {
+                    replica: 0,
+                    step: nr,
+                    source,
+                });
+            }
+            this.group.sleep(seen, Duration::from_millis(20));
+        }
+        Ok(this)
+    }
+
+    /// Begins to wait for the program, and lets it go.
+    ///
+    /// # Errors
+    /// When there can be no thread for it.
+    pub fn go(&self) -> Result<(), LaunchError> {
+        let gone = Arc::clone(&self.gone);
+        let wait = move || {
+            while let Some((_, change, _)) = child::wait_any(|_| ()) {
+                if matches!(
+                    change,
+                    child::Change::Exited(_) | child::Change::Signaled(_)
+                ) {
+                    *gone.lock().expect("no panic under it") = Some(change);
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .spawn(wait)
+            .map_err(|source| LaunchError::Step {
+                step: Doing::Thread,
+                source,
+            })?;
+        self.group.set32(at!(go), 1);
+        futex::wake(self.group.memory.u32(at!(go)));
+        Ok(())
+    }
+
+    /// The program's process.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// The number that the program goes by on both sites.
+    #[must_use]
+    pub fn program_number(&self) -> u32 {
+        self.group.get32(at!(leader_pid))
+    }
+
+    pub fn set_program_number(&self, number: u32) {
+        self.group.set32(at!(leader_pid), number);
+    }
+
+    fn gone(&self) -> Option<child::Change> {
+        *self.gone.lock().expect("no panic under it")
+    }
+
+    /// Answers what the agent asks about its own code, and waits for what else comes up.
+    #[must_use]
+    pub fn news(&self, limit: Duration) -> Option<News> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let seen = self.group.bell();
+            match self.group.question() {
+                None => {}
+                Some(Err(())) => self.group.answer(abi::RPC_STRUCK),
+                Some(Ok((abi::RPC_PATCH, arg))) => {
+                    let plan = self.plan_patches(arg);
+                    self.give(&plan, arg[4]);
+                }
+                Some(Ok((abi::RPC_SITE, arg))) => {
+                    let plan = self.plan_site(arg[0]);
+                    self.give(&plan, arg[4]);
+                }
+                Some(Ok((RPC_READ, arg))) => {
+                    return Some(News::Question(Question::Read {
+                        seq: arg[0],
+                        fd: number(arg[1]),
+                        offset: arg[2],
+                        own: arg[3].cast_signed(),
+                        theirs: arg[4].cast_signed(),
+                    }));
+                }
+                Some(Ok((RPC_DIFFERS, arg))) => {
+                    return Some(News::Question(Question::Differs {
+                        seq: arg[0],
+                        nr: u32::try_from(arg[1]).unwrap_or(u32::MAX),
+                        own: arg[2].cast_signed(),
+                        theirs: arg[3].cast_signed(),
+                        fd: number(arg[4]),
+                    }));
+                }
+                Some(Ok(_)) => self.group.answer(-i64::from(libc::ENOSYS)),
+            }
+            if let Some(end) = self.end() {
+                return Some(News::End(end));
+            }
+            if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
+                let seq = self.group.get64(at!(alarm_seq));
+                return Some(News::Alarm(
+                    seq,
+                    format!("A {}, B {}", self.claimed(0, seq), self.claimed(1, seq)),
+                ));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            self.group.sleep(seen, left.min(Duration::from_millis(20)));
+        }
+    }
+
+    fn claimed(&self, slot: usize, seq: u64) -> String {
+        self.group.claim(slot, seq).map_or_else(
+            || "nothing".into(),
+            |claim| {
+                let (name, _) = if claim.kind == abi::kind::SYSCALL {
+                    steadfast_agent::call(claim.nr)
+                } else {
+                    ("no system call", "")
+                };
+                let args = claim.args.map(|arg| format!("{arg:#x}")).join(", ");
+                format!(
+                    "{name}({args}) at {:#x}, stack {:#x}, registers {:016x}, bytes {:016x}",
+                    claim.ip, claim.sp, claim.regs, claim.bytes[0]
+                )
+            },
+        )
+    }
+
+    fn end(&self) -> Option<End> {
+        let value = self.group.get64(at!(end_value));
+        let nr = self.group.get32(at!(end_nr));
+        let status = i32::from(value.to_le_bytes()[0]);
+        match self.group.end() {
+            end::EXITED => Some(End::Exited(status)),
+            end::SIGNALED => Some(End::Signaled(status)),
+            end::REFUSED => {
+                let row = steadfast_agent::command(nr, value);
+                let (why, fix) = row
+                    .note
+                    .split_once("; fix: ")
+                    .unwrap_or((&row.note, "run the program without steadfast pair"));
+                Some(End::Refused(format!("{}: {why}", row.name), fix.to_owned()))
+            }
+            end::BUG => Some(End::Failed(format!(
+                "the agent failed its own check at line {nr}"
+            ))),
+            end::TORN => Some(End::Failed(
+                "what the kernel gave and what the log holds differ".into(),
+            )),
+            _ => match self.gone()? {
+                child::Change::Exited(status) => Some(End::Exited(status)),
+                child::Change::Signaled(signal) => Some(End::Signaled(signal)),
+                _ => None,
+            },
+        }
+    }
+
+    /// Answers the agent: 0 has it make the read again, or says that the call may end so.
+    pub fn answer(&self, ret: i64) {
+        self.group.answer(ret);
+    }
+
+    fn give(&self, answer: &[u8], out: u64) {
+        let fits = usize::try_from(out)
+            .ok()
+            .filter(|out| out.saturating_add(answer.len()) <= abi::PAYLOAD_BYTES);
+        let Some(out) = fits else {
+            return self.group.answer(0);
+        };
+        self.group.memory.write(abi::OFF_PAYLOAD + out, answer);
+        self.group
+            .answer(i64::try_from(answer.len()).expect("bounded by the payload"));
+    }
+
+    fn plan_site(&self, addr: u64) -> Vec<u8> {
+        let Ok(maps) = procfs::maps(self.pid) else {
+            return Vec::new();
+        };
+        let protection = protection_at(&maps, addr);
+        let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
+        taken.push(abi::BASE..abi::AGENT_END);
+        let mut modules = self.modules.lock().expect("no panic under it");
+        modules
+            .add_site(addr, &taken)
+            .map_or_else(Vec::new, |prepared| prepared.encode(protection))
+    }
+
+    fn plan_patches(&self, arg: [u64; 5]) -> Vec<u8> {
+        let region = arg[0]..arg[0].saturating_add(arg[1]);
+        let open_as =
+            std::path::PathBuf::from(format!("/proc/{}/fd/{}", self.pid, arg[2].cast_signed()));
+        let name = std::fs::read_link(&open_as).unwrap_or_default();
+        let start = region.start;
+        let protection = std::cell::Cell::new(0);
+        let taken = || {
+            let maps = procfs::maps(self.pid).ok()?;
+            protection.set(protection_at(&maps, start));
+            let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
+            taken.push(abi::BASE..abi::AGENT_END);
+            Some(taken)
+        };
+        let mut modules = self.modules.lock().expect("no panic under it");
+        match modules.add(&name, &open_as, region, arg[3], taken) {
+            Some(prepared) if !prepared.writes.is_empty() || !prepared.traps.is_empty() => {
+                prepared.encode(protection.get())
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sleeps as the replica of `slot` would, until it holds, the replica of this site has ended, or `limit` is over.
+    fn wait_as(&self, slot: usize, limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+        let deadline = Instant::now() + limit;
+        let sleepers = self.group.memory.u32(at!(wait sleepers));
+        let bell = self.group.memory.u32(at!(slot slot, bell));
+        loop {
+            if holds() {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            let seen = bell.load(Ordering::SeqCst);
+            sleepers.fetch_or(1 << slot, Ordering::SeqCst);
+            if !holds() {
+                futex::wait(bell, seen, SLEEP.min(limit));
+            }
+            sleepers.fetch_and(!(1 << slot), Ordering::SeqCst);
+        }
+    }
+
+    fn wake(&self, slot: usize) {
+        if self
+            .group
+            .memory
+            .u32(at!(wait sleepers))
+            .load(Ordering::SeqCst)
+            & 1 << slot
+            != 0
+        {
+            self.group.ring(slot);
+        }
+    }
+
+    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.group.memory.read(at, &mut bytes);
+        bytes
+    }
+
+    /// A record whose first word, the number, is stored last.
+    fn put(&self, at: usize, bytes: &[u8]) {
+        self.group.set64(at, u64::MAX);
+        self.group.memory.write(at + 8, &bytes[8..]);
+        self.group.set64(at, word(bytes, 0));
+    }
+
+    /// Primary: the next event that it has done. Nothing in time: none.
+    pub fn next_step(&self, place: &mut Place, limit: Duration) -> Option<Step> {
+        let at = result_at(place)?;
+        if !self.wait_as(1, limit, || self.group.get64(at) == place.seq) {
+            return None;
+        }
+        let result: [u8; RESULT_BYTES] = self.read(at);
+        let mut payload = vec![0; half(&result, 8) as usize];
+        self.group
+            .memory
+            .read(abi::OFF_PAYLOAD + half(&result, 9) as usize, &mut payload);
+        let claim = self.read(abi::arrival(0, place.seq));
+        let step = Step {
+            claim,
+            result,
+            note: self.read(note_at(place.seq)),
+            payload,
+        };
+        place.pass(&step);
+        Some(step)
+    }
+
+    /// Primary: the claim about the event after the last that it has done, with which a program ends.
+    #[must_use]
+    pub fn last_claim(&self, place: &Place) -> Option<Vec<u8>> {
+        let claim: [u8; CLAIM_BYTES] = self.read(abi::arrival(0, place.seq));
+        (word(&claim, 0) == place.seq).then(|| claim.to_vec())
+    }
+
+    /// Secondary: an event that the primary has done. `false`: it is not the next one.
+    pub fn put_step(&self, place: &mut Place, step: &Step) -> bool {
+        let Some(at) = result_at(place).filter(|_| step.seq() == place.seq) else {
+            return false;
+        };
+        let from = abi::OFF_PAYLOAD + step.offset() as usize;
+        if from + step.payload.len() > abi::OFF_PAYLOAD + abi::PAYLOAD_BYTES {
+            return false;
+        }
+        self.group.memory.write(from, &step.payload);
+        if word(&step.note, 0) == step.seq() {
+            self.put(note_at(place.seq), &step.note);
+        }
+        self.put(at, &step.result);
+        self.put(abi::arrival(0, place.seq), &step.claim);
+        self.group.set64(at!(own 0, next), place.seq);
+        place.pass(step);
+        self.wake(1);
+        true
+    }
+
+    /// Secondary: what the primary has claimed last, and how it has ended.
+    pub fn put_end(&self, claim: &[u8], end: &End) {
+        if claim.len() == CLAIM_BYTES {
+            self.put(abi::arrival(0, word(claim, 0)), claim);
+            self.group.set64(at!(own 0, next), word(claim, 0));
+        }
+        let (code, value) = match end {
+            End::Exited(status) => (end::EXITED, *status),
+            End::Signaled(signal) => (end::SIGNALED, *signal),
+            End::Refused(..) | End::Failed(_) => (end::REFUSED, 0),
+        };
+        self.group
+            .set64(at!(end_value), u64::from(value.cast_unsigned()));
+        self.group.set32(at!(end_inv), !code);
+        self.group.set32(at!(end), code);
+        self.group.ring(1);
+    }
+
+    /// Secondary: claims that it has made since `sent`, and how many events it has done.
+    pub fn next_claims(&self, sent: &mut Sent, limit: Duration) -> Option<(Vec<Vec<u8>>, u64)> {
+        let news = || {
+            self.group.get64(at!(own 1, next)) > sent.claim
+                || self.group.get64(at!(own 1, done)) > sent.done
+        };
+        if !self.wait_as(0, limit, news) {
+            return None;
+        }
+        // What is done is read first: claims come after it.
+        sent.done = self.group.get64(at!(own 1, done));
+        let newest = self.group.get64(at!(own 1, next));
+        let mut claims = Vec::new();
+        while sent.claim < newest {
+            let claim: [u8; CLAIM_BYTES] = self.read(abi::arrival(1, sent.claim + 1));
+            if word(&claim, 0) != sent.claim + 1 {
+                break;
+            }
+            claims.push(claim.to_vec());
+            sent.claim += 1;
+        }
+        Some((claims, sent.done))
+    }
+
+    /// Primary: a claim of the secondary's.
+    pub fn put_claim(&self, claim: &[u8]) -> bool {
+        if claim.len() != CLAIM_BYTES {
+            return false;
+        }
+        let seq = word(claim, 0);
+        self.put(abi::arrival(1, seq), claim);
+        self.group.set64(at!(own 1, next), seq);
+        self.wake(0);
+        true
+    }
+
+    /// Primary: how many events the secondary has done.
+    pub fn put_done(&self, done: u64) {
+        self.group.set64(at!(own 1, done), done);
+        self.wake(0);
+    }
+
+    /// Bytes of the payload of an event that is still in the log, from `offset` of it on.
+    #[must_use]
+    pub fn payload(&self, base: u64, seq: u64, len: usize) -> Vec<u8> {
+        let Some(at) = result_at(&Place { seq, base }) else {
+            return Vec::new();
+        };
+        let from = abi::OFF_PAYLOAD + self.group.get32(at + 36) as usize;
+        let mut bytes = vec![0; len.min(self.group.get32(at + 32) as usize)];
+        self.group.memory.read(from, &mut bytes);
+        bytes
+    }
+
+    /// Puts the bytes that a read has brought right. On the primary the program gets them before it goes on.
+    pub fn correct(&self, base: u64, seq: u64, bytes: &[u8]) {
+        let Some(at) = result_at(&Place { seq, base }) else {
+            return;
+        };
+        let len = bytes.len().min(self.group.get32(at + 32) as usize);
+        self.group.memory.write(
+            abi::OFF_PAYLOAD + self.group.get32(at + 36) as usize,
+            &bytes[..len],
+        );
+        self.group.set64(FIXED, seq);
+    }
+
+    /// Ends the program of this site.
+    pub fn kill(&self) {
+        if self.gone().is_none() {
+            child::kill(self.pid, libc::SIGKILL);
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while self.gone().is_none() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    #[must_use]
+    pub fn part(&self) -> Part {
+        self.part
+    }
+
+    /// Events that this site has come to.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.group.get64(at!(own self.part.slot(), next))
+    }
+}
+
+fn number(word: u64) -> i32 {
+    u32::try_from(word & 0xffff_ffff)
+        .expect("masked")
+        .cast_signed()
+}
+
+/// Where a relay is in the log.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pub seq: u64,
+    pub base: u64,
+}
+
+impl Place {
+    #[must_use]
+    pub fn first() -> Self {
+        Self { seq: 1, base: 1 }
+    }
+
+    fn pass(&mut self, step: &Step) {
+        self.seq += 1;
+        if step.flags() & RESULT_RESET != 0 {
+            self.base = self.seq;
+        }
+    }
+}
+
+/// What a relay has sent of the secondary's.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    pub claim: u64,
+    pub done: u64,
+}
+
+fn result_at(place: &Place) -> Option<usize> {
+    let index = usize::try_from(place.seq.checked_sub(place.base)?)
+        .ok()
+        .filter(|index| *index < abi::RESULTS_MAX)?;
+    Some(abi::OFF_RESULTS + index * RESULT_BYTES)
+}
+
+fn note_at(seq: u64) -> usize {
+    NOTES + usize::try_from(seq % abi::RING as u64).expect("below RING") * NOTE_BYTES
+}
