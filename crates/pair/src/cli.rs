@@ -1,0 +1,85 @@
+//! The command line of `steadfast pair`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// One program on two hosts, each with a disk of its own: what one disk returns wrong is found, attributed and
+/// repaired before the program sees it.
+#[derive(Debug, Parser)]
+#[command(name = "steadfast-pair", bin_name = "steadfast pair", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the program here: sockets, time and standard streams are this site's
+    Primary(Side),
+    /// Run the same program on this host's own files, as the primary's shadow
+    Secondary(Side),
+    /// Hold the protected files against a ledger, at rest
+    Verify(Verify),
+    /// Two hosts in namespaces on this machine, sqlite3, and a bit that flips on one disk (root)
+    Demo(Demo),
+    /// One host of the demo
+    #[command(hide = true)]
+    DemoHost(DemoHost),
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Side {
+    /// Address of the other site: the secondary's, HOST:PORT, for the primary; who may connect, HOST, for the secondary
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) peer: Option<String>,
+    /// Where the secondary waits for the primary
+    #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7450")]
+    pub(crate) listen: String,
+    /// Who decides which site goes on alone; this version knows none: the loss of a site stops the program
+    #[arg(long, value_name = "URL", default_value = "none")]
+    pub(crate) witness: String,
+    /// Directory of this site's ledger, on another device than the data
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+    /// A directory whose files are protected; more than once for several
+    #[arg(long, value_name = "DIR", required = true)]
+    pub(crate) data: Vec<PathBuf>,
+    /// A variable of the program's environment, NAME=VALUE; nothing else is handed on but PATH, HOME and LANG
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Append incidents to this file, a JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) events: Option<PathBuf>,
+    /// Seconds that the primary waits for the secondary at the start
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub(crate) patience: u64,
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Verify {
+    /// Directory of the ledger
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Demo {
+    /// Which site's disk the bit flips on: a or b
+    #[arg(long, value_name = "SITE", default_value = "b")]
+    pub(crate) strike: String,
+    /// Keep the images and what the two sites printed in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) keep: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct DemoHost {
+    #[arg(long)]
+    pub(crate) site: String,
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+}

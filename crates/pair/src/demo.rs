@@ -1,0 +1,462 @@
+//! Demo: two hosts on one machine, and a bit that flips on the disk of one of them.
+//!
+//! Each host is a network namespace and a mount namespace of its own, with two images: data and
+//! ledger. Nothing but a veth pair connects them. The bit flips in the image, below the file
+//! system and the page cache, and is read back by direct I/O before anything else happens.
+//!
+//! What is left behind: nothing. Namespaces, mounts, loop devices and the veth pair end with the
+//! processes of the two hosts; images lie in a temporary directory that is removed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::cli::{Demo, DemoHost};
+use crate::error::PairError;
+use crate::ledger::PAGE;
+
+const TOOLS: [(&str, &str); 7] = [
+    ("sqlite3", "sqlite3"),
+    ("mkfs.ext4", "e2fsprogs"),
+    ("losetup", "mount"),
+    ("mount", "mount"),
+    ("unshare", "util-linux"),
+    ("nsenter", "util-linux"),
+    ("ip", "iproute2"),
+];
+const DATA: &str = "/mnt/data";
+const LEDGER: &str = "/mnt/ledger";
+/// A page in the middle of the table, and a byte in the middle of the page: a letter of a text.
+const STRUCK_PAGE: u64 = 8;
+const STRUCK_BYTE: u64 = 2000;
+const STRUCK_BIT: u8 = 1;
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn missing(what: String, fix: &str) -> PairError {
+    PairError::Missing(what, fix.to_owned())
+}
+
+fn run_tool(command: &mut Command) -> Result<String, PairError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let failed = |why: String| {
+        missing(
+            format!("the demo needs {name} to do its part, and it says: {why}"),
+            "run the demo as root, where namespaces and loop devices are allowed",
+        )
+    };
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(
+            String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        ));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn check() -> Result<(), PairError> {
+    if !steadfast_sys::procfs::is_privileged() {
+        return Err(missing(
+            "the demo needs root: it makes namespaces, loop devices and mounts".into(),
+            "sudo steadfast pair demo",
+        ));
+    }
+    for (tool, package) in TOOLS {
+        if crate::prepare::find(tool).is_none() {
+            return Err(missing(
+                format!("the demo needs {tool}, and it is not found"),
+                &format!("apt-get install {package}"),
+            ));
+        }
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Err(missing(
+            "the demo needs loop devices, and /dev/loop-control is not there".into(),
+            "modprobe loop, or give the container the loop devices",
+        ));
+    }
+    Ok(())
+}
+
+/// A directory that goes when it is dropped.
+#[derive(Debug)]
+struct Scratch {
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Scratch {
+    fn new(keep: Option<&PathBuf>) -> io::Result<Self> {
+        let path = keep.cloned().unwrap_or_else(|| {
+            std::env::temp_dir().join(format!("steadfast-pair-{}", std::process::id()))
+        });
+        fs::create_dir_all(&path)?;
+        Ok(Self {
+            path,
+            keep: keep.is_some(),
+        })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !self.keep {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// One host, which ends when it is dropped.
+#[derive(Debug)]
+struct Host {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    name: &'static str,
+}
+
+impl Host {
+    fn start(dir: &Path, name: &'static str) -> io::Result<Self> {
+        let own = fs::read_link("/proc/self/exe")?;
+        let log = File::create(dir.join(format!("{name}.err")))?;
+        let mut child = Command::new("unshare")
+            .args(["--net", "--mount", "--propagation", "private", "--"])
+            .arg(own)
+            .args(["demo-host", "--site", name, "--dir"])
+            .arg(dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()?;
+        let out = BufReader::new(child.stdout.take().expect("piped"));
+        Ok(Self { child, out, name })
+    }
+
+    fn say(&mut self, line: &str) -> io::Result<()> {
+        let mut to = self.child.stdin.as_ref().expect("piped");
+        writeln!(to, "{line}")?;
+        to.flush()
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        match self.out.read_line(&mut line)? {
+            0 => Err(io::Error::other(format!("host {} has ended", self.name))),
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+
+    /// A file as this host sees it.
+    fn file(&self, path: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{path}", self.child.id()))
+    }
+
+    fn wait(&mut self) -> io::Result<Option<i32>> {
+        drop(self.child.stdin.take());
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code());
+            }
+            if Instant::now() > deadline {
+                return Err(io::Error::other(format!("host {} does not end", self.name)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The life of one host: network and disks, then its side of the pair.
+pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
+    let first = host.site == "a";
+    let (own, other) = if first {
+        ("10.97.0.1", "10.97.0.2")
+    } else {
+        ("10.97.0.2", "10.97.0.1")
+    };
+    let bad = |source| PairError::Kernel {
+        part: "the demo's host",
+        source,
+    };
+    println!("up");
+    let mut line = String::new();
+    // One byte at a time: what comes behind this line is the program's.
+    while !line.ends_with('\n') {
+        let mut byte = [0];
+        let n = File::open("/proc/self/fd/0")
+            .and_then(|mut file| file.read(&mut byte))
+            .map_err(bad)?;
+        if n == 0 {
+            return Ok(1);
+        }
+        line.push(char::from(byte[0]));
+    }
+    let device = format!("steadfast-{}", host.site);
+    run_tool(Command::new("ip").args(["link", "set", "lo", "up"]))?;
+    run_tool(Command::new("ip").args(["addr", "add", &format!("{own}/30"), "dev", &device]))?;
+    run_tool(Command::new("ip").args(["link", "set", &device, "up"]))?;
+    run_tool(Command::new("mount").args(["-t", "tmpfs", "steadfast", "/mnt"]))?;
+    for (name, at) in [("data", DATA), ("ledger", LEDGER)] {
+        fs::create_dir_all(at).map_err(bad)?;
+        let image = host.dir.join(format!("{name}-{}.img", host.site));
+        // Direct I/O: the image has no page cache of its own between the device and the file system.
+        let device = run_tool(
+            Command::new("losetup")
+                .args(["--find", "--show", "--direct-io=on"])
+                .arg(&image),
+        )?;
+        let mounted = run_tool(Command::new("mount").args(["-t", "ext4", &device, at]));
+        // From now on the device goes with its last user.
+        run_tool(Command::new("losetup").args(["--detach", &device]))?;
+        mounted?;
+    }
+    std::env::set_current_dir(DATA).map_err(bad)?;
+    println!("mounted");
+    let own_file = fs::read_link("/proc/self/exe").map_err(bad)?;
+    let mut command = Command::new(own_file);
+    if first {
+        command.args(["primary", "--peer", &format!("{other}:7450")]);
+    } else {
+        command.args([
+            "secondary",
+            "--peer",
+            other,
+            "--listen",
+            &format!("{own}:7450"),
+        ]);
+    }
+    command.args([
+        "--ledger", LEDGER, "--data", DATA, "--", "sqlite3", "-batch", "x.db",
+    ]);
+    Err(bad(command.exec()))
+}
+
+fn sqlite(dir: &Path, db: &str, script: &str) -> Result<String, PairError> {
+    let bad = |source| PairError::Kernel {
+        part: "sqlite3",
+        source,
+    };
+    let mut child = Command::new("sqlite3")
+        .args(["-batch", db])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(bad)?;
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(script.as_bytes())
+        .map_err(bad)?;
+    let output = child.wait_with_output().map_err(bad)?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok([text(&output.stdout), text(&output.stderr)]
+        .join(" ")
+        .trim()
+        .to_owned())
+}
+
+const SCHEMA: &str = "PRAGMA page_size=4096; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<200)
+INSERT INTO t SELECT i, substr(hex(i*7919) || printf('%0500d', i) || replace(hex(zeroblob(700)), '0', char(65 + i % 26)), 1, 1500) FROM n;
+";
+/// A digest of all content, by sqlite3 itself, on a connection that has no page in its cache.
+const ASK: &str = ".open x.db\n.sha3sum";
+
+#[derive(Debug)]
+struct Images<'a> {
+    dir: &'a Path,
+}
+
+impl Images<'_> {
+    fn path(&self, what: &str, site: &str) -> PathBuf {
+        self.dir.join(format!("{what}-{site}.img"))
+    }
+
+    fn make(&self, seed: &Path) -> Result<(), PairError> {
+        let bad = |source| PairError::Kernel {
+            part: "an image",
+            source,
+        };
+        for site in ["a", "b"] {
+            for (what, bytes) in [("data", 32 << 20), ("ledger", 8 << 20)] {
+                let path = self.path(what, site);
+                File::create(&path)
+                    .and_then(|file| file.set_len(bytes))
+                    .map_err(bad)?;
+                let mut mkfs = Command::new("mkfs.ext4");
+                mkfs.args(["-q", "-F", "-b", "4096"]);
+                if what == "data" {
+                    mkfs.arg("-d").arg(seed);
+                }
+                run_tool(mkfs.arg(&path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Flips the bit in the image of a host, below everything. The bytes before, and after as direct I/O gives them.
+fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
+    let file = File::open(path)?;
+    let place = steadfast_sys::disk::place(&file, STRUCK_PAGE * PAGE as u64)?
+        .ok_or_else(|| io::Error::other("the page has no place on the device"))?;
+    let disk = OpenOptions::new().read(true).write(true).open(image)?;
+    let mut byte = [0];
+    disk.read_exact_at(&mut byte, place + STRUCK_BYTE)?;
+    let before = byte[0];
+    byte[0] ^= 1 << STRUCK_BIT;
+    disk.write_all_at(&byte, place + STRUCK_BYTE)?;
+    disk.sync_all()?;
+    let on_device = crate::disk::page_on_device(path, STRUCK_PAGE)?;
+    let index = usize::try_from(STRUCK_BYTE).expect("below a page");
+    // The page cache still has the right byte; the program would find the wrong one when the cache lets it go.
+    steadfast_sys::disk::forget(&file)?;
+    Ok((
+        before,
+        on_device.get(index).copied().unwrap_or(before),
+        place + STRUCK_BYTE,
+    ))
+}
+
+pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
+    check()?;
+    let bad = |source| PairError::Kernel {
+        part: "the demo's processes and files",
+        source,
+    };
+    let scratch = Scratch::new(options.keep.as_ref()).map_err(bad)?;
+    let dir = scratch.path.as_path();
+    let seed = dir.join("seed");
+    fs::create_dir_all(&seed).map_err(bad)?;
+    let _ = fs::remove_file(seed.join("x.db"));
+    sqlite(&seed, "x.db", SCHEMA)?;
+    let right = sqlite(&seed, "x.db", ".sha3sum")?;
+    let images = Images { dir };
+    images.make(&seed)?;
+
+    let struck = if options.strike.eq_ignore_ascii_case("a") {
+        "a"
+    } else {
+        "b"
+    };
+    println!(
+        "two hosts in namespaces of their own, a disk image and a ledger image each, a veth pair between them"
+    );
+    let mut b = Host::start(dir, "b").map_err(bad)?;
+    let mut a = Host::start(dir, "a").map_err(bad)?;
+    let told = |error: io::Error| {
+        let text = ["a", "b"]
+            .map(|site| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default())
+            .concat();
+        PairError::Kernel {
+            part: "the demo's host",
+            source: io::Error::other(format!("{error}\n{text}")),
+        }
+    };
+    for host in [&mut a, &mut b] {
+        host.line().map_err(told)?;
+    }
+    let numbers = [a.child.id(), b.child.id()].map(|pid| pid.to_string());
+    run_tool(Command::new("ip").args([
+        "link",
+        "add",
+        "steadfast-a",
+        "netns",
+        &numbers[0],
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "steadfast-b",
+        "netns",
+        &numbers[1],
+    ]))?;
+    for host in [&mut b, &mut a] {
+        host.say("net").map_err(told)?;
+        host.line().map_err(told)?;
+    }
+
+    a.say(ASK).map_err(told)?;
+    let before = a.line().map_err(told)?;
+    println!("sqlite3 runs on both; the content of x.db:              {before}");
+    let path = if struck == "a" { &a } else { &b }.file(&format!("{DATA}/x.db"));
+    let (was, is, place) = strike(&path, &images.path("data", struck)).map_err(bad)?;
+    println!(
+        "bit {STRUCK_BIT} flips on {}'s disk: page {STRUCK_PAGE} of x.db, byte {place} of the image; direct I/O reads {is:#04x}, it was {was:#04x}",
+        struck.to_uppercase()
+    );
+    if was == is {
+        return Err(PairError::Bug("the flip did not reach the device".into()));
+    }
+    let copy = seed.join("struck.db");
+    fs::copy(seed.join("x.db"), &copy)
+        .and_then(|_| {
+            OpenOptions::new()
+                .write(true)
+                .open(&copy)?
+                .write_all_at(&[is], STRUCK_PAGE * PAGE as u64 + STRUCK_BYTE)
+        })
+        .map_err(bad)?;
+    let alone = sqlite(&seed, "struck.db", ".sha3sum")?;
+    println!("sqlite3 alone on such a disk answers, without an error: {alone}");
+
+    a.say(ASK).map_err(told)?;
+    let after = a.line().map_err(told)?;
+    println!("the pair answers:                                       {after}");
+    let healed = crate::disk::page_on_device(&path, STRUCK_PAGE).map_err(bad)?;
+    let healed = healed.get(usize::try_from(STRUCK_BYTE).expect("below a page")) == Some(&was);
+    a.say("INSERT INTO t VALUES(1000, 'after the repair');\nPRAGMA integrity_check;\n.quit")
+        .map_err(told)?;
+    let sound = a.line().map_err(told)?;
+    let codes = [a.wait().map_err(told)?, b.wait().map_err(told)?];
+    let said = fs::read_to_string(dir.join("a.err")).unwrap_or_default();
+    print!("{said}");
+    let verdict = [
+        (
+            before == right,
+            "the pair read something else than sqlite3 alone before the flip",
+        ),
+        (
+            alone != right,
+            "the flip did not change what sqlite3 alone reads",
+        ),
+        (after == right, "the pair's answer is wrong"),
+        (healed, "the page on the struck disk is not repaired"),
+        (sound == "ok", "sqlite3 finds the database damaged"),
+        (
+            codes == [Some(0), Some(0)],
+            "one of the two sites did not end well",
+        ),
+        (said.contains("repaired"), "nothing was reported"),
+    ];
+    for (_, what) in verdict.iter().filter(|(holds, _)| !holds) {
+        println!("demo: {what}");
+    }
+    if verdict.iter().any(|(holds, _)| !holds) {
+        println!(
+            "{}",
+            fs::read_to_string(dir.join("b.err")).unwrap_or_default()
+        );
+        return Ok(1);
+    }
+    println!(
+        "the page on {}'s disk is right again; nothing is left behind",
+        struck.to_uppercase()
+    );
+    Ok(0)
+}

@@ -1,0 +1,131 @@
+//! What keeps a pair from starting, or from going on.
+
+use std::io;
+use std::path::PathBuf;
+
+use steadfast_integrity::advice::{Advise, Remedy};
+use steadfast_integrity::exit::Own;
+use steadfast_replica::LaunchError;
+
+use crate::files::FollowError;
+use crate::ledger::LedgerError;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PairError {
+    #[error("{program} has to be a program on both sites, and is not found here")]
+    NotFound { program: String },
+    #[error("{} has to be there and readable", .path.display())]
+    Directory { path: PathBuf, source: io::Error },
+    #[error("--witness has to be none in this version, found {found}")]
+    Witness { found: String },
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error("the peer at {address} has to answer within {seconds} s, and does not")]
+    Peer {
+        address: String,
+        seconds: u64,
+        source: io::Error,
+    },
+    #[error("port {address} has to be free for the peer")]
+    Listen { address: String, source: io::Error },
+    #[error("what the peer says has to be understood")]
+    Link(#[source] io::Error),
+    #[error("both sites have to have the same {what}: here {here}, there {there}")]
+    Unequal {
+        what: &'static str,
+        here: String,
+        there: String,
+    },
+    #[error("the protected files have to be equal on both sites:\n    {}", .lines.join("\n    "))]
+    Files { lines: Vec<String> },
+    #[error("the peer refuses: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    Unsupported(String, String),
+    #[error("{part} has to be free for a pair, and the kernel refuses it")]
+    Kernel {
+        part: &'static str,
+        source: io::Error,
+    },
+    #[error("{0}")]
+    Missing(String, String),
+    #[error(transparent)]
+    Follow(#[from] FollowError),
+    #[error("stopped: {0}")]
+    Stopped(String),
+    #[error("the peer is lost, and without a witness nobody knows whether it goes on alone")]
+    Lost,
+    #[error("{0}")]
+    Bug(String),
+}
+
+impl Advise for PairError {
+    fn exit(&self) -> Own {
+        match self {
+            Self::NotFound { .. } => Own::NotFound,
+            Self::Launch(error) => error.exit(),
+            Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) | Self::Lost => Own::Mismatch,
+            Self::Bug(_) => Own::Bug,
+            _ => Own::Setup,
+        }
+    }
+
+    fn fix(&self) -> Option<Remedy> {
+        Some(match self {
+            Self::Witness { .. } => Remedy::with_note(
+                "--witness none",
+                "the loss of a site then stops the program",
+            ),
+            Self::Launch(error) => return error.fix(),
+            Self::Ledger(LedgerError::SameDevice { .. }) => Remedy::with_note(
+                "--ledger on another disk",
+                "errors of one disk come together",
+            ),
+            Self::Ledger(LedgerError::Damaged { path, .. }) => Remedy::with_note(
+                format!("rm {}", path.display()),
+                "both sites then enrol anew: compare their files first",
+            ),
+            Self::Peer { .. } => Remedy::new(
+                "start steadfast pair secondary on the other host first, and let its port through",
+            ),
+            Self::Files { .. } => Remedy::with_note(
+                "copy the right files to the other site",
+                "steadfast pair verify says which pages are not as the ledger has them",
+            ),
+            Self::Unequal { .. } => {
+                Remedy::new("start both sites with the same command, from the same packages")
+            }
+            Self::Unsupported(_, fix) | Self::Missing(_, fix) => Remedy::new(fix.clone()),
+            Self::Lost => Remedy::new(
+                "start both sites again: what the program has answered is on both disks",
+            ),
+            Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) => {
+                Remedy::new("steadfast pair verify on both sites")
+            }
+            Self::Bug(_) => Remedy::new("report this with the program and its arguments"),
+            _ => return None,
+        })
+    }
+}
+
+/// Prints an error as every part of Steadfast does.
+pub(crate) fn print(error: &PairError) {
+    use std::error::Error;
+    eprintln!("steadfast pair: {error}");
+    let mut source = error.source();
+    // A transparent variant's source is the source of what it holds.
+    while let Some(cause) = source {
+        eprintln!("  cause: {cause}");
+        source = cause.source();
+    }
+    if let Some(fix) = error.fix() {
+        let note = if fix.note.is_empty() {
+            String::new()
+        } else {
+            format!("   ({})", fix.note)
+        };
+        eprintln!("  fix:   {}{note}", fix.what);
+    }
+}

@@ -1,0 +1,257 @@
+//! Files: from the notes of the primary's agent to the ledger, in log order, on both sites alike.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use steadfast_replica::site::{Kind, Note, Step};
+
+use crate::ledger::{FileId, Ledger, LedgerError, PAGE, Wrong};
+
+const O_TRUNC: u64 = 0o1000;
+
+/// Why the ledger cannot follow the program.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FollowError {
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// A page that a write was about to cover in part.
+    #[error("page {} of {} is not as the ledger has it, and a write covers it in part", .0.page, .0.path.display())]
+    Wrong(Wrong),
+    #[error("{}: {what} is not followed by the ledger", .path.display())]
+    Unsupported { path: PathBuf, what: &'static str },
+    #[error("{}: it was changed by somebody else: {found} bytes at open, {expected} in the ledger", .path.display())]
+    Changed {
+        path: PathBuf,
+        found: u64,
+        expected: u64,
+    },
+}
+
+impl From<Wrong> for FollowError {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    path: PathBuf,
+    file: Option<FileId>,
+}
+
+/// The program's descriptors, and the ledger of what it does with them.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) ledger: Ledger,
+    open: HashMap<i32, Open>,
+    data: Vec<PathBuf>,
+    pub(crate) pages_read: u64,
+    pub(crate) pages_written: u64,
+}
+
+/// What a descriptor's bytes belong to.
+#[derive(Debug, Clone)]
+pub(crate) struct Where {
+    pub(crate) path: PathBuf,
+    pub(crate) file: Option<FileId>,
+}
+
+impl Files {
+    pub(crate) fn new(ledger: Ledger, data: Vec<PathBuf>) -> Self {
+        Self {
+            ledger,
+            open: HashMap::new(),
+            data,
+            pages_read: 0,
+            pages_written: 0,
+        }
+    }
+
+    pub(crate) fn at(&self, fd: i32) -> Option<Where> {
+        self.open.get(&fd).map(|open| Where {
+            path: open.path.clone(),
+            file: open.file,
+        })
+    }
+
+    pub(crate) fn is_protected(&self, path: &Path) -> bool {
+        self.data.iter().any(|data| path.starts_with(data))
+    }
+
+    /// Takes the next event in.
+    pub(crate) fn follow(&mut self, step: &Step) -> Result<(), FollowError> {
+        let Some(note) = step.note() else {
+            return Ok(());
+        };
+        match note.kind {
+            Kind::Open => self.opened(&note, step.extra())?,
+            Kind::Close => {
+                self.ledger.flush(false)?;
+                if note.fd >= 0 {
+                    self.open.remove(&note.fd);
+                } else {
+                    self.open.retain(|fd, _| {
+                        !(note.offset..=note.len).contains(&u64::try_from(*fd).unwrap_or(u64::MAX))
+                    });
+                }
+            }
+            Kind::Duplicate => {
+                let old = i32::try_from(note.len)
+                    .ok()
+                    .and_then(|old| self.open.get(&old).cloned());
+                match old {
+                    Some(old) => self.open.insert(note.fd, old),
+                    None => self.open.remove(&note.fd),
+                };
+            }
+            Kind::Read if note.protected => self.pages_read += pages(note.offset, note.len),
+            Kind::Write if note.protected => self.wrote(&note, step.extra())?,
+            Kind::Truncate if note.protected && step.ret() == 0 => {
+                if let Some(file) = self.file(note.fd) {
+                    let last = if note.head {
+                        step.extra().get(..PAGE)
+                    } else {
+                        None
+                    };
+                    self.ledger.truncated(file, note.offset, last)?;
+                }
+            }
+            Kind::Allocate if note.protected && step.ret() == 0 && note.len > 0 => {
+                if let Some(file) = self.file(note.fd) {
+                    self.ledger.allocated(file, note.offset + note.len);
+                }
+            }
+            Kind::Sync if step.ret() == 0 => {
+                match self.file(note.fd) {
+                    // Everything that is written is on the disk: nobody asks for the old pages any more.
+                    Some(file) => self.ledger.durable(file),
+                    None if note.fd >= 0 => return Ok(()),
+                    None => {}
+                }
+                self.ledger.flush(true)?;
+            }
+            Kind::Name if step.ret() >= 0 => self.named(&note, step.extra())?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn file(&self, fd: i32) -> Option<FileId> {
+        self.open.get(&fd).and_then(|open| open.file)
+    }
+
+    fn opened(&mut self, note: &Note, name: &[u8]) -> Result<(), FollowError> {
+        let path = PathBuf::from(OsStr::from_bytes(name.strip_suffix(b"\0").unwrap_or(name)));
+        let mut file = None;
+        if note.protected {
+            let known = self.ledger.id(&path);
+            let id = self.ledger.file(&path);
+            if known.is_none() || note.offset & O_TRUNC != 0 {
+                self.ledger.truncated(id, 0, None)?;
+            }
+            let expected = self
+                .ledger
+                .names()
+                .find(|(name, _)| *name == path)
+                .map_or(0, |(_, size)| size);
+            if note.len != expected {
+                return Err(FollowError::Changed {
+                    path,
+                    found: note.len,
+                    expected,
+                });
+            }
+            file = Some(id);
+        }
+        self.open.insert(note.fd, Open { path, file });
+        Ok(())
+    }
+
+    fn wrote(&mut self, note: &Note, extra: &[u8]) -> Result<(), FollowError> {
+        let Some(file) = self.file(note.fd).filter(|_| note.len > 0) else {
+            return Ok(());
+        };
+        let (head, rest) = if note.head {
+            extra.split_at_checked(PAGE).unwrap_or_default()
+        } else {
+            (&[][..], extra)
+        };
+        let (tail, bytes) = if note.tail {
+            rest.split_at_checked(PAGE).unwrap_or_default()
+        } else {
+            (&[][..], rest)
+        };
+        let some = |page: &'_ [u8]| {
+            if page.is_empty() {
+                None
+            } else {
+                Some(page.to_vec())
+            }
+        };
+        let (head, tail) = (some(head), some(tail));
+        self.pages_written += pages(note.offset, note.len);
+        self.ledger
+            .wrote(file, note.offset, bytes, head.as_deref(), tail.as_deref())?;
+        Ok(())
+    }
+
+    fn named(&mut self, note: &Note, extra: &[u8]) -> Result<(), FollowError> {
+        let parts: Vec<&[u8]> = extra.split(|byte| *byte == 0).collect();
+        let path = |index: usize| {
+            let part = |index: usize| {
+                Path::new(OsStr::from_bytes(
+                    parts.get(index).copied().unwrap_or_default(),
+                ))
+            };
+            normal(&part(index).join(part(index + 1)))
+        };
+        let first = path(0);
+        match i64::try_from(note.offset).unwrap_or(-1) {
+            libc::SYS_unlink | libc::SYS_unlinkat => self.ledger.unlinked(&first),
+            libc::SYS_rename | libc::SYS_renameat | libc::SYS_renameat2 => {
+                let second = path(2);
+                if self.is_protected(&first) != self.is_protected(&second) {
+                    return Err(FollowError::Unsupported {
+                        path: first,
+                        what: "a name that moves out of the protected directories, or in",
+                    });
+                }
+                self.ledger.renamed(&first, &second);
+            }
+            libc::SYS_link | libc::SYS_linkat
+                if self.is_protected(&first) || self.is_protected(&path(2)) =>
+            {
+                return Err(FollowError::Unsupported {
+                    path: first,
+                    what: "a second name (link)",
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn pages(offset: u64, len: u64) -> u64 {
+    if len == 0 {
+        0
+    } else {
+        (offset + len - 1) / PAGE as u64 - offset / PAGE as u64 + 1
+    }
+}
+
+/// Without `.` and `..`; links are not followed.
+fn normal(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut out, part| {
+        match part {
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::CurDir => {}
+            other => out.push(other),
+        }
+        out
+    })
+}

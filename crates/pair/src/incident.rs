@@ -1,0 +1,82 @@
+//! Incident: what was found, whose fault it was, and what was done, for people and for machines.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// One page that the two disks returned differently.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Incident {
+    pub(crate) event: u64,
+    pub(crate) path: String,
+    pub(crate) page: u64,
+    /// The site whose disk was wrong: A is the primary, B the secondary.
+    pub(crate) disk_of: char,
+    /// Bits that differed, and the first of them in the page.
+    pub(crate) bits: u32,
+    pub(crate) first_bit: Option<u32>,
+    pub(crate) ledger_agrees_with: char,
+    pub(crate) pages_repaired: u32,
+    /// Pages of the program's memory that had to be put right: the read is held back until both disks agree.
+    pub(crate) memory_pages: u32,
+    /// The wrong bytes were on the device as well, and not only in the page cache.
+    pub(crate) on_device: bool,
+    pub(crate) pause_us: u64,
+}
+
+impl Incident {
+    pub(crate) fn line(&self) -> String {
+        let name = Path::new(&self.path).file_name().map_or_else(
+            || self.path.clone(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        let plural = |n: u32| if n == 1 { "page" } else { "pages" };
+        format!(
+            "disk of {}, {name} page {}, ledger agrees with {}; repaired, {} {}, {} {} of memory, {}.{} ms",
+            self.disk_of,
+            self.page,
+            self.ledger_agrees_with,
+            self.pages_repaired,
+            plural(self.pages_repaired),
+            self.memory_pages,
+            plural(self.memory_pages),
+            self.pause_us / 1000,
+            self.pause_us % 1000 / 100,
+        )
+    }
+
+    pub(crate) fn tell(&self, events: Option<&Path>) {
+        eprintln!("steadfast pair: {}", self.line());
+        let Some(path) = events else { return };
+        let line = serde_json::to_string(self).expect("plain data");
+        let written = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .and_then(|mut file| writeln!(file, "{line}"));
+        if let Err(error) = written {
+            eprintln!(
+                "steadfast pair: {} cannot be written: {error}",
+                path.display()
+            );
+        }
+    }
+}
+
+/// How many bits differ, and the first.
+pub(crate) fn bits(a: &[u8], b: &[u8]) -> (u32, Option<u32>) {
+    let mut count = 0;
+    let mut first = None;
+    for at in 0..a.len().max(b.len()) {
+        let differ = a.get(at).copied().unwrap_or(0) ^ b.get(at).copied().unwrap_or(0);
+        if differ != 0 && first.is_none() {
+            first = u32::try_from(8 * at)
+                .ok()
+                .map(|bit| bit + differ.trailing_zeros());
+        }
+        count += differ.count_ones();
+    }
+    (count, first)
+}

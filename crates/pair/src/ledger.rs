@@ -1,0 +1,620 @@
+//! Ledger: a 128-bit digest of every page of every protected file, on another device than the files.
+//!
+//! The ledger is the third opinion when the disks of the two sites give different bytes. Each site
+//! keeps one. In memory it is a table of files; on disk it is a journal of records, each with a
+//! CRC32C, that is written anew when the ledger is opened.
+//!
+//! Invariants
+//!  1. A page that was written but not yet made durable has its old digest and its new one: after
+//!     a crash either may be on the disk.
+//!  2. A page that a write covers in part is looked up before the write's bytes are folded in:
+//!     a bad sector is never blessed.
+//!  3. A torn record at the journal's end is dropped; one in the middle is an error.
+//!
+//! Not covered: times and rights of files, names of directories, extended attributes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use steadfast_integrity::digest::{crc32c, vote128};
+
+/// Bytes of a page, on every file system that Linux mounts on x86-64.
+pub(crate) const PAGE: usize = 4096;
+
+/// The digest of a page; what lies behind the end of the file counts as zeros.
+pub(crate) fn page_digest(bytes: &[u8]) -> u128 {
+    if bytes.len() == PAGE {
+        return vote128(bytes);
+    }
+    let mut page = [0; PAGE];
+    page[..bytes.len()].copy_from_slice(bytes);
+    vote128(&page)
+}
+
+/// Numbers a file for as long as the ledger is in memory; a name may come to mean another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct FileId(u64);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Page {
+    now: u128,
+    /// What it was when it was last made durable, if it has been written since.
+    before: Option<u128>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Entry {
+    size: u64,
+    pages: Vec<Page>,
+}
+
+/// Why the ledger cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LedgerError {
+    #[error("the ledger has to be written, and {} refuses", .path.display())]
+    Write { path: PathBuf, source: io::Error },
+    #[error("the ledger has to be whole, and {} is damaged at byte {at}", .path.display())]
+    Damaged { path: PathBuf, at: usize },
+    #[error("the ledger has to be on another device than the data, and {} and {} are on the same one", .ledger.display(), .data.display())]
+    SameDevice { ledger: PathBuf, data: PathBuf },
+    #[error("{} has to be a directory that can be read", .path.display())]
+    Directory { path: PathBuf, source: io::Error },
+}
+
+/// A page that does not have the digest it has to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    pub(crate) path: PathBuf,
+    pub(crate) page: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    path: PathBuf,
+    journal: Option<File>,
+    pending: Vec<u8>,
+    files: HashMap<FileId, Entry>,
+    names: BTreeMap<PathBuf, FileId>,
+    next: u64,
+    zero: u128,
+}
+
+mod record {
+    pub(super) const NAME: u8 = 1;
+    pub(super) const SIZE: u8 = 2;
+    pub(super) const PAGES: u8 = 3;
+    pub(super) const GONE: u8 = 4;
+    pub(super) const DURABLE: u8 = 5;
+    /// kind, length, CRC32C of kind and body
+    pub(super) const HEAD: usize = 9;
+}
+
+impl Ledger {
+    /// Opens the ledger in a directory, which is made if it is not there.
+    pub(crate) fn open(dir: &Path) -> Result<Self, LedgerError> {
+        let path = dir.join("ledger");
+        fs::create_dir_all(dir).map_err(|source| LedgerError::Directory {
+            path: dir.into(),
+            source,
+        })?;
+        let mut this = Self::in_memory();
+        this.path = path.clone();
+        match fs::read(&path) {
+            Ok(bytes) => this.replay(&bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(LedgerError::Directory { path, source }),
+        }
+        this.rewrite()?;
+        Ok(this)
+    }
+
+    pub(crate) fn in_memory() -> Self {
+        Self {
+            path: PathBuf::new(),
+            journal: None,
+            pending: Vec::new(),
+            files: HashMap::new(),
+            names: BTreeMap::new(),
+            next: 1,
+            zero: page_digest(&[]),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// Whether the ledger and what it vouches for would be lost together.
+    pub(crate) fn check_device(dir: &Path, data: &[PathBuf]) -> Result<(), LedgerError> {
+        use std::os::unix::fs::MetadataExt;
+        let device = |path: &Path| {
+            fs::metadata(path)
+                .map(|meta| meta.dev())
+                .map_err(|source| LedgerError::Directory {
+                    path: path.into(),
+                    source,
+                })
+        };
+        let own = device(dir)?;
+        for data in data {
+            if device(data)? == own {
+                return Err(LedgerError::SameDevice {
+                    ledger: dir.into(),
+                    data: data.clone(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn replay(&mut self, bytes: &[u8]) -> Result<(), LedgerError> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let whole = rest.get(..record::HEAD).and_then(|head| {
+                let len = u32::from_le_bytes(head[1..5].try_into().expect("four bytes")) as usize;
+                let sum = u32::from_le_bytes(head[5..9].try_into().expect("four bytes"));
+                let body = rest.get(record::HEAD..record::HEAD.checked_add(len)?)?;
+                (summed(head[0], body) == sum).then_some((head[0], body))
+            });
+            let Some((kind, body)) = whole else {
+                // A crash tears the last record. Anything whole behind it means that this one was damaged since.
+                return if has_record_behind(rest) {
+                    Err(LedgerError::Damaged {
+                        path: self.path.clone(),
+                        at,
+                    })
+                } else {
+                    Ok(())
+                };
+            };
+            if self.take(kind, body).is_none() {
+                return Err(LedgerError::Damaged {
+                    path: self.path.clone(),
+                    at,
+                });
+            }
+            at += record::HEAD + body.len();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let id = FileId(u64::from_le_bytes(body.get(..8)?.try_into().ok()?));
+        let rest = &body[8..];
+        let number = |at: usize| Some(u64::from_le_bytes(rest.get(at..at + 8)?.try_into().ok()?));
+        match kind {
+            record::NAME => {
+                self.next = self.next.max(id.0 + 1);
+                self.names.retain(|_, other| *other != id);
+                self.names
+                    .insert(Path::new(std::ffi::OsStr::from_bytes(rest)).into(), id);
+                self.files.entry(id).or_default();
+            }
+            record::SIZE => self.size(id, number(0)?),
+            record::PAGES => {
+                let first = usize::try_from(number(0)?).ok()?;
+                let entry = self.files.entry(id).or_default();
+                for (index, digest) in rest[8..].chunks_exact(16).enumerate() {
+                    let page = entry.pages.get_mut(first + index)?;
+                    page.before = page.before.or(Some(page.now));
+                    page.now = u128::from_le_bytes(digest.try_into().ok()?);
+                }
+            }
+            record::GONE => {
+                self.names.retain(|_, other| *other != id);
+                self.files.remove(&id);
+            }
+            record::DURABLE => self.settle(id),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn log(&mut self, kind: u8, body: &[u8]) {
+        let len = u32::try_from(body.len()).expect("records are small");
+        self.pending.push(kind);
+        self.pending.extend(len.to_le_bytes());
+        self.pending.extend(summed(kind, body).to_le_bytes());
+        self.pending.extend(body);
+    }
+
+    fn size(&mut self, id: FileId, size: u64) {
+        let zero = self.zero;
+        let entry = self.files.entry(id).or_default();
+        entry.size = size;
+        let pages = usize::try_from(size.div_ceil(PAGE as u64)).expect("64 bits");
+        entry.pages.resize(
+            pages,
+            Page {
+                now: zero,
+                before: None,
+            },
+        );
+    }
+
+    fn settle(&mut self, id: FileId) {
+        if let Some(entry) = self.files.get_mut(&id) {
+            for page in &mut entry.pages {
+                page.before = None;
+            }
+        }
+    }
+
+    /// Writes the whole ledger anew, in place of the journal.
+    fn rewrite(&mut self) -> Result<(), LedgerError> {
+        use std::os::unix::ffi::OsStrExt;
+        if self.path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        self.pending.clear();
+        let names: Vec<_> = self
+            .names
+            .iter()
+            .map(|(path, id)| (path.clone(), *id))
+            .collect();
+        for (path, id) in names {
+            let entry = self.files.get(&id).cloned().unwrap_or_default();
+            self.log(
+                record::NAME,
+                &[&id.0.to_le_bytes(), path.as_os_str().as_bytes()].concat(),
+            );
+            self.log(
+                record::SIZE,
+                &[id.0.to_le_bytes(), entry.size.to_le_bytes()].concat(),
+            );
+            let digests = |of: fn(&Page) -> u128| {
+                entry
+                    .pages
+                    .iter()
+                    .flat_map(|page| of(page).to_le_bytes())
+                    .collect::<Vec<_>>()
+            };
+            let head = [id.0.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+            self.log(
+                record::PAGES,
+                &[
+                    head.clone(),
+                    digests(|page| page.before.unwrap_or(page.now)),
+                ]
+                .concat(),
+            );
+            self.log(record::DURABLE, &id.0.to_le_bytes());
+            if entry.pages.iter().any(|page| page.before.is_some()) {
+                self.log(record::PAGES, &[head, digests(|page| page.now)].concat());
+            }
+        }
+        let new = self.path.with_extension("new");
+        let written = (|| {
+            let mut file = File::create(&new)?;
+            file.write_all(&self.pending)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)?;
+            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+            OpenOptions::new().append(true).open(&self.path)
+        })();
+        self.pending.clear();
+        self.journal = Some(written.map_err(|source| LedgerError::Write {
+            path: self.path.clone(),
+            source,
+        })?);
+        Ok(())
+    }
+
+    /// Hands what was noted to the disk; `durable`: and waits until it is there.
+    pub(crate) fn flush(&mut self, durable: bool) -> Result<(), LedgerError> {
+        let Some(journal) = &mut self.journal else {
+            self.pending.clear();
+            return Ok(());
+        };
+        let done = journal
+            .write_all(&self.pending)
+            .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });
+        self.pending.clear();
+        done.map_err(|source| LedgerError::Write {
+            path: self.path.clone(),
+            source,
+        })
+    }
+
+    pub(crate) fn id(&self, path: &Path) -> Option<FileId> {
+        self.names.get(path).copied()
+    }
+
+    pub(crate) fn path(&self, id: FileId) -> Option<&Path> {
+        self.names
+            .iter()
+            .find(|(_, other)| **other == id)
+            .map(|(path, _)| path.as_path())
+    }
+
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Path, u64)> {
+        self.names.iter().map(|(path, id)| {
+            (
+                path.as_path(),
+                self.files.get(id).map_or(0, |entry| entry.size),
+            )
+        })
+    }
+
+    /// A file under a name, new or known.
+    pub(crate) fn file(&mut self, path: &Path) -> FileId {
+        use std::os::unix::ffi::OsStrExt;
+        if let Some(id) = self.id(path) {
+            return id;
+        }
+        let id = FileId(self.next);
+        self.next += 1;
+        self.names.insert(path.into(), id);
+        self.files.insert(id, Entry::default());
+        self.log(
+            record::NAME,
+            &[&id.0.to_le_bytes(), path.as_os_str().as_bytes()].concat(),
+        );
+        id
+    }
+
+    /// The digests that a page may have: what it is now, and what it was when it was last durable.
+    pub(crate) fn accepted(&self, id: FileId, page: u64) -> Vec<u128> {
+        let page = usize::try_from(page)
+            .ok()
+            .and_then(|page| self.files.get(&id)?.pages.get(page));
+        page.map_or_else(Vec::new, |page| {
+            std::iter::once(page.now).chain(page.before).collect()
+        })
+    }
+
+    /// What a page has to be while the program runs.
+    pub(crate) fn expected(&self, id: FileId, page: u64) -> Option<u128> {
+        usize::try_from(page)
+            .ok()
+            .and_then(|page| self.files.get(&id)?.pages.get(page))
+            .map(|page| page.now)
+    }
+
+    fn set(&mut self, id: FileId, page: usize, digest: u128) {
+        let Some(entry) = self
+            .files
+            .get_mut(&id)
+            .and_then(|entry| entry.pages.get_mut(page))
+        else {
+            return;
+        };
+        entry.before = entry.before.or(Some(entry.now));
+        entry.now = digest;
+        self.log(
+            record::PAGES,
+            &[
+                &id.0.to_le_bytes()[..],
+                &(page as u64).to_le_bytes(),
+                &digest.to_le_bytes(),
+            ]
+            .concat(),
+        );
+    }
+
+    /// Takes a file as it is: at enrolment.
+    pub(crate) fn enrol(&mut self, path: &Path, size: u64, digests: &[u128]) {
+        let id = self.file(path);
+        self.resize(id, size);
+        for (page, digest) in digests.iter().enumerate() {
+            self.set(id, page, *digest);
+        }
+        self.durable(id);
+    }
+
+    fn resize(&mut self, id: FileId, size: u64) {
+        self.size(id, size);
+        self.log(
+            record::SIZE,
+            &[id.0.to_le_bytes(), size.to_le_bytes()].concat(),
+        );
+    }
+
+    /// Everything that was written to a file is on the disk.
+    pub(crate) fn durable(&mut self, id: FileId) {
+        self.settle(id);
+        self.log(record::DURABLE, &id.0.to_le_bytes());
+    }
+
+    /// Bytes have been written. `head` and `tail` are the pages that they cover in part, as they were.
+    pub(crate) fn wrote(
+        &mut self,
+        id: FileId,
+        offset: u64,
+        bytes: &[u8],
+        head: Option<&[u8]>,
+        tail: Option<&[u8]>,
+    ) -> Result<(), Wrong> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let end = offset + bytes.len() as u64;
+        let size = self.files.get(&id).map_or(0, |entry| entry.size);
+        if end > size {
+            self.resize(id, end);
+        }
+        let (first, last) = (offset / PAGE as u64, (end - 1) / PAGE as u64);
+        for page in first..=last {
+            let start = page * PAGE as u64;
+            let old = if page == first && head.is_some() {
+                head
+            } else if page == last {
+                tail
+            } else {
+                None
+            };
+            let mut now = [0; PAGE];
+            if let Some(old) = old {
+                if start < size && self.expected(id, page) != Some(page_digest(old)) {
+                    return Err(Wrong {
+                        path: self.path(id).unwrap_or(Path::new("")).into(),
+                        page,
+                    });
+                }
+                now[..old.len()].copy_from_slice(old);
+            }
+            let from = offset.max(start);
+            let to = end.min(start + PAGE as u64);
+            let place = |at: u64, from: u64| usize::try_from(at - from).expect("within a write");
+            now[place(from, start)..place(to, start)]
+                .copy_from_slice(&bytes[place(from, offset)..place(to, offset)]);
+            self.set(
+                id,
+                usize::try_from(page).expect("64 bits"),
+                page_digest(&now),
+            );
+        }
+        Ok(())
+    }
+
+    /// The file has another length; `last`: the page of its new end, as it was.
+    pub(crate) fn truncated(
+        &mut self,
+        id: FileId,
+        size: u64,
+        last: Option<&[u8]>,
+    ) -> Result<(), Wrong> {
+        let had = self.files.get(&id).map_or(0, |entry| entry.size);
+        let page = size / PAGE as u64;
+        if let Some(last) = last.filter(|_| size < had) {
+            if self.expected(id, page) != Some(page_digest(last)) {
+                return Err(Wrong {
+                    path: self.path(id).unwrap_or(Path::new("")).into(),
+                    page,
+                });
+            }
+            self.resize(id, size);
+            let keep = usize::try_from(size % PAGE as u64).expect("below a page");
+            self.set(
+                id,
+                usize::try_from(page).expect("64 bits"),
+                page_digest(&last[..keep]),
+            );
+            return Ok(());
+        }
+        self.resize(id, size);
+        Ok(())
+    }
+
+    /// At least as long as that, with zeros.
+    pub(crate) fn allocated(&mut self, id: FileId, size: u64) {
+        if self.files.get(&id).is_some_and(|entry| entry.size < size) {
+            self.resize(id, size);
+        }
+    }
+
+    /// A name is gone. Who has the file open may still write to it.
+    pub(crate) fn unlinked(&mut self, path: &Path) {
+        if let Some(id) = self.names.remove(path) {
+            self.log(record::GONE, &id.0.to_le_bytes());
+        }
+    }
+
+    pub(crate) fn renamed(&mut self, from: &Path, to: &Path) {
+        use std::os::unix::ffi::OsStrExt;
+        let moved: Vec<_> = self
+            .names
+            .keys()
+            .filter(|path| path.starts_with(from))
+            .cloned()
+            .collect();
+        if moved.is_empty() {
+            return;
+        }
+        self.unlinked(to);
+        for path in moved {
+            let Some(id) = self.names.remove(&path) else {
+                continue;
+            };
+            let rest = path.strip_prefix(from).expect("it starts with it");
+            let new = if rest.as_os_str().is_empty() {
+                to.to_path_buf()
+            } else {
+                to.join(rest)
+            };
+            self.log(
+                record::NAME,
+                &[&id.0.to_le_bytes(), new.as_os_str().as_bytes()].concat(),
+            );
+            self.names.insert(new, id);
+        }
+    }
+
+    /// Holds a file on disk against the ledger: the pages that have none of the digests they may have. The
+    /// size counts as the page behind the last.
+    pub(crate) fn verify(&self, path: &Path) -> io::Result<Vec<u64>> {
+        let Some(entry) = self.id(path).and_then(|id| self.files.get(&id)) else {
+            return Ok(Vec::new());
+        };
+        let found = crate::disk::digests(path)?;
+        let mut wrong: Vec<u64> = (0_u64..)
+            .zip(entry.pages.iter().zip(&found.pages))
+            .filter(|(_, (page, found))| page.now != **found && page.before != Some(**found))
+            .map(|(page, _)| page)
+            .collect();
+        if found.size != entry.size && entry.pages.iter().all(|page| page.before.is_none()) {
+            wrong.push(entry.size.div_ceil(PAGE as u64));
+        }
+        Ok(wrong)
+    }
+}
+
+fn summed(kind: u8, body: &[u8]) -> u32 {
+    crc32c(&[&[kind], body].concat())
+}
+
+/// Whether a whole record begins anywhere behind a place that holds none.
+fn has_record_behind(bytes: &[u8]) -> bool {
+    (1..bytes.len()).any(|at| {
+        let rest = &bytes[at..];
+        rest.get(..record::HEAD).is_some_and(|head| {
+            let len = u32::from_le_bytes(head[1..5].try_into().expect("four bytes")) as usize;
+            (1..=record::DURABLE).contains(&head[0])
+                && len >= 8
+                && rest
+                    .get(record::HEAD..record::HEAD + len)
+                    .is_some_and(|body| {
+                        summed(head[0], body)
+                            == u32::from_le_bytes(head[5..9].try_into().expect("four bytes"))
+                    })
+        })
+    })
+}
+
+/// What a file holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Digests {
+    pub(crate) size: u64,
+    pub(crate) pages: Vec<u128>,
+}
+
+impl Digests {
+    pub(crate) fn of(mut file: impl Read) -> io::Result<Self> {
+        let mut this = Self {
+            size: 0,
+            pages: Vec::new(),
+        };
+        let mut page = vec![0; PAGE];
+        loop {
+            let mut n = 0;
+            while n < PAGE {
+                match file.read(&mut page[n..])? {
+                    0 => break,
+                    more => n += more,
+                }
+            }
+            if n == 0 {
+                return Ok(this);
+            }
+            this.size += n as u64;
+            this.pages.push(page_digest(&page[..n]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

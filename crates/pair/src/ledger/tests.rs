@@ -1,0 +1,181 @@
+//! The ledger against a model: a file that is written, cut and made durable, and its digests.
+
+use std::fs;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("steadfast-ledger-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).expect("a directory");
+    dir
+}
+
+fn digests(bytes: &[u8]) -> Vec<u128> {
+    bytes.chunks(PAGE).map(page_digest).collect()
+}
+
+/// What the agent sends along: the pages that a write covers in part, as they were.
+fn write(
+    ledger: &mut Ledger,
+    id: FileId,
+    file: &mut Vec<u8>,
+    offset: usize,
+    bytes: &[u8],
+) -> Result<(), Wrong> {
+    let page = |file: &[u8], number: usize| {
+        let mut page = file.get(number * PAGE..).unwrap_or_default().to_vec();
+        page.resize(PAGE, 0);
+        page
+    };
+    let end = offset + bytes.len();
+    let (first, last) = (offset / PAGE, end / PAGE);
+    let head = (!bytes.is_empty()
+        && (!offset.is_multiple_of(PAGE) || (!end.is_multiple_of(PAGE) && last == first)))
+        .then(|| page(file, first));
+    let apart = !end.is_multiple_of(PAGE) && (head.is_none() || last != first);
+    let tail = (!bytes.is_empty() && apart).then(|| page(file, last));
+    ledger.wrote(id, offset as u64, bytes, head.as_deref(), tail.as_deref())?;
+    if file.len() < end {
+        file.resize(end, 0);
+    }
+    file[offset..end].copy_from_slice(bytes);
+    Ok(())
+}
+
+fn expected(ledger: &Ledger, id: FileId) -> Vec<u128> {
+    (0..).map_while(|page| ledger.expected(id, page)).collect()
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_written_and_cut_the_ledger_has_the_digests_of_the_file(
+        steps in prop::collection::vec((0_usize..40_000, 0_usize..9000, any::<u8>(), any::<bool>()), 1..40)
+    ) {
+        let mut ledger = Ledger::in_memory();
+        let id = ledger.file(Path::new("/x"));
+        let mut file = Vec::new();
+        for (at, len, byte, cut) in steps {
+            if cut {
+                let last = (!at.is_multiple_of(PAGE)).then(|| {
+                    let mut page = file.get(at / PAGE * PAGE..).unwrap_or_default().to_vec();
+                    page.resize(PAGE, 0);
+                    page
+                });
+                ledger.truncated(id, at as u64, last.as_deref()).expect("no page is wrong");
+                file.resize(at, 0);
+            } else {
+                write(&mut ledger, id, &mut file, at, &vec![byte; len]).expect("no page is wrong");
+            }
+            prop_assert_eq!(expected(&ledger, id), digests(&file));
+        }
+    }
+}
+
+#[test]
+fn a_bad_page_under_a_partial_write_is_not_blessed() {
+    let mut ledger = Ledger::in_memory();
+    let id = ledger.file(Path::new("/x"));
+    let mut file = Vec::new();
+    write(&mut ledger, id, &mut file, 0, &[7; 3 * PAGE]).expect("no page is wrong");
+    file[PAGE + 5] ^= 4;
+    let wrong = write(&mut ledger, id, &mut file.clone(), PAGE + 100, &[1; 10])
+        .expect_err("the page before is wrong");
+    assert_eq!(
+        wrong,
+        Wrong {
+            path: "/x".into(),
+            page: 1
+        }
+    );
+    write(&mut ledger, id, &mut file, 100, &[1; 10]).expect("the page next to it is right");
+}
+
+#[test]
+fn a_page_that_is_not_durable_yet_may_be_old_or_new() {
+    let mut ledger = Ledger::in_memory();
+    let id = ledger.file(Path::new("/x"));
+    let mut file = Vec::new();
+    write(&mut ledger, id, &mut file, 0, &[1; PAGE]).expect("right");
+    ledger.durable(id);
+    write(&mut ledger, id, &mut file, 0, &[2; PAGE]).expect("right");
+    write(&mut ledger, id, &mut file, 0, &[3; PAGE]).expect("right");
+    let of = |byte| page_digest(&[byte; PAGE]);
+    assert_eq!(ledger.accepted(id, 0), vec![of(3), of(1)]);
+    ledger.durable(id);
+    assert_eq!(ledger.accepted(id, 0), vec![of(3)]);
+}
+
+#[test]
+fn it_is_the_same_after_it_was_closed_and_after_a_torn_end_and_refused_after_damage() {
+    let dir = scratch("reopen");
+    let mut ledger = Ledger::open(&dir).expect("a ledger");
+    let id = ledger.file(Path::new("/data/x.db"));
+    let mut file = Vec::new();
+    write(&mut ledger, id, &mut file, 0, &[1; 2 * PAGE + 17]).expect("right");
+    ledger.durable(id);
+    write(&mut ledger, id, &mut file, PAGE, &[2; PAGE]).expect("right");
+    ledger.renamed(Path::new("/data/x.db"), Path::new("/data/y.db"));
+    ledger.flush(true).expect("room");
+    let before: Vec<_> = (0..3).map(|page| ledger.accepted(id, page)).collect();
+
+    let path = dir.join("ledger");
+    let whole = fs::read(&path).expect("the journal");
+    fs::write(&path, [&whole[..], &[3, 200, 0]].concat()).expect("a torn record");
+    let again = Ledger::open(&dir).expect("the torn end is dropped");
+    let id = again.id(Path::new("/data/y.db")).expect("the new name");
+    assert_eq!(
+        (0..3)
+            .map(|page| again.accepted(id, page))
+            .collect::<Vec<_>>(),
+        before
+    );
+    assert_eq!(again.id(Path::new("/data/x.db")), None);
+
+    for at in [9, 30, whole.len() / 2] {
+        let mut struck = fs::read(&path).expect("the journal");
+        struck[at] ^= 1;
+        fs::write(&path, &struck).expect("a flip");
+        let opened = Ledger::open(&dir);
+        assert!(
+            matches!(opened, Err(LedgerError::Damaged { .. })),
+            "byte {at}: {opened:?}"
+        );
+        struck[at] ^= 1;
+        fs::write(&path, &struck).expect("back");
+    }
+    fs::remove_dir_all(&dir).expect("clean");
+}
+
+#[test]
+fn verify_names_the_page_that_flipped_and_is_silent_before() {
+    let dir = scratch("verify");
+    let path = dir.join("x");
+    let mut file = vec![5; 5 * PAGE + 9];
+    fs::write(&path, &file).expect("a file");
+    let mut ledger = Ledger::in_memory();
+    ledger.enrol(&path, file.len() as u64, &digests(&file));
+    assert_eq!(ledger.verify(&path).expect("readable"), Vec::<u64>::new());
+    file[3 * PAGE + 1] ^= 0x20;
+    fs::write(&path, &file).expect("a flip");
+    assert_eq!(ledger.verify(&path).expect("readable"), vec![3]);
+    fs::write(&path, &file[..4 * PAGE]).expect("cut");
+    assert!(
+        ledger.verify(&path).expect("readable").contains(&6),
+        "the size"
+    );
+    fs::remove_dir_all(&dir).expect("clean");
+}
+
+#[test]
+fn a_ledger_beside_its_data_is_refused() {
+    let dir = scratch("device");
+    assert!(matches!(
+        Ledger::check_device(&dir, std::slice::from_ref(&dir)),
+        Err(LedgerError::SameDevice { .. })
+    ));
+    Ledger::check_device(&dir, &[PathBuf::from("/proc")]).expect("another device");
+    fs::remove_dir_all(&dir).expect("clean");
+}

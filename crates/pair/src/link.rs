@@ -1,0 +1,254 @@
+//! Link: what the two sites say to each other, framed over one TCP connection.
+//!
+//! A frame is its length, its kind and its body. Both ends speak one version; another one is
+//! refused at the greeting.
+//!
+//! Not covered: secrecy and authentication. The link belongs into a network of its own.
+
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Bumped with every change of what is said.
+pub(crate) const VERSION: u32 = 1;
+/// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
+const FRAME_MAX: usize = 192 << 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Tag {
+    Greeting = 1,
+    Manifest,
+    Refusal,
+    Ready,
+    Go,
+    Step,
+    Claims,
+    End,
+    Ask,
+    Tell,
+    Incident,
+    Stop,
+    Bye,
+}
+
+impl Tag {
+    const ALL: [Self; 13] = [
+        Self::Greeting,
+        Self::Manifest,
+        Self::Refusal,
+        Self::Ready,
+        Self::Go,
+        Self::Step,
+        Self::Claims,
+        Self::End,
+        Self::Ask,
+        Self::Tell,
+        Self::Incident,
+        Self::Stop,
+        Self::Bye,
+    ];
+}
+
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub(crate) tag: Tag,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Frame {
+    pub(crate) fn parse<T: DeserializeOwned>(&self) -> io::Result<T> {
+        serde_json::from_slice(&self.body).map_err(io::Error::other)
+    }
+}
+
+/// The sending half: any thread may send.
+#[derive(Debug)]
+pub(crate) struct Sender(Mutex<TcpStream>);
+
+impl Sender {
+    pub(crate) fn send(&self, tag: Tag, parts: &[&[u8]]) -> io::Result<()> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let mut frame = Vec::with_capacity(len + 5);
+        frame.extend(u32::try_from(len).map_err(io::Error::other)?.to_le_bytes());
+        frame.push(tag as u8);
+        for part in parts {
+            frame.extend_from_slice(part);
+        }
+        self.0.lock().expect("no panic under it").write_all(&frame)
+    }
+
+    pub(crate) fn say<T: Serialize>(&self, tag: Tag, what: &T) -> io::Result<()> {
+        self.send(tag, &[&serde_json::to_vec(what).map_err(io::Error::other)?])
+    }
+
+    /// Has the other half's reading end.
+    pub(crate) fn close(&self) {
+        let _ = self
+            .0
+            .lock()
+            .expect("no panic under it")
+            .shutdown(std::net::Shutdown::Both);
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver(BufReader<TcpStream>);
+
+impl Receiver {
+    pub(crate) fn next(&mut self) -> io::Result<Frame> {
+        let mut head = [0; 5];
+        self.0.read_exact(&mut head)?;
+        let len = u32::from_le_bytes(head[..4].try_into().expect("four bytes")) as usize;
+        let tag = Tag::ALL.into_iter().find(|tag| *tag as u8 == head[4]);
+        let Some(tag) = tag.filter(|_| len <= FRAME_MAX) else {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "this is not a steadfast pair",
+            ));
+        };
+        let mut body = vec![0; len];
+        self.0.read_exact(&mut body)?;
+        Ok(Frame { tag, body })
+    }
+
+    pub(crate) fn expect(&mut self, tag: Tag) -> io::Result<Frame> {
+        let frame = self.next()?;
+        if frame.tag == tag {
+            Ok(frame)
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{tag:?} was expected, {:?} came", frame.tag),
+            ))
+        }
+    }
+}
+
+pub(crate) fn split(stream: TcpStream) -> io::Result<(Sender, Receiver)> {
+    stream.set_nodelay(true)?;
+    Ok((
+        Sender(Mutex::new(stream.try_clone()?)),
+        Receiver(BufReader::with_capacity(1 << 16, stream)),
+    ))
+}
+
+/// What has to be equal on both sites, and what the primary decides for both.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Greeting {
+    pub(crate) version: u32,
+    pub(crate) steadfast: String,
+    pub(crate) command: Vec<String>,
+    pub(crate) program_digest: String,
+    pub(crate) directory: String,
+    pub(crate) environment: Vec<String>,
+    pub(crate) data: Vec<String>,
+    pub(crate) kernel: String,
+    pub(crate) processor: String,
+    /// The primary's; 32 hexadecimal digits.
+    pub(crate) random: String,
+}
+
+impl Greeting {
+    /// What differs: what it is, here, there.
+    pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
+        let rows: [(&'static str, String, String); 9] = [
+            (
+                "protocol version",
+                self.version.to_string(),
+                other.version.to_string(),
+            ),
+            (
+                "version of steadfast",
+                self.steadfast.clone(),
+                other.steadfast.clone(),
+            ),
+            ("command", self.command.join(" "), other.command.join(" ")),
+            (
+                "program file",
+                self.program_digest.clone(),
+                other.program_digest.clone(),
+            ),
+            (
+                "working directory",
+                self.directory.clone(),
+                other.directory.clone(),
+            ),
+            (
+                "environment",
+                self.environment.join(" "),
+                other.environment.join(" "),
+            ),
+            (
+                "protected directories",
+                self.data.join(" "),
+                other.data.join(" "),
+            ),
+            ("kernel", self.kernel.clone(), other.kernel.clone()),
+            ("processor", self.processor.clone(), other.processor.clone()),
+        ];
+        rows.into_iter()
+            .filter(|(_, here, there)| here != there)
+            .collect()
+    }
+}
+
+/// A file as a site has it. Digests are hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    pub(crate) path: String,
+    pub(crate) size: u64,
+    pub(crate) pages: Vec<String>,
+    /// Pages that are not as the site's own ledger has them.
+    pub(crate) wrong: Vec<u64>,
+}
+
+/// The secondary to the primary, about pages of one file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// What the primary has there, on its disk and in its ledger.
+    Page { path: String, page: u64 },
+    /// This is right: put it there, and give the program these bytes for what it has read at event `seq`.
+    Repair {
+        path: String,
+        page: u64,
+        bytes: String,
+    },
+    /// The read of event `seq` brought these bytes.
+    Correct { seq: u64, base: u64, bytes: String },
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Tell {
+    Page { bytes: String, ledger: Vec<String> },
+    Done,
+    Failed(String),
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes
+        .iter()
+        .fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
+            let _ = write!(out, "{byte:02x}");
+            out
+        })
+}
+
+pub(crate) fn unhex(text: &str) -> io::Result<Vec<u8>> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidData, "not hexadecimal");
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| {
+            u8::from_str_radix(std::str::from_utf8(pair).map_err(|_| wrong())?, 16)
+                .map_err(|_| wrong())
+        })
+        .collect()
+}
+
+pub(crate) fn digest_of(text: &str) -> io::Result<u128> {
+    u128::from_str_radix(text, 16).map_err(io::Error::other)
+}

@@ -1,0 +1,119 @@
+//! `steadfast pair`: one program on two hosts, each with a disk of its own.
+//!
+//! The primary runs the program; the secondary runs it too, on its own files, from the primary's
+//! log. What one disk returns wrong is found when it is read, attributed by a ledger of page
+//! digests, and repaired before either program goes on. docs/concepts/pair.md says what holds and
+//! what does not.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a command"
+)]
+
+mod arbiter;
+mod cli;
+mod demo;
+mod disk;
+mod error;
+mod files;
+mod incident;
+mod ledger;
+mod link;
+mod prepare;
+mod primary;
+mod secondary;
+
+use std::os::unix::process::CommandExt;
+use std::process::ExitCode;
+
+use clap::Parser;
+use steadfast_integrity::advice::Advise;
+use steadfast_replica::site::{DESCRIPTORS_MAX, End};
+
+use cli::{Cli, Command, Side};
+use error::PairError;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 64 } else { 0 });
+        }
+    };
+    let result = match &cli.command {
+        Command::Primary(side) => settle(side)
+            .and_then(|()| primary::run(side))
+            .and_then(status),
+        Command::Secondary(side) => settle(side)
+            .and_then(|()| secondary::run(side))
+            .and_then(status),
+        Command::Verify(verify) => verify_at_rest(verify),
+        Command::Demo(options) => demo::run(options),
+        Command::DemoHost(host) => demo::host(host),
+    };
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            error::print(&error);
+            ExitCode::from(error.exit().code())
+        }
+    }
+}
+
+/// Executes this command again with the environment that the program is to have: both sites then lay out
+/// the program's stack alike.
+fn settle(side: &Side) -> Result<(), PairError> {
+    let wanted = prepare::environment(&side.env);
+    let kernel = |source| PairError::Kernel {
+        part: "the memory layout of the program",
+        source,
+    };
+    if std::env::vars().collect::<std::collections::BTreeMap<_, _>>() != wanted {
+        let own = std::fs::read_link("/proc/self/exe").map_err(kernel)?;
+        return Err(kernel(
+            std::process::Command::new(own)
+                .args(std::env::args_os().skip(1))
+                .env_clear()
+                .envs(wanted)
+                .exec(),
+        ));
+    }
+    steadfast_sys::layout::settle(DESCRIPTORS_MAX).map_err(kernel)
+}
+
+fn status(end: End) -> Result<u8, PairError> {
+    match end {
+        End::Exited(status) => Ok(status.to_le_bytes()[0]),
+        // As a shell tells it.
+        End::Signaled(signal) => Ok(128_u8.wrapping_add(signal.to_le_bytes()[0])),
+        End::Refused(what, fix) => Err(PairError::Unsupported(what, fix)),
+        End::Failed(what) => Err(PairError::Bug(what)),
+    }
+}
+
+fn verify_at_rest(verify: &cli::Verify) -> Result<u8, PairError> {
+    let ledger = ledger::Ledger::open(&verify.ledger)?;
+    let (mut files, mut wrong) = (0, 0);
+    for (path, _) in ledger.names() {
+        files += 1;
+        match ledger.verify(path) {
+            Ok(pages) => {
+                wrong += pages.len();
+                for page in pages {
+                    println!(
+                        "{}: page {page} is not as the ledger has it",
+                        path.display()
+                    );
+                }
+            }
+            Err(error) => {
+                wrong += 1;
+                println!("{}: {error}", path.display());
+            }
+        }
+    }
+    println!("{files} files, {wrong} differences");
+    Ok(u8::from(wrong > 0))
+}

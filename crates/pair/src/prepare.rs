@@ -1,0 +1,285 @@
+//! Prepare: from the command line to two sites that agree on everything before anything starts.
+//!
+//! ```text
+//!   primary ── greeting ──► secondary      same version, command, program, kernel, processor, directories
+//!   primary ◄── greeting ── secondary
+//!   primary ◄── manifest ── secondary      digests of all protected files, read from the devices
+//!   both: equal? ──no──► the differences are listed, nothing starts
+//!   both: enrol, start the program up to its first instruction
+//!   primary ── go ──► secondary
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use steadfast_integrity::digest::vote128;
+use steadfast_integrity::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
+use steadfast_replica::LaunchError;
+use steadfast_replica::site::{Part, Setup, Site};
+
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::ledger::Ledger;
+use crate::link::{Greeting, Listed, VERSION};
+
+/// A site that knows what it has been asked for.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) plan: Plan,
+    pub(crate) data: Vec<PathBuf>,
+    pub(crate) ledger_dir: PathBuf,
+    pub(crate) greeting: Greeting,
+}
+
+/// The environment of the program on both sites: what is not named here is not handed on, since it
+/// differs from host to host.
+pub(crate) fn environment(extra: &[String]) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::from([
+        ("HOME".to_owned(), "/".to_owned()),
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
+        (
+            "PATH".to_owned(),
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned(),
+        ),
+    ]);
+    for one in extra {
+        let (name, value) = one.split_once('=').unwrap_or((one, ""));
+        all.insert(name.to_owned(), value.to_owned());
+    }
+    all
+}
+
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let executable = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| executable(path));
+    }
+    environment(&[])["PATH"]
+        .split(':')
+        .map(|dir| Path::new(dir).join(program))
+        .find(|path| executable(path))
+}
+
+fn first_line(path: &str, field: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let line = text
+        .lines()
+        .find(|line| line.starts_with(field))
+        .unwrap_or_default();
+    line.split_once(':')
+        .map_or(line, |(_, value)| value)
+        .trim()
+        .to_owned()
+}
+
+pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
+    if side.witness != "none" {
+        return Err(PairError::Witness {
+            found: side.witness.clone(),
+        });
+    }
+    let program = side.command.first().expect("clap asks for one");
+    let path = find(program).ok_or_else(|| PairError::NotFound {
+        program: program.clone(),
+    })?;
+    let data = side
+        .data
+        .iter()
+        .map(|dir| {
+            dir.canonicalize().map_err(|source| PairError::Directory {
+                path: dir.clone(),
+                source,
+            })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    std::fs::create_dir_all(&side.ledger).map_err(|source| PairError::Directory {
+        path: side.ledger.clone(),
+        source,
+    })?;
+    Ledger::check_device(&side.ledger, &data)?;
+    let image = std::fs::read(&path).map_err(|source| PairError::Directory {
+        path: path.clone(),
+        source,
+    })?;
+    let mut plan = Plan::new(
+        program.into(),
+        path,
+        side.command[1..].iter().map(OsString::from).collect(),
+    );
+    plan.replicas = 2;
+    plan.on_mismatch = OnMismatch::Stop;
+    plan.check_memory = CheckMemory::Off;
+    plan.huge_pages = HugePages::Off;
+    plan.equal_pids = EqualPids::Off;
+    let greeting = Greeting {
+        version: VERSION,
+        steadfast: env!("CARGO_PKG_VERSION").into(),
+        command: side.command.clone(),
+        program_digest: format!("{:032x}", vote128(&image)),
+        directory: std::env::current_dir()
+            .unwrap_or_default()
+            .display()
+            .to_string(),
+        environment: environment(&side.env)
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect(),
+        data: data.iter().map(|dir| dir.display().to_string()).collect(),
+        kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .into(),
+        processor: first_line("/proc/cpuinfo", "model name"),
+        random: String::new(),
+    };
+    Ok(Prepared {
+        plan,
+        data,
+        ledger_dir: side.ledger.clone(),
+        greeting,
+    })
+}
+
+/// Regular files below a directory, links not followed, by name.
+fn walk(dir: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+    let mut entries: Vec<_> = std::fs::read_dir(dir)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(std::fs::DirEntry::path);
+    for entry in entries {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            walk(&entry.path(), into)?;
+        } else if kind.is_file() {
+            into.push(entry.path());
+        }
+    }
+    Ok(())
+}
+
+/// All protected files of this site, and where its own ledger finds them wrong.
+pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Vec<Listed>, PairError> {
+    let mut files = Vec::new();
+    for dir in data {
+        walk(dir, &mut files).map_err(|source| PairError::Directory {
+            path: dir.clone(),
+            source,
+        })?;
+    }
+    files
+        .into_iter()
+        .map(|path| {
+            let unreadable = |source| PairError::Directory {
+                path: path.clone(),
+                source,
+            };
+            let digests = crate::disk::digests(&path).map_err(unreadable)?;
+            let wrong = if ledger.is_empty() {
+                Vec::new()
+            } else {
+                ledger.verify(&path).map_err(unreadable)?
+            };
+            Ok(Listed {
+                path: path.display().to_string(),
+                size: digests.size,
+                pages: digests
+                    .pages
+                    .iter()
+                    .map(|digest| format!("{digest:032x}"))
+                    .collect(),
+                wrong,
+            })
+        })
+        .collect()
+}
+
+/// What differs between the two sites' files, a line each, with what the ledgers say about it.
+pub(crate) fn differences(primary: &[Listed], secondary: &[Listed]) -> Vec<String> {
+    let by_name = |list: &'_ [Listed]| {
+        list.iter()
+            .map(|file| (file.path.clone(), file.clone()))
+            .collect::<BTreeMap<_, _>>()
+    };
+    let (here, there) = (by_name(primary), by_name(secondary));
+    let mut lines = Vec::new();
+    for (path, file) in &here {
+        let Some(other) = there.get(path) else {
+            lines.push(format!("{path}: the secondary does not have it"));
+            continue;
+        };
+        if file.size != other.size {
+            lines.push(format!(
+                "{path}: {} bytes on the primary, {} on the secondary",
+                file.size, other.size
+            ));
+        }
+        for (page, _) in (0_u64..)
+            .zip(file.pages.iter().zip(&other.pages))
+            .filter(|(_, (a, b))| a != b)
+        {
+            let says = match (file.wrong.contains(&page), other.wrong.contains(&page)) {
+                (true, false) => "the primary's is not as its ledger has it",
+                (false, true) => "the secondary's is not as its ledger has it",
+                (true, true) => "neither is as its ledger has it",
+                (false, false) => "no ledger tells which is right",
+            };
+            lines.push(format!("{path}: page {page} differs, {says}"));
+        }
+        if file == other {
+            lines.extend(file.wrong.iter().map(|page| {
+                format!(
+                    "{path}: page {page} is equal on both sites, and not as the ledgers have it"
+                )
+            }));
+        }
+    }
+    lines.extend(
+        there
+            .keys()
+            .filter(|path| !here.contains_key(*path))
+            .map(|path| format!("{path}: the primary does not have it")),
+    );
+    lines
+}
+
+/// The ledger as it is from now on: what both sites agree on.
+pub(crate) fn enrol(ledger: &mut Ledger, files: &[Listed]) -> Result<(), PairError> {
+    let stale: Vec<PathBuf> = ledger
+        .names()
+        .map(|(path, _)| path.to_path_buf())
+        .filter(|path| !files.iter().any(|file| Path::new(&file.path) == path))
+        .collect();
+    for path in stale {
+        ledger.unlinked(&path);
+    }
+    for file in files {
+        let digests = file
+            .pages
+            .iter()
+            .map(|digest| crate::link::digest_of(digest))
+            .collect::<io::Result<Vec<_>>>()
+            .map_err(PairError::Link)?;
+        ledger.enrol(Path::new(&file.path), file.size, &digests);
+    }
+    ledger.flush(true)?;
+    Ok(())
+}
+
+/// Starts this site's program up to its first instruction.
+pub(crate) fn start(
+    prepared: &Prepared,
+    part: Part,
+    random: [u8; 16],
+) -> Result<Site, LaunchError> {
+    let prefixes: Vec<&Path> = prepared.data.iter().map(PathBuf::as_path).collect();
+    Site::start(&Setup {
+        plan: &prepared.plan,
+        part,
+        random,
+        prefixes: &prefixes,
+    })
+}

@@ -1,0 +1,355 @@
+//! Primary: the site whose kernel answers for sockets, time and standard streams.
+//!
+//! Three threads: one sends what the agent has done, one takes what the secondary says, and this
+//! one waits for the agent's questions and the program's end.
+//!
+//! Invariants
+//!  1. The ledger has taken an event in before the event is sent: what the secondary confirms,
+//!     this site's ledger knows.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use steadfast_replica::site::{End, News, Part, Place, Site};
+
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::files::Files;
+use crate::incident::Incident;
+use crate::ledger::{Ledger, page_digest};
+use crate::link::{self, Ask, Greeting, Listed, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::prepare;
+
+fn connect(side: &Side) -> Result<TcpStream, PairError> {
+    let Some(address) = side.peer.clone() else {
+        return Err(PairError::Missing(
+            "--peer has to name the secondary".into(),
+            "--peer HOST:PORT".into(),
+        ));
+    };
+    let deadline = Instant::now() + Duration::from_secs(side.patience);
+    loop {
+        let tried = address.to_socket_addrs().and_then(|mut all| {
+            let one = all
+                .next()
+                .ok_or_else(|| std::io::Error::other("no address by this name"))?;
+            TcpStream::connect_timeout(&one, Duration::from_secs(2))
+        });
+        match tried {
+            Ok(stream) => return Ok(stream),
+            Err(source) if Instant::now() > deadline => {
+                return Err(PairError::Peer {
+                    address,
+                    seconds: side.patience,
+                    source,
+                });
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn greet(
+    mut prepared: prepare::Prepared,
+    sender: &Sender,
+    receiver: &mut Receiver,
+) -> Result<(prepare::Prepared, Ledger), PairError> {
+    let mut random = [0; 16];
+    steadfast_sys::random::fill(&mut random).map_err(|source| PairError::Kernel {
+        part: "randomness",
+        source,
+    })?;
+    prepared.greeting.random = hex(&random);
+    sender
+        .say(Tag::Greeting, &prepared.greeting)
+        .map_err(PairError::Link)?;
+    let theirs: Greeting = answer(receiver, Tag::Greeting)?;
+    if let Some((what, here, there)) = prepared.greeting.differences(&theirs).into_iter().next() {
+        return Err(PairError::Unequal { what, here, there });
+    }
+    let mut ledger = Ledger::open(&prepared.ledger_dir)?;
+    let own = prepare::manifest(&prepared.data, &ledger)?;
+    let theirs: Vec<Listed> = answer(receiver, Tag::Manifest)?;
+    let lines = prepare::differences(&own, &theirs);
+    if !lines.is_empty() {
+        let error = PairError::Files { lines };
+        sender
+            .say(Tag::Refusal, &error.to_string())
+            .map_err(PairError::Link)?;
+        return Err(error);
+    }
+    prepare::enrol(&mut ledger, &own)?;
+    sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
+    Ok((prepared, ledger))
+}
+
+/// What was asked for, or the peer's refusal.
+pub(crate) fn answer<T: serde::de::DeserializeOwned>(
+    receiver: &mut Receiver,
+    tag: Tag,
+) -> Result<T, PairError> {
+    let frame = receiver.next().map_err(PairError::Link)?;
+    if frame.tag == Tag::Refusal {
+        return Err(PairError::Refused(frame.parse().unwrap_or_default()));
+    }
+    if frame.tag != tag {
+        return Err(PairError::Link(std::io::Error::other(format!(
+            "{tag:?} was expected, {:?} came",
+            frame.tag
+        ))));
+    }
+    frame.parse().map_err(PairError::Link)
+}
+
+/// What the threads tell the one that decides.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) closing: AtomicBool,
+    pub(crate) farewell: AtomicBool,
+    why: Mutex<Option<PairError>>,
+}
+
+impl Shared {
+    pub(crate) fn stop(&self, error: PairError) {
+        self.why
+            .lock()
+            .expect("no panic under it")
+            .get_or_insert(error);
+    }
+
+    pub(crate) fn stopped(&self) -> Option<PairError> {
+        self.why.lock().expect("no panic under it").take()
+    }
+}
+
+/// Runs the program as primary; how it ended.
+pub(crate) fn run(side: &Side) -> Result<End, PairError> {
+    let prepared = prepare::prepare(side)?;
+    let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
+    let (prepared, ledger) = greet(prepared, &sender, &mut receiver)?;
+    let random = unhex(&prepared.greeting.random)
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .unwrap_or_default();
+    let site = Arc::new(prepare::start(&prepared, Part::Primary, random)?);
+    let started = receiver.expect(Tag::Ready).map_err(PairError::Link);
+    if let Err(error) = started.and_then(|_| {
+        sender
+            .say(Tag::Go, &site.program_number())
+            .map_err(PairError::Link)
+    }) {
+        steadfast_sys::child::end(site.pid());
+        return Err(error);
+    }
+    let sender = Arc::new(sender);
+    let shared = Arc::new(Shared::default());
+    let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
+    site.go()?;
+
+    let outward = {
+        let (site, sender, shared, files) = (
+            Arc::clone(&site),
+            Arc::clone(&sender),
+            Arc::clone(&shared),
+            Arc::clone(&files),
+        );
+        std::thread::spawn(move || send_steps(&site, &sender, &shared, &files))
+    };
+    let inward = {
+        let (site, sender, shared, files) = (
+            Arc::clone(&site),
+            Arc::clone(&sender),
+            Arc::clone(&shared),
+            Arc::clone(&files),
+        );
+        let events = side.events.clone();
+        std::thread::spawn(move || {
+            take(
+                &site,
+                &sender,
+                &mut receiver,
+                &shared,
+                &files,
+                events.as_deref(),
+            )
+        })
+    };
+    let result = watch(&site, &shared);
+    shared.closing.store(true, Ordering::SeqCst);
+    let place = outward.join().expect("the relay does not panic");
+    match &result {
+        Ok(end) => {
+            let text = match end {
+                End::Exited(status) => format!("exited {status}"),
+                End::Signaled(signal) => format!("signaled {signal}"),
+                End::Refused(what, _) | End::Failed(what) => format!("stopped {what}"),
+            };
+            let claim = site.last_claim(&place).unwrap_or_default();
+            let _ = sender.say(Tag::End, &(hex(&claim), text));
+            let deadline = Instant::now() + Duration::from_secs(5);
+            while !shared.farewell.load(Ordering::SeqCst) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Err(error) => {
+            let _ = sender.say(Tag::Stop, &error.to_string());
+        }
+    }
+    sender.close();
+    let _ = inward.join();
+    site.kill();
+    files
+        .lock()
+        .expect("no panic under it")
+        .ledger
+        .flush(true)?;
+    result
+}
+
+fn watch(site: &Site, shared: &Shared) -> Result<End, PairError> {
+    loop {
+        if let Some(error) = shared.stopped() {
+            return Err(error);
+        }
+        match site.news(Duration::from_millis(20)) {
+            None | Some(News::Question(_)) => {}
+            Some(News::End(end)) => return Ok(end),
+            Some(News::Alarm(event, claims)) => {
+                return Err(PairError::Stopped(format!(
+                    "at event {event} the two programs claim different things: a processor or memory of one site erred, which this version does not repair ({claims})"
+                )));
+            }
+        }
+    }
+}
+
+fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) -> Place {
+    let mut place = Place::first();
+    loop {
+        let closing = shared.closing.load(Ordering::SeqCst);
+        let limit = Duration::from_millis(if closing { 0 } else { 100 });
+        let Some(step) = site.next_step(&mut place, limit) else {
+            if closing {
+                return place;
+            }
+            continue;
+        };
+        let followed = files.lock().expect("no panic under it").follow(&step);
+        if let Err(error) = followed {
+            shared.stop(error.into());
+            return place;
+        }
+        if sender
+            .send(Tag::Step, &[&step.head(), &step.payload])
+            .is_err()
+        {
+            shared.stop(PairError::Lost);
+            return place;
+        }
+    }
+}
+
+fn take(
+    site: &Site,
+    sender: &Sender,
+    receiver: &mut Receiver,
+    shared: &Shared,
+    files: &Mutex<Files>,
+    events: Option<&Path>,
+) {
+    loop {
+        let Ok(frame) = receiver.next() else {
+            if !shared.closing.load(Ordering::SeqCst) {
+                shared.stop(PairError::Lost);
+            }
+            return;
+        };
+        match frame.tag {
+            Tag::Claims => {
+                let Some((done, claims)) = frame.body.split_first_chunk() else {
+                    continue;
+                };
+                for claim in claims.chunks(128) {
+                    site.put_claim(claim);
+                }
+                site.put_done(u64::from_le_bytes(*done));
+            }
+            Tag::Ask => {
+                let told = frame.parse().map_or_else(
+                    |error| Tell::Failed(error.to_string()),
+                    |ask| tell(site, files, ask),
+                );
+                let _ = sender.say(Tag::Tell, &told);
+            }
+            Tag::Incident => {
+                if let Ok(incident) = frame.parse::<Incident>() {
+                    incident.tell(events);
+                }
+            }
+            Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Bye => {
+                shared.farewell.store(true, Ordering::SeqCst);
+            }
+            _ => shared.stop(PairError::Link(std::io::Error::other(
+                "the secondary says what only a primary says",
+            ))),
+        }
+    }
+}
+
+/// Answers the secondary, which arbitrates.
+fn tell(site: &Site, files: &Mutex<Files>, ask: Ask) -> Tell {
+    let done = |result: std::io::Result<()>| {
+        result.map_or_else(|error| Tell::Failed(error.to_string()), |()| Tell::Done)
+    };
+    match ask {
+        Ask::Page { path, page } => {
+            let path = PathBuf::from(path);
+            let files = files.lock().expect("no panic under it");
+            let ledger = files
+                .ledger
+                .id(&path)
+                .map_or_else(Vec::new, |id| files.ledger.accepted(id, page));
+            match crate::disk::page(&path, page) {
+                Ok(bytes) => Tell::Page {
+                    bytes: hex(&bytes),
+                    ledger: ledger
+                        .iter()
+                        .map(|digest| format!("{digest:032x}"))
+                        .collect(),
+                },
+                Err(error) => Tell::Failed(error.to_string()),
+            }
+        }
+        Ask::Repair { path, page, bytes } => {
+            let path = PathBuf::from(path);
+            let Ok(bytes) = unhex(&bytes) else {
+                return Tell::Failed("not hexadecimal".into());
+            };
+            let files = files.lock().expect("no panic under it");
+            // The survivor is verified before anything is copied from it.
+            let vouched = files.ledger.id(&path).is_some_and(|id| {
+                files
+                    .ledger
+                    .accepted(id, page)
+                    .contains(&page_digest(&bytes))
+            });
+            if !vouched {
+                return Tell::Failed(
+                    "the primary's ledger does not vouch for the secondary's page".into(),
+                );
+            }
+            done(crate::disk::put_page(&path, page, &bytes))
+        }
+        Ask::Correct { seq, base, bytes } => {
+            let Ok(bytes) = unhex(&bytes) else {
+                return Tell::Failed("not hexadecimal".into());
+            };
+            site.correct(base, seq, &bytes);
+            Tell::Done
+        }
+    }
+}

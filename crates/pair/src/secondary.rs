@@ -1,0 +1,473 @@
+//! Secondary: the same program on this host's own files, and the arbiter of what they return.
+//!
+//! When a read brings other bytes here than the log holds, both programs stand still: this one asks
+//! its launcher, the primary's waits for this one. Nothing has been derived from the bytes yet.
+//!
+//! ```text
+//!   read differs ──► page of A, page of B, both ledgers ──► arbiter.rs
+//!        B wrong: A's page is written here
+//!        A wrong: B's page is written there, and what A's program was given is put right
+//!        nobody vouched for, or both: stop
+//!   ──► the read is made again and compared again
+//! ```
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step};
+
+use crate::arbiter::{Opinions, Verdict, judge};
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::files::{Files, Where};
+use crate::incident::{Incident, bits};
+use crate::ledger::{Ledger, PAGE, page_digest};
+use crate::link::{self, Ask, Greeting, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::prepare;
+use crate::primary::{Shared, answer};
+
+/// The same read is put right this often; then the disk, or the path to it, is beyond repair.
+const TRIES_MAX: u32 = 3;
+const TELL_LIMIT: Duration = Duration::from_secs(10);
+
+fn accept(side: &Side) -> Result<TcpStream, PairError> {
+    let refused = |source| PairError::Listen {
+        address: side.listen.clone(),
+        source,
+    };
+    let listener = TcpListener::bind(&side.listen).map_err(refused)?;
+    loop {
+        let (stream, from) = listener.accept().map_err(refused)?;
+        let welcome = side.peer.as_ref().is_none_or(|peer| {
+            peer.rsplit_once(':')
+                .map_or(peer.as_str(), |(host, _)| host)
+                == from.ip().to_string()
+        });
+        if welcome {
+            return Ok(stream);
+        }
+    }
+}
+
+fn greet(
+    side: &Side,
+    sender: &Sender,
+    receiver: &mut Receiver,
+) -> Result<(prepare::Prepared, Ledger), PairError> {
+    let mut prepared = prepare::prepare(side)?;
+    let theirs: Greeting = answer(receiver, Tag::Greeting)?;
+    sender
+        .say(Tag::Greeting, &prepared.greeting)
+        .map_err(PairError::Link)?;
+    if let Some((what, here, there)) = prepared.greeting.differences(&theirs).into_iter().next() {
+        return Err(PairError::Unequal { what, here, there });
+    }
+    prepared.greeting.random = theirs.random;
+    let mut ledger = Ledger::open(&prepared.ledger_dir)?;
+    let own = prepare::manifest(&prepared.data, &ledger)?;
+    sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+    let () = answer(receiver, Tag::Ready)?;
+    prepare::enrol(&mut ledger, &own)?;
+    Ok((prepared, ledger))
+}
+
+/// The base of the log at the newest event, which the program may be asking about.
+#[derive(Debug, Default)]
+struct Newest(Mutex<(u64, u64)>);
+
+impl Newest {
+    fn set(&self, place: &Place) {
+        *self.0.lock().expect("no panic under it") = (place.seq, place.base);
+    }
+
+    fn base(&self, seq: u64) -> Option<u64> {
+        let (newest, base) = *self.0.lock().expect("no panic under it");
+        (newest == seq).then_some(base)
+    }
+}
+
+struct Pair<'a> {
+    side: &'a Side,
+    site: &'a Site,
+    sender: &'a Sender,
+    files: &'a Mutex<Files>,
+    newest: &'a Newest,
+    tells: &'a Inbox<Tell>,
+    tries: (u64, u32),
+}
+
+/// Runs the program as secondary; how it ended.
+pub(crate) fn run(side: &Side) -> Result<End, PairError> {
+    let (sender, mut receiver) = link::split(accept(side)?).map_err(PairError::Link)?;
+    let greeted = greet(side, &sender, &mut receiver);
+    if let Err(error) = &greeted {
+        let _ = sender.say(Tag::Refusal, &error.to_string());
+    }
+    let (prepared, ledger) = greeted?;
+    let random = unhex(&prepared.greeting.random)
+        .ok()
+        .and_then(|bytes| bytes.try_into().ok())
+        .unwrap_or_default();
+    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random)?);
+    let number = sender
+        .say(Tag::Ready, &())
+        .map_err(PairError::Link)
+        .and_then(|()| answer(&mut receiver, Tag::Go));
+    let number: u32 = number.inspect_err(|_| steadfast_sys::child::end(site.pid()))?;
+    site.set_program_number(number);
+    let sender = Arc::new(sender);
+    let shared = Arc::new(Shared::default());
+    let newest = Arc::new(Newest::default());
+    let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
+    let (told, tells) = channel();
+    site.go()?;
+
+    let inward = {
+        let (site, shared, files, newest) = (
+            Arc::clone(&site),
+            Arc::clone(&shared),
+            Arc::clone(&files),
+            Arc::clone(&newest),
+        );
+        let sender = Arc::clone(&sender);
+        std::thread::spawn(move || {
+            take(
+                &site,
+                &sender,
+                &mut receiver,
+                &shared,
+                &files,
+                &newest,
+                &told,
+            )
+        })
+    };
+    let outward = {
+        let (site, sender, shared) = (Arc::clone(&site), Arc::clone(&sender), Arc::clone(&shared));
+        std::thread::spawn(move || send_claims(&site, &sender, &shared))
+    };
+    let mut pair = Pair {
+        side,
+        site: &site,
+        sender: &sender,
+        files: &files,
+        newest: &newest,
+        tells: &tells,
+        tries: (0, 0),
+    };
+    let result = pair.watch(&shared);
+    shared.closing.store(true, Ordering::SeqCst);
+    match &result {
+        Ok(_) => {
+            let _ = sender.send(Tag::Bye, &[]);
+        }
+        Err(error) => {
+            let _ = sender.say(Tag::Stop, &error.to_string());
+        }
+    }
+    let _ = outward.join();
+    sender.close();
+    let _ = inward.join();
+    site.kill();
+    files
+        .lock()
+        .expect("no panic under it")
+        .ledger
+        .flush(true)?;
+    result
+}
+
+fn send_claims(site: &Site, sender: &Sender, shared: &Shared) {
+    let mut sent = Sent::default();
+    while !shared.closing.load(Ordering::SeqCst) {
+        let Some((claims, done)) = site.next_claims(&mut sent, Duration::from_millis(50)) else {
+            continue;
+        };
+        if sender
+            .send(Tag::Claims, &[&done.to_le_bytes(), &claims.concat()])
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn take(
+    site: &Site,
+    sender: &Sender,
+    receiver: &mut Receiver,
+    shared: &Shared,
+    files: &Mutex<Files>,
+    newest: &Newest,
+    told: &Outbox<Tell>,
+) {
+    let _ = sender;
+    let mut place = Place::first();
+    loop {
+        let Ok(frame) = receiver.next() else {
+            if !shared.closing.load(Ordering::SeqCst) {
+                shared.stop(PairError::Lost);
+            }
+            return;
+        };
+        match frame.tag {
+            Tag::Step => {
+                let Some((head, payload)) = frame.body.split_at_checked(Step::HEAD) else {
+                    continue;
+                };
+                let Some(step) = Step::from_parts(head, payload.to_vec()) else {
+                    return shared.stop(PairError::Link(std::io::Error::other("a damaged event")));
+                };
+                let followed = files.lock().expect("no panic under it").follow(&step);
+                if let Err(error) = followed {
+                    return shared.stop(error.into());
+                }
+                newest.set(&place);
+                if !site.put_step(&mut place, &step) {
+                    return shared.stop(PairError::Link(std::io::Error::other(
+                        "an event out of order",
+                    )));
+                }
+            }
+            Tag::End => {
+                let Ok((claim, text)) = frame.parse::<(String, String)>() else {
+                    continue;
+                };
+                let end = match text.split_once(' ') {
+                    Some(("exited", status)) => End::Exited(status.parse().unwrap_or(0)),
+                    Some(("signaled", signal)) => End::Signaled(signal.parse().unwrap_or(0)),
+                    _ => End::Refused(text, String::new()),
+                };
+                site.put_end(&unhex(&claim).unwrap_or_default(), &end);
+            }
+            Tag::Tell => {
+                let tell = frame
+                    .parse()
+                    .unwrap_or_else(|error| Tell::Failed(error.to_string()));
+                if told.send(tell).is_err() {
+                    return;
+                }
+            }
+            Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            _ => shared.stop(PairError::Link(std::io::Error::other(
+                "the primary says what only a secondary says",
+            ))),
+        }
+    }
+}
+
+impl Pair<'_> {
+    fn watch(&mut self, shared: &Shared) -> Result<End, PairError> {
+        loop {
+            if let Some(error) = shared.stopped() {
+                return Err(error);
+            }
+            match self.site.news(Duration::from_millis(20)) {
+                None => {}
+                Some(News::End(end)) => return Ok(end),
+                Some(News::Alarm(event, claims)) => {
+                    return Err(PairError::Stopped(format!(
+                        "at event {event} the two programs claim different things: a processor or memory of one site erred, which this version does not repair ({claims})"
+                    )));
+                }
+                Some(News::Question(question)) => {
+                    self.decide(question)?;
+                    self.site.answer(0);
+                }
+            }
+        }
+    }
+
+    fn decide(&mut self, question: Question) -> Result<(), PairError> {
+        match question {
+            Question::Read {
+                seq,
+                fd,
+                offset,
+                own,
+                theirs,
+            } => self.read_differs(seq, fd, offset, own, theirs),
+            Question::Differs {
+                seq,
+                nr,
+                own,
+                theirs,
+                fd,
+            } => {
+                let (name, _) = steadfast_agent::call(nr);
+                let file = self
+                    .files
+                    .lock()
+                    .expect("no panic under it")
+                    .at(fd)
+                    .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
+                Err(PairError::Stopped(format!(
+                    "at event {seq} {name}{file} gave {theirs} on A and {own} on B: the metadata of one site is wrong, or its disk is full"
+                )))
+            }
+        }
+    }
+
+    fn ask(&self, ask: &Ask) -> Result<Tell, PairError> {
+        self.sender.say(Tag::Ask, ask).map_err(PairError::Link)?;
+        match self.tells.recv_timeout(TELL_LIMIT) {
+            Ok(Tell::Failed(why)) => Err(PairError::Stopped(format!(
+                "the primary cannot help: {why}"
+            ))),
+            Ok(tell) => Ok(tell),
+            Err(_) => Err(PairError::Lost),
+        }
+    }
+
+    fn read_differs(
+        &mut self,
+        seq: u64,
+        fd: i32,
+        offset: u64,
+        own: i64,
+        theirs: i64,
+    ) -> Result<(), PairError> {
+        let began = Instant::now();
+        self.tries = if self.tries.0 == seq {
+            (seq, self.tries.1 + 1)
+        } else {
+            (seq, 1)
+        };
+        let at = self.files.lock().expect("no panic under it").at(fd);
+        let Some(at) = at else {
+            return Err(PairError::Stopped(format!(
+                "at event {seq} descriptor {fd} is of a file that nobody has seen opened"
+            )));
+        };
+        let name = at.path.display();
+        if at.file.is_none() {
+            return Err(PairError::Stopped(format!(
+                "at event {seq} {name} differs between the sites, and is not below a protected directory (--data)"
+            )));
+        }
+        if own != theirs {
+            return Err(PairError::Stopped(format!(
+                "at event {seq} a read of {name} at byte {offset} gave {theirs} on A and {own} on B: one of the two files is shorter"
+            )));
+        }
+        if self.tries.1 > TRIES_MAX {
+            return Err(PairError::Stopped(format!(
+                "at event {seq} {name} is still different after {TRIES_MAX} repairs"
+            )));
+        }
+        let len = u64::try_from(theirs).unwrap_or(0);
+        let mut incidents = Vec::new();
+        for page in offset / PAGE as u64..=(offset + len.max(1) - 1) / PAGE as u64 {
+            incidents.extend(self.page_differs(seq, &at, page)?);
+        }
+        if incidents.iter().any(|incident| incident.disk_of == 'A') {
+            self.correct(seq, &at, offset, len)?;
+        }
+        for incident in &mut incidents {
+            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            incident.tell(self.side.events.as_deref());
+            let _ = self.sender.say(Tag::Incident, incident);
+        }
+        Ok(())
+    }
+
+    fn page_differs(&self, seq: u64, at: &Where, page: u64) -> Result<Option<Incident>, PairError> {
+        let path = at.path.display().to_string();
+        let Tell::Page { bytes, ledger } = self.ask(&Ask::Page {
+            path: path.clone(),
+            page,
+        })?
+        else {
+            return Err(PairError::Link(std::io::Error::other(
+                "a page was asked for",
+            )));
+        };
+        let theirs = unhex(&bytes).map_err(PairError::Link)?;
+        let unreadable = |source| PairError::Directory {
+            path: at.path.clone(),
+            source,
+        };
+        let own = crate::disk::page(&at.path, page).map_err(unreadable)?;
+        let secondary_ledger = self
+            .files
+            .lock()
+            .expect("no panic under it")
+            .ledger
+            .accepted(at.file.expect("protected"), page);
+        let opinions = Opinions {
+            primary: page_digest(&theirs),
+            secondary: page_digest(&own),
+            primary_ledger: ledger
+                .iter()
+                .map(|digest| link::digest_of(digest))
+                .collect::<std::io::Result<_>>()
+                .map_err(PairError::Link)?,
+            secondary_ledger,
+        };
+        let (count, first_bit) = bits(&theirs, &own);
+        let incident = |disk_of: char, agrees: char, on_device: bool| Incident {
+            event: seq,
+            path: path.clone(),
+            page,
+            disk_of,
+            bits: count,
+            first_bit,
+            ledger_agrees_with: agrees,
+            pages_repaired: 1,
+            memory_pages: 0,
+            on_device,
+            pause_us: 0,
+        };
+        match judge(&opinions) {
+            Verdict::Equal => Ok(None),
+            Verdict::SecondaryWrong => {
+                let on_device =
+                    crate::disk::page_on_device(&at.path, page).is_ok_and(|bytes| bytes == own);
+                crate::disk::put_page(&at.path, page, &theirs).map_err(unreadable)?;
+                Ok(Some(incident('B', 'A', on_device)))
+            }
+            Verdict::PrimaryWrong => {
+                match self.ask(&Ask::Repair {
+                    path: path.clone(),
+                    page,
+                    bytes: hex(&own),
+                })? {
+                    Tell::Done => Ok(Some(incident('A', 'B', true))),
+                    _ => Err(PairError::Link(std::io::Error::other(
+                        "a repair was asked for",
+                    ))),
+                }
+            }
+            Verdict::Undecided => Err(PairError::Stopped(format!(
+                "at event {seq} page {page} of {path} is different on A and B, and the ledgers do not tell which is right: {:032x} on A, {:032x} on B",
+                opinions.primary, opinions.secondary
+            ))),
+        }
+    }
+
+    /// The primary's program was given wrong bytes, which it has not seen yet.
+    fn correct(&self, seq: u64, at: &Where, offset: u64, len: u64) -> Result<(), PairError> {
+        use std::os::unix::fs::FileExt;
+        let base = self
+            .newest
+            .base(seq)
+            .ok_or_else(|| PairError::Bug(format!("event {seq} is not the newest")))?;
+        let mut bytes = vec![0; usize::try_from(len).expect("bounded by the log")];
+        let read =
+            std::fs::File::open(&at.path).and_then(|file| file.read_exact_at(&mut bytes, offset));
+        read.map_err(|source| PairError::Directory {
+            path: at.path.clone(),
+            source,
+        })?;
+        self.ask(&Ask::Correct {
+            seq,
+            base,
+            bytes: hex(&bytes),
+        })?;
+        self.site.correct(base, seq, &bytes);
+        Ok(())
+    }
+}
