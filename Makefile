@@ -22,10 +22,11 @@ zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run bench campaign docs clean
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-pair demo-pair bench campaign docs clean
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
+	@echo 'make build-pair          target/release/steadfast-pair'
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
 	@echo 'make test                every test, as root and as an ordinary user'
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
@@ -51,12 +52,19 @@ build: setup-build
 	@$(MAKE) --no-print-directory -C harden OUT=$(HARDEN)
 	@ln -sf steadfast $(STEADFAST)-cc && ln -sf steadfast $(STEADFAST)-c++
 
+# One program on two hosts, each with a disk of its own.
+PAIR := $(CARGO_TARGET_DIR)/release/steadfast-pair
+build-pair:
+	@scripts/setup pair
+	$(CARGO) build --release -p steadfast-pair
+
 # Root need not compile: after `make build`, `sudo make install` only copies.
 install:
 	@test -x $(STEADFAST) -a -f $(HARDEN)/complete || { echo 'install: $(STEADFAST) or $(HARDEN) is missing'; echo '  fix:   make build'; exit 1; } >&2
 	install -D -m 755 $(STEADFAST) $(bindir)/steadfast
 	ln -sf steadfast $(bindir)/steadfast-cc
 	ln -sf steadfast $(bindir)/steadfast-c++
+	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	install -d $(libdir)/include/steadfast $(includedir)
 	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(libdir)
 	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
@@ -71,7 +79,7 @@ install:
 	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
 
 uninstall:
-	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++
+	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-pair
 	rm -f $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
 	rm -rf $(libdir) $(includedir)
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
@@ -80,7 +88,7 @@ test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
 # make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.
-PARTS := run
+PARTS := run pair
 PART ?= run
 demo:
 	@case ' $(PARTS) ' in *' $(PART) '*) ;; *) echo "demo: PART is one of: $(PARTS); found '$(PART)'"; echo '  fix:   make demo PART=run'; exit 64 ;; esac >&2
@@ -89,6 +97,11 @@ demo:
 demo-run: setup-demo build
 	@demo/run
 	@others='$(filter-out run,$(PARTS))'; [ -z "$$others" ] || printf '\nmake demo PART=NAME shows another part: %s\n' "$$others"
+
+demo-pair:
+	@scripts/setup demo-pair
+	@$(MAKE) --no-print-directory build-pair
+	@demo/pair
 
 # All of it takes hours; ARGS="micro" is one command of it, ARGS="--help" lists them.
 BENCH := $(CARGO) run -q --release -p steadfast-bench --

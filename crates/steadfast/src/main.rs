@@ -21,6 +21,7 @@ mod find;
 mod inject;
 mod manual;
 mod os;
+mod parts;
 mod report;
 mod run;
 mod summary;
@@ -59,6 +60,10 @@ fn command() -> Exit {
     match arguments.get(1).and_then(|word| word.to_str()) {
         Some("cc") => return cc::compile(false, &arguments[2..], &mut console),
         Some("c++") => return cc::compile(true, &arguments[2..], &mut console),
+        Some(word) if let Some(part) = parts::named(word) => {
+            let Err(missing) = part.execute(&arguments[2..]);
+            return console.refuse(&missing);
+        }
         _ => {}
     }
     if let Err(why) = steadfast_replica::limits::stack() {
