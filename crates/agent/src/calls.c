@@ -879,15 +879,15 @@ INLINE s64 answered_here(const struct sf_call *c, const u64 a[6])
 /* Agreed on, and not to be made: what is refused, and how the program ends by its own will. */
 INLINE void ends_here(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
-	if (unlikely(me.stepping))
-		nr = SF_NR_STEP;
-	if (unlikely(c->class == SF_REFUSE || me.stepping))
-		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
 	if (unlikely(G->options & SF_O_PAIR)) {
 		const u32 what = sf_pair_refuses(nr, a);
 		if (what)
 			sf_end(SF_E_REFUSED, what, 0, r);
 	}
+	if (unlikely(me.stepping))
+		nr = SF_NR_STEP;
+	if (unlikely(c->class == SF_REFUSE || me.stepping))
+		sf_end(SF_E_REFUSED, nr, c->handler == SF_H_prctl || c->handler == SF_H_arch_prctl ? (s64)a[0] : (s64)a[1], r);
 	if (unlikely(c->handler == SF_H_open) && opens_memory(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_PROC_MEM, 0, r);
 	if (me.slot == 0 && unlikely(kills_itself(c, nr, a))) {

@@ -53,11 +53,10 @@ fn accept(side: &Side) -> Result<TcpStream, PairError> {
 }
 
 fn greet(
-    side: &Side,
+    mut prepared: prepare::Prepared,
     sender: &Sender,
     receiver: &mut Receiver,
 ) -> Result<(prepare::Prepared, Ledger), PairError> {
-    let mut prepared = prepare::prepare(side)?;
     let theirs: Greeting = answer(receiver, Tag::Greeting)?;
     sender
         .say(Tag::Greeting, &prepared.greeting)
@@ -101,8 +100,9 @@ struct Pair<'a> {
 
 /// Runs the program as secondary; how it ended.
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
+    let prepared = prepare::prepare(side)?;
     let (sender, mut receiver) = link::split(accept(side)?).map_err(PairError::Link)?;
-    let greeted = greet(side, &sender, &mut receiver);
+    let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
     }
@@ -239,7 +239,10 @@ fn take(
                 let end = match text.split_once(' ') {
                     Some(("exited", status)) => End::Exited(status.parse().unwrap_or(0)),
                     Some(("signaled", signal)) => End::Signaled(signal.parse().unwrap_or(0)),
-                    _ => End::Refused(text, String::new()),
+                    _ => {
+                        let text = text.strip_prefix("stopped ").unwrap_or(&text);
+                        return shared.stop(PairError::Refused(text.to_owned()));
+                    }
                 };
                 site.put_end(&unhex(&claim).unwrap_or_default(), &end);
             }
