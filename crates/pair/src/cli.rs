@@ -19,6 +19,8 @@ pub(crate) enum Command {
     Primary(Side),
     /// Run the same program on this host's own files, as the primary's shadow
     Secondary(Side),
+    /// Say what of the program, this machine and its file systems a pair supports, and start nothing
+    Check(Side),
     /// Hold the protected files against a ledger, at rest
     Verify(Verify),
     /// Two hosts in namespaces on this machine, sqlite3, and a bit that flips on one disk (root)

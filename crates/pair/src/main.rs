@@ -12,6 +12,7 @@
 )]
 
 mod arbiter;
+mod check;
 mod cli;
 mod demo;
 mod disk;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Secondary(side) => settle(side)
             .and_then(|()| secondary::run(side))
             .and_then(status),
+        Command::Check(side) => check::run(side),
         Command::Verify(verify) => verify_at_rest(verify),
         Command::Demo(options) => demo::run(options),
         Command::DemoHost(host) => demo::host(host),

@@ -147,7 +147,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
 }
 
 /// Regular files below a directory, links not followed, by name.
-fn walk(dir: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+pub(crate) fn walk(dir: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
     let mut entries: Vec<_> = std::fs::read_dir(dir)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::path);
     for entry in entries {

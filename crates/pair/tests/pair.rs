@@ -310,6 +310,36 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
 }
 
 #[test]
+fn check_starts_nothing_and_tells_what_it_finds() {
+    let dir = with_table("check");
+    let site = Site {
+        seed: dir.clone(),
+        ledger_bytes: "4m",
+        command: vec!["/bin/true".into()],
+    };
+    let output = start(&site, "check", &[])
+        .wait_with_output()
+        .expect("it ends");
+    let said =
+        String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("/mnt/data: 1 files")
+            && said.contains("the loss of a site stops the program"),
+        "{said}"
+    );
+    let script = Site {
+        command: vec!["/usr/bin/ldd".into()],
+        ..site
+    };
+    let output = start(&script, "check", &[])
+        .wait_with_output()
+        .expect("it ends");
+    assert_eq!(output.status.code(), Some(121), "a script is no program");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
 fn a_peer_of_another_version_is_refused() {
     let dir = seed("version");
     let address = format!("127.0.0.1:{}", free_port());

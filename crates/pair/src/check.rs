@@ -1,0 +1,85 @@
+//! Check: what a pair supports of a program, this machine and its file systems, before anything starts.
+//!
+//! Not covered: what the program does once it runs. Calls that a pair refuses are refused by name when they come.
+
+use std::io::Read;
+
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::ledger::PAGE;
+use crate::prepare;
+
+/// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
+const NOT_PROTECTED: [&str; 5] = [
+    "the loss of a site stops the program: there is no witness and no take-over in this version",
+    "threads, child processes, mapped protected files, sendfile and reflinks are refused when the program asks for them",
+    "errors of processor and memory are detected, and stop the program; they are not repaired",
+    "a page that the page cache still holds is not read from the disk: its error shows later, or in steadfast pair verify",
+    "the link is neither encrypted nor authenticated: it belongs into a network of its own",
+];
+
+pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
+    let prepared = prepare::prepare(side)?;
+    let unreadable = |source| PairError::Directory {
+        path: prepared.plan.path.clone(),
+        source,
+    };
+    let mut head = [0; 20];
+    std::fs::File::open(&prepared.plan.path)
+        .and_then(|mut file| file.read_exact(&mut head))
+        .map_err(unreadable)?;
+    // e_ident[EI_CLASS] 2 is 64-bit; e_machine 62 is x86-64 (System V ABI, ELF header).
+    if head[..5] != *b"\x7fELF\x02" || head[18..20] != [62, 0] {
+        return Err(PairError::Missing(
+            format!(
+                "{} has to be a 64-bit x86-64 program",
+                prepared.plan.path.display()
+            ),
+            "give the interpreter of a script, and the script as its argument".into(),
+        ));
+    }
+    println!(
+        "program    {}, digest {}",
+        prepared.plan.path.display(),
+        prepared.greeting.program_digest
+    );
+    println!(
+        "kernel     {}, {}",
+        prepared.greeting.kernel, prepared.greeting.processor
+    );
+    for dir in &prepared.data {
+        let mut files = Vec::new();
+        prepare::walk(dir, &mut files).map_err(|source| PairError::Directory {
+            path: dir.clone(),
+            source,
+        })?;
+        let bytes: u64 = files
+            .iter()
+            .filter_map(|path| path.metadata().ok())
+            .map(|meta| meta.len())
+            .sum();
+        let pages = bytes.div_ceil(PAGE as u64);
+        let direct = files
+            .first()
+            .is_none_or(|path| crate::disk::page_on_device(path, 0).is_ok());
+        println!(
+            "data       {}: {} files, {bytes} bytes; the ledger takes about {} bytes of them{}",
+            dir.display(),
+            files.len(),
+            16 * pages,
+            if direct {
+                ""
+            } else {
+                "; the device cannot be read past the page cache"
+            }
+        );
+    }
+    println!(
+        "ledger     {}: on another device",
+        prepared.ledger_dir.display()
+    );
+    for line in NOT_PROTECTED {
+        println!("not        {line}");
+    }
+    Ok(0)
+}
