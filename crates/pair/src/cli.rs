@@ -25,6 +25,9 @@ pub(crate) enum Command {
     Verify(Verify),
     /// Two hosts in namespaces on this machine, sqlite3, and a bit that flips on one disk (root)
     Demo(Demo),
+    /// Time commits of sqlite3: bare, two bare copies side by side, and the pair (root)
+    #[command(hide = true)]
+    Bench(Bench),
     /// One host of the demo
     #[command(hide = true)]
     DemoHost(DemoHost),
@@ -84,4 +87,20 @@ pub(crate) struct DemoHost {
     pub(crate) site: String,
     #[arg(long)]
     pub(crate) dir: PathBuf,
+    /// Run the program without a pair
+    #[arg(long)]
+    pub(crate) bare: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Bench {
+    /// Rounds; each runs every column once
+    #[arg(long, default_value_t = 7)]
+    pub(crate) rounds: usize,
+    /// Commits in each run
+    #[arg(long, default_value_t = 300)]
+    pub(crate) commits: usize,
+    /// Write the rows to this file, as results/README.md has them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }

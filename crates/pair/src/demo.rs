@@ -40,7 +40,7 @@ fn missing(what: String, fix: &str) -> PairError {
     PairError::Missing(what, fix.to_owned())
 }
 
-fn run_tool(command: &mut Command) -> Result<String, PairError> {
+pub(crate) fn run_tool(command: &mut Command) -> Result<String, PairError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failed = |why: String| {
         missing(
@@ -60,7 +60,7 @@ fn run_tool(command: &mut Command) -> Result<String, PairError> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn check() -> Result<(), PairError> {
+pub(crate) fn check() -> Result<(), PairError> {
     if !steadfast_sys::procfs::is_privileged() {
         return Err(missing(
             "the demo needs root: it makes namespaces, loop devices and mounts".into(),
@@ -86,13 +86,13 @@ fn check() -> Result<(), PairError> {
 
 /// A directory that goes when it is dropped.
 #[derive(Debug)]
-struct Scratch {
-    path: PathBuf,
+pub(crate) struct Scratch {
+    pub(crate) path: PathBuf,
     keep: bool,
 }
 
 impl Scratch {
-    fn new(keep: Option<&PathBuf>) -> io::Result<Self> {
+    pub(crate) fn new(keep: Option<&PathBuf>) -> io::Result<Self> {
         let path = keep.cloned().unwrap_or_else(|| {
             std::env::temp_dir().join(format!("steadfast-pair-{}", std::process::id()))
         });
@@ -114,14 +114,14 @@ impl Drop for Scratch {
 
 /// One host, which ends when it is dropped.
 #[derive(Debug)]
-struct Host {
+pub(crate) struct Host {
     child: Child,
     out: BufReader<std::process::ChildStdout>,
     name: &'static str,
 }
 
 impl Host {
-    fn start(dir: &Path, name: &'static str) -> io::Result<Self> {
+    pub(crate) fn start(dir: &Path, name: &'static str, bare: bool) -> io::Result<Self> {
         let own = fs::read_link("/proc/self/exe")?;
         let log = File::create(dir.join(format!("{name}.err")))?;
         let mut child = Command::new("unshare")
@@ -129,6 +129,7 @@ impl Host {
             .arg(own)
             .args(["demo-host", "--site", name, "--dir"])
             .arg(dir)
+            .args(bare.then_some("--bare"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -137,13 +138,13 @@ impl Host {
         Ok(Self { child, out, name })
     }
 
-    fn say(&mut self, line: &str) -> io::Result<()> {
+    pub(crate) fn say(&mut self, line: &str) -> io::Result<()> {
         let mut to = self.child.stdin.as_ref().expect("piped");
         writeln!(to, "{line}")?;
         to.flush()
     }
 
-    fn line(&mut self) -> io::Result<String> {
+    pub(crate) fn line(&mut self) -> io::Result<String> {
         let mut line = String::new();
         match self.out.read_line(&mut line)? {
             0 => Err(io::Error::other(format!("host {} has ended", self.name))),
@@ -156,7 +157,7 @@ impl Host {
         PathBuf::from(format!("/proc/{}/root{path}", self.child.id()))
     }
 
-    fn wait(&mut self) -> io::Result<Option<i32>> {
+    pub(crate) fn wait(&mut self) -> io::Result<Option<i32>> {
         drop(self.child.stdin.take());
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -224,6 +225,9 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     }
     std::env::set_current_dir(DATA).map_err(bad)?;
     println!("mounted");
+    if host.bare {
+        return Err(bad(Command::new("sqlite3").args(["-batch", "x.db"]).exec()));
+    }
     let own_file = fs::read_link("/proc/self/exe").map_err(bad)?;
     let mut command = Command::new(own_file);
     if first {
@@ -243,7 +247,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     Err(bad(command.exec()))
 }
 
-fn sqlite(dir: &Path, db: &str, script: &str) -> Result<String, PairError> {
+pub(crate) fn sqlite(dir: &Path, db: &str, script: &str) -> Result<String, PairError> {
     let bad = |source| PairError::Kernel {
         part: "sqlite3",
         source,
@@ -270,7 +274,7 @@ fn sqlite(dir: &Path, db: &str, script: &str) -> Result<String, PairError> {
         .to_owned())
 }
 
-const SCHEMA: &str = "PRAGMA page_size=4096; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);
+pub(crate) const SCHEMA: &str = "PRAGMA page_size=4096; CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);
 WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<200)
 INSERT INTO t SELECT i, substr(hex(i*7919) || printf('%0500d', i) || replace(hex(zeroblob(700)), '0', char(65 + i % 26)), 1, 1500) FROM n;
 ";
@@ -278,8 +282,8 @@ INSERT INTO t SELECT i, substr(hex(i*7919) || printf('%0500d', i) || replace(hex
 const ASK: &str = ".open x.db\n.sha3sum";
 
 #[derive(Debug)]
-struct Images<'a> {
-    dir: &'a Path,
+pub(crate) struct Images<'a> {
+    pub(crate) dir: &'a Path,
 }
 
 impl Images<'_> {
@@ -287,7 +291,7 @@ impl Images<'_> {
         self.dir.join(format!("{what}-{site}.img"))
     }
 
-    fn make(&self, seed: &Path) -> Result<(), PairError> {
+    pub(crate) fn make(&self, seed: &Path) -> Result<(), PairError> {
         let bad = |source| PairError::Kernel {
             part: "an image",
             source,
@@ -333,6 +337,34 @@ fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
     ))
 }
 
+/// Has both hosts come up, with a pair of network devices between them.
+pub(crate) fn connect(a: &mut Host, b: &mut Host) -> io::Result<()> {
+    for host in [&mut *a, &mut *b] {
+        host.line()?;
+    }
+    let numbers = [a.child.id(), b.child.id()].map(|pid| pid.to_string());
+    run_tool(Command::new("ip").args([
+        "link",
+        "add",
+        "steadfast-a",
+        "netns",
+        &numbers[0],
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "steadfast-b",
+        "netns",
+        &numbers[1],
+    ]))
+    .map_err(io::Error::other)?;
+    for host in [b, a] {
+        host.say("net")?;
+        host.line()?;
+    }
+    Ok(())
+}
+
 pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     check()?;
     let bad = |source| PairError::Kernel {
@@ -357,8 +389,8 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     println!(
         "two hosts in namespaces of their own, a disk image and a ledger image each, a veth pair between them"
     );
-    let mut b = Host::start(dir, "b").map_err(bad)?;
-    let mut a = Host::start(dir, "a").map_err(bad)?;
+    let mut b = Host::start(dir, "b", false).map_err(bad)?;
+    let mut a = Host::start(dir, "a", false).map_err(bad)?;
     let told = |error: io::Error| {
         let text = ["a", "b"]
             .map(|site| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default())
@@ -368,28 +400,7 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
             source: io::Error::other(format!("{error}\n{text}")),
         }
     };
-    for host in [&mut a, &mut b] {
-        host.line().map_err(told)?;
-    }
-    let numbers = [a.child.id(), b.child.id()].map(|pid| pid.to_string());
-    run_tool(Command::new("ip").args([
-        "link",
-        "add",
-        "steadfast-a",
-        "netns",
-        &numbers[0],
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "steadfast-b",
-        "netns",
-        &numbers[1],
-    ]))?;
-    for host in [&mut b, &mut a] {
-        host.say("net").map_err(told)?;
-        host.line().map_err(told)?;
-    }
+    connect(&mut a, &mut b).map_err(told)?;
 
     a.say(ASK).map_err(told)?;
     let before = a.line().map_err(told)?;

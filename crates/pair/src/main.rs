@@ -12,6 +12,7 @@
 )]
 
 mod arbiter;
+mod bench;
 mod check;
 mod cli;
 mod demo;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Check(side) => check::run(side),
         Command::Verify(verify) => verify_at_rest(verify),
         Command::Demo(options) => demo::run(options),
+        Command::Bench(options) => bench::run(options),
         Command::DemoHost(host) => demo::host(host),
     };
     match result {
