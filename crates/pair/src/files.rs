@@ -80,10 +80,11 @@ impl Files {
         self.data.iter().any(|data| path.starts_with(data))
     }
 
-    /// Takes the next event in.
-    pub(crate) fn follow(&mut self, step: &Step) -> Result<(), FollowError> {
+    /// Takes the next event in. Whether the ledger has to be on its disk ([`Ledger::flush`]) before anybody hears
+    /// that the event is done.
+    pub(crate) fn follow(&mut self, step: &Step) -> Result<bool, FollowError> {
         let Some(note) = step.note() else {
-            return Ok(());
+            return Ok(false);
         };
         match note.kind {
             Kind::Open => self.opened(&note, step.extra())?,
@@ -127,15 +128,15 @@ impl Files {
                 match self.file(note.fd) {
                     // Everything that is written is on the disk: nobody asks for the old pages any more.
                     Some(file) => self.ledger.durable(file),
-                    None if note.fd >= 0 => return Ok(()),
+                    None if note.fd >= 0 => return Ok(false),
                     None => {}
                 }
-                self.ledger.flush(true)?;
+                return Ok(true);
             }
             Kind::Name if step.ret() >= 0 => self.named(&note, step.extra())?,
             _ => {}
         }
-        Ok(())
+        Ok(false)
     }
 
     fn file(&self, fd: i32) -> Option<FileId> {

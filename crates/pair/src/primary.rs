@@ -4,8 +4,8 @@
 //! one waits for the agent's questions and the program's end.
 //!
 //! Invariants
-//!  1. The ledger has taken an event in before the event is sent: what the secondary confirms,
-//!     this site's ledger knows.
+//!  1. The ledger has taken an event in before the event is sent, and is on its disk before the
+//!     program hears that a sync is done: what the secondary confirms, this site's ledger knows.
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -237,16 +237,25 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
             }
             continue;
         };
-        let followed = files.lock().expect("no panic under it").follow(&step);
-        if let Err(error) = followed {
-            shared.stop(error.into());
-            return place;
-        }
+        // Held until the ledger is on its disk: `take` asks for it before it says that an event is done. Both sites'
+        // disks and ledgers are written at the same time.
+        let mut files = files.lock().expect("no panic under it");
+        let durable = match files.follow(&step) {
+            Ok(durable) => durable,
+            Err(error) => {
+                shared.stop(error.into());
+                return place;
+            }
+        };
         if sender
             .send(Tag::Step, &[&step.head(), &step.payload])
             .is_err()
         {
             shared.stop(PairError::Lost);
+            return place;
+        }
+        if durable && let Err(error) = files.ledger.flush(true) {
+            shared.stop(error.into());
             return place;
         }
     }
@@ -275,6 +284,7 @@ fn take(
                 for claim in claims.chunks(128) {
                     site.put_claim(claim);
                 }
+                drop(files.lock().expect("no panic under it"));
                 site.put_done(u64::from_le_bytes(*done));
             }
             Tag::Ask => {

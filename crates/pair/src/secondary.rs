@@ -147,7 +147,8 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     };
     let outward = {
         let (site, sender, shared) = (Arc::clone(&site), Arc::clone(&sender), Arc::clone(&shared));
-        std::thread::spawn(move || send_claims(&site, &sender, &shared))
+        let files = Arc::clone(&files);
+        std::thread::spawn(move || send_claims(&site, &sender, &shared, &files))
     };
     let mut pair = Pair {
         side,
@@ -180,12 +181,13 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     result
 }
 
-fn send_claims(site: &Site, sender: &Sender, shared: &Shared) {
+fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) {
     let mut sent = Sent::default();
     while !shared.closing.load(Ordering::SeqCst) {
         let Some((claims, done)) = site.next_claims(&mut sent, Duration::from_millis(50)) else {
             continue;
         };
+        drop(files.lock().expect("no panic under it"));
         if sender
             .send(Tag::Claims, &[&done.to_le_bytes(), &claims.concat()])
             .is_err()
@@ -221,15 +223,20 @@ fn take(
                 let Some(step) = Step::from_parts(head, payload.to_vec()) else {
                     return shared.stop(PairError::Link(std::io::Error::other("a damaged event")));
                 };
-                let followed = files.lock().expect("no panic under it").follow(&step);
-                if let Err(error) = followed {
-                    return shared.stop(error.into());
-                }
+                // Held until the ledger is on its disk: `send_claims` asks for it before it says what is done.
+                let mut files = files.lock().expect("no panic under it");
+                let durable = match files.follow(&step) {
+                    Ok(durable) => durable,
+                    Err(error) => return shared.stop(error.into()),
+                };
                 newest.set(&place);
                 if !site.put_step(&mut place, &step) {
                     return shared.stop(PairError::Link(std::io::Error::other(
                         "an event out of order",
                     )));
+                }
+                if durable && let Err(error) = files.ledger.flush(true) {
+                    return shared.stop(error.into());
                 }
             }
             Tag::End => {
