@@ -66,7 +66,7 @@ install:
 	ln -sf steadfast $(bindir)/steadfast-c++
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	install -d $(libdir)/include/steadfast $(includedir)
-	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(libdir)
+	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(libdir)
 	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
 	install -m 644 harden/include/steadfast/*.h $(includedir)
 	install -m 644 harden/steadfast-toolchain.cmake $(libdir)
@@ -141,6 +141,8 @@ else
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]
 	STEADFAST=$(STEADFAST) campaign/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
 	$(CAMPAIGN) slurm --out build/campaign
+	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::
+	STEADFAST_CSMITH=300 $(CARGO) test -q -p steadfast-tests -- harden::csmith
 endif
 
 docs: setup-build

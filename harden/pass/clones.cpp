@@ -145,8 +145,37 @@ static bool carry(Function &F) {
   return !Moves.empty();
 }
 
+// What a policy names and this module has, before the optimiser takes anything away: Harden reports it (N), and a name that no module
+// has is an error when the program is linked.
+static const char NamedMetadata[] = "steadfast.names";
+
+static void noteNames(Module &M, const Config &C) {
+  LLVMContext &Ctx = M.getContext();
+  NamedMDNode *Node = M.getOrInsertNamedMetadata(NamedMetadata);
+  auto note = [&](StringRef Name) {
+    if (M.getNamedValue(Name))
+      Node->addOperand(MDNode::get(Ctx, MDString::get(Ctx, Name)));
+  };
+  for (auto &Entry : C.Treatments)
+    if (!Entry.second.OfLibrary)
+      note(Entry.getKey());
+  for (const StringSet<> *Set : {&C.Racy, &C.Ignored, &C.DupVariables, &C.CrcVariables, &C.DupMemory, &C.CrcMemory, &C.Own})
+    for (auto &Entry : *Set)
+      note(Entry.getKey());
+}
+
+void reportNames(Module &M, Report &R) {
+  NamedMDNode *Node = M.getNamedMetadata(NamedMetadata);
+  if (!Node)
+    return;
+  for (const MDNode *Name : Node->operands())
+    R.once({"N", cast<MDString>(Name->getOperand(0))->getString()});
+  Node->eraseFromParent();
+}
+
 bool prepare(Module &M, const Config &C) {
   bool Changed = false;
+  noteNames(M, C);
   for (Function &F : M)
     if (!F.isDeclaration() && C.Carries.count(F.getName()))
       Changed |= carry(F);
@@ -774,6 +803,41 @@ static const Value *targetOf(const Instruction &I) {
   return cast<StoreInst>(I).getPointerOperand();
 }
 
+// Where the handler has stored to the same bytes before, an atomic operation is logged and done in both runs like these stores: the log
+// would put back what the operation has left. Elsewhere I stays, to be done once.
+static void loggedOrOnce(Instruction &I) {
+  Module &M = *I.getModule();
+  IRBuilder<> B(&I);
+  Value *At = const_cast<Value *>(targetOf(I));
+  Type *T = isa<StoreInst>(I)           ? cast<StoreInst>(I).getValueOperand()->getType()
+            : isa<AtomicCmpXchgInst>(I) ? cast<AtomicCmpXchgInst>(I).getNewValOperand()->getType()
+                                        : cast<AtomicRMWInst>(I).getValOperand()->getType();
+  Value *Size = B.getInt64(M.getDataLayout().getTypeStoreSize(T).getFixedValue());
+  auto Logged = M.getOrInsertFunction("__sf_atomic_logged", B.getInt32Ty(), B.getPtrTy(), B.getInt64Ty());
+  auto Before = M.getOrInsertFunction("__sf_log", B.getVoidTy(), B.getPtrTy(), B.getInt64Ty());
+  auto Behind = M.getOrInsertFunction("__sf_logged", B.getVoidTy(), B.getPtrTy(), B.getInt64Ty());
+  Value *Is = B.CreateICmpNE(B.CreateCall(Logged, {At, Size}), B.getInt32(0));
+  Instruction *Then, *Else;
+  SplitBlockAndInsertIfThenElse(Is, &I, &Then, &Else);
+  BasicBlock *After = I.getParent();
+  Instruction *Both = I.clone();
+  B.SetInsertPoint(Then);
+  B.CreateCall(Before, {At, Size});
+  Both->insertBefore(Then);
+  B.CreateCall(Behind, {At, Size});
+  I.moveBefore(Else);
+  if (I.getType()->isVoidTy() || I.use_empty())
+    return;
+  auto *Result = PHINode::Create(I.getType(), 2, "", After->begin());
+  I.replaceAllUsesWith(Result);
+  Result->addIncoming(Both, Then->getParent());
+  Result->addIncoming(&I, Else->getParent());
+}
+
+static bool fitsWords(const Instruction &I) {
+  return all_of(I.operands(), [](const Use &U) { return fitsWord(U->getType()); });
+}
+
 // Labels that may be another's (labels.h).
 static void treatLabels(Function &Original, Function &Clone, Report &R, StringRef Id) {
   SmallVector<Instruction *, 2> Jumps;
@@ -804,9 +868,14 @@ void treatCalls(Module &M, const Config &C, const Clones &Made, Report &R) {
         Atomics.push_back(&I);
     for (Instruction *I : Atomics) {
       SmallVector<Value *, 4> Operands(I->operands());
-      if (isScratch(targetOf(*I)))
+      if (isScratch(targetOf(*I))) {
         R.once({"L", whereIs(*I), "atomic operation on this function's own frame"});
-      else if (!C.AtomicsOnce || !makeOnce(*I, "an atomic operation", Operands))
+        continue;
+      }
+      // With copies, and with a second run elsewhere, an operation has one place only.
+      if (C.AtomicsOnce && !C.Dup && !C.Crc && !C.Async && fitsWords(*I))
+        loggedOrOnce(*I);
+      if (!C.AtomicsOnce || !makeOnce(*I, "an atomic operation", Operands))
         refuse(*I, R, Id, "an atomic operation (`atomics-once` in a policy: done once and replayed, if it is of up to 64 bits)");
       else
         R.once({"L", whereIs(*I), "atomic operation, done once and replayed"});

@@ -14,7 +14,7 @@ using namespace llvm;
 namespace steadfast {
 
 // Raised together with the driver's (crates/harden/src/policy.rs).
-static constexpr StringLiteral Version = "version 4";
+static constexpr StringLiteral Version = "version 5";
 
 const char *wordOf(Class How) {
   switch (How) {
@@ -100,6 +100,8 @@ static void statement(Config &C, StringRef Line) {
     treat(Class::Native);
   } else if (Verb == "refuse") {
     treat(Class::Refuse);
+  } else if (Verb == "own") {
+    C.Own.insert(Name);
   } else if (Verb == "racy") {
     C.Racy.insert(Name);
   } else if (Verb == "ignore") {

@@ -58,6 +58,7 @@ struct Config {
   llvm::StringSet<> Later;   // functions that announce outputs whose bytes come later
   llvm::StringSet<> Racy;
   llvm::StringSet<> Ignored;
+  llvm::StringSet<> Own; // said to be the program's; for the check of names alone
   // State at rest (state.cpp): variables, and functions whose allocations are protected.
   llvm::StringSet<> DupVariables, CrcVariables, DupMemory, CrcMemory;
   llvm::StringMap<Bytes> Keeps; // functions of libraries that keep and write what they are given

@@ -7,6 +7,7 @@
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/IR/ValueHandle.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
 
@@ -19,6 +20,8 @@ inline constexpr llvm::StringLiteral CloneSuffix = ".sf";
 inline constexpr llvm::StringLiteral LookedMetadata = "steadfast.looked";
 
 // Start of the pipeline: keeps handlers and their arguments in one piece through the optimiser.
+// Names of the policy's that this module has, as `prepare` found them.
+void reportNames(llvm::Module &, Report &);
 bool prepare(llvm::Module &, const Config &);
 
 // Original to clone.
@@ -35,7 +38,7 @@ void treatCalls(llvm::Module &, const Config &, const Clones &, Report &);
 void announceOutside(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
 // logged as its object.
-void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::Value *> &Homes);
+void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::WeakTrackingVH> &Homes);
 // Step 3a, before stores: with --validate=async, loads are kept as well (reads.cpp).
 void treatReads(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 4: code outside handlers computes everything twice (--between=duplicate).

@@ -56,7 +56,7 @@ struct Counts {
 
 class Memory {
 public:
-  Memory(Module &M, const Config &C, Report &R, const DenseMap<Instruction *, Value *> &Homes)
+  Memory(Module &M, const Config &C, Report &R, const DenseMap<Instruction *, WeakTrackingVH> &Homes)
       : M(M), C(C), R(R), Homes(Homes), Ctx(M.getContext()), Layout(M.getDataLayout()) {
     auto *Pointer = PointerType::getUnqual(Ctx);
     auto *I64 = Type::getInt64Ty(Ctx);
@@ -110,7 +110,7 @@ private:
   Module &M;
   const Config &C;
   Report &R;
-  const DenseMap<Instruction *, Value *> &Homes;
+  const DenseMap<Instruction *, WeakTrackingVH> &Homes;
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
@@ -406,7 +406,7 @@ private:
 
 } // namespace
 
-void treatMemory(Module &M, const Config &C, const Clones &Made, Report &R, const DenseMap<Instruction *, Value *> &Homes) {
+void treatMemory(Module &M, const Config &C, const Clones &Made, Report &R, const DenseMap<Instruction *, WeakTrackingVH> &Homes) {
   Memory Treatment(M, C, R, Homes);
   for (auto &[Original, Clone] : Made)
     Treatment.treat(*Clone);

@@ -54,6 +54,7 @@ struct Harden : PassInfoMixin<Harden> {
   PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
     Config C = Config::read(M);
     Report R(M);
+    reportNames(M, R);
     Clones Made = makeClones(M, C);
     treatCalls(M, C, Made, R);
     announceOutside(M, C, Made, R);

@@ -15,6 +15,7 @@
 //     Y async                         this module keeps what handlers read, for a second run that comes later
 //     D functions checks              code outside handlers that is computed twice
 //     K function                      named by a policy's output, keeps, carries or later, and here
+//     N name                          named by a policy's statement about a function or variable, and here
 //     L where what                    one line of source, for --explain
 //
 // A function with internal linkage is named FILE:NAME, since names of different modules may coincide.

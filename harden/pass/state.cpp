@@ -496,12 +496,26 @@ private:
 
 } // namespace
 
+// An atomic operation has one place: a copy, or a checksum, would not follow.
+static void refuseAtomics(Module &M, const Config &C) {
+  for (Function &F : M)
+    for (Instruction &I : instructions(F)) {
+      if (!I.isAtomic() || isa<FenceInst>(I))
+        continue;
+      auto *G = dyn_cast<GlobalVariable>(getUnderlyingObject(getPointerOperand(&I) ? getPointerOperand(&I) : isa<AtomicRMWInst>(I) ? cast<AtomicRMWInst>(I).getPointerOperand() : cast<AtomicCmpXchgInst>(I).getPointerOperand()));
+      if (G && (C.DupVariables.count(G->getName()) || C.CrcVariables.count(G->getName())))
+        complain("variable " + G->getName() + " cannot be protected at rest: " + whereIs(I) + " changes or reads it by an atomic operation",
+                 "take it out of what is protected, or guard it by a lock");
+    }
+}
+
 bool prepareState(Module &M, const Config &C) {
   if (!C.Dup && !C.Crc) {
     if (!C.DupVariables.empty() || !C.CrcVariables.empty() || !C.DupMemory.empty() || !C.CrcMemory.empty())
       complain("state is to be protected at rest, and the compiler was not told so", "--state=dup, --state=crc or --state=dup,crc, for every file and the link");
     return false;
   }
+  refuseAtomics(M, C);
   bool Changed = false;
   SmallVector<GlobalValue *, 8> Kept;
   auto section = [&](const StringSet<> &Names, StringRef Section, bool On, const char *Word) {

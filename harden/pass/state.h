@@ -7,7 +7,8 @@
 namespace steadfast {
 
 // Stores and copies of clones whose destination is the run's own: the object that they are logged as.
-using Homes = llvm::DenseMap<llvm::Instruction *, llvm::Value *>;
+// Handles, since a load that such an address came from may be replaced meanwhile (a volatile one: memory.cpp, load).
+using Homes = llvm::DenseMap<llvm::Instruction *, llvm::WeakTrackingVH>;
 
 // Start of the pipeline: sections of variables, allocations of functions.
 bool prepareState(llvm::Module &, const Config &);

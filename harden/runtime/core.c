@@ -819,6 +819,38 @@ SF_API uint64_t __sf_load_once(const void *at, size_t size) {
   }
 }
 
+/* Some of these bytes are in the first run's log. */
+static bool has_stored(struct sf_context *c, uintptr_t at, size_t length) {
+  const struct sf_range *r = (struct sf_range *)c->ranges.base, *end = (struct sf_range *)(c->ranges.base + c->ranges.used);
+  for (; r < end; r++)
+    if (at < r->at + r->length && r->at < at + length)
+      return true;
+  for (uintptr_t word = at & ~7ull; word < at + length; word += 8) {
+    uint64_t key = word << SF_WORD_SHIFT | __sf_tls.epoch_key, need = 0;
+    for (int i = 0; i < 8; i++)
+      need |= word + (uintptr_t)i >= at && word + (uintptr_t)i < at + length ? 1ull << i : 0;
+    size_t gone = 0;
+    for (size_t s = home(word);; s = next(s, &gone)) {
+      uint64_t tag = *tag_at(s);
+      if ((tag ^ key) <= BYTES && (tag & need))
+        return true;
+      if ((tag ^ key) <= BYTES || (tag & EPOCH_MASK) != __sf_tls.epoch_key)
+        break;
+    }
+  }
+  return false;
+}
+
+/* An atomic operation on what this handler has already stored to: 1, and it is a store like others, logged and done in both runs. Else
+   it is done once (`atomics-once`), since the first run's effect is not put back. */
+SF_API int __sf_atomic_logged(const void *at, size_t size) {
+  struct sf_context *c = __sf_own;
+  if (__sf_tls.phase == SF_E2)
+    return (int)sf_replay(c, "an atomic operation", (uint64_t)at)->result;
+  struct sf_record *r = sf_record(c, "an atomic operation", (uint64_t)at, 0);
+  return (int)(r->result = has_stored(c, (uintptr_t)at, size));
+}
+
 SF_API void __sf_defer(const char *name, void *function, size_t count, const uint64_t *arguments) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E1) {

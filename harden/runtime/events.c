@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "state.h"
+#include "late.h"
 #include "wrapper.h"
 
 #include <errno.h>
@@ -169,20 +170,24 @@ SF_API int __sf_w_gethostname(char *to, size_t n) {
 }
 
 /* What is no file answers EINVAL or EROFS, as ever without a consequence. */
-static void to_disk(int fd, int (*how)(int)) {
-  if (how(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
-    sf_stop("what a handler has written could not be brought to the disk after it was validated", "see the file's disk");
+static void to_disk(int fd, const char *name, int (*how)(int)) {
+  if (how(fd) != 0 && errno != EINVAL && errno != EROFS)
+    sf_late_failed(name, fd, errno, 0, 0);
 }
-static void whole(int fd) { to_disk(fd, fsync); }
-static void data(int fd) { to_disk(fd, fdatasync); }
+static void whole(int fd) { to_disk(fd, "fsync", fsync); }
+static void data(int fd) { to_disk(fd, "fdatasync", fdatasync); }
 
 SF_API int __sf_w_fsync(int fd) {
+  if (unlikely(sf_owes("fsync", fd)))
+    return -1;
   uint64_t a[1] = {(uint64_t)fd};
   __sf_defer("fsync", (void *)whole, 1, a);
   return 0;
 }
 
 SF_API int __sf_w_fdatasync(int fd) {
+  if (unlikely(sf_owes("fdatasync", fd)))
+    return -1;
   uint64_t a[1] = {(uint64_t)fd};
   __sf_defer("fdatasync", (void *)data, 1, a);
   return 0;

@@ -11,11 +11,11 @@
  *  1. A wrapper behaves alike in both runs: what it returns and writes depends on arguments and the queue alone.
  *  2. What it writes into the program's memory is logged like any store.
  *
- * Not covered: output that fails after V (a full disk, a closed peer) was reported to the handler as done; the program
- * stops then, since its state already rests on it.
+ * What fails after V was reported to the handler as done: late.c says what becomes of it.
  */
 #define _GNU_SOURCE
 #include "state.h"
+#include "late.h"
 #include "wrapper.h"
 
 #include <errno.h>
@@ -76,15 +76,35 @@ __attribute__((constructor(104))) static void prepare(void) {
 
 void sf_thread_ends(struct sf_context *c) { pthread_setspecific(ends, c); }
 
-void sf_stack_bounds(uintptr_t *low, uintptr_t *high) {
+/* Of the first thread, as they were at the start: the C library reads them from /proc, which a daemon that calls chroot before its
+   first handler has left behind. */
+static uintptr_t first_low, first_high;
+
+static bool bounds(uintptr_t *low, uintptr_t *high) {
   pthread_attr_t a;
   void *base;
   size_t size;
-  if (pthread_getattr_np(pthread_self(), &a) != 0 || pthread_attr_getstack(&a, &base, &size) != 0)
-    sf_stop("the bounds of a thread's stack are needed and not known", "mount /proc");
+  if (pthread_getattr_np(pthread_self(), &a) != 0)
+    return false;
+  bool known = pthread_attr_getstack(&a, &base, &size) == 0;
   pthread_attr_destroy(&a);
-  *low = (uintptr_t)base;
-  *high = (uintptr_t)base + size;
+  if (known) {
+    *low = (uintptr_t)base;
+    *high = (uintptr_t)base + size;
+  }
+  return known;
+}
+
+__attribute__((constructor(104))) static void first_thread(void) { bounds(&first_low, &first_high); }
+
+void sf_stack_bounds(uintptr_t *low, uintptr_t *high) {
+  if (bounds(low, high))
+    return;
+  uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+  if (here - first_low >= first_high - first_low)
+    sf_stop("the bounds of a thread's stack are needed and not known", "mount /proc");
+  *low = first_low;
+  *high = first_high;
 }
 
 /* Memory. */
@@ -448,8 +468,28 @@ static size_t room(struct sf_context *c, int fd, int flags, size_t n) {
   return waiting < free ? free - waiting : 0;
 }
 
+/* An error that the descriptor owes (late.c), the same in both runs. It is paid after V. */
+static int owes(struct sf_context *c, const char *name, int fd) {
+  struct sf_record *r;
+  if (FIRST) {
+    r = sf_record(c, "an error from before", (uint64_t)fd, 0);
+    r->result = (uint64_t)(atomic_load_explicit(&sf_late_count, memory_order_relaxed) ? sf_late_owed(fd) : 0);
+  } else {
+    r = sf_replay(c, "an error from before", (uint64_t)fd);
+  }
+  if (likely(r->result == 0))
+    return 0;
+  int error = (int)r->result;
+  uint64_t a[1] = {(uint64_t)fd};
+  __sf_defer(name, (void *)sf_late_paid, 1, a);
+  errno = error;
+  return error;
+}
+
 /* The same in both runs; none are EAGAIN. */
 static ssize_t taken(struct sf_context *c, const char *name, int fd, int flags, size_t n) {
+  if (unlikely(owes(c, name, fd)))
+    return -1;
   uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)flags), n);
   struct sf_record *r;
   if (FIRST) {
@@ -533,7 +573,8 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
   const uint8_t *bytes = sf_data(r);
   size_t address = d->arguments[3], n = r->length - address;
   if (flags == OF_A_PATH) {
-    unlink((const char *)bytes);
+    if (unlink((const char *)bytes) != 0 && errno != ENOENT && errno != ENOTDIR)
+      sf_late_lost(d->name, (const char *)bytes, errno);
     return;
   }
   if (flags <= OF_THE_LOG) {
@@ -542,9 +583,10 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
   }
   if (file) {
     if (fwrite(bytes, 1, n, file) != n)
-      sf_stop("output of a handler could not be written after it was validated", "see the file, pipe or socket that it goes to");
+      sf_late_lost(d->name, "a stream", errno);
     return;
   }
+  size_t all = n;
   while (n) {
     ssize_t w = flags < 0  ? write(fd, bytes, n)
                 : address ? sendto(fd, bytes, n, flags | MSG_NOSIGNAL, (const struct sockaddr *)(bytes + n), (socklen_t)address)
@@ -556,9 +598,10 @@ static void leave(const struct sf_deferred *d, struct sf_record *r) {
       poll(&p, 1, -1);
       continue;
     }
-    if (w < 0)
-      /* The peer is gone: what a program learns at its next read or write anyway. */
+    if (unlikely(w < 0)) {
+      sf_late_failed(d->name, fd, errno, all - n, all);
       break;
+    }
     bytes += w;
     n -= (size_t)w;
   }
@@ -721,22 +764,46 @@ SF_API void __sf_w_perror(const char *s) {
   keep(c, "perror", (struct output){.file = stderr}, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
 }
 
+/* The results of these are looked at when they happen: bytes that were said to be written may be lost by them. */
+static void flushes(FILE *file) {
+  if (fflush(file) != 0)
+    sf_late_lost("fflush", "a stream", errno);
+}
+
+static void closes(int fd) {
+  sf_late_paid(fd);
+  if (close(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+    sf_late_failed("close", -1, errno, 0, 0);
+}
+
+static void shuts(int fd, int how) {
+  if (shutdown(fd, how) != 0 && errno != ENOTCONN)
+    sf_late_failed("shutdown", fd, errno, 0, 0);
+}
+
 SF_API int __sf_w_fflush(FILE *file) {
   uint64_t a[1] = {(uint64_t)file};
-  __sf_defer("fflush", (void *)fflush, 1, a);
+  __sf_defer("fflush", (void *)flushes, 1, a);
   return 0;
 }
 
 SF_API int __sf_w_close(int fd) {
+  INSIDE;
+  int owed = owes(c, "close", fd);
   uint64_t a[1] = {(uint64_t)fd};
-  __sf_defer("close", (void *)close, 1, a);
-  return 0;
+  __sf_defer("close", (void *)closes, 1, a);
+  return owed && &__sf_late_next ? -1 : 0;
 }
 
 SF_API int __sf_w_shutdown(int fd, int how) {
   uint64_t a[2] = {(uint64_t)fd, (uint64_t)how};
-  __sf_defer("shutdown", (void *)shutdown, 2, a);
+  __sf_defer("shutdown", (void *)shuts, 2, a);
   return 0;
+}
+
+int sf_owes(const char *name, int fd) {
+  INSIDE;
+  return owes(c, name, fd);
 }
 
 /* After V. */
@@ -762,6 +829,7 @@ void sf_commit_effects(struct sf_context *c) {
   }
   if (unlikely(c->full))
     ask_for_room(c);
+  sf_locks_hold(c);
   if (c->locks.used)
     sf_locks_release(c);
   /* Who is waited for has held a lock; after it has given way itself it may have come to its end without one. */

@@ -373,6 +373,28 @@ static bool is_ours(struct sf_context *c, const struct sf_lock *l) {
   return likely(owner == c->tid) || owner == (c->tid = gettid());
 }
 
+/* Each word of the list on its own side: what changes by one bit changes the sum. */
+static uint64_t sum_of(const struct sf_context *c) {
+  const struct sf_lock *l = (const struct sf_lock *)c->locks.base;
+  uint64_t sum = c->locks.used;
+  for (size_t n = c->locks.used / sizeof *l; n; n--, l++) {
+    sum = sf_mix(sum, (uint64_t)l->lock);
+    sum = sf_mix(sum, (uint64_t)l->kind << 32 | l->count);
+    sum = sf_mix(sum, (uint64_t)l->held << 32 | l->made);
+  }
+  return sum;
+}
+
+/* A lock that the list has lost is never given back, and another thread, or this one, waits for it for ever: so a list that has changed
+   between V and here ends the program. */
+void sf_locks_hold(struct sf_context *c) {
+  uint64_t sum = c->locks.size && c->locks.used > c->locks.size ? ~c->locks_sum : sum_of(c);
+  if (likely(sum == c->locks_sum))
+    return;
+  c->rolling = 1; /* validated: nothing is put back */
+  sf_differ("the list of locks has changed since it was validated", (uint64_t)c->locks.base, c->locks_sum, sum);
+}
+
 void sf_locks_check(struct sf_context *c) {
   struct sf_lock *l = (struct sf_lock *)c->locks.base;
   for (size_t n = c->locks.used / sizeof *l; n; n--, l++) {
@@ -383,6 +405,7 @@ void sf_locks_check(struct sf_context *c) {
       sf_differ("a lock is in the list that this thread does not hold", (uint64_t)l->lock, l->held, 0);
     }
   }
+  c->locks_sum = sum_of(c);
 }
 
 void sf_locks_forget(struct sf_context *c) {

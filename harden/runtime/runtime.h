@@ -144,7 +144,7 @@ struct sf_ignored {
 #define SF_HOLDS 16    /* locks of a thread that others can see; what is beyond has an unknown holder (waits.c) */
 #define SF_IGNORED 8   /* sf_ignore ranges of one handler */
 
-/* What comes first, up to `deferred`, tests/harden/faults.c repeats, to strike it. */
+/* What comes first, up to `locks`, tests/harden/faults.c repeats, to strike it. */
 struct sf_context {
   /* Checking barrier: odd while a handler runs. Written by its thread, read by all. */
   _Atomic uint64_t counter;
@@ -224,6 +224,7 @@ struct sf_context {
   void *taking;           /* locks.c: this lock is being taken, and may be ours and in no list */
   uint64_t taking_kind;
   int tid; /* locks.c: asked for when it is first needed */
+  uint64_t locks_sum; /* of the list of locks, as V has seen it */
   struct sf_split *split; /* split.c: made by the first wait for a condition */
   uint64_t split_state;   /* SF_SPLIT_* */
 
@@ -373,6 +374,7 @@ bool sf_lock_is_fresh(struct sf_context *, const void *lock);
 void sf_locks_begin(struct sf_context *);
 void sf_locks_between_runs(struct sf_context *);
 void sf_locks_check(struct sf_context *);
+void sf_locks_hold(struct sf_context *); /* the list is as V has seen it */
 void sf_locks_release(struct sf_context *); /* what is held more often than the program holds it */
 void sf_locks_mend(struct sf_context *);    /* which they are, of a list that a fault may have changed */
 void sf_locks_forget(struct sf_context *);  /* those that the run has made */

@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include "state.h"
+#include "late.h"
 #include "wrapper.h"
 
 #include <stdio.h>
@@ -47,9 +48,14 @@ SF_API FILE *__sf_w_fdopen(int fd, const char *mode) {
   ANSWER(FILE *, "fdopen", sf_mix((uint64_t)fd, text_mix(mode)), fdopen(fd, mode));
 }
 
+static void closes(FILE *f) {
+  if (fclose(f) != 0)
+    sf_late_lost("fclose", "a stream", errno);
+}
+
 /* After V, as close is. */
 SF_API int __sf_w_fclose(FILE *f) {
-  __sf_defer("fclose", (void *)fclose, 1, (uint64_t[]){(uint64_t)f});
+  __sf_defer("fclose", (void *)closes, 1, (uint64_t[]){(uint64_t)f});
   return 0;
 }
 

@@ -17,7 +17,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::bench::{Bench, workspace};
 
 /// The first line of the settings that this pass accepts (harden/pass/config.cpp).
-const VERSION: &str = "version 4";
+const VERSION: &str = "version 5";
 
 /// The folder of the pass and the runtime: beside the command, or where its variable says (crates/harden/src/tools.rs).
 pub(crate) fn pieces() -> PathBuf {

@@ -62,12 +62,31 @@ struct context {
   struct buffer queue;
   size_t queue_cursor;
   struct buffer deferred;
+  size_t deferred_cursor;
+  uint8_t leaves, full;
+  uint32_t leaving;
+  struct buffer locks;
 };
 /* Of struct sf_deferred, in 64-bit words: what is written here is the second that the handler leaves for later. */
 enum { FILE_OF = 11 + 4, DATA = 11 + 10 };
 
 /* An effect, so after V. */
 SF_LOCAL static void strike_gate(void) { ((struct context *)__sf_own)->gate_leave ^= 1; }
+
+SF_LOCAL static void strike_locks(void) {
+  struct context *c = __sf_own;
+  struct { void *lock; uint32_t kind, count, count_begin, count_first, held; } *first = c->locks.base;
+  static const struct { const char *place; int what; } how[] = {{"locks_lock", 0}, {"locks_count", 1}, {"locks_held", 2}, {"locks_kind", 3}, {"locks_used", 4}};
+  for (int i = 0; i < 5; i++)
+    if (strcmp(place, how[i].place) == 0)
+      switch (how[i].what) {
+      case 0: first->lock = &other; break;
+      case 1: first->count ^= 1; break;
+      case 2: first->held ^= 1; break;
+      case 3: first->kind ^= 1; break;
+      case 4: c->locks.used = 0; break;
+      }
+}
 
 SF_LOCAL void strike_runtime(void) {
   struct context *c = __sf_own;
@@ -114,6 +133,8 @@ SF_LOCAL void strike_runtime(void) {
     ((char *)c->queue.base)[c->queue.used - 8] ^= 1;
   if (event == now && strcmp(place, "gate_effects") == 0)
     __sf_defer("strike_gate", (void *)strike_gate, 0, NULL);
+  if (event == now && strncmp(place, "locks_", 6) == 0)
+    __sf_defer("strike_locks", (void *)strike_locks, 0, NULL);
   if (hit("epoch"))
     __sf_tls.epoch ^= 1 << 8;
   if (hit("phase"))

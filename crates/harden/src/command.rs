@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
-use crate::policy::{Policy, State};
+use crate::policy::{LateErrors, Policy, State};
 use crate::tools::Tools;
 
 /// A command line that cannot be hardened.
@@ -49,6 +49,11 @@ pub enum CommandError {
     /// Flags that exclude each other.
     #[error("--validate=async runs each handler's second run later, and {0} needs it at once")]
     Together(&'static str),
+    /// `late-errors next-call` where another part has the same calls.
+    #[error(
+        "late-errors next-call of the policy and {0} both answer the program's own calls that write"
+    )]
+    Late(&'static str),
     /// `--validate=async` for C++.
     #[error("--validate=async is for C programs, found C++")]
     ValidateCxx,
@@ -95,6 +100,7 @@ impl Advise for CommandError {
                 "add --validate=async, or leave --hold-output out: messages wait then anyway"
             }
             Self::Together(_) => "leave one of the two out",
+            Self::Late(_) => "leave the flag out, or say late-errors network or stop",
             Self::ValidateCxx => {
                 "leave --validate=async out: the second run comes before the effects then"
             }
@@ -632,8 +638,29 @@ impl Build {
             if self.barrier {
                 all.push(linked(&tools.barrier));
             }
+            match policy.late_errors() {
+                LateErrors::Network => {}
+                LateErrors::Stop => all.push("-Wl,-u,__sf_late_stop".into()),
+                LateErrors::NextCall if self.shared => {}
+                LateErrors::NextCall => all.push(linked(&tools.late)),
+            }
         }
         all
+    }
+
+    /// Flags that cannot be had with what the policy asks for.
+    ///
+    /// # Errors
+    /// When two parts of the runtime would stand in for the same calls of the C library.
+    pub fn agrees_with(&self, policy: &Policy) -> Result<(), CommandError> {
+        if policy.late_errors() != LateErrors::NextCall {
+            return Ok(());
+        }
+        match (self.hold_output, self.barrier) {
+            (true, _) => Err(CommandError::Late("--hold-output")),
+            (_, true) => Err(CommandError::Late("--barrier")),
+            _ => Ok(()),
+        }
     }
 
     /// The environment for clang: the settings of the pass.

@@ -124,6 +124,8 @@ pub struct Coverage {
     handlers: BTreeMap<String, Handler>,
     /// Functions that the policy's `output`, `keeps`, `carries` and `later` name and that are there.
     named: BTreeSet<String>,
+    /// Functions and variables that its other statements name and that are there.
+    present: BTreeSet<String>,
     functions: BTreeMap<String, (String, Stores)>,
     calls: BTreeMap<String, BTreeSet<Call>>,
     indirect: BTreeMap<String, BTreeSet<String>>,
@@ -255,6 +257,9 @@ impl Coverage {
                 ["K", name] => {
                     all.named.insert(name.to_owned());
                 }
+                ["N", name] => {
+                    all.present.insert(name.to_owned());
+                }
                 ["A", id] => {
                     all.by_pointer.insert(id.to_owned());
                 }
@@ -296,6 +301,12 @@ impl Coverage {
     #[must_use]
     pub fn names(&self, function: &str) -> bool {
         self.named.contains(function)
+    }
+
+    /// Whether a function or variable that a policy names is there.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.present.contains(name)
     }
 
     /// A module that does not keep what handlers read, which a second run that comes later needs of all of them.

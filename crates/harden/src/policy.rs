@@ -14,7 +14,7 @@ use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
 /// Raised together with the pass's (harden/pass/config.cpp).
-const VERSION: &str = "version 4";
+const VERSION: &str = "version 5";
 
 /// How the C library is called.
 const GLIBC: &str = include_str!("../../../harden/abi/glibc.policy");
@@ -93,7 +93,26 @@ pub struct Policy {
     switches: Vec<&'static str>,
     state: State,
     own_handlers: Vec<String>,
+    /// Functions and variables that files have named, each with its statement's first word.
+    own_names: Vec<(String, String)>,
+    /// Said to be the program's.
+    own: BTreeSet<String>,
+    /// The programs that the policy is for, if it says so.
+    programs: Vec<String>,
+    late_errors: LateErrors,
     names_fields: bool,
+}
+
+/// What becomes of an effect that fails after validation (`late-errors`; harden/runtime/late.c).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LateErrors {
+    /// An error of the network is handed to the next call of a handler on that descriptor, any other stops the program.
+    #[default]
+    Network,
+    /// Each stops the program.
+    Stop,
+    /// Each is the result of the next call on that descriptor.
+    NextCall,
 }
 
 impl Policy {
@@ -106,6 +125,7 @@ impl Policy {
         policy.add(Path::new("glibc.policy"), GLIBC)?;
         policy.add(Path::new("libstdcxx.policy"), LIBSTDCXX)?;
         policy.own_handlers.clear();
+        policy.own_names.clear();
         policy.library = policy.treatments.keys().cloned().collect();
         Ok(policy)
     }
@@ -154,8 +174,44 @@ impl Policy {
 
     fn statement(&mut self, line: &str) -> Result<(), &'static str> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (verb, names) = (words[0], &words[1..]);
+        let verb = words[0];
+        // One that may be missing is not asked for at the link.
+        let optional = words.get(1).is_some_and(|name| name.starts_with('?'));
+        let names: Vec<&str> = words[1..]
+            .iter()
+            .map(|name| name.strip_prefix('?').unwrap_or(name))
+            .collect();
+        let names = names.as_slice();
         match verb {
+            "local" | "pure" | "once" | "defer" | "own" | "racy" | "ignore" | "dup" | "crc"
+            | "dup-memory" | "crc-memory" => {
+                for name in words[1..].iter().filter(|name| !name.starts_with('?')) {
+                    self.own_names.push(((*name).to_owned(), verb.to_owned()));
+                }
+            }
+            "wrap" | "native" | "refuse" if !optional => {
+                if let Some(name) = names.first() {
+                    self.own_names.push(((*name).to_owned(), verb.to_owned()));
+                }
+            }
+            _ => {}
+        }
+        match verb {
+            "late-errors" => {
+                self.late_errors = match names {
+                    ["stop"] => LateErrors::Stop,
+                    ["network"] => LateErrors::Network,
+                    ["next-call"] => LateErrors::NextCall,
+                    _ => return Err("`late-errors stop`, `network` or `next-call` is needed"),
+                };
+            }
+            "programs" => {
+                if names.is_empty() {
+                    return Err("a name is needed");
+                }
+                self.programs
+                    .extend(names.iter().map(|name| (*name).to_owned()));
+            }
             "atomics-once" if names.is_empty() => self.switches.push("atomics-once"),
             "dup-constants" if names.is_empty() => self.switches.push("dup-constants"),
             "handler" | "local-handler" => {
@@ -235,6 +291,7 @@ impl Policy {
                 for name in names {
                     self.treatments.remove(*name);
                     self.library.remove(*name);
+                    self.own.insert((*name).to_owned());
                 }
             }
             "racy" | "ignore" | "dup" | "crc" | "dup-memory" | "crc-memory" | "carries"
@@ -368,6 +425,31 @@ impl Policy {
         &self.own_handlers
     }
 
+    /// Functions and variables that files have named and that some module of a program has to have, with their statements.
+    pub fn own_names(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.own_names
+            .iter()
+            .map(|(name, verb)| (name.as_str(), verb.as_str()))
+    }
+
+    /// Whether the policy is for a program of this file name. One that names no program is for all.
+    #[must_use]
+    pub fn is_for(&self, program: &Path) -> bool {
+        let name = program
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        // libtool's own copy of a program that is not installed yet.
+        let name = name.strip_prefix("lt-").unwrap_or(&name);
+        self.programs.is_empty() || self.programs.iter().any(|program| program == name)
+    }
+
+    /// `late-errors`.
+    #[must_use]
+    pub const fn late_errors(&self) -> LateErrors {
+        self.late_errors
+    }
+
     /// The text for the pass (`STEADFAST_PASS`).
     #[must_use]
     pub fn for_pass(&self) -> String {
@@ -379,6 +461,9 @@ impl Policy {
                     let _ = writeln!(text, "{}", format!("{verb} {name} {rest}").trim_end());
                 }
             }
+        }
+        for name in &self.own {
+            let _ = writeln!(text, "own {name}");
         }
         for line in self
             .handlers
@@ -449,7 +534,25 @@ mod tests {
         assert!(library.starts_with(&format!("{VERSION}\nlibrary\n")));
         assert!(library.contains("\npure strlen\n"));
         assert!(program.starts_with("once index\n"));
-        assert!(!text.contains("pure index\n") && !text.contains(" rindex\n"));
+        assert!(!text.contains("pure index\n") && !text.contains("pure rindex\n"));
+    }
+
+    #[test]
+    fn names_that_may_be_missing_are_not_asked_for() {
+        let mut policy = Policy::built_in().expect("checked above");
+        policy
+            .add(
+                Path::new("own"),
+                "once a ?b\nwrap ?c d\nignore e\nprograms server\nlate-errors next-call\n",
+            )
+            .expect("statements");
+        let names: Vec<_> = policy.own_names().collect();
+        assert_eq!(names, [("a", "once"), ("e", "ignore")]);
+        let text = policy.for_pass();
+        assert!(text.contains("\nonce b\n") && text.contains("\nwrap c d\n"));
+        assert!(policy.is_for(Path::new("/x/.libs/lt-server")));
+        assert!(!policy.is_for(Path::new("client")));
+        assert_eq!(policy.late_errors(), LateErrors::NextCall);
     }
 
     #[test]

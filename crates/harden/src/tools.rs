@@ -71,6 +71,8 @@ pub struct Tools {
     pub hold: PathBuf,
     /// Linked with `--barrier`.
     pub barrier: PathBuf,
+    /// Linked with `late-errors next-call` of a policy.
+    pub late: PathBuf,
     /// For `#include <steadfast/sei.h>`.
     pub include: PathBuf,
 }
@@ -105,6 +107,7 @@ impl Tools {
             leave: piece("leave.o")?,
             hold: piece("hold.o")?,
             barrier: piece("barrier.o")?,
+            late: piece("late.o")?,
             include: piece("include/steadfast/sei.h")
                 .and_then(|_| piece("include/steadfast/cxx.h"))
                 .and_then(|_| piece("include/steadfast/containers.h"))

@@ -113,6 +113,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         policy.validate_later();
     }
     policy.keep(build.state);
+    build.agrees_with(&policy)?;
     let exit = run(
         Command::new(&tools.clang)
             .args(build.for_clang(&tools, &policy, cxx))
@@ -172,7 +173,8 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         return Ok(Exit::Status(1));
     }
     let present: BTreeSet<&str> = coverage.handlers().collect();
-    if present.is_empty() {
+    let for_another = build.is_probe() || !policy.is_for(program);
+    if present.is_empty() && (policy.handlers().is_empty() || for_another) {
         if !build.is_probe() {
             console.say(&format!(
                 "steadfast: note: {} has no handler, so nothing in it runs hardened (docs/hardening.md)\n",
@@ -188,7 +190,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         .collect();
     if let Some(name) = missing.first() {
         console.say(&format!(
-            "steadfast: the policy's handler {name} is not in {}, though others are\n  fix:   correct the name, or take the statement out; of several programs each has its own --steadfast-policy=FILE at the link\n",
+            "steadfast: the policy's handler {name} is not in {}\n  fix:   correct the name, or take the statement out; `programs NAME...` in the policy says which programs it is for\n",
             program.display()
         ));
         let _ = fs::remove_file(program);
@@ -197,6 +199,14 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if let Some(name) = policy.named().find(|name| !coverage.names(name)) {
         console.say(&format!(
             "steadfast: the policy's {name} (output, keeps, carries or later) is not in {}\n  fix:   correct the name, or take the statement out\n",
+            program.display()
+        ));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
+    if !for_another && let Some((name, verb)) = policy.own_names().find(|(name, _)| !coverage.has(name)) {
+        console.say(&format!(
+            "steadfast: the policy's `{verb} {name}`: no function or variable {name} is in {}\n  fix:   correct the name, or take the statement out; ?{name} in its place may be missing\n",
             program.display()
         ));
         let _ = fs::remove_file(program);

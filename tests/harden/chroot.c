@@ -1,0 +1,43 @@
+/* A daemon that leaves /proc behind before its first handler: in its first thread, in another, and in a child. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <steadfast/sei.h>
+
+static int total;
+
+SF_LOCAL_HANDLER int handle(int n) {
+  int local[64] = {n};
+  for (int i = 1; i < 64; i++)
+    local[i] = local[i - 1] + i;
+  return total += local[63];
+}
+
+static void *thread(void *none) {
+  handle(2);
+  return none;
+}
+
+int main(int argc, char **argv) {
+  if (geteuid() != 0 && unshare(CLONE_NEWUSER) != 0)
+    return 3;
+  if (argc > 1 && (chroot(argv[1]) != 0 || chdir("/") != 0))
+    return 2;
+  handle(1);
+  pthread_t other;
+  pthread_create(&other, NULL, thread, NULL);
+  pthread_join(other, NULL);
+  fflush(stdout);
+  pid_t child = fork();
+  if (child == 0)
+    _exit(handle(3) == 6054 ? 0 : 1);
+  int status = 1;
+  waitpid(child, &status, 0);
+  printf("%d %d\n", total, WEXITSTATUS(status));
+  return 0;
+}
