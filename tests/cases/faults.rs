@@ -219,6 +219,11 @@ fn short() -> Result<Target, String> {
     Target::guest("steady.c", &["6"])
 }
 
+/// A thread that is parked in a semaphore while another makes a thousand calls.
+fn parked() -> Result<Target, String> {
+    Target::guest("threads_parked.c", &[])
+}
+
 /// A heap of several huge pages, part of it closed for a while.
 fn heap() -> Result<Target, String> {
     Target::guest("heap.c", &[])
@@ -923,6 +928,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         "at=steady!flip_here n=30000 ip bit=44",
         long,
     ));
+    // A thread that does not run: its stack pointer, its way back, its own variables (thread.h).
+    trials.extend(family("parked_stack_pointer", "event=500 mem=[0x2e10000080c0] bit=3", parked));
+    trials.extend(family("parked_way_back", "event=500 mem=[0x2e10000080c8] bit=5", parked));
+    trials.extend(family("parked_fs_base", "event=500 mem=[0x2e1000008040] bit=3", parked));
     // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
     trials.push(goes_on_after_exec());
     trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
@@ -1086,6 +1095,17 @@ pub(crate) fn trials() -> Vec<Trial> {
         // A leader made anew has a heap with a closed part, or one that a mapping has stopped.
         at_every_event(3, "heap_leader_killed", 2, "leader", "kill=9", After::Corrected, heap),
         at_every_event(7, "heap_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, heap),
+        // Threads: the table of those that do not run, their order, and every role's death.
+        one("queue_of_2_leader", 2, false, "replica=leader event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
+        one("queue_of_2_follower", 2, false, "replica=1 event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
+        one("queue_of_3_leader", 3, false, "replica=leader event=500 mem=[0x2e1000008000] bit=0", After::Corrected, parked),
+        one("queue_of_3_follower", 3, false, "replica=2 event=500 mem=[0x2e1000008000] bit=0", After::Corrected, parked),
+        one("futex_word_of_2", 2, false, "replica=leader event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
+        one("futex_word_of_3", 3, false, "replica=1 event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
+        one("order_of_2", 2, false, "replica=1 event=500 mem=[0x2e1000000000] bit=3", After::Corrected, parked),
+        at_every_event(397, "threads_leader_killed", 2, "leader", "kill=9", After::Corrected, parked),
+        at_every_event(397, "threads_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, parked),
+        at_every_event(397, "threads_follower_killed", 2, "follower", "kill=9", After::Corrected, parked),
         // From outside, at any moment.
         from_outside("sigkill_to_leader_of_2", 2, 0, Signal::SIGKILL, false),
         from_outside("sigkill_to_follower_of_2", 2, 1, Signal::SIGKILL, false),

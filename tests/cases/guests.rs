@@ -370,6 +370,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_sync.c").shapes(&[Dynamic, Static]),
         row("threads_race.c").shapes(&[Dynamic, Static]),
         row("threads_wait.c"),
+        row("threads_parked.c"),
         row("threads_signal.c"),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.

@@ -299,7 +299,7 @@ static void take_signals(struct sf_regs *r)
 {
 	struct sf_thread *t = sf_thread_now();
 	u64 some;
-	while ((some = t->pending & ~app.mask)) {
+	while ((some = t->pending & ~(app.has_wait_mask ? app.wait_mask : app.mask))) {
 		int s = __builtin_ctzll(some) + 1;
 		const struct sf_siginfo i = { .signo = s, .code = SI_TKILL, .words = { (u64)t->uid << 32 | G->leader_pid } };
 		t->pending &= ~BIT(s);
@@ -309,6 +309,7 @@ static void take_signals(struct sf_regs *r)
 			sf_die_agreed(r, (u32)s);
 		sf_deliver(r, &i);
 	}
+	sf_after_wait();
 }
 
 /* ---- calls of the program about threads: what each replica does for itself ---- */
@@ -373,6 +374,15 @@ void sf_thread_parks(struct sf_regs *r, u32 nr, u64 deadline, u64 retry)
 	r->rcx = r->rip;
 	r->rip = (u64)sf_entry_syscall;
 	app.turn |= SF_TURN_GIVE;
+	/* A signal that the call's own mask lets through has come before it. */
+	u64 some = t->pending & ~blocks(t);
+	if (t->has_wait_mask && some) {
+		t->regs = *r;
+		interrupt(t, __builtin_ctzll(some) + 1, 0);
+		*r = t->regs;
+		sf_thread_ready(t);
+		app.turn |= SF_TURN_SIGNAL;
+	}
 }
 
 /* After each call that was made. */
@@ -430,6 +440,10 @@ static void enter(u32 index, struct sf_regs *r)
 	app.robust = t->robust;
 	app.spent = 0;
 	t->word = 0;
+	if (t->has_wait_mask && (t->pending & ~t->wait_mask)) {
+		app.wait_mask = t->wait_mask; /* in force until the handler has its frame */
+		app.has_wait_mask = 1;
+	}
 	t->has_wait_mask = 0;
 	masks(t->mask);
 }
