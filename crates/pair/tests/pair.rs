@@ -336,6 +336,12 @@ fn check_starts_nothing_and_tells_what_it_finds() {
         .wait_with_output()
         .expect("it ends");
     assert_eq!(output.status.code(), Some(121), "a script is no program");
+    let verify = Command::new(PAIR)
+        .args(["verify", "--ledger"])
+        .arg(dir.join("none"))
+        .output()
+        .expect("it runs");
+    assert_eq!(verify.status.code(), Some(121), "no ledger vouches for nothing");
     fs::remove_dir_all(dir).expect("clean");
 }
 
