@@ -341,7 +341,11 @@ fn check_starts_nothing_and_tells_what_it_finds() {
         .arg(dir.join("none"))
         .output()
         .expect("it runs");
-    assert_eq!(verify.status.code(), Some(121), "no ledger vouches for nothing");
+    assert_eq!(
+        verify.status.code(),
+        Some(121),
+        "no ledger vouches for nothing"
+    );
     fs::remove_dir_all(dir).expect("clean");
 }
 
