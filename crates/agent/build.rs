@@ -4,8 +4,8 @@ use std::path::Path;
 
 use steadfast_inside::{Build, headers};
 
-const C: [&str; 22] = [
-    "base", "log", "args", "calls", "exec", "entropy", "memory", "shared", "signal", "recover", "epoch",
+const C: [&str; 23] = [
+    "base", "log", "args", "calls", "exec", "spawn", "entropy", "memory", "shared", "signal", "recover", "epoch",
     "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex", "try", "storage", "init",
 ];
 

@@ -113,6 +113,7 @@ struct sf_arrival {
 #define SF_R_REST 512u /* a repair has cut the call short: the rest of it is the next event */
 #define SF_R_LOOK 1024u /* a look follows at which other threads could go on */
 #define SF_R_PARK 2048u /* the call would wait, and another thread goes on: aux is its limit, ret when to try it again */
+#define SF_R_SPAWNED 4096u /* a child of vfork(2) has left: the parent's call returns this result */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {
@@ -271,6 +272,9 @@ enum sf_rpc {
 	SF_RPC_EXEC,  /* the leader is about to become another program, whose signal mask is a0; answers 0
 	               * or a number below that refuses it */
 	SF_RPC_STAY,  /* it could not, and goes on as it is */
+	SF_RPC_SPAWN, /* as SF_RPC_EXEC, of the child a1 of vfork(2) that stands in for the leader */
+	SF_RPC_FORK,  /* a group for a copy of every replica; answers the launcher's descriptor of its memory */
+	SF_RPC_UNFORK, /* there is no copy: a0 is that descriptor */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
@@ -345,6 +349,8 @@ struct sf_group {
 	uint64_t attached_to;
 	uint32_t held_n;
 	uint32_t faults_n; /* SF_FAULTS_MAX + 1: more than can be told */
+	/* The child of vfork(2) that makes the leader's calls, or 0. */
+	uint32_t stand_in, stand_in_inv;
 	uint64_t fault_at[SF_FAULTS_MAX]; /* where faults led to a handler: it may go back there, or near it */
 };
 
@@ -365,6 +371,7 @@ struct sf_group {
 #define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
 #define SF_O_NS_OR_NOT 8192u /* PRIV_NS where they can be had: nobody can start this program a second time */
+#define SF_O_TREE 65536u /* the leader is no child of the launcher: it has no keeper, and outlives its parent */
 #define SF_O_PAIR 16384u /* this site's group is half of a pair: the other slot lives on another host (storage.c) */
 #define SF_O_PAIR_SECONDARY 32768u
 #define SF_O_PROFILE 4096u /* count executions of every instruction; no backstop */
@@ -398,6 +405,11 @@ struct sf_traps {
 #define SF_NR_PAIR_UNNAMED 0x80000125u /* ... a file without a name (O_TMPFILE) */
 #define SF_NR_PAIR_TRUNCATE 0x80000126u /* ... truncate(2) by name */
 #define SF_NR_PRIVATE 0x80000108u /* a mapping that --private has no memory to copy */
+#define SF_NR_SPAWN_NUMBERS 0x80000109u /* a child where replicas have process numbers of their own */
+#define SF_NR_SPAWN_FILTER 0x8000010au /* a child under a backstop that outlives the agent */
+#define SF_NR_SPAWN_SHARED 0x8000010bu /* fork with memory that parent and child would share */
+#define SF_NR_SPAWN_NESTED 0x8000010cu /* a child of vfork(2) makes another one */
+#define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */
 
 struct sf_boot {
 	uint64_t regs[18]; /* registers at the exec stop, in the order of struct sf_regs */

@@ -122,6 +122,18 @@ struct sf_map {
 	u32 flags;
 };
 
+/* A parent in vfork(2): what it goes on with when the child has left (spawn.c). */
+struct sf_spawn {
+	u32 active, has_wait_mask;
+	u32 threads, spare;
+	u64 mask, wait_mask;
+	u64 alt_sp, alt_size;
+	u32 alt_flags, pdeathsig;
+	struct sf_regs regs;
+	struct sf_action action[SF_SIGNALS + 1];
+	struct sf_kept kept;
+};
+
 /* Equal in all replicas; hashed with the program's memory. */
 struct sf_mirror {
 	struct sf_action action[SF_SIGNALS + 1];
@@ -148,6 +160,9 @@ struct sf_mirror {
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u64 map_stores;      /* bytes of those that may hold stores */
+	u32 shared_anon;     /* the program has mapped memory that a child would share */
+	u32 spare;
+	struct sf_spawn spawn;
 	struct sf_map map[SF_MAPS_MAX];
 };
 
@@ -494,6 +509,23 @@ void sf_pair_init(void);
 /* exec.c */
 s64 sf_exec_begin(u32 nr, const u64 a[6]);
 void sf_exec_failed(void);
+
+/* spawn.c: child processes */
+struct sf_orphan {
+	struct { u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; } outer, inner;
+	s64 pid;
+};
+_Static_assert(sizeof(struct sf_orphan) == 184 && offsetof(struct sf_orphan, inner) == 88, "gate.S");
+s64 sf_spawn_gate(const u64 call[7], u64 token);
+s64 sf_orphan_gate(struct sf_orphan *, u64 token);
+s64 sf_orphan(u64 share);
+const struct sf_call *sf_spawn_row(const struct sf_call *, struct sf_call *own, u32 nr, const u64 a[6]);
+void sf_spawn_hook(struct sf_event *, struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+NORETURN void sf_spawned(s64 pid);
+NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);
+NORETURN void sf_spawn_dies(void);
+void sf_log_anew(void);
+void sf_claim_as(const struct sf_arrival *);
 
 /* entropy.c */
 void sf_on_entropy(struct sf_regs *, u64 desc);

@@ -186,7 +186,7 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		c = futex(a, own);
 		return app.threads ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_fork:
-		return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : c;
+		return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
 	case SF_H_exit:
 		return app.threads > 1 ? about_threads(c, own, SF_ALL) : c;
 	case SF_H_tkill:
@@ -541,7 +541,7 @@ static int how(const struct sf_call *c)
 	case SF_H_thread:
 		return ACT_THREAD;
 	}
-	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL ? ACT_ALL : ACT_LEADER;
+	return c->class == SF_DENY ? ACT_NOTHING : c->class == SF_ALL && !app.spawn.active ? ACT_ALL : ACT_LEADER;
 }
 
 /* A call site that could not be patched beforehand has proven itself by trapping: from the
@@ -855,7 +855,7 @@ static int follower_acts(struct sf_event *e, const struct sf_call *c, u32 nr, co
 			return 0;
 		if (likely(!(G->options & SF_O_PAIR)))
 			sf_scatter(r, c, a, r->ret);
-		if (c->handler == SF_H_prlimit && r->ret == 0)
+		if (c->handler == SF_H_prlimit && r->ret == 0 && !app.spawn.active)
 			sf_follow_limit(nr, a);
 		break;
 	}
@@ -1013,6 +1013,8 @@ INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
 		SF_FLIP_POINT(e->seq, flip_voted, SF_T_VOTED);
 		a[0] = r->rdi, a[1] = r->rsi, a[2] = r->rdx, a[3] = r->r10, a[4] = r->r8, a[5] = r->r9;
 	}
+	if (unlikely(k->c->handler == SF_H_fork || app.spawn.active))
+		sf_spawn_hook(e, r, k->c, k->nr, a);
 	ends_here(r, k->c, k->nr, a);
 	if (unlikely(G->options & SF_O_PAIR))
 		sf_pair_private(k->nr, a);
@@ -1043,6 +1045,8 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 	(void)e;
 	if (k->act == ACT_RETURN)
 		return 0;
+	if (unlikely(flags & SF_R_SPAWNED))
+		sf_spawn_goes_on(e, done);
 	if (unlikely(flags & SF_R_REST)) {
 		rest_of_call(r, k->nr, (u64)ret);
 		return 0;

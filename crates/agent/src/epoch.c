@@ -382,6 +382,8 @@ int sf_epoch_due(u64 brings)
 	static u32 looks;
 	if (likely(!G->epoch_tsc))
 		return 0;
+	if (unlikely(app.spawn.active))
+		return 0;
 	/* The snapshot went with the follower that held it: until there is another, two replicas that
 	 * differ again are at their end, and a bad core makes them differ again at once. */
 	if ((G->options & SF_O_RETAIN) && unlikely(!G->snapshot_seq))

@@ -35,7 +35,12 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 	/* Signals that come from here on find the new program, as the mask that it inherits says. The
 	 * launcher's own word too: unheard, it would kill by default. */
 	sf_signals_hold_all();
-	r = sf_rpc(SF_RPC_EXEC, app.mask, 0, 0, 0, 0);
+	if (app.spawn.active) { /* the process stays when its parent dies, once it is a program of its own */
+		r = sf_rpc(SF_RPC_SPAWN, app.mask, (u64)sys0(39 /* getpid */), 0, 0, 0);
+		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 0);
+	} else {
+		r = sf_rpc(SF_RPC_EXEC, app.mask, 0, 0, 0, 0);
+	}
 	if (r)
 		sf_end(SF_E_REFUSED, (u32)r, (s64)a[1], me.regs);
 	sf_signals_bequeath();
@@ -46,6 +51,8 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 
 void sf_exec_failed(void)
 {
+	if (app.spawn.active)
+		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 9);
 	sf_rpc(SF_RPC_STAY, 0, 0, 0, 0, 0);
 	if (me.tsc_traps)
 		sys2(NR_prctl, PR_SET_TSC, TSC_SIGSEGV);

@@ -160,6 +160,57 @@ sf_raw_return:
 	ret
 	.size	sf_raw_gate, . - sf_raw_gate
 
+/* int64_t sf_spawn_gate(const uint64_t call[7], uint64_t token): clone(2) with CLONE_VM and CLONE_VFORK. The child
+ * returns, and goes on with the parent's memory, this stack included. When it has left that memory the parent comes
+ * back, to a stack on which nothing of its own stands any more. An error returns, to the parent. */
+	.globl	sf_spawn_gate
+	.type	sf_spawn_gate, @function
+sf_spawn_gate:
+	SPEND_TOKEN TLS_TOKEN
+	LOAD_CALL
+	xor	byte ptr gs:[TLS_SELECTOR], r11b
+	syscall
+	mov	byte ptr gs:[TLS_SELECTOR], 1
+	test	rax, rax
+	jg	1f
+	ret
+1:
+	mov	rdi, rax
+	mov	rsp, gs:[TLS_STACK]
+	call	sf_spawned		/* does not return */
+	ud2
+	.size	sf_spawn_gate, . - sf_spawn_gate
+
+/* int64_t sf_orphan_gate(struct sf_orphan *o, uint64_t token): a copy of this process whose parent has ended, so that
+ * it is the launcher's child. 0 in the copy; else what the first clone3(2) answered, and o->pid what the second did.
+ * The process between the two has the caller's memory: it stores that one number, and uses no stack. */
+	.globl	sf_orphan_gate
+	.type	sf_orphan_gate, @function
+sf_orphan_gate:
+	SPEND_TOKEN TLS_TOKEN
+	mov	r8, rdi
+	xor	byte ptr gs:[TLS_SELECTOR], r11b
+	mov	esi, 88
+	mov	eax, 435
+	syscall
+	test	rax, rax
+	jnz	1f
+	lea	rdi, [r8 + 88]
+	mov	esi, 88
+	mov	eax, 435
+	syscall
+	test	rax, rax
+	jz	1f
+	mov	[r8 + 176], rax
+	xor	edi, edi
+	mov	eax, 60
+	syscall
+	ud2
+1:
+	mov	byte ptr gs:[TLS_SELECTOR], 1
+	ret
+	.size	sf_orphan_gate, . - sf_orphan_gate
+
 /* void sf_return_gate(uint64_t rsp, uint64_t token): return from a kernel signal frame, whose
  * second word rsp points to. The kernel comes back at sf_sigreturn_tail or where the frame
  * says (signal.c decides). Its token has a place of its own, since the interrupted code may

@@ -76,7 +76,7 @@ NORETURN void sf_init(void)
 	step = 10; /* alone, the leader would be lost with all that it holds */
 	if (G->options & SF_O_PAIR)
 		sf_pair_init();
-	else if ((r = sf_make_keeper()) < 0)
+	else if (!(G->options & SF_O_TREE) && (r = sf_make_keeper()) < 0)
 		sf_setup_failed(step, r);
 	for (u32 s = 1; s < G->replicas && !(G->options & SF_O_PAIR); s++) {
 		step = 10 + s;

@@ -115,6 +115,31 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "a mapping that is to be copied (--private)",
         "there is no memory for the copy, and without it all replicas would have the same frames; fix: more memory (ulimit -v, the cgroup's limit), or --private without it",
     ),
+    (
+        0x8000_0109,
+        "a child process where replicas have process numbers of their own",
+        "its replicas could not be told apart; fix: --equal-pids=off",
+    ),
+    (
+        0x8000_010a,
+        "a child process with the backstop seccomp",
+        "the filter would outlive the agent and stop the child's first call; fix: --backstop=token",
+    ),
+    (
+        0x8000_010b,
+        "fork with memory that parent and child would share",
+        "stores of one would not be seen by the other; fix: make the program map it private, or start its workers by exec",
+    ),
+    (
+        0x8000_010c,
+        "a child process of a child of vfork that has not called exec yet",
+        "the replicas follow one child at a time; fix: make the program use fork",
+    ),
+    (
+        0x8000_010d,
+        "a child of vfork that was killed before it called exec",
+        "the replicas were in the middle of an event of the agent's; fix: run the program again",
+    ),
 ];
 
 /// The row that decides about a call, with its command where the call has several.

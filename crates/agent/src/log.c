@@ -429,9 +429,16 @@ int sf_followers_at(u64 seq, u64 now)
 
 /* Leader, before it writes record seq: make sure that nobody still reads what this
  * overwrites. 0: alarm. */
+static u64 low = 1; /* all followers are known to have consumed events below this */
+
+/* In a copy of a replica, whose group has a log of its own. */
+void sf_log_anew(void)
+{
+	low = 1;
+}
+
 int sf_log_room(u64 seq)
 {
-	static u64 low = 1; /* all followers are known to have consumed events below this */
 	if (unlikely(seq - low >= SF_RING - 1)) {
 		u64 want = seq > SF_RING ? seq - SF_RING / 2 : 1;
 		if (!followers_at(want, seq))
@@ -545,6 +552,19 @@ void sf_inherit_arrivals(u32 from)
 		a->slot = me.slot;
 		a->crc = arrival_crc(a);
 	}
+}
+
+/* What another replica claims, claimed by the leader as well: its child was killed on the way there, and nothing is
+ * made of that event (spawn.c). */
+void sf_claim_as(const struct sf_arrival *o)
+{
+	struct sf_arrival *a = ARRIVAL(me.slot, o->seq);
+	const u64 seq = o->seq;
+	*a = *o;
+	a->slot = me.slot;
+	a->crc = arrival_crc(a);
+	G->slot[me.slot].next = seq;
+	ring(G->live);
 }
 
 /* A follower at the program's end: the leader has the last word. An alarm that another replica

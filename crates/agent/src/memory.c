@@ -358,6 +358,8 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 		r = sf_shared_mmap(a, forced);
 	if (r != SF_SHARED_PLAIN)
 		return r;
+	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS)))
+		app.shared_anon = 1; /* private, as long as there is no child */
 	if (likely(!app.maps))
 		return memory_call(nr, a, forced);
 	if (me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)

@@ -128,6 +128,8 @@ static void map_id(const char *path, u64 id)
 /* The kernel forgets the death signal when credentials change (prctl(2)). */
 void sf_die_with_launcher(void)
 {
+	if (me.slot == 0 && ((G->options & SF_O_TREE) || app.spawn.active))
+		return;
 	sf_sys(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
 	if (sys0(NR_getppid) != (me.slot == 0 ? sf_boot.launcher_pid : me.parent))
 		for (;;)
@@ -219,6 +221,17 @@ static s64 fork_follower(u32 slot, u64 ns)
 	s64 uid = raw6(NR_geteuid, 0, 0, 0, 0, 0, 0), gid = raw6(NR_getegid, 0, 0, 0, 0, 0, 0);
 	struct clone_args ca = { .flags = ns | CLONE_FILES | CLONE_PARENT };
 	u32 armed = tls.selector;
+	if (!ns && ((G->options & SF_O_TREE) || app.spawn.active)) { /* its parent is not the launcher */
+		s64 copy = sf_orphan(CLONE_FILES);
+		tls.selector = armed;
+		if (copy == 0) {
+			become(slot);
+			return COPY;
+		}
+		if (copy > 0)
+			G->slot[slot].init_pid = (s32)copy;
+		return copy < 0 ? copy : 0;
+	}
 	s64 watch = ns ? raw6(NR_pidfd_open, (u64)sf_boot.launcher_pid, 0, 0, 0, 0, 0) : -1;
 	s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 	if (pid < 0 && watch >= 0)

@@ -507,10 +507,12 @@ NORETURN static void die_of(int s)
 {
 	struct sf_action dfl = { 0, 0, 0, 0 };
 	u64 none = ~BIT(s);
-	if (me.slot == 0 && !load(&G->end_inv)) {
+	if (me.slot == 0 && !load(&G->end_inv) && !app.spawn.active) {
 		G->end_value = s;
 		sf_say_end(SF_E_SIGNALED);
 	}
+	if (me.slot != 0 && app.spawn.active)
+		sf_spawn_dies();
 	if (me.slot != 0)
 		for (;;)
 			sys1(231, 128 + s);

@@ -68,6 +68,8 @@ pub enum What {
     Coverage(Coverage),
     /// The program has become another one: execve(2).
     Exec(Exec),
+    /// Something happened in a process that the program has started.
+    Process(Box<OfProcess>),
     /// An injected fault hit.
     Fault(FaultHit),
     /// Replicas disagreed.
@@ -88,6 +90,16 @@ pub enum What {
     HardenRecovered(HardenRecovered),
     /// Protected state has changed at rest; seen outside handlers (`--state`).
     HardenState(HardenState),
+}
+
+/// What happened in a process of the program that is not its first: each is a group of replicas of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OfProcess {
+    /// The process's number, which is its leader's.
+    pub pid: u32,
+    /// What.
+    pub what: What,
 }
 
 /// The beginning of a run: enough to tell what ran where, and to run it again.

@@ -198,6 +198,8 @@ pub(crate) struct Group {
     pub(crate) attached_to: u64,
     pub(crate) held_n: u32,
     pub(crate) faults_n: u32,
+    pub(crate) stand_in: u32,
+    pub(crate) stand_in_inv: u32,
     pub(crate) fault_at: [u64; FAULTS_MAX],
 }
 
@@ -246,6 +248,7 @@ pub(crate) mod option {
     pub(crate) const NS_OR_NOT: u32 = 8192;
     pub(crate) const PAIR: u32 = 16384;
     pub(crate) const PAIR_SECONDARY: u32 = 32768;
+    pub(crate) const TREE: u32 = 65536;
 }
 
 pub(crate) mod phase {
@@ -328,6 +331,9 @@ pub(crate) const RPC_HOLD: u32 = 2;
 pub(crate) const RPC_DROP: u32 = 3;
 pub(crate) const RPC_EXEC: u32 = 4;
 pub(crate) const RPC_STAY: u32 = 5;
+pub(crate) const RPC_SPAWN: u32 = 6;
+pub(crate) const RPC_FORK: u32 = 7;
+pub(crate) const RPC_UNFORK: u32 = 8;
 pub(crate) const RPC_SITE: u32 = 16;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
 pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;

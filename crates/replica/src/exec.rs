@@ -12,8 +12,8 @@
 //!
 //! Invariants
 //!  1. From RPC_EXEC until it is let go the leader dies with this process.
-//!  2. All stops of the leader are first seen by the thread that waits for children, which then stands
-//!     still until they have been dealt with: nobody takes what another waits for.
+//!  2. All stops of the leader are first seen by the thread that waits for children, which takes none of them: that is
+//!     for the thread that traces.
 //!
 //! Not covered: a stop signal that reaches the leader between RPC_EXEC and the exec is lost.
 
@@ -48,6 +48,7 @@ pub(crate) struct Becoming {
 impl Supervisor<'_> {
     /// The leader asks to become another program: 0, or the number that refuses it (abi.h).
     pub(crate) fn let_exec(&mut self, mask: u64) -> i64 {
+        self.forget_child();
         let options = self.group.get32(at!(options));
         let refused = if options & option::SECCOMP != 0 {
             abi::NR_EXEC_FILTER
@@ -80,7 +81,6 @@ impl Supervisor<'_> {
         match ptrace::poll(pid) {
             Ok(Some(ptrace::Waited::Stopped { stop, event, .. })) if known && event == libc::PTRACE_EVENT_EXEC => {
                 self.exec.done = Some(stop);
-                return; // nobody else waits until the new group stands
             }
             Ok(Some(ptrace::Waited::Stopped { stop, .. })) if self.exec.stays => {
                 self.forget_exec(pid);
@@ -96,7 +96,6 @@ impl Supervisor<'_> {
             Ok(Some(ptrace::Waited::Signaled(signal))) => self.child_changed(pid, child::Change::Signaled(signal)),
             Ok(None) | Err(_) => {}
         }
-        self.hearing.go_on_waiting();
     }
 
     /// A traced leader has ended. What the kernel cannot load any more it kills by a signal; a kill is
@@ -112,7 +111,6 @@ impl Supervisor<'_> {
     pub(crate) fn forget_exec(&mut self, pid: i32) {
         if self.exec.traced == Some(pid) {
             self.exec = Becoming::default();
-            self.hearing.go_on_waiting();
         }
     }
 
@@ -126,7 +124,6 @@ impl Supervisor<'_> {
         let began = Instant::now();
         let Becoming { mask, done: Some(stop), .. } = std::mem::take(&mut self.exec) else { return Ok(()) };
         let started = self.start_again(stop, mask);
-        self.hearing.go_on_waiting();
         let (program, fixed) = started?;
         self.ready(fixed)?;
         self.setup += began.elapsed();
@@ -146,7 +143,7 @@ impl Supervisor<'_> {
         self.past_events = self.event(old.get64(at!(own 0, next))).0;
         let options = old.get32(at!(options));
         let equal_pids = options & option::PRIV_NS != 0;
-        let group = control_block(self.plan, &self.cores, equal_pids, has_sys_admin(&pid.to_string()), 0)?;
+        let group = control_block(self.plan, &self.cores, equal_pids, has_sys_admin(&pid.to_string()), options & option::TREE)?;
         if self.plan.equal_pids == EqualPids::Auto {
             group.set32(at!(options), group.get32(at!(options)) | option::NS_OR_NOT);
         }

@@ -28,6 +28,7 @@ mod recovery;
 mod sentry;
 pub mod site;
 mod supervise;
+mod tree;
 
 use std::io;
 use std::path::PathBuf;
@@ -247,15 +248,8 @@ pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchErr
         );
         return Err(LaunchError::Procfs { found });
     }
-    let hearing = supervise::Hearing::start();
-    let start = supervise::Supervisor::start(plan, &hearing, plan.equal_pids != EqualPids::Off, 0, sink);
-    match start {
-        Ok(supervisor) => supervisor.until_end(),
-        // Nothing of the program has run yet: try again with what this machine allows. With one
-        // thread the agent answers for process numbers, so nothing is lost (docs/limits.md).
-        Err(LaunchError::Agent { .. } | LaunchError::Early { .. }) if plan.equal_pids == EqualPids::Auto => {
-            supervise::Supervisor::start(plan, &hearing, false, 0, sink)?.until_end()
-        }
-        Err(error) => Err(error),
-    }
+    let hearing = supervise::Hearing::start(plan);
+    // The agent answers for process numbers: namespaces are for who asks for them.
+    let equal_pids = plan.equal_pids == EqualPids::On;
+    supervise::Supervisor::start(plan, &hearing, equal_pids, 0, sink)?.until_end()
 }

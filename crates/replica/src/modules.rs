@@ -217,6 +217,23 @@ fn build_id(file: &object::File<'_>) -> Option<String> {
 }
 
 impl Modules {
+    /// What a copy of the program has as well; no fault is planted in it.
+    pub(crate) fn copy(&self) -> Self {
+        let list = self.list.iter().filter_map(|module| {
+            Some(Module {
+                path: module.path.clone(),
+                range: module.range.clone(),
+                bias: module.bias,
+                file: module.file.try_clone().ok()?,
+                build_id: module.build_id.clone(),
+                plans: module.plans.clone(),
+                region: module.region.clone(),
+                traps: module.traps.clone(),
+            })
+        });
+        Self { list: list.collect(), pool: self.pool, scratch: Vec::new(), traps: self.traps, flips: Flips::default() }
+    }
+
     /// Plans the patches of `region`, which maps the file at `open_as` from `offset` on. Nothing
     /// when the file is no x86-64 ELF file: its code traps instead. What is `taken` is asked for
     /// if an arena has to be placed.

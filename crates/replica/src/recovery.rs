@@ -170,7 +170,7 @@ impl Supervisor<'_> {
     /// Makes a leader that sleeps in the kernel look at the alarm.
     fn nudge(&self) {
         if self.leader_end.is_none() {
-            child::kill(self.replicas[0].pid, NUDGE);
+            child::kill(self.acting(), NUDGE);
         }
     }
 
@@ -180,7 +180,7 @@ impl Supervisor<'_> {
         let place: Vec<u64> = (0..n).map(|r| self.group.get64(at!(own r, next))).collect();
         let mut looks = Vec::with_capacity(n);
         for r in 0..n {
-            let pid = self.replicas[r].pid;
+            let pid = self.process_of(r);
             let cpu_ns = procfs::burned_ns(pid);
             // Job control stops the leader, and the others through us: a follower that was
             // stopped alone burns nothing and would never hang by the rule below.
@@ -231,7 +231,7 @@ impl Supervisor<'_> {
     /// All others wait for this one. It may be in the call that all have claimed, or compute on; it
     /// hangs if it sleeps anywhere else, or if it works on in an event that it has claimed.
     fn look_at_the_last(&mut self, r: usize, place: u64) {
-        let pid = self.replicas[r].pid;
+        let pid = self.process_of(r);
         let claimed = |nr: u32| {
             // A write-back makes several calls, and a file is looked at before it is opened.
             let of = |claim: Claim| claim.nr == nr || claim.kind != kind::SYSCALL || i64::from(nr) == libc::SYS_openat;
@@ -265,13 +265,13 @@ impl Supervisor<'_> {
     }
 
     fn waits_in_the_log(&self, r: usize) -> bool {
-        procfs::waits_on(self.replicas[r].pid, &(abi::SHARED..abi::SHARED + abi::SHARED_BYTES as u64))
+        procfs::waits_on(self.process_of(r), &(abi::SHARED..abi::SHARED + abi::SHARED_BYTES as u64))
     }
 
     /// Waits until every replica is paused or known to be out.
     fn gather(&mut self) -> Vec<Standing> {
         let n = self.replicas.len();
-        let start: Vec<u64> = (0..n).map(|r| procfs::burned_ns(self.replicas[r].pid).unwrap_or(0)).collect();
+        let start: Vec<u64> = (0..n).map(|r| procfs::burned_ns(self.process_of(r)).unwrap_or(0)).collect();
         // Of shared memory this is not believed: a stray store of one replica would be the end of another.
         let hung_slot = self.watch.accused;
         let mut standing: Vec<Option<Standing>> = vec![None; n];
@@ -292,7 +292,7 @@ impl Supervisor<'_> {
                 return Vec::new();
             }
             // Looked at before it is nudged again: a nudge wakes also who goes back to sleep at once.
-            let asleep = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.replicas[r].pid));
+            let asleep = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.process_of(r)));
             if standing[0].is_none() {
                 self.nudge();
             }
@@ -336,7 +336,7 @@ impl Supervisor<'_> {
             for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
                 // The others wait: a straggler may burn as much as twice the run so far, and a
                 // second more, before it is given up. Who is late already has only to pause.
-                let now = procfs::burned_ns(self.replicas[r].pid).unwrap_or(0);
+                let now = procfs::burned_ns(self.process_of(r)).unwrap_or(0);
                 let late = matches!(&self.watch.found, Some(Finding::Doubt { late, .. }) if late.iter().any(|late| late.replica == r));
                 let limit_ns = if late { SECOND_NS } else { (2 * start[r]).max(SECOND_NS) };
                 if paused > 0 && now.saturating_sub(start[r]) > limit_ns {
@@ -708,6 +708,9 @@ impl Supervisor<'_> {
         }
         let usable = !self.watch.hollow && (standing == Standing::Paused || self.recall_leader());
         let copied = usable && self.copy_memory(winner, false).unwrap_or(false);
+        if !copied && self.is_child() {
+            return false; // it has no keeper
+        }
         if !copied {
             if self.is_going(winner) {
                 return false; // the process is there for the next donor
@@ -821,7 +824,7 @@ impl Supervisor<'_> {
         if self.leader_end.is_some() {
             return false;
         }
-        child::kill(self.replicas[0].pid, NUDGE);
+        child::kill(self.acting(), NUDGE);
         self.group.wait_until(Duration::from_millis(50), || self.group.phase(0) == phase::PAUSED)
     }
 

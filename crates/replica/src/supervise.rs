@@ -13,7 +13,7 @@ use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, What};
@@ -23,6 +23,7 @@ use steadfast_integrity::plan::{
     Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
 };
 use steadfast_sys::memory::Remote;
+use steadfast_sys::pidfd::Process;
 use steadfast_sys::{child, cpu, descriptor, procfs, shared::Shared, signals};
 
 use crate::abi::{self, end, option, phase, standstill};
@@ -32,6 +33,7 @@ use crate::held::Held;
 use crate::meeting::Meeting;
 use crate::modules::{Modules, protection_at};
 use crate::ration::Ration;
+use crate::tree::{self, Post, Tree};
 use crate::{LaunchError, Step, launch, limits, sentry};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
@@ -59,76 +61,75 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) enum News {
     Child(i32, child::Change, child::Usage),
     Signal(signals::Taken),
+    /// A child that was about to become another program does not (tree.rs).
+    Stay(Sender<()>),
 }
 
-/// The signals of this process, taken from the start by a thread that is never replaced: an
-/// attempt to start that fails loses none.
+/// A thread that has seen the stop of a traced process looks again after this: its tracer has taken it by then.
+const TRACER_TAKES: Duration = Duration::from_micros(100);
+/// The same for one that has no child at the moment, while the tree has groups.
+const NO_CHILD: Duration = Duration::from_millis(5);
+
+/// What a group hears: changes of its processes, and, the first group, signals of this process. These are taken from
+/// the start by a thread that is never replaced: an attempt to start that fails loses none.
 #[derive(Debug)]
 pub(crate) struct Hearing {
     /// Signals that were blocked before.
-    mask: u64,
-    tell: Sender<News>,
+    pub(crate) mask: u64,
+    post: Post,
     news: Receiver<News>,
-    bell: Arc<Mutex<Option<Arc<Group>>>>,
-    gate: Arc<Gate>,
-}
-
-/// Shut while this process waits for the stops of a child that it traces: the thread that waits for
-/// all children shuts it when it sees such a stop, and goes on when it is open again.
-#[derive(Debug, Default)]
-struct Gate {
-    shut: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn set(&self, shut: bool) {
-        *self.shut.lock().expect("no panic under it") = shut;
-        self.changed.notify_all();
-    }
-
-    fn pass(&self) {
-        let shut = self.shut.lock().expect("no panic under it");
-        drop(self.changed.wait_while(shut, |shut| *shut).expect("no panic under it"));
-    }
+    pub(crate) tree: Arc<Tree>,
 }
 
 impl Hearing {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start(plan: &Plan) -> Self {
         let mask = signals::block_all();
+        child::adopt_orphans();
         let (tell, news) = channel();
-        Self { mask, tell, news, bell: Arc::default(), gate: Arc::default() }
+        let post = Post { tell, bell: Arc::default() };
+        let tree = Tree::new(plan);
+        tree.set_first(post.clone());
+        Self { mask, post, news, tree }
+    }
+
+    pub(crate) fn of(mask: u64, post: Post, news: Receiver<News>, tree: Arc<Tree>) -> Self {
+        Self { mask, post, news, tree }
+    }
+
+    pub(crate) fn post(&self) -> &Post {
+        &self.post
+    }
+
+    pub(crate) fn next(&self, limit: Duration) -> Result<News, std::sync::mpsc::RecvTimeoutError> {
+        self.news.recv_timeout(limit)
+    }
+
+    /// From here on changes of this process are told here.
+    pub(crate) fn claim(&self, pid: i32) {
+        self.tree.claim(pid, &self.post);
     }
 
     /// Begins to wait for the children of this process, until there are none.
     fn attend(&self, accounts: &Arc<Accounts>) -> std::io::Result<()> {
-        let (tell, bell, gate, seen_by) =
-            (self.tell.clone(), Arc::clone(&self.bell), Arc::clone(&self.gate), Arc::clone(accounts));
-        let wait = move || {
-            while let Some((pid, change, usage)) = child::wait_any(|pid| seen_by.look(pid)) {
-                if change == child::Change::Traced {
-                    gate.set(true);
+        let (tree, seen_by) = (Arc::clone(&self.tree), Arc::clone(accounts));
+        let wait = move || loop {
+            match child::wait_any(|pid| seen_by.look(pid)) {
+                Some((pid, change, usage)) => {
+                    tree.deliver(pid, change, usage);
+                    if change == child::Change::Traced {
+                        std::thread::sleep(TRACER_TAKES);
+                    }
                 }
-                if tell.send(News::Child(pid, change, usage)).is_err() {
-                    break;
-                }
-                if let Some(group) = bell.lock().expect("no panic under it").as_ref() {
-                    group.ring_launcher();
-                }
-                gate.pass();
+                None if tree.has_children() => std::thread::sleep(NO_CHILD),
+                None => break,
             }
         };
         std::thread::Builder::new().spawn(wait).map(drop)
     }
 
-    /// What a child has stopped for has been taken.
-    pub(crate) fn go_on_waiting(&self) {
-        self.gate.set(false);
-    }
-
     /// Rings this group from now on; whether it is the first.
     pub(crate) fn ring(&self, group: &Arc<Group>) -> bool {
-        self.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none()
+        self.post.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none()
     }
 
     /// Begins to take signals, and rings this group.
@@ -136,16 +137,22 @@ impl Hearing {
         if !self.ring(group) {
             return Ok(());
         }
-        let (tell, bell) = (self.tell.clone(), Arc::clone(&self.bell));
-        let hear = move || {
-            while tell.send(News::Signal(signals::next())).is_ok() {
-                if let Some(group) = bell.lock().expect("no panic under it").as_ref() {
-                    group.ring_launcher();
-                }
-            }
+        let post = self.post.clone();
+        let hear = move || loop {
+            post.send(News::Signal(signals::next()));
         };
         std::thread::Builder::new().spawn(hear).map(drop)
     }
+}
+
+/// What a group of a tree begins with.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) group: Arc<Group>,
+    pub(crate) modules: Modules,
+    pub(crate) leader: i32,
+    pub(crate) process: Process,
+    pub(crate) cores: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -209,6 +216,11 @@ pub(crate) struct Supervisor<'a> {
     /// Words of the control block that keep their value, and the agent's code and constants.
     constants: Vec<(usize, u32)>,
     pub(crate) agent_fixed: Vec<u8>,
+    /// The leader of a group that is not the first: its parent is another group's.
+    process: Option<Arc<Process>>,
+    /// A child that is about to become another program, and copies that have been asked for.
+    on_its_way: Option<tree::OnItsWay>,
+    asked: Option<tree::Asked>,
 }
 
 /// What the kernel has counted for the leader, read once more when it has ended and before it
@@ -342,6 +354,99 @@ pub(crate) fn control_block(
 }
 
 impl<'a> Supervisor<'a> {
+    fn new(
+        plan: &'a Plan,
+        hearing: &'a Hearing,
+        sink: &'a mut dyn EventSink,
+        started: Instant,
+        group: Arc<Group>,
+        modules: Modules,
+        cores: Vec<usize>,
+    ) -> Self {
+        Self {
+            plan,
+            sink,
+            group,
+            modules,
+            held: Held::default(),
+            dying: None,
+            started,
+            setup: Duration::ZERO,
+            replicas: vec![ReplicaInfo::default(); usize::from(plan.replicas)],
+            cores,
+            leader_end: None,
+            gone: HashMap::new(),
+            replaced: HashSet::new(),
+            accounts: Arc::default(),
+            promotions: 0,
+            hearing,
+            mail: VecDeque::new(),
+            sentry: 0,
+            keeper: 0,
+            leaving: Vec::new(),
+            outbox: VecDeque::new(),
+            was_stopped: false,
+            parent_death: 0,
+            divergences: 0,
+            recoveries: 0,
+            signals: 0,
+            pause_max: None,
+            strikes: HashMap::new(),
+            suspects: Vec::new(),
+            stop: None,
+            watch: crate::recovery::Watch::default(),
+            exec: Becoming::default(),
+            meeting: Meeting::default(),
+            ration: Ration::default(),
+            killed: false,
+            past_events: 0,
+            held_back: None,
+            constants: Vec::new(),
+            agent_fixed: Vec::new(),
+            process: None,
+            on_its_way: None,
+            asked: None,
+        }
+    }
+
+    /// A group of a tree, whose leader stands or is about to.
+    pub(crate) fn of_child(
+        plan: &'a Plan,
+        sink: &'a mut dyn EventSink,
+        hearing: &'a Hearing,
+        birth: Birth,
+    ) -> Result<Self, LaunchError> {
+        let Birth { group, modules, leader, process, cores } = birth;
+        let mut this = Self::new(plan, hearing, sink, hearing.tree.since, group, modules, cores);
+        this.replicas[0] = ReplicaInfo { child: leader, pid: leader, ..ReplicaInfo::default() };
+        let process = Arc::new(process);
+        this.process = Some(Arc::clone(&process));
+        let post = hearing.post().clone();
+        let watch = move || {
+            while !process.ends_within(Duration::from_secs(3600)) {}
+            post.send(News::Child(leader, child::Change::Exited(0), child::Usage::default()));
+        };
+        io_step(Step::Thread, std::thread::Builder::new().spawn(watch))?;
+        Ok(this)
+    }
+
+    /// Whether this is not the first group.
+    pub(crate) fn is_child(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Who makes the leader's calls: itself, or the child of vfork(2) that it waits for.
+    pub(crate) fn acting(&self) -> i32 {
+        let leader = self.replicas[0].pid;
+        let said = self.group.meant(at!(stand_in), at!(stand_in_inv)).unwrap_or(0).cast_signed();
+        if said > 1 && said != leader && procfs::descends(said, leader) { said } else { leader }
+    }
+
+    /// The process of a replica, or who acts for it.
+    pub(crate) fn process_of(&self, r: usize) -> i32 {
+        if r == 0 { self.acting() } else { self.replicas[r].pid }
+    }
+
     /// `more`: options that no flag sets.
     pub(crate) fn start(
         plan: &'a Plan,
@@ -365,47 +470,11 @@ impl<'a> Supervisor<'a> {
             child::end(sentry);
         }
         io_step(Step::Thread, heard)?;
-        let mut this = Self {
-            plan,
-            sink,
-            group,
-            modules: launched.modules,
-            held: Held::default(),
-            dying: None,
-            started,
-            setup: Duration::ZERO,
-            replicas: vec![ReplicaInfo::default(); usize::from(plan.replicas)],
-            cores,
-            leader_end: None,
-            gone: HashMap::new(),
-            replaced: HashSet::new(),
-            accounts,
-            promotions: 0,
-            hearing,
-            mail: VecDeque::new(),
-            sentry,
-            keeper: 0,
-            leaving: Vec::new(),
-            outbox: VecDeque::new(),
-            was_stopped: false,
-            parent_death: 0,
-            divergences: 0,
-            recoveries: 0,
-            signals: 0,
-            pause_max: None,
-            strikes: HashMap::new(),
-            suspects: Vec::new(),
-            stop: None,
-            watch: crate::recovery::Watch::default(),
-            exec: Becoming::default(),
-            meeting: Meeting::default(),
-            ration: Ration::default(),
-            killed: false,
-            past_events: 0,
-            held_back: None,
-            constants: Vec::new(),
-            agent_fixed: Vec::new(),
-        };
+        let mut this = Self::new(plan, hearing, sink, started, group, launched.modules, cores);
+        this.accounts = accounts;
+        this.sentry = sentry;
+        hearing.claim(launched.pid);
+        hearing.claim(sentry);
         this.replicas[0] = ReplicaInfo { child: launched.pid, pid: launched.pid, ..ReplicaInfo::default() };
         let program = launched.program;
         this.ready(launched.fixed)?;
@@ -439,11 +508,15 @@ impl<'a> Supervisor<'a> {
             let seen = self.group.bell();
             self.take_news();
             self.setup_failed()?;
+            if self.is_child() && (self.hearing.tree.is_ending() || self.leader_end.is_some()) {
+                return Err(LaunchError::Early { replica: 0, how: "it was ended".into() });
+            }
             if (0..self.replicas.len()).all(|r| self.group.phase(r) == phase::RUNNING) {
                 break;
             }
             for r in 0..self.replicas.len() {
                 let child = if r == 0 { self.replicas[0].child } else { self.said_child(r) };
+                self.hearing.claim(child);
                 if let Some(change) = self.gone.get(&child) {
                     return Err(LaunchError::Early { replica: r, how: format!("{change:?}") });
                 }
@@ -453,7 +526,9 @@ impl<'a> Supervisor<'a> {
             }
             self.group.sleep(seen, Duration::from_millis(20));
         }
-        self.adopt_keeper();
+        if !self.is_child() {
+            self.adopt_keeper();
+        }
         for r in 0..self.replicas.len() {
             self.adopt(r);
         }
@@ -473,7 +548,12 @@ impl<'a> Supervisor<'a> {
             pid == self.keeper || pid == self.sentry || self.leaving.contains(&pid) || self.replicas.iter().any(|info| info.child == pid)
         };
         if said > 1 && !known(said) && child::is_child(said) {
+            self.hearing.claim(said);
             return said;
+        }
+        // Whose the others are nobody knows then.
+        if self.is_child() || self.hearing.tree.has_children() {
+            return 0;
         }
         let own = i32::try_from(std::process::id()).expect("a process number");
         procfs::children(own).into_iter().find(|pid| !known(*pid) && !self.gone.contains_key(pid)).unwrap_or(0)
@@ -614,9 +694,81 @@ impl<'a> Supervisor<'a> {
         while result.is_ok() && self.has_become_another() {
             result = self.become_another().and_then(|()| self.watch_over());
         }
+        if result.is_err() || self.stop.is_some() {
+            self.hearing.tree.end();
+        }
+        self.kill_all();
+        let rest = self.until_the_tree_ends();
+        self.kill_reaper();
+        result?;
+        rest?;
+        Ok(self.report())
+    }
+
+    /// The program's first process has ended: others of its tree may go on.
+    fn until_the_tree_ends(&mut self) -> Result<(), LaunchError> {
+        let tree = Arc::clone(&self.hearing.tree);
+        let mut failed = Ok(());
+        loop {
+            let seen = self.group.bell();
+            self.tell_of_the_tree();
+            match tree.take_failure() {
+                Some(tree::Failure::Stopped(reason)) => {
+                    self.stop.get_or_insert(reason);
+                }
+                Some(tree::Failure::Launch(error)) => failed = Err(error),
+                None => {}
+            }
+            if !tree.has_children() {
+                self.tell_of_the_tree();
+                return failed;
+            }
+            self.collect();
+            let asked = |news: &News| {
+                matches!(news, News::Signal(taken) if matches!(taken.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT))
+            };
+            if self.mail.drain(..).any(|news| asked(&news)) {
+                tree.end();
+            }
+            self.group.sleep(seen, WATCH);
+        }
+    }
+
+    /// Passes on what other groups have told, and counts it.
+    fn tell_of_the_tree(&mut self) {
+        for event in self.hearing.tree.take_events() {
+            if let What::Process(of) = &event.what {
+                match of.what {
+                    What::Divergence(_) => self.divergences += 1,
+                    What::Recovery(_) => self.recoveries += 1,
+                    _ => {}
+                }
+            }
+            match &mut self.held_back {
+                Some(events) => events.push(event),
+                None => self.sink.emit(event),
+            }
+        }
+    }
+
+    fn kill_reaper(&mut self) {
+        let reaper = self.hearing.tree.take_reaper();
+        if reaper > 1 {
+            child::end(reaper);
+        }
+    }
+
+    /// Runs a group of a tree until its leader has ended. Says why, if it was stopped.
+    pub(crate) fn until_childs_end(mut self) -> Result<Option<StopReason>, LaunchError> {
+        let mut result = self.watch_over();
+        while result.is_ok() && self.has_become_another() {
+            result = self.become_another().and_then(|()| self.watch_over());
+        }
         self.kill_all();
         result?;
-        Ok(self.report())
+        let stop = self.stop;
+        self.report();
+        Ok(stop)
     }
 
     pub(crate) fn watch_over(&mut self) -> Result<(), LaunchError> {
@@ -626,6 +778,19 @@ impl<'a> Supervisor<'a> {
             self.take_news();
             if self.has_become_another() {
                 return Ok(());
+            }
+            if !self.is_child() {
+                self.tell_of_the_tree();
+                match self.hearing.tree.take_failure() {
+                    Some(tree::Failure::Stopped(reason)) => {
+                        self.stop = Some(reason);
+                        return Ok(());
+                    }
+                    Some(tree::Failure::Launch(error)) => return Err(error),
+                    None => {}
+                }
+            } else if self.leader_end.is_some() || self.hearing.tree.is_ending() {
+                return Ok(()); // nobody makes it again: its parent may have killed it
             }
             // Alone, a replica is the program: whatever ended it ended the program.
             let said = matches!(self.group.end(), end::EXITED | end::SIGNALED)
@@ -761,6 +926,7 @@ impl<'a> Supervisor<'a> {
                     self.child_changed(pid, change);
                 }
                 News::Signal(taken) => self.forward(taken),
+                News::Stay(_) => {}
             }
         }
     }
@@ -855,7 +1021,7 @@ impl<'a> Supervisor<'a> {
         self.collect();
         let mut signals = self.mail.iter().rev().filter_map(|news| match news {
             News::Signal(taken) => Some(taken.signal),
-            News::Child(..) => None,
+            News::Child(..) | News::Stay(_) => None,
         });
         signals.find(|signal| *signal == libc::SIGCONT || stops(*signal)) == Some(libc::SIGCONT)
     }
@@ -999,7 +1165,13 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn answer_request(&mut self) {
         let (request, arg) = match self.group.question() {
             None => return,
-            Some(Ok((abi::RPC_STAY, _))) => return self.let_stay(),
+            Some(Ok((abi::RPC_STAY, _))) => match self.on_its_way.take() {
+                Some(child) => {
+                    child.stays();
+                    return self.group.answer(0);
+                }
+                None => return self.let_stay(),
+            },
             Some(Ok(question)) => question,
             Some(Err(())) => return self.group.answer(abi::RPC_STRUCK),
         };
@@ -1017,6 +1189,14 @@ impl<'a> Supervisor<'a> {
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
             },
             abi::RPC_EXEC => self.let_exec(arg[0]),
+            abi::RPC_SPAWN => self.let_spawn(arg[0], arg[1]),
+            abi::RPC_FORK => self.let_fork(),
+            abi::RPC_UNFORK => {
+                if let Some(asked) = self.asked.take().filter(|asked| u64::try_from(asked.number()) == Ok(arg[0])) {
+                    asked.forget();
+                }
+                0
+            }
             abi::RPC_DROP => {
                 self.held.drop(arg[0]);
                 0
@@ -1024,6 +1204,47 @@ impl<'a> Supervisor<'a> {
             _ => -i64::from(libc::ENOSYS),
         };
         self.group.answer(ret);
+    }
+
+    /// The child that stands in for the leader is about to become another program: 0, or the number that refuses it.
+    fn let_spawn(&mut self, mask: u64, pid: u64) -> i64 {
+        let pid = i32::try_from(pid).unwrap_or(0);
+        if pid <= 1 || !procfs::descends(pid, self.replicas[0].pid) || self.post_reaper().is_err() {
+            return abi::NR_EXEC_TRACE.into();
+        }
+        match tree::by_exec(&self.hearing.tree, pid, mask) {
+            Ok(child) => {
+                self.on_its_way = Some(child);
+                0
+            }
+            Err(number) => number.into(),
+        }
+    }
+
+    /// The replicas are about to copy themselves: the descriptor of their copies' memory, or an errno.
+    fn let_fork(&mut self) -> i64 {
+        if self.post_reaper().is_err() {
+            return -i64::from(libc::EAGAIN);
+        }
+        let fixed = self.agent_fixed.len() as u64;
+        let modules = self.modules.copy();
+        match tree::by_fork(&self.hearing.tree, &self.group, self.hearing.mask, modules, fixed) {
+            Ok(asked) => {
+                let number = asked.number();
+                self.asked = Some(asked);
+                number.into()
+            }
+            Err(_) => -i64::from(libc::EAGAIN),
+        }
+    }
+
+    /// The child that was on its way has gone it.
+    pub(crate) fn forget_child(&mut self) {
+        self.on_its_way = None;
+    }
+
+    fn post_reaper(&self) -> std::io::Result<()> {
+        if self.is_child() { Ok(()) } else { self.hearing.tree.post_reaper() }
     }
 
     /// Writes a plan to the payload; its length.
@@ -1089,7 +1310,11 @@ impl<'a> Supervisor<'a> {
 
     /// Makes a new sentry, that looks at another group.
     pub(crate) fn post_sentry(&mut self, group: &Group) -> Result<(), LaunchError> {
+        if self.is_child() {
+            return Ok(());
+        }
         self.sentry = io_step(Step::Fork, sentry::post(group))?;
+        self.hearing.claim(self.sentry);
         Ok(())
     }
 
@@ -1123,6 +1348,11 @@ impl<'a> Supervisor<'a> {
         for r in 1..self.replicas.len() {
             self.charge_follower(r);
         }
+        if let Some(process) = &self.process
+            && self.leader_end.is_none()
+        {
+            process.signal(libc::SIGKILL);
+        }
         let keeper = if self.keeper == 0 { self.said_child(abi::KEEPER) } else { self.keeper };
         let mut children = vec![keeper, self.sentry];
         for r in (0..self.replicas.len()).rev() {
@@ -1152,6 +1382,7 @@ impl<'a> Supervisor<'a> {
         if child <= 1 || self.gone.contains_key(&child) || !child::is_child(child) {
             return false;
         }
+        self.hearing.claim(child);
         self.forget_exec(child);
         child::kill(child, libc::SIGKILL);
         true

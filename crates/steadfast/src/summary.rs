@@ -54,6 +54,7 @@ impl Summary {
                 self.suspects.retain(|other| other.core != suspect.core);
                 self.suspects.push(suspect.clone());
             }
+            What::Process(of) => self.see(&of.what),
             What::Refused(refused) => self.refused = Some(refused.clone()),
             _ => {}
         }

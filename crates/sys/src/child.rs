@@ -453,6 +453,37 @@ pub fn when_parent_dies(signal: i32) {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
 }
 
+/// Has orphans among the descendants of this process become its children.
+pub fn adopt_orphans() {
+    // SAFETY: prctl(2) with two numbers.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) };
+}
+
+/// Forks a process that runs `after` when this one has ended, with no descriptor open and every signal blocked; its
+/// number.
+///
+/// # Errors
+/// As fork(2).
+pub fn survivor(after: impl FnOnce()) -> io::Result<i32> {
+    // SAFETY: getpid(2) cannot fail.
+    let us = unsafe { libc::getpid() };
+    // SAFETY: the child runs `after`, which the caller keeps to memory and system calls, and exits.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: numbers only; whatever was open belongs to the parent.
+            unsafe { libc::syscall(libc::SYS_close_range, 0, u32::MAX, 0) };
+            while parent() == us {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            after();
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) }
+        }
+        pid => Ok(pid),
+    }
+}
+
 /// Forks a process that runs `life` with no descriptor open and every signal blocked, and dies
 /// with this one; its number.
 ///

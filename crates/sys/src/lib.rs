@@ -17,6 +17,7 @@ pub mod layout;
 pub mod memory;
 pub mod notify;
 pub mod pagemap;
+pub mod pidfd;
 pub mod procfs;
 pub mod ptrace;
 pub mod random;

@@ -122,6 +122,15 @@ fn record(path: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
 }
 
+/// When a process began, in ticks since the machine's start: tells it from one that has its number later.
+#[must_use]
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = record(&format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    // Field 22, counted from the state, which is field 3.
+    rest.split(' ').nth(19)?.parse().ok()
+}
+
 /// State letter and parent of a process (proc_pid_stat(5)).
 fn state(pid: i32) -> Option<(u8, i32)> {
     let stat = record(&format!("/proc/{pid}/stat")).ok()?;
@@ -186,6 +195,13 @@ pub fn has_no_memory(pid: i32) -> bool {
         .rsplit_once(") ")
         .and_then(|(_, rest)| rest.split(' ').nth(VSIZE));
     size.is_none_or(|size| size == "0")
+}
+
+/// Whether `pid` is anywhere below `ancestor`.
+#[must_use]
+pub fn is_below(pid: i32, ancestor: i32) -> bool {
+    let parent = |pid: &i32| state(*pid).map(|(_, parent)| parent).filter(|parent| *parent > 0);
+    std::iter::successors(parent(&pid), parent).take(4096).any(|above| above == ancestor)
 }
 
 /// Whether `pid` is a child of `ancestor`, or a child's child.
