@@ -365,6 +365,56 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The same for a module and an arena, which began at `arena`, that both lie `by` further on.
+    ///
+    /// # Panics
+    /// When that is not where the arena began.
+    #[must_use]
+    pub fn moved(&self, arena: u64, by: u64) -> Self {
+        let at = |addr: &mut u64| *addr = addr.wrapping_add(by);
+        let range = |range: &mut Range<u64>| {
+            at(&mut range.start);
+            at(&mut range.end);
+        };
+        let site = |site: &mut Site| {
+            at(&mut site.addr);
+            site.fallback.iter_mut().for_each(at);
+        };
+        let mut plan = self.clone();
+        for place in &self.absolutes {
+            let from = usize::try_from(place - arena).expect("inside the arena");
+            let word = &mut plan.arena[from..from + 8];
+            let value = u64::from_le_bytes((&*word).try_into().expect("eight bytes")).wrapping_add(by);
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+        plan.writes.iter_mut().for_each(|write| at(&mut write.addr));
+        for patched in &mut plan.patched {
+            site(&mut patched.site);
+            range(&mut patched.window);
+            range(&mut patched.trampoline);
+            at(&mut patched.resume);
+        }
+        for hooked in &mut plan.hooked {
+            at(&mut hooked.hook.addr);
+            range(&mut hooked.window);
+            range(&mut hooked.trampoline);
+            range(&mut hooked.payload);
+        }
+        for refused in &mut plan.refused {
+            match &mut refused.asked {
+                Asked::Site(asked) => site(asked),
+                Asked::Hook(hook) => at(&mut hook.addr),
+            }
+        }
+        for (place, original) in &mut plan.map {
+            at(place);
+            at(original);
+        }
+        plan.absolutes.iter_mut().for_each(at);
+        plan.superseded.iter_mut().for_each(range);
+        plan
+    }
+
     /// The module address that execution at `addr` in this plan's arena stands for.
     pub fn original(&self, addr: u64) -> Option<u64> {
         let within = |t: &Range<u64>| t.contains(&addr);

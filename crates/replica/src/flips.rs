@@ -280,6 +280,11 @@ impl Flips {
         self.error.take()
     }
 
+    /// Whether nothing is to be planted.
+    pub(crate) fn is_none(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// Payloads for a module that is about to run.
     pub(crate) fn hooks(&mut self, loaded: &Loaded<'_>) -> Vec<patch::Hook> {
         let mut hooks = Vec::new();

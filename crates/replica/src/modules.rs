@@ -1,10 +1,11 @@
 //! Modules: the ELF objects of the guest, their patches, and names for addresses.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSegment, ObjectSymbol};
@@ -182,6 +183,68 @@ pub(crate) struct Modules {
     pub(crate) flips: Flips,
 }
 
+/// A file as it was when it was looked at, and what of it is mapped.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    file: [u64; 2],
+    bytes: u64,
+    changed: [i64; 4],
+    offset: u64,
+    region: u64,
+}
+
+impl Key {
+    fn of(file: &fs::File, offset: u64, region: &Range<u64>) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let data = file.metadata().ok().filter(fs::Metadata::is_file)?;
+        Some(Self {
+            file: [data.dev(), data.ino()],
+            bytes: data.len(),
+            changed: [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()],
+            offset,
+            region: region.end - region.start,
+        })
+    }
+}
+
+/// What looking at a file has shown: processes of one tree map the same files again and again.
+#[derive(Debug)]
+struct Known {
+    range: Range<u64>,
+    bias: u64,
+    build_id: Option<String>,
+    plan: patch::Plan,
+    region: Range<u64>,
+    arena: u64,
+}
+
+/// Files that are known at most. A libc's plan takes 200 KiB.
+const KNOWN_MAX: usize = 512;
+
+fn known() -> MutexGuard<'static, HashMap<Key, Arc<Known>>> {
+    static KNOWN: LazyLock<Mutex<HashMap<Key, Arc<Known>>>> = LazyLock::new(Mutex::default);
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn remember(key: Key, module: &Module, arena: u64) {
+    let [plan] = &module.plans[..] else { return };
+    let mut known = known();
+    if known.len() == KNOWN_MAX {
+        known.clear();
+    }
+    known.insert(
+        key,
+        Arc::new(Known {
+            range: module.range.clone(),
+            bias: module.bias,
+            build_id: module.build_id.clone(),
+            plan: plan.clone(),
+            region: module.region.clone(),
+            arena,
+        }),
+    );
+}
+
 fn contents(file: &fs::File) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     read(file, &mut bytes)?;
@@ -245,12 +308,64 @@ impl Modules {
         offset: u64,
         taken: impl FnOnce() -> Option<Vec<Range<u64>>>,
     ) -> Option<Prepared> {
-        let mut scratch = std::mem::take(&mut self.scratch);
         let on_disk = fs::File::open(open_as).ok()?;
-        let prepared =
-            read(&on_disk, &mut scratch).and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
-        self.scratch = scratch;
-        prepared
+        // A fault is planted in one process alone.
+        let key = self.flips.is_none().then(|| Key::of(&on_disk, offset, &region)).flatten();
+        let known = key.as_ref().and_then(|key| known().get(key).cloned());
+        let Some(known) = known else {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let prepared =
+                read(&on_disk, &mut scratch).and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
+            self.scratch = scratch;
+            if let (Some(key), Some(prepared), Some(module)) = (key, &prepared, self.list.last()) {
+                remember(key, module, prepared.arena);
+            }
+            return prepared;
+        };
+        let taken = if known.plan.writes.is_empty() && known.plan.refused.is_empty() { Vec::new() } else { taken()? };
+        self.forget(&region);
+        self.again(&known, name, on_disk, region.clone(), &taken).or_else(|file| {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            let prepared =
+                read(&file, &mut scratch).ok_or(()).map(|bytes| self.look_at(name, file, bytes, region, offset, || Some(taken)));
+            self.scratch = scratch;
+            prepared
+        }).ok().flatten()
+    }
+
+    /// The plan for a file that has been looked at before, at another address. The file comes back where its arena is
+    /// not free there.
+    fn again(
+        &mut self,
+        known: &Known,
+        name: &Path,
+        file: fs::File,
+        region: Range<u64>,
+        taken: &[Range<u64>],
+    ) -> Result<Option<Prepared>, fs::File> {
+        let by = region.start.wrapping_sub(known.region.start);
+        let arena = if known.arena == 0 { 0 } else { known.arena.wrapping_add(by) };
+        let free = taken.iter().all(|t| arena + ARENA_MAX <= t.start || arena >= t.end);
+        if arena != 0 && !(free && (0x10000..abi::BASE + (1 << 46)).contains(&arena)) {
+            return Err(file);
+        }
+        let plan = known.plan.moved(known.arena, by);
+        let prepared = Prepared::of(&plan, &region, arena, abi::TRAPS_MAX - self.traps);
+        self.traps += prepared.traps.len();
+        if arena != 0 && region.start > 0x7000_0000_0000 {
+            self.pool = Some(self.pool.map_or(arena, |pool| pool.min(arena)));
+        }
+        self.list.push(Module {
+            path: name.to_owned(),
+            range: known.range.start.wrapping_add(by)..known.range.end.wrapping_add(by),
+            bias: known.bias.wrapping_add(by),
+            build_id: known.build_id.clone(),
+            plans: vec![plan],
+            traps: prepared.traps.iter().map(|trap| trap.addr).collect(),
+            region,
+            file,
+        });
+        Ok(Some(prepared))
     }
 
     /// What was mapped there is gone: a program loads libraries one in the place of the other, thousands of times.

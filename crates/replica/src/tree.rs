@@ -296,7 +296,7 @@ fn begin(tree: &Arc<Tree>, mask: u64, life: impl FnOnce(Hearing, Life) + Send + 
 
 /// Cores of the group that was born as number `id`: leaders make all calls, so they take turns.
 fn cores(plan: &Plan, id: usize) -> Vec<usize> {
-    let mut cores = launch::cores(plan);
+    let mut cores = launch::cores(plan).unwrap_or_default();
     let len = cores.len().max(1);
     cores.rotate_left(id % len);
     cores
