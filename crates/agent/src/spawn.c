@@ -470,7 +470,9 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 	if (c->handler != SF_H_fork)
 		return;
 	what_is_asked(nr, a, &k);
-	if (G->options & SF_O_PROFILE)
+	if (G->options & SF_O_PAIR)
+		refused = SF_NR_PAIR_PROCESS;
+	else if (G->options & SF_O_PROFILE)
 		refused = SF_NR_EXEC_COUNT;
 	else if (G->options & SF_O_SECCOMP)
 		refused = SF_NR_SPAWN_FILTER;
