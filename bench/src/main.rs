@@ -156,7 +156,7 @@ enum Action {
     },
     /// memcached and dnsmasq, hardened at compile time against plain, server saturated
     SeiServers {
-        /// A hardened memcached [default: what `workloads server build --variant hardened` built]
+        /// A hardened memcached [default: built by this command]
         #[arg(long, value_name = "PROGRAM")]
         memcached: Option<PathBuf>,
         /// A hardened dnsmasq [default: likewise]
@@ -531,6 +531,35 @@ fn fed_servers(names: &[String], place: &Path, says: &mut Says) -> Result<Vec<(S
 
 /// The plain builds, those with zeroed locals and with the message envelope alone, and the hardened ones if there are
 /// any: given, or built as the variant "hardened".
+/// A program that is measured as hardened has the handlers of the server's policy, with stores that are logged: read from the binary.
+fn is_hardened(server: &Server, program: &Path) -> Result<()> {
+    let told = std::process::Command::new(Product::find().path())
+        .args(["cc", "--coverage=json"])
+        .arg(program)
+        .output()?;
+    let coverage: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+    let has = |name: &str| {
+        coverage["handlers"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|handler| handler["name"] == name))
+    };
+    let needed = match server.name {
+        "memcached" => "process_command_ascii",
+        _ => "answer_request",
+    };
+    let bytes = std::fs::read(program)?;
+    let abi = bytes.windows(9).any(|name| name == b"__sf_abi_");
+    let logged = coverage["stores"]["logged"].as_u64().unwrap_or_default();
+    if !has(needed) || logged == 0 || !abi {
+        bail!(
+            "a hardened {} with the handler {needed} is needed, found {} without it\n  fix:   leave the option out: the bench builds it itself",
+            server.name,
+            program.display()
+        );
+    }
+    Ok(())
+}
+
 fn server_builds(
     memcached: Option<&Path>,
     dnsmasq: Option<&Path>,
@@ -559,11 +588,15 @@ fn server_builds(
             _ => dnsmasq,
         };
         match given {
-            Some(program) => add("hardened", program.to_owned()),
+            Some(program) => {
+                is_hardened(server, program)?;
+                add("hardened", program.to_owned());
+            }
             None => {
-                if let Ok(built) = makes.find(server, "hardened") {
-                    add("hardened", built.program);
-                }
+                let recipe = sei_recipe("mc-sei", server, &Product::find());
+                let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
+                is_hardened(server, &built.program)?;
+                add("hardened", built.program);
             }
         }
     }

@@ -169,6 +169,7 @@ impl Recipe {
                     "leave.o",
                     "hold.o",
                     "barrier.o",
+                    "late.o",
                 ]
                 .map(|name| folder.join(name)),
             );
@@ -185,6 +186,37 @@ impl Recipe {
         }
         files
     }
+}
+
+/// The packages that a server is built with: installed by root, asked for of anyone else, before anything is downloaded.
+fn has_packages(server: &Server, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let lacks = |package: &&&str| {
+        let status = Command::new("dpkg-query")
+            .args(["-W", "-f", "${db:Status-Status}"])
+            .arg(package)
+            .stderr(Stdio::null())
+            .output();
+        !status.is_ok_and(|told| told.stdout == b"installed")
+    };
+    let missing: Vec<&str> = server.packages.iter().filter(lacks).copied().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names = missing.join(" ");
+    say(&format!("{}: installing {names}", server.name));
+    let installed = Command::new("apt-get")
+        .args(["install", "-qq", "-y", "--no-remove"])
+        .args(&missing)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status();
+    ensure!(
+        installed.is_ok_and(|status| status.success()),
+        "{} is built with {names}, found none\n  fix:   apt-get install {names}     (as root)",
+        server.name
+    );
+    Ok(())
 }
 
 /// Where builds lie.
@@ -233,6 +265,7 @@ impl Builds {
         sources: &Sources,
         say: &mut dyn FnMut(&str),
     ) -> Result<Built> {
+        has_packages(server, say)?;
         let dsc = sources.fetch(server, say)?;
         let tree = self.tree(server, &recipe.variant);
         let stamp = tree.join(STAMP);
