@@ -101,6 +101,7 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
         protect: Vec::new(),
         replicas: 0,
         patience: Duration::from_secs(20),
+        golden_exit: 0,
         network: false,
         budget: None,
     })

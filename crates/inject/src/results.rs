@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use steadfast_report::results::{
-    ControlCount, FunctionCount, Module, Population, Provenance, Results, Run,
+    Golden,    ControlCount, FunctionCount, Module, Population, Provenance, Results, Run,
 };
 
 use crate::record::{self, Comparator, Dir, RecordError, Shard};
@@ -209,6 +209,15 @@ pub fn parts(dir: &Dir) -> Result<Vec<Part>, RecordError> {
     }
 }
 
+/// Status and compared bytes; a digest ends in `/` and the length of what it stands for.
+fn golden(golden: &record::Golden) -> Golden {
+    let length = |digest: &String| digest.rsplit_once('/').and_then(|(_, n)| n.parse::<u64>().ok());
+    Golden {
+        status: golden.status,
+        output_bytes: golden.outputs.values().filter_map(length).sum::<u64>(),
+    }
+}
+
 fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
     let seconds = |ns: u64| format!("{:.3} s", ns as f64 / 1e9);
     let mut settings = BTreeMap::from([
@@ -256,6 +265,7 @@ fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
         Comparator::Command { command } => format!("by {}", command.join(" ")),
     };
     Provenance {
+        golden: golden(&campaign.golden),
         steadfast: campaign.steadfast,
         commit: campaign.commit,
         unix_ms: campaign.unix_ms,

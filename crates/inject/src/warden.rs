@@ -71,6 +71,9 @@ pub enum Tell {
     Failed(String, Option<String>),
 }
 
+/// How often a silent warden is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// The caller's end.
 #[derive(Debug)]
 pub struct Warden {
@@ -121,6 +124,7 @@ impl Warden {
             serve(theirs, Bench::new(spec, place), &walls)
         })?;
         let from = BufReader::new(ours.try_clone()?);
+        ours.set_read_timeout(Some(LOOK))?;
         Ok(Self {
             keeper,
             to: ours,
@@ -145,14 +149,33 @@ impl Warden {
                 .unwrap_or_default();
         line.push(b'\n');
         self.to.write_all(&line).map_err(WardenError::Gone)?;
-        let mut answer = String::new();
-        self.from
-            .read_line(&mut answer)
-            .map_err(WardenError::Gone)?;
+        let answer = self.answer()?;
         match serde_json::from_str(&answer) {
             Ok(Tell::Failed(why, fix)) => Err(WardenError::Failed { why, fix }),
             Ok(tell) => Ok(tell),
             Err(why) => Err(WardenError::Gone(io::Error::other(why))),
+        }
+    }
+
+    /// Waits for the answer, and looks meanwhile whether the warden still runs: a target with the rights of root
+    /// can trace it, and then no limit of a run would ever pass.
+    fn answer(&mut self) -> Result<String, WardenError> {
+        let mut answer = String::new();
+        loop {
+            // What was read before the timeout stays in `answer`.
+            match self.from.read_line(&mut answer) {
+                Ok(_) => return Ok(answer),
+                Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
+                Err(why) => return Err(WardenError::Gone(why)),
+            }
+            if steadfast_sys::procfs::child_is_traced(self.keeper) {
+                // The keeper's death takes the warden along, and the warden's everything in the box.
+                steadfast_sys::child::kill(self.keeper, libc::SIGKILL);
+                return Err(WardenError::Failed {
+                    why: "the target traces process 1 of its box, which runs it".into(),
+                    fix: Some("--user UID: an ordinary user may not trace it".into()),
+                });
+            }
         }
     }
 

@@ -26,6 +26,10 @@ pub fn junit(report: &Report, gates: &[Judgement]) -> String {
     let mut suite = TestSuite::new(format!("steadfast inject: {target}"));
     suite.add_property(("protection", report.provenance.protection.as_str()));
     suite.add_property(("seed", report.provenance.seed.as_str()));
+    let golden = &report.provenance.golden;
+    let (status, bytes) = (golden.status.to_string(), golden.output_bytes.to_string());
+    suite.add_property(("golden_status", status.as_str()));
+    suite.add_property(("golden_output_bytes", bytes.as_str()));
     suite.add_property(("engine", report.provenance.engine.as_str()));
     for finding in gates.iter().flat_map(|judgement| &judgement.findings) {
         let status = match finding.answer {

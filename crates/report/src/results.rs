@@ -54,6 +54,9 @@ pub struct Provenance {
     /// Which part of the plan this is, as `index/of`; nothing for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<String>,
+    /// How the target ends without a fault.
+    #[serde(default)]
+    pub golden: Golden,
     /// Files that were executed from, the program first.
     pub modules: Vec<Module>,
     /// Where it ran.
@@ -62,6 +65,16 @@ pub struct Provenance {
     pub sandbox: Vec<String>,
     /// Limits and other settings, by name, ready to be shown.
     pub settings: BTreeMap<String, String>,
+}
+
+/// What a run without a fault is like: all that a fault can get wrong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Golden {
+    /// Exit status.
+    pub status: i32,
+    /// Bytes of standard output, standard error, files and replies that are compared.
+    pub output_bytes: u64,
 }
 
 /// A file that was executed from.

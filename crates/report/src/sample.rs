@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use steadfast_integrity::outcome::Leaf;
 
 use crate::results::{
-    ControlCount, Detection, FunctionCount, Group, Machine, Module, Place, Population, Provenance,
+    ControlCount, Detection, FunctionCount, Golden, Group, Machine, Module, Place, Population, Provenance,
     Results, Run,
 };
 
@@ -105,6 +105,10 @@ pub(crate) fn generated(runs: u64, copies: u32) -> Results {
             seed: "5eed".repeat(16),
             comparator: "byte for byte".to_owned(),
             shard: None,
+            golden: Golden {
+                status: 0,
+                output_bytes: 4_096,
+            },
             modules: vec![Module {
                 name: "gzip".to_owned(),
                 build_id: Some("4f1d6ac09e3f5d21".to_owned()),

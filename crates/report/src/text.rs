@@ -9,6 +9,7 @@ use steadfast_integrity::outcome::Outcome;
 use crate::format::{between, count, extent, percent, quantity, rate, readable, time};
 use crate::gate::Judgement;
 use crate::report::Report;
+use crate::results::Golden;
 
 /// What came out, in one or two sentences.
 #[must_use]
@@ -87,6 +88,18 @@ pub fn doubts(report: &Report) -> Vec<String> {
             count(control.false_alarms.hits)
         ));
     }
+    let golden = &report.provenance.golden;
+    if golden.status != 0 {
+        doubts.push(format!(
+            "Without a fault the target ends with status {}.",
+            golden.status
+        ));
+    }
+    if golden.output_bytes == 0 {
+        doubts.push(
+            "The golden run writes nothing: only the exit status can be wrong.".to_owned(),
+        );
+    }
     let population = &report.population;
     let lost: u64 = population.unreachable.values().sum();
     if population.dynamic > 0 && lost > 0 {
@@ -101,6 +114,16 @@ pub fn doubts(report: &Report) -> Vec<String> {
         );
     }
     doubts
+}
+
+/// What there was to get wrong, for reports and gates.
+#[must_use]
+pub fn golden(golden: &Golden) -> String {
+    format!(
+        "golden run: exit status {}, {} bytes of output",
+        golden.status,
+        count(golden.output_bytes)
+    )
 }
 
 /// A table whose columns line up, as text or as Markdown.
@@ -233,6 +256,7 @@ fn target(report: &Report) -> String {
 #[must_use]
 pub fn plain(report: &Report) -> String {
     let mut text = format!("{}\n{}\n", target(report), headline(report));
+    let _ = writeln!(text, "{}", golden(&report.provenance.golden));
     for doubt in doubts(report) {
         let _ = writeln!(text, "{doubt}");
     }

@@ -78,6 +78,7 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
         exit(1);
     }
     let mut walls = Walls::default();
+    let sockets = listening();
     let mut flags =
         libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     if !rules.network {
@@ -139,6 +140,20 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
             Err(error) => walls.open.push(format!(
                 "files can be written where user {uid} may ({error})"
             )),
+        }
+        if rules.network {
+            walls
+                .open
+                .push("unix sockets of the machine, on request".into());
+        } else {
+            match mask(&sockets, &rules.scratch) {
+                Ok(()) => walls
+                    .closed
+                    .push("no unix sockets of the machine: /run is empty, others are masked".into()),
+                Err(error) => walls
+                    .open
+                    .push(format!("unix sockets of the machine ({error})")),
+            }
         }
     }
     match (uid, rules.user) {
@@ -240,6 +255,55 @@ fn file_system(rules: &Rules) -> io::Result<()> {
         c"proc",
         libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
     );
+    Ok(())
+}
+
+/// Unix sockets of this network namespace that have a path and are listened at. A network namespace confines
+/// abstract names alone: whoever reaches the path of another socket reaches its owner (unix(7)).
+fn listening() -> Vec<CString> {
+    // Columns of /proc/net/unix (proc(5)): address, references, protocol, flags, type, state, inode, path.
+    // Flag 0x10000 is __SO_ACCEPTCON; datagram sockets never listen and are reached all the same.
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let path = |line: &str| {
+        let mut rest = line;
+        for _ in 0..7 {
+            rest = rest.trim_start().split_once(' ')?.1;
+        }
+        let path = rest.trim_start();
+        path.starts_with('/').then(|| CString::new(path).ok())?
+    };
+    let mut paths: Vec<CString> = table.lines().skip(1).filter_map(path).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// Closes the sockets of the machine: an empty /run, where services keep theirs and will make new ones, and
+/// /dev/null over every other, to which connect(2) answers ECONNREFUSED.
+fn mask(sockets: &[CString], scratch: &CStr) -> io::Result<()> {
+    let within = |path: &[u8], dir: &str| path.starts_with(format!("{dir}/").as_bytes());
+    let mut emptied = Vec::new();
+    for dir in ["/run", "/var/run"] {
+        let real = std::fs::symlink_metadata(dir).is_ok_and(|found| found.is_dir());
+        if !real || within(scratch.to_bytes(), dir) {
+            continue;
+        }
+        let target = CString::new(dir)?;
+        let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC | libc::MS_RDONLY;
+        mount(c"tmpfs", &target, c"tmpfs", flags)?;
+        emptied.push(dir);
+    }
+    for path in sockets {
+        if emptied.iter().any(|dir| within(path.to_bytes(), dir)) {
+            continue;
+        }
+        match mount(c"/dev/null", path, c"", libc::MS_BIND) {
+            Ok(()) => {}
+            // A socket whose name is gone, or that another mount namespace sees, is out of reach here.
+            Err(gone) if matches!(gone.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => {}
+            Err(other) => return Err(other),
+        }
+    }
     Ok(())
 }
 

@@ -313,6 +313,14 @@ pub fn is_stopped(pid: i32) -> bool {
     state(pid).is_some_and(|(letter, _)| letter == b'T')
 }
 
+/// Whether a tracer holds a child of `pid` in a stop.
+#[must_use]
+pub fn child_is_traced(pid: i32) -> bool {
+    children(pid)
+        .into_iter()
+        .any(|child| state(child).is_some_and(|(letter, _)| letter == b't'))
+}
+
 /// Whether this process may do what root may: the effective user is 0.
 #[must_use]
 pub fn is_privileged() -> bool {

@@ -67,8 +67,8 @@ impl Field {
         Ok((golden, first))
     }
 
-    /// Tells of a target that may not do what it was meant to, as one whose file is in the caller's
-    /// directory; refuses it when it fails, too.
+    /// Refuses a target that fails without a fault: nothing that faults do to it would mean anything. Tells of
+    /// one that may not do what it was meant to, as one whose file is in the caller's directory alone.
     pub(super) fn doubted(
         &self,
         golden: &Golden,
@@ -78,18 +78,23 @@ impl Field {
         let said = captured.0.get("stderr").map(Vec::as_slice).unwrap_or(&[]);
         let said = String::from_utf8_lossy(said);
         let said = said.lines().next().unwrap_or("nothing said");
-        match (golden.status, self.order.left_behind()) {
-            (0, None) => {}
-            (0, Some(file)) => tell(Progress::Stage(format!(
+        let right = golden.status == self.order.golden_exit;
+        match (right, self.order.left_behind()) {
+            (true, None) => {}
+            (true, Some(file)) => tell(Progress::Stage(format!(
                 "{file} is in this directory and not in the target's own: if it is to be read, --input or its whole path"
             ))),
-            (status, None) => tell(Progress::Stage(format!(
-                "without a fault it ends with status {status}: {said}"
-            ))),
-            (status, Some(file)) => {
+            (false, None) => {
+                return Err(needs(
+                    &format!("a target that ends with status {} without a fault", self.order.golden_exit),
+                    format!("status {}: {said}", golden.status),
+                    &format!("a command that works; or --golden-exit={} if that status is right", golden.status),
+                ));
+            }
+            (false, Some(file)) => {
                 return Err(needs(
                     "files as the target finds them, which runs in a directory of its own",
-                    format!("{file} in the caller's alone, and status {status}: {said}"),
+                    format!("{file} in the caller's alone, and status {}: {said}", golden.status),
                     "its whole path, or --input DIR with the file in it",
                 ));
             }

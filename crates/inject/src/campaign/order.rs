@@ -60,6 +60,8 @@ pub struct Order {
     pub replicas: u8,
     /// Longest run that is waited for before limits are known.
     pub patience: Duration,
+    /// Exit status of a run without a fault.
+    pub golden_exit: i32,
     /// Network of the machine inside the box.
     pub network: bool,
     /// Stop after so long.
@@ -196,6 +198,7 @@ impl Order {
             )
         })?;
         let campaign = Dir::new(dir).campaign()?;
+        let golden_exit = campaign.golden.status;
         let seed = campaign.seed;
         Ok(Self {
             spec: kept.spec,
@@ -219,6 +222,7 @@ impl Order {
             protect: kept.protect,
             replicas: kept.replicas,
             patience: Duration::from_millis(kept.patience_ms),
+            golden_exit,
             network: kept.network,
             budget: None,
         })
@@ -321,7 +325,7 @@ fn of_faults(order: &Order, campaign: &Campaign, plan: &[Planned]) -> [Said; 2] 
 }
 
 /// What `campaign.json` says of the target.
-fn of_target(order: &Order, campaign: &Campaign) -> [Said; 5] {
+fn of_target(order: &Order, campaign: &Campaign) -> [Said; 6] {
     let replicas = if order.protect.is_empty() {
         0
     } else {
@@ -360,6 +364,12 @@ fn of_target(order: &Order, campaign: &Campaign) -> [Said; 5] {
             replicas > 0 || order.engine == campaign.engine,
             format!("--engine {}", campaign.engine.word()),
             "the --engine",
+        ),
+        said(
+            "exit status without a fault",
+            order.golden_exit == campaign.golden.status,
+            format!("--golden-exit {}", campaign.golden.status),
+            "the --golden-exit",
         ),
     ]
 }

@@ -10,7 +10,9 @@ use clap::Args;
 use steadfast_integrity::exit::Exit;
 use steadfast_report::format::count;
 use steadfast_report::gate::{Answer, Gate, Judgement};
+use steadfast_report::results::Golden;
 use steadfast_report::tabulate::Table;
+use steadfast_report::text;
 
 use super::{PageError, load};
 use crate::report::Console;
@@ -54,18 +56,23 @@ pub(super) fn gate(args: &GateArgs, console: &mut Console<'_>) -> Exit {
     };
     let tables = load(dir).and_then(|results| {
         let baseline = args.against.as_ref().map(|dir| load(dir)).transpose()?;
-        Ok((Table::new(&results), baseline.map(|b| Table::new(&b))))
+        let golden = results.provenance.golden;
+        Ok((
+            golden,
+            Table::new(&results),
+            baseline.map(|b| Table::new(&b)),
+        ))
     });
-    let (table, baseline) = match tables {
+    let (golden, table, baseline) = match tables {
         Ok(tables) => tables,
         Err(why) => return unreadable(console, &why),
     };
     match gate.judge(&table, baseline.as_ref()) {
         Ok(judgement) => {
             let text = if args.json {
-                json(&judgement)
+                json(&judgement, &golden)
             } else {
-                words(&judgement)
+                format!("{}{}\n", words(&judgement), text::golden(&golden))
             };
             console.result(&text);
             Exit::Status(judgement.answer.code())
@@ -139,7 +146,7 @@ fn words(judgement: &Judgement) -> String {
     text
 }
 
-fn json(judgement: &Judgement) -> String {
+fn json(judgement: &Judgement, golden: &Golden) -> String {
     let findings: Vec<serde_json::Value> = judgement
         .findings
         .iter()
@@ -156,6 +163,7 @@ fn json(judgement: &Judgement) -> String {
         "schema": 1,
         "answer": judgement.answer.word(),
         "exit": judgement.answer.code(),
+        "golden": golden,
         "findings": findings,
     });
     format!("{answer}\n")

@@ -118,6 +118,10 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     patience: u64,
 
+    /// Exit status of a run without a fault; a target that ends otherwise is refused
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    golden_exit: i32,
+
     /// Where targets run; must be a place that their user can reach
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
@@ -361,6 +365,7 @@ impl TargetArgs {
             protect,
             replicas: self.replicas,
             patience: Duration::from_secs(self.patience),
+            golden_exit: self.golden_exit,
             network: self.network,
             budget: extent.budget,
         })
