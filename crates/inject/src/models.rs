@@ -5,13 +5,14 @@
 //! bits of that place.
 //!
 //! Registers go by the name under which the instruction uses them, and a fault's bits are those
-//! of that name; a 32-bit result clears the upper half, so a write to `eax` is one to `rax`.
+//! of that name: a 32-bit result is `eax`, though it clears the upper half of `rax`. The registers of
+//! a system call are the kernel's: number and arguments are read, the result is written.
 //!
 //! Those of storage are drawn from transfers of files ([`crate::storage`]).
 //!
 //! Not covered: x87, MMX and segment registers; vectors of addresses.
 
-use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register};
 
 use steadfast_strike::falls_through;
 use steadfast_strike::operand::{self, Which};
@@ -308,34 +309,49 @@ fn accesses(insn: &Instruction, used: Use) -> bool {
 
 /// Names and widths of the registers that are used in this way, each once.
 fn registers(insn: &Instruction, used: Use) -> Vec<(String, u64)> {
+    use Register as R;
     let mut factory = InstructionInfoFactory::new();
-    let mut out: Vec<(String, u64)> = factory
-        .info(insn)
-        .used_registers()
-        .iter()
-        .filter(|u| used.includes(u.access()))
-        .filter_map(|u| name(u.register(), used))
+    let decoded = factory.info(insn).used_registers();
+    let decoded = decoded.iter().filter(|u| used.includes(u.access()));
+    // The decoder knows what the processor does at a system call, not what the kernel does (syscall(2)).
+    let kernels: &[R] = match (insn.code() == Code::Syscall, used) {
+        (false, _) => &[],
+        (true, Use::Read) => &[R::RAX, R::RDI, R::RSI, R::RDX, R::R10, R::R8, R::R9],
+        (true, Use::Written) => &[R::RAX],
+    };
+    let mut out: Vec<(String, u64)> = decoded
+        .map(|u| narrowed(insn, u.register()))
+        .chain(kernels.iter().copied())
+        .filter_map(name)
         .collect();
     out.sort();
     out.dedup();
     out
 }
 
-fn name(register: Register, used: Use) -> Option<(String, u64)> {
+/// The decoder calls a 32-bit result a write of all 64 bits; this is the name in the instruction.
+fn narrowed(insn: &Instruction, register: Register) -> Register {
+    let named = |size: usize| {
+        (0..insn.op_count())
+            .filter(|&at| insn.op_kind(at) == OpKind::Register)
+            .map(|at| insn.op_register(at))
+            .find(|named| named.size() == size && named.full_register() == register)
+    };
+    match (register.is_gpr64(), named(8), named(4)) {
+        (true, None, Some(narrow)) => narrow,
+        _ => register,
+    }
+}
+
+fn name(register: Register) -> Option<(String, u64)> {
     if register.is_gpr() {
-        let whole = register.is_gpr64() || register.is_gpr32() && used == Use::Written;
-        let named = if whole {
-            register.full_register()
-        } else {
-            register
-        };
         // iced spells the low byte of r8 as r8l.
-        let shown = format!("{named:?}").to_lowercase();
+        let shown = format!("{register:?}").to_lowercase();
         let spelled = match shown.strip_suffix('l') {
             Some(stem) if stem.starts_with('r') => format!("{stem}b"),
             _ => shown,
         };
-        return Some((spelled, named.size() as u64 * 8));
+        return Some((spelled, register.size() as u64 * 8));
     }
     let shown = format!("{register:?}").to_lowercase();
     if register.is_xmm() || register.is_ymm() || register.is_zmm() {
@@ -359,4 +375,41 @@ fn flags(set: u32) -> Vec<(&'static str, u16)> {
     .filter(|(flag, ..)| set & flag != 0)
     .map(|(_, name, bit)| (name, bit))
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use iced_x86::{Decoder, DecoderOptions};
+
+    use super::*;
+
+    fn written_and_read(bytes: &[u8]) -> [Vec<(String, u64)>; 2] {
+        let insn = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).decode();
+        [Use::Written, Use::Read].map(|used| registers(&insn, used))
+    }
+
+    fn names(all: &[(String, u64)]) -> Vec<&str> {
+        all.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_system_call_reads_its_arguments_and_writes_its_result() {
+        let [written, read] = written_and_read(&[0x0f, 0x05]);
+        assert_eq!(names(&written), ["r11", "rax", "rcx"]);
+        assert_eq!(
+            names(&read),
+            ["r10", "r8", "r9", "rax", "rdi", "rdx", "rsi"]
+        );
+    }
+
+    #[test]
+    fn bits_are_those_of_the_name_in_the_instruction() {
+        // mov eax, ebx; mov rax, rbx; add cl, 1.
+        let [narrow, _] = written_and_read(&[0x89, 0xd8]);
+        assert_eq!(narrow, [("eax".to_owned(), 32)]);
+        let [whole, _] = written_and_read(&[0x48, 0x89, 0xd8]);
+        assert_eq!(whole, [("rax".to_owned(), 64)]);
+        let [byte, _] = written_and_read(&[0x80, 0xc1, 0x01]);
+        assert_eq!(byte, [("cl".to_owned(), 8)]);
+    }
 }

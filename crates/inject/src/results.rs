@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use steadfast_report::results::{
-    Golden,    ControlCount, FunctionCount, Module, Population, Provenance, Results, Run,
+    ControlCount, FunctionCount, Golden, Module, Population, Provenance, Results, Run,
 };
 
 use crate::record::{self, Comparator, Dir, RecordError, Shard};
@@ -211,7 +211,11 @@ pub fn parts(dir: &Dir) -> Result<Vec<Part>, RecordError> {
 
 /// Status and compared bytes; a digest ends in `/` and the length of what it stands for.
 fn golden(golden: &record::Golden) -> Golden {
-    let length = |digest: &String| digest.rsplit_once('/').and_then(|(_, n)| n.parse::<u64>().ok());
+    let length = |digest: &String| {
+        digest
+            .rsplit_once('/')
+            .and_then(|(_, n)| n.parse::<u64>().ok())
+    };
     Golden {
         status: golden.status,
         output_bytes: golden.outputs.values().filter_map(length).sum::<u64>(),

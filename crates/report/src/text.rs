@@ -96,9 +96,7 @@ pub fn doubts(report: &Report) -> Vec<String> {
         ));
     }
     if golden.output_bytes == 0 {
-        doubts.push(
-            "The golden run writes nothing: only the exit status can be wrong.".to_owned(),
-        );
+        doubts.push("The golden run writes nothing: only the exit status can be wrong.".to_owned());
     }
     let population = &report.population;
     let lost: u64 = population.unreachable.values().sum();
@@ -327,7 +325,9 @@ pub fn markdown(report: &Report, gates: &[Judgement]) -> String {
             let place = wrong.place.as_ref().map_or(String::new(), |place| {
                 format!(
                     " in {}",
-                    code(&readable(place.function.as_deref().unwrap_or(&place.module)))
+                    code(&readable(
+                        place.function.as_deref().unwrap_or(&place.module)
+                    ))
                 )
             });
             let _ = writeln!(

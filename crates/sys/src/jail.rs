@@ -147,9 +147,9 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
                 .push("unix sockets of the machine, on request".into());
         } else {
             match mask(&sockets, &rules.scratch) {
-                Ok(()) => walls
-                    .closed
-                    .push("no unix sockets of the machine: /run is empty, others are masked".into()),
+                Ok(()) => walls.closed.push(
+                    "no unix sockets of the machine: /run is empty, others are masked".into(),
+                ),
                 Err(error) => walls
                     .open
                     .push(format!("unix sockets of the machine ({error})")),

@@ -86,15 +86,24 @@ impl Field {
             ))),
             (false, None) => {
                 return Err(needs(
-                    &format!("a target that ends with status {} without a fault", self.order.golden_exit),
+                    &format!(
+                        "a target that ends with status {} without a fault",
+                        self.order.golden_exit
+                    ),
                     format!("status {}: {said}", golden.status),
-                    &format!("a command that works; or --golden-exit={} if that status is right", golden.status),
+                    &format!(
+                        "a command that works; or --golden-exit={} if that status is right",
+                        golden.status
+                    ),
                 ));
             }
             (false, Some(file)) => {
                 return Err(needs(
                     "files as the target finds them, which runs in a directory of its own",
-                    format!("{file} in the caller's alone, and status {}: {said}", golden.status),
+                    format!(
+                        "{file} in the caller's alone, and status {}: {said}",
+                        golden.status
+                    ),
                     "its whole path, or --input DIR with the file in it",
                 ));
             }

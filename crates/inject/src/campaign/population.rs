@@ -116,10 +116,22 @@ impl Field {
         let m = &self.modules[module];
         match scope.split_once('!') {
             Some((name, function)) => {
-                wild(name, &m.name) && m.symbol(addr).is_some_and(|own| wild(function, own))
+                self.called(name, module) && m.symbol(addr).is_some_and(|own| wild(function, own))
             }
-            None => wild(scope, &m.name),
+            None => self.called(scope, module),
         }
+    }
+
+    /// Whether a module has this name; the program is also called as the caller calls it, by a symbolic link too.
+    fn called(&self, name: &str, module: usize) -> bool {
+        let link = self
+            .order
+            .spec
+            .path
+            .file_name()
+            .and_then(|link| link.to_str());
+        wild(name, &self.modules[module].name)
+            || module == 0 && link.is_some_and(|link| wild(name, link))
     }
 
     /// Refuses a selector that selects nothing of what was executed: it is a slip.
