@@ -22,6 +22,7 @@ pub mod models;
 pub mod module;
 mod payload;
 pub mod profile;
+pub mod reach;
 pub mod record;
 pub mod results;
 pub mod scratch;

@@ -154,6 +154,9 @@ pub struct Population {
     /// Transfers between the target and its files, where faults of storage are drawn from them.
     #[serde(default, skip_serializing_if = "none")]
     pub transfers: u64,
+    /// Executions in code without a counter: an estimate from a sample of moments, not part of `dynamic`.
+    #[serde(default, skip_serializing_if = "none")]
+    pub uncounted: u64,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
@@ -162,6 +165,16 @@ const fn none(count: &u64) -> bool {
 }
 
 impl Population {
+    /// With what a sample says of code without a counter: the share of what the processor executed.
+    #[must_use]
+    pub fn with_uncounted(mut self) -> Self {
+        if self.uncounted > 0 {
+            self.dynamic = self.dynamic.saturating_add(self.uncounted);
+            self.unreachable.insert(UNCOUNTED.into(), self.uncounted);
+        }
+        self
+    }
+
     /// Share of the population that is drawn from.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a share for display")]
@@ -173,6 +186,9 @@ impl Population {
         }
     }
 }
+
+/// Why executions are [`Population::uncounted`], as a reason beside those of `unreachable`.
+pub const UNCOUNTED: &str = "in code without a counter, or before the entry point (by a sample)";
 
 /// `index` of `of`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

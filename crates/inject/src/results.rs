@@ -162,14 +162,15 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             reachable: line.reachable,
         })
         .collect();
+    let population = campaign.population.clone().with_uncounted();
     Ok(Results {
         population: Population {
-            dynamic: campaign.population.dynamic,
-            reachable: campaign.population.reachable,
-            unreachable: campaign.population.unreachable.clone(),
-            excluded: campaign.population.excluded,
-            unstable: campaign.population.unstable,
-            sites: campaign.population.sites,
+            dynamic: population.dynamic,
+            reachable: population.reachable,
+            unreachable: population.unreachable,
+            excluded: population.excluded,
+            unstable: population.unstable,
+            sites: population.sites,
         },
         groups: campaign.strata.clone(),
         functions,

@@ -544,7 +544,7 @@ impl Bench {
     }
 
     /// Which modules can be patched at the exec stop.
-    fn early(&self, module: usize) -> bool {
+    pub(crate) fn early(&self, module: usize) -> bool {
         module == 0 || self.interpreter.as_deref() == Some(self.modules[module].path())
     }
 

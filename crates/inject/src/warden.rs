@@ -15,6 +15,7 @@ use steadfast_integrity::fault::Fault;
 use steadfast_sys::jail;
 
 use crate::profile::{self, Profile};
+use crate::reach::{self, Reach};
 use crate::step;
 use crate::storage::Transfers;
 use crate::target::{Bench, Discovered, Ran, SetupError, Spec};
@@ -30,6 +31,8 @@ pub enum Ask {
     Adopt(Discovered, Vec<(usize, u64)>),
     /// Count what it executes.
     Profile,
+    /// Look how much of what is executed no counter knows.
+    Reach,
     /// Count these instructions.
     Audit(Vec<(usize, u64)>),
     /// Count these by single steps from outside: the oracle. At most so many steps.
@@ -61,6 +64,8 @@ pub enum Tell {
     Done,
     /// Counts.
     Profile(Box<Profile>),
+    /// What a sample of moments showed.
+    Reach(Reach),
     /// What it transfers, and the run.
     Transfers(Box<Transfers>, Ran),
     /// Counts, and the run.
@@ -304,6 +309,7 @@ fn answer(
             *executed = sites;
             Tell::Done
         }
+        Ask::Reach => Tell::Reach(reach::sample(bench, limit)?),
         Ask::Profile => Tell::Profile(Box::new(profile::take(bench, limit)?)),
         Ask::Audit(sites) => {
             let (counts, ran) = profile::audit(bench, &sites, limit)?;

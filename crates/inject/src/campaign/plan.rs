@@ -90,6 +90,8 @@ impl Field {
         let again = self.profile()?;
         let mut population = self.population(&profile, Some(&again));
         population.transfers = transfers.as_ref().map_or(0, |t| t.list.len() as u64);
+        tell(Progress::Stage("looking for code without a counter".into()));
+        population.uncounted = self.reach()?.uncounted(population.dynamic);
         let executed: Vec<(usize, u64)> =
             profile.sites.iter().map(|s| (s.module, s.addr)).collect();
         if !self.order.lines.is_empty() {

@@ -10,6 +10,7 @@ use iced_x86::{Formatter as _, IntelFormatter};
 use super::golden::unanswered;
 use super::{CampaignError, Field, needs};
 use crate::profile::Profile;
+use crate::reach::Reach;
 use crate::record::{Function, Place, Population, SCHEMA};
 use crate::warden::{Ask, Tell};
 
@@ -45,6 +46,17 @@ impl Field {
             self.said = said.lines().next().map(str::to_owned);
         }
         Ok(*profile)
+    }
+
+    /// Looks how much of what the target executes no counter knows.
+    ///
+    /// # Errors
+    /// When it cannot be traced.
+    pub fn reach(&mut self) -> Result<Reach, CampaignError> {
+        match self.wardens[0].ask(&Ask::Reach, self.order.patience)? {
+            Tell::Reach(reach) => Ok(reach),
+            _ => Err(needs("an answer about reach", "another", "report this")),
+        }
     }
 
     /// What the target said first in the first counted run that did not end with 0.

@@ -30,7 +30,9 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
         let order = args.target.order(Extent::one())?;
         let mut field = Field::open(&order)?;
         let profile = field.profile()?;
-        let population = field.population(&profile, None);
+        let mut population = field.population(&profile, None);
+        population.uncounted = field.reach()?.uncounted(population.dynamic);
+        let population = population.with_uncounted();
         let functions = field.functions(&profile);
         if let (Some(said), Some(status)) = (field.said(), profile.ran.status) {
             console.say(&format!("inject: it ended with status {status}: {said}\n"));

@@ -206,7 +206,7 @@ pub(super) fn share(part: u64, all: u64) -> f64 {
 }
 
 fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
-    let p = &campaign.population;
+    let p = &campaign.population.clone().with_uncounted();
     let mut text = format!(
         "inject: {} runs planned in {}, seed {}\n",
         campaign.planned,
