@@ -454,12 +454,12 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		cut.at = 0;
 		return SF_WOULD_WAIT;
 	}
-	if (waits && likely(try == SF_TRY_GO))
-		store(&G->begun, e->seq);
 	if (unlikely(try == SF_TRY_CHECK))
 		limited = 0;
 	if (unlikely(limited))
-		sf_limit_begin(e->seq, nr, call);
+		sf_limit_begin(e->seq, nr, call); /* asks whether it has begun before */
+	if (waits && likely(try == SF_TRY_GO))
+		store(&G->begun, e->seq);
 	int counts = me.slot == 0 && counted(nr) && me.made != e->seq;
 	if (counts) {
 		G->wrote_before = me.wrote;
