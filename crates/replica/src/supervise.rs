@@ -120,8 +120,8 @@ impl Hearing {
                         std::thread::sleep(TRACER_TAKES);
                     }
                 }
-                None if tree.has_children() => std::thread::sleep(NO_CHILD),
-                None => break,
+                // A leader that is becoming another program can for a moment count as nobody's child.
+                None => std::thread::sleep(NO_CHILD),
             }
         };
         std::thread::Builder::new().spawn(wait).map(drop)
