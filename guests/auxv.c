@@ -14,7 +14,7 @@ int main(void) {
     int fd = open("/proc/self/auxv", O_RDONLY), n = read(fd, v, sizeof v) / sizeof *v, random = 0, vdso = 0;
     for (int i = 0; i < n; i++) {
         if (v[i].a_type == AT_RANDOM) random = v[i].a_un.a_val == (uintptr_t)r;
-        if (v[i].a_type == AT_SYSINFO_EHDR) vdso = v[i].a_un.a_val != 0; /* the kernel's own, see docs/limits.md */
+        if (v[i].a_type == AT_SYSINFO_EHDR) vdso = v[i].a_un.a_val != 0; /* the kernel's own, see docs/reference/limits-run.md */
     }
     check("procfs agrees on random", random);
     check("procfs has a vDSO if we do", vdso || !getauxval(AT_SYSINFO_EHDR));

@@ -302,8 +302,9 @@ fn exactness(dir: &Path, settings: &Settings) -> Result<(usize, Vec<String>)> {
     order.runs = settings.exact.div_ceil(Model::SEI.len()) as u64;
     order.seed = Seed::parse(&format!("{:x}", settings.seed)).context("a seed")?;
     drop(Running::prepare(&order, "bench", &mut |_| ())?);
-    let doctor::Agreement { same, different, .. } =
-        doctor::agreement(&order, u64::MAX, settings.exact)?;
+    let doctor::Agreement {
+        same, different, ..
+    } = doctor::agreement(&order, u64::MAX, settings.exact)?;
     let _ = fs::remove_dir_all(&order.scratch);
     Ok((same, different))
 }

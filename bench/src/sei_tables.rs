@@ -17,7 +17,7 @@
 //!  1. What is printed is what the campaigns' directories hold: a table of an unfinished campaign says how many runs it has.
 //!  2. Measured and published values stand in columns of their own; nothing is computed from both.
 //!
-//! Not covered: Table 1 (the fault types: docs/injection.md), and the voltage of Table 4. Lowering it needs a processor that can be spared; that faults were isolated is shown here with
+//! Not covered: Table 1 (the fault types: docs/guide/inject.md), and the voltage of Table 4. Lowering it needs a processor that can be spared; that faults were isolated is shown here with
 //! faults whose place is known.
 
 pub mod phases;
@@ -222,7 +222,7 @@ pub struct SeiTablesReport {
     pub complete: bool,
 }
 
-/// The words behind `steadfast inject` that play the trace against a memcached: also what docs/injection.md shows.
+/// The words behind `steadfast inject` that play the trace against a memcached: also what docs/guide/inject.md shows.
 fn campaign(
     steadfast: &Path,
     variant: &Variant,

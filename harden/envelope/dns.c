@@ -1,5 +1,5 @@
 /*
- * The envelope of a DNS message: see docs/envelope.md. A query that carries the option is checked and loses it; the
+ * The envelope of a DNS message: see docs/reference/envelope.md. A query that carries the option is checked and loses it; the
  * reply to it, known by descriptor, peer and identifier, gets it back as its last bytes.
  *
  * Queries wait in a table that a later one may overwrite; the reply to an overwritten one leaves plain, and its client,

@@ -1,5 +1,5 @@
 /*
- * The message envelope, the server's end: what docs/envelope.md asks of it, for servers whose source stays untouched.
+ * The message envelope, the server's end: what docs/reference/envelope.md asks of it, for servers whose source stays untouched.
  *
  * A connection starts in plain bytes. A client that sends the asking line as its first bytes gets an answer, and from
  * then on both directions are frames: length, its inverse, sequence, CRC32C, payload. The server underneath goes on

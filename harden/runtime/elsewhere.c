@@ -20,7 +20,7 @@
  *     on. If both belong to one core the program stops (121): it is never unprotected in silence.
  *  3. Linked only when asked for: core.c asks whether __sf_elsewhere_on is there.
  *
- * Not covered: what both runs share apart from the core: caches further out, memory, the code itself (docs/limits.md).
+ * Not covered: what both runs share apart from the core: caches further out, memory, the code itself (docs/reference/limits-cc.md).
  */
 #define _GNU_SOURCE
 #include "cores.h"

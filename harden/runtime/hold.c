@@ -9,7 +9,7 @@
  * is there.
  *
  * Not covered: system calls that the C library makes by itself (buffered streams when they are flushed outside handlers),
- * those made without it, memory shared with other processes, io_uring and asynchronous I/O (docs/limits.md).
+ * those made without it, memory shared with other processes, io_uring and asynchronous I/O (docs/reference/limits-cc.md).
  */
 #define _GNU_SOURCE
 #include "runtime.h"

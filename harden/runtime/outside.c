@@ -6,7 +6,7 @@
  * Invariant: a call whose memory is not protected does what the library does, by the library.
  *
  * Not covered: other calls that write into memory they are given, and libraries that keep a pointer and write later
- * (docs/limits.md).
+ * (docs/reference/limits-cc.md).
  */
 #define _GNU_SOURCE
 #include "state.h"

@@ -15,7 +15,7 @@
  *  2. A run goes on in frames at the addresses where they were: pointers to locals stay good.
  *  3. Kept frames change only by what other threads have written there during the wait, and both runs get that.
  *
- * Not covered (docs/limits.md): other threads that write into a handler's frames while it runs; waiting inside a catch
+ * Not covered (docs/reference/limits-cc.md): other threads that write into a handler's frames while it runs; waiting inside a catch
  * block or in the middle of a message that is being put together: refused when it happens.
  */
 #define _GNU_SOURCE

@@ -300,7 +300,7 @@ fn longer() -> Result<Target, String> {
 }
 
 /// A fault at a moment of time. When it comes is the machine's affair: nothing wrong leaves each time, and of ten runs it has
-/// to be there in one. Two replicas may meet it before there is a snapshot to decide by, and stop. What docs/limits.md leaves
+/// to be there in one. Two replicas may meet it before there is a snapshot to decide by, and stop. What docs/reference/limits-run.md leaves
 /// open at some moments (what the leader is about to write, bytes that it has just read) is not struck.
 fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Trial {
     let name = format!("clock::{name}");

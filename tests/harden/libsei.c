@@ -1,4 +1,4 @@
-/* What libsei gets wrong, one check each; docs/hardening.md has the list.
+/* What libsei gets wrong, one check each; docs/concepts/hardening.md has the list.
    Every check runs inside a handler and says what came out; a plain build says the same. */
 #include <string.h>
 #include <steadfast/sei.h>

@@ -7,8 +7,9 @@ use crate::tables::{Arg, Class, Entropy, Kind, Length, Sub, Tables, Treatment, W
 /// Every generated document: its path in the repository and its text.
 pub fn all(tables: &Tables) -> Vec<(&'static str, String)> {
     vec![
-        ("docs/system-calls.md", system_calls(tables)),
-        ("docs/entropy.md", entropy(tables)),
+        ("docs/reference/system-calls.md", system_calls(tables)),
+        ("docs/reference/entropy.md", entropy(tables)),
+        ("docs/reference/exit-codes.md", exit_codes()),
     ]
 }
 
@@ -176,6 +177,41 @@ means as many bytes (or elements) of argument 1 as the call returned.
             cell(&row.note)
         );
     }
+    out
+}
+
+fn exit_codes() -> String {
+    let mut out = String::from(
+        "<!-- Generated from crates/integrity/src/exit.rs by `cargo run -p steadfast-xtask -- docs`: edit that. -->
+# Exit codes
+
+A protected program's status passes through untouched; its death by a signal becomes the command's own death by that signal.
+Only when Steadfast itself has something to say does a code of this table appear. A program may return 122 of its own accord:
+the unambiguous verdict is in `--json` and `--events`.
+
+## Codes
+
+| Code | Meaning |
+|---:|---|
+",
+    );
+    for own in steadfast_integrity::exit::Own::ALL {
+        let _ = writeln!(out, "| {} | {} |", own.code(), own.meaning());
+    }
+    out.push_str(
+        "
+## Gates
+
+`steadfast inject gate` answers another question.
+
+| Code | Meaning |
+|---:|---|
+| 0 | every condition holds |
+| 1 | one does not |
+| 2 | the runs do not tell yet |
+| 3 | the campaign cannot be judged |
+",
+    );
     out
 }
 

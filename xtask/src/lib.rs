@@ -16,6 +16,7 @@ pub mod def;
 pub mod docs;
 pub mod specification;
 pub mod tables;
+pub mod tidy;
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,5 @@
-//! `xtask docs` writes the generated documents; `xtask docs --check` fails if they differ. `xtask test` runs every test.
+//! `xtask docs` writes the generated documents; `xtask docs --check` fails if they differ. `xtask tidy` checks pages and
+//! formatting; `xtask test` runs every test.
 
 #![allow(
     clippy::print_stderr,
@@ -11,14 +12,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::{env, fs};
 
-use steadfast_xtask::{docs, specification, tables::Tables};
+use steadfast_xtask::{docs, specification, tables::Tables, tidy};
 
 const USAGE: &str = "usage: xtask docs [--check]
+       xtask tidy
        xtask test
 
 docs writes the reference of system calls and of entropy from crates/agent/src/*.def,
 docs/specification.md from docs/specification.toml and results/*.json, and docs/reference/results.md.
   --check   write nothing; fail if a file differs from what would be written
+tidy checks pages (lines, sentences, links, retired words) and the formatting of code.
 test runs every test of the repository, part by part (make test).";
 
 fn main() -> ExitCode {
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
     let check = match args[..] {
         ["docs"] => false,
         ["docs", "--check"] => true,
+        ["tidy"] => return tidied(),
         ["test"] => return suite::run(&root()),
         _ => {
             eprintln!("{USAGE}");
@@ -70,6 +74,23 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+fn tidied() -> ExitCode {
+    match tidy::all(&root()) {
+        Ok(complaints) if complaints.is_empty() => ExitCode::SUCCESS,
+        Ok(complaints) => {
+            for found in &complaints {
+                eprintln!("{}:{}: {}", found.file, found.line, found.why);
+            }
+            eprintln!("xtask: {} things are not tidy", complaints.len());
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("xtask: tidy: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 

@@ -13,6 +13,11 @@ use steadfast_report::published::{self, Files, Promises};
 
 const TABLE: &str = "docs/specification.toml";
 
+/// The costs of the front page, by id.
+const COSTS: &[u32] = &[15, 11, 10, 30, 34];
+const BEGIN: &str = "<!-- costs: rendered by `make docs` -->";
+const END: &str = "<!-- end of costs -->";
+
 const HEAD: &str = "<!-- Generated from docs/specification.toml and results/*.json by `cargo run -p steadfast-xtask -- docs`: edit those. -->
 # Specification
 
@@ -21,6 +26,9 @@ A promise is met when the upper end of the 95 % interval lies within the target;
 *pending* never counts as met, and losing rows stay. Ids are never used twice.
 
 Commands run from the repository after `make build`; `bench` stands for `cargo run --release -p steadfast-bench --`.
+Costs of whole programs stand over a floor: as many unconnected copies side by side, pinned as replicas are, the faster of two page sizes.
+Coverage (sites patched, on the slow path, denied) is printed beside every measurement of a whole program.
+
 Every value, with its commit, machine, load, date and earlier values: [results](reference/results.md).
 What was tried on the way: [notes](notes/README.md).
 
@@ -40,11 +48,16 @@ The schema, and how a bench adds a file: [results/README.md](../../results/READM
 /// What is wrong with the files, one line each.
 pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
     let (promises, files) = read(root)?;
+    let readme = fs::read_to_string(root.join("README.md"))
+        .map_err(|error| vec![format!("README.md: {error}")])?;
+    let readme = with_costs(&readme, &promises.summary(&files, COSTS))
+        .ok_or_else(|| vec![format!("README.md has no lines {BEGIN:?} and {END:?}")])?;
     let errors = promises.errors(&files, |path| root.join(path).exists());
     if !errors.is_empty() {
         return Err(errors);
     }
     Ok(vec![
+        ("README.md", readme),
         (
             "docs/specification.md",
             format!("{HEAD}{}", promises.page(&files)),
@@ -54,6 +67,13 @@ pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
             format!("{VALUES_HEAD}{}", published::values_page(&files)),
         ),
     ])
+}
+
+/// The front page with the table of costs between its two marks.
+fn with_costs(page: &str, table: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{table}{END}{after}"))
 }
 
 fn read(root: &Path) -> Result<(Promises, Files), Vec<String>> {

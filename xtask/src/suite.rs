@@ -161,6 +161,10 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     ]);
     part("generated documents", LIMIT, &docs);
 
+    let mut tidy = cargo();
+    tidy.args(["run", "-q", "-p", "steadfast-xtask", "--", "tidy"]);
+    part("pages and formatting", LIMIT, &tidy);
+
     let mut lints = cargo();
     lints.args([
         "clippy",

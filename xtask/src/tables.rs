@@ -80,7 +80,13 @@ impl Kind {
     pub fn reads(self) -> bool {
         matches!(
             self,
-            Kind::Str | Kind::Strv | Kind::In | Kind::InOut | Kind::InIov | Kind::InMsg | Kind::FdSet
+            Kind::Str
+                | Kind::Strv
+                | Kind::In
+                | Kind::InOut
+                | Kind::InIov
+                | Kind::InMsg
+                | Kind::FdSet
         )
     }
 

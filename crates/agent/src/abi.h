@@ -38,7 +38,7 @@
 #define SF_RESULTS_SOFT 8192u /* where nothing is retained: half of a small second-level cache */
 
 /* The payload area is sparse memory: pages never touched cost nothing. A call whose
- * output alone exceeds it is shortened (docs/limits.md). */
+ * output alone exceeds it is shortened (docs/reference/limits-run.md). */
 #define SF_PAYLOAD_BYTES (256ull << 20)
 #define SF_READ_MAX (SF_PAYLOAD_BYTES / 2) /* what one call may bring */
 #define SF_PAYLOAD_REST (2ull << 20) /* what else a result may carry: names, messages' headers, patches, a signal */

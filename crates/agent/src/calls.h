@@ -2,11 +2,11 @@
  *
  * One row per system-call number in calls.def, one row per command in ioctl.def,
  * fcntl.def and prctl.def. The agent compares and carries arguments from these rows
- * alone; docs/system-calls.md is generated from them; build.rs refuses to build when a
+ * alone; docs/reference/system-calls.md is generated from them; build.rs refuses to build when a
  * number below SF_CALLS_MAX has no row. What no row describes stops the group.
  *
  * Not covered: what a call does to kernel state after a change of leader
- * (docs/limits.md, "Change of leader").
+ * (docs/concepts/replication.md, "Change of leader").
  */
 #ifndef SF_CALLS_H
 #define SF_CALLS_H

@@ -1,7 +1,7 @@
 /* Entropy: instructions and clocks whose answer differs from run to run or core to core.
  *
  * Each is an event: the leader asks the hardware, the log carries the answer, followers
- * take it. docs/entropy.md lists every source and its treatment (entropy.def).
+ * take it. docs/reference/entropy.md lists every source and its treatment (entropy.def).
  *
  * Not covered: rdtsc, cpuid, rdrand or rdpid in code that was never patched (JIT pages);
  * `steadfast run --explain` counts unpatched executable bytes.

@@ -13,7 +13,7 @@
  *
  * Not covered: signals that the kernel had queued and the leader had not taken; ticks of a
  * timer in the moment of the change; CPU clocks, and timers on them, which start anew; owners
- * of F_SETOWN and mq_notify (docs/limits.md, "Change of leader").
+ * of F_SETOWN and mq_notify (docs/concepts/replication.md, "Change of leader").
  * See credentials(7), setitimer(2), timer_create(2).
  */
 #include "agent.h"

@@ -8,7 +8,7 @@
  * Memory that is MAP_SHARED and anonymous becomes private: one process has nobody to share it
  * with. Files that are mapped shared: shared.c. The kernel's break may lie ahead of the program's.
  *
- * Not covered: a store between the two breaks, which bare would be a SIGSEGV (docs/limits.md).
+ * Not covered: a store between the two breaks, which bare would be a SIGSEGV (docs/reference/limits-run.md).
  */
 #include "agent.h"
 

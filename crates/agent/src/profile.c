@@ -7,7 +7,7 @@
  *
  * Invariants
  *  1. An instruction counts when it is about to be executed; one with a rep prefix, at which
- *     every iteration traps, counts once (docs/fault-grammar.md).
+ *     every iteration traps, counts once (docs/reference/fault-grammar.md).
  *  2. What does not fit the table is counted as lost, never as something else.
  *
  * Not covered: handlers of the program (a fresh frame has no trap flag), the first instruction.

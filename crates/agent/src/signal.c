@@ -22,7 +22,7 @@
  * A program that computes on without an event is brought to one: the launcher has all replicas
  * pause where they are, and come to where one of them stands (meet.c, meeting.rs).
  *
- * Not covered: replicas that do not come to one place in time (docs/limits.md).
+ * Not covered: replicas that do not come to one place in time (docs/reference/limits-run.md).
  */
 #include "agent.h"
 #include "frame.h"

@@ -17,7 +17,7 @@
  *
  * Not covered: threads (CLONE_VM without CLONE_VFORK), new namespaces, pidfds, a TLS of the child's own, a child of
  * vfork that makes another one; memory checks and snapshots while a child of vfork has not called exec.
- * See vfork(2), clone(2), prctl(2) PR_SET_CHILD_SUBREAPER; docs/replication.md, "Children".
+ * See vfork(2), clone(2), prctl(2) PR_SET_CHILD_SUBREAPER; docs/concepts/replication.md, "Children".
  */
 #include "agent.h"
 #include <asm/errno.h>

@@ -19,7 +19,7 @@
  *     the program looks at it (sf_turn), after a repair as well.
  *  2. With SF_NOBODY running, the registers of the event are those of the last one that ran.
  *
- * Not covered: a thread that computes without an event starves the others (docs/limits.md); calls that
+ * Not covered: a thread that computes without an event starves the others (docs/reference/limits-run.md); calls that
  * can be neither polled for nor tried (try.c) stop all threads while they wait.
  */
 #include "agent.h"

@@ -528,7 +528,7 @@ pub fn complain(program: &Path, gaps: &[Gap]) -> String {
     }
     let _ = writeln!(
         text,
-        "  fix:   compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap (docs/hardening.md)"
+        "  fix:   compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap (docs/reference/policy.md)"
     );
     text
 }

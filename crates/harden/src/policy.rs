@@ -1,6 +1,6 @@
 //! Policy files: what to protect in a program whose source stays untouched, and how libraries are called.
 //!
-//! docs/hardening.md lists the statements. Files are read and checked here; the pass receives one normalised text, a
+//! docs/reference/policy.md lists the statements. Files are read and checked here; the pass receives one normalised text, a
 //! statement about one name a line, so it has no errors to report about policies.
 //!
 //! Invariant: a later statement about a name replaces an earlier one, built-in ones come first, and are marked as such: a
@@ -57,7 +57,7 @@ impl Advise for PolicyError {
                 "create {}, or take it out of STEADFAST_POLICY and --steadfast-policy",
                 path.display()
             ),
-            Self::Statement { .. } => "see the table of statements in docs/hardening.md".to_owned(),
+            Self::Statement { .. } => "see the table of statements in docs/reference/policy.md".to_owned(),
         }))
     }
 }

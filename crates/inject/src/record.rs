@@ -16,7 +16,7 @@
 //!  3. Among lines of one id the last counts.
 //!  4. Numbers that may need more than 53 bits are strings.
 //!
-//! Not covered: how the numbers come about (docs/campaign-format.md says what they mean).
+//! Not covered: how the numbers come about (docs/reference/campaign-format.md says what they mean).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -423,7 +423,7 @@ impl Planned {
         Fault::parse_all(&self.fault).map_err(|why| RecordError::Wrong {
             path: PathBuf::from("plan.jsonl"),
             line: self.id + 1,
-            needed: "faults of docs/fault-grammar.md",
+            needed: "faults of docs/reference/fault-grammar.md",
             found: why.to_string(),
         })
     }
@@ -678,7 +678,7 @@ fn value<T: DeserializeOwned>(path: &Path, line: u64, text: &str) -> Result<T, R
         ));
     }
     serde_json::from_str(text)
-        .map_err(|why| wrong("an object of docs/campaign-format.md", why.to_string()))
+        .map_err(|why| wrong("an object of docs/reference/campaign-format.md", why.to_string()))
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub enum Client {
     Trace {
         /// The file.
         file: PathBuf,
-        /// Through the message envelope (docs/envelope.md).
+        /// Through the message envelope (docs/reference/envelope.md).
         envelope: bool,
     },
 }

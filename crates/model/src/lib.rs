@@ -1,4 +1,4 @@
-//! An exhaustive check of the algorithm of `steadfast cc` (docs/hardening.md): every fault at every step of a small handler, in
+//! An exhaustive check of the algorithm of `steadfast cc` (docs/concepts/hardening.md): every fault at every step of a small handler, in
 //! one thread and in two.
 //!
 //! ```text

@@ -68,7 +68,9 @@ fn tracing() -> Finding {
         }
         // Whoever traces this process and follows its children has the one that was tried.
         Denial::Tracer { pid, name } => {
-            format!("run without {name} (process {pid}) tracing every child: a process has one tracer")
+            format!(
+                "run without {name} (process {pid}) tracing every child: a process has one tracer"
+            )
         }
         Denial::Filter => {
             "the container's seccomp profile must allow ptrace: docker run --cap-add SYS_PTRACE"

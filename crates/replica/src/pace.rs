@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //!  1. A replica is late when it has burned more than max(2 x, + 1 s) of what others needed between the same two
-//!     events (docs/replication.md). CPU time, never wall time: a stopped process burns nothing. Of the kernel's
+//!     events (docs/concepts/replication.md). CPU time, never wall time: a stopped process burns nothing. Of the kernel's
 //!     time a sixteenth counts (`procfs::burned_ns`).
 //!  2. It hangs if a majority has come to the event. Otherwise those who have may be the ones that are wrong: a
 //!     crash, or a loop left too early, comes first. That is for a vote, once all others are late.

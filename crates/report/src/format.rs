@@ -194,7 +194,9 @@ pub fn readable(symbol: &str) -> String {
     if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         return format!("{rust:#}");
     }
-    let cxx = cpp_demangle::Symbol::new(symbol).ok().and_then(|cxx| cxx.demangle(&cpp_demangle::DemangleOptions::new()).ok());
+    let cxx = cpp_demangle::Symbol::new(symbol)
+        .ok()
+        .and_then(|cxx| cxx.demangle(&cpp_demangle::DemangleOptions::new()).ok());
     cxx.unwrap_or_else(|| symbol.to_owned())
 }
 
@@ -207,8 +209,14 @@ mod tests {
         for (symbol, text) in [
             ("deflate", "deflate"),
             ("(no symbol)", "(no symbol)"),
-            ("_ZNSt6vectorIiSaIiEE9push_backEOi", "std::vector<int, std::allocator<int> >::push_back(int&&)"),
-            ("_ZN4core5slice4sort6stable9quicksort9quicksort17h5a75a622aec75bd0E", "core::slice::sort::stable::quicksort::quicksort"),
+            (
+                "_ZNSt6vectorIiSaIiEE9push_backEOi",
+                "std::vector<int, std::allocator<int> >::push_back(int&&)",
+            ),
+            (
+                "_ZN4core5slice4sort6stable9quicksort9quicksort17h5a75a622aec75bd0E",
+                "core::slice::sort::stable::quicksort::quicksort",
+            ),
         ] {
             assert_eq!(readable(symbol), text);
         }

@@ -623,6 +623,29 @@ impl Promises {
         errors
     }
 
+    /// A table of some promises, in the order of `ids`: what, first value, target, what became of it.
+    #[must_use]
+    pub fn summary(&self, files: &Files, ids: &[u32]) -> String {
+        let mut out = String::from(
+            "| Id | What | Value [95 %] | Target | Status |\n|---:|---|---|---|---|\n",
+        );
+        for id in ids {
+            let Some(promise) = self.promise.iter().find(|promise| promise.id == *id) else {
+                continue;
+            };
+            let value = promise.rows(files).next().and_then(|(_, found)| found);
+            let _ = writeln!(
+                out,
+                "| {id} | {} | {} | {} | {} |",
+                cell(&promise.what),
+                value.map_or("pending".to_owned(), |(_, row)| row.text()),
+                cell(&promise.target(files)),
+                promise.status(files).word()
+            );
+        }
+        out
+    }
+
     /// The specification as a page.
     #[must_use]
     pub fn page(&self, files: &Files) -> String {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use steadfast_integrity::outcome::Leaf;
 
 use crate::results::{
-    ControlCount, Detection, FunctionCount, Golden, Group, Machine, Module, Place, Population, Provenance,
-    Results, Run,
+    ControlCount, Detection, FunctionCount, Golden, Group, Machine, Module, Place, Population,
+    Provenance, Results, Run,
 };
 
 /// `runs` runs of two fault types; with `copies` above 1, most of what was wrong is repaired.

@@ -187,7 +187,7 @@ impl Advise for PageError {
             )),
             Self::Read(..) => Some(Remedy::with_note(
                 "restore the file from where the campaign ran",
-                "docs/campaign-format.md says what each line must hold",
+                "docs/reference/campaign-format.md says what each line must hold",
             )),
             Self::Write { .. } => Some(Remedy::new(
                 "a file in a directory that exists and may be written",

@@ -1,5 +1,5 @@
 /*
- * Allocators for containers of C++ whose memory is protected at rest (docs/hardening.md): steadfast::dup_allocator by copies,
+ * Allocators for containers of C++ whose memory is protected at rest (docs/concepts/hardening.md): steadfast::dup_allocator by copies,
  * steadfast::crc_allocator by checksums. Without --state they are std::allocator.
  *
  *     SF_DUP static std::map<int, long, std::less<int>, steadfast::dup_allocator<std::pair<const int, long>>> accounts;

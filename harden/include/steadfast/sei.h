@@ -19,7 +19,7 @@
  * This header is only of use to `steadfast cc`. A plain compiler stops here, so that a build is never unhardened in
  * silence; a baseline for measurements defines STEADFAST_PLAIN and gets the same source without protection.
  *
- * Not covered: programs whose source stays untouched. They say the same things in a policy file (docs/hardening.md).
+ * Not covered: programs whose source stays untouched. They say the same things in a policy file (docs/reference/policy.md).
  * See Behrens et al., "Scalable Error Isolation", NSDI 2015, Figure 5.
  */
 #ifndef STEADFAST_SEI_H
@@ -58,7 +58,7 @@ extern "C" {
 
 /* On a variable, or on a function that allocates: the variable, or the memory that the function's own calls of malloc,
    calloc, realloc, aligned_alloc, posix_memalign, strdup and operator new take, is protected at rest: SF_DUP by a copy that the second
-   run works on, SF_CRC by checksums of each 64 bytes. Needs --state=dup or --state=crc (docs/hardening.md). */
+   run works on, SF_CRC by checksums of each 64 bytes. Needs --state=dup or --state=crc (docs/concepts/hardening.md). */
 #define SF_DUP __attribute__((annotate("steadfast.dup")))
 #define SF_CRC __attribute__((annotate("steadfast.crc")))
 

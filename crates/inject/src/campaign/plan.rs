@@ -422,14 +422,14 @@ impl Field {
         for (number, line) in self.order.lines.iter().enumerate() {
             let faults = Fault::parse_all(line).map_err(|why| {
                 needs(
-                    "a fault of docs/fault-grammar.md",
+                    "a fault of docs/reference/fault-grammar.md",
                     why.to_string(),
                     &why.fix,
                 )
             })?;
             let Some(first) = faults.first() else {
                 return Err(needs(
-                    "a fault of docs/fault-grammar.md",
+                    "a fault of docs/reference/fault-grammar.md",
                     "an empty line",
                     "at=MODULE+OFFSET n=1 reg=rax bit=3",
                 ));

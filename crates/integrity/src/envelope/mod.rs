@@ -3,7 +3,7 @@
 //!
 //! Two carriers: [`stream`] frames the bytes of a connection once both ends have agreed on it in
 //! plain text ([`client`] is the asking side); [`dns`] is an EDNS option of one datagram. A peer
-//! that never asks sees the plain protocol. docs/envelope.md is the contract of both.
+//! that never asks sees the plain protocol. docs/reference/envelope.md is the contract of both.
 //!
 //! This is one end. The other is written in C, lies within the hardened server (harden/envelope)
 //! and computes the same checksum with the processor's instruction; this end uses tables

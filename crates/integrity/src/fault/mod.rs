@@ -1,7 +1,7 @@
 //! The fault grammar: one line says which fault happens where, when and how.
 //!
 //! `run --flip`, plan files, tests and replay lines all use this grammar and this parser; a
-//! fault prints as the line that makes it again. docs/fault-grammar.md is the manual, with the
+//! fault prints as the line that makes it again. docs/reference/fault-grammar.md is the manual, with the
 //! EBNF and one example for every model.
 //!
 //! ```text
@@ -527,7 +527,7 @@ impl FromStr for Fault {
 
 string_in_json!(
     Fault,
-    "fault, in the grammar of docs/fault-grammar.md",
+    "fault, in the grammar of docs/reference/fault-grammar.md",
     "^[^;#]+$"
 );
 

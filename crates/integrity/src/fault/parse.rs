@@ -176,7 +176,7 @@ impl<'a> Line<'a> {
             let Some(&(_, wants_value, _)) = known(name) else {
                 let near = text::nearest(name, CLAUSES.iter().map(|(known, ..)| *known));
                 let fix = near.map_or_else(
-                    || "the clauses are listed in docs/fault-grammar.md".to_owned(),
+                    || "the clauses are listed in docs/reference/fault-grammar.md".to_owned(),
                     |near| format!("did you mean '{near}'?"),
                 );
                 return Err(line.wrong(clause, "a fault is made of known clauses", fix));

@@ -1,4 +1,4 @@
-//! The grammar, by example and by property. Every example of docs/fault-grammar.md is read here.
+//! The grammar, by example and by property. Every example of docs/reference/fault-grammar.md is read here.
 
 use std::num::NonZeroI64;
 
@@ -581,7 +581,7 @@ fn a_fault_built_by_hand_obeys_the_same_rules() {
 
 #[test]
 fn the_fault_of_the_manual_is_the_fault_of_the_parser() {
-    let manual = include_str!("../../../../docs/fault-grammar.md");
+    let manual = include_str!("../../../../docs/reference/fault-grammar.md");
     let examples: Vec<&str> = manual
         .split("```fault\n")
         .skip(1)
@@ -594,14 +594,14 @@ fn the_fault_of_the_manual_is_the_fault_of_the_parser() {
     );
     for example in &examples {
         if let Err(why) = Fault::parse_all(example) {
-            panic!("docs/fault-grammar.md: {why}");
+            panic!("docs/reference/fault-grammar.md: {why}");
         }
     }
     for model in Model::ALL {
         let shown = examples.iter().any(|line| {
             Fault::parse_all(line).is_ok_and(|f| f.iter().any(|f| f.model() == *model))
         });
-        assert!(shown, "docs/fault-grammar.md has no example of {model}");
+        assert!(shown, "docs/reference/fault-grammar.md has no example of {model}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::find;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
     /// CMD is a server, and this asks it: a command, whose output is judged; or trace:FILE, which
-    /// holds requests and right replies (docs/injection.md)
+    /// holds requests and right replies (docs/guide/inject.md)
     #[arg(long, value_name = "CMD|trace:FILE", requires = "ready")]
     driver: Option<String>,
 
@@ -28,7 +28,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "REGEX", requires = "driver")]
     error_reply: Option<String>,
 
-    /// The built-in client asks for the message envelope (docs/envelope.md) and checks it
+    /// The built-in client asks for the message envelope (docs/reference/envelope.md) and checks it
     #[arg(long, requires = "driver")]
     envelope: bool,
 }

@@ -26,7 +26,7 @@ use crate::report::Console;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TargetArgs {
     /// Fault types to draw from: wreg, rreg, wval, rval, waddr, raddr, cf, flags, code; sei for the
-    /// first seven; of files rdata, wdata, stale, misread, miswrite, lost, torn; or a line of docs/fault-grammar.md, run as it is
+    /// first seven; of files rdata, wdata, stale, misread, miswrite, lost, torn; or a line of docs/reference/fault-grammar.md, run as it is
     #[arg(long, value_name = "TYPE|LINE", default_value = "sei")]
     fault: Vec<String>,
 
@@ -409,7 +409,7 @@ impl TargetArgs {
                 Fault::parse_all(word).map_err(|why| {
                     flag(
                         "fault",
-                        "a line of docs/fault-grammar.md",
+                        "a line of docs/reference/fault-grammar.md",
                         &format!("{word} ({why})"),
                     )
                 })?;
@@ -430,7 +430,7 @@ impl TargetArgs {
                         return Err(flag(
                             "fault",
                             &format!(
-                                "sei, all, a line of docs/fault-grammar.md, or of {}",
+                                "sei, all, a line of docs/reference/fault-grammar.md, or of {}",
                                 words.join(", ")
                             ),
                             word,

@@ -1,0 +1,530 @@
+//! `xtask tidy`: what a reader of pages and code may count on.
+//!
+//! | Rule | Where |
+//! |---|---|
+//! | no line over 160 characters, no sentence over 40 words | every page that is not generated, blocks of code excepted |
+//! | a link leads to a file, and to a heading if it names one | every page |
+//! | `docs/index.md` answers thirty questions at least, each by a page that exists | that page |
+//! | the front pages stay short | [`LENGTHS`] |
+//! | retired words (`docs/glossary.md`) are gone | every page, and the folders of [`CLEAN`] |
+//! | a page that code names exists | every source file |
+//! | rustfmt has nothing to say | the folders of [`FORMATTED`] |
+//!
+//! Invariants
+//!  1. The rules are functions of the text; only [`all`] reads files and runs rustfmt.
+//!  2. Every complaint names file and line.
+//!
+//! Not covered: whether a sentence is true, and whether a short one is clear.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+const LINE_CHARS_MAX: usize = 160;
+const SENTENCE_WORDS_MAX: usize = 40;
+const QUESTIONS_MIN: usize = 30;
+
+/// Pages that everybody reads, and how many lines they may have.
+const LENGTHS: [(&str, usize); 4] = [
+    ("README.md", 100),
+    ("CHANGELOG.md", 60),
+    ("docs/limits.md", 120),
+    ("docs/specification.md", 150),
+];
+
+/// Words that have gone, and what is said instead.
+const RETIRED: [(&str, &str); 10] = [
+    ("warden", "sandbox"),
+    ("wardens", "sandbox"),
+    ("jail", "sandbox"),
+    ("sentry", "job control"),
+    ("conductor", "driver"),
+    ("ration", "CPU limit"),
+    ("mishap", "incident"),
+    ("stratum", "fault type"),
+    ("strata", "fault types"),
+    ("dummies", "control runs"),
+];
+
+/// Folders whose source has none of the retired words; the others follow.
+const CLEAN: [&str; 6] = [
+    "crates/model/",
+    "crates/patch/",
+    "crates/inside/",
+    "demo/",
+    "workloads/",
+    "guests/",
+];
+
+/// Folders that rustfmt has nothing to say about; the others follow.
+const FORMATTED: [&str; 6] = [
+    "bench/",
+    "crates/model/",
+    "crates/probe/",
+    "crates/report/",
+    "workloads/",
+    "xtask/",
+];
+
+const SOURCES: [&str; 9] = ["rs", "c", "h", "S", "def", "cpp", "policy", "toml", "cc"];
+
+/// One complaint.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Complaint {
+    pub file: String,
+    pub line: usize,
+    pub why: String,
+}
+
+/// Pages by their path in the repository.
+pub type Pages = BTreeMap<String, String>;
+
+/// Every complaint about the repository.
+///
+/// # Errors
+/// When a folder cannot be read or rustfmt cannot be started.
+pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
+    let mut files = Vec::new();
+    walk(root, root, &mut files)?;
+    let is_file = |path: &str| root.join(path).exists();
+    let mut pages = Pages::new();
+    let mut complaints = Vec::new();
+    for file in &files {
+        let extension = file.rsplit_once('.').map_or("", |(_, end)| end);
+        let page = extension == "md";
+        if !page && !SOURCES.contains(&extension) {
+            continue;
+        }
+        let Ok(text) = fs::read_to_string(root.join(file)) else {
+            continue;
+        };
+        if page {
+            pages.insert(file.clone(), text);
+            continue;
+        }
+        // The tests of this file name pages that do not exist.
+        if file != "xtask/src/tidy.rs" {
+            complaints.extend(pointers(file, &text, is_file));
+        }
+        if CLEAN.iter().any(|folder| file.starts_with(folder)) {
+            complaints.extend(retired(file, &text));
+        }
+    }
+    complaints.extend(check_pages(&pages, is_file));
+    complaints.extend(formatted(root, &files)?);
+    complaints.sort();
+    Ok(complaints)
+}
+
+/// The rules of pages.
+pub fn check_pages(pages: &Pages, is_file: impl Fn(&str) -> bool) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (file, text) in pages {
+        if !is_generated(text) {
+            complaints.extend(lines(file, text));
+            complaints.extend(sentences(file, text));
+            if file != "docs/glossary.md" {
+                // Names that a format has published stay: they stand in code.
+                let text: Vec<String> = text.lines().map(plain).collect();
+                complaints.extend(retired(file, &text.join("\n")));
+            }
+        }
+        complaints.extend(links(file, text, pages, &is_file));
+    }
+    for (file, most) in LENGTHS {
+        let found = pages.get(file).map_or(0, |text| text.lines().count());
+        if found > most {
+            complaints.push(complaint(
+                file,
+                found,
+                format!("{found} lines, at most {most} are allowed"),
+            ));
+        }
+    }
+    if let Some(text) = pages.get("docs/index.md") {
+        let found = text
+            .lines()
+            .filter(|line| line.starts_with('|') && line.contains('?') && line.contains("]("))
+            .count();
+        if found < QUESTIONS_MIN {
+            complaints.push(complaint(
+                "docs/index.md",
+                1,
+                format!("{found} questions with an answer, {QUESTIONS_MIN} are required"),
+            ));
+        }
+    }
+    complaints
+}
+
+fn complaint(file: &str, line: usize, why: String) -> Complaint {
+    Complaint {
+        file: file.to_owned(),
+        line,
+        why,
+    }
+}
+
+fn is_generated(text: &str) -> bool {
+    text.starts_with("<!-- Generated")
+}
+
+/// The lines of a page with their numbers, blocks of code left out.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut code = false;
+    text.lines().enumerate().filter_map(move |(at, line)| {
+        if line.trim_start().starts_with("```") {
+            code = !code;
+            return None;
+        }
+        (!code).then_some((at + 1, line))
+    })
+}
+
+fn lines(file: &str, text: &str) -> Vec<Complaint> {
+    prose(text)
+        .filter_map(|(at, line)| {
+            let found = line.chars().count();
+            (found > LINE_CHARS_MAX).then(|| {
+                complaint(
+                    file,
+                    at,
+                    format!("{found} characters, at most {LINE_CHARS_MAX} are allowed"),
+                )
+            })
+        })
+        .collect()
+}
+
+/// A paragraph, an item of a list or a cell of a table, with the line where it begins.
+fn blocks(text: &str) -> Vec<(usize, String)> {
+    let mut blocks: Vec<(usize, String)> = Vec::new();
+    let mut open = false;
+    let mut last = 0;
+    for (at, line) in prose(text) {
+        // A block of code in between ends a paragraph.
+        open = open && at == last + 1;
+        last = at;
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') || line.starts_with("<!--") {
+            open = false;
+        } else if line.starts_with('|') {
+            let cells = line
+                .split('|')
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty());
+            blocks.extend(cells.map(|cell| (at, cell.to_owned())));
+            open = false;
+        } else if let Some(item) = item(line) {
+            blocks.push((at, item.to_owned()));
+            open = true;
+        } else if open && let Some((_, block)) = blocks.last_mut() {
+            block.push(' ');
+            block.push_str(line);
+        } else {
+            blocks.push((at, line.to_owned()));
+            open = true;
+        }
+    }
+    blocks
+}
+
+fn item(line: &str) -> Option<&str> {
+    if let Some(rest) = line.strip_prefix("* ").or_else(|| line.strip_prefix("- ")) {
+        return Some(rest);
+    }
+    let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+    (digits > 0).then_some(())?;
+    line[digits..].strip_prefix(". ")
+}
+
+/// The text with each piece of code as one word and each link as its words.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['`', ']']) {
+        out.push_str(&rest[..at]);
+        let tail = &rest[at + 1..];
+        if rest.as_bytes()[at] == b'`' {
+            out.push_str("Code");
+            rest = tail.find('`').map_or("", |end| &tail[end + 1..]);
+        } else if let Some(link) = tail.strip_prefix('(') {
+            rest = link.find(')').map_or("", |end| &link[end + 1..]);
+        } else {
+            rest = tail;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn sentences(file: &str, text: &str) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (at, block) in blocks(text) {
+        let mut words = 0;
+        for word in plain(&block).split_whitespace() {
+            words += 1;
+            let end = word.trim_end_matches([')', '"', '*', '_']);
+            if end.ends_with(['.', '!', '?']) {
+                complaints.extend(too_long(file, at, words));
+                words = 0;
+            }
+        }
+        complaints.extend(too_long(file, at, words));
+    }
+    complaints
+}
+
+fn too_long(file: &str, line: usize, words: usize) -> Option<Complaint> {
+    (words > SENTENCE_WORDS_MAX).then(|| {
+        complaint(
+            file,
+            line,
+            format!("a sentence of {words} words, at most {SENTENCE_WORDS_MAX} are allowed"),
+        )
+    })
+}
+
+fn retired(file: &str, text: &str) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        for word in line.split(|c: char| !c.is_alphanumeric()) {
+            let found = RETIRED
+                .iter()
+                .find(|(gone, _)| word.eq_ignore_ascii_case(gone));
+            if let Some((gone, instead)) = found {
+                complaints.push(complaint(
+                    file,
+                    at + 1,
+                    format!("the word {gone:?} is retired: {instead} (docs/glossary.md)"),
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// The anchor of a heading, as code hosts make it.
+fn anchor(heading: &str) -> String {
+    plain_heading(heading)
+        .to_lowercase()
+        .chars()
+        .filter_map(|c| match c {
+            ' ' => Some('-'),
+            c if c.is_alphanumeric() || c == '-' || c == '_' => Some(c),
+            _ => None,
+        })
+        .collect()
+}
+
+fn plain_heading(heading: &str) -> String {
+    heading.replace(['`', '*'], "").trim().to_owned()
+}
+
+fn anchors(text: &str) -> impl Iterator<Item = String> {
+    prose(text).filter_map(|(_, line)| {
+        let heading = line.trim_start_matches('#');
+        (heading.len() < line.len() && heading.starts_with(' ')).then(|| anchor(heading))
+    })
+}
+
+fn links(file: &str, text: &str, pages: &Pages, is_file: impl Fn(&str) -> bool) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (at, line) in prose(text) {
+        let mut rest = line;
+        while let Some(begin) = rest.find("](") {
+            rest = &rest[begin + 2..];
+            let Some(end) = rest.find(')') else { break };
+            let (target, heading) = rest[..end].split_once('#').unwrap_or((&rest[..end], ""));
+            rest = &rest[end..];
+            if target.contains("://")
+                || target.contains(' ')
+                || target.is_empty() && heading.is_empty()
+            {
+                continue;
+            }
+            let path = match target {
+                "" => file.to_owned(),
+                target => resolve(file, target),
+            };
+            let page = pages.get(&path);
+            if page.is_none() && !is_file(&path) {
+                complaints.push(complaint(file, at, format!("no file is called {path}")));
+            } else if !heading.is_empty()
+                && !page.is_some_and(|text| anchors(text).any(|found| found == heading))
+            {
+                complaints.push(complaint(
+                    file,
+                    at,
+                    format!("{path} has no heading #{heading}"),
+                ));
+            }
+        }
+    }
+    complaints
+}
+
+/// A link's path in the repository, seen from the page it stands in.
+fn resolve(file: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for component in Path::new(target).components() {
+        match component {
+            Component::ParentDir => {
+                parts.pop();
+            }
+            Component::Normal(part) => parts.extend(part.to_str()),
+            _ => {}
+        }
+    }
+    parts.join("/")
+}
+
+/// Pages that a source file names.
+fn pointers(file: &str, text: &str, is_file: impl Fn(&str) -> bool) -> Vec<Complaint> {
+    let mut complaints = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        for (begin, _) in line.match_indices("docs/") {
+            let path: String = line[begin..]
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || "/-_.".contains(*c))
+                .collect();
+            let path = path.trim_end_matches('.');
+            if path.ends_with(".md") && !is_file(path) {
+                complaints.push(complaint(file, at + 1, format!("no page is called {path}")));
+            }
+        }
+    }
+    complaints
+}
+
+fn formatted(root: &Path, files: &[String]) -> std::io::Result<Vec<Complaint>> {
+    let wanted: Vec<&String> = files
+        .iter()
+        .filter(|file| file.ends_with(".rs") && FORMATTED.iter().any(|of| file.starts_with(of)))
+        .collect();
+    let out = Command::new("rustfmt")
+        .args(["--check", "--edition", "2024", "-l"])
+        .args(&wanted)
+        .current_dir(root)
+        .output()?;
+    let mut complaints: Vec<Complaint> = String::from_utf8_lossy(&out.stdout)
+        .lines()
+        .map(|path| {
+            let path = Path::new(path);
+            let path = path.strip_prefix(root).unwrap_or(path);
+            complaint(
+                &path.display().to_string(),
+                1,
+                "rustfmt would change it".to_owned(),
+            )
+        })
+        .collect();
+    if complaints.is_empty() && !out.status.success() {
+        let said = String::from_utf8_lossy(&out.stderr).replace('\n', " ");
+        complaints.push(complaint("rustfmt", 0, said));
+    }
+    complaints.dedup();
+    Ok(complaints)
+}
+
+/// Every file below `at`, by its path in the repository; what is built and hidden is left out.
+fn walk(root: &Path, at: &Path, files: &mut Vec<String>) -> std::io::Result<()> {
+    let mut entries: Vec<PathBuf> = fs::read_dir(at)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()?;
+    entries.sort();
+    for path in entries {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let built = at == root && ["target", "build", "shared"].contains(&name.as_ref());
+        if name.starts_with('.') || name == "node_modules" || built || path.is_symlink() {
+            continue;
+        }
+        if path.is_dir() {
+            walk(root, &path, files)?;
+        } else if let Ok(relative) = path.strip_prefix(root) {
+            files.push(relative.to_string_lossy().into_owned());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whys(pages: &[(&str, &str)]) -> Vec<String> {
+        let pages = pages
+            .iter()
+            .map(|(file, text)| ((*file).to_owned(), (*text).to_owned()))
+            .collect();
+        check_pages(&pages, |path| path == "Makefile")
+            .into_iter()
+            .map(|found| format!("{}:{} {}", found.file, found.line, found.why))
+            .collect()
+    }
+
+    #[test]
+    fn a_page_that_keeps_the_rules_has_no_complaint() {
+        let text = "# A title\n\nA sentence. See [it](b.md#its-heading), `docs/x` and [make](../Makefile).\n";
+        let other = "# B\n\n## Its `heading`\n";
+        assert_eq!(whys(&[("docs/a.md", text), ("docs/b.md", other)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_long_line_and_a_long_sentence_are_found_and_code_is_not() {
+        let long = "word ".repeat(41);
+        let code = format!("```text\n{}\n```\n", "x".repeat(300));
+        assert_eq!(whys(&[("a.md", &code)]), [""; 0]);
+        assert_eq!(
+            whys(&[("a.md", &format!("One. {}\n", long.trim()))]),
+            [
+                "a.md:1 209 characters, at most 160 are allowed",
+                "a.md:1 a sentence of 41 words, at most 40 are allowed"
+            ]
+        );
+        // Two items of a list are two sentences.
+        let half = "word ".repeat(21);
+        assert_eq!(whys(&[("a.md", &format!("* {half}\n* {half}\n"))]), [""; 0]);
+        let generated = format!("<!-- Generated -->\n{long}\n");
+        assert_eq!(whys(&[("a.md", &generated)]), [""; 0]);
+    }
+
+    #[test]
+    fn a_link_to_nowhere_is_found() {
+        assert_eq!(
+            whys(&[("docs/a.md", "[x](b.md) [y](#none)\n")]),
+            [
+                "docs/a.md:1 no file is called docs/b.md",
+                "docs/a.md:1 docs/a.md has no heading #none"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_retired_word_is_found_as_a_whole_word() {
+        assert_eq!(
+            whys(&[("a.md", "The Sentry stops.\n")]),
+            ["a.md:1 the word \"sentry\" is retired: job control (docs/glossary.md)"]
+        );
+        assert_eq!(whys(&[("a.md", "Registration, operation.\n")]), [""; 0]);
+    }
+
+    #[test]
+    fn an_index_with_few_questions_is_found() {
+        let found = whys(&[("docs/index.md", "| Why? | [because](index.md) |\n")]);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn a_page_that_code_names_has_to_exist() {
+        let found = pointers(
+            "a.rs",
+            "// see docs/gone.md.\n// see docs/here.md\n",
+            |path| path == "docs/here.md",
+        );
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].line, 1);
+    }
+}
