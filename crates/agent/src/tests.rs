@@ -31,13 +31,14 @@ fn callers(function: &str) -> Vec<String> {
     found
 }
 
-/// Pausing is a result that one driver obeys (event.h).
+/// Pausing is a result that one driver obeys (event.h). Two steps of a follower that stands in for its child (spawn.c) lie
+/// beside it, and both come after the vote: it waits for the child's number, and arrives where a signal has ended the child.
 #[test]
 fn one_driver_takes_every_event_through_the_rendezvous() {
     for (function, most) in [
         ("sf_log_room", 1),
-        ("sf_arrive", 1),
-        ("sf_result_wait", 1),
+        ("sf_arrive", 2),
+        ("sf_result_wait", 2),
         ("sf_pause", 2),
     ] {
         let found = callers(function);
