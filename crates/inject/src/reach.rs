@@ -200,9 +200,20 @@ fn one(
             let Some(stop) = ptrace::interrupt(tid).map_err(os)? else {
                 continue;
             };
-            let rip = stop.regs().map_err(os)?.rip;
-            known.look(&mut reach.program, pid, rip, false);
-            stop.detach().map_err(os)?;
+            let looked = stop.regs().and_then(|regs| {
+                known.look(&mut reach.program, pid, regs.rip, false);
+                stop.detach()
+            });
+            match looked {
+                // Another thread has ended the program meanwhile. A thread that is traced is collected by its tracer;
+                // the first one is the program, which `finish` collects.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                    if tid != pid {
+                        ptrace::wait(tid).map_err(os)?;
+                    }
+                }
+                looked => looked.map_err(os)?,
+            }
         }
     }
     let ended = known
