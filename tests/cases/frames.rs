@@ -156,10 +156,11 @@ fn follower_killed(run: &Running, dir: &Path) -> Result<(), String> {
     let events = dir.join("events");
     let (leader, old) = (replica_pid(&events, 0)?, replica_pid(&events, 1)?);
     all_apart(leader, old)?;
+    let before = children(run.pid());
     kill(Pid::from_raw(old), Signal::SIGKILL).map_err(|error| format!("follower: {error}"))?;
-    // Each follower is the only child of its namespace's init.
-    let followers = || children(run.pid()).into_iter().flat_map(children);
-    until(|| match followers().find(|pid| *pid != old) {
+    let program = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let made = |pid: &i32| !before.contains(pid) && program(*pid) == program(leader);
+    until(|| match children(run.pid()).into_iter().find(made) {
         Some(follower) => all_apart(leader, follower),
         None => Err("nothing was repaired".to_owned()),
     })
