@@ -142,6 +142,7 @@ else
 	STEADFAST=$(STEADFAST) campaign/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
 	$(CAMPAIGN) slurm --out build/campaign
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::
+	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- faults::
 	STEADFAST_CSMITH=300 $(CARGO) test -q -p steadfast-tests -- harden::csmith
 endif
 

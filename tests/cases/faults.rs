@@ -25,6 +25,7 @@ use crate::build::{self, Variant};
 use crate::check::{Log, first_difference, last_lines, output_difference, protector, repeat};
 use crate::programs;
 use crate::run::{Invocation, Ran, Stdin};
+use crate::sample::{all, apart, paired, sampled};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const GRACE: Duration = Duration::from_secs(5);
@@ -128,7 +129,7 @@ impl Fault {
             &["--on-mismatch", mode, "--flip", &self.flip],
         ));
         let run = {
-            let _group = one_group();
+            let _group = (self.replicas > 1).then(one_group);
             let run = invocation
                 .run(dir, LIMIT)
                 .map_err(|why| format!("{why}\n  run:    {}", invocation.shell_line()))?;
@@ -450,34 +451,82 @@ fn compressor() -> Result<Target, String> {
     Target::program("bzip2")
 }
 
-/// A flip that must change the output of a single replica, and its protected forms.
-fn family(name: &str, flip: &str, target: fn() -> Result<Target, String>) -> Vec<Trial> {
-    let fault = |suffix: &str, replicas, stop, who: &str, after| {
-        let prefix = if who.is_empty() {
-            String::new()
-        } else {
-            format!("replica={who} ")
+/// A flip that changes the output of a single replica, which is shown each time, and its protected forms.
+struct Family {
+    name: &'static str,
+    flip: &'static str,
+    target: fn() -> Result<Target, String>,
+}
+
+/// How a family is protected: replicas, whether a difference stops, who is struck.
+const WAYS: &[(&str, u8, bool, &str)] = &[
+    ("leader_of_2", 2, false, "leader"),
+    ("follower_of_2", 2, false, "follower"),
+    ("leader_of_3", 3, false, "leader"),
+    ("follower_of_3", 3, false, "2"),
+    ("last_of_5", 5, false, "4"),
+    ("leader_of_2_stops", 2, true, "leader"),
+    ("follower_of_2_stops", 2, true, "follower"),
+    ("follower_of_3_stops", 3, true, "1"),
+];
+
+const fn family(name: &'static str, flip: &'static str, target: fn() -> Result<Target, String>) -> Family {
+    Family { name, flip, target }
+}
+
+const FAMILIES: &[Family] = &[
+    // The value that every later line depends on; early, in the middle, near the end; a low and a high bit.
+    family("value_early", "at=steady!flip_here n=1 reg=rax bit=0", long),
+    family("value_middle", "at=steady!flip_here n=60000 reg=rax bit=17", long),
+    family("value_late", "at=steady!flip_here n=122000 reg=rax bit=63", long),
+    // The stack pointer and the next instruction: the replica crashes.
+    family("stack_pointer", "at=steady!flip_here n=30000 reg=rsp bit=40", long),
+    family("instruction_pointer", "at=steady!flip_here n=30000 ip bit=44", long),
+    // A thread that does not run: its stack pointer, its way back, its own variables (thread.h).
+    family("parked_stack_pointer", "event=500 mem=[0x2e10000080c0] bit=3", parked),
+    family("parked_way_back", "event=500 mem=[0x2e10000080c8] bit=5", parked),
+    family("parked_fs_base", "event=500 mem=[0x2e1000008040] bit=3", parked),
+    family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products),
+    // An instruction of a class is left out, and what follows it stands inside its window; a loop ends early.
+    family("left_out", "class=int-mul in=products n=700 kind=skip", products),
+    family("other_way", "class=branch in=products!main n=700 kind=invert", products),
+    // Code that goes wrong on the way: a number becomes three times another one instead of twice.
+    family("code", "at=survivor!twice n=700 code bit=30", survivor),
+    // Memory operands, of addresses that the stack pointer forms: one instruction.
+    family("stack_store", "at=operands!store_here n=700 waddr bit=3", operands),
+    family("stack_load", "at=operands!load_here n=700 raddr bit=4", operands),
+    family("stack_push", "at=operands!push_here n=700 waddr bit=5", operands),
+    // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
+    family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped),
+    family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped),
+    family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped),
+    // State in huge pages, which a snapshot shares and the follower copies: before and after the first.
+    family("huge_early", "at=huge_state!flip_here n=7000 reg=rax bit=40", huge),
+    family("huge_late", "at=huge_state!flip_here n=240000 reg=rax bit=3", huge),
+];
+
+fn families() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (row, family) in FAMILIES.iter().enumerate() {
+        let mut fault = |way: &str, replicas, stop, who: &str, after| {
+            let fault = Fault {
+                name: format!("{}::{way}", family.name),
+                replicas,
+                stop,
+                flip: format!("{who}{}", family.flip),
+                after,
+            };
+            trials.push(fault.trial(family.target));
         };
-        Fault {
-            name: format!("{name}::{suffix}"),
-            replicas,
-            stop,
-            flip: format!("{prefix}{flip}"),
-            after,
+        fault("alone", 1, false, "", After::Unprotected);
+        for (column, &(way, replicas, stop, who)) in WAYS.iter().enumerate() {
+            if sampled(row, column) {
+                let after = if stop { After::Detected } else { After::Corrected };
+                fault(way, replicas, stop, &format!("replica={who} "), after);
+            }
         }
-        .trial(target)
-    };
-    vec![
-        fault("alone", 1, false, "", After::Unprotected),
-        fault("leader_of_2", 2, false, "leader", After::Corrected),
-        fault("follower_of_2", 2, false, "follower", After::Corrected),
-        fault("leader_of_3", 3, false, "leader", After::Corrected),
-        fault("follower_of_3", 3, false, "2", After::Corrected),
-        fault("last_of_5", 5, false, "4", After::Corrected),
-        fault("leader_of_2_stops", 2, true, "leader", After::Detected),
-        fault("follower_of_2_stops", 2, true, "follower", After::Detected),
-        fault("follower_of_3_stops", 3, true, "1", After::Detected),
-    ]
+    }
+    trials
 }
 
 /// Strikes at every `step`-th event of a short program, one run each. Every event, in both roles, is struck with two
@@ -577,12 +626,23 @@ fn struck_from_outside(
 }
 
 /// Nobody comes to an event for longer than a replica may take that hangs.
-fn killed_in_a_computation(name: &'static str, replicas: u8, which: usize) -> Trial {
-    struck_after(&[10], name, replicas, which, Signal::SIGKILL, false, computation)
+fn killed_in_a_computation() -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for (row, replicas) in [2, 3].into_iter().enumerate() {
+        for (who, name) in [
+            ["leader_of_2_killed_in_a_computation", "leader_of_3_killed_in_a_computation"],
+            ["follower_of_2_killed_in_a_computation", "follower_of_3_killed_in_a_computation"],
+        ].into_iter().map(|names| names[row]).enumerate() {
+            if paired(0, row, who) {
+                trials.push(struck_after(&[10], name, replicas, who, Signal::SIGKILL, false, computation));
+            }
+        }
+    }
+    trials
 }
 
 fn computation() -> Result<Target, String> {
-    Target::guest("compute.c", &["5000"])
+    Target::guest("compute.c", &["2500"])
 }
 
 /// Its end is waited for twice and more where one does not come to it.
@@ -596,24 +656,24 @@ fn apart_in_a_computation() -> Vec<Trial> {
     const EARLY: &str = "reg=rdx bit=63";
     const CRASH: &str = "ip bit=45";
     const ENDLESS: &str = "reg=rdx bit=40";
-    let strike = |name: &str, replicas, who: &str, effect: &str, stop, after| {
-        let flip = format!("replica={who} at=compute!flip_here n=7000 {effect}");
-        let target = if effect == ENDLESS { short_computation } else { computation };
-        Fault { name: format!("{name}_of_{replicas}_in_a_computation"), replicas, stop, flip, after }.trial(target)
-    };
-    vec![
-        strike("leader_early", 2, "leader", EARLY, false, After::Corrected),
-        strike("follower_early", 2, "follower", EARLY, false, After::Corrected),
-        strike("leader_early", 3, "leader", EARLY, false, After::Corrected),
-        strike("follower_early", 3, "2", EARLY, false, After::Corrected),
-        strike("early_stops", 2, "follower", EARLY, true, After::Detected),
-        strike("leader_crash", 2, "leader", CRASH, false, After::Corrected),
-        strike("follower_crash", 2, "follower", CRASH, false, After::Corrected),
-        strike("follower_crash", 3, "1", CRASH, false, After::Corrected),
-        strike("leader_endless", 2, "leader", ENDLESS, false, After::Corrected),
-        strike("follower_endless", 2, "follower", ENDLESS, false, After::Corrected),
-        strike("leader_endless", 3, "leader", ENDLESS, false, After::Corrected),
-    ]
+    let mut trials = Vec::new();
+    for (row, (name, effect, replicas)) in [("early", EARLY, [2, 3]), ("crash", CRASH, [3, 2]), ("endless", ENDLESS, [2, 3])].into_iter().enumerate() {
+        for (column, replicas) in replicas.into_iter().enumerate() {
+            for (role, who) in ["leader", "follower"].into_iter().enumerate() {
+                if !paired(row, column, role) {
+                    continue;
+                }
+                let flip = format!("replica={who} at=compute!flip_here n=7000 {effect}");
+                let target = if effect == ENDLESS { short_computation } else { computation };
+                let name = format!("{who}_{name}_of_{replicas}_in_a_computation");
+                trials.push(Fault { name, replicas, stop: false, flip, after: After::Corrected }.trial(target));
+            }
+        }
+    }
+    let flip = format!("replica=follower at=compute!flip_here n=7000 {EARLY}");
+    let name = "early_stops_of_2_in_a_computation".to_owned();
+    trials.push(Fault { name, replicas: 2, stop: true, flip, after: After::Detected }.trial(computation));
+    trials
 }
 
 /// A repair while the leader waits in the middle of a call for whoever takes the bytes, or sends them: the program is told
@@ -860,17 +920,24 @@ fn in_the_protection() -> Vec<Trial> {
     let mut trials = Vec::new();
     // A leader that is struck when the kernel has answered and the log does not say so yet: a read whose bytes are
     // gone, a close that cannot be made twice.
-    for n in [20, 45, 60, 80, 100] {
+    for (row, n) in [20, 45, 60, 80, 100].into_iter().enumerate() {
         for replicas in [2, 3] {
+            if !paired(0, row, usize::from(replicas)) {
+                continue;
+            }
             let flip = format!("replica=leader at=agent!sf_result_begin n={n} kind=crash");
             trials.push(case(&format!("answered_{n}_of_{replicas}"), replicas, flip, After::Right));
         }
     }
     // What a replica knows of itself (struct sf_me): its slot, its count of events, where the log begins. It goes on as
     // somebody else, or at an event that nobody comes to, and all wait for each other.
-    for (what, offset, bit) in [("slot", 0, 6), ("count", 8, 46), ("count_low", 8, 3), ("base", 16, 20)] {
+    let words = [("slot", 0, 6), ("count", 8, 46), ("count_low", 8, 3), ("base", 16, 20)];
+    for (row, (what, offset, bit)) in words.into_iter().enumerate() {
         for (who, replica) in [("leader", 0), ("follower", 1)] {
             for replicas in [2, 3] {
+                if !paired(row, replica, usize::from(replicas)) {
+                    continue;
+                }
                 let flip = format!("replica={replica} at=agent!sf_arrive n=40 mem=[agent!me+{offset}] bit={bit}");
                 trials.push(case(&format!("{what}_of_{who}_of_{replicas}"), replicas, flip, After::Right));
             }
@@ -901,46 +968,9 @@ fn in_the_protection() -> Vec<Trial> {
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = in_the_protection();
     trials.extend(crate::frames::trials());
-    // The value that every later line depends on; early, in the middle, near the end; a low and a high bit.
-    trials.extend(family(
-        "value_early",
-        "at=steady!flip_here n=1 reg=rax bit=0",
-        long,
-    ));
-    trials.extend(family(
-        "value_middle",
-        "at=steady!flip_here n=60000 reg=rax bit=17",
-        long,
-    ));
-    trials.extend(family(
-        "value_late",
-        "at=steady!flip_here n=122000 reg=rax bit=63",
-        long,
-    ));
-    // The stack pointer and the next instruction: the replica crashes.
-    trials.extend(family(
-        "stack_pointer",
-        "at=steady!flip_here n=30000 reg=rsp bit=40",
-        long,
-    ));
-    trials.extend(family(
-        "instruction_pointer",
-        "at=steady!flip_here n=30000 ip bit=44",
-        long,
-    ));
-    // A thread that does not run: its stack pointer, its way back, its own variables (thread.h).
-    trials.extend(family("parked_stack_pointer", "event=500 mem=[0x2e10000080c0] bit=3", parked));
-    trials.extend(family("parked_way_back", "event=500 mem=[0x2e10000080c8] bit=5", parked));
-    trials.extend(family("parked_fs_base", "event=500 mem=[0x2e1000008040] bit=3", parked));
-    // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
+    trials.extend(families());
     trials.push(goes_on_after_exec());
-    trials.extend(family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products));
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
-    // An instruction of a class is left out, and what follows it stands inside its window; a loop ends early.
-    trials.extend(family("left_out", "class=int-mul in=products n=700 kind=skip", products));
-    trials.extend(family("other_way", "class=branch in=products!main n=700 kind=invert", products));
-    // Code that goes wrong on the way: a number becomes three times another one instead of twice.
-    trials.extend(family("code", "at=survivor!twice n=700 code bit=30", survivor));
     trials.extend([
         by_the_clock("register_of_follower", 2, "replica=1 time=10ms reg=rax bit=17"),
         by_the_clock("register_of_leader", 2, "replica=leader time=10ms reg=rbx bit=3"),
@@ -951,10 +981,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         by_the_clock("death", 2, "replica=1 time=10ms kind=crash"),
         by_the_clock("kill", 3, "replica=2 time=10ms kill=9"),
     ]);
-    // Memory operands, of addresses that the stack pointer forms: one instruction, and all of a class.
-    trials.extend(family("stack_store", "at=operands!store_here n=700 waddr bit=3", operands));
-    trials.extend(family("stack_load", "at=operands!load_here n=700 raddr bit=4", operands));
-    trials.extend(family("stack_push", "at=operands!push_here n=700 waddr bit=5", operands));
+    // Memory operands: all instructions of a class.
     for (name, flip) in [
         ("bad_loads", "class=load in=operands!turn n=1400..%1500 rval once bit=9"),
         ("bad_stores", "class=store in=operands!turn n=1400..%1500 wval bit=9"),
@@ -975,12 +1002,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             trials.push(fault.trial(operands));
         }
     }
-    trials.extend(family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped));
-    trials.extend(family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped));
-    trials.extend(family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped));
-    // State in huge pages, which a snapshot shares and the follower copies: before and after the first.
-    trials.extend(family("huge_early", "at=huge_state!flip_here n=7000 reg=rax bit=40", huge));
-    trials.extend(family("huge_late", "at=huge_state!flip_here n=240000 reg=rax bit=3", huge));
     // A vector register: wrong from an instruction on, or for it alone.
     for (name, once, after) in [
         ("vector_from_here", "", After::Unprotected),
@@ -1024,7 +1045,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("dead_register_stops_nothing", 2, true, "replica=0 at=steady!flip_here n=30000 reg=rdx bit=5", After::Agreed, long),
         // Half as long again as the others need is no hang.
         one("slower_follower_of_2", 2, true, "replica=1 at=uneven!flip_here n=1 reg=rax bit=31", After::Agreed, uneven),
-        one("slower_leader_of_2", 2, true, "replica=0 at=uneven!flip_here n=1 reg=rax bit=31", After::Agreed, uneven),
         // Replicas that die or stay away.
         one("crash_of_2", 2, false, "replica=1 at=steady!flip_here n=50000 kind=crash", After::Corrected, long),
         one("leader_crash_of_2", 2, false, "replica=leader at=steady!flip_here n=50000 kind=crash", After::Corrected, long),
@@ -1072,29 +1092,29 @@ pub(crate) fn trials() -> Vec<Trial> {
         // Every event, in both roles.
         at_every_event(1, "kill_follower_at_every_event", 2, "follower", "kill=9", After::Corrected, short),
         at_every_event(1, "kill_leader_at_every_event", 2, "leader", "kill=9", After::Corrected, short),
-        at_every_event(2, "crash_follower_at_events", 2, "follower", "kind=crash", After::Corrected, short),
-        at_every_event(2, "crash_leader_at_events", 2, "leader", "kind=crash", After::Corrected, short),
-        at_every_event(12, "hang_follower_at_events", 2, "follower", "kind=hang", After::Corrected, short),
-        at_every_event(12, "hang_leader_at_events", 2, "leader", "kind=hang", After::Corrected, short),
+        at_every_event(apart(2), "crash_follower_at_events", 2, "follower", "kind=crash", After::Corrected, short),
+        at_every_event(apart(2), "crash_leader_at_events", 2, "leader", "kind=crash", After::Corrected, short),
+        at_every_event(apart(12), "hang_follower_at_events", 2, "follower", "kind=hang", After::Corrected, short),
+        at_every_event(apart(12), "hang_leader_at_events", 2, "leader", "kind=hang", After::Corrected, short),
         at_every_event(3, "kill_leader_of_3_at_events", 3, "leader", "kill=9", After::Corrected, short),
         at_every_event(3, "kill_follower_of_3_at_events", 3, "follower", "kill=9", After::Corrected, short),
-        at_every_event(2, "exec_leader_killed", 2, "leader", "kill=9", After::Right, two),
-        at_every_event(2, "exec_follower_killed", 3, "follower", "kill=9", After::Right, two),
+        at_every_event(apart(2), "exec_leader_killed", 2, "leader", "kill=9", After::Right, two),
+        at_every_event(apart(2), "exec_follower_killed", 3, "follower", "kill=9", After::Right, two),
         // Behind the vote about the exec, which the leader makes meanwhile.
         at_the_exec("exec_follower_crashes", 2, "follower", "after-vote kind=crash"),
         at_every_event(2, "number_at_events", 2, "leader", "reg=rax bit=2", After::Right, short),
         at_every_event(2, "argument_at_events", 2, "follower", "reg=rsi bit=12", After::Right, short),
         at_every_event(2, "buffer_at_events", 2, "leader", "mem=[rsi] bit=3", After::Right, short),
         // With a file mapped shared: before and after the vote on a write-back, and a leader that has to map it anew.
-        at_every_event(5, "mapped_before_vote", 3, "leader", "mem=[rdi+0x10010] bit=5", After::Right, mapped),
-        at_every_event(5, "mapped_after_vote", 3, "leader", "after-vote mem=[rdi+0x10010] bit=5", After::Right, mapped),
+        at_every_event(apart(5), "mapped_before_vote", 3, "leader", "mem=[rdi+0x10010] bit=5", After::Right, mapped),
+        at_every_event(apart(5), "mapped_after_vote", 3, "leader", "after-vote mem=[rdi+0x10010] bit=5", After::Right, mapped),
         at_every_event(11, "mapped_leader_killed", 2, "leader", "kill=9", After::Corrected, mapped),
         at_every_event(11, "mapped_follower_killed", 2, "follower", "kill=9", After::Corrected, mapped),
         at_every_event(61, "database_leader_killed", 2, "leader", "kill=9", After::Corrected, database),
         at_every_event(83, "database_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, database),
         // A leader made anew has a heap with a closed part, or one that a mapping has stopped.
-        at_every_event(3, "heap_leader_killed", 2, "leader", "kill=9", After::Corrected, heap),
-        at_every_event(7, "heap_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, heap),
+        at_every_event(apart(3), "heap_leader_killed", 2, "leader", "kill=9", After::Corrected, heap),
+        at_every_event(apart(7), "heap_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, heap),
         // Threads: the table of those that do not run, their order, and every role's death.
         one("queue_of_2_leader", 2, false, "replica=leader event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
         one("queue_of_2_follower", 2, false, "replica=1 event=500 mem=[0x2e1000008000] bit=3", After::Corrected, parked),
@@ -1112,10 +1132,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         from_outside("sigkill_to_leader_of_3", 3, 0, Signal::SIGKILL, false),
         from_outside("sigkill_to_follower_of_3", 3, 2, Signal::SIGKILL, false),
         from_outside("sigsegv_to_follower_of_2", 2, 1, Signal::SIGSEGV, false),
-        killed_in_a_computation("leader_of_2_killed_in_a_computation", 2, 0),
-        killed_in_a_computation("follower_of_2_killed_in_a_computation", 2, 1),
-        killed_in_a_computation("leader_of_3_killed_in_a_computation", 3, 0),
-        killed_in_a_computation("follower_of_3_killed_in_a_computation", 3, 1),
         all_killed(),
         goes_on("write"),
         goes_on("writev"),
@@ -1136,7 +1152,12 @@ pub(crate) fn trials() -> Vec<Trial> {
         from_outside("stop_and_continue_leader", 2, 0, Signal::SIGSTOP, true),
         from_outside("stop_and_continue_follower", 2, 1, Signal::SIGSTOP, true),
     ]);
+    if all() {
+        // By the same rule as the follower above, and seconds long.
+        trials.push(one("slower_leader_of_2", 2, true, "replica=0 at=uneven!flip_here n=1 reg=rax bit=31", After::Agreed, uneven));
+    }
     trials.extend(apart_in_a_computation());
+    trials.extend(killed_in_a_computation());
     trials.extend(crate::kills::trials());
     trials
 }

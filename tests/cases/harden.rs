@@ -19,6 +19,7 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
+use crate::sample::{all, sampled};
 use crate::{between, csmith, late, later, link, pass, sanitize, service, state};
 
 /// Ways to build, plain and hardened alike.
@@ -50,17 +51,6 @@ const MORE_WAYS: &[(&str, &[&str])] = &[
         ],
     ),
 ];
-
-/// Products of cases are sampled in `make test`, so that each value of each factor still meets several of the other; all of them are
-/// taken with STEADFAST_ALL=1 (`make campaign`).
-pub(crate) fn all() -> bool {
-    std::env::var_os("STEADFAST_ALL").is_some()
-}
-
-/// Whether `make test` takes this pair of a row and a column: one column of three for each row, each column equally often.
-fn sampled(row: usize, column: usize) -> bool {
-    all() || (row + column).is_multiple_of(3)
-}
 
 /// Guests whose output is compared.
 const GUESTS: &[&str] = &[

@@ -18,7 +18,8 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{Line, What};
 
 use crate::bench::Bench;
-use crate::harden::{all, WAYS, build, compiler, ended, own_program, program, random_source, run};
+use crate::harden::{WAYS, build, compiler, ended, own_program, program, random_source, run};
+use crate::sample::all;
 
 /// The ways of ending up with messages.
 const MODES: &[(&str, &[&str])] = &[

@@ -8,6 +8,7 @@
 //! STEADFAST_BIN=PATH    the command under test            (default: target/release/steadfast of this workspace)
 //! STEADFAST_BIN=none    bare runs only: checks the guests themselves, and says so in every name
 //! GUESTS_KEEP=1         keeps the files of cases that passed as well
+//! STEADFAST_ALL=1       every case of products that are sampled otherwise (sample.rs)
 //! ```
 //!
 //! Invariants
@@ -45,6 +46,7 @@ mod packages;
 mod pass;
 mod programs;
 mod run;
+mod sample;
 mod sanitize;
 mod service;
 mod state;

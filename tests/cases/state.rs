@@ -17,7 +17,8 @@ use libtest_mimic::{Failed, Trial};
 use steadfast_integrity::event::{Line, StateAction, What};
 
 use crate::bench::{Bench, workspace};
-use crate::harden::{all, WAYS, build, compiler, ended, random_source, run, source};
+use crate::harden::{WAYS, build, compiler, ended, random_source, run, source};
+use crate::sample::all;
 
 fn guest(name: &str) -> PathBuf {
     workspace().join("tests/harden").join(name)
