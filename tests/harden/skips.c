@@ -91,7 +91,7 @@ static int survives(const char *how, greg_t what) {
   long child = syscall(SYS_fork);
   if (!child) {
     struct itimerval limit = {.it_value = {.tv_usec = PATIENCE_US}};
-    setitimer(ITIMER_VIRTUAL, &limit, NULL);
+    setitimer(ITIMER_PROF, &limit, NULL);
     close(2);
     return 0;
   }
