@@ -1,0 +1,875 @@
+//! A simulated group: the real [`Core`] over a small service, a log and a network made of a seed, with faults of every class.
+//!
+//! The oracle is the same log executed without faults. No reply that leaves any replica may differ from it, and once nothing is under way
+//! every object of every replica must be what it says there.
+//!
+//! Invariants
+//!  1. The same [`Plan`] gives the same [`Outcome`].
+//!  2. A fault strikes one replica, and no object is wrong in two replicas at a time: beyond that the group promises nothing.
+//!
+//! Not covered: transport. A message's CRC would catch most of the flips that strike one here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::core::{Action, Core, Objects};
+use crate::ids::{Digest, Index, Node, ObjectId};
+use crate::message::{Message, Pair, Recover, To, Tuple};
+
+/// What a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// The bytes of an object at rest.
+    Object,
+    /// The digest stored with an object.
+    Digest,
+    /// An object is gone.
+    Lost,
+    /// A request, between the log and its execution.
+    Queue,
+    /// A reply, between its execution and the vote.
+    Reply,
+    /// A digest in a CHECK.
+    Check,
+    /// An object list.
+    Detail,
+    /// A digest in a REPORT.
+    Report,
+    /// Bytes in a REPAIR.
+    Repair,
+    /// Bytes of replies that another replica asked for.
+    Replies,
+}
+
+impl Class {
+    /// Each of them.
+    pub const ALL: [Self; 10] = [
+        Self::Object,
+        Self::Digest,
+        Self::Lost,
+        Self::Queue,
+        Self::Reply,
+        Self::Check,
+        Self::Detail,
+        Self::Report,
+        Self::Repair,
+        Self::Replies,
+    ];
+}
+
+/// What to simulate.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Replicas, an odd number.
+    pub size: usize,
+    /// Everything random comes from it.
+    pub seed: u64,
+    /// Entries of the log.
+    pub entries: u64,
+    /// Requests in each.
+    pub batch: usize,
+    /// A fault in one of so many steps; 0 for none.
+    pub fault_one_in: u64,
+    /// Which faults.
+    pub classes: Vec<Class>,
+    /// One replica stops answering half way through.
+    pub crash: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Replies that left, over all replicas.
+    pub released: u64,
+    /// Replies that left and were wrong.
+    pub wrong: u64,
+    /// Replies for which the client got an error instead.
+    pub refused: u64,
+    /// Faults that were made, by class.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// Objects that were repaired.
+    pub repaired: u64,
+    /// Recoveries that went through the log.
+    pub recoveries: u64,
+    /// Entries whose replies never left, or objects that are wrong in the end: described.
+    pub left: Vec<String>,
+}
+
+/// A random source good enough for a simulation: SplitMix64.
+#[derive(Debug, Clone)]
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        usize::try_from(self.next() % n.max(1) as u64).unwrap_or(0)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Request {
+    Put(u64, Vec<u8>),
+    Append(u64, Vec<u8>),
+    Get(u64),
+    Delete(u64),
+}
+
+#[derive(Debug, Clone)]
+enum Entry {
+    Batch(Vec<Request>),
+    Recover(Recover),
+}
+
+/// Key and object are the same number here.
+#[derive(Debug, Default, Clone)]
+struct Store(BTreeMap<u64, (Vec<u8>, Digest)>);
+
+impl Store {
+    fn execute(&mut self, requests: &[Request]) -> (Tuple, Vec<Vec<u8>>) {
+        let mut order: Vec<u64> = Vec::new();
+        let mut passive: BTreeSet<u64> = BTreeSet::new();
+        let mut replies = Vec::new();
+        for request in requests {
+            let (Request::Put(key, _)
+            | Request::Append(key, _)
+            | Request::Get(key)
+            | Request::Delete(key)) = request;
+            if !order.contains(key) {
+                order.push(*key);
+            }
+            if !self.intact(ObjectId((*key).into())) {
+                passive.insert(*key);
+            }
+            let reply = match request {
+                Request::Put(key, value) => {
+                    self.put(*key, value.clone());
+                    b"stored".to_vec()
+                }
+                Request::Append(key, value) => match self.0.get(key) {
+                    Some((old, _)) => {
+                        let joined = [&old[..old.len().min(64)], value].concat();
+                        self.put(*key, joined);
+                        b"stored".to_vec()
+                    }
+                    None => b"not stored".to_vec(),
+                },
+                Request::Get(key) => self
+                    .0
+                    .get(key)
+                    .map_or_else(|| b"miss".to_vec(), |(value, _)| value.clone()),
+                Request::Delete(key) => match self.0.remove(key) {
+                    Some(_) => b"deleted".to_vec(),
+                    None => b"not found".to_vec(),
+                },
+            };
+            replies.push(reply);
+        }
+        let objects = order
+            .iter()
+            .map(|key| Pair {
+                object: ObjectId((*key).into()),
+                digest: Digest::of_packed(self.0.get(key).map(|(value, _)| value.as_slice())),
+                passive: passive.contains(key),
+            })
+            .collect();
+        let tuple = Tuple {
+            objects,
+            replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
+        };
+        (tuple, replies)
+    }
+
+    fn put(&mut self, key: u64, value: Vec<u8>) {
+        let digest = Digest::of(&value);
+        self.0.insert(key, (value, digest));
+    }
+}
+
+fn key_of(object: ObjectId) -> u64 {
+    u64::try_from(object.0).unwrap_or(u64::MAX)
+}
+
+impl Objects for Store {
+    fn pack(&self, object: ObjectId) -> Option<Vec<u8>> {
+        self.0.get(&key_of(object)).map(|(value, _)| value.clone())
+    }
+
+    fn intact(&self, object: ObjectId) -> bool {
+        self.0
+            .get(&key_of(object))
+            .is_none_or(|(value, digest)| Digest::of(value) == *digest)
+    }
+
+    fn replace(&mut self, object: ObjectId, packed: Option<&[u8]>) {
+        match packed {
+            Some(value) => self.put(key_of(object), value.to_vec()),
+            None => {
+                self.0.remove(&key_of(object));
+            }
+        }
+    }
+}
+
+struct Replica {
+    node: Node,
+    core: Core,
+    store: Store,
+    /// The same entries without faults.
+    shadow: Store,
+    next: usize,
+    held: BTreeMap<Index, Vec<ObjectId>>,
+    replies: BTreeMap<Index, Vec<Vec<u8>>>,
+    crashed: bool,
+}
+
+/// The whole group.
+struct Group {
+    plan: Plan,
+    dice: Dice,
+    replicas: Vec<Replica>,
+    log: Vec<Entry>,
+    /// What each entry's replies are without faults.
+    right: Vec<Vec<Vec<u8>>>,
+    model: Store,
+    network: BTreeMap<(usize, usize), VecDeque<Message>>,
+    outcome: Outcome,
+    released: Vec<BTreeSet<u64>>,
+    /// Which replica's object was struck, and how long the log was when it was right again.
+    struck: BTreeMap<u64, (usize, Option<usize>)>,
+    keys: u64,
+}
+
+/// Runs a plan to its end.
+#[must_use]
+pub fn run(plan: &Plan) -> Outcome {
+    let mut group = Group::new(plan.clone());
+    group.all();
+    group.outcome
+}
+
+impl Group {
+    fn new(plan: Plan) -> Self {
+        let nodes: Vec<Node> = (1..=plan.size as u64).map(Node).collect();
+        let replicas = nodes
+            .iter()
+            .map(|node| {
+                let mut core = Core::new(*node, plan.size, 1);
+                core.set_members(&nodes, Index(0));
+                Replica {
+                    node: *node,
+                    core,
+                    store: Store::default(),
+                    shadow: Store::default(),
+                    next: 0,
+                    held: BTreeMap::new(),
+                    replies: BTreeMap::new(),
+                    crashed: false,
+                }
+            })
+            .collect();
+        Self {
+            dice: Dice(plan.seed),
+            released: vec![BTreeSet::new(); plan.size],
+            replicas,
+            log: Vec::new(),
+            right: Vec::new(),
+            model: Store::default(),
+            network: BTreeMap::new(),
+            struck: BTreeMap::new(),
+            outcome: Outcome::default(),
+            keys: 40,
+            plan,
+        }
+    }
+
+    fn all(&mut self) {
+        let mut appended = 0;
+        let mut steps: u64 = 0;
+        let mut crashed = false;
+        while appended < self.plan.entries {
+            steps += 1;
+            let behind = self
+                .replicas
+                .iter()
+                .filter(|r| !r.crashed)
+                .map(|r| self.log.len() - r.next)
+                .max()
+                .unwrap_or(0);
+            // A crash beside an object that is wrong would be two faults at once: it waits until all is done.
+            let waits = self.plan.crash && !crashed && appended >= self.plan.entries / 2;
+            if behind < 24 && !waits && self.dice.below(3) == 0 {
+                appended += 1;
+                self.append();
+            }
+            if waits {
+                self.sweep();
+                crashed = true;
+                self.crash(0);
+            }
+            self.step();
+            if !waits
+                && self.plan.fault_one_in > 0
+                && self.dice.next().is_multiple_of(self.plan.fault_one_in)
+            {
+                self.fault();
+            }
+            assert!(
+                steps < 2000 * self.plan.entries + 100_000,
+                "no progress: {:?}, {} entries, {:?}",
+                self.plan,
+                self.log.len(),
+                self.replicas
+                    .iter()
+                    .map(|r| (r.next, &r.held, r.core.doubts()))
+                    .collect::<Vec<_>>()
+            );
+        }
+        self.sweep();
+        self.judge();
+    }
+
+    /// Everything is compared, so that what nobody has touched since it was struck is found.
+    fn sweep(&mut self) {
+        self.settle();
+        let objects: Vec<ObjectId> = (0..self.keys).map(|key| ObjectId(key.into())).collect();
+        self.log.push(Entry::Recover(Recover {
+            cause: Index(0),
+            objects,
+        }));
+        self.right.push(Vec::new());
+        self.settle();
+    }
+
+    fn append(&mut self) {
+        let requests: Vec<Request> = (0..self.plan.batch).map(|_| self.request()).collect();
+        let (_, replies) = self.model.execute(&requests);
+        self.right.push(replies);
+        self.log.push(Entry::Batch(requests));
+    }
+
+    fn request(&mut self) -> Request {
+        let key = self.dice.next() % self.keys;
+        let value = self.dice.next().to_le_bytes()[..1 + self.dice.below(8)].to_vec();
+        match self.dice.below(8) {
+            0..2 => Request::Put(key, value),
+            2 => Request::Append(key, value),
+            3 => Request::Delete(key),
+            _ => Request::Get(key),
+        }
+    }
+
+    fn crash(&mut self, who: usize) {
+        if self.replicas[who].crashed {
+            return;
+        }
+        self.replicas[who].crashed = true;
+        let node = self.replicas[who].node;
+        for replica in &mut self.replicas {
+            replica.core.set_alive(node, false);
+        }
+        for other in 0..self.plan.size {
+            self.act(other);
+        }
+    }
+
+    /// One thing happens: an entry is executed, a message arrives, or time passes.
+    fn step(&mut self) {
+        let who = self.dice.below(self.plan.size);
+        match self.dice.below(16) {
+            0 => {
+                let replica = &mut self.replicas[who];
+                if !replica.crashed {
+                    replica.core.tick();
+                }
+            }
+            1..6 => self.execute(who, None),
+            _ => self.deliver(who),
+        }
+        self.act(who);
+    }
+
+    /// Runs the next entry, unless it waits for a repair. A struck one runs with its request changed.
+    fn execute(&mut self, who: usize, flip: Option<u64>) {
+        let replica = &mut self.replicas[who];
+        if replica.crashed || replica.next >= self.log.len() {
+            return;
+        }
+        let index = Index(replica.next as u64 + 1);
+        match &self.log[replica.next] {
+            Entry::Recover(recover) => {
+                replica.held.insert(index, recover.objects.clone());
+                replica.core.recover(index, recover, &replica.store);
+                replica.core.repair();
+                if who == 0 {
+                    self.outcome.recoveries += 1;
+                }
+            }
+            Entry::Batch(requests) => {
+                let held = |request: &Request| {
+                    let (Request::Put(key, _)
+                    | Request::Append(key, _)
+                    | Request::Get(key)
+                    | Request::Delete(key)) = request;
+                    replica
+                        .held
+                        .values()
+                        .flatten()
+                        .any(|id| id.0 == u128::from(*key))
+                };
+                if requests.iter().any(held) {
+                    return;
+                }
+                let mut requests = requests.clone();
+                let _ = replica.shadow.execute(&requests);
+                if let Some(flip) = flip {
+                    let at = usize::try_from(flip).unwrap_or(0) % requests.len();
+                    let bit = flip >> 8;
+                    match &mut requests[at] {
+                        Request::Put(_, value) | Request::Append(_, value) if bit & 1 == 0 => {
+                            value[0] ^= 1 << (bit % 8)
+                        }
+                        Request::Put(key, _)
+                        | Request::Append(key, _)
+                        | Request::Get(key)
+                        | Request::Delete(key) => {
+                            *key = (*key ^ (1 << (bit % 5))) % self.keys;
+                        }
+                    }
+                }
+                let (tuple, replies) = replica.store.execute(&requests);
+                replica.replies.insert(index, replies);
+                replica.core.executed(index, tuple);
+            }
+        }
+        replica.next += 1;
+        if self.dice.below(3) == 0 {
+            self.replicas[who].core.flush();
+        }
+    }
+
+    fn deliver(&mut self, to: usize) {
+        let from = self.dice.below(self.plan.size);
+        let Some(message) = self
+            .network
+            .get_mut(&(from, to))
+            .and_then(VecDeque::pop_front)
+        else {
+            // Nothing came, so nothing else is waiting: what is there is sent.
+            if !self.replicas[to].crashed {
+                self.replicas[to].core.flush();
+            }
+            return;
+        };
+        let sender = self.replicas[from].node;
+        let replica = &mut self.replicas[to];
+        if replica.crashed {
+            return;
+        }
+        if let Message::FetchReplies { index } = &message
+            && let Some(replies) = replica.replies.get(index)
+        {
+            let answer = Message::Replies {
+                index: *index,
+                replies: replies.clone(),
+            };
+            self.network
+                .entry((to, from))
+                .or_default()
+                .push_back(answer);
+        }
+        let replica = &mut self.replicas[to];
+        replica.core.receive(sender, message, &mut replica.store);
+    }
+
+    /// Does what a replica's core asks for.
+    fn act(&mut self, who: usize) {
+        for action in self.replicas[who].core.actions() {
+            match action {
+                Action::Send(to, message) => {
+                    for other in 0..self.plan.size {
+                        let meant = match to {
+                            To::All => true,
+                            To::One(node) => self.replicas[other].node == node,
+                        };
+                        if other != who && meant && !self.replicas[other].crashed {
+                            self.network
+                                .entry((who, other))
+                                .or_default()
+                                .push_back(message.clone());
+                        }
+                    }
+                }
+                Action::Release(index, digests) => {
+                    let replies = self.replicas[who]
+                        .replies
+                        .get(&index)
+                        .cloned()
+                        .unwrap_or_default();
+                    let fits = replies.len() == digests.len()
+                        && replies
+                            .iter()
+                            .zip(&digests)
+                            .all(|(r, d)| Digest::of(r) == *d);
+                    if fits {
+                        self.leave(who, index, &replies);
+                    } else {
+                        self.outcome.refused += 1;
+                        self.released[who].insert(index.0);
+                    }
+                }
+                Action::ReleaseWith(index, replies) => {
+                    let own = self.replicas[who]
+                        .replies
+                        .get(&index)
+                        .cloned()
+                        .unwrap_or_default();
+                    let replies: Vec<(Vec<u8>, Digest)> = replies
+                        .into_iter()
+                        .enumerate()
+                        .map(|(k, (reply, digest))| {
+                            let reply = reply.or_else(|| own.get(k).cloned());
+                            (reply.unwrap_or_default(), digest)
+                        })
+                        .collect();
+                    if replies
+                        .iter()
+                        .all(|(reply, digest)| Digest::of(reply) == *digest)
+                    {
+                        let replies: Vec<_> = replies.into_iter().map(|(reply, _)| reply).collect();
+                        self.leave(who, index, &replies);
+                    } else {
+                        self.outcome.refused += 1;
+                        self.released[who].insert(index.0);
+                    }
+                }
+                Action::Undecided(index) => {
+                    self.outcome.refused += 1;
+                    self.released[who].insert(index.0);
+                }
+                Action::Forget(index) => {
+                    self.replicas[who].replies.remove(&index);
+                }
+                Action::Order(recover) => {
+                    self.log.push(Entry::Recover(recover));
+                    self.right.push(Vec::new());
+                }
+                Action::Repaired { .. } => self.outcome.repaired += 1,
+                Action::Resume(index) => {
+                    self.replicas[who].held.remove(&index);
+                }
+                Action::Mismatch(_) | Action::Blame { .. } => {}
+                // Told anew for as long as it lasts; what never ends is seen by `judge`.
+                Action::Stuck(..) => {}
+                Action::Replace(node, why) => {
+                    self.outcome.left.push(format!("replace {node}: {why}"))
+                }
+            }
+        }
+    }
+
+    fn leave(&mut self, who: usize, index: Index, replies: &[Vec<u8>]) {
+        let at = usize::try_from(index.0 - 1).unwrap_or(0);
+        if !self.released[who].insert(index.0) {
+            self.outcome
+                .left
+                .push(format!("entry {index} left replica {who} twice"));
+        }
+        self.outcome.released += replies.len() as u64;
+        let right = &self.right[at];
+        if right.len() != replies.len() || right.iter().zip(replies).any(|(a, b)| a != b) {
+            self.outcome.wrong += 1;
+        }
+    }
+
+    fn fault(&mut self) {
+        let class = self.plan.classes[self.dice.below(self.plan.classes.len())];
+        let who = self.dice.below(self.plan.size);
+        if self.replicas[who].crashed
+            || (self.plan.crash && self.replicas.iter().any(|r| r.crashed))
+        {
+            return;
+        }
+        let bit = self.dice.next();
+        let done = match class {
+            Class::Object | Class::Lost | Class::Digest => self.strike(who, class, bit),
+            Class::Queue => {
+                // Wrong in no object that is wrong elsewhere, which a changed key could be: only while all agree.
+                let calm = self.is_calm() && (0..self.keys).all(|key| self.may_strike(who, key));
+                let before = self.replicas[who].next;
+                if calm && matches!(self.log.get(before), Some(Entry::Batch(_))) {
+                    self.execute(who, Some(bit));
+                }
+                self.replicas[who].next > before && calm
+            }
+            Class::Reply => {
+                let last = self.replicas[who].replies.values_mut().next_back();
+                last.and_then(|replies| replies.first_mut())
+                    .is_some_and(|reply| flip(reply, bit))
+            }
+            Class::Check | Class::Detail | Class::Report | Class::Repair | Class::Replies => {
+                self.strike_message(class, bit)
+            }
+        };
+        if done {
+            *self.outcome.faults.entry(class.name()).or_default() += 1;
+        }
+    }
+
+    /// Whether no object is wrong anywhere, and nothing is under way.
+    fn is_calm(&self) -> bool {
+        self.replicas
+            .iter()
+            .all(|replica| !replica.core.is_repairing() && replica.held.is_empty())
+            && self
+                .replicas
+                .iter()
+                .all(|replica| replica.store.0 == replica.shadow.0)
+            && !self
+                .log
+                .iter()
+                .skip(self.replicas.iter().map(|r| r.next).min().unwrap_or(0))
+                .any(|e| matches!(e, Entry::Recover(_)))
+    }
+
+    fn strike(&mut self, who: usize, class: Class, bit: u64) -> bool {
+        let keys: Vec<u64> = self.replicas[who].store.0.keys().copied().collect();
+        let Some(key) = keys
+            .get(usize::try_from(bit >> 32).unwrap_or(0) % keys.len().max(1))
+            .copied()
+        else {
+            return false;
+        };
+        if !self.may_strike(who, key) {
+            return false;
+        }
+        let Some((value, digest)) = self.replicas[who].store.0.get_mut(&key) else {
+            return false;
+        };
+        match class {
+            Class::Object => flip(value, bit),
+            Class::Digest => {
+                digest.0 ^= 1 << (bit % 128);
+                true
+            }
+            _ => self.replicas[who].store.0.remove(&key).is_some(),
+        }
+    }
+
+    /// An object is wrong in one replica at a time, and at one entry: another replica's is struck once every replica has executed what
+    /// was in the log when it was last found right everywhere.
+    fn may_strike(&mut self, who: usize, key: u64) -> bool {
+        let clean = self
+            .replicas
+            .iter()
+            .all(|r| r.crashed || r.store.0.get(&key) == r.shadow.0.get(&key));
+        let executed = self
+            .replicas
+            .iter()
+            .filter(|r| !r.crashed)
+            .map(|r| r.next)
+            .min()
+            .unwrap_or(0);
+        let held = self
+            .replicas
+            .iter()
+            .any(|r| r.held.values().flatten().any(|id| id.0 == u128::from(key)));
+        let now = self.log.len();
+        match self.struck.get_mut(&key) {
+            Some((_, since)) if !clean || held => {
+                *since = None;
+                false
+            }
+            Some((victim, _)) if *victim == who && clean => true,
+            Some((_, since @ None)) => {
+                *since = Some(now);
+                false
+            }
+            Some((_, Some(since))) if executed < *since => false,
+            _ => {
+                self.struck.insert(key, (who, None));
+                clean
+            }
+        }
+    }
+
+    fn strike_message(&mut self, class: Class, bit: u64) -> bool {
+        let pair = (
+            self.dice.below(self.plan.size),
+            self.dice.below(self.plan.size),
+        );
+        let Some(queue) = self.network.get_mut(&pair) else {
+            return false;
+        };
+        for message in queue.iter_mut() {
+            match (class, message) {
+                (Class::Check, Message::Check { runs, .. }) => {
+                    runs[0].digests[0] ^= 1 << (bit % 128);
+                    return true;
+                }
+                (Class::Detail, Message::Detail { tuple, .. }) => {
+                    if let Some(pair) = tuple.objects.first_mut() {
+                        pair.digest.0 ^= 1 << (bit % 128);
+                        return true;
+                    }
+                }
+                (Class::Report, Message::Report { pairs, .. }) => {
+                    if let Some(pair) = pairs.first_mut() {
+                        pair.digest.0 ^= 1 << (bit % 128);
+                        return true;
+                    }
+                }
+                (Class::Repair, Message::Repair { objects, .. }) => {
+                    if let Some((_, Some(bytes))) = objects.first_mut() {
+                        return flip(bytes, bit);
+                    }
+                }
+                (Class::Replies, Message::Replies { replies, .. }) => {
+                    if let Some(reply) = replies.first_mut() {
+                        return flip(reply, bit);
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// Runs until nothing is under way, or for so long that something is stuck.
+    fn settle(&mut self) {
+        for round in 0..4000 {
+            for who in 0..self.plan.size {
+                for from in 0..self.plan.size {
+                    while self
+                        .network
+                        .get(&(from, who))
+                        .is_some_and(|queue| !queue.is_empty())
+                    {
+                        let message = self
+                            .network
+                            .get_mut(&(from, who))
+                            .and_then(VecDeque::pop_front);
+                        if let Some(message) = message {
+                            self.network
+                                .entry((from, who))
+                                .or_default()
+                                .push_front(message);
+                        }
+                        self.deliver_from(from, who);
+                        self.act(who);
+                    }
+                }
+                for _ in 0..64 {
+                    self.execute(who, None);
+                    self.act(who);
+                }
+                let replica = &mut self.replicas[who];
+                if !replica.crashed {
+                    replica.core.flush();
+                    replica.core.tick();
+                }
+                self.act(who);
+            }
+            let quiet = self.network.values().all(VecDeque::is_empty)
+                && self.replicas.iter().filter(|r| !r.crashed).all(|r| {
+                    r.next == self.log.len() && r.held.is_empty() && !r.core.is_repairing()
+                });
+            let left = (0..self.plan.size).all(|who| {
+                self.replicas[who].crashed
+                    || self.log.iter().enumerate().all(|(at, entry)| {
+                        matches!(entry, Entry::Recover(_))
+                            || self.released[who].contains(&(at as u64 + 1))
+                    })
+            });
+            if quiet && left && round > 20 {
+                break;
+            }
+        }
+    }
+
+    fn deliver_from(&mut self, from: usize, to: usize) {
+        let Some(message) = self
+            .network
+            .get_mut(&(from, to))
+            .and_then(VecDeque::pop_front)
+        else {
+            return;
+        };
+        let sender = self.replicas[from].node;
+        if self.replicas[to].crashed {
+            return;
+        }
+        if let Message::FetchReplies { index } = &message
+            && let Some(replies) = self.replicas[to].replies.get(index).cloned()
+        {
+            let index = *index;
+            self.network
+                .entry((to, from))
+                .or_default()
+                .push_back(Message::Replies { index, replies });
+        }
+        let replica = &mut self.replicas[to];
+        replica.core.receive(sender, message, &mut replica.store);
+    }
+
+    fn judge(&mut self) {
+        for (who, replica) in self.replicas.iter().enumerate() {
+            if replica.crashed {
+                continue;
+            }
+            for (at, entry) in self.log.iter().enumerate() {
+                if matches!(entry, Entry::Batch(_))
+                    && !self.released[who].contains(&(at as u64 + 1))
+                {
+                    self.outcome.left.push(format!(
+                        "entry {} never left replica {who}: {:?}",
+                        at + 1,
+                        replica.core.doubts()
+                    ));
+                }
+            }
+            for key in 0..self.keys {
+                let id = ObjectId(key.into());
+                if replica.store.pack(id) != self.model.pack(id) {
+                    self.outcome
+                        .left
+                        .push(format!("object {key} is wrong in replica {who}"));
+                }
+            }
+        }
+    }
+}
+
+impl Class {
+    /// Its word in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Digest => "digest",
+            Self::Lost => "lost",
+            Self::Queue => "queue",
+            Self::Reply => "reply",
+            Self::Check => "check",
+            Self::Detail => "detail",
+            Self::Report => "report",
+            Self::Repair => "repair",
+            Self::Replies => "replies",
+        }
+    }
+}
+
+fn flip(bytes: &mut [u8], bit: u64) -> bool {
+    let length = bytes.len() as u64 * 8;
+    if length == 0 {
+        return false;
+    }
+    let at = bit % length;
+    bytes[usize::try_from(at / 8).unwrap_or(0)] ^= 1 << (at % 8);
+    true
+}

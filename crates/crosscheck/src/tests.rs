@@ -1,0 +1,268 @@
+//! Fig. 2 of the paper as tables, and the simulated group.
+
+use std::collections::BTreeMap;
+
+use crate::core::{Action, Core, Objects, Status};
+use crate::ids::{Digest, Index, Node, ObjectId};
+use crate::message::{Message, Pair, Run, Tuple};
+use crate::sim::{Class, Plan, run};
+
+#[derive(Default)]
+struct Nothing(BTreeMap<ObjectId, Vec<u8>>);
+
+impl Objects for Nothing {
+    fn pack(&self, object: ObjectId) -> Option<Vec<u8>> {
+        self.0.get(&object).cloned()
+    }
+
+    fn intact(&self, _: ObjectId) -> bool {
+        true
+    }
+
+    fn replace(&mut self, object: ObjectId, packed: Option<&[u8]>) {
+        match packed {
+            Some(bytes) => {
+                self.0.insert(object, bytes.to_vec());
+            }
+            None => {
+                self.0.remove(&object);
+            }
+        }
+    }
+}
+
+const AT: Index = Index(1);
+
+fn tuple(word: &str) -> Tuple {
+    Tuple {
+        objects: vec![Pair {
+            object: ObjectId(7),
+            digest: Digest::of(word.as_bytes()),
+            passive: false,
+        }],
+        replies: vec![Digest::of(word.as_bytes())],
+    }
+}
+
+/// Replica 1 of a group, at entry 1, having heard these words in this order; its own word comes first.
+fn heard(size: usize, words: &[(u64, &str)]) -> (Core, Vec<Action>) {
+    let nodes: Vec<Node> = (1..=size as u64).map(Node).collect();
+    let mut core = Core::new(Node(1), size, 1);
+    core.set_members(&nodes, Index(0));
+    let mut store = Nothing::default();
+    for (node, word) in words {
+        let tuple = tuple(word);
+        if *node == 1 {
+            core.executed(AT, tuple);
+            continue;
+        }
+        let runs = vec![Run {
+            first: AT,
+            digests: vec![tuple.digest(1, AT)],
+        }];
+        core.receive(Node(*node), Message::Check { epoch: 1, runs }, &mut store);
+        // Whoever differs says what is behind it.
+        core.receive(
+            Node(*node),
+            Message::Detail {
+                index: AT,
+                tuple,
+                again: false,
+            },
+            &mut store,
+        );
+    }
+    let actions = core.actions();
+    (core, actions)
+}
+
+fn released(actions: &[Action]) -> bool {
+    actions
+        .iter()
+        .any(|action| matches!(action, Action::Release(..)))
+}
+
+#[test]
+fn states_follow_the_figure() {
+    use Status::{Failed, Suspect, Unknown, Valid};
+    // What was heard, the states of replicas 1 to 3, whether the reply may leave.
+    type Row<'a> = (&'a [(u64, &'a str)], [Status; 3], bool);
+    let rows: [Row<'_>; 7] = [
+        (&[(1, "a")], [Unknown, Unknown, Unknown], false),
+        (&[(1, "a"), (2, "a")], [Valid, Valid, Unknown], true),
+        (&[(1, "a"), (2, "b")], [Suspect, Suspect, Unknown], false),
+        (
+            &[(1, "a"), (2, "b"), (3, "a")],
+            [Valid, Failed, Valid],
+            true,
+        ),
+        (
+            &[(1, "a"), (2, "b"), (3, "b")],
+            [Failed, Valid, Valid],
+            false,
+        ),
+        (
+            &[(2, "b"), (3, "b"), (1, "a")],
+            [Failed, Valid, Valid],
+            false,
+        ),
+        (
+            &[(1, "a"), (2, "b"), (3, "c")],
+            [Suspect, Suspect, Suspect],
+            false,
+        ),
+    ];
+    for (words, states, leaves) in rows {
+        let (core, actions) = heard(3, words);
+        let found = [1, 2, 3].map(|node| core.status(AT, Node(node)));
+        assert_eq!(found, states, "{words:?}");
+        assert_eq!(released(&actions), leaves, "{words:?}");
+    }
+}
+
+#[test]
+fn five_replicas_need_three_equal() {
+    assert!(!released(&heard(5, &[(1, "a"), (2, "a")]).1));
+    assert!(released(
+        &heard(5, &[(1, "a"), (2, "a"), (3, "b"), (4, "a")]).1
+    ));
+    assert!(released(
+        &heard(5, &[(1, "a"), (2, "b"), (3, "c"), (4, "a"), (5, "a")]).1
+    ));
+}
+
+#[test]
+fn the_first_of_the_right_ones_orders_the_recovery() {
+    let orders = |actions: &[Action]| {
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::Order(_)))
+    };
+    assert!(orders(&heard(3, &[(1, "a"), (2, "b"), (3, "a")]).1));
+    assert!(
+        !orders(&heard(3, &[(1, "a"), (2, "b"), (3, "b")]).1),
+        "the wrong one waits"
+    );
+    assert!(
+        !orders(&heard(3, &[(1, "a"), (2, "a"), (3, "a")]).1),
+        "nobody is wrong"
+    );
+}
+
+#[test]
+fn digests_of_another_epoch_are_not_compared() {
+    let mut core = Core::new(Node(1), 3, 1);
+    core.set_members(&[Node(1), Node(2), Node(3)], Index(0));
+    core.executed(AT, tuple("a"));
+    let runs = vec![Run {
+        first: AT,
+        digests: vec![1],
+    }];
+    core.receive(
+        Node(2),
+        Message::Check { epoch: 2, runs },
+        &mut Nothing::default(),
+    );
+    assert_eq!(core.status(AT, Node(2)), Status::Unknown);
+    assert_eq!(core.actions(), []);
+}
+
+#[test]
+fn one_digest_of_sixteen_bytes_stands_for_a_batch() {
+    let mut core = Core::new(Node(1), 3, 1);
+    for index in 1..=4 {
+        core.executed(Index(index), tuple("a"));
+    }
+    core.flush();
+    let actions = core.actions();
+    let [Action::Send(_, Message::Check { runs, .. })] = actions.as_slice() else {
+        panic!("found {actions:?}");
+    };
+    assert_eq!(runs.len(), 1);
+    assert_eq!(runs[0].digests.len(), 4);
+}
+
+fn plan(seed: u64) -> Plan {
+    Plan {
+        size: 3,
+        seed,
+        entries: 400,
+        batch: 3,
+        fault_one_in: 40,
+        classes: Class::ALL.to_vec(),
+        crash: false,
+    }
+}
+
+fn judged(plan: &Plan) -> crate::sim::Outcome {
+    let outcome = run(plan);
+    assert_eq!(outcome.wrong, 0, "{plan:?}: {outcome:?}");
+    assert_eq!(outcome.left, [] as [String; 0], "{plan:?}: {outcome:?}");
+    outcome
+}
+
+#[test]
+fn without_faults_nothing_is_repaired() {
+    for seed in 0..4 {
+        let outcome = judged(&Plan {
+            fault_one_in: 0,
+            ..plan(seed)
+        });
+        assert_eq!(outcome.released, 3 * 400 * 3);
+        assert_eq!(
+            (outcome.repaired, outcome.recoveries, outcome.refused),
+            (0, 1, 0)
+        );
+    }
+}
+
+#[test]
+fn no_class_of_faults_lets_a_wrong_reply_out() {
+    for class in Class::ALL {
+        let mut faults = 0;
+        for seed in 0..4 {
+            // Messages of a recovery exist only where something is repaired.
+            let classes = match class {
+                Class::Detail | Class::Report | Class::Repair | Class::Replies => {
+                    vec![class, Class::Object]
+                }
+                _ => vec![class],
+            };
+            let outcome = judged(&Plan {
+                classes,
+                fault_one_in: 10,
+                ..plan(seed)
+            });
+            faults += outcome.faults.get(class.name()).copied().unwrap_or(0);
+        }
+        assert!(faults > 0, "{class:?} never struck");
+    }
+}
+
+#[test]
+fn all_classes_together_in_groups_of_three_and_five() {
+    for size in [3, 5] {
+        let repaired: u64 = (0..8)
+            .map(|seed| judged(&Plan { size, ..plan(seed) }).repaired)
+            .sum();
+        assert!(repaired > 0, "{size} replicas");
+    }
+}
+
+#[test]
+fn a_crash_stops_nothing() {
+    for seed in 0..8 {
+        for size in [3, 5] {
+            judged(&Plan {
+                size,
+                crash: true,
+                ..plan(seed)
+            });
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    assert_eq!(run(&plan(3)), run(&plan(3)));
+}
