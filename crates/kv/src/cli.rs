@@ -1,0 +1,156 @@
+//! The command line.
+
+use std::net::SocketAddr;
+
+use clap::{Parser, Subcommand};
+
+use crate::service::Stage;
+
+/// A replicated memcached server whose replicas vote on every object before a reply leaves.
+///
+/// `steadfast kv --local 3` starts three replicas on this machine. Any memcached client may talk to any of them. A replica whose memory
+/// was corrupted is outvoted before its reply leaves, and repaired from another one.
+#[derive(Debug, Parser)]
+#[command(
+    name = "steadfast-kv",
+    bin_name = "steadfast kv",
+    version,
+    args_conflicts_with_subcommands = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) verb: Option<Verb>,
+    #[command(flatten)]
+    pub(crate) local: Option<Local>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Local {
+    /// Replicas on this machine, an odd number: 2f+1 of them stand f faults at a time.
+    #[arg(long, value_name = "N", value_parser = odd)]
+    pub(crate) local: u64,
+    /// First port for clients on 127.0.0.1; each replica has the next. 0 takes any.
+    #[arg(long, value_name = "PORT", default_value_t = 11211)]
+    pub(crate) port: u16,
+    /// How much of the protection is on: R replication, D determinism, G digests of objects, X the vote and repair.
+    #[arg(long, value_enum, default_value = "RDGX", ignore_case = true)]
+    pub(crate) stage: Stage,
+    /// Let `steadfast kv strike` flip bits of stored objects.
+    #[arg(long)]
+    pub(crate) allow_strikes: bool,
+    /// Events on standard output, one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Client connections that a replica takes at a time.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    pub(crate) connections: usize,
+    /// MiB that the items of each replica may have. What does not fit is refused; nothing is evicted.
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) memory: u64,
+    /// Entries of the log between two snapshots, which a replica that joins begins with.
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub(crate) snapshot_every: u64,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Flip one bit of a stored object in one replica: 'replica=1 object=item:a byte=2 bit=3'.
+    Strike {
+        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N
+        #[arg(value_name = "WHERE", num_args = 1.., required = true)]
+        line: Vec<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Compare every object of every replica now, repair what differs, and print it.
+    Verify {
+        #[command(flatten)]
+        at: At,
+    },
+    /// What a replica and its group are doing.
+    Status {
+        #[command(flatten)]
+        at: At,
+        /// As it comes, one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Shell completions.
+    #[command(hide = true)]
+    Completions { shell: clap_complete::Shell },
+    /// The manual page.
+    #[command(hide = true)]
+    Man,
+    /// One replica; started by `--local`.
+    #[command(hide = true)]
+    Replica(Replica),
+}
+
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct At {
+    /// A replica's address for clients.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
+    pub(crate) at: SocketAddr,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Replica {
+    #[arg(long)]
+    pub(crate) slot: u64,
+    #[arg(long)]
+    pub(crate) node: u64,
+    #[arg(long, value_parser = odd)]
+    pub(crate) size: u64,
+    #[arg(long, value_enum, ignore_case = true)]
+    pub(crate) stage: Stage,
+    #[arg(long)]
+    pub(crate) client_fd: i32,
+    #[arg(long)]
+    pub(crate) peer_fd: i32,
+    #[arg(long)]
+    pub(crate) parent: u32,
+    #[arg(long)]
+    pub(crate) members: Option<String>,
+    #[arg(long)]
+    pub(crate) allow_strikes: bool,
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[arg(long)]
+    pub(crate) connections: usize,
+    #[arg(long)]
+    pub(crate) memory: u64,
+    #[arg(long)]
+    pub(crate) snapshot_every: u64,
+}
+
+fn odd(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(n) if n % 2 == 1 && (3..=7).contains(&n) => Ok(n),
+        _ => Err(format!(
+            "the number of replicas must be 3, 5 or 7, so that a vote has a majority; found {text}\n  fix:   --local 3"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_number_of_replicas_is_refused_with_its_fix() {
+        for n in ["2", "4", "1", "0", "x"] {
+            let why = Cli::try_parse_from(["kv", "--local", n])
+                .unwrap_err()
+                .to_string();
+            assert!(why.contains("fix:") && why.contains("3, 5 or 7"), "{why}");
+        }
+        assert!(Cli::try_parse_from(["kv", "--local", "5"]).is_ok());
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+}

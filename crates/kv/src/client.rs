@@ -1,0 +1,157 @@
+//! One client connection: what it has sent is read command by command, executed as one group, and answered in its order.
+//!
+//! Not covered: a request while the one before it is under way waits in the socket.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::protocol::{Local, Parsed, Request, parse};
+use crate::service::{Event, Group, Service};
+
+/// Requests of one connection in one group.
+const GROUP_MAX: usize = 128;
+
+/// Takes connections for ever.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    events: mpsc::UnboundedSender<Event>,
+    most: usize,
+) {
+    let open = Arc::new(AtomicUsize::new(0));
+    loop {
+        let Ok((mut stream, _)) = listener.accept().await else {
+            // Out of descriptors, most likely: some will come back.
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            continue;
+        };
+        if open.load(Ordering::Relaxed) >= most {
+            let _ = stream.try_write(b"SERVER_ERROR too many connections\r\n");
+            let _ = stream.shutdown().await;
+            continue;
+        }
+        open.fetch_add(1, Ordering::Relaxed);
+        let (events, open) = (events.clone(), open.clone());
+        tokio::spawn(async move {
+            let _ = stream.set_nodelay(true);
+            let _ = talk(stream, events).await;
+            open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// What is answered, in order.
+enum Slot {
+    Bytes(Vec<u8>),
+    Reply,
+}
+
+async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
+    let mut input = Vec::with_capacity(1 << 14);
+    let mut output = Vec::with_capacity(1 << 14);
+    loop {
+        let mut consumed = 0;
+        let mut requests: Vec<Request> = Vec::new();
+        let mut slots: Vec<Slot> = Vec::new();
+        let mut close = false;
+        let mut own = None;
+        while consumed < input.len() && requests.len() < GROUP_MAX && !close && own.is_none() {
+            match parse(&input[consumed..]) {
+                Parsed::Partial => break,
+                Parsed::Request(bytes, request) => {
+                    consumed += bytes;
+                    requests.push(request);
+                    slots.push(Slot::Reply);
+                }
+                Parsed::Answer(bytes, text) => {
+                    consumed = (consumed + bytes).min(input.len());
+                    slots.push(Slot::Bytes(text));
+                }
+                Parsed::Local(bytes, Local::Quit) => {
+                    consumed += bytes;
+                    close = true;
+                }
+                Parsed::Local(bytes, local) => {
+                    consumed += bytes;
+                    own = Some(local);
+                }
+                Parsed::Close(text) => {
+                    slots.push(Slot::Bytes(text));
+                    close = true;
+                }
+            }
+        }
+        input.drain(..consumed);
+        output.clear();
+        let mut replies = Ok(Vec::new());
+        if !requests.is_empty() {
+            let (reply, answer) = oneshot::channel();
+            let gone = events
+                .send(Event::Group(Group { requests, reply }))
+                .is_err();
+            replies = if gone {
+                Err("the replica is ending")
+            } else {
+                answer.await.unwrap_or(Err("the replica is ending"))
+            };
+        }
+        match replies {
+            Ok(replies) => {
+                let mut replies = replies.into_iter();
+                for slot in slots {
+                    match slot {
+                        Slot::Bytes(text) => output.extend_from_slice(&text),
+                        Slot::Reply => {
+                            output.extend_from_slice(&replies.next().unwrap_or_default())
+                        }
+                    }
+                }
+            }
+            Err(why) => {
+                // Which of several requests went wrong is not known, so the connection ends behind this line.
+                output.extend_from_slice(format!("SERVER_ERROR {why}\r\n").as_bytes());
+                close |= slots.len() > 1;
+            }
+        }
+        if let Some(local) = own {
+            output.extend_from_slice(&answered(local, &events).await);
+        }
+        if !output.is_empty() {
+            stream.write_all(&output).await?;
+        }
+        if close {
+            return stream.shutdown().await;
+        }
+        if consumed == 0 && stream.read_buf(&mut input).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+async fn answered(local: Local, events: &mpsc::UnboundedSender<Event>) -> Vec<u8> {
+    let ask = async |word: &str, rest: &str| {
+        let (reply, answer) = oneshot::channel();
+        let _ = events.send(Event::Own(word.to_owned(), rest.to_owned(), reply));
+        answer
+            .await
+            .unwrap_or_else(|_| "ERROR the replica is ending".to_owned())
+    };
+    match local {
+        Local::Own(word, rest) => format!("{}\r\n", ask(&word, &rest).await).into_bytes(),
+        Local::Stats(what) => match what.as_str() {
+            "" => serde_json::from_str(&ask("status", "").await).map_or_else(
+                |_| b"SERVER_ERROR no statistics\r\n".to_vec(),
+                |status| Service::stats(&status).into_bytes(),
+            ),
+            "reset" => b"RESET\r\n".to_vec(),
+            // Of one process's allocator, or of nothing here.
+            "items" | "slabs" | "sizes" | "settings" | "conns" | "detail" => b"END\r\n".to_vec(),
+            _ => b"ERROR\r\n".to_vec(),
+        },
+        Local::Quit => Vec::new(),
+    }
+}

@@ -1,0 +1,376 @@
+//! `--local N`: a group on one machine. The parent opens the sockets, starts a process for each replica, and starts a fresh one in the
+//! place of one that has died.
+//!
+//! Invariants
+//!  1. A replica dies with its parent: it asks the kernel for that before anything else.
+//!  2. The sockets stay with the parent: an address answers again as soon as its place is taken.
+//!  3. One place that cannot be filled does not end the group.
+//!
+//! Not covered: more than f replicas that die at once. The log is in memory, so what was stored is lost with them.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use steadfast_crosscheck::Node;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::cli::Local;
+use crate::inherit;
+use crate::say;
+use crate::sequencer::Member;
+
+/// How long a group may take to elect its first leader.
+const READY: Duration = Duration::from_secs(20);
+/// How long a fresh process may take to be let in.
+const JOIN: Duration = Duration::from_secs(20);
+/// Deaths of one place in a row, each within [`CALM`] of the one before; after so many it stays empty, and the others go on.
+const DEATHS_MAX: u32 = 20;
+/// A process that has lived so long has not died of how it was started.
+const CALM: Duration = Duration::from_secs(60);
+/// The variable that tells a replica the secret of its group. An environment is readable by its own user alone, a command line by all.
+pub(crate) const SECRET: &str = "STEADFAST_KV_SECRET";
+
+/// The number of the process that is the `generation`-th in a place.
+pub(crate) fn node(slot: u64, generation: u64) -> Node {
+    Node(generation * 256 + slot + 1)
+}
+
+struct Place {
+    client: TcpListener,
+    peer: TcpListener,
+    generation: u64,
+    child: Option<Child>,
+    deaths: u32,
+    born: Instant,
+}
+
+/// The group as its parent knows it.
+struct Parent<'a> {
+    args: &'a Local,
+    secret: String,
+    members: BTreeMap<Node, Member>,
+    clients: Vec<SocketAddr>,
+    /// Where it is told which process, of which generation, has not been let in.
+    unwanted: mpsc::UnboundedSender<(usize, u64)>,
+}
+
+/// What the parent waits for.
+enum Next {
+    Ended,
+    Ready,
+    Died(usize),
+    Unwanted(usize, u64),
+}
+
+pub(crate) fn run(args: &Local) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(group(args))
+}
+
+fn open(args: &Local) -> anyhow::Result<Vec<(TcpListener, TcpListener)>> {
+    let mut sockets = Vec::new();
+    for slot in 0..args.local {
+        let port = match args.port {
+            0 => 0,
+            port => u16::try_from(u64::from(port) + slot)
+                .ok()
+                .context("port above 65535\n  fix:   a smaller --port")?,
+        };
+        let client = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {
+            format!(
+                "replica {slot} needs port {port} of 127.0.0.1 for its clients, and it cannot be had\n  fix:   --port N, another first port, or --port 0 for any"
+            )
+        })?;
+        sockets.push((client, TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?));
+    }
+    Ok(sockets)
+}
+
+async fn group(args: &Local) -> anyhow::Result<()> {
+    let sockets = open(args)?;
+    let mut members = BTreeMap::new();
+    for (slot, (client, peer)) in (0..).zip(&sockets) {
+        let member = Member {
+            slot,
+            client: client.local_addr()?.to_string(),
+            peer: peer.local_addr()?.to_string(),
+        };
+        members.insert(node(slot, 0), member);
+    }
+    let (unwanted, mut refused) = mpsc::unbounded_channel();
+    let clients: Vec<SocketAddr> = sockets
+        .iter()
+        .map(|(client, _)| client.local_addr())
+        .collect::<Result<_, _>>()?;
+    let parent = Parent {
+        args,
+        secret: secret()?,
+        members,
+        clients: clients.clone(),
+        unwanted,
+    };
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut places = Vec::new();
+    for (slot, (client, peer)) in (0..).zip(sockets) {
+        let child = parent.spawn(slot, 0, &client, &peer)?;
+        places.push(Place {
+            client,
+            peer,
+            generation: 0,
+            child: Some(child),
+            deaths: 0,
+            born: Instant::now(),
+        });
+    }
+    let pids: Vec<Option<u32>> = places
+        .iter()
+        .map(|place| place.child.as_ref().and_then(Child::id))
+        .collect();
+
+    let ready = {
+        let clients = clients.clone();
+        tokio::task::spawn_blocking(move || wait_ready(&clients))
+    };
+    let mut ready = std::pin::pin!(ready);
+    let mut told = false;
+    loop {
+        let next = {
+            let waits = places.iter_mut().enumerate().filter_map(|(slot, place)| {
+                let child = place.child.as_mut()?;
+                Some(Box::pin(async move {
+                    let _ = child.wait().await;
+                    slot
+                }))
+            });
+            tokio::select! {
+                _ = interrupt.recv() => Next::Ended,
+                _ = terminate.recv() => Next::Ended,
+                done = &mut ready, if !told => {
+                    done??;
+                    Next::Ready
+                }
+                Some((slot, generation)) = refused.recv() => Next::Unwanted(slot, generation),
+                (slot, _, _) = futures_util::future::select_all(waits) => Next::Died(slot),
+            }
+        };
+        match next {
+            Next::Ended => break,
+            Next::Ready => {
+                told = true;
+                announce(args, &clients, &pids);
+            }
+            Next::Unwanted(slot, generation) => {
+                let place = &mut places[slot];
+                if place.generation == generation
+                    && let Some(child) = &mut place.child
+                {
+                    // Its end is seen as any other.
+                    let _ = child.start_kill();
+                }
+            }
+            Next::Died(slot) => {
+                if !told {
+                    bail!("replica {slot} died before the group was ready");
+                }
+                parent.replace(slot, &mut places[slot]).await?;
+                if places.iter().all(|place| place.child.is_none()) {
+                    bail!(
+                        "no replica is left\n  fix:   look at the lines above for what they died of"
+                    );
+                }
+            }
+        }
+    }
+    for child in places.iter_mut().filter_map(|place| place.child.as_mut()) {
+        let _ = child.kill().await;
+    }
+    Ok(())
+}
+
+/// Sixteen bytes that no other process knows.
+fn secret() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
+        .context("/dev/urandom")?;
+    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
+}
+
+fn announce(args: &Local, clients: &[SocketAddr], pids: &[Option<u32>]) {
+    let list: Vec<String> = clients.iter().map(ToString::to_string).collect();
+    if args.json {
+        let ready = serde_json::json!({
+            "event": "ready", "stage": format!("{:?}", args.stage).to_uppercase(), "clients": list, "pids": pids,
+        });
+        say::result(&ready.to_string());
+    } else {
+        say::result(&format!(
+            "ready: {} replicas, stage {}; memcached clients may use any of {}",
+            list.len(),
+            format!("{:?}", args.stage).to_uppercase(),
+            list.join(" ")
+        ));
+    }
+}
+
+impl Parent<'_> {
+    fn spawn(
+        &self,
+        slot: u64,
+        generation: u64,
+        client: &TcpListener,
+        peer: &TcpListener,
+    ) -> anyhow::Result<Child> {
+        let args = self.args;
+        let exe = std::env::current_exe().context("the path of this program")?;
+        inherit::share(client, true)?;
+        inherit::share(peer, true)?;
+        let mut command = Command::new(exe);
+        command
+            .arg("replica")
+            .args(["--slot", &slot.to_string()])
+            .args(["--node", &node(slot, generation).0.to_string()])
+            .args(["--size", &args.local.to_string()])
+            .args(["--stage", &format!("{:?}", args.stage).to_uppercase()])
+            .args(["--client-fd", &client.as_raw_fd().to_string()])
+            .args(["--peer-fd", &peer.as_raw_fd().to_string()])
+            .args(["--parent", &std::process::id().to_string()])
+            .args(["--connections", &args.connections.to_string()])
+            .args(["--memory", &args.memory.to_string()])
+            .args(["--snapshot-every", &args.snapshot_every.to_string()])
+            .env(SECRET, &self.secret)
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true);
+        if generation == 0 {
+            command.args([
+                "--members",
+                &serde_json::to_string(&self.members.values().collect::<Vec<_>>())?,
+            ]);
+        }
+        if args.allow_strikes {
+            command.arg("--allow-strikes");
+        }
+        if args.json {
+            command.arg("--json");
+        }
+        let child = command.spawn().context("a replica could not be started")?;
+        inherit::share(client, false)?;
+        inherit::share(peer, false)?;
+        Ok(child)
+    }
+
+    /// Puts a fresh process in the place of one that has died.
+    async fn replace(&self, slot: usize, place: &mut Place) -> anyhow::Result<()> {
+        place.child = None;
+        place.deaths = if place.born.elapsed() > CALM {
+            1
+        } else {
+            place.deaths + 1
+        };
+        let number = slot as u64;
+        if place.deaths > DEATHS_MAX {
+            say::error(&format!(
+                "replica {number} has died {DEATHS_MAX} times in a row; its place stays empty, the others go on\n  fix:   look at the lines above for what it died of, and start the group again"
+            ));
+            return Ok(());
+        }
+        // The first is replaced at once.
+        tokio::time::sleep(Duration::from_millis(50) * (place.deaths - 1)).await;
+        place.generation += 1;
+        place.born = Instant::now();
+        let generation = place.generation;
+        let child = self.spawn(number, generation, &place.client, &place.peer)?;
+        let pid = child.id();
+        place.child = Some(child);
+        let line = format!(
+            "sf replace {} {number} {} {} {}",
+            self.secret,
+            node(number, generation).0,
+            place.peer.local_addr()?,
+            place.client.local_addr()?
+        );
+        let mut others = self.clients.clone();
+        others.remove(slot);
+        let json = self.args.json;
+        let unwanted = self.unwanted.clone();
+        let began = place.born;
+        tokio::task::spawn_blocking(move || {
+            let mut last = String::new();
+            while began.elapsed() < JOIN {
+                for at in &others {
+                    match ask(*at, &line) {
+                        Ok(answer) if answer == "REPLACED" => {
+                            let took_ms =
+                                u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                            say::line(
+                                json,
+                                &format!(
+                                    "replica {number} had died; a fresh process {} has its place after {took_ms} ms",
+                                    pid.unwrap_or(0)
+                                ),
+                                &serde_json::json!({"event": "replaced", "replica": number, "pid": pid, "took_ms": took_ms}),
+                            );
+                            return;
+                        }
+                        Ok(answer) if answer != "ERROR not the leader" => last = answer,
+                        _ => {}
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            say::error(&format!(
+                "replica {number} had died, and the others have not let a fresh process in for {} s ({last})\n  fix:   if more than f of 2f+1 replicas died at once, what was stored is lost: start the group again",
+                JOIN.as_secs()
+            ));
+            let _ = unwanted.send((slot, generation));
+        });
+        Ok(())
+    }
+}
+
+fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let mut last = String::new();
+    for at in clients {
+        loop {
+            if began.elapsed() > READY {
+                bail!(
+                    "the group has no leader after {} s; {at} says: {last}",
+                    READY.as_secs()
+                );
+            }
+            if let Ok(answer) = ask(*at, "sf status") {
+                let status: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+                let members = status["members"].as_array().map_or(0, Vec::len);
+                if status["leader"].is_u64() && members == clients.len() {
+                    break;
+                }
+                last = answer;
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+    Ok(())
+}
+
+/// One of the service's own commands, over a client's connection.
+pub(crate) fn ask(at: SocketAddr, line: &str) -> anyhow::Result<String> {
+    let mut stream =
+        TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
+            format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
+        })?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.write_all(format!("{line}\r\n").as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(answer.trim_end().to_owned())
+}

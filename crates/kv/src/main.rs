@@ -1,0 +1,238 @@
+//! `steadfast kv`: a replicated memcached server whose replicas vote before a reply leaves.
+//!
+//! A binary of its own, which `steadfast kv` executes, so that the launcher of `run` carries no tokio.
+//!
+//! Where to begin: `service` executes and votes, `store` is what is voted on, `sequencer` orders, `local` is the group on one machine.
+
+mod cli;
+mod client;
+mod inherit;
+mod local;
+mod peers;
+mod protocol;
+mod replica;
+mod say;
+mod sequencer;
+mod service;
+mod store;
+mod strike;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::{CommandFactory as _, Parser as _};
+use steadfast_crosscheck::Node;
+use steadfast_integrity::exit::Own;
+
+use cli::{Cli, Verb};
+use sequencer::Member;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(why) => {
+            let _ = why.print();
+            return if why.use_stderr() {
+                Own::Usage.code().into()
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match command(cli) {
+        Ok(code) => code,
+        Err(why) => {
+            say::error(&format!("{why:#}"));
+            Own::Setup.code().into()
+        }
+    }
+}
+
+fn command(cli: Cli) -> anyhow::Result<ExitCode> {
+    match (cli.verb, cli.local) {
+        (None, Some(args)) => local::run(&args)?,
+        (None, None) => return Ok(Own::Usage.code().into()),
+        (Some(Verb::Strike { line, at }), _) => return strike(&line.join(" "), at.at),
+        (Some(Verb::Verify { at }), _) => return verify(at.at),
+        (Some(Verb::Status { at, json }), _) => status(at.at, json)?,
+        (Some(Verb::Completions { shell }), _) => {
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "steadfast-kv",
+                &mut std::io::stdout(),
+            );
+        }
+        (Some(Verb::Man), _) => man()?,
+        (Some(Verb::Replica(args)), _) => replica_of(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The page of the command, with a section for each of its verbs.
+fn man() -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let command = Cli::command();
+    clap_mangen::Man::new(command.clone()).render(&mut out)?;
+    for verb in command
+        .get_subcommands()
+        .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+    {
+        let name = verb.get_name().to_uppercase();
+        std::io::Write::write_all(&mut out, format!(".SH \"{name}\"\n").as_bytes())?;
+        let verb = clap_mangen::Man::new(verb.clone().disable_help_flag(true));
+        verb.render_description_section(&mut out)?;
+        verb.render_options_section(&mut out)?;
+    }
+    Ok(())
+}
+
+fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // The parent may have died before the kernel was asked.
+    let parent = rustix::process::getppid().map(rustix::process::Pid::as_raw_nonzero);
+    if parent.map(|pid| i64::from(pid.get())) != Some(i64::from(args.parent)) {
+        bail!("the parent of this replica has gone");
+    }
+    let secret = std::env::var(local::SECRET)
+        .ok()
+        .and_then(|text| u128::from_str_radix(&text, 16).ok())
+        .context("a replica is started by steadfast kv --local")?;
+    let members: Vec<Member> = match &args.members {
+        Some(text) => serde_json::from_str(text).context("--members")?,
+        None => Vec::new(),
+    };
+    let members: BTreeMap<Node, Member> = members
+        .into_iter()
+        .map(|member| (local::node(member.slot, 0), member))
+        .collect();
+    replica::run(replica::Start {
+        setup: service::Setup {
+            me: Node(args.node),
+            slot: args.slot,
+            size: usize::try_from(args.size)?,
+            stage: args.stage,
+            allow_strikes: args.allow_strikes,
+            json: args.json,
+            bytes_max: args.memory << 20,
+            snapshot_every: args.snapshot_every,
+            secret,
+        },
+        client: inherit::listener(args.client_fd)?,
+        peer: inherit::listener(args.peer_fd)?,
+        founds: args.slot == 0 && !members.is_empty(),
+        members,
+        connections: args.connections,
+    })
+}
+
+fn status_of(at: SocketAddr) -> anyhow::Result<serde_json::Value> {
+    let answer = local::ask(at, "sf status")?;
+    serde_json::from_str(&answer)
+        .with_context(|| format!("{at} is no replica of steadfast kv; it says: {answer}"))
+}
+
+fn strike(line: &str, at: SocketAddr) -> anyhow::Result<ExitCode> {
+    let status = status_of(at)?;
+    let members = status["members"].as_array().cloned().unwrap_or_default();
+    let wanted = match strike::Strike::parse(line, members.len()) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            say::error(&why.replace("; fix: ", "\n  fix:   "));
+            return Ok(Own::Usage.code().into());
+        }
+    };
+    let member = members
+        .iter()
+        .find(|member| member["replica"] == wanted.replica);
+    let client = member
+        .and_then(|member| member["client"].as_str())
+        .context("the group does not name that replica")?;
+    let answer = local::ask(client.parse()?, &format!("sf strike {line}"))?;
+    if answer != "STRUCK" {
+        bail!(
+            "{}",
+            answer
+                .trim_start_matches("ERROR ")
+                .replace("; fix: ", "\n  fix:   ")
+        );
+    }
+    say::result(&format!(
+        "struck: replica {} item:{} {} byte {} bit {}",
+        wanted.replica, wanted.key, wanted.field, wanted.byte, wanted.bit
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(at: SocketAddr) -> anyhow::Result<ExitCode> {
+    let answer = local::ask(at, "sf verify")?;
+    if let Some(why) = answer.strip_prefix("ERROR ") {
+        bail!("{why}");
+    }
+    let found: serde_json::Value =
+        serde_json::from_str(&answer).with_context(|| format!("{at} says: {answer}"))?;
+    for difference in found["differences"].as_array().into_iter().flatten() {
+        say::result(&format!(
+            "differed, repaired: {}",
+            difference.as_str().unwrap_or_default()
+        ));
+    }
+    let complete = found["complete"] == true;
+    let count = found["differences"].as_array().map_or(0, Vec::len);
+    say::result(&format!(
+        "{} objects compared in all replicas in {} ms, {count} differed{}",
+        found["objects"],
+        found["took_ms"],
+        if complete {
+            ""
+        } else {
+            "; not everything was answered in time"
+        }
+    ));
+    Ok(if complete {
+        ExitCode::SUCCESS
+    } else {
+        Own::Mismatch.code().into()
+    })
+}
+
+fn status(at: SocketAddr, json: bool) -> anyhow::Result<()> {
+    let status = status_of(at)?;
+    if json {
+        say::result(&status.to_string());
+        return Ok(());
+    }
+    let counts = &status["counts"];
+    say::result(&format!(
+        "replica {} of {}, stage {}, leader {}, {} items, {} requests, {} mismatches, {} repairs here{}",
+        status["replica"],
+        status["members"].as_array().map_or(0, Vec::len),
+        status["stage"].as_str().unwrap_or_default(),
+        status["leader"],
+        status["items"],
+        counts["requests"],
+        counts["mismatches"],
+        counts["repairs"],
+        if status["repairing"] == true {
+            ", repairing"
+        } else {
+            ""
+        }
+    ));
+    for member in status["members"].as_array().into_iter().flatten() {
+        say::result(&format!(
+            "  replica {} at {}: {}",
+            member["replica"],
+            member["client"].as_str().unwrap_or_default(),
+            if member["alive"] == true {
+                "answers"
+            } else {
+                "does not answer"
+            }
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,600 @@
+//! memcached's text and meta commands: bytes in, requests out. Replies are made where requests are executed (`store`).
+//!
+//! Invariants
+//!  1. A request that leaves here is well formed: key and value are within their limits, numbers are numbers.
+//!  2. What is refused is answered here and never reaches the log.
+//!
+//! Not covered: the binary protocol (deprecated upstream), refused by its first byte; base64 keys and stale items of the meta commands.
+
+use serde::{Deserialize, Serialize};
+
+/// What `version` says: the memcached whose commands these are, since clients decide by it what they may use; then whose server it is.
+pub(crate) const VERSION: &str = concat!("1.6.18-steadfast-", env!("CARGO_PKG_VERSION"));
+/// Longest key, as memcached has it.
+pub(crate) const KEY_MAX: usize = 250;
+/// Longest value, as memcached has it by default.
+pub(crate) const VALUE_MAX: usize = 1 << 20;
+/// Longest command line: a multi-get of a hundred longest keys fits many times.
+const LINE_MAX: usize = 1 << 16;
+
+/// How a value is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Verb {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+    Cas,
+}
+
+/// How a reply is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Form {
+    /// The classic commands.
+    Text,
+    /// The same, without an answer.
+    Silent,
+    /// The meta commands, with the flags of the request that are answered.
+    Meta {
+        flags: Vec<String>,
+        quiet: bool,
+        value: bool,
+    },
+}
+
+/// A request that is executed in the order of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Get {
+        keys: Vec<Vec<u8>>,
+        cas: bool,
+        touch: Option<i64>,
+    },
+    Store {
+        verb: Verb,
+        key: Vec<u8>,
+        flags: u32,
+        expires: i64,
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+        cas: Option<u64>,
+        form: Form,
+    },
+    Delete {
+        key: Vec<u8>,
+        cas: Option<u64>,
+        form: Form,
+    },
+    Count {
+        key: Vec<u8>,
+        up: bool,
+        by: u64,
+        seed: Option<(u64, i64)>,
+        expires: Option<i64>,
+        form: Form,
+    },
+    Touch {
+        key: Vec<u8>,
+        expires: i64,
+        form: Form,
+    },
+    Flush {
+        after: i64,
+        form: Form,
+    },
+    MetaGet {
+        key: Vec<u8>,
+        touch: Option<i64>,
+        form: Form,
+    },
+}
+
+/// What the head of the input is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Parsed {
+    /// More has to come.
+    Partial,
+    /// A request of so many bytes.
+    Request(usize, Request),
+    /// Answered at once: so many bytes.
+    Answer(usize, Vec<u8>),
+    /// Asks the connection itself.
+    Local(usize, Local),
+    /// Answer, then close.
+    Close(Vec<u8>),
+}
+
+/// Commands that concern one replica or one connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Local {
+    Stats(String),
+    /// `sf WORD REST`: the service's own commands.
+    Own(String, String),
+    Quit,
+}
+
+/// Reads one command from the head of `input`.
+pub(crate) fn parse(input: &[u8]) -> Parsed {
+    if input.first() == Some(&0x80) {
+        return Parsed::Close(
+            b"SERVER_ERROR the binary protocol is not supported; use text or meta commands\r\n"
+                .to_vec(),
+        );
+    }
+    let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
+        if input.len() > LINE_MAX {
+            return Parsed::Close(b"CLIENT_ERROR line too long\r\n".to_vec());
+        }
+        return Parsed::Partial;
+    };
+    let consumed = end + 1;
+    let line = &input[..end];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let words: Vec<&[u8]> = line
+        .split(|byte| *byte == b' ')
+        .filter(|word| !word.is_empty())
+        .collect();
+    let answer = |text: &str| Parsed::Answer(consumed, format!("{text}\r\n").into_bytes());
+    let bad = || answer("CLIENT_ERROR bad command line format");
+    let Some((verb, rest)) = words.split_first() else {
+        return answer("ERROR");
+    };
+    match (*verb, rest) {
+        (b"get" | b"gets", keys @ [_, ..]) => match names(keys) {
+            Some(keys) => Parsed::Request(
+                consumed,
+                Request::Get {
+                    keys,
+                    cas: *verb == b"gets",
+                    touch: None,
+                },
+            ),
+            None => bad(),
+        },
+        (b"gat" | b"gats", [expires, keys @ ..]) if !keys.is_empty() => {
+            match (number(expires), names(keys)) {
+                (None, _) => answer("CLIENT_ERROR invalid exptime argument"),
+                (Some(expires), Some(keys)) => Parsed::Request(
+                    consumed,
+                    Request::Get {
+                        keys,
+                        cas: *verb == b"gats",
+                        touch: Some(expires),
+                    },
+                ),
+                _ => bad(),
+            }
+        }
+        (b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas", rest) => {
+            store(input, consumed, verb, rest)
+        }
+        (b"ms", [key, length, flags @ ..]) => meta_set(input, consumed, key, length, flags),
+        (b"delete", [key, rest @ ..]) => {
+            let (rest, form) = form(rest);
+            if !(rest.is_empty() || matches!(rest, [b"0"])) {
+                return answer(
+                    "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",
+                );
+            }
+            match name(key) {
+                Some(key) => Parsed::Request(
+                    consumed,
+                    Request::Delete {
+                        key,
+                        cas: None,
+                        form,
+                    },
+                ),
+                None => bad(),
+            }
+        }
+        (b"incr" | b"decr", [key, by, rest @ ..]) => {
+            let (_, form) = form(rest);
+            let Some(key) = name(key) else { return bad() };
+            match unsigned(by) {
+                Some(by) => Parsed::Request(
+                    consumed,
+                    Request::Count {
+                        key,
+                        up: *verb == b"incr",
+                        by,
+                        seed: None,
+                        expires: None,
+                        form,
+                    },
+                ),
+                None => answer("CLIENT_ERROR invalid numeric delta argument"),
+            }
+        }
+        (b"touch", [key, expires, rest @ ..]) => {
+            let (_, form) = form(rest);
+            match (name(key), number(expires)) {
+                (None, _) => bad(),
+                (_, None) => answer("CLIENT_ERROR invalid exptime argument"),
+                (Some(key), Some(expires)) => {
+                    Parsed::Request(consumed, Request::Touch { key, expires, form })
+                }
+            }
+        }
+        (b"flush_all", rest) => {
+            let (rest, form) = form(rest);
+            match rest {
+                [] => Parsed::Request(consumed, Request::Flush { after: 0, form }),
+                [after] => match number(after) {
+                    Some(after) => Parsed::Request(consumed, Request::Flush { after, form }),
+                    None => answer("CLIENT_ERROR invalid exptime argument"),
+                },
+                _ => answer("ERROR"),
+            }
+        }
+        (b"mg", [key, flags @ ..]) => meta_get(consumed, key, flags),
+        (b"md", [key, flags @ ..]) => {
+            let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+                return bad();
+            };
+            let cas = flags.number('C');
+            Parsed::Request(
+                consumed,
+                Request::Delete {
+                    key,
+                    cas,
+                    form: flags.form(false),
+                },
+            )
+        }
+        (b"ma", [key, flags @ ..]) => {
+            let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+                return bad();
+            };
+            let up = match flags.text('M') {
+                None | Some("I" | "i" | "incr" | "+") => true,
+                Some("D" | "d" | "decr" | "-") => false,
+                Some(_) => return answer("CLIENT_ERROR invalid mode for ma"),
+            };
+            let by = match flags.text('D') {
+                None => 1,
+                Some(text) => match unsigned(text.as_bytes()) {
+                    Some(by) => by,
+                    None => return answer("CLIENT_ERROR invalid numeric delta argument"),
+                },
+            };
+            let seed = flags
+                .signed('N')
+                .map(|expires| (flags.number('J').unwrap_or(0), expires));
+            let expires = flags.signed('T');
+            let value = flags.has('v');
+            Parsed::Request(
+                consumed,
+                Request::Count {
+                    key,
+                    up,
+                    by,
+                    seed,
+                    expires,
+                    form: flags.form(value),
+                },
+            )
+        }
+        (b"mn", _) => answer("MN"),
+        (b"me", [key, ..]) if name(key).is_some() => answer("EN"),
+        (b"version", _) => answer(&format!("VERSION {VERSION}")),
+        (b"verbosity", [_] | [_, _]) => {
+            let (_, form) = form(rest);
+            if form == Form::Silent {
+                Parsed::Answer(consumed, Vec::new())
+            } else {
+                answer("OK")
+            }
+        }
+        (b"stats", rest) => Parsed::Local(
+            consumed,
+            Local::Stats(rest.first().map(|w| lossy(w)).unwrap_or_default()),
+        ),
+        (b"sf", [word, rest @ ..]) => {
+            let rest: Vec<String> = rest.iter().map(|word| lossy(word)).collect();
+            Parsed::Local(consumed, Local::Own(lossy(word), rest.join(" ")))
+        }
+        (b"quit", _) => Parsed::Local(consumed, Local::Quit),
+        (b"shutdown", _) => answer("ERROR: shutdown not enabled"),
+        _ => answer("ERROR"),
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn name(word: &[u8]) -> Option<Vec<u8>> {
+    (!word.is_empty()
+        && word.len() <= KEY_MAX
+        && word.iter().all(|byte| *byte > 32 && *byte != 127))
+    .then(|| word.to_vec())
+}
+
+fn names(words: &[&[u8]]) -> Option<Vec<Vec<u8>>> {
+    words.iter().map(|word| name(word)).collect()
+}
+
+fn number(word: &[u8]) -> Option<i64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn unsigned(word: &[u8]) -> Option<u64> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+fn form<'a, 'b>(words: &'b [&'a [u8]]) -> (&'b [&'a [u8]], Form) {
+    match words.split_last() {
+        Some((last, rest)) if *last == b"noreply" => (rest, Form::Silent),
+        _ => (words, Form::Text),
+    }
+}
+
+/// The data block of `length` bytes after the line; `None` while it has not all come.
+fn block(input: &[u8], consumed: usize, length: usize) -> Option<Result<(usize, Vec<u8>), usize>> {
+    let after = consumed + length;
+    let tail = input.get(after..)?;
+    if tail.starts_with(b"\r\n") {
+        return Some(Ok((after + 2, input[consumed..after].to_vec())));
+    }
+    if tail.len() < 2 && (tail.is_empty() || tail == b"\r") {
+        return None;
+    }
+    // As memcached: what does not end where it was said to is skipped up to the end of its line.
+    let skip = tail
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map(|at| after + at + 1)?;
+    Some(Err(skip))
+}
+
+/// A value above the limit is read past without being kept.
+fn too_large(input: &[u8], consumed: usize, length: usize) -> Parsed {
+    let whole = consumed.saturating_add(length).saturating_add(2);
+    if input.len() < whole && length <= 64 * VALUE_MAX {
+        return Parsed::Partial;
+    }
+    if length > 64 * VALUE_MAX {
+        return Parsed::Close(b"SERVER_ERROR object too large for cache\r\n".to_vec());
+    }
+    Parsed::Answer(
+        whole,
+        b"SERVER_ERROR object too large for cache\r\n".to_vec(),
+    )
+}
+
+fn store(input: &[u8], consumed: usize, verb: &[u8], rest: &[&[u8]]) -> Parsed {
+    let answer = |text: &str| Parsed::Answer(consumed, format!("{text}\r\n").into_bytes());
+    let bad = || answer("CLIENT_ERROR bad command line format");
+    let (rest, form) = form(rest);
+    let verb = match verb {
+        b"set" => Verb::Set,
+        b"add" => Verb::Add,
+        b"replace" => Verb::Replace,
+        b"append" => Verb::Append,
+        b"prepend" => Verb::Prepend,
+        _ => Verb::Cas,
+    };
+    let (key, flags, expires, length, cas) = match (verb, rest) {
+        (Verb::Cas, [key, flags, expires, length, cas]) => (key, flags, expires, length, Some(cas)),
+        (Verb::Cas, _) => return answer("ERROR"),
+        (_, [key, flags, expires, length]) => (key, flags, expires, length, None),
+        _ => return answer("ERROR"),
+    };
+    let flags = unsigned(flags).and_then(|flags| u32::try_from(flags).ok());
+    let length = unsigned(length).and_then(|length| usize::try_from(length).ok());
+    let cas = match cas.map(|cas| unsigned(cas)) {
+        Some(None) => return bad(),
+        Some(cas) => cas,
+        None => None,
+    };
+    let (Some(key), Some(flags), Some(expires), Some(length)) =
+        (name(key), flags, number(expires), length)
+    else {
+        return bad();
+    };
+    if length > VALUE_MAX {
+        return too_large(input, consumed, length);
+    }
+    match block(input, consumed, length) {
+        None => Parsed::Partial,
+        Some(Err(skip)) => Parsed::Answer(skip, b"CLIENT_ERROR bad data chunk\r\n".to_vec()),
+        Some(Ok((consumed, value))) => Parsed::Request(
+            consumed,
+            Request::Store {
+                verb,
+                key,
+                flags,
+                expires,
+                value,
+                cas,
+                form,
+            },
+        ),
+    }
+}
+
+fn meta_get(consumed: usize, key: &[u8], flags: &[&[u8]]) -> Parsed {
+    let bad = || {
+        Parsed::Answer(
+            consumed,
+            b"CLIENT_ERROR bad command line format\r\n".to_vec(),
+        )
+    };
+    let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+        return bad();
+    };
+    let touch = flags.signed('T');
+    let value = flags.has('v');
+    Parsed::Request(
+        consumed,
+        Request::MetaGet {
+            key,
+            touch,
+            form: flags.form(value),
+        },
+    )
+}
+
+fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&[u8]]) -> Parsed {
+    let bad = |consumed| Parsed::Answer(consumed, b"CLIENT_ERROR bad data chunk\r\n".to_vec());
+    let Some(length) = unsigned(length).and_then(|length| usize::try_from(length).ok()) else {
+        return bad(consumed);
+    };
+    if length > VALUE_MAX {
+        return too_large(input, consumed, length);
+    }
+    let (consumed, value) = match block(input, consumed, length) {
+        None => return Parsed::Partial,
+        Some(Err(skip)) => return bad(skip),
+        Some(Ok(read)) => read,
+    };
+    let (Some(key), Some(flags)) = (name(key), Flags::read(flags)) else {
+        return Parsed::Answer(
+            consumed,
+            b"CLIENT_ERROR bad command line format\r\n".to_vec(),
+        );
+    };
+    let verb = match flags.text('M') {
+        None | Some("S" | "s" | "set") => Verb::Set,
+        Some("E" | "e" | "add") => Verb::Add,
+        Some("A" | "a" | "append") => Verb::Append,
+        Some("P" | "p" | "prepend") => Verb::Prepend,
+        Some("R" | "r" | "replace") => Verb::Replace,
+        Some(_) => {
+            return Parsed::Answer(consumed, b"CLIENT_ERROR invalid mode for ms\r\n".to_vec());
+        }
+    };
+    let cas = flags.number('C');
+    let request = Request::Store {
+        verb,
+        key,
+        flags: flags
+            .number('F')
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0),
+        expires: flags.signed('T').unwrap_or(0),
+        value,
+        cas,
+        form: flags.form(false),
+    };
+    Parsed::Request(consumed, request)
+}
+
+/// The flags of a meta command.
+struct Flags(Vec<String>);
+
+impl Flags {
+    fn read(words: &[&[u8]]) -> Option<Self> {
+        words
+            .iter()
+            .map(|word| std::str::from_utf8(word).ok().map(str::to_owned))
+            .collect::<Option<_>>()
+            .map(Self)
+    }
+
+    fn has(&self, flag: char) -> bool {
+        self.0.iter().any(|word| word.starts_with(flag))
+    }
+
+    fn text(&self, flag: char) -> Option<&str> {
+        self.0.iter().find_map(|word| word.strip_prefix(flag))
+    }
+
+    fn number(&self, flag: char) -> Option<u64> {
+        self.text(flag)?.parse().ok()
+    }
+
+    fn signed(&self, flag: char) -> Option<i64> {
+        self.text(flag)?.parse().ok()
+    }
+
+    /// The flags that a reply repeats, in the order of the request.
+    fn form(self, value: bool) -> Form {
+        let quiet = self.has('q');
+        let flags = self
+            .0
+            .into_iter()
+            .filter(|word| "fsctkO".contains(|c| word.starts_with(c)))
+            .collect();
+        Form::Meta {
+            flags,
+            quiet,
+            value,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answered(input: &str) -> String {
+        match parse(input.as_bytes()) {
+            Parsed::Answer(_, text) => lossy(&text),
+            other => panic!("{input:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        let long = "k".repeat(251);
+        for (line, reply) in [
+            ("nonsense\r\n".to_owned(), "ERROR\r\n"),
+            ("get\r\n".to_owned(), "ERROR\r\n"),
+            (
+                format!("get {long}\r\n"),
+                "CLIENT_ERROR bad command line format\r\n",
+            ),
+            (
+                "incr key1 abc\r\n".to_owned(),
+                "CLIENT_ERROR invalid numeric delta argument\r\n",
+            ),
+            (
+                "touch key1 abc\r\n".to_owned(),
+                "CLIENT_ERROR invalid exptime argument\r\n",
+            ),
+            (
+                "set a 0 0 3\r\nabcd\r\n".to_owned(),
+                "CLIENT_ERROR bad data chunk\r\n",
+            ),
+        ] {
+            assert_eq!(answered(&line), reply, "{line:?}");
+        }
+        assert!(matches!(parse(b"\x80\x00"), Parsed::Close(_)));
+    }
+
+    #[test]
+    fn a_request_is_read_only_when_all_of_it_is_there() {
+        let whole = b"set a 1 0 5\r\nab\r\nc\r\nget a\r\n";
+        for cut in 0..20 {
+            assert_eq!(parse(&whole[..cut]), Parsed::Partial, "{cut}");
+        }
+        let Parsed::Request(20, Request::Store { value, .. }) = parse(whole) else {
+            panic!()
+        };
+        assert_eq!(value, b"ab\r\nc");
+    }
+
+    #[test]
+    fn noreply_and_flags_are_part_of_the_request() {
+        let Parsed::Request(_, Request::Delete { form, .. }) = parse(b"delete a noreply\r\n")
+        else {
+            panic!()
+        };
+        assert_eq!(form, Form::Silent);
+        let Parsed::Request(_, Request::MetaGet { form, .. }) = parse(b"mg a v k O7 t\r\n") else {
+            panic!()
+        };
+        let flags = ["k", "O7", "t"].map(str::to_owned).to_vec();
+        assert_eq!(
+            form,
+            Form::Meta {
+                flags,
+                quiet: false,
+                value: true
+            }
+        );
+    }
+}

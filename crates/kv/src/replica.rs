@@ -1,0 +1,144 @@
+//! One replica as a process: its sockets, its engine, its service.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener as StdListener;
+
+use anyhow::Context as _;
+use openraft::async_runtime::WatchReceiver as _;
+use steadfast_crosscheck::Node;
+use tokio::io::BufReader;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use crate::client;
+use crate::peers::Peers;
+use crate::sequencer::Member;
+use crate::sequencer::raft::{self, Engine, Raft};
+use crate::service::{Event, Service, Setup};
+use crate::wire::{self, Hello, Posted};
+
+/// What a replica is started with.
+pub(crate) struct Start {
+    pub(crate) setup: Setup,
+    pub(crate) client: StdListener,
+    pub(crate) peer: StdListener,
+    /// All members of a group that begins; nothing for a process that takes a place later.
+    pub(crate) members: BTreeMap<Node, Member>,
+    /// Whether this one founds the group.
+    pub(crate) founds: bool,
+    pub(crate) connections: usize,
+}
+
+/// Runs a replica until its process is told to end.
+pub(crate) fn run(start: Start) -> anyhow::Result<()> {
+    // One thread: three replicas and their clients share the cores of a small machine, and a second thread would only wake the first.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(serve(start))
+}
+
+async fn serve(start: Start) -> anyhow::Result<()> {
+    let listener = |listener: StdListener| -> anyhow::Result<TcpListener> {
+        listener.set_nonblocking(true)?;
+        Ok(TcpListener::from_std(listener)?)
+    };
+    let client = listener(start.client).context("the socket for clients")?;
+    let peer = listener(start.peer).context("the socket for replicas")?;
+    let (events, received) = mpsc::unbounded_channel();
+
+    let me = start.setup.me;
+    // Submissions travel as the vote's messages do; the service knows the way.
+    let (forward, mut forwarded) = mpsc::unbounded_channel::<Posted>();
+    let secret = start.setup.secret;
+    let (engine, log) = Engine::start(me, secret, start.setup.snapshot_every, move |to, post| {
+        let _ = forward.send((to, post));
+    })
+    .await?;
+    let mut peers = Peers::new(me, secret);
+    peers.set(&start.members);
+    let mut forwards = Peers::new(me, secret);
+    forwards.set(&start.members);
+    let raft = engine.raft.clone();
+    tokio::spawn(accept(peer, secret, engine.raft.clone(), events.clone()));
+    tokio::spawn(async move {
+        while let Some((to, post)) = forwarded.recv().await {
+            let members: BTreeMap<Node, Member> = {
+                let metrics = raft.metrics();
+                let metrics = metrics.borrow_watched();
+                metrics
+                    .membership_config
+                    .nodes()
+                    .map(|(id, member)| (Node(*id), member.clone()))
+                    .collect()
+            };
+            if !members.is_empty() {
+                forwards.set(&members);
+            }
+            forwards.send(steadfast_crosscheck::To::One(to), &post);
+        }
+    });
+    tokio::spawn(client::serve(client, events.clone(), start.connections));
+    if start.founds {
+        engine
+            .found(start.members)
+            .await
+            .context("the group could not be founded")?;
+    }
+    let service = Service::new(&start.setup, engine, peers);
+    service.run(received, log).await;
+    Ok(())
+}
+
+/// Takes connections of other replicas.
+async fn accept(
+    listener: TcpListener,
+    secret: u128,
+    raft: Raft,
+    events: mpsc::UnboundedSender<Event>,
+) {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            continue;
+        };
+        let (raft, events) = (raft.clone(), events.clone());
+        tokio::spawn(async move {
+            let _ = hear(stream, secret, raft, events).await;
+        });
+    }
+}
+
+async fn hear(
+    stream: TcpStream,
+    own: u128,
+    raft: Raft,
+    events: mpsc::UnboundedSender<Event>,
+) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut stream = BufReader::with_capacity(1 << 16, stream);
+    match wire::read_hello(&mut stream).await? {
+        Hello::Order { secret, .. } | Hello::Vote { secret, .. } if secret != own => {
+            Err(std::io::Error::other("not of this group"))
+        }
+        Hello::Order { to, .. } | Hello::Vote { to, .. } if to != *raft.node_id() => {
+            Err(std::io::Error::other("meant for a process that has gone"))
+        }
+        Hello::Order { .. } => raft::answer(&raft, stream).await,
+        Hello::Vote { from, .. } => {
+            let from = Node(from);
+            let _ = events.send(Event::Alive(from, true));
+            loop {
+                match wire::read(&mut stream).await {
+                    Ok(post) => {
+                        let _ = events.send(Event::Post(from, post));
+                    }
+                    Err(why) => {
+                        let _ = events.send(Event::Alive(from, false));
+                        return Err(why);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Who orders: the log that all replicas execute.
+//!
+//! The service hands bytes in and gets them back, in one order, in every replica. Everything else about the engine stays behind
+//! [`Sequencer`], so that a service with a log of its own can supply that.
+//!
+//! Invariants
+//!  1. What is delivered is delivered to every replica with the same index, in ascending order.
+//!  2. What is submitted may be lost or delivered late: its origin numbers it, and submits again.
+
+pub(crate) mod raft;
+
+use std::collections::BTreeMap;
+
+use steadfast_crosscheck::Node;
+use tokio::sync::oneshot;
+
+/// A member of the group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub(crate) struct Member {
+    /// Its place in the group: what users count replicas by.
+    pub(crate) slot: u64,
+    /// Where other replicas reach it.
+    pub(crate) peer: String,
+    /// Where clients reach it.
+    pub(crate) client: String,
+}
+
+/// What comes out of the log.
+#[derive(Debug)]
+pub(crate) enum Delivery {
+    /// An entry, with the time that the leader stamped it with.
+    Entry { index: u64, bytes: Vec<u8> },
+    /// Who belongs to the group from this index on.
+    Members {
+        index: u64,
+        members: BTreeMap<Node, Member>,
+    },
+    /// The state at this place is wanted; nothing is answered if it is in doubt here.
+    Snapshot(oneshot::Sender<Option<Vec<u8>>>),
+    /// The state of another replica replaces this one's.
+    Install {
+        index: u64,
+        members: BTreeMap<Node, Member>,
+        bytes: Vec<u8>,
+        done: oneshot::Sender<Result<(), String>>,
+    },
+}
+
+/// An engine that orders.
+pub(crate) trait Sequencer {
+    /// Hands bytes to whoever leads now. They may get lost.
+    fn submit(&self, bytes: Vec<u8>);
+
+    /// Who leads, as far as this replica knows.
+    fn leader(&self) -> Option<Node>;
+
+    /// The group gets a new member in place of an old one.
+    fn replace(
+        &self,
+        old: Option<Node>,
+        new: Node,
+        member: Member,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+}

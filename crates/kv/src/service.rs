@@ -1,0 +1,1042 @@
+//! One replica's engine room: a task that executes the log, votes, and lets replies go.
+//!
+//! ```text
+//!  connections ──► collecting ──► submit ──► log ──► queue ──► execute ──► vote ──► Release ──► connections
+//!                                             │                  │          ▲
+//!  peers ◄──────────────── CHECK, DETAIL ... ─┼──────────────────┴──────────┘
+//! ```
+//!
+//! Invariants
+//!  1. One task owns store and vote: nothing here is shared.
+//!  2. At stage RDGX a reply leaves only after `Release`, and only if its bytes still have the digest that was voted for.
+//!  3. A process that is no member yet neither submits nor votes, and hands its state to nobody before f+1 replicas have agreed on it.
+//!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
+//!
+//! Not covered: reads beside the log.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use steadfast_crosscheck::{
+    Action, Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To, Tuple,
+};
+use steadfast_integrity::digest::crc32c;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::peers::Peers;
+use crate::protocol::Request;
+use crate::sequencer::raft::Engine;
+use crate::sequencer::{Delivery, Member, Sequencer as _};
+use crate::store::{self, Delta, SHARDS, Store};
+use crate::wire::{self, Post};
+
+/// How digests are made; replicas of another epoch are not compared with.
+const EPOCH: u32 = 1;
+/// Own entries in the log at a time; what comes meanwhile is collected into the next one.
+const IN_FLIGHT: usize = 8;
+/// Requests in one entry.
+const BATCH_MAX: usize = 512;
+/// Entries that have not come out of the log after this are submitted again.
+const RESUBMIT: Duration = Duration::from_millis(300);
+/// A replica that has said nothing for so long is not waited for.
+const SILENT: Duration = Duration::from_millis(1500);
+/// Entries that one comparison of everything is split into.
+const VERIFY_PARTS: usize = 16;
+
+/// How much of the protection is on: the paper's stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[clap(rename_all = "UPPER")]
+pub(crate) enum Stage {
+    /// Replication alone, each replica with its own clock.
+    R,
+    /// And deterministic execution.
+    Rd,
+    /// And digests of objects, checked at each access.
+    Rdg,
+    /// And the vote before replies leave, and repair.
+    Rdgx,
+}
+
+/// What an entry of the log says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Entry {
+    origin: u64,
+    sequence: u64,
+    body: Body,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Body {
+    Requests(Vec<Request>),
+    Recover(Recover),
+    /// Everything in these shards is compared.
+    Scrub(u16, u16),
+}
+
+/// Where the replies of one group go, or why there are none.
+pub(crate) type ReplyTo = oneshot::Sender<Result<Vec<Vec<u8>>, &'static str>>;
+/// How many replies go where.
+type Waiting = Vec<(usize, ReplyTo)>;
+/// A state behind an entry, and who wants it.
+type HandOut = (Index, Vec<u8>, oneshot::Sender<Option<Vec<u8>>>);
+
+/// Requests of one connection that were sent together, and where their replies go.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) requests: Vec<Request>,
+    pub(crate) reply: ReplyTo,
+}
+
+/// What reaches the task.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Group(Group),
+    Post(Node, Post),
+    Alive(Node, bool),
+    Own(String, String, oneshot::Sender<String>),
+}
+
+struct Unacked {
+    bytes: Vec<u8>,
+    groups: Waiting,
+    verify: bool,
+}
+
+/// Replies that wait for the vote.
+struct Out {
+    replies: Vec<Vec<u8>>,
+    groups: Waiting,
+}
+
+struct Verify {
+    waits: usize,
+    indexes: Vec<Index>,
+    objects: usize,
+    repaired: u64,
+    found: Vec<String>,
+    began: Instant,
+    reply: oneshot::Sender<String>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    entries: u64,
+    requests: u64,
+    mismatches: u64,
+    repairs: u64,
+    refused: u64,
+    duplicates: u64,
+    poison: u64,
+    local: u64,
+}
+
+/// The task's state.
+pub(crate) struct Service {
+    me: Node,
+    slot: u64,
+    stage: Stage,
+    allow_strikes: bool,
+    json: bool,
+    size: usize,
+    core: Core,
+    store: Store,
+    engine: Engine,
+    peers: Peers,
+    members: BTreeMap<Node, Member>,
+    queue: VecDeque<Delivery>,
+    held: HashMap<Index, Vec<ObjectId>>,
+    recovering: HashMap<Index, (Index, Instant)>,
+    mismatch_at: BTreeMap<Index, Instant>,
+    collecting: Vec<Group>,
+    collected: usize,
+    unacked: BTreeMap<u64, Unacked>,
+    next: u64,
+    submitted_at: Instant,
+    out: HashMap<Index, Out>,
+    heard: HashMap<Node, Instant>,
+    verify: Option<Verify>,
+    /// States that wait to be agreed on before they are handed out.
+    snapshots: Vec<HandOut>,
+    secret: u128,
+    /// How this process has come to the state: by the log alone, or by another replica's.
+    joined: &'static str,
+    counts: Counts,
+    started: Instant,
+    executed: u64,
+}
+
+/// How a replica is set up.
+#[derive(Debug, Clone)]
+pub(crate) struct Setup {
+    pub(crate) me: Node,
+    pub(crate) slot: u64,
+    pub(crate) size: usize,
+    pub(crate) stage: Stage,
+    pub(crate) allow_strikes: bool,
+    pub(crate) json: bool,
+    pub(crate) bytes_max: u64,
+    pub(crate) snapshot_every: u64,
+    /// Known to the processes of one group: who has it is one of them.
+    pub(crate) secret: u128,
+}
+
+impl Service {
+    pub(crate) fn new(setup: &Setup, engine: Engine, peers: Peers) -> Self {
+        Self {
+            me: setup.me,
+            slot: setup.slot,
+            stage: setup.stage,
+            allow_strikes: setup.allow_strikes,
+            json: setup.json,
+            size: setup.size,
+            core: Core::new(setup.me, setup.size, EPOCH),
+            store: Store::new(setup.stage >= Stage::Rdgx, setup.bytes_max),
+            engine,
+            peers,
+            members: BTreeMap::new(),
+            queue: VecDeque::new(),
+            held: HashMap::new(),
+            recovering: HashMap::new(),
+            mismatch_at: BTreeMap::new(),
+            collecting: Vec::new(),
+            collected: 0,
+            unacked: BTreeMap::new(),
+            next: 1,
+            submitted_at: Instant::now(),
+            out: HashMap::new(),
+            heard: HashMap::new(),
+            verify: None,
+            snapshots: Vec::new(),
+            secret: setup.secret,
+            joined: "log",
+            counts: Counts::default(),
+            started: Instant::now(),
+            executed: 0,
+        }
+    }
+
+    /// Runs until everybody who could send is gone.
+    pub(crate) async fn run(
+        mut self,
+        mut events: mpsc::UnboundedReceiver<Event>,
+        mut log: mpsc::UnboundedReceiver<Delivery>,
+    ) {
+        let mut ticks = tokio::time::interval(Duration::from_millis(4));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                delivery = log.recv() => match delivery {
+                    Some(delivery) => self.queue.push_back(delivery),
+                    None => return,
+                },
+                event = events.recv() => match event {
+                    Some(event) => self.event(event),
+                    None => return,
+                },
+                _ = ticks.tick() => self.tick(),
+            }
+            // Whatever else is there already belongs to the same turn, and so to the same CHECK and the same entry.
+            for _ in 0..4 * BATCH_MAX {
+                if let Ok(delivery) = log.try_recv() {
+                    self.queue.push_back(delivery);
+                } else if let Ok(event) = events.try_recv() {
+                    self.event(event);
+                } else {
+                    break;
+                }
+            }
+            self.execute();
+            self.act();
+            if self.stage == Stage::Rdgx {
+                self.core.flush();
+                self.act();
+            }
+            self.submit_collected();
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Group(group) => {
+                self.collected += group.requests.len();
+                self.collecting.push(group);
+                if self.collected >= BATCH_MAX {
+                    self.submit_collected();
+                }
+            }
+            Event::Alive(node, alive) => {
+                if alive {
+                    self.heard.insert(node, Instant::now());
+                }
+                self.core.set_alive(node, alive);
+            }
+            Event::Post(from, post) => {
+                if self
+                    .heard
+                    .insert(from, Instant::now())
+                    .is_none_or(|last| last.elapsed() > SILENT)
+                {
+                    self.core.set_alive(from, true);
+                }
+                match post {
+                    Post::Alive => {}
+                    Post::Submit(bytes) => self.engine.submit(bytes),
+                    Post::Vote(Message::FetchReplies { index }) => {
+                        if let Some(out) = self.out.get(&index) {
+                            let replies = out.replies.clone();
+                            self.peers.send(
+                                To::One(from),
+                                &Post::Vote(Message::Replies { index, replies }),
+                            );
+                        }
+                    }
+                    Post::Vote(message) => self.core.receive(from, message, &mut self.store),
+                }
+                self.act();
+            }
+            Event::Own(word, rest, reply) => self.own(&word, &rest, reply),
+        }
+    }
+
+    fn is_member(&self) -> bool {
+        self.members.contains_key(&self.me)
+    }
+
+    fn submit_collected(&mut self) {
+        while !self.collecting.is_empty() && self.unacked.len() < IN_FLIGHT && self.is_member() {
+            let mut requests = Vec::new();
+            let mut groups = Vec::new();
+            let mut taken = 0;
+            for group in &self.collecting {
+                if taken > 0 && requests.len() + group.requests.len() > BATCH_MAX {
+                    break;
+                }
+                requests.extend(group.requests.iter().cloned());
+                taken += 1;
+            }
+            for group in self.collecting.drain(..taken) {
+                self.collected -= group.requests.len();
+                groups.push((group.requests.len(), group.reply));
+            }
+            self.submit(Body::Requests(requests), groups, false);
+        }
+    }
+
+    fn submit(&mut self, body: Body, groups: Waiting, verify: bool) {
+        let entry = Entry {
+            origin: self.me.0,
+            sequence: self.next,
+            body,
+        };
+        let Ok(mut bytes) = postcard::to_extend(&entry, vec![0; 4]) else {
+            return;
+        };
+        let crc = crc32c(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        if self.unacked.is_empty() {
+            self.submitted_at = Instant::now();
+        }
+        self.unacked.insert(
+            self.next,
+            Unacked {
+                bytes: bytes.clone(),
+                groups,
+                verify,
+            },
+        );
+        self.next += 1;
+        self.engine.submit(bytes);
+    }
+
+    fn tick(&mut self) {
+        if self.stage == Stage::Rdgx {
+            self.core.tick();
+        }
+        if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
+            self.submitted_at = Instant::now();
+            for unacked in self.unacked.values() {
+                self.engine.submit(unacked.bytes.clone());
+            }
+        }
+        for (node, last) in &self.heard {
+            if last.elapsed() > SILENT {
+                self.core.set_alive(*node, false);
+            }
+        }
+        while self.mismatch_at.len() > 4096 {
+            self.mismatch_at.pop_first();
+        }
+        self.verified();
+        self.hand_out();
+    }
+
+    /// Hands states out that f+1 replicas have by now agreed on; asks for another try where something in one is in doubt.
+    fn hand_out(&mut self) {
+        for (index, bytes, want) in std::mem::take(&mut self.snapshots) {
+            match self.core.standing(index) {
+                Standing::Agreed => {
+                    let _ = want.send(Some(bytes));
+                }
+                Standing::Doubtful => {
+                    let _ = want.send(None);
+                }
+                Standing::Open => self.snapshots.push((index, bytes, want)),
+            }
+        }
+    }
+
+    /// Executes what the log has delivered, up to an entry that waits for a repair.
+    fn execute(&mut self) {
+        while let Some(delivery) = self.queue.pop_front() {
+            match delivery {
+                Delivery::Entry { index, bytes } => {
+                    if !self.entry(Index(index), &bytes) {
+                        self.queue.push_front(Delivery::Entry { index, bytes });
+                        return;
+                    }
+                    self.executed = index;
+                }
+                Delivery::Members { index, members } => self.set_members(index, members),
+                Delivery::Snapshot(want) => {
+                    let index = Index(self.executed);
+                    if self.core.standing(index) == Standing::Doubtful {
+                        let _ = want.send(None);
+                    } else {
+                        self.snapshots.push((index, self.store.snapshot(), want));
+                    }
+                }
+                Delivery::Install {
+                    index,
+                    members,
+                    bytes,
+                    done,
+                } => {
+                    let restored = self.store.restore(&bytes);
+                    self.joined = "snapshot";
+                    self.executed = index;
+                    self.set_members(index, members);
+                    let _ = done.send(restored);
+                }
+            }
+        }
+    }
+
+    fn set_members(&mut self, index: u64, members: BTreeMap<Node, Member>) {
+        let nodes: Vec<Node> = members.keys().copied().collect();
+        let origins: Vec<u64> = nodes.iter().map(|node| node.0).collect();
+        self.store.keep_sessions(&origins);
+        self.core.set_members(&nodes, Index(index));
+        self.heard.retain(|node, _| members.contains_key(node));
+        self.peers.set(&members);
+        self.members = members;
+    }
+
+    /// Executes one entry; false if it has to wait for a repair.
+    fn entry(&mut self, index: Index, bytes: &[u8]) -> bool {
+        let (time_ms, body) = unstamped(bytes);
+        let entry = opened(body);
+        if !self.held.is_empty() && self.waits(entry.as_ref()) {
+            return false;
+        }
+        self.counts.entries += 1;
+        let mut delta = Delta::default();
+        let time_ms = if self.stage == Stage::R {
+            local_ms()
+        } else {
+            time_ms
+        };
+        let chain = store::chained(self.store.head().chain, index, bytes);
+        self.store.enter(chain, time_ms, &mut delta);
+
+        let mut replies: Vec<Vec<u8>> = Vec::new();
+        let mut acked = None;
+        let mut recover = None;
+        match entry {
+            None => self.counts.poison += 1,
+            Some(Entry {
+                origin,
+                sequence,
+                body,
+            }) => {
+                if self.store.admit(origin, sequence, &mut delta) {
+                    if origin == self.me.0 {
+                        acked = self.unacked.remove(&sequence);
+                        self.submitted_at = Instant::now();
+                    }
+                    match body {
+                        Body::Requests(requests) => {
+                            self.counts.requests += requests.len() as u64;
+                            for request in &requests {
+                                if self.stage == Stage::Rdg
+                                    && let Some(id) = self.store.suspect(request)
+                                {
+                                    self.corrupt(index, id);
+                                    replies.push(
+                                        b"SERVER_ERROR an object does not fit its digest\r\n"
+                                            .to_vec(),
+                                    );
+                                } else {
+                                    replies.push(self.store.execute(request, &mut delta));
+                                }
+                            }
+                        }
+                        Body::Recover(order) => recover = Some(order),
+                        Body::Scrub(from, to) => {
+                            let found = self
+                                .store
+                                .scrub(usize::from(from)..usize::from(to).min(SHARDS), &mut delta);
+                            if let Some(verify) = &mut self.verify
+                                && acked.as_ref().is_some_and(|own| own.verify)
+                            {
+                                verify.objects += found;
+                                verify.waits -= 1;
+                                verify.indexes.push(index);
+                            }
+                        }
+                    }
+                } else {
+                    self.counts.duplicates += 1;
+                    // Executed before, and not by this replica as it came from here: its own copy of the entry was hit, or a state
+                    // that was taken over held it already.
+                    if origin == self.me.0
+                        && sequence <= self.store.last(origin)
+                        && let Some(own) = self.unacked.remove(&sequence)
+                    {
+                        self.counts.refused += 1;
+                        deliver(
+                            own.groups,
+                            Err("the request was executed, and this replica has lost its reply"),
+                        );
+                    }
+                }
+            }
+        }
+        let groups = acked.map(|own| own.groups).unwrap_or_default();
+        if self.stage < Stage::Rdgx {
+            deliver(groups, Ok(replies));
+            return true;
+        }
+        if !self.is_member() {
+            // What was agreed on before this process belonged to the group is not voted on again.
+            deliver(groups, Err("this replica is joining the group"));
+            return true;
+        }
+        let tuple = Tuple {
+            objects: self.store.digests(&delta),
+            replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
+        };
+        self.out.insert(index, Out { replies, groups });
+        self.core.executed(index, tuple);
+        if let Some(recover) = recover {
+            self.held.insert(index, recover.objects.clone());
+            self.recovering
+                .insert(index, (recover.cause, Instant::now()));
+            self.core.recover(index, &recover, &self.store);
+            self.core.repair();
+        }
+        self.act();
+        true
+    }
+
+    /// Whether an entry touches what a recovery holds back.
+    fn waits(&self, entry: Option<&Entry>) -> bool {
+        let held: Vec<ObjectId> = self.held.values().flatten().copied().collect();
+        if held.contains(&store::head_id()) {
+            return !matches!(
+                entry,
+                Some(Entry {
+                    body: Body::Recover(_),
+                    ..
+                })
+            );
+        }
+        let shards: Vec<usize> = held.iter().map(|id| store::shard_of(*id)).collect();
+        match entry {
+            Some(Entry {
+                body: Body::Requests(requests),
+                origin,
+                ..
+            }) => {
+                held.contains(&store::session_id(*origin))
+                    || requests.iter().any(|request| {
+                        Store::shards_of(request).is_none_or(|touched| {
+                            touched.iter().any(|shard| shards.contains(shard))
+                        })
+                    })
+            }
+            Some(Entry {
+                body: Body::Scrub(..),
+                ..
+            }) => true,
+            _ => false,
+        }
+    }
+
+    /// Does what the vote asks for.
+    fn act(&mut self) {
+        loop {
+            let actions = self.core.actions();
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                self.action(action);
+            }
+        }
+    }
+
+    fn action(&mut self, action: Action) {
+        match action {
+            Action::Send(to, message) => self.peers.send(to, &Post::Vote(message)),
+            Action::Release(index, digests) => {
+                let digests = digests.into_iter().map(|digest| (None, digest)).collect();
+                self.release(index, digests);
+            }
+            Action::ReleaseWith(index, replies) => self.release(index, replies),
+            Action::Undecided(index) => {
+                self.counts.refused += 1;
+                if let Some(out) = self.out.get_mut(&index) {
+                    deliver(
+                        std::mem::take(&mut out.groups),
+                        Err("the replicas disagree"),
+                    );
+                }
+            }
+            Action::Forget(index) => {
+                if let Some(out) = self.out.remove(&index) {
+                    deliver(out.groups, Err("the vote took too long"));
+                }
+            }
+            Action::Order(recover) => self.submit(Body::Recover(recover), Vec::new(), false),
+            Action::Mismatch(index) => {
+                self.counts.mismatches += 1;
+                self.mismatch_at.entry(index).or_insert_with(Instant::now);
+            }
+            Action::Blame {
+                index,
+                nodes,
+                objects,
+            } => self.blame(index, &nodes, &objects),
+            Action::Repaired {
+                index,
+                object,
+                was,
+                is,
+                passive,
+                source,
+            } => {
+                self.repaired(
+                    index,
+                    object,
+                    was.as_deref(),
+                    is.as_deref(),
+                    passive,
+                    source,
+                );
+            }
+            Action::Resume(index) => {
+                self.held.remove(&index);
+                self.recovering.remove(&index);
+                self.execute();
+            }
+            Action::Stuck(index, objects) => {
+                let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
+                self.say(
+                    &format!("replica {}: no majority for {} at entry {index}: requests for them wait", self.slot, names.join(", ")),
+                    &serde_json::json!({"event": "stuck", "replica": self.slot, "entry": index.0, "objects": names}),
+                );
+            }
+            Action::Replace(node, why) => {
+                let slot = self
+                    .members
+                    .get(&node)
+                    .map_or(self.slot, |member| member.slot);
+                self.say(
+                    &format!("replica {slot} is to be replaced: {why}"),
+                    &serde_json::json!({"event": "replace", "replica": slot, "why": why}),
+                );
+                // Its place is taken by a fresh process; what this one holds cannot be trusted.
+                if node == self.me {
+                    std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+                }
+            }
+        }
+    }
+
+    /// Lets replies go, if they are still what was voted for.
+    fn release(&mut self, index: Index, voted: Vec<(Option<Vec<u8>>, Digest)>) {
+        let Some(out) = self.out.get_mut(&index) else {
+            return;
+        };
+        let groups = std::mem::take(&mut out.groups);
+        if groups.is_empty() {
+            return;
+        }
+        let replies: Vec<Vec<u8>> = voted
+            .iter()
+            .enumerate()
+            .map(|(k, (reply, _))| {
+                reply
+                    .clone()
+                    .or_else(|| out.replies.get(k).cloned())
+                    .unwrap_or_default()
+            })
+            .collect();
+        // Between its vote and the socket a reply is only bytes in memory.
+        let right = replies
+            .iter()
+            .zip(&voted)
+            .all(|(reply, (_, digest))| Digest::of(reply) == *digest);
+        if right {
+            deliver(groups, Ok(replies));
+        } else {
+            self.counts.refused += 1;
+            deliver(groups, Err("a reply was corrupted after its vote"));
+        }
+    }
+
+    fn name(&self, id: ObjectId, packed: Option<&[u8]>) -> String {
+        if id == store::head_id() {
+            return "log:head".to_owned();
+        }
+        if let Some(node) = self
+            .members
+            .keys()
+            .find(|node| store::session_id(node.0) == id)
+        {
+            return format!("session:{node}");
+        }
+        let own = steadfast_crosscheck::Objects::pack(&self.store, id);
+        match packed.or(own.as_deref()).and_then(store::key_in) {
+            Some(key) => format!("item:{key}"),
+            None => format!("object:{id}"),
+        }
+    }
+
+    fn blame(&mut self, index: Index, nodes: &[Node], objects: &[ObjectId]) {
+        let slots: Vec<u64> = nodes
+            .iter()
+            .filter_map(|node| self.members.get(node))
+            .map(|member| member.slot)
+            .collect();
+        let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
+        if let Some(verify) = &mut self.verify
+            && verify.indexes.contains(&index)
+        {
+            for name in &names {
+                verify.found.push(format!("replica {slots:?} {name}"));
+            }
+        }
+        // Everybody knows; one says it: the first of those that are right.
+        let speaks = self.members.keys().find(|node| !nodes.contains(node)) == Some(&self.me);
+        if self.json && speaks {
+            self.say(
+                "",
+                &serde_json::json!({"event": "mismatch", "entry": index.0, "wrong": slots, "objects": names}),
+            );
+        }
+    }
+
+    fn corrupt(&mut self, index: Index, id: ObjectId) {
+        self.counts.local += 1;
+        let name = self.name(id, None);
+        self.say(
+            &format!("replica {} found {name} changed while nobody used it, at entry {index}", self.slot),
+            &serde_json::json!({"event": "corrupt", "replica": self.slot, "entry": index.0, "object": name}),
+        );
+    }
+
+    /// One line for one repair: what a person has to know to look for the hardware behind it.
+    fn repaired(
+        &mut self,
+        index: Index,
+        id: ObjectId,
+        was: Option<&[u8]>,
+        is: Option<&[u8]>,
+        passive: bool,
+        source: Node,
+    ) {
+        self.counts.repairs += 1;
+        let (cause, ordered) = self
+            .recovering
+            .get(&index)
+            .copied()
+            .unwrap_or((index, Instant::now()));
+        let since = self.mismatch_at.get(&cause).copied().unwrap_or(ordered);
+        let took_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let cpu = rustix::thread::sched_getcpu();
+        let source = self
+            .members
+            .get(&source)
+            .map_or(source.0, |member| member.slot);
+        let name = self.name(id, is.or(was));
+        let kind = if passive { "at rest" } else { "while in use" };
+        let mut json = serde_json::json!({
+            "event": "repaired", "replica": self.slot, "object": name, "entry": cause.0, "passive": passive,
+            "cpu": cpu, "took_us": took_us, "source": source,
+        });
+        let what = match (was, is) {
+            (Some(was), Some(is)) if was.len() == is.len() => {
+                let wrong: Vec<usize> = (0..was.len()).filter(|at| was[*at] != is[*at]).collect();
+                let bits: u32 = wrong
+                    .iter()
+                    .map(|at| (was[*at] ^ is[*at]).count_ones())
+                    .sum();
+                let at = wrong.first().copied().unwrap_or(0);
+                let place = store::place(is, at);
+                let xor = was.get(at).zip(is.get(at)).map_or(0, |(a, b)| a ^ b);
+                json["field"] = place.field.into();
+                json["byte"] = place.byte.into();
+                json["bit"] = xor.trailing_zeros().into();
+                json["bits"] = bits.into();
+                if bits == 1 {
+                    format!(
+                        "{} byte {} bit {} had flipped",
+                        place.field,
+                        place.byte,
+                        xor.trailing_zeros()
+                    )
+                } else {
+                    format!(
+                        "{bits} bits in {} bytes were wrong, the first in {} byte {}",
+                        wrong.len(),
+                        place.field,
+                        place.byte
+                    )
+                }
+            }
+            (Some(_), None) => "existed and should not".to_owned(),
+            (None, Some(_)) => "was missing".to_owned(),
+            _ => "had another length".to_owned(),
+        };
+        if let Some(verify) = &mut self.verify {
+            verify.repaired += 1;
+        }
+        self.say(
+            &format!(
+                "replica {} object {name}: {what} ({kind}), on CPU {cpu}; repaired from replica {source} in {took_us} µs, entry {cause}",
+                self.slot
+            ),
+            &json,
+        );
+    }
+
+    fn say(&self, text: &str, json: &serde_json::Value) {
+        crate::say::line(self.json, text, json);
+    }
+
+    /// The service's own commands.
+    fn own(&mut self, word: &str, rest: &str, reply: oneshot::Sender<String>) {
+        let answer = match word {
+            "status" => self.status().to_string(),
+            "strike" if !self.allow_strikes => {
+                "ERROR strikes are not allowed: requirement --allow-strikes, found a replica without it; fix: start it with --allow-strikes".to_owned()
+            }
+            "strike" => match crate::strike::Strike::parse(rest, self.size) {
+                Ok(strike) if strike.replica != self.slot => {
+                    format!("ERROR this is replica {}, the strike is for replica {}", self.slot, strike.replica)
+                }
+                Ok(strike) => match self.store.strike(strike.key.as_bytes(), &strike.field, strike.byte, strike.bit) {
+                    Ok(_) => "STRUCK".to_owned(),
+                    Err(why) => format!("ERROR {why}"),
+                },
+                Err(why) => format!("ERROR {why}"),
+            },
+            "verify" if self.stage < Stage::Rdgx => "ERROR verify needs stage RDGX".to_owned(),
+            "verify" if self.verify.is_some() => "ERROR another verify is under way".to_owned(),
+            "verify" => {
+                self.verify = Some(Verify {
+                    waits: VERIFY_PARTS,
+                    indexes: Vec::new(),
+                    objects: 0,
+                    repaired: self.counts.repairs,
+                    found: Vec::new(),
+                    began: Instant::now(),
+                    reply,
+                });
+                for part in 0..VERIFY_PARTS {
+                    let step = SHARDS / VERIFY_PARTS;
+                    let from = u16::try_from(part * step).unwrap_or(0);
+                    let to = u16::try_from((part + 1) * step).unwrap_or(0);
+                    self.submit(Body::Scrub(from, to), Vec::new(), true);
+                }
+                return;
+            }
+            "replace" => {
+                self.replace(rest, reply);
+                return;
+            }
+            _ => "ERROR unknown word; known: status, strike, verify, replace".to_owned(),
+        };
+        let _ = reply.send(answer);
+    }
+
+    /// Answers a verify once nothing of it is open.
+    fn verified(&mut self) {
+        let done = self.verify.as_ref().is_some_and(|verify| {
+            verify.waits == 0
+                && !verify.indexes.iter().any(|index| self.core.is_open(*index))
+                && !self.core.is_repairing()
+        });
+        let late = self
+            .verify
+            .as_ref()
+            .is_some_and(|verify| verify.began.elapsed() > Duration::from_secs(20));
+        if (done || late)
+            && let Some(verify) = self.verify.take()
+        {
+            let took_ms = u64::try_from(verify.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let json = serde_json::json!({
+                "complete": done, "objects": verify.objects, "differences": verify.found, "took_ms": took_ms,
+            });
+            let _ = verify.reply.send(json.to_string());
+        }
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let (items, bytes) = self.store.size();
+        let leader = self
+            .engine
+            .leader()
+            .and_then(|node| self.members.get(&node))
+            .map(|member| member.slot);
+        let members: Vec<serde_json::Value> = self
+            .members
+            .iter()
+            .map(|(node, member)| {
+                let alive = *node == self.me || self.heard.get(node).is_some_and(|last| last.elapsed() < SILENT);
+                serde_json::json!({"replica": member.slot, "node": node.0, "client": member.client, "peer": member.peer, "alive": alive})
+            })
+            .collect();
+        let stage = format!("{:?}", self.stage).to_uppercase();
+        serde_json::json!({
+            "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
+            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "items": items, "bytes": bytes,
+            "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
+            "doubts": self.core.doubts(),
+        })
+    }
+
+    /// `SECRET SLOT NODE PEER CLIENT`: a fresh process takes a place in the group.
+    fn replace(&mut self, rest: &str, reply: oneshot::Sender<String>) {
+        let words: Vec<&str> = rest.split(' ').collect();
+        let parsed = match words.as_slice() {
+            [secret, slot, node, peer, client] if wire::is_secret(secret, self.secret) => slot
+                .parse()
+                .ok()
+                .zip(node.parse().ok())
+                .map(|(slot, node)| {
+                    (
+                        Node(node),
+                        Member {
+                            slot,
+                            peer: (*peer).to_owned(),
+                            client: (*client).to_owned(),
+                        },
+                    )
+                }),
+            _ => None,
+        };
+        let Some((node, member)) = parsed else {
+            let _ = reply.send("ERROR replace is for the parent of the group alone".to_owned());
+            return;
+        };
+        if !self.engine.is_leader() {
+            let _ = reply.send("ERROR not the leader".to_owned());
+            return;
+        }
+        let old = self
+            .members
+            .iter()
+            .find(|(_, m)| m.slot == member.slot)
+            .map(|(node, _)| *node);
+        let engine = self.engine.clone();
+        tokio::spawn(async move {
+            let done = engine.replace(old, node, member).await;
+            let _ = reply
+                .send(done.map_or_else(|why| format!("ERROR {why}"), |()| "REPLACED".to_owned()));
+        });
+    }
+
+    /// Counts for `stats`, in memcached's form.
+    pub(crate) fn stats(status: &serde_json::Value) -> String {
+        let mut text = String::new();
+        let mut add = |name: &str, value: &serde_json::Value| {
+            let value = value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned);
+            text += &format!("STAT {name} {value}\r\n");
+        };
+        add("pid", &std::process::id().into());
+        add("uptime", &status["uptime_s"]);
+        add("version", &crate::protocol::VERSION.into());
+        add("pointer_size", &64.into());
+        add("curr_items", &status["items"]);
+        add("bytes", &status["bytes"]);
+        for name in [
+            "replica",
+            "stage",
+            "leader",
+            "executed",
+            "open",
+            "repairing",
+        ] {
+            add(&format!("sf_{name}"), &status[name]);
+        }
+        if let Some(counts) = status["counts"].as_object() {
+            for (name, value) in counts {
+                add(&format!("sf_{name}"), value);
+            }
+        }
+        text + "END\r\n"
+    }
+}
+
+fn deliver(groups: Waiting, replies: Result<Vec<Vec<u8>>, &'static str>) {
+    match replies {
+        Ok(replies) => {
+            let mut replies = replies.into_iter();
+            for (count, reply) in groups {
+                let _ = reply.send(Ok(replies.by_ref().take(count).collect()));
+            }
+        }
+        Err(why) => {
+            for (_, reply) in groups {
+                let _ = reply.send(Err(why));
+            }
+        }
+    }
+}
+
+fn local_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// The leader's time and the entry; a time that does not fit its check is no time.
+fn unstamped(bytes: &[u8]) -> (u64, &[u8]) {
+    let Some((time, rest)) = bytes.split_first_chunk::<8>() else {
+        return (0, &[]);
+    };
+    let Some((check, rest)) = rest.split_first_chunk::<4>() else {
+        return (0, &[]);
+    };
+    if crc32c(time) == u32::from_le_bytes(*check) {
+        (u64::from_le_bytes(*time), rest)
+    } else {
+        (0, rest)
+    }
+}
+
+/// The entry, if it still fits the check that its origin made.
+fn opened(bytes: &[u8]) -> Option<Entry> {
+    let (check, body) = bytes.split_first_chunk::<4>()?;
+    if crc32c(body) != u32::from_le_bytes(*check) {
+        return None;
+    }
+    postcard::from_bytes(body).ok()
+}

@@ -1,0 +1,117 @@
+//! A strike: one bit of an object's stored bytes, changed behind the back of its digest.
+//!
+//! ```text
+//! replica=1 object=item:a byte=2 bit=3
+//! replica=1 object=item:a field=cas byte=0 bit=0
+//! ```
+//!
+//! Not covered: when. A strike happens as soon as the replica hears of it.
+
+/// One strike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Strike {
+    pub(crate) replica: u64,
+    pub(crate) key: String,
+    pub(crate) field: String,
+    pub(crate) byte: usize,
+    pub(crate) bit: u8,
+}
+
+const FIELDS: [&str; 6] = ["value", "key", "flags", "expires", "cas", "value length"];
+
+impl Strike {
+    /// Reads a line, for a group of `size`.
+    pub(crate) fn parse(line: &str, size: usize) -> Result<Self, String> {
+        let example = "fix: replica=1 object=item:KEY byte=2 bit=3";
+        let mut replica = None;
+        let mut object = None;
+        let mut field = None;
+        let mut byte = None;
+        let mut bit = None;
+        for clause in line.split_whitespace() {
+            let Some((name, value)) = clause.split_once('=') else {
+                return Err(format!(
+                    "a strike is made of NAME=VALUE, found '{clause}'; {example}"
+                ));
+            };
+            let slot = match name {
+                "replica" => &mut replica,
+                "object" => &mut object,
+                "field" => &mut field,
+                "byte" => &mut byte,
+                "bit" => &mut bit,
+                _ => {
+                    return Err(format!(
+                        "a strike takes replica, object, field, byte and bit, found '{name}'; {example}"
+                    ));
+                }
+            };
+            if slot.replace(value.to_owned()).is_some() {
+                return Err(format!("{name}= is given once, found twice; {example}"));
+            }
+        }
+        let needed = |name: &str, value: Option<String>| {
+            value.ok_or_else(|| format!("a strike needs {name}=, found none; {example}"))
+        };
+        let number = |name: &str, value: String, below: usize| match value.parse::<usize>() {
+            Ok(number) if number < below => Ok(number),
+            _ => Err(format!(
+                "{name}= must be a number below {below}, found '{value}'; {example}"
+            )),
+        };
+        let replica = number("replica", needed("replica", replica)?, size)?;
+        let object = needed("object", object)?;
+        let byte = number("byte", needed("byte", byte)?, 1 << 21)?;
+        let bit = number("bit", needed("bit", bit)?, 8)?;
+        let Some(key) = object.strip_prefix("item:").filter(|key| !key.is_empty()) else {
+            return Err(format!(
+                "object= must be item:KEY, found '{object}'; {example}"
+            ));
+        };
+        let field = field.unwrap_or_else(|| "value".to_owned());
+        if !FIELDS.contains(&field.as_str()) {
+            return Err(format!(
+                "field= must be one of value, key, flags, expires, cas, found '{field}'; {example}"
+            ));
+        }
+        Ok(Self {
+            replica: replica as u64,
+            key: key.to_owned(),
+            field,
+            byte,
+            bit: u8::try_from(bit).unwrap_or(0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_where() {
+        let strike = Strike::parse("replica=1 object=item:a byte=2 bit=3", 3).unwrap();
+        assert_eq!(
+            (strike.replica, strike.key.as_str(), strike.byte, strike.bit),
+            (1, "a", 2, 3)
+        );
+        assert_eq!(strike.field, "value");
+    }
+
+    #[test]
+    fn a_wrong_line_says_what_is_needed() {
+        for (line, word) in [
+            ("", "needs replica="),
+            ("replica=3 object=item:a byte=2 bit=3", "below 3"),
+            ("replica=1 object=a byte=2 bit=3", "item:KEY"),
+            ("replica=1 object=item:a byte=2 bit=8", "below 8"),
+            ("replica=1 object=item:a byte=2 bit=3 bit=4", "found twice"),
+            ("replica=1 object=item:a field=age byte=2 bit=3", "field="),
+            ("replica 1", "NAME=VALUE"),
+            ("whom=1", "found 'whom'"),
+        ] {
+            let why = Strike::parse(line, 3).unwrap_err();
+            assert!(why.contains(word) && why.contains("fix:"), "{line}: {why}");
+        }
+    }
+}

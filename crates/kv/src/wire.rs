@@ -1,0 +1,108 @@
+//! Frames between replicas: length, CRC32C, bytes. A frame that does not fit its CRC ends the connection, which is made anew.
+//!
+//! A connection begins with the secret of its group, so that other users of a machine cannot speak for a replica.
+//!
+//! Not covered: secrecy. Nothing is encrypted.
+
+use std::io;
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use steadfast_crosscheck::{Message, Node};
+use steadfast_integrity::digest::crc32c;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// A snapshot of a large state is one frame.
+const FRAME_MAX: usize = 1 << 30;
+/// Before the secret has been seen nothing large is taken.
+const HELLO_MAX: usize = 128;
+
+/// The first frame of a connection: what it is for, from which process and to which. A process that has taken another's place listens at
+/// the same address, and must not be taken for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Hello {
+    /// Questions of the ordering engine, each answered.
+    Order { from: u64, to: u64, secret: u128 },
+    /// Messages of the vote, and submissions; nothing is answered.
+    Vote { from: u64, to: u64, secret: u128 },
+}
+
+/// A message that is not answered.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Post {
+    /// Of the vote.
+    Vote(Message),
+    /// For the log, to whoever leads.
+    Submit(#[serde(with = "serde_bytes")] Vec<u8>),
+    /// Nothing to say, but alive.
+    Alive,
+}
+
+/// A message and where it came from.
+pub(crate) type Posted = (Node, Post);
+
+pub(crate) fn frame<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; 8];
+    bytes = postcard::to_extend(value, bytes).map_err(io::Error::other)?;
+    let crc = crc32c(&bytes[8..]);
+    let length = u32::try_from(bytes.len() - 8).map_err(io::Error::other)?;
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    Ok(bytes)
+}
+
+/// Whether a word is the group's secret, compared in a time that does not tell how much of it is right.
+pub(crate) fn is_secret(word: &str, secret: u128) -> bool {
+    u128::from_str_radix(word, 16).is_ok_and(|found| std::hint::black_box(found ^ secret) == 0)
+}
+
+/// The first frame of a connection.
+pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
+    read_up_to(from, HELLO_MAX).await
+}
+
+pub(crate) async fn read<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<T> {
+    read_up_to(from, FRAME_MAX).await
+}
+
+async fn read_up_to<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+    most: usize,
+) -> io::Result<T> {
+    let mut head = [0; 8];
+    from.read_exact(&mut head).await?;
+    let [l0, l1, l2, l3, c0, c1, c2, c3] = head;
+    let length = usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).map_err(io::Error::other)?;
+    if length > most {
+        return Err(io::Error::other(format!(
+            "a frame of {length} bytes, at most {most} are taken"
+        )));
+    }
+    let mut bytes = vec![0; length];
+    from.read_exact(&mut bytes).await?;
+    if crc32c(&bytes) != u32::from_le_bytes([c0, c1, c2, c3]) {
+        return Err(io::Error::other("a frame does not fit its CRC"));
+    }
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_survives_and_every_flipped_bit_is_noticed() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let bytes = frame(&Post::Submit(vec![7; 40])).unwrap();
+        let read_back = |bytes: &[u8]| runtime.block_on(read::<Post>(&mut &bytes[..]));
+        assert!(matches!(read_back(&bytes), Ok(Post::Submit(body)) if body == vec![7; 40]));
+        for bit in 0..bytes.len() * 8 {
+            let mut wrong = bytes.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(read_back(&wrong).is_err(), "bit {bit}");
+        }
+    }
+}
