@@ -22,10 +22,11 @@ zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-pair demo-pair bench campaign docs clean
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-kv demo-kv build-pair demo-pair bench campaign docs clean
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
+	@echo 'make build-kv            target/release/steadfast-kv'
 	@echo 'make build-pair          target/release/steadfast-pair'
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
 	@echo 'make test                every test, as root and as an ordinary user'
@@ -52,6 +53,12 @@ build: setup-build
 	@$(MAKE) --no-print-directory -C harden OUT=$(HARDEN)
 	@ln -sf steadfast $(STEADFAST)-cc && ln -sf steadfast $(STEADFAST)-c++
 
+# A replicated memcached server.
+KV := $(CARGO_TARGET_DIR)/release/steadfast-kv
+build-kv:
+	@scripts/setup kv
+	$(CARGO) build --release -p steadfast-kv
+
 # One program on two hosts, each with a disk of its own.
 PAIR := $(CARGO_TARGET_DIR)/release/steadfast-pair
 build-pair:
@@ -64,6 +71,7 @@ install:
 	install -D -m 755 $(STEADFAST) $(bindir)/steadfast
 	ln -sf steadfast $(bindir)/steadfast-cc
 	ln -sf steadfast $(bindir)/steadfast-c++
+	[ ! -x $(KV) ] || install -m 755 $(KV) $(bindir)/steadfast-kv
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	install -d $(libdir)/include/steadfast $(includedir)
 	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(libdir)
@@ -77,18 +85,21 @@ install:
 	$(STEADFAST) completions bash > $(bashdir)/steadfast
 	$(STEADFAST) completions zsh > $(zshdir)/_steadfast
 	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
+	[ ! -x $(KV) ] || { $(KV) man > $(man1dir)/steadfast-kv.1 && $(KV) completions bash > $(bashdir)/steadfast-kv && \
+		$(KV) completions zsh > $(zshdir)/_steadfast-kv && $(KV) completions fish > $(fishdir)/steadfast-kv.fish; }
 
 uninstall:
-	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-pair
+	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair
 	rm -f $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
 	rm -rf $(libdir) $(includedir)
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
+	rm -f $(man1dir)/steadfast-kv.1 $(bashdir)/steadfast-kv $(zshdir)/_steadfast-kv $(fishdir)/steadfast-kv.fish
 
 test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
 # make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.
-PARTS := run pair
+PARTS := run kv pair
 PART ?= run
 demo:
 	@case ' $(PARTS) ' in *' $(PART) '*) ;; *) echo "demo: PART is one of: $(PARTS); found '$(PART)'"; echo '  fix:   make demo PART=run'; exit 64 ;; esac >&2
@@ -97,6 +108,11 @@ demo:
 demo-run: setup-demo build
 	@demo/run
 	@others='$(filter-out run,$(PARTS))'; [ -z "$$others" ] || printf '\nmake demo PART=NAME shows another part: %s\n' "$$others"
+
+demo-kv:
+	@scripts/setup demo-kv
+	@$(MAKE) --no-print-directory build-kv
+	@demo/kv
 
 demo-pair:
 	@scripts/setup demo-pair

@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// What a part may take on two cores; measured parts stay below five minutes.
 const LIMIT: Duration = Duration::from_secs(420);
+/// The protocol in simulation, and groups of real processes; a quarter of it is what they take alone.
+const KV_LIMIT: Duration = Duration::from_secs(180);
 /// A first build of everything, dependencies included.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -145,9 +147,24 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "--workspace",
         "--exclude",
         "steadfast-tests",
+        "--exclude",
+        "steadfast-crosscheck",
+        "--exclude",
+        "steadfast-kv",
         "--no-fail-fast",
     ]);
     part("crates", LIMIT, &crates);
+
+    let mut kv = cargo();
+    kv.args([
+        "test",
+        "-p",
+        "steadfast-crosscheck",
+        "-p",
+        "steadfast-kv",
+        "--no-fail-fast",
+    ]);
+    part("kv", KV_LIMIT, &kv);
 
     let mut docs = cargo();
     docs.args([

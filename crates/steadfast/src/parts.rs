@@ -18,10 +18,16 @@ pub(crate) struct Part {
     build: &'static str,
 }
 
-const PARTS: &[Part] = &[Part {
-    name: "pair",
-    build: "make build-pair",
-}];
+const PARTS: &[Part] = &[
+    Part {
+        name: "kv",
+        build: "make build-kv",
+    },
+    Part {
+        name: "pair",
+        build: "make build-pair",
+    },
+];
 
 /// The part of that name.
 pub(crate) fn named(word: &str) -> Option<&'static Part> {
