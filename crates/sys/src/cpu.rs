@@ -115,3 +115,10 @@ pub fn vector_state() -> (u64, [u32; 4]) {
     let mask = u64::from(supported.eax) & 0xe7;
     (mask, [place(2), place(5), place(6), place(7)])
 }
+
+/// Lets this thread run only when nobody else wants to (SCHED_IDLE). Where that is refused it runs as before.
+pub fn run_when_idle() {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: thread 0 is the caller, and the structure lives across the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
+}

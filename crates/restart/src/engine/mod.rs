@@ -1,0 +1,542 @@
+//! All of wasmtime's API that this crate uses: one Store per component, and bodies that are reset in place.
+//!
+//! ```text
+//!   Engine ──load──► Code (a .cwasm, mapped) ──► Body (Store, instance, memory) ──call──► Ok | Failure
+//!                                                  ▲                                        │
+//!                                                  └──────────── reset ◄────────────────────┘
+//! ```
+//!
+//! wasmtime 48 poisons the whole Store when a component traps, so a body has a Store of its own and a reset makes a new one. The memory is
+//! the host's ([`memory`]): it stays mapped, and is filled from the image that was taken after the component's `init`.
+//!
+//! Invariants
+//!  1. A body that failed is never called again before it was reset.
+//!  2. Backtraces are off: walking frames with a damaged frame pointer would fault inside the signal handler.
+//!  3. Nothing of a failed call is kept: results are read only after success.
+//!
+//! Not covered: component-model async, shared memory, several components in one Store.
+//! See wasmtime's `Store`, `StoreExt::set_signal_handler`, `MemoryCreator`.
+
+#![allow(unsafe_code, reason = "loading compiled code, and wasmtime's hook for signals, are unsafe by signature")]
+
+mod memory;
+mod watch;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use steadfast_sys::pad;
+use wasmtime::component::{Component, ComponentExportIndex, Func, Instance, InstancePre, Linker, ResourceAny, Val};
+use wasmtime::unix::StoreExt as _;
+use wasmtime::{Config, Store};
+
+use crate::model::Model;
+use crate::value::{Handle, Value};
+
+/// An object inside a body. Valid until the body is reset.
+pub(crate) type Inner = ResourceAny;
+
+/// What a body's imports are answered by.
+pub(crate) type Imports = Arc<dyn Fn(&mut Linker<()>, &Component) -> Result<(), String> + Send + Sync>;
+
+/// Why an engine, an image or a component is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("the signal pad is needed and its self-test failed: {found}")]
+    Pad { found: String },
+    #[error("{} cannot be compiled: {found}", path.display())]
+    Compile { path: PathBuf, found: String },
+    #[error("{} is not an image that this build of steadfast-host made: {found}", path.display())]
+    Image { path: PathBuf, found: String },
+    #[error("{component} needs an import that the application does not provide: {found}")]
+    Import { component: String, found: String },
+    #[error("{component} has no function {function} of {interface}")]
+    Export { component: String, interface: String, function: String },
+    #[error("{component} does not start: {found}")]
+    Start { component: String, found: String },
+    #[error("{what}")]
+    System {
+        what: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl LoadError {
+    /// What would help.
+    #[must_use]
+    pub fn fix(&self) -> &'static str {
+        match self {
+            Self::Pad { .. } => "run on x86-64 Linux without a sandbox that filters signals, or set pad = false and accept that wild faults end the process",
+            Self::Compile { .. } => "give a WebAssembly component; a core module becomes one with `steadfast host compile --wit FILE`",
+            Self::Image { .. } => "compile it again: steadfast host compile COMPONENT.wasm",
+            Self::Import { .. } => "add an edge to a component that exports it (app.toml, [[edge]])",
+            Self::Export { .. } => "the WIT beside the component must be the one it was built from",
+            Self::Start { .. } => "see the message; memory_mib in app.toml raises the limit of memory",
+            Self::System { .. } => "see the cause",
+        }
+    }
+}
+
+/// Compiles and loads components.
+#[derive(Clone)]
+pub struct Engine {
+    engine: wasmtime::Engine,
+    pad: bool,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("pad", &self.pad).finish_non_exhaustive()
+    }
+}
+
+/// What the self-test of the pad measured.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SelfTest {
+    /// Wild faults that became traps.
+    pub diverted: u32,
+}
+
+/// (module (func (export "p") unreachable) (func (export "l") (loop br 0)))
+const PAD_MODULE: &[u8] = b"\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x03\x02\0\0\x07\x09\x02\x01p\0\0\x01l\0\x01\x0a\x0d\x02\x03\0\0\x0b\x07\0\x03\x40\x0c\0\x0b\x0b";
+
+impl Engine {
+    /// An engine. With `pad` wild faults in components become errors; the self-test says whether they do here.
+    ///
+    /// # Errors
+    /// When the pad is asked for and does not work.
+    pub fn new(pad: bool) -> Result<Self, LoadError> {
+        let mut config = Config::new();
+        config
+            .wasm_backtrace_max_frames(None)
+            .memory_init_cow(false)
+            .memory_may_move(false)
+            .with_host_memory(Arc::new(memory::Creator))
+            // Two bodies with the same input must do the same: NaN payloads and relaxed SIMD may not depend on the machine.
+            .cranelift_nan_canonicalization(true)
+            .wasm_relaxed_simd(false);
+        let engine = wasmtime::Engine::new(&config).map_err(|error| LoadError::Pad { found: error.to_string() })?;
+        if pad {
+            let found = PAD.get_or_init(|| prepare_pad(&engine).map_err(|found| found.to_string()));
+            if let Err(found) = found {
+                return Err(LoadError::Pad { found: found.clone() });
+            }
+        }
+        watch::start().map_err(|source| LoadError::System { what: "the thread that ends hung calls does not start", source })?;
+        Ok(Self { engine, pad })
+    }
+
+    /// What the self-test of the pad found.
+    #[must_use]
+    pub fn self_test(&self) -> Option<SelfTest> {
+        PAD.get().and_then(|found| found.as_ref().ok().copied()).filter(|_| self.pad)
+    }
+
+    /// Compiles a component, for [`Engine::load`].
+    ///
+    /// # Errors
+    /// When it is not a component.
+    pub fn compile(&self, path: &Path, component: &[u8]) -> Result<Vec<u8>, LoadError> {
+        self.engine
+            .precompile_component(component)
+            .map_err(|error| LoadError::Compile { path: path.into(), found: format!("{error:#}") })
+    }
+
+    /// Maps a compiled component from its file.
+    ///
+    /// # Errors
+    /// When another wasmtime or another configuration compiled it.
+    pub fn load(&self, path: &Path) -> Result<Code, LoadError> {
+        let image = |error: wasmtime::Error| LoadError::Image { path: path.into(), found: format!("{error:#}") };
+        // SAFETY: the file is one that `compile` wrote: wasmtime checks its version and configuration, and whoever may write to it may
+        // write to this program as well (docs/concepts/restart.md).
+        let component = unsafe { Component::deserialize_file(&self.engine, path) }.map_err(image)?;
+        let text = component.text().as_ptr_range();
+        let text = text.start as u64..text.end as u64;
+        if self.pad {
+            pad::add_generated(&text).map_err(|source| LoadError::System { what: "no more components fit", source })?;
+        }
+        Ok(Code { component, text, engine: self.clone() })
+    }
+}
+
+static PAD: OnceLock<Result<SelfTest, String>> = OnceLock::new();
+
+fn hook(store: &mut Store<()>) {
+    // SAFETY: `divert` is async-signal-safe, and wasmtime passes the handler's own arguments.
+    unsafe {
+        store.set_signal_handler(|signal, info, context| pad::divert(signal, info, context.cast_mut()));
+    }
+}
+
+/// Finds the address of a trap that wasmtime knows, and tries wild faults of each kind.
+fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
+    let text = |error: wasmtime::Error| format!("{error:#}");
+    pad::install().map_err(|error| error.to_string())?;
+    let module = wasmtime::Module::new(engine, PAD_MODULE).map_err(text)?;
+    let range = module.text().as_ptr_range();
+    let range = range.start as u64..range.end as u64;
+    let mut store = Store::new(engine, ());
+    // SAFETY: stores one number.
+    unsafe {
+        store.set_signal_handler(|_, _, context| {
+            let context = &*context.cast::<libc::ucontext_t>();
+            let rip = context.uc_mcontext.gregs[usize::try_from(libc::REG_RIP).unwrap_or(0)];
+            pad::set_pad(rip.cast_unsigned());
+            false
+        });
+    }
+    let instance = wasmtime::Instance::new(&mut store, &module, &[]).map_err(text)?;
+    let trap = instance.get_typed_func::<(), ()>(&mut store, "p").map_err(text)?;
+    if trap.call(&mut store, ()).is_ok() || !range.contains(&pad::pad()) {
+        return Err("a deliberate trap was not seen by the signal hook".into());
+    }
+    pad::add_generated(&range).map_err(|error| error.to_string())?;
+    pad::take_stock().map_err(|error| error.to_string())?;
+    let mut found = SelfTest::default();
+    for wild in pad::WILD {
+        let mut store = Store::new(engine, ());
+        hook(&mut store);
+        let instance = wasmtime::Instance::new(&mut store, &module, &[]).map_err(text)?;
+        let spin = instance.get_typed_func::<(), ()>(&mut store, "l").map_err(text)?;
+        let inside = pad::Inside::enter();
+        let runner = pad::Runner::current();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let ended = std::thread::scope(|scope| {
+            let done = &done;
+            scope.spawn(move || {
+                let end = Instant::now() + Duration::from_secs(5);
+                while !done.load(std::sync::atomic::Ordering::Acquire) && Instant::now() < end {
+                    runner.go_wild(wild);
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let ended = spin.call(&mut store, ());
+            done.store(true, std::sync::atomic::Ordering::Release);
+            ended
+        });
+        drop(inside);
+        let _ = pad::take_seen();
+        if ended.is_ok() {
+            return Err(format!("a loop without end has ended ({wild:?})"));
+        }
+        found.diverted += 1;
+    }
+    // The pad is needed as long as the process lives.
+    std::mem::forget(module);
+    Ok(found)
+}
+
+/// A compiled component, mapped from its file.
+pub struct Code {
+    component: Component,
+    text: Range<u64>,
+    engine: Engine,
+}
+
+impl std::fmt::Debug for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Code").field("text", &self.text).finish_non_exhaustive()
+    }
+}
+
+impl Code {
+    /// Where its instructions lie.
+    #[must_use]
+    pub fn text(&self) -> Range<u64> {
+        self.text.clone()
+    }
+}
+
+impl Drop for Code {
+    fn drop(&mut self) {
+        pad::remove_generated(&self.text);
+    }
+}
+
+/// Why a call did not return.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// A signal that the pad turned into a trap.
+    Pad(pad::Seen),
+    /// A trap that the runtime knows: an assertion, a bounds check.
+    Trap(String),
+    /// It took too long.
+    Hang(pad::Seen),
+    /// What it returned is no value of its type.
+    Invalid(String),
+}
+
+/// Limits of one component.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of linear memory.
+    pub memory: usize,
+    /// How long one call may take.
+    pub call: Duration,
+}
+
+/// A component and how it is made: shared by its bodies.
+pub(crate) struct Mold {
+    pub(crate) name: String,
+    pre: InstancePre<()>,
+    exports: Vec<ComponentExportIndex>,
+    init: Option<ComponentExportIndex>,
+    pub(crate) code: Arc<Code>,
+    limits: Limits,
+}
+
+impl Mold {
+    pub(crate) fn new(
+        name: &str,
+        code: Arc<Code>,
+        model: &Model,
+        imports: &Imports,
+        init: Option<&str>,
+        limits: Limits,
+    ) -> Result<Self, LoadError> {
+        let mut linker = Linker::new(&code.engine.engine);
+        let lacks = |found: String| LoadError::Import { component: name.into(), found };
+        imports(&mut linker, &code.component).map_err(lacks)?;
+        let pre = linker.instantiate_pre(&code.component).map_err(|error| lacks(format!("{error:#}")))?;
+        let lookup = |interface: &str, function: &str| {
+            let outer = code.component.get_export_index(None, interface);
+            outer.and_then(|outer| code.component.get_export_index(Some(&outer), function)).ok_or_else(|| LoadError::Export {
+                component: name.into(),
+                interface: interface.into(),
+                function: function.into(),
+            })
+        };
+        let exports = model.functions.iter().map(|f| lookup(&f.interface, &f.name)).collect::<Result<_, _>>()?;
+        let init = match init {
+            None => None,
+            Some(init) => Some(code.component.get_export_index(None, init).ok_or_else(|| LoadError::Export {
+                component: name.into(),
+                interface: "the world".into(),
+                function: init.into(),
+            })?),
+        };
+        Ok(Self { name: name.into(), pre, exports, init, code: code.clone(), limits })
+    }
+}
+
+/// What the memories held after `init`.
+pub(crate) type Image = Vec<Vec<u8>>;
+
+struct Live {
+    store: Store<()>,
+    instance: Instance,
+    funcs: Vec<Option<Func>>,
+}
+
+/// One running incarnation of a component.
+pub(crate) struct Body {
+    mold: Arc<Mold>,
+    regions: memory::Regions,
+    live: Option<Live>,
+    watch: watch::Cell,
+}
+
+impl Body {
+    /// A body, with the image of its memory if none was taken before.
+    pub(crate) fn new(mold: &Arc<Mold>, image: Option<&Image>) -> Result<(Self, Image), LoadError> {
+        let regions = memory::Regions { limit: mold.limits.memory, ..memory::Regions::default() };
+        let mut body = Self { mold: mold.clone(), regions, live: None, watch: watch::Cell::new(mold.limits.call) };
+        let starts = |found: String| LoadError::Start { component: mold.name.clone(), found };
+        body.reset(image).map_err(starts)?;
+        if let Some(image) = image {
+            return Ok((body, image.clone()));
+        }
+        if let Some(init) = &mold.init {
+            let live = body.live.as_mut().ok_or_else(|| starts("no instance".into()))?;
+            let func = live.instance.get_func(&mut live.store, init).ok_or_else(|| starts("no init".into()))?;
+            let _inside = pad::Inside::enter();
+            func.call(&mut live.store, &[], &mut []).map_err(|error| starts(format!("{error:#}")))?;
+        }
+        let image: Image = body.regions.all.iter().map(|region| memory::held(region).bytes().to_vec()).collect();
+        Ok((body, image))
+    }
+
+    /// A new Store and instance in the same memory.
+    pub(crate) fn reset(&mut self, image: Option<&Image>) -> Result<(), String> {
+        self.live = None;
+        let mut store = Store::new(&self.mold.code.engine.engine, ());
+        if self.mold.code.engine.pad {
+            hook(&mut store);
+        }
+        let mut regions = std::mem::take(&mut self.regions);
+        regions.sizes.clear();
+        regions.sizes.extend(image.into_iter().flatten().map(Vec::len));
+        let (regions, made) = memory::with(regions, || {
+            let _inside = pad::Inside::enter();
+            self.mold.pre.instantiate(&mut store)
+        });
+        self.regions = regions;
+        let instance = made.map_err(|error| format!("{error:#}"))?;
+        for (region, bytes) in self.regions.all.iter().zip(image.into_iter().flatten()) {
+            memory::held(region).bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        }
+        let funcs = vec![None; self.mold.exports.len()];
+        self.live = Some(Live { store, instance, funcs });
+        Ok(())
+    }
+
+    /// Makes it fail by itself, as a crash at this place would.
+    pub(crate) fn kill(&mut self) {
+        self.live = None;
+    }
+
+    /// Calls a function. Handles among the arguments are looked up by `inner`; those in the result are put into `made`, in order.
+    pub(crate) fn call(
+        &mut self,
+        function: usize,
+        args: &[Value],
+        inner: &mut dyn FnMut(Handle) -> Option<Inner>,
+        has_result: bool,
+        made: &mut Vec<Inner>,
+    ) -> Result<Option<Value>, Failure> {
+        let Some(live) = self.live.as_mut() else {
+            return Err(Failure::Trap("the component has been stopped".into()));
+        };
+        let func = match live.funcs[function] {
+            Some(func) => func,
+            None => {
+                let found = live.instance.get_func(&mut live.store, &self.mold.exports[function]);
+                let Some(func) = found else { return Err(Failure::Invalid("a function has disappeared".into())) };
+                live.funcs[function] = Some(func);
+                func
+            }
+        };
+        let params: Option<Vec<Val>> = args.iter().map(|arg| to_val(arg, inner)).collect();
+        let Some(params) = params else { return Err(Failure::Invalid("an argument names no object".into())) };
+        let mut results = [Val::Bool(false)];
+        let results = &mut results[..usize::from(has_result)];
+        let outcome = {
+            let _inside = pad::Inside::enter();
+            self.watch.begin();
+            let outcome = func.call(&mut live.store, &params, results);
+            self.watch.end();
+            outcome
+        };
+        match outcome {
+            Ok(()) => match results.first() {
+                None => Ok(None),
+                Some(value) => from_val(value, made).map(Some).ok_or_else(|| Failure::Invalid("a result of an unknown kind".into())),
+            },
+            Err(error) => {
+                let seen = pad::take_seen();
+                Err(match seen {
+                    Some(seen) if seen.signal == pad::BREAKER => Failure::Hang(seen),
+                    Some(seen) => Failure::Pad(seen),
+                    None if error.downcast_ref::<wasmtime::Trap>().is_some() => Failure::Trap(error.root_cause().to_string()),
+                    None => Failure::Invalid(error.root_cause().to_string()),
+                })
+            }
+        }
+    }
+
+    /// Gives an object back.
+    pub(crate) fn discard(&mut self, inner: Inner) -> Result<(), Failure> {
+        let Some(live) = self.live.as_mut() else { return Ok(()) };
+        let outcome = {
+            let _inside = pad::Inside::enter();
+            self.watch.begin();
+            let outcome = inner.resource_drop(&mut live.store);
+            self.watch.end();
+            outcome
+        };
+        outcome.map_err(|error| pad::take_seen().map_or_else(|| Failure::Trap(error.root_cause().to_string()), Failure::Pad))
+    }
+
+    /// Whether all memories hold the same as another body's.
+    pub(crate) fn same_memory(&self, other: &Self) -> bool {
+        self.regions.all.len() == other.regions.all.len()
+            && self.regions.all.iter().zip(&other.regions.all).all(|(a, b)| memory::held(a).bytes() == memory::held(b).bytes())
+    }
+
+    /// Copies of its memories, for a dump.
+    pub(crate) fn memories(&self) -> Image {
+        self.regions.all.iter().map(|region| memory::held(region).bytes().to_vec()).collect()
+    }
+}
+
+fn to_val(value: &Value, inner: &mut dyn FnMut(Handle) -> Option<Inner>) -> Option<Val> {
+    let mut boxed = |value: &Option<Box<Value>>| match value {
+        None => Some(None),
+        Some(value) => to_val(value, inner).map(|value| Some(Box::new(value))),
+    };
+    Some(match value {
+        Value::Bool(b) => Val::Bool(*b),
+        Value::U8(n) => Val::U8(*n),
+        Value::U16(n) => Val::U16(*n),
+        Value::U32(n) => Val::U32(*n),
+        Value::U64(n) => Val::U64(*n),
+        Value::S8(n) => Val::S8(*n),
+        Value::S16(n) => Val::S16(*n),
+        Value::S32(n) => Val::S32(*n),
+        Value::S64(n) => Val::S64(*n),
+        Value::F32(bits) => Val::Float32(f32::from_bits(*bits)),
+        Value::F64(bits) => Val::Float64(f64::from_bits(*bits)),
+        Value::Char(c) => Val::Char(*c),
+        Value::String(s) => Val::String(s.clone()),
+        Value::Bytes(bytes) => Val::List(bytes.iter().map(|byte| Val::U8(*byte)).collect()),
+        Value::List(items) => Val::List(items.iter().map(|item| to_val(item, inner)).collect::<Option<_>>()?),
+        Value::Tuple(items) => Val::Tuple(items.iter().map(|item| to_val(item, inner)).collect::<Option<_>>()?),
+        Value::Record(fields) => {
+            Val::Record(fields.iter().map(|(name, value)| Some((name.clone(), to_val(value, inner)?))).collect::<Option<_>>()?)
+        }
+        Value::Variant(name, value) => Val::Variant(name.clone(), boxed(value)?),
+        Value::Enum(name) => Val::Enum(name.clone()),
+        Value::Option(value) => Val::Option(boxed(value)?),
+        Value::Result(Ok(value)) => Val::Result(Ok(boxed(value)?)),
+        Value::Result(Err(value)) => Val::Result(Err(boxed(value)?)),
+        Value::Flags(names) => Val::Flags(names.clone()),
+        Value::Handle(handle) => Val::Resource(inner(*handle)?),
+    })
+}
+
+/// A value of a result. A handle in it becomes its place in `made`.
+fn from_val(value: &Val, made: &mut Vec<Inner>) -> Option<Value> {
+    let mut boxed = |value: &Option<Box<Val>>| match value {
+        None => Some(None),
+        Some(value) => from_val(value, made).map(|value| Some(Box::new(value))),
+    };
+    Some(match value {
+        Val::Bool(b) => Value::Bool(*b),
+        Val::U8(n) => Value::U8(*n),
+        Val::U16(n) => Value::U16(*n),
+        Val::U32(n) => Value::U32(*n),
+        Val::U64(n) => Value::U64(*n),
+        Val::S8(n) => Value::S8(*n),
+        Val::S16(n) => Value::S16(*n),
+        Val::S32(n) => Value::S32(*n),
+        Val::S64(n) => Value::S64(*n),
+        Val::Float32(n) => Value::F32(n.to_bits()),
+        Val::Float64(n) => Value::F64(n.to_bits()),
+        Val::Char(c) => Value::Char(*c),
+        Val::String(s) => Value::String(s.clone()),
+        Val::List(items) if matches!(items.first(), Some(Val::U8(_))) => Value::Bytes(
+            items.iter().map(|item| if let Val::U8(byte) = item { Some(*byte) } else { None }).collect::<Option<_>>()?,
+        ),
+        Val::List(items) => Value::List(items.iter().map(|item| from_val(item, made)).collect::<Option<_>>()?),
+        Val::Tuple(items) => Value::Tuple(items.iter().map(|item| from_val(item, made)).collect::<Option<_>>()?),
+        Val::Record(fields) => {
+            Value::Record(fields.iter().map(|(name, value)| Some((name.clone(), from_val(value, made)?))).collect::<Option<_>>()?)
+        }
+        Val::Variant(name, value) => Value::Variant(name.clone(), boxed(value)?),
+        Val::Enum(name) => Value::Enum(name.clone()),
+        Val::Option(value) => Value::Option(boxed(value)?),
+        Val::Result(Ok(value)) => Value::Result(Ok(boxed(value)?)),
+        Val::Result(Err(value)) => Value::Result(Err(boxed(value)?)),
+        Val::Flags(names) => Value::Flags(names.clone()),
+        Val::Resource(inner) => {
+            let index = u32::try_from(made.len()).ok()?;
+            made.push(*inner);
+            Value::Handle(Handle { index, generation: u32::MAX })
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,837 @@
+//! The host: components, edges between them and their clients, and the path of a call.
+//!
+//! ```text
+//!   lock ─► rebuild what the arguments name ─► check arguments ─► call (each body) ─► compare, check ─► record ─► unlock
+//!              ▲                                                        │
+//!              └── reset, epoch + 1 ◄── cause: trap, wild fault, hang, mismatch, invalid
+//! ```
+//!
+//! Invariants
+//!  1. A component is a monitor: one call at a time, under a lock that lends priority; a call back into it is an error, never a deadlock.
+//!  2. A slot is changed only after a call that succeeded in every body, with equal results.
+//!  3. A call that fails again and again is answered with an error to its caller alone; the component stays in service for others.
+//!  4. More resets than the policy allows within its window end the component, and every later call says so.
+//!
+//! Not covered: calls that a component makes to others are not undone when it fails; `effect` in the sidecar says which may be repeated.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use steadfast_sys::inherit::PiMutex;
+
+use crate::engine::{Body, Engine, Failure, Image, Inner, Limits, LoadError, Mold};
+use crate::model::{Effect, Model, Passing, Returns, Role, Source, When};
+use crate::table::{BLOCK, Bad, Record, Table};
+use crate::value::{Handle, Value};
+
+/// Why a component was reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A trap that the compiler had planned: a bounds check, an assertion.
+    Trap,
+    /// A fault where none was planned; the signal pad made an error of it.
+    WildFault,
+    /// A call took longer than its limit.
+    Hang,
+    /// Two bodies returned different results to the same call.
+    Mismatch,
+    /// Two bodies returned the same and hold different memory.
+    Memory,
+    /// A result or an argument that the interface does not allow.
+    Range,
+    /// A result that the slot table knows to be wrong.
+    Wrong,
+    /// An object did not come back as it was.
+    Replay,
+}
+
+impl Cause {
+    /// The word for it in events and reports.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Trap => "trap",
+            Self::WildFault => "wild fault",
+            Self::Hang => "hang",
+            Self::Mismatch => "results differ",
+            Self::Memory => "memory differs",
+            Self::Range => "out of range",
+            Self::Wrong => "wrong result",
+            Self::Replay => "replay failed",
+        }
+    }
+}
+
+/// Why a call has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    #[error("{from} may not call {function} of {to}: no edge of the application allows it")]
+    NoEdge { from: String, to: String, function: String },
+    #[error("{component} has no function {function}")]
+    NoFunction { component: String, function: String },
+    #[error("the handle names no object of {component} any more")]
+    Stale { component: String },
+    #[error("the record of an object of {component} is damaged; the object is lost")]
+    Corrupt { component: String },
+    #[error("{component} failed {attempts} times in a row in {function}, last by {}; this request is given up", cause.word())]
+    Poison { component: String, function: String, attempts: u32, cause: Cause },
+    #[error("{component} is called while it calls: components may not be re-entered")]
+    Reentered { component: String },
+    #[error("{component} was reset more than {max} times in {} s and is given up", window.as_secs())]
+    GaveUp { component: String, max: u32, window: Duration },
+    #[error("{component} does not come back: {found}")]
+    Dead { component: String, found: String },
+    #[error("argument {parameter} of {function} is {found}, at most {max} is allowed")]
+    Argument { function: String, parameter: String, found: u64, max: u64 },
+}
+
+/// How a component is watched and brought back.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// Two bodies execute every call and are compared.
+    pub dual: bool,
+    /// With `dual`: memories are compared every so many calls; 0 for never.
+    pub compare_every: u32,
+    /// A failed call is repeated so often before its caller gets an error.
+    pub redo_max: u32,
+    /// More resets than this in `window` end the component.
+    pub resets_max: u32,
+    pub window: Duration,
+    /// A second set of bodies stands ready, so that a reset is a swap.
+    pub spare: bool,
+    /// All objects come back at once, instead of each when it is used next.
+    pub eager: bool,
+    /// Without: a failure is an error, and all objects are lost. For comparisons.
+    pub recover: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            dual: false,
+            compare_every: 16,
+            redo_max: 3,
+            resets_max: 1000,
+            window: Duration::from_secs(10),
+            spare: true,
+            eager: false,
+            recover: true,
+        }
+    }
+}
+
+/// What a component is made from.
+#[derive(Debug, Clone)]
+pub struct Component {
+    pub name: String,
+    /// The compiled image.
+    pub image: PathBuf,
+    pub model: Model,
+    /// A function of the world that is called once, before the image of the memory is taken.
+    pub init: Option<String>,
+    pub memory_bytes: usize,
+    pub call_limit: Duration,
+    pub policy: Policy,
+}
+
+/// What happened to a component so far.
+#[derive(Debug, Clone, Default)]
+pub struct Stats {
+    pub calls: u64,
+    pub resets: BTreeMap<Cause, u64>,
+    /// From the moment when a failure was noticed to the result of the repeated call, in ns: the last few thousand.
+    pub recovery_ns: Vec<u64>,
+    /// Making a body ready again, alone.
+    pub reset_ns: Vec<u64>,
+    /// Objects that came back.
+    pub rebuilt: u64,
+    /// What one of them took.
+    pub rebuild_ns: Vec<u64>,
+    /// Resets that found a spare ready.
+    pub swapped: u64,
+    pub objects: usize,
+}
+
+impl Stats {
+    /// Resets of all causes.
+    #[must_use]
+    pub fn resets_total(&self) -> u64 {
+        self.resets.values().sum()
+    }
+}
+
+/// Samples are kept for a median, not for an archive.
+const SAMPLES: usize = 8192;
+
+fn sample(to: &mut Vec<u64>, since: Instant) {
+    if to.len() < SAMPLES {
+        to.push(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+/// A failure, for whoever logs.
+#[derive(Debug, Clone)]
+pub struct Report {
+    pub component: String,
+    pub function: String,
+    pub cause: Cause,
+    pub detail: String,
+    pub epoch: u64,
+}
+
+type Listener = Arc<dyn Fn(&Report) + Send + Sync>;
+
+struct Core {
+    name: String,
+    model: Arc<Model>,
+    image: Arc<Image>,
+    bodies: Vec<Body>,
+    table: Table,
+    epoch: u64,
+    policy: Policy,
+    stats: Stats,
+    since_compare: u32,
+    recent: VecDeque<Instant>,
+    gone: Option<CallError>,
+    spare: Arc<Mutex<Option<Vec<Body>>>>,
+    worker: Option<mpsc::Sender<Vec<Body>>>,
+    listener: Option<Listener>,
+    made: Vec<Vec<Inner>>,
+}
+
+/// A component in a host.
+pub(crate) struct Unit {
+    name: String,
+    model: Arc<Model>,
+    core: PiMutex<Core>,
+}
+
+impl std::fmt::Debug for Unit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unit").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+enum Stop {
+    /// The component failed; after a reset the call may be repeated.
+    Failed(Cause, String),
+    /// The caller's business.
+    Refused(CallError),
+}
+
+fn failed(failure: Failure) -> Stop {
+    match failure {
+        Failure::Pad(seen) => Stop::Failed(Cause::WildFault, format!("signal {} at {:#x}, address {:#x}", seen.signal, seen.rip, seen.address)),
+        Failure::Trap(what) => Stop::Failed(Cause::Trap, what),
+        Failure::Hang(seen) => Stop::Failed(Cause::Hang, format!("at {:#x}", seen.rip)),
+        Failure::Invalid(what) => Stop::Failed(Cause::Range, what),
+    }
+}
+
+fn succeeded(when: When, result: Option<&Value>) -> bool {
+    match (when, result) {
+        (When::Always, _) => true,
+        (When::Ok, Some(Value::Result(result))) => result.is_ok(),
+        (When::Ok, _) => true,
+        (When::True, Some(Value::Bool(b))) => *b,
+        (When::Some, Some(Value::Option(some))) => some.is_some(),
+        (When::True | When::Some, _) => false,
+    }
+}
+
+impl Core {
+    fn bad(&self, bad: Bad) -> Stop {
+        let component = self.name.clone();
+        Stop::Refused(match bad {
+            Bad::Stale => CallError::Stale { component },
+            Bad::Corrupt => CallError::Corrupt { component },
+        })
+    }
+
+    /// Calls every body and compares what they say. New objects are in `self.made`, body by body.
+    fn run(&mut self, function: usize, args: &[Value]) -> Result<Option<Value>, Stop> {
+        let model = self.model.clone();
+        let mut first: Option<Option<Value>> = None;
+        for (which, body) in self.bodies.iter_mut().enumerate() {
+            let table = &mut self.table;
+            let mut inner = |handle: Handle| table.slot(handle).ok()?.inner.get(which).copied();
+            let made = &mut self.made[which];
+            made.clear();
+            let value = body.call(function, args, &mut inner, model.functions[function].has_result, made).map_err(failed)?;
+            match &first {
+                None => first = Some(value),
+                Some(other) if *other != value => {
+                    return Err(Stop::Failed(Cause::Mismatch, format!("{}: {other:?} and {value:?}", model.functions[function].name)));
+                }
+                Some(_) => {}
+            }
+        }
+        if self.made.iter().any(|made| made.len() != self.made[0].len() || made.len() > 1) {
+            return Err(Stop::Failed(Cause::Range, "a call gave more than one object".into()));
+        }
+        Ok(first.unwrap_or_default())
+    }
+
+    fn inner(&self) -> Vec<Inner> {
+        self.made.iter().filter_map(|made| made.first().copied()).collect()
+    }
+
+    /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.
+    fn rebuild(&mut self, handle: Handle) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        match self.table.slot(handle) {
+            Err(bad) => return Err(self.bad(bad)),
+            Ok(slot) => match slot.record() {
+                Err(bad) => return Err(self.bad(bad)),
+                Ok(_) if slot.epoch == epoch => return Ok(()),
+                Ok(_) => {}
+            },
+        }
+        let begin = Instant::now();
+        let record = match self.table.slot(handle).map(|slot| slot.record().cloned()) {
+            Ok(Ok(record)) => record,
+            Ok(Err(bad)) | Err(bad) => return Err(self.bad(bad)),
+        };
+        if let Some(parent) = record.parent {
+            self.rebuild(parent)?;
+        }
+        let model = self.model.clone();
+        let resource = &model.resources[record.resource];
+        self.run(record.creator, &record.args)?;
+        let inner = self.inner();
+        if inner.len() != self.bodies.len() {
+            return Err(Stop::Failed(Cause::Replay, format!("{} gave no object", model.functions[record.creator].name)));
+        }
+        if let Ok(slot) = self.table.slot(handle) {
+            (slot.inner, slot.epoch) = (inner, epoch);
+        }
+        for &function in &resource.paths[record.state] {
+            let mut args = vec![Value::Handle(handle)];
+            for place in 1..model.functions[function].params.len() {
+                match record.remembered(function, place) {
+                    Some(value) => args.push(value.clone()),
+                    None => return Err(Stop::Failed(Cause::Replay, format!("{}: an argument was not remembered", model.functions[function].name))),
+                }
+            }
+            let result = self.run(function, &args)?;
+            if let Effect::State { when, .. } = model.functions[function].effect
+                && !succeeded(when, result.as_ref())
+            {
+                return Err(Stop::Failed(Cause::Replay, format!("{} gave {result:?}", model.functions[function].name)));
+            }
+        }
+        if let Some(function) = resource.data {
+            self.refill(handle, function)?;
+        }
+        for &(function, parameter, field) in &resource.restore {
+            let mut args = vec![Value::Handle(handle)];
+            args.resize(model.functions[function].params.len(), Value::U64(0));
+            args[parameter] = Value::U64(record.fields[field]);
+            self.run(function, &args)?;
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin);
+        Ok(())
+    }
+
+    /// Writes an object's data back.
+    fn refill(&mut self, handle: Handle, function: usize) -> Result<(), Stop> {
+        let model = self.model.clone();
+        let Effect::Write { offset: Some(at), data, .. } = model.functions[function].effect else { return Ok(()) };
+        let length = self.table.slot(handle).map_or(0, |slot| slot.keeper.length());
+        let mut done = 0;
+        while done < length {
+            let piece = self.table.slot(handle).ok().and_then(|slot| slot.keeper.read(done, 4 * BLOCK));
+            let Some(piece) = piece else { return Err(self.bad(Bad::Corrupt)) };
+            let mut args = vec![Value::Handle(handle)];
+            args.resize(model.functions[function].params.len(), Value::U64(0));
+            args[at] = Value::U64(done as u64);
+            done += piece.len();
+            args[data] = Value::Bytes(piece);
+            let result = self.run(function, &args)?;
+            if !succeeded(When::Ok, result.as_ref()) {
+                return Err(Stop::Failed(Cause::Replay, format!("{} gave {result:?}", model.functions[function].name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Resets the bodies after a failure. Objects come back when they are used, or now where the policy says so.
+    fn recover(&mut self, cause: Cause, function: usize, detail: String) -> Result<(), CallError> {
+        *self.stats.resets.entry(cause).or_default() += 1;
+        self.epoch += 1;
+        self.since_compare = 0;
+        if let Some(listener) = &self.listener {
+            let function = self.model.functions[function].name.clone();
+            listener(&Report { component: self.name.clone(), function, cause, detail, epoch: self.epoch });
+        }
+        let now = Instant::now();
+        self.recent.push_back(now);
+        while self.recent.front().is_some_and(|at| now.duration_since(*at) > self.policy.window) {
+            self.recent.pop_front();
+        }
+        if self.recent.len() > self.policy.resets_max as usize {
+            return Err(self.end(CallError::GaveUp { component: self.name.clone(), max: self.policy.resets_max, window: self.policy.window }));
+        }
+        let begin = Instant::now();
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let swapped = spare.is_some();
+        if let Some(spare) = spare {
+            self.stats.swapped += 1;
+            let dead = std::mem::replace(&mut self.bodies, spare);
+            if let Some(worker) = &self.worker {
+                // The worker ends with the host; until then it takes what it is given.
+                let _ = worker.send(dead);
+            }
+        } else {
+            for body in &mut self.bodies {
+                if let Err(found) = body.reset(Some(&self.image)) {
+                    return Err(self.end(CallError::Dead { component: self.name.clone(), found }));
+                }
+            }
+        }
+        let _ = swapped;
+        sample(&mut self.stats.reset_ns, begin);
+        Ok(())
+    }
+
+    fn end(&mut self, error: CallError) -> CallError {
+        self.gone = Some(error.clone());
+        for body in &mut self.bodies {
+            body.kill();
+        }
+        error
+    }
+
+    fn check_arguments(&self, function: usize, args: &[Value]) -> Result<(), CallError> {
+        let function = &self.model.functions[function];
+        for &(place, max) in &function.argument_max {
+            if let Some(found) = args.get(place).and_then(Value::number)
+                && found > max
+            {
+                let parameter = function.params[place].name.clone();
+                return Err(CallError::Argument { function: function.name.clone(), parameter, found, max });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the result is one that the interface, and the slot, allow.
+    fn check_result(&mut self, function: usize, args: &[Value], result: Option<&Value>) -> Result<(), Stop> {
+        let model = self.model.clone();
+        let function = &model.functions[function];
+        if let (Some(max), Some(found)) = (function.result_max, result.and_then(Value::number))
+            && found > max
+        {
+            return Err(Stop::Failed(Cause::Range, format!("{} gave {found}, at most {max} is allowed", function.name)));
+        }
+        let (Some(returns), Some(Value::Handle(handle)), Some(result)) = (&function.returns, args.first(), result) else { return Ok(()) };
+        let Ok(slot) = self.table.slot(*handle) else { return Ok(()) };
+        let right = match returns {
+            Returns::Remembered { state, function, parameter } => {
+                let record = slot.record().ok();
+                let known = record.filter(|r| r.state == *state).and_then(|r| r.remembered(*function, *parameter)).cloned();
+                *result == Value::Option(known.map(Box::new))
+            }
+            Returns::Data { offset, length } => {
+                let number = |place: usize| args.get(place).and_then(Value::number).and_then(|n| usize::try_from(n).ok());
+                match (number(*offset), number(*length), result) {
+                    (Some(offset), Some(length), Value::Result(Ok(Some(data)))) => match (&**data, slot.keeper.read(offset, length)) {
+                        (Value::Bytes(bytes), Some(kept)) => *bytes == kept,
+                        (Value::List(items), Some(kept)) => items.is_empty() && kept.is_empty(),
+                        _ => false,
+                    },
+                    _ => true,
+                }
+            }
+        };
+        if right { Ok(()) } else { Err(Stop::Failed(Cause::Wrong, format!("{} gave {result:?}", function.name))) }
+    }
+
+    fn attempt(&mut self, function: usize, args: &[Value]) -> Result<Option<Value>, Stop> {
+        let model = self.model.clone();
+        for (arg, param) in args.iter().zip(&model.functions[function].params) {
+            if param.passing != Passing::Value
+                && let Some(handle) = arg.handle()
+            {
+                self.rebuild(handle)?;
+            }
+        }
+        let result = self.run(function, args)?;
+        self.check_result(function, args, result.as_ref())?;
+        if self.bodies.len() > 1 && self.policy.compare_every != 0 {
+            self.since_compare += 1;
+            if self.since_compare >= self.policy.compare_every {
+                self.since_compare = 0;
+                let (one, rest) = self.bodies.split_at(1);
+                if rest.iter().any(|body| !body.same_memory(&one[0])) {
+                    return Err(Stop::Failed(Cause::Memory, "after equal results".into()));
+                }
+            }
+        }
+        self.record(function, args, result)
+    }
+
+    /// Notes what a call has changed.
+    fn record(&mut self, function: usize, args: &[Value], mut result: Option<Value>) -> Result<Option<Value>, Stop> {
+        let model = self.model.clone();
+        match model.functions[function].role {
+            Role::Create { resource, parent } => {
+                let inner = self.inner();
+                if inner.len() == self.bodies.len() {
+                    let record = Record {
+                        resource,
+                        creator: function,
+                        args: args.to_vec(),
+                        fields: vec![0; model.resources[resource].fields.len()],
+                        parent: parent.and_then(|place| args.get(place)).and_then(Value::handle),
+                        ..Record::default()
+                    };
+                    let handle = self.table.insert(record, self.epoch, inner);
+                    replace(&mut result, handle);
+                }
+            }
+            Role::Method { .. } => {
+                if let Some(handle) = args.first().and_then(Value::handle) {
+                    self.apply(handle, function, args, result.as_ref());
+                }
+            }
+            Role::Terminal { parameter } => {
+                if let Some(handle) = args.get(parameter).and_then(Value::handle) {
+                    self.forget(handle);
+                }
+            }
+            Role::Free => {}
+        }
+        Ok(result)
+    }
+
+    fn apply(&mut self, handle: Handle, function: usize, args: &[Value], result: Option<&Value>) {
+        let model = self.model.clone();
+        let Ok(slot) = self.table.slot(handle) else { return };
+        let number = |place: usize| args.get(place).and_then(Value::number);
+        match &model.functions[function].effect {
+            Effect::None => {}
+            Effect::State { to, when, remember, .. } if succeeded(*when, result) => slot.update(|record| {
+                record.state = *to;
+                let path = &model.resources[record.resource].paths[*to];
+                record.remembered.retain(|(f, _)| path.contains(f) && *f != function);
+                if path.contains(&function) {
+                    let kept = remember.iter().filter_map(|place| Some((*place, args.get(*place)?.clone()))).collect();
+                    record.remembered.push((function, kept));
+                }
+            }),
+            Effect::Field { field, add, source, when } if succeeded(*when, result) => {
+                let value = match source {
+                    Source::Result => result.and_then(Value::number),
+                    Source::Param(place) => number(*place),
+                };
+                slot.update(|record| {
+                    let base = if *add { record.fields[*field] } else { 0 };
+                    record.fields[*field] = base.wrapping_add(value.unwrap_or(0));
+                });
+            }
+            Effect::Write { offset, data, when } if succeeded(*when, result) => {
+                let at = offset.map_or(Some(slot.keeper.length()), |place| number(place).and_then(|n| usize::try_from(n).ok()));
+                if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
+                    // A result that is a number tells how much of it was written.
+                    let n = result.and_then(Value::number).and_then(|n| usize::try_from(n).ok()).unwrap_or(bytes.len());
+                    slot.keeper.write(at, &bytes[..n.min(bytes.len())]);
+                }
+            }
+            Effect::Truncate { length, when } if succeeded(*when, result) => {
+                if let Some(length) = number(*length).and_then(|n| usize::try_from(n).ok()) {
+                    slot.keeper.truncate(length);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn forget(&mut self, handle: Handle) {
+        let ends = self.table.slot(handle).ok().and_then(|s| s.record().ok().map(|r| self.model.resources[r.resource].children_end));
+        self.table.remove(handle);
+        if ends == Some(true) {
+            for child in self.table.handles() {
+                let parent = self.table.slot(child).ok().and_then(|s| s.record().ok().and_then(|r| r.parent));
+                if parent == Some(handle) {
+                    self.forget(child);
+                }
+            }
+        }
+    }
+
+    fn call(&mut self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        if let Some(gone) = &self.gone {
+            return Err(gone.clone());
+        }
+        self.stats.calls += 1;
+        self.check_arguments(function, args)?;
+        let mut noticed = None;
+        let mut last = Cause::Trap;
+        for _ in 0..=self.policy.redo_max {
+            match self.attempt(function, args) {
+                Ok(result) => {
+                    if let Some(noticed) = noticed {
+                        sample(&mut self.stats.recovery_ns, noticed);
+                    }
+                    return Ok(result);
+                }
+                Err(Stop::Refused(error)) => return Err(error),
+                Err(Stop::Failed(cause, detail)) => {
+                    noticed.get_or_insert_with(Instant::now);
+                    last = cause;
+                    self.recover(cause, function, detail)?;
+                    if !self.policy.recover {
+                        for handle in self.table.handles() {
+                            self.table.remove(handle);
+                        }
+                        break;
+                    }
+                    if self.policy.eager {
+                        self.rebuild_all();
+                    }
+                }
+            }
+        }
+        let function = self.model.functions[function].name.clone();
+        Err(CallError::Poison { component: self.name.clone(), function, attempts: self.policy.redo_max + 1, cause: last })
+    }
+
+    fn rebuild_all(&mut self) {
+        for handle in self.table.handles() {
+            // One that fails now is tried again when it is used, and its user is told.
+            if let Err(Stop::Failed(cause, detail)) = self.rebuild(handle) {
+                let _ = self.recover(cause, 0, detail);
+            }
+        }
+    }
+
+    fn discard(&mut self, handle: Handle) -> Result<(), CallError> {
+        let epoch = self.epoch;
+        let inner = match self.table.slot(handle) {
+            Ok(slot) if slot.epoch == epoch => slot.inner.clone(),
+            Ok(_) => Vec::new(),
+            Err(_) => return Err(CallError::Stale { component: self.name.clone() }),
+        };
+        let mut why = None;
+        for (body, inner) in self.bodies.iter_mut().zip(inner) {
+            if let Err(failure) = body.discard(inner) {
+                why = Some(failed(failure));
+            }
+        }
+        self.forget(handle);
+        if let Some(Stop::Failed(cause, detail)) = why {
+            self.recover(cause, 0, detail)?;
+        }
+        Ok(())
+    }
+}
+
+/// Puts a handle where a result names a new object.
+fn replace(value: &mut Option<Value>, handle: Handle) {
+    fn inside(value: &mut Value, handle: Handle) {
+        match value {
+            Value::Handle(place) => *place = handle,
+            Value::Option(Some(inner)) | Value::Result(Ok(Some(inner))) => inside(inner, handle),
+            _ => {}
+        }
+    }
+    if let Some(value) = value {
+        inside(value, handle);
+    }
+}
+
+/// Components and the edges between them.
+#[derive(Debug)]
+pub struct Host {
+    engine: Engine,
+    units: BTreeMap<String, Arc<Unit>>,
+    edges: AtomicU32,
+}
+
+/// What a client holds: it may call what the edge allows, and nothing else.
+#[derive(Debug, Clone)]
+pub struct Edge {
+    from: String,
+    unit: Arc<Unit>,
+    allowed: Arc<Vec<bool>>,
+}
+
+impl Host {
+    /// An empty host.
+    ///
+    /// # Errors
+    /// When the pad is asked for and its self-test fails.
+    pub fn new(pad: bool) -> Result<Self, LoadError> {
+        Ok(Self { engine: Engine::new(pad)?, units: BTreeMap::new(), edges: AtomicU32::new(0) })
+    }
+
+    /// Its engine.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Loads and starts a component. `listener` hears of each failure, in the thread that met it.
+    ///
+    /// # Errors
+    /// When its image is refused, or it does not start.
+    pub fn add(&mut self, component: Component, listener: Option<Listener>) -> Result<(), LoadError> {
+        let code = Arc::new(self.engine.load(&component.image)?);
+        let limits = Limits { memory: component.memory_bytes, call: component.call_limit };
+        let imports: crate::engine::Imports = Arc::new(|_, _| Ok(()));
+        let mold = Arc::new(Mold::new(&component.name, code, &component.model, &imports, component.init.as_deref(), limits)?);
+        let (first, image) = Body::new(&mold, None)?;
+        let image = Arc::new(image);
+        let mut bodies = vec![first];
+        if component.policy.dual {
+            bodies.push(Body::new(&mold, Some(&image))?.0);
+        }
+        // Every body starts from the image, the first one included: two must not differ by how they were made.
+        for body in &mut bodies {
+            body.reset(Some(&image)).map_err(|found| LoadError::Start { component: component.name.clone(), found })?;
+        }
+        let spare = Arc::new(Mutex::new(None));
+        let mut worker = None;
+        if component.policy.spare {
+            let made = bodies.iter().map(|_| Body::new(&mold, Some(&image)).map(|(body, _)| body)).collect::<Result<Vec<_>, _>>()?;
+            *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+            let (sender, receiver) = mpsc::channel::<Vec<Body>>();
+            let (image, spare) = (image.clone(), spare.clone());
+            let refill = move || {
+                steadfast_sys::cpu::run_when_idle();
+                for mut bodies in receiver {
+                    if bodies.iter_mut().all(|body| body.reset(Some(&image)).is_ok()) {
+                        *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
+                    }
+                }
+            };
+            let spawned = std::thread::Builder::new().name("host-spare".into()).spawn(refill);
+            spawned.map_err(|source| LoadError::System { what: "the thread that prepares spares does not start", source })?;
+            worker = Some(sender);
+        }
+        let model = Arc::new(component.model);
+        let made = vec![Vec::new(); bodies.len()];
+        let core = Core {
+            name: component.name.clone(),
+            model: model.clone(),
+            image,
+            bodies,
+            table: Table::default(),
+            epoch: 1,
+            policy: component.policy,
+            stats: Stats::default(),
+            since_compare: 0,
+            recent: VecDeque::new(),
+            gone: None,
+            spare,
+            worker,
+            listener,
+            made,
+        };
+        let core = PiMutex::new(core).map_err(|source| LoadError::System { what: "locks with priority inheritance are needed", source })?;
+        self.units.insert(component.name.clone(), Arc::new(Unit { name: component.name, model, core }));
+        Ok(())
+    }
+
+    /// An edge from a client to a component; `allow` names functions (`interface#name`), an empty list allows all.
+    ///
+    /// # Errors
+    /// When there is no such component or function.
+    pub fn edge(&self, from: &str, to: &str, allow: &[String]) -> Result<Edge, CallError> {
+        let none = |function: &str| CallError::NoFunction { component: to.into(), function: function.into() };
+        let unit = self.units.get(to).ok_or_else(|| none("at all: it is not part of the application"))?;
+        let mut allowed = vec![allow.is_empty(); unit.model.functions.len()];
+        for name in allow {
+            allowed[unit.model.function(name).ok_or_else(|| none(name))?] = true;
+        }
+        self.edges.fetch_add(1, Ordering::Relaxed);
+        Ok(Edge { from: from.into(), unit: unit.clone(), allowed: Arc::new(allowed) })
+    }
+}
+
+impl Edge {
+    /// The place of a function, by `interface#name`.
+    ///
+    /// # Errors
+    /// When there is none, or the edge does not allow it.
+    pub fn function(&self, path: &str) -> Result<usize, CallError> {
+        let place = self.unit.model.function(path);
+        let place = place.ok_or_else(|| CallError::NoFunction { component: self.unit.name.clone(), function: path.into() })?;
+        if self.allowed[place] { Ok(place) } else { Err(self.refuse(place)) }
+    }
+
+    fn refuse(&self, function: usize) -> CallError {
+        let function = self.unit.model.functions.get(function).map_or_else(|| function.to_string(), |f| f.name.clone());
+        CallError::NoEdge { from: self.from.clone(), to: self.unit.name.clone(), function }
+    }
+
+    fn reentered(&self) -> CallError {
+        CallError::Reentered { component: self.unit.name.clone() }
+    }
+
+    /// Calls a function. When the component fails meanwhile it is reset, what the arguments name is made again, and the call is repeated.
+    ///
+    /// # Errors
+    /// When the edge does not allow the function, a handle is stale, or the component fails again and again.
+    pub fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        if !self.allowed.get(function).copied().unwrap_or(false) {
+            return Err(self.refuse(function));
+        }
+        self.unit.core.lock().map_err(|_| self.reentered())?.call(function, args)
+    }
+
+    /// Calls a function by its path.
+    ///
+    /// # Errors
+    /// As [`Edge::call`].
+    pub fn invoke(&self, path: &str, args: &[Value]) -> Result<Option<Value>, CallError> {
+        self.call(self.function(path)?, args)
+    }
+
+    /// Gives an object back.
+    ///
+    /// # Errors
+    /// When the handle is stale.
+    pub fn discard(&self, handle: Handle) -> Result<(), CallError> {
+        self.unit.core.lock().map_err(|_| self.reentered())?.discard(handle)
+    }
+
+    /// Resets the component as a failure at this moment would: for tests and for `steadfast host top`.
+    ///
+    /// # Errors
+    /// When it does not come back.
+    pub fn reset(&self) -> Result<(), CallError> {
+        self.unit.core.lock().map_err(|_| self.reentered())?.recover(Cause::Trap, 0, "asked for".into())
+    }
+
+    /// What happened so far.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn stats(&self) -> Result<Stats, CallError> {
+        let core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let mut stats = core.stats.clone();
+        stats.objects = core.table.len();
+        Ok(stats)
+    }
+
+    /// What the memories of the component hold, for a dump.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn memories(&self) -> Result<Vec<Vec<u8>>, CallError> {
+        let core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        Ok(core.bodies.first().map(Body::memories).unwrap_or_default())
+    }
+
+    /// How its objects come back.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.unit.model
+    }
+}

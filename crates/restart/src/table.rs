@@ -1,0 +1,279 @@
+//! The slot table: what the host knows of each object behind a handle, enough to make it again.
+//!
+//! Invariants
+//!  1. A record changes only together with its checksum, after a call that succeeded.
+//!  2. A record whose checksum does not fit is never used: the handle's caller gets a typed error.
+//!  3. A place that was given back gets another generation, so an old handle names nothing.
+//!
+//! Not covered: the objects inside the bodies; `Slot::inner` is a cache of them that one reset makes void.
+
+use crate::engine::Inner;
+use crate::value::{Handle, Value};
+
+/// A piece of data that the keeper holds, with its checksum.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    pub(crate) bytes: Vec<u8>,
+    crc: u32,
+}
+
+/// Data of an object, in blocks: one changed block costs one checksum.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Keeper {
+    blocks: Vec<Extent>,
+    length: usize,
+}
+
+/// Small enough that a short write costs little, large enough that a file has few.
+pub(crate) const BLOCK: usize = 4096;
+
+impl Keeper {
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
+    pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (block, within) = (at / BLOCK, at % BLOCK);
+            let n = rest.len().min(BLOCK - within);
+            if self.blocks.len() <= block {
+                self.blocks.resize_with(block + 1, Extent::default);
+            }
+            let extent = &mut self.blocks[block];
+            if extent.bytes.len() < within + n {
+                extent.bytes.resize(within + n, 0);
+            }
+            extent.bytes[within..within + n].copy_from_slice(&rest[..n]);
+            extent.crc = crc32c::crc32c(&extent.bytes);
+            at += n;
+            rest = &rest[n..];
+        }
+        self.length = self.length.max(offset + bytes.len());
+    }
+
+    pub(crate) fn truncate(&mut self, length: usize) {
+        self.blocks.truncate(length.div_ceil(BLOCK));
+        if let Some(last) = self.blocks.get_mut(length / BLOCK) {
+            last.bytes.truncate(length % BLOCK);
+            last.crc = crc32c::crc32c(&last.bytes);
+        }
+        self.length = length;
+    }
+
+    /// What a read at this place must give; none where a checksum does not fit.
+    pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
+        let end = offset.saturating_add(length).min(self.length);
+        let mut out = Vec::with_capacity(end.saturating_sub(offset));
+        let mut at = offset;
+        while at < end {
+            let (block, within) = (at / BLOCK, at % BLOCK);
+            let n = (end - at).min(BLOCK - within);
+            match self.blocks.get(block) {
+                Some(extent) if crc32c::crc32c(&extent.bytes) == extent.crc => {
+                    let have = extent.bytes.get(within..(within + n).min(extent.bytes.len())).unwrap_or_default();
+                    out.extend_from_slice(have);
+                    out.resize(out.len() + n - have.len(), 0);
+                }
+                Some(_) => return None,
+                None => out.resize(out.len() + n, 0),
+            }
+            at += n;
+        }
+        Some(out)
+    }
+
+    /// Changes a bit behind the checksum's back: a fault, for tests.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self) {
+        if let Some(byte) = self.blocks.first_mut().and_then(|b| b.bytes.first_mut()) {
+            *byte ^= 4;
+        }
+    }
+}
+
+/// What is remembered of one object.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Record {
+    pub(crate) resource: usize,
+    pub(crate) state: usize,
+    /// The function that made it, and its arguments.
+    pub(crate) creator: usize,
+    pub(crate) args: Vec<Value>,
+    /// Arguments of the functions on the way to its state.
+    pub(crate) remembered: Vec<(usize, Vec<(usize, Value)>)>,
+    pub(crate) fields: Vec<u64>,
+    pub(crate) parent: Option<Handle>,
+}
+
+impl Record {
+    fn checksum(&self) -> u32 {
+        let mut head = [0; 64];
+        let numbers = [self.resource as u64, self.state as u64, self.creator as u64, self.args.len() as u64, self.remembered.len() as u64];
+        for (place, number) in head.chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        if let Some(parent) = self.parent {
+            head[48..52].copy_from_slice(&parent.index.to_le_bytes());
+            head[52..56].copy_from_slice(&parent.generation.to_le_bytes());
+            head[56] = 1;
+        }
+        let mut crc = crc32c::crc32c(&head);
+        for arg in &self.args {
+            crc = arg.feed(crc);
+        }
+        for (function, args) in &self.remembered {
+            crc = crc32c::crc32c_append(crc, &(*function as u64).to_le_bytes());
+            for (place, value) in args {
+                crc = value.feed(crc32c::crc32c_append(crc, &(*place as u64).to_le_bytes()));
+            }
+        }
+        for field in &self.fields {
+            crc = crc32c::crc32c_append(crc, &field.to_le_bytes());
+        }
+        crc
+    }
+
+    pub(crate) fn remembered(&self, function: usize, parameter: usize) -> Option<&Value> {
+        let (_, args) = self.remembered.iter().find(|(f, _)| *f == function)?;
+        args.iter().find(|(place, _)| *place == parameter).map(|(_, value)| value)
+    }
+}
+
+/// One object.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    generation: u32,
+    live: bool,
+    record: Record,
+    checksum: u32,
+    pub(crate) keeper: Keeper,
+    /// The epoch in which `inner` is valid.
+    pub(crate) epoch: u64,
+    pub(crate) inner: Vec<Inner>,
+}
+
+/// All objects of one component.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    live: usize,
+}
+
+/// Why a handle cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bad {
+    Stale,
+    Corrupt,
+}
+
+impl Table {
+    pub(crate) fn insert(&mut self, record: Record, epoch: u64, inner: Vec<Inner>) -> Handle {
+        let checksum = record.checksum();
+        self.live += 1;
+        if let Some(index) = self.free.pop() {
+            let slot = &mut self.slots[index as usize];
+            (slot.live, slot.record, slot.checksum, slot.epoch, slot.inner) = (true, record, checksum, epoch, inner);
+            slot.keeper = Keeper::default();
+            return Handle { index, generation: slot.generation };
+        }
+        let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects");
+        self.slots.push(Slot { generation: 0, live: true, record, checksum, keeper: Keeper::default(), epoch, inner });
+        Handle { index, generation: 0 }
+    }
+
+    pub(crate) fn slot(&mut self, handle: Handle) -> Result<&mut Slot, Bad> {
+        match self.slots.get_mut(handle.index as usize) {
+            Some(slot) if slot.live && slot.generation == handle.generation => Ok(slot),
+            _ => Err(Bad::Stale),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, handle: Handle) {
+        if let Ok(slot) = self.slot(handle) {
+            slot.live = false;
+            slot.generation = slot.generation.wrapping_add(1);
+            slot.inner.clear();
+            slot.record = Record::default();
+            slot.keeper = Keeper::default();
+            self.free.push(handle.index);
+            self.live -= 1;
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.live
+    }
+
+    /// All live handles.
+    pub(crate) fn handles(&self) -> Vec<Handle> {
+        let live = self.slots.iter().enumerate().filter(|(_, slot)| slot.live);
+        live.filter_map(|(index, slot)| Some(Handle { index: u32::try_from(index).ok()?, generation: slot.generation })).collect()
+    }
+}
+
+impl Slot {
+    /// The record, if its checksum fits.
+    pub(crate) fn record(&self) -> Result<&Record, Bad> {
+        if self.record.checksum() == self.checksum { Ok(&self.record) } else { Err(Bad::Corrupt) }
+    }
+
+    /// Changes the record.
+    pub(crate) fn update(&mut self, change: impl FnOnce(&mut Record)) {
+        change(&mut self.record);
+        self.checksum = self.record.checksum();
+    }
+
+    /// Changes a bit behind the checksum's back: a fault, for tests.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self) {
+        self.record.state ^= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_was_given_back_has_another_name() {
+        let mut table = Table::default();
+        let first = table.insert(Record::default(), 0, Vec::new());
+        table.remove(first);
+        assert_eq!(table.slot(first).err(), Some(Bad::Stale));
+        let second = table.insert(Record::default(), 0, Vec::new());
+        assert_eq!(second.index, first.index);
+        assert_ne!(second, first);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_record_that_changed_by_itself_is_not_used() {
+        let mut table = Table::default();
+        let handle = table.insert(Record { args: vec![Value::U32(3)], ..Record::default() }, 0, Vec::new());
+        let slot = table.slot(handle).expect("live");
+        assert!(slot.record().is_ok());
+        slot.update(|record| record.state = 2);
+        assert!(slot.record().is_ok());
+        slot.spoil();
+        assert_eq!(slot.record().err(), Some(Bad::Corrupt));
+    }
+
+    #[test]
+    fn the_keeper_reads_what_was_written_and_nothing_that_changed() {
+        let mut keeper = Keeper::default();
+        keeper.write(BLOCK - 2, b"abcd");
+        keeper.write(0, b"x");
+        assert_eq!(keeper.length(), BLOCK + 2);
+        assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"abcd"[..]));
+        assert_eq!(keeper.read(0, 3).as_deref(), Some(&b"x\0\0"[..]));
+        keeper.truncate(BLOCK - 1);
+        assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a"[..]));
+        keeper.write(BLOCK, b"z");
+        assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a\0z"[..]));
+        keeper.spoil();
+        assert_eq!(keeper.read(0, 1), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! Components in C, bare and failing: handles stay, states come back, alarms ring and stay silent.
+
+#[path = "cases/fixture.rs"]
+mod fixture;
+#[path = "cases/lock.rs"]
+mod lock;
