@@ -22,12 +22,13 @@ zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-kv demo-kv build-pair demo-pair bench campaign docs clean
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
 	@echo 'make build-kv            target/release/steadfast-kv'
 	@echo 'make build-pair          target/release/steadfast-pair'
+	@echo 'make build-host          target/release/steadfast-host and its components (wasmtime: some minutes)'
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
 	@echo 'make test                every test, as root and as an ordinary user'
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
@@ -65,6 +66,15 @@ build-pair:
 	@scripts/setup pair
 	$(CARGO) build --release -p steadfast-pair
 
+# The host of components, and the components that come with it. Nothing else needs wasmtime, so nothing else builds it.
+HOST := $(CARGO_TARGET_DIR)/release/steadfast-host
+COMPONENTS := $(CARGO_TARGET_DIR)/release/components
+build-host:
+	@scripts/setup host
+	$(CARGO) build --release --manifest-path crates/host/Cargo.toml
+	crates/restart/components/build $(COMPONENTS)
+	for core in $(COMPONENTS)/*.core.wasm; do b=$${core%.core.wasm}; $(HOST) compile $$core --wit $$b.wit -o $$b.cwasm || exit; done
+
 # Root need not compile: after `make build`, `sudo make install` only copies.
 install:
 	@test -x $(STEADFAST) -a -f $(HARDEN)/complete || { echo 'install: $(STEADFAST) or $(HARDEN) is missing'; echo '  fix:   make build'; exit 1; } >&2
@@ -73,6 +83,7 @@ install:
 	ln -sf steadfast $(bindir)/steadfast-c++
 	[ ! -x $(KV) ] || install -m 755 $(KV) $(bindir)/steadfast-kv
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
+	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
 	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(libdir)
 	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
@@ -89,7 +100,7 @@ install:
 		$(KV) completions zsh > $(zshdir)/_steadfast-kv && $(KV) completions fish > $(fishdir)/steadfast-kv.fish; }
 
 uninstall:
-	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair
+	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
 	rm -rf $(libdir) $(includedir)
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
@@ -99,7 +110,7 @@ test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
 # make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.
-PARTS := run kv pair
+PARTS := run kv pair host
 PART ?= run
 demo:
 	@case ' $(PARTS) ' in *' $(PART) '*) ;; *) echo "demo: PART is one of: $(PARTS); found '$(PART)'"; echo '  fix:   make demo PART=run'; exit 64 ;; esac >&2
@@ -118,6 +129,9 @@ demo-pair:
 	@scripts/setup demo-pair
 	@$(MAKE) --no-print-directory build-pair
 	@demo/pair
+
+demo-host: build-host
+	@demo/host
 
 # All of it takes hours; ARGS="micro" is one command of it, ARGS="--help" lists them.
 BENCH := $(CARGO) run -q --release -p steadfast-bench --

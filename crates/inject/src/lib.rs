@@ -17,6 +17,7 @@ pub mod chacha;
 pub mod detector;
 pub mod doctor;
 pub mod judge;
+pub mod live;
 pub mod merge;
 pub mod models;
 pub mod module;

@@ -1198,3 +1198,32 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
         ..Ran::default()
     }))
 }
+
+/// Strikes a stopped thread where it stands, with a fault of the timer engine, and says what the register held before and after.
+pub(crate) fn now(
+    stop: &Stopped,
+    fault: &Fault,
+    limit: Duration,
+) -> Result<(u64, u64), SetupError> {
+    let Effect::Bits {
+        target: Target::Register(register, Moment::Before),
+        bits,
+        change,
+        ..
+    } = fault.effect()
+    else {
+        return Err(SetupError::NotStarted(format!(
+            "{fault}: a register is needed"
+        )));
+    };
+    let mut hit = Hit::default();
+    let deadline = Instant::now() + limit;
+    Struck {
+        hit: &mut hit,
+        n: 1,
+        among: false,
+        deadline,
+    }
+    .register(stop, *register, bits, *change)?;
+    Ok((hit.before, hit.after))
+}

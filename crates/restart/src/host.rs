@@ -24,7 +24,7 @@ use steadfast_sys::inherit::PiMutex;
 
 use crate::engine::{Body, Engine, Failure, Image, Inner, Limits, LoadError, Mold};
 use crate::model::{Effect, Model, Passing, Returns, Role, Source, When};
-use crate::table::{BLOCK, Bad, Record, Table};
+use crate::table::{BLOCK, Bad, Keeper, Record, Table};
 use crate::value::{Handle, Value};
 
 /// Why a component was reset.
@@ -69,7 +69,11 @@ impl Cause {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error("{from} may not call {function} of {to}: no edge of the application allows it")]
-    NoEdge { from: String, to: String, function: String },
+    NoEdge {
+        from: String,
+        to: String,
+        function: String,
+    },
     #[error("{component} has no function {function}")]
     NoFunction { component: String, function: String },
     #[error("the handle names no object of {component} any more")]
@@ -77,15 +81,29 @@ pub enum CallError {
     #[error("the record of an object of {component} is damaged; the object is lost")]
     Corrupt { component: String },
     #[error("{component} failed {attempts} times in a row in {function}, last by {}; this request is given up", cause.word())]
-    Poison { component: String, function: String, attempts: u32, cause: Cause },
+    Poison {
+        component: String,
+        function: String,
+        attempts: u32,
+        cause: Cause,
+    },
     #[error("{component} is called while it calls: components may not be re-entered")]
     Reentered { component: String },
     #[error("{component} was reset more than {max} times in {} s and is given up", window.as_secs())]
-    GaveUp { component: String, max: u32, window: Duration },
+    GaveUp {
+        component: String,
+        max: u32,
+        window: Duration,
+    },
     #[error("{component} does not come back: {found}")]
     Dead { component: String, found: String },
     #[error("argument {parameter} of {function} is {found}, at most {max} is allowed")]
-    Argument { function: String, parameter: String, found: u64, max: u64 },
+    Argument {
+        function: String,
+        parameter: String,
+        found: u64,
+        max: u64,
+    },
 }
 
 /// How a component is watched and brought back.
@@ -211,7 +229,9 @@ pub(crate) struct Unit {
 
 impl std::fmt::Debug for Unit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Unit").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Unit")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -224,7 +244,13 @@ enum Stop {
 
 fn failed(failure: Failure) -> Stop {
     match failure {
-        Failure::Pad(seen) => Stop::Failed(Cause::WildFault, format!("signal {} at {:#x}, address {:#x}", seen.signal, seen.rip, seen.address)),
+        Failure::Pad(seen) => Stop::Failed(
+            Cause::WildFault,
+            format!(
+                "signal {} at {:#x}, address {:#x}",
+                seen.signal, seen.rip, seen.address
+            ),
+        ),
         Failure::Trap(what) => Stop::Failed(Cause::Trap, what),
         Failure::Hang(seen) => Stop::Failed(Cause::Hang, format!("at {:#x}", seen.rip)),
         Failure::Invalid(what) => Stop::Failed(Cause::Range, what),
@@ -260,23 +286,47 @@ impl Core {
             let mut inner = |handle: Handle| table.slot(handle).ok()?.inner.get(which).copied();
             let made = &mut self.made[which];
             made.clear();
-            let value = body.call(function, args, &mut inner, model.functions[function].has_result, made).map_err(failed)?;
+            let value = body
+                .call(
+                    function,
+                    args,
+                    &mut inner,
+                    model.functions[function].has_result,
+                    made,
+                )
+                .map_err(failed)?;
             match &first {
                 None => first = Some(value),
                 Some(other) if *other != value => {
-                    return Err(Stop::Failed(Cause::Mismatch, format!("{}: {other:?} and {value:?}", model.functions[function].name)));
+                    return Err(Stop::Failed(
+                        Cause::Mismatch,
+                        format!(
+                            "{}: {other:?} and {value:?}",
+                            model.functions[function].name
+                        ),
+                    ));
                 }
                 Some(_) => {}
             }
         }
-        if self.made.iter().any(|made| made.len() != self.made[0].len() || made.len() > 1) {
-            return Err(Stop::Failed(Cause::Range, "a call gave more than one object".into()));
+        if self
+            .made
+            .iter()
+            .any(|made| made.len() != self.made[0].len() || made.len() > 1)
+        {
+            return Err(Stop::Failed(
+                Cause::Range,
+                "a call gave more than one object".into(),
+            ));
         }
         Ok(first.unwrap_or_default())
     }
 
     fn inner(&self) -> Vec<Inner> {
-        self.made.iter().filter_map(|made| made.first().copied()).collect()
+        self.made
+            .iter()
+            .filter_map(|made| made.first().copied())
+            .collect()
     }
 
     /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.
@@ -300,11 +350,7 @@ impl Core {
         }
         let model = self.model.clone();
         let resource = &model.resources[record.resource];
-        self.run(record.creator, &record.args)?;
-        let inner = self.inner();
-        if inner.len() != self.bodies.len() {
-            return Err(Stop::Failed(Cause::Replay, format!("{} gave no object", model.functions[record.creator].name)));
-        }
+        let inner = self.make_again(&record)?;
         if let Ok(slot) = self.table.slot(handle) {
             (slot.inner, slot.epoch) = (inner, epoch);
         }
@@ -313,18 +359,39 @@ impl Core {
             for place in 1..model.functions[function].params.len() {
                 match record.remembered(function, place) {
                     Some(value) => args.push(value.clone()),
-                    None => return Err(Stop::Failed(Cause::Replay, format!("{}: an argument was not remembered", model.functions[function].name))),
+                    None => {
+                        return Err(Stop::Failed(
+                            Cause::Replay,
+                            format!(
+                                "{}: an argument was not remembered",
+                                model.functions[function].name
+                            ),
+                        ));
+                    }
                 }
             }
             let result = self.run(function, &args)?;
             if let Effect::State { when, .. } = model.functions[function].effect
                 && !succeeded(when, result.as_ref())
             {
-                return Err(Stop::Failed(Cause::Replay, format!("{} gave {result:?}", model.functions[function].name)));
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} gave {result:?}", model.functions[function].name),
+                ));
             }
         }
         if let Some(function) = resource.data {
-            self.refill(handle, function)?;
+            let key = model.name_of(record.creator, &record.args);
+            let there = key
+                .as_ref()
+                .and_then(|key| self.table.names.get(key))
+                .is_some_and(|named| named.epoch == epoch);
+            if !there {
+                self.refill(handle, key.as_ref(), function)?;
+            }
+            if let Some(named) = key.and_then(|key| self.table.names.get_mut(&key)) {
+                named.epoch = epoch;
+            }
         }
         for &(function, parameter, field) in &resource.restore {
             let mut args = vec![Value::Handle(handle)];
@@ -337,15 +404,132 @@ impl Core {
         Ok(())
     }
 
-    /// Writes an object's data back.
-    fn refill(&mut self, handle: Handle, function: usize) -> Result<(), Stop> {
+    /// Calls an object's maker again.
+    fn make_again(&mut self, record: &Record) -> Result<Vec<Inner>, Stop> {
         let model = self.model.clone();
-        let Effect::Write { offset: Some(at), data, .. } = model.functions[function].effect else { return Ok(()) };
-        let length = self.table.slot(handle).map_or(0, |slot| slot.keeper.length());
+        let function = &model.functions[record.creator];
+        let mut args = record.args.clone();
+        for (place, value) in &function.replay {
+            args[*place] = value.clone();
+        }
+        self.run(record.creator, &args)?;
+        let inner = self.inner();
+        if inner.len() == self.bodies.len() {
+            Ok(inner)
+        } else {
+            Err(Stop::Failed(
+                Cause::Replay,
+                format!("{} gave no object", function.name),
+            ))
+        }
+    }
+
+    /// Gives the component back what a name stands for, where it lost it.
+    fn rename(&mut self, key: &(usize, String)) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        let record = match self.table.names.get(key) {
+            None => return Ok(()),
+            Some(named) if named.epoch == epoch => return Ok(()),
+            Some(named) => named.record().cloned(),
+        };
+        let record = record.map_err(|bad| self.bad(bad))?;
+        let inner = self.make_again(&record)?;
+        let begin = Instant::now();
+        let resource = record.resource;
+        // An object for the time of the refill alone.
+        let handle = self.table.insert(record, epoch, inner.clone());
+        let done = match self.model.resources[resource].data {
+            Some(function) => self.refill(handle, Some(key), function),
+            None => Ok(()),
+        };
+        self.table.remove(handle);
+        done?;
+        for (body, inner) in self.bodies.iter_mut().zip(inner) {
+            body.discard(inner).map_err(failed)?;
+        }
+        if let Some(named) = self.table.names.get_mut(key) {
+            named.epoch = epoch;
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin);
+        Ok(())
+    }
+
+    /// Gives back the names that a call may look at.
+    fn rename_for(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
+        let model = self.model.clone();
+        if let Some(key) = model.name_of(function, args) {
+            return self.rename(&key);
+        }
+        match model.functions[function].effect {
+            Effect::Remove { resource, name, .. } => {
+                if let Some(Value::String(name)) = args.get(name) {
+                    self.rename(&(resource, name.clone()))?;
+                    // Whether it may go depends on who has it open: they all come back.
+                    for handle in self.table.handles() {
+                        let record = self
+                            .table
+                            .slot(handle)
+                            .ok()
+                            .and_then(|slot| slot.record().ok().cloned());
+                        let key =
+                            record.and_then(|record| model.name_of(record.creator, &record.args));
+                        if key.is_some_and(|(of, key)| of == resource && key == *name) {
+                            self.rebuild(handle)?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Effect::All { resource } => {
+                let keys: Vec<_> = self
+                    .table
+                    .names
+                    .keys()
+                    .filter(|(of, _)| *of == resource)
+                    .cloned()
+                    .collect();
+                keys.iter().try_for_each(|key| self.rename(key))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The name that an object was made with.
+    fn key(&mut self, handle: Handle) -> Option<(usize, String)> {
+        let record = self.table.slot(handle).ok()?.record().ok()?;
+        self.model.name_of(record.creator, &record.args)
+    }
+
+    /// Writes an object's data back.
+    fn refill(
+        &mut self,
+        handle: Handle,
+        key: Option<&(usize, String)>,
+        function: usize,
+    ) -> Result<(), Stop> {
+        let model = self.model.clone();
+        let Effect::Write {
+            offset: Some(at),
+            data,
+            ..
+        } = model.functions[function].effect
+        else {
+            return Ok(());
+        };
+        let length = self
+            .table
+            .keeper(handle, key)
+            .map_or(0, |keeper| keeper.length());
         let mut done = 0;
         while done < length {
-            let piece = self.table.slot(handle).ok().and_then(|slot| slot.keeper.read(done, 4 * BLOCK));
-            let Some(piece) = piece else { return Err(self.bad(Bad::Corrupt)) };
+            let piece = self
+                .table
+                .keeper(handle, key)
+                .and_then(|keeper| keeper.read(done, 4 * BLOCK));
+            let Some(piece) = piece else {
+                return Err(self.bad(Bad::Corrupt));
+            };
             let mut args = vec![Value::Handle(handle)];
             args.resize(model.functions[function].params.len(), Value::U64(0));
             args[at] = Value::U64(done as u64);
@@ -353,7 +537,10 @@ impl Core {
             args[data] = Value::Bytes(piece);
             let result = self.run(function, &args)?;
             if !succeeded(When::Ok, result.as_ref()) {
-                return Err(Stop::Failed(Cause::Replay, format!("{} gave {result:?}", model.functions[function].name)));
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} gave {result:?}", model.functions[function].name),
+                ));
             }
         }
         Ok(())
@@ -366,18 +553,36 @@ impl Core {
         self.since_compare = 0;
         if let Some(listener) = &self.listener {
             let function = self.model.functions[function].name.clone();
-            listener(&Report { component: self.name.clone(), function, cause, detail, epoch: self.epoch });
+            listener(&Report {
+                component: self.name.clone(),
+                function,
+                cause,
+                detail,
+                epoch: self.epoch,
+            });
         }
         let now = Instant::now();
         self.recent.push_back(now);
-        while self.recent.front().is_some_and(|at| now.duration_since(*at) > self.policy.window) {
+        while self
+            .recent
+            .front()
+            .is_some_and(|at| now.duration_since(*at) > self.policy.window)
+        {
             self.recent.pop_front();
         }
         if self.recent.len() > self.policy.resets_max as usize {
-            return Err(self.end(CallError::GaveUp { component: self.name.clone(), max: self.policy.resets_max, window: self.policy.window }));
+            return Err(self.end(CallError::GaveUp {
+                component: self.name.clone(),
+                max: self.policy.resets_max,
+                window: self.policy.window,
+            }));
         }
         let begin = Instant::now();
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let spare = self
+            .spare
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let swapped = spare.is_some();
         if let Some(spare) = spare {
             self.stats.swapped += 1;
@@ -389,7 +594,10 @@ impl Core {
         } else {
             for body in &mut self.bodies {
                 if let Err(found) = body.reset(Some(&self.image)) {
-                    return Err(self.end(CallError::Dead { component: self.name.clone(), found }));
+                    return Err(self.end(CallError::Dead {
+                        component: self.name.clone(),
+                        found,
+                    }));
                 }
             }
         }
@@ -413,42 +621,85 @@ impl Core {
                 && found > max
             {
                 let parameter = function.params[place].name.clone();
-                return Err(CallError::Argument { function: function.name.clone(), parameter, found, max });
+                return Err(CallError::Argument {
+                    function: function.name.clone(),
+                    parameter,
+                    found,
+                    max,
+                });
             }
         }
         Ok(())
     }
 
     /// Whether the result is one that the interface, and the slot, allow.
-    fn check_result(&mut self, function: usize, args: &[Value], result: Option<&Value>) -> Result<(), Stop> {
+    fn check_result(
+        &mut self,
+        function: usize,
+        args: &[Value],
+        result: Option<&Value>,
+    ) -> Result<(), Stop> {
         let model = self.model.clone();
         let function = &model.functions[function];
         if let (Some(max), Some(found)) = (function.result_max, result.and_then(Value::number))
             && found > max
         {
-            return Err(Stop::Failed(Cause::Range, format!("{} gave {found}, at most {max} is allowed", function.name)));
+            return Err(Stop::Failed(
+                Cause::Range,
+                format!("{} gave {found}, at most {max} is allowed", function.name),
+            ));
         }
-        let (Some(returns), Some(Value::Handle(handle)), Some(result)) = (&function.returns, args.first(), result) else { return Ok(()) };
-        let Ok(slot) = self.table.slot(*handle) else { return Ok(()) };
+        let (Some(returns), Some(Value::Handle(handle)), Some(result)) =
+            (&function.returns, args.first(), result)
+        else {
+            return Ok(());
+        };
+        let key = self.key(*handle);
         let right = match returns {
-            Returns::Remembered { state, function, parameter } => {
+            Returns::Remembered {
+                state,
+                function,
+                parameter,
+            } => {
+                let Ok(slot) = self.table.slot(*handle) else {
+                    return Ok(());
+                };
                 let record = slot.record().ok();
-                let known = record.filter(|r| r.state == *state).and_then(|r| r.remembered(*function, *parameter)).cloned();
+                let known = record
+                    .filter(|r| r.state == *state)
+                    .and_then(|r| r.remembered(*function, *parameter))
+                    .cloned();
                 *result == Value::Option(known.map(Box::new))
             }
             Returns::Data { offset, length } => {
-                let number = |place: usize| args.get(place).and_then(Value::number).and_then(|n| usize::try_from(n).ok());
+                let number = |place: usize| {
+                    args.get(place)
+                        .and_then(Value::number)
+                        .and_then(|n| usize::try_from(n).ok())
+                };
+                let Some(keeper) = self.table.keeper(*handle, key.as_ref()) else {
+                    return Ok(());
+                };
                 match (number(*offset), number(*length), result) {
-                    (Some(offset), Some(length), Value::Result(Ok(Some(data)))) => match (&**data, slot.keeper.read(offset, length)) {
-                        (Value::Bytes(bytes), Some(kept)) => *bytes == kept,
-                        (Value::List(items), Some(kept)) => items.is_empty() && kept.is_empty(),
-                        _ => false,
-                    },
+                    (Some(offset), Some(length), Value::Result(Ok(Some(data)))) => {
+                        match (&**data, keeper.read(offset, length)) {
+                            (Value::Bytes(bytes), Some(kept)) => *bytes == kept,
+                            (Value::List(items), Some(kept)) => items.is_empty() && kept.is_empty(),
+                            _ => false,
+                        }
+                    }
                     _ => true,
                 }
             }
         };
-        if right { Ok(()) } else { Err(Stop::Failed(Cause::Wrong, format!("{} gave {result:?}", function.name))) }
+        if right {
+            Ok(())
+        } else {
+            Err(Stop::Failed(
+                Cause::Wrong,
+                format!("{} gave {result:?}", function.name),
+            ))
+        }
     }
 
     fn attempt(&mut self, function: usize, args: &[Value]) -> Result<Option<Value>, Stop> {
@@ -460,6 +711,7 @@ impl Core {
                 self.rebuild(handle)?;
             }
         }
+        self.rename_for(function, args)?;
         let result = self.run(function, args)?;
         self.check_result(function, args, result.as_ref())?;
         if self.bodies.len() > 1 && self.policy.compare_every != 0 {
@@ -476,7 +728,12 @@ impl Core {
     }
 
     /// Notes what a call has changed.
-    fn record(&mut self, function: usize, args: &[Value], mut result: Option<Value>) -> Result<Option<Value>, Stop> {
+    fn record(
+        &mut self,
+        function: usize,
+        args: &[Value],
+        mut result: Option<Value>,
+    ) -> Result<Option<Value>, Stop> {
         let model = self.model.clone();
         match model.functions[function].role {
             Role::Create { resource, parent } => {
@@ -487,9 +744,14 @@ impl Core {
                         creator: function,
                         args: args.to_vec(),
                         fields: vec![0; model.resources[resource].fields.len()],
-                        parent: parent.and_then(|place| args.get(place)).and_then(Value::handle),
+                        parent: parent
+                            .and_then(|place| args.get(place))
+                            .and_then(Value::handle),
                         ..Record::default()
                     };
+                    if let Some(key) = model.name_of(function, args) {
+                        self.table.name(key, &record, self.epoch);
+                    }
                     let handle = self.table.insert(record, self.epoch, inner);
                     replace(&mut result, handle);
                 }
@@ -504,27 +766,62 @@ impl Core {
                     self.forget(handle);
                 }
             }
-            Role::Free => {}
+            Role::Free => {
+                if let Effect::Remove {
+                    resource,
+                    name,
+                    when,
+                } = model.functions[function].effect
+                    && succeeded(when, result.as_ref())
+                    && let Some(Value::String(name)) = args.get(name)
+                {
+                    self.table.names.remove(&(resource, name.clone()));
+                }
+            }
         }
         Ok(result)
     }
 
     fn apply(&mut self, handle: Handle, function: usize, args: &[Value], result: Option<&Value>) {
         let model = self.model.clone();
-        let Ok(slot) = self.table.slot(handle) else { return };
+        let key = self.key(handle);
         let number = |place: usize| args.get(place).and_then(Value::number);
+        let effect = &model.functions[function].effect;
+        if let Effect::Write { when, .. } | Effect::Truncate { when, .. } = effect {
+            if let Some(keeper) = self.table.keeper(handle, key.as_ref())
+                && succeeded(*when, result)
+            {
+                keep(keeper, effect, args, result);
+            }
+            return;
+        }
+        let Ok(slot) = self.table.slot(handle) else {
+            return;
+        };
         match &model.functions[function].effect {
             Effect::None => {}
-            Effect::State { to, when, remember, .. } if succeeded(*when, result) => slot.update(|record| {
+            Effect::State {
+                to, when, remember, ..
+            } if succeeded(*when, result) => slot.update(|record| {
                 record.state = *to;
                 let path = &model.resources[record.resource].paths[*to];
-                record.remembered.retain(|(f, _)| path.contains(f) && *f != function);
+                record
+                    .remembered
+                    .retain(|(f, _)| path.contains(f) && *f != function);
                 if path.contains(&function) {
-                    let kept = remember.iter().filter_map(|place| Some((*place, args.get(*place)?.clone()))).collect();
+                    let kept = remember
+                        .iter()
+                        .filter_map(|place| Some((*place, args.get(*place)?.clone())))
+                        .collect();
                     record.remembered.push((function, kept));
                 }
             }),
-            Effect::Field { field, add, source, when } if succeeded(*when, result) => {
+            Effect::Field {
+                field,
+                add,
+                source,
+                when,
+            } if succeeded(*when, result) => {
                 let value = match source {
                     Source::Result => result.and_then(Value::number),
                     Source::Param(place) => number(*place),
@@ -534,29 +831,24 @@ impl Core {
                     record.fields[*field] = base.wrapping_add(value.unwrap_or(0));
                 });
             }
-            Effect::Write { offset, data, when } if succeeded(*when, result) => {
-                let at = offset.map_or(Some(slot.keeper.length()), |place| number(place).and_then(|n| usize::try_from(n).ok()));
-                if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
-                    // A result that is a number tells how much of it was written.
-                    let n = result.and_then(Value::number).and_then(|n| usize::try_from(n).ok()).unwrap_or(bytes.len());
-                    slot.keeper.write(at, &bytes[..n.min(bytes.len())]);
-                }
-            }
-            Effect::Truncate { length, when } if succeeded(*when, result) => {
-                if let Some(length) = number(*length).and_then(|n| usize::try_from(n).ok()) {
-                    slot.keeper.truncate(length);
-                }
-            }
             _ => {}
         }
     }
 
     fn forget(&mut self, handle: Handle) {
-        let ends = self.table.slot(handle).ok().and_then(|s| s.record().ok().map(|r| self.model.resources[r.resource].children_end));
+        let ends = self.table.slot(handle).ok().and_then(|s| {
+            s.record()
+                .ok()
+                .map(|r| self.model.resources[r.resource].children_end)
+        });
         self.table.remove(handle);
         if ends == Some(true) {
             for child in self.table.handles() {
-                let parent = self.table.slot(child).ok().and_then(|s| s.record().ok().and_then(|r| r.parent));
+                let parent = self
+                    .table
+                    .slot(child)
+                    .ok()
+                    .and_then(|s| s.record().ok().and_then(|r| r.parent));
                 if parent == Some(handle) {
                     self.forget(child);
                 }
@@ -598,10 +890,21 @@ impl Core {
             }
         }
         let function = self.model.functions[function].name.clone();
-        Err(CallError::Poison { component: self.name.clone(), function, attempts: self.policy.redo_max + 1, cause: last })
+        Err(CallError::Poison {
+            component: self.name.clone(),
+            function,
+            attempts: self.policy.redo_max + 1,
+            cause: last,
+        })
     }
 
     fn rebuild_all(&mut self) {
+        let keys: Vec<_> = self.table.names.keys().cloned().collect();
+        for key in keys {
+            if let Err(Stop::Failed(cause, detail)) = self.rename(&key) {
+                let _ = self.recover(cause, 0, detail);
+            }
+        }
         for handle in self.table.handles() {
             // One that fails now is tried again when it is used, and its user is told.
             if let Err(Stop::Failed(cause, detail)) = self.rebuild(handle) {
@@ -615,7 +918,11 @@ impl Core {
         let inner = match self.table.slot(handle) {
             Ok(slot) if slot.epoch == epoch => slot.inner.clone(),
             Ok(_) => Vec::new(),
-            Err(_) => return Err(CallError::Stale { component: self.name.clone() }),
+            Err(_) => {
+                return Err(CallError::Stale {
+                    component: self.name.clone(),
+                });
+            }
         };
         let mut why = None;
         for (body, inner) in self.bodies.iter_mut().zip(inner) {
@@ -628,6 +935,34 @@ impl Core {
             self.recover(cause, 0, detail)?;
         }
         Ok(())
+    }
+}
+
+/// Writes or cuts what the keeper holds, as a call did that succeeded.
+fn keep(keeper: &mut Keeper, effect: &Effect, args: &[Value], result: Option<&Value>) {
+    let number = |place: usize| {
+        args.get(place)
+            .and_then(Value::number)
+            .and_then(|n| usize::try_from(n).ok())
+    };
+    match effect {
+        Effect::Write { offset, data, .. } => {
+            let at = offset.map_or(Some(keeper.length()), number);
+            if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
+                // A result that is a number tells how much of it was written.
+                let n = result
+                    .and_then(Value::number)
+                    .and_then(|n| usize::try_from(n).ok())
+                    .unwrap_or(bytes.len());
+                keeper.write(at, &bytes[..n.min(bytes.len())]);
+            }
+        }
+        Effect::Truncate { length, .. } => {
+            if let Some(length) = number(*length) {
+                keeper.truncate(length);
+            }
+        }
+        _ => {}
     }
 }
 
@@ -667,7 +1002,11 @@ impl Host {
     /// # Errors
     /// When the pad is asked for and its self-test fails.
     pub fn new(pad: bool) -> Result<Self, LoadError> {
-        Ok(Self { engine: Engine::new(pad)?, units: BTreeMap::new(), edges: AtomicU32::new(0) })
+        Ok(Self {
+            engine: Engine::new(pad)?,
+            units: BTreeMap::new(),
+            edges: AtomicU32::new(0),
+        })
     }
 
     /// Its engine.
@@ -680,11 +1019,25 @@ impl Host {
     ///
     /// # Errors
     /// When its image is refused, or it does not start.
-    pub fn add(&mut self, component: Component, listener: Option<Listener>) -> Result<(), LoadError> {
+    pub fn add(
+        &mut self,
+        component: Component,
+        listener: Option<Listener>,
+    ) -> Result<(), LoadError> {
         let code = Arc::new(self.engine.load(&component.image)?);
-        let limits = Limits { memory: component.memory_bytes, call: component.call_limit };
+        let limits = Limits {
+            memory: component.memory_bytes,
+            call: component.call_limit,
+        };
         let imports: crate::engine::Imports = Arc::new(|_, _| Ok(()));
-        let mold = Arc::new(Mold::new(&component.name, code, &component.model, &imports, component.init.as_deref(), limits)?);
+        let mold = Arc::new(Mold::new(
+            &component.name,
+            code,
+            &component.model,
+            &imports,
+            component.init.as_deref(),
+            limits,
+        )?);
         let (first, image) = Body::new(&mold, None)?;
         let image = Arc::new(image);
         let mut bodies = vec![first];
@@ -693,25 +1046,39 @@ impl Host {
         }
         // Every body starts from the image, the first one included: two must not differ by how they were made.
         for body in &mut bodies {
-            body.reset(Some(&image)).map_err(|found| LoadError::Start { component: component.name.clone(), found })?;
+            body.reset(Some(&image)).map_err(|found| LoadError::Start {
+                component: component.name.clone(),
+                found,
+            })?;
         }
         let spare = Arc::new(Mutex::new(None));
         let mut worker = None;
         if component.policy.spare {
-            let made = bodies.iter().map(|_| Body::new(&mold, Some(&image)).map(|(body, _)| body)).collect::<Result<Vec<_>, _>>()?;
+            let made = bodies
+                .iter()
+                .map(|_| Body::new(&mold, Some(&image)).map(|(body, _)| body))
+                .collect::<Result<Vec<_>, _>>()?;
             *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
             let (sender, receiver) = mpsc::channel::<Vec<Body>>();
             let (image, spare) = (image.clone(), spare.clone());
             let refill = move || {
                 steadfast_sys::cpu::run_when_idle();
                 for mut bodies in receiver {
-                    if bodies.iter_mut().all(|body| body.reset(Some(&image)).is_ok()) {
+                    if bodies
+                        .iter_mut()
+                        .all(|body| body.reset(Some(&image)).is_ok())
+                    {
                         *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
                     }
                 }
             };
-            let spawned = std::thread::Builder::new().name("host-spare".into()).spawn(refill);
-            spawned.map_err(|source| LoadError::System { what: "the thread that prepares spares does not start", source })?;
+            let spawned = std::thread::Builder::new()
+                .name("host-spare".into())
+                .spawn(refill);
+            spawned.map_err(|source| LoadError::System {
+                what: "the thread that prepares spares does not start",
+                source,
+            })?;
             worker = Some(sender);
         }
         let model = Arc::new(component.model);
@@ -733,8 +1100,18 @@ impl Host {
             listener,
             made,
         };
-        let core = PiMutex::new(core).map_err(|source| LoadError::System { what: "locks with priority inheritance are needed", source })?;
-        self.units.insert(component.name.clone(), Arc::new(Unit { name: component.name, model, core }));
+        let core = PiMutex::new(core).map_err(|source| LoadError::System {
+            what: "locks with priority inheritance are needed",
+            source,
+        })?;
+        self.units.insert(
+            component.name.clone(),
+            Arc::new(Unit {
+                name: component.name,
+                model,
+                core,
+            }),
+        );
         Ok(())
     }
 
@@ -743,14 +1120,24 @@ impl Host {
     /// # Errors
     /// When there is no such component or function.
     pub fn edge(&self, from: &str, to: &str, allow: &[String]) -> Result<Edge, CallError> {
-        let none = |function: &str| CallError::NoFunction { component: to.into(), function: function.into() };
-        let unit = self.units.get(to).ok_or_else(|| none("at all: it is not part of the application"))?;
+        let none = |function: &str| CallError::NoFunction {
+            component: to.into(),
+            function: function.into(),
+        };
+        let unit = self
+            .units
+            .get(to)
+            .ok_or_else(|| none("at all: it is not part of the application"))?;
         let mut allowed = vec![allow.is_empty(); unit.model.functions.len()];
         for name in allow {
             allowed[unit.model.function(name).ok_or_else(|| none(name))?] = true;
         }
         self.edges.fetch_add(1, Ordering::Relaxed);
-        Ok(Edge { from: from.into(), unit: unit.clone(), allowed: Arc::new(allowed) })
+        Ok(Edge {
+            from: from.into(),
+            unit: unit.clone(),
+            allowed: Arc::new(allowed),
+        })
     }
 }
 
@@ -761,17 +1148,35 @@ impl Edge {
     /// When there is none, or the edge does not allow it.
     pub fn function(&self, path: &str) -> Result<usize, CallError> {
         let place = self.unit.model.function(path);
-        let place = place.ok_or_else(|| CallError::NoFunction { component: self.unit.name.clone(), function: path.into() })?;
-        if self.allowed[place] { Ok(place) } else { Err(self.refuse(place)) }
+        let place = place.ok_or_else(|| CallError::NoFunction {
+            component: self.unit.name.clone(),
+            function: path.into(),
+        })?;
+        if self.allowed[place] {
+            Ok(place)
+        } else {
+            Err(self.refuse(place))
+        }
     }
 
     fn refuse(&self, function: usize) -> CallError {
-        let function = self.unit.model.functions.get(function).map_or_else(|| function.to_string(), |f| f.name.clone());
-        CallError::NoEdge { from: self.from.clone(), to: self.unit.name.clone(), function }
+        let function = self
+            .unit
+            .model
+            .functions
+            .get(function)
+            .map_or_else(|| function.to_string(), |f| f.name.clone());
+        CallError::NoEdge {
+            from: self.from.clone(),
+            to: self.unit.name.clone(),
+            function,
+        }
     }
 
     fn reentered(&self) -> CallError {
-        CallError::Reentered { component: self.unit.name.clone() }
+        CallError::Reentered {
+            component: self.unit.name.clone(),
+        }
     }
 
     /// Calls a function. When the component fails meanwhile it is reset, what the arguments name is made again, and the call is repeated.
@@ -782,7 +1187,11 @@ impl Edge {
         if !self.allowed.get(function).copied().unwrap_or(false) {
             return Err(self.refuse(function));
         }
-        self.unit.core.lock().map_err(|_| self.reentered())?.call(function, args)
+        self.unit
+            .core
+            .lock()
+            .map_err(|_| self.reentered())?
+            .call(function, args)
     }
 
     /// Calls a function by its path.
@@ -798,7 +1207,11 @@ impl Edge {
     /// # Errors
     /// When the handle is stale.
     pub fn discard(&self, handle: Handle) -> Result<(), CallError> {
-        self.unit.core.lock().map_err(|_| self.reentered())?.discard(handle)
+        self.unit
+            .core
+            .lock()
+            .map_err(|_| self.reentered())?
+            .discard(handle)
     }
 
     /// Resets the component as a failure at this moment would: for tests and for `steadfast host top`.
@@ -806,7 +1219,11 @@ impl Edge {
     /// # Errors
     /// When it does not come back.
     pub fn reset(&self) -> Result<(), CallError> {
-        self.unit.core.lock().map_err(|_| self.reentered())?.recover(Cause::Trap, 0, "asked for".into())
+        self.unit
+            .core
+            .lock()
+            .map_err(|_| self.reentered())?
+            .recover(Cause::Trap, 0, "asked for".into())
     }
 
     /// What happened so far.

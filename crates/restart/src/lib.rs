@@ -27,6 +27,6 @@ mod table;
 pub mod value;
 
 pub use engine::{Engine, Failure, LoadError};
-pub use host::{CallError, Cause, Component, Edge, Host, Policy};
+pub use host::{CallError, Cause, Component, Edge, Host, Policy, Stats};
 pub use model::{Model, ModelError};
 pub use value::{Handle, Value};

@@ -17,6 +17,8 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use wit_parser::{FunctionKind, Handle, Resolve, Type, TypeDefKind, TypeId, WorldItem};
 
+use crate::value::Value;
+
 /// Why no stubs can be generated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -29,7 +31,11 @@ pub enum ModelError {
     #[error("{0} is a method, and the sidecar does not say what it does to its object")]
     Missing(String),
     #[error("state {state} of {resource} cannot be reached by replay from {initial}")]
-    Unreachable { resource: String, state: String, initial: String },
+    Unreachable {
+        resource: String,
+        state: String,
+        initial: String,
+    },
     #[error("resource {0} has no function that makes it")]
     NoCreator(String),
     #[error("resources {0} are parents of each other")]
@@ -47,12 +53,20 @@ impl ModelError {
     #[must_use]
     pub fn fix(&self) -> String {
         match self {
-            Self::Missing(function) => format!("[function.\"{function}\"] with effect = \"none\", or with from, to and remember"),
+            Self::Missing(function) => format!(
+                "[function.\"{function}\"] with effect = \"none\", or with from, to and remember"
+            ),
             Self::Unreachable { state, .. } => format!("a function with to = \"{state}\""),
-            Self::Unbounded { .. } => "remember the state that the calls lead to, not the calls".into(),
+            Self::Unbounded { .. } => {
+                "remember the state that the calls lead to, not the calls".into()
+            }
             Self::NoCreator(_) => "a constructor, or a function that returns own<T>".into(),
-            Self::Wit(_) | Self::Sidecar(_) => "see the message; the format: docs/guide/host.md".into(),
-            Self::Unknown(_) | Self::NoParameter { .. } => "the names that the WIT has; steadfast host generate --explain lists them".into(),
+            Self::Wit(_) | Self::Sidecar(_) => {
+                "see the message; the format: docs/guide/host.md".into()
+            }
+            Self::Unknown(_) | Self::NoParameter { .. } => {
+                "the names that the WIT has; steadfast host generate --explain lists them".into()
+            }
             Self::Cycle(_) => "one of them must be makeable without the other".into(),
             Self::Unsupported { .. } => "docs/limits.md lists what is".into(),
         }
@@ -78,11 +92,18 @@ pub struct Param {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Makes an object; the parent is the parameter of that place.
-    Create { resource: usize, parent: Option<usize> },
+    Create {
+        resource: usize,
+        parent: Option<usize>,
+    },
     /// Acts on its first parameter.
-    Method { resource: usize },
+    Method {
+        resource: usize,
+    },
     /// Ends the object that the parameter of that place owns.
-    Terminal { parameter: usize },
+    Terminal {
+        parameter: usize,
+    },
     Free,
 }
 
@@ -106,13 +127,35 @@ pub enum Effect {
     /// Nothing that must come back.
     None,
     /// Leads to a state; the arguments of these places are remembered for the replay.
-    State { from: Vec<usize>, to: usize, when: When, remember: Vec<usize> },
+    State {
+        from: Vec<usize>,
+        to: usize,
+        when: When,
+        remember: Vec<usize>,
+    },
     /// Changes a number: `field += result`, or `field = argument`.
-    Field { field: usize, add: bool, source: Source, when: When },
+    Field {
+        field: usize,
+        add: bool,
+        source: Source,
+        when: When,
+    },
     /// Writes data that the keeper holds: at an offset that is an argument or the end of what is there.
-    Write { offset: Option<usize>, data: usize, when: When },
+    Write {
+        offset: Option<usize>,
+        data: usize,
+        when: When,
+    },
     /// Cuts the data to the length that is an argument.
     Truncate { length: usize, when: When },
+    /// Takes a name and its data away; the name is the argument of that place.
+    Remove {
+        resource: usize,
+        name: usize,
+        when: When,
+    },
+    /// Looks at every name of that resource.
+    All { resource: usize },
 }
 
 /// Where a number comes from.
@@ -137,6 +180,8 @@ pub struct Function {
     pub result_max: Option<u64>,
     /// Bounds of numeric arguments, by place.
     pub argument_max: Vec<(usize, u64)>,
+    /// Arguments that a replay gives in place of the recorded ones.
+    pub replay: Vec<(usize, Value)>,
     /// What the result must be for this state of the object (a check of results against the slot).
     pub returns: Option<Returns>,
 }
@@ -145,7 +190,11 @@ pub struct Function {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Returns {
     /// The remembered argument of that function, in the state given; none elsewhere.
-    Remembered { state: usize, function: usize, parameter: usize },
+    Remembered {
+        state: usize,
+        function: usize,
+        parameter: usize,
+    },
     /// What the keeper holds: read back and compared.
     Data { offset: usize, length: usize },
 }
@@ -171,6 +220,8 @@ pub struct Resource {
     pub restore: Vec<(usize, usize, usize)>,
     /// How its data come back: the function that writes.
     pub data: Option<usize>,
+    /// Data belong to a name, the parameter of this name in every maker, and outlive the objects.
+    pub named: Option<String>,
     /// Its makers, and the resource of each maker's parent.
     pub creators: Vec<(usize, Option<usize>)>,
     /// Children end with their parent.
@@ -212,6 +263,7 @@ struct ResourceEntry {
     restore: BTreeMap<String, String>,
     /// The function by which data come back.
     data: Option<String>,
+    name: Option<String>,
     #[serde(default)]
     children_end: bool,
 }
@@ -236,6 +288,9 @@ struct FunctionEntry {
     offset: Option<String>,
     data: Option<String>,
     length: Option<String>,
+    name: Option<String>,
+    #[serde(default)]
+    replay: BTreeMap<String, toml::Value>,
     parent: Option<String>,
     result_max: Option<u64>,
     #[serde(default)]
@@ -275,11 +330,17 @@ impl Reader<'_> {
     }
 
     fn passing(&self, ty: &Type) -> Passing {
-        let Type::Id(id) = ty else { return Passing::Value };
+        let Type::Id(id) = ty else {
+            return Passing::Value;
+        };
         let id = resolved(self.resolve, *id);
         match &self.resolve.types[id].kind {
-            TypeDefKind::Handle(Handle::Borrow(of)) => self.resource(*of).map_or(Passing::Value, Passing::Borrow),
-            TypeDefKind::Handle(Handle::Own(of)) => self.resource(*of).map_or(Passing::Value, Passing::Own),
+            TypeDefKind::Handle(Handle::Borrow(of)) => {
+                self.resource(*of).map_or(Passing::Value, Passing::Borrow)
+            }
+            TypeDefKind::Handle(Handle::Own(of)) => {
+                self.resource(*of).map_or(Passing::Value, Passing::Own)
+            }
             TypeDefKind::Resource => self.resource(id).map_or(Passing::Value, Passing::Own),
             _ => Passing::Value,
         }
@@ -304,9 +365,15 @@ impl Reader<'_> {
             TypeDefKind::Future(_) => Some("a future"),
             TypeDefKind::Stream(_) => Some("a stream of WASI 0.3"),
             TypeDefKind::List(inner) | TypeDefKind::Option(inner) => self.forbidden(inner),
-            TypeDefKind::Result(result) => [result.ok.as_ref(), result.err.as_ref()].into_iter().flatten().find_map(|ty| self.forbidden(ty)),
+            TypeDefKind::Result(result) => [result.ok.as_ref(), result.err.as_ref()]
+                .into_iter()
+                .flatten()
+                .find_map(|ty| self.forbidden(ty)),
             TypeDefKind::Tuple(tuple) => tuple.types.iter().find_map(|ty| self.forbidden(ty)),
-            TypeDefKind::Record(record) => record.fields.iter().find_map(|field| self.forbidden(&field.ty)),
+            TypeDefKind::Record(record) => record
+                .fields
+                .iter()
+                .find_map(|field| self.forbidden(&field.ty)),
             _ => None,
         }
     }
@@ -319,22 +386,42 @@ impl Model {
     /// When something cannot be brought back, with the name and what would help.
     pub fn generate(wit: &str, sidecar: &str) -> Result<Self, ModelError> {
         let mut resolve = Resolve::default();
-        let package = resolve.push_str("component.wit", wit).map_err(|error| ModelError::Wit(format!("{error:#}")))?;
-        let world = resolve.select_world(&[package], None).map_err(|error| ModelError::Wit(format!("{error:#}")))?;
+        let package = resolve
+            .push_str("component.wit", wit)
+            .map_err(|error| ModelError::Wit(format!("{error:#}")))?;
+        let world = resolve
+            .select_world(&[package], None)
+            .map_err(|error| ModelError::Wit(format!("{error:#}")))?;
         Self::of(&resolve, world, sidecar)
     }
 
-    fn of(resolve: &Resolve, world: wit_parser::WorldId, sidecar: &str) -> Result<Self, ModelError> {
-        let sidecar: Sidecar = toml::from_str(sidecar).map_err(|error| ModelError::Sidecar(error.to_string()))?;
+    fn of(
+        resolve: &Resolve,
+        world: wit_parser::WorldId,
+        sidecar: &str,
+    ) -> Result<Self, ModelError> {
+        let sidecar: Sidecar =
+            toml::from_str(sidecar).map_err(|error| ModelError::Sidecar(error.to_string()))?;
         let exports: Vec<_> = resolve.worlds[world]
             .exports
             .values()
-            .filter_map(|item| if let WorldItem::Interface { id, .. } = item { Some(*id) } else { None })
+            .filter_map(|item| {
+                if let WorldItem::Interface { id, .. } = item {
+                    Some(*id)
+                } else {
+                    None
+                }
+            })
             .collect();
         let mut model = Self::default();
-        let mut reader = Reader { resolve, resources: Vec::new() };
+        let mut reader = Reader {
+            resolve,
+            resources: Vec::new(),
+        };
         for id in &exports {
-            let path = resolve.id_of(*id).ok_or_else(|| ModelError::Wit("an exported interface has no name".into()))?;
+            let path = resolve
+                .id_of(*id)
+                .ok_or_else(|| ModelError::Wit("an exported interface has no name".into()))?;
             for (name, ty) in &resolve.interfaces[*id].types {
                 if matches!(resolve.types[*ty].kind, TypeDefKind::Resource) {
                     reader.resources.push(*ty);
@@ -346,6 +433,7 @@ impl Model {
                         fields: Vec::new(),
                         restore: Vec::new(),
                         data: None,
+                        named: None,
                         creators: Vec::new(),
                         children_end: false,
                     });
@@ -355,7 +443,9 @@ impl Model {
         }
         for (id, interface) in exports.iter().zip(model.interfaces.clone()) {
             for (name, function) in &resolve.interfaces[*id].functions {
-                model.functions.push(infer(&reader, &interface, name, function)?);
+                model
+                    .functions
+                    .push(infer(&reader, &interface, name, function)?);
             }
         }
         model.complete(&sidecar)?;
@@ -381,9 +471,14 @@ impl Model {
         }
         for resource in &mut self.resources {
             let entry = sidecar.resource.get(&resource.path());
-            resource.states.push(entry.and_then(|e| e.initial.clone()).unwrap_or_else(|| "made".into()));
+            resource.states.push(
+                entry
+                    .and_then(|e| e.initial.clone())
+                    .unwrap_or_else(|| "made".into()),
+            );
             resource.fields = entry.map(|e| e.fields.clone()).unwrap_or_default();
             resource.children_end = entry.is_some_and(|e| e.children_end);
+            resource.named = entry.and_then(|e| e.name.clone());
         }
         for index in 0..self.functions.len() {
             self.complete_function(index, sidecar)?;
@@ -396,10 +491,14 @@ impl Model {
 
     fn parameter(&self, function: usize, name: &str) -> Result<usize, ModelError> {
         let function = &self.functions[function];
-        function.params.iter().position(|p| p.name == name).ok_or_else(|| ModelError::NoParameter {
-            function: function.path(),
-            parameter: name.into(),
-        })
+        function
+            .params
+            .iter()
+            .position(|p| p.name == name)
+            .ok_or_else(|| ModelError::NoParameter {
+                function: function.path(),
+                parameter: name.into(),
+            })
     }
 
     fn complete_function(&mut self, index: usize, sidecar: &Sidecar) -> Result<(), ModelError> {
@@ -415,46 +514,164 @@ impl Model {
             if let Some(entry) = entry {
                 self.limits(index, entry)?;
             }
-            return Ok(());
+            return if self.functions[index].role == Role::Free {
+                self.complete_free(index, entry)
+            } else {
+                Ok(())
+            };
         };
-        let Some(entry) = entry else { return Err(ModelError::Missing(path)) };
+        let Some(entry) = entry else {
+            return Err(ModelError::Missing(path));
+        };
         self.limits(index, entry)?;
-        let unsupported = |what: &str| ModelError::Unsupported { function: path.clone(), what: what.into() };
+        let unsupported = |what: &str| ModelError::Unsupported {
+            function: path.clone(),
+            what: what.into(),
+        };
         let effect = match entry.effect.as_deref() {
             Some("none") => {
                 self.functions[index].reads = true;
                 Effect::None
             }
-            Some("log") => return Err(ModelError::Unbounded { function: path, what: "effect = \"log\"".into() }),
+            Some("log") => {
+                return Err(ModelError::Unbounded {
+                    function: path,
+                    what: "effect = \"log\"".into(),
+                });
+            }
             Some("field") => {
-                let name = entry.field.as_deref().ok_or_else(|| unsupported("effect = \"field\" without field"))?;
-                let field = self.resources[resource].fields.iter().position(|f| f == name);
+                let name = entry
+                    .field
+                    .as_deref()
+                    .ok_or_else(|| unsupported("effect = \"field\" without field"))?;
+                let field = self.resources[resource]
+                    .fields
+                    .iter()
+                    .position(|f| f == name);
                 let source = match entry.source.as_deref() {
                     Some("result") | None => Source::Result,
                     Some(parameter) => Source::Param(self.parameter(index, parameter)?),
                 };
-                Effect::Field { field: field.ok_or_else(|| ModelError::Unknown(name.into()))?, add: entry.add, source, when: entry.when }
+                Effect::Field {
+                    field: field.ok_or_else(|| ModelError::Unknown(name.into()))?,
+                    add: entry.add,
+                    source,
+                    when: entry.when,
+                }
             }
             Some("write") => {
-                let data = entry.data.as_deref().ok_or_else(|| unsupported("effect = \"write\" without data"))?;
-                let offset = entry.offset.as_deref().map(|name| self.parameter(index, name)).transpose()?;
-                Effect::Write { offset, data: self.parameter(index, data)?, when: entry.when }
+                let data = entry
+                    .data
+                    .as_deref()
+                    .ok_or_else(|| unsupported("effect = \"write\" without data"))?;
+                let offset = entry
+                    .offset
+                    .as_deref()
+                    .map(|name| self.parameter(index, name))
+                    .transpose()?;
+                Effect::Write {
+                    offset,
+                    data: self.parameter(index, data)?,
+                    when: entry.when,
+                }
             }
             Some("truncate") => {
-                let length = entry.length.as_deref().ok_or_else(|| unsupported("effect = \"truncate\" without length"))?;
-                Effect::Truncate { length: self.parameter(index, length)?, when: entry.when }
+                let length = entry
+                    .length
+                    .as_deref()
+                    .ok_or_else(|| unsupported("effect = \"truncate\" without length"))?;
+                Effect::Truncate {
+                    length: self.parameter(index, length)?,
+                    when: entry.when,
+                }
             }
             Some("state") | None => {
-                let Some(to) = entry.to.as_deref() else { return Err(ModelError::Missing(path)) };
+                let Some(to) = entry.to.as_deref() else {
+                    return Err(ModelError::Missing(path));
+                };
                 let to = self.state(resource, to);
-                let from = entry.from.iter().map(|name| self.state(resource, name)).collect();
-                let remember = entry.remember.iter().map(|name| self.parameter(index, name)).collect::<Result<_, _>>()?;
-                Effect::State { from, to, when: entry.when, remember }
+                let from = entry
+                    .from
+                    .iter()
+                    .map(|name| self.state(resource, name))
+                    .collect();
+                let remember = entry
+                    .remember
+                    .iter()
+                    .map(|name| self.parameter(index, name))
+                    .collect::<Result<_, _>>()?;
+                Effect::State {
+                    from,
+                    to,
+                    when: entry.when,
+                    remember,
+                }
             }
             Some(other) => return Err(unsupported(&format!("effect = \"{other}\""))),
         };
         self.functions[index].effect = effect;
         Ok(())
+    }
+
+    /// A function that is given no object may still make, look at or take away what names stand for.
+    fn complete_free(
+        &mut self,
+        index: usize,
+        entry: Option<&FunctionEntry>,
+    ) -> Result<(), ModelError> {
+        let path = self.functions[index].path();
+        let unsupported = |what: &str| ModelError::Unsupported {
+            function: path.clone(),
+            what: what.into(),
+        };
+        let Some(entry) = entry else {
+            return Err(ModelError::Missing(path));
+        };
+        let interface = self.functions[index].interface.clone();
+        let named = self
+            .resources
+            .iter()
+            .position(|r| r.interface == interface && r.named.is_some());
+        let effect = match entry.effect.as_deref() {
+            Some("none") => Effect::None,
+            Some("all") => Effect::All {
+                resource: named.ok_or_else(|| {
+                    unsupported("effect = \"all\" without a resource that has a name")
+                })?,
+            },
+            Some("remove") => Effect::Remove {
+                resource: named.ok_or_else(|| {
+                    unsupported("effect = \"remove\" without a resource that has a name")
+                })?,
+                name: self.parameter(index, entry.name.as_deref().unwrap_or("name"))?,
+                when: entry.when,
+            },
+            None => return Err(ModelError::Missing(path)),
+            Some(other) => {
+                return Err(unsupported(&format!(
+                    "effect = \"{other}\" for a function without an object"
+                )));
+            }
+        };
+        self.functions[index].effect = effect;
+        Ok(())
+    }
+
+    /// The name among the arguments of a maker of a named resource.
+    pub(crate) fn name_of(&self, function: usize, args: &[Value]) -> Option<(usize, String)> {
+        let Role::Create { resource, .. } = self.functions[function].role else {
+            return None;
+        };
+        let name = self.resources[resource].named.as_ref()?;
+        let place = self.functions[function]
+            .params
+            .iter()
+            .position(|p| p.name == *name)?;
+        if let Value::String(text) = args.get(place)? {
+            Some((resource, text.clone()))
+        } else {
+            None
+        }
     }
 
     fn limits(&mut self, index: usize, entry: &FunctionEntry) -> Result<(), ModelError> {
@@ -463,20 +680,56 @@ impl Model {
             let place = self.parameter(index, name)?;
             self.functions[index].argument_max.push((place, *max));
         }
-        let Some(returns) = &entry.returns else { return Ok(()) };
-        let Role::Method { resource } = self.functions[index].role else { return Ok(()) };
+        for (name, value) in &entry.replay {
+            let place = self.parameter(index, name)?;
+            let value = match value {
+                toml::Value::Boolean(b) => Value::Bool(*b),
+                toml::Value::String(text) => Value::String(text.clone()),
+                other => {
+                    let what = format!("replay with {other:?}");
+                    return Err(ModelError::Unsupported {
+                        function: self.functions[index].path(),
+                        what,
+                    });
+                }
+            };
+            self.functions[index].replay.push((place, value));
+        }
+        let Some(returns) = &entry.returns else {
+            return Ok(());
+        };
+        let Role::Method { resource } = self.functions[index].role else {
+            return Ok(());
+        };
         self.functions[index].returns = Some(match returns {
-            ReturnsEntry { state: Some(state), function: Some(function), parameter: Some(parameter), .. } => {
-                let function = self.function(function).ok_or_else(|| ModelError::Unknown(function.clone()))?;
-                Returns::Remembered { state: self.state(resource, state), function, parameter: self.parameter(function, parameter)? }
+            ReturnsEntry {
+                state: Some(state),
+                function: Some(function),
+                parameter: Some(parameter),
+                ..
+            } => {
+                let function = self
+                    .function(function)
+                    .ok_or_else(|| ModelError::Unknown(function.clone()))?;
+                Returns::Remembered {
+                    state: self.state(resource, state),
+                    function,
+                    parameter: self.parameter(function, parameter)?,
+                }
             }
-            ReturnsEntry { offset: Some(offset), length: Some(length), .. } => {
-                Returns::Data { offset: self.parameter(index, offset)?, length: self.parameter(index, length)? }
-            }
+            ReturnsEntry {
+                offset: Some(offset),
+                length: Some(length),
+                ..
+            } => Returns::Data {
+                offset: self.parameter(index, offset)?,
+                length: self.parameter(index, length)?,
+            },
             _ => {
                 return Err(ModelError::Unsupported {
                     function: self.functions[index].path(),
-                    what: "returns without state, function and parameter, or offset and length".into(),
+                    what: "returns without state, function and parameter, or offset and length"
+                        .into(),
                 });
             }
         });
@@ -515,8 +768,15 @@ impl Model {
         while let Some(at) = queue.pop_front() {
             let so_far = paths[at].clone().unwrap_or_default();
             for (place, function) in self.functions.iter().enumerate() {
-                let (Role::Method { resource }, Effect::State { from, to, .. }) = (function.role, &function.effect) else { continue };
-                if resource == index && (from.is_empty() || from.contains(&at)) && paths[*to].is_none() {
+                let (Role::Method { resource }, Effect::State { from, to, .. }) =
+                    (function.role, &function.effect)
+                else {
+                    continue;
+                };
+                if resource == index
+                    && (from.is_empty() || from.contains(&at))
+                    && paths[*to].is_none()
+                {
                     paths[*to] = Some([so_far.clone(), vec![place]].concat());
                     queue.push_back(*to);
                 }
@@ -533,22 +793,49 @@ impl Model {
             };
             self.resources[index].paths.push(path);
         }
-        let Some(entry) = sidecar.resource.get(&path) else { return Ok(()) };
+        let Some(entry) = sidecar.resource.get(&path) else {
+            return Ok(());
+        };
         let find = |model: &Self, name: &str| {
             let full = format!("{}#{name}", model.resources[index].interface);
-            model.function(&full).or_else(|| model.function(name)).ok_or_else(|| ModelError::Unknown(name.into()))
+            model
+                .function(&full)
+                .or_else(|| model.function(name))
+                .ok_or_else(|| ModelError::Unknown(name.into()))
         };
         for (field, call) in &entry.restore {
-            let (function, parameter) = call.strip_suffix(')').and_then(|c| c.split_once('(')).ok_or_else(|| ModelError::Sidecar(format!("restore of {field}: function(parameter) is needed, found {call}")))?;
+            let (function, parameter) = call
+                .strip_suffix(')')
+                .and_then(|c| c.split_once('('))
+                .ok_or_else(|| {
+                    ModelError::Sidecar(format!(
+                        "restore of {field}: function(parameter) is needed, found {call}"
+                    ))
+                })?;
             let function = find(self, function)?;
             let parameter = self.parameter(function, parameter)?;
-            let field = self.resources[index].fields.iter().position(|f| f == field).ok_or_else(|| ModelError::Unknown(field.clone()))?;
-            self.resources[index].restore.push((function, parameter, field));
+            let field = self.resources[index]
+                .fields
+                .iter()
+                .position(|f| f == field)
+                .ok_or_else(|| ModelError::Unknown(field.clone()))?;
+            self.resources[index]
+                .restore
+                .push((function, parameter, field));
         }
         if let Some(data) = &entry.data {
             let function = find(self, data)?;
-            if !matches!(self.functions[function].effect, Effect::Write { offset: Some(_), .. }) {
-                return Err(ModelError::Unsupported { function: self.functions[function].path(), what: "data without an offset".into() });
+            if !matches!(
+                self.functions[function].effect,
+                Effect::Write {
+                    offset: Some(_),
+                    ..
+                }
+            ) {
+                return Err(ModelError::Unsupported {
+                    function: self.functions[function].path(),
+                    what: "data without an offset".into(),
+                });
             }
             self.resources[index].data = Some(function);
         }
@@ -561,7 +848,12 @@ impl Model {
         loop {
             let mut changed = false;
             for (index, resource) in self.resources.iter().enumerate() {
-                if !makeable[index] && resource.creators.iter().any(|(_, parent)| parent.is_none_or(|p| makeable[p])) {
+                if !makeable[index]
+                    && resource
+                        .creators
+                        .iter()
+                        .any(|(_, parent)| parent.is_none_or(|p| makeable[p]))
+                {
                     (makeable[index], changed) = (true, true);
                 }
             }
@@ -569,8 +861,18 @@ impl Model {
                 break;
             }
         }
-        let stuck: Vec<_> = self.resources.iter().zip(&makeable).filter(|(_, ok)| !**ok).map(|(r, _)| r.path()).collect();
-        if stuck.is_empty() { Ok(()) } else { Err(ModelError::Cycle(stuck.join(", "))) }
+        let stuck: Vec<_> = self
+            .resources
+            .iter()
+            .zip(&makeable)
+            .filter(|(_, ok)| !**ok)
+            .map(|(r, _)| r.path())
+            .collect();
+        if stuck.is_empty() {
+            Ok(())
+        } else {
+            Err(ModelError::Cycle(stuck.join(", ")))
+        }
     }
 
     /// What was inferred and what the sidecar added, for people.
@@ -580,37 +882,80 @@ impl Model {
         for (index, resource) in self.resources.iter().enumerate() {
             let _ = writeln!(out, "resource {}", resource.path());
             for (creator, parent) in &resource.creators {
-                let parent = parent.map_or(String::new(), |p| format!(", after its parent {}", self.resources[p].name));
-                let _ = writeln!(out, "  made by      {}{parent}, with the arguments it was made with", self.functions[*creator].name);
+                let parent = parent.map_or(String::new(), |p| {
+                    format!(", after its parent {}", self.resources[p].name)
+                });
+                let _ = writeln!(
+                    out,
+                    "  made by      {}{parent}, with the arguments it was made with",
+                    self.functions[*creator].name
+                );
             }
             for (state, path) in resource.states.iter().zip(&resource.paths) {
                 let path: Vec<_> = path.iter().map(|f| self.call(*f)).collect();
-                let path = if path.is_empty() { "nothing to replay".into() } else { format!("replay {}", path.join(", then ")) };
+                let path = if path.is_empty() {
+                    "nothing to replay".into()
+                } else {
+                    format!("replay {}", path.join(", then "))
+                };
                 let _ = writeln!(out, "  state {state:<10} {path}");
             }
             for (function, _, field) in &resource.restore {
-                let _ = writeln!(out, "  field {:<10} given back by {}", resource.fields[*field], self.functions[*function].name);
+                let _ = writeln!(
+                    out,
+                    "  field {:<10} given back by {}",
+                    resource.fields[*field], self.functions[*function].name
+                );
+            }
+            if let Some(name) = &resource.named {
+                let _ = writeln!(
+                    out,
+                    "  name             {name}: its data outlive the objects that were made with it"
+                );
             }
             if let Some(function) = resource.data {
-                let _ = writeln!(out, "  data             kept outside with a checksum, written back by {}", self.functions[function].name);
+                let _ = writeln!(
+                    out,
+                    "  data             kept outside with a checksum, written back by {}",
+                    self.functions[function].name
+                );
             }
             for function in &self.functions {
                 if function.role == (Role::Method { resource: index }) {
                     let what = match &function.effect {
                         Effect::None => "changes nothing".to_owned(),
-                        Effect::State { to, when, .. } => format!("leads to {}{}", resource.states[*to], condition(*when)),
-                        Effect::Field { field, add, when, .. } => {
-                            format!("{} {}{}", if *add { "adds to" } else { "sets" }, resource.fields[*field], condition(*when))
+                        Effect::State { to, when, .. } => {
+                            format!("leads to {}{}", resource.states[*to], condition(*when))
+                        }
+                        Effect::Field {
+                            field, add, when, ..
+                        } => {
+                            format!(
+                                "{} {}{}",
+                                if *add { "adds to" } else { "sets" },
+                                resource.fields[*field],
+                                condition(*when)
+                            )
                         }
                         Effect::Write { when, .. } => format!("writes data{}", condition(*when)),
                         Effect::Truncate { when, .. } => format!("cuts data{}", condition(*when)),
+                        Effect::Remove { .. } | Effect::All { .. } => "concerns names".to_owned(),
                     };
                     let _ = writeln!(out, "  call             {} {what}", function.name);
                 }
             }
         }
-        for function in self.functions.iter().filter(|f| matches!(f.role, Role::Free | Role::Terminal { .. })) {
-            let what = if matches!(function.role, Role::Free) { "touches no object" } else { "ends the object that it is given" };
+        for function in self
+            .functions
+            .iter()
+            .filter(|f| matches!(f.role, Role::Free | Role::Terminal { .. }))
+        {
+            let what = match (&function.role, &function.effect) {
+                (Role::Terminal { .. }, _) => "ends the object that it is given",
+                (_, Effect::Remove { .. }) => "takes a name and its data away",
+                (_, Effect::All { .. }) => "looks at every name, so all of them come back first",
+                _ => "touches no object",
+            };
             let _ = writeln!(out, "function {} {what}", function.path());
         }
         out
@@ -618,9 +963,18 @@ impl Model {
 
     fn call(&self, function: usize) -> String {
         let function = &self.functions[function];
-        let Effect::State { remember, .. } = &function.effect else { return function.name.clone() };
-        let names: Vec<_> = remember.iter().map(|p| function.params[*p].name.as_str()).collect();
-        if names.is_empty() { function.name.clone() } else { format!("{} with the remembered {}", function.name, names.join(", ")) }
+        let Effect::State { remember, .. } = &function.effect else {
+            return function.name.clone();
+        };
+        let names: Vec<_> = remember
+            .iter()
+            .map(|p| function.params[*p].name.as_str())
+            .collect();
+        if names.is_empty() {
+            function.name.clone()
+        } else {
+            format!("{} with the remembered {}", function.name, names.join(", "))
+        }
     }
 }
 
@@ -633,28 +987,63 @@ fn condition(when: When) -> &'static str {
     }
 }
 
-fn infer(reader: &Reader<'_>, interface: &str, name: &str, function: &wit_parser::Function) -> Result<Function, ModelError> {
+fn infer(
+    reader: &Reader<'_>,
+    interface: &str,
+    name: &str,
+    function: &wit_parser::Function,
+) -> Result<Function, ModelError> {
     let path = format!("{interface}#{name}");
-    let unsupported = |what: &str| ModelError::Unsupported { function: path.clone(), what: what.into() };
-    for ty in function.params.iter().map(|p| &p.ty).chain(function.result.as_ref()) {
+    let unsupported = |what: &str| ModelError::Unsupported {
+        function: path.clone(),
+        what: what.into(),
+    };
+    for ty in function
+        .params
+        .iter()
+        .map(|p| &p.ty)
+        .chain(function.result.as_ref())
+    {
         if let Some(what) = reader.forbidden(ty) {
             return Err(unsupported(what));
         }
     }
-    let params: Vec<_> =
-        function.params.iter().map(|p| Param { name: p.name.clone(), passing: reader.passing(&p.ty) }).collect();
+    let params: Vec<_> = function
+        .params
+        .iter()
+        .map(|p| Param {
+            name: p.name.clone(),
+            passing: reader.passing(&p.ty),
+        })
+        .collect();
     let made = function.result.as_ref().and_then(|ty| reader.made(ty));
-    let ended = params.iter().position(|p| matches!(p.passing, Passing::Own(_)));
-    let first_borrow = params.iter().position(|p| matches!(p.passing, Passing::Borrow(_)));
+    let ended = params
+        .iter()
+        .position(|p| matches!(p.passing, Passing::Own(_)));
+    let first_borrow = params
+        .iter()
+        .position(|p| matches!(p.passing, Passing::Borrow(_)));
     let role = match &function.kind {
-        FunctionKind::AsyncFreestanding | FunctionKind::AsyncMethod(_) | FunctionKind::AsyncStatic(_) => {
+        FunctionKind::AsyncFreestanding
+        | FunctionKind::AsyncMethod(_)
+        | FunctionKind::AsyncStatic(_) => {
             return Err(unsupported("an async function"));
         }
-        _ if made.is_some() && ended.is_some() => return Err(unsupported("a function that takes one object and gives another")),
-        FunctionKind::Constructor(_) | FunctionKind::Static(_) | FunctionKind::Freestanding | FunctionKind::Method(_)
+        _ if made.is_some() && ended.is_some() => {
+            return Err(unsupported(
+                "a function that takes one object and gives another",
+            ));
+        }
+        FunctionKind::Constructor(_)
+        | FunctionKind::Static(_)
+        | FunctionKind::Freestanding
+        | FunctionKind::Method(_)
             if let Some(resource) = made =>
         {
-            Role::Create { resource, parent: first_borrow }
+            Role::Create {
+                resource,
+                parent: first_borrow,
+            }
         }
         _ if let Some(parameter) = ended => Role::Terminal { parameter },
         FunctionKind::Method(_) => match params.first().map(|p| p.passing) {
@@ -673,6 +1062,7 @@ fn infer(reader: &Reader<'_>, interface: &str, name: &str, function: &wit_parser
         reads: false,
         result_max: None,
         argument_max: Vec::new(),
+        replay: Vec::new(),
         returns: None,
     })
 }

@@ -24,12 +24,22 @@ pub fn is_component(bytes: &[u8]) -> bool {
 /// # Errors
 /// When exports are missing or have other types than the WIT says.
 pub fn componentize(module: &Path, bytes: &[u8], wit: &str) -> Result<Vec<u8>, PackageError> {
-    let fail = |found: String| PackageError { module: module.display().to_string(), found };
+    let fail = |found: String| PackageError {
+        module: module.display().to_string(),
+        found,
+    };
     let mut resolve = Resolve::default();
-    let package = resolve.push_str("component.wit", wit).map_err(|error| fail(format!("{error:#}")))?;
-    let world = resolve.select_world(&[package], None).map_err(|error| fail(format!("{error:#}")))?;
+    let package = resolve
+        .push_str("component.wit", wit)
+        .map_err(|error| fail(format!("{error:#}")))?;
+    let world = resolve
+        .select_world(&[package], None)
+        .map_err(|error| fail(format!("{error:#}")))?;
     let mut bytes = bytes.to_vec();
-    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8).map_err(|error| fail(format!("{error:#}")))?;
-    let mut encoder = ComponentEncoder::default().module(&bytes).map_err(|error| fail(format!("{error:#}")))?;
+    embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8)
+        .map_err(|error| fail(format!("{error:#}")))?;
+    let mut encoder = ComponentEncoder::default()
+        .module(&bytes)
+        .map_err(|error| fail(format!("{error:#}")))?;
     encoder.encode().map_err(|error| fail(format!("{error:#}")))
 }

@@ -7,6 +7,8 @@
 //!
 //! Not covered: the objects inside the bodies; `Slot::inner` is a cache of them that one reset makes void.
 
+use std::collections::BTreeMap;
+
 use crate::engine::Inner;
 use crate::value::{Handle, Value};
 
@@ -72,7 +74,10 @@ impl Keeper {
             let n = (end - at).min(BLOCK - within);
             match self.blocks.get(block) {
                 Some(extent) if crc32c::crc32c(&extent.bytes) == extent.crc => {
-                    let have = extent.bytes.get(within..(within + n).min(extent.bytes.len())).unwrap_or_default();
+                    let have = extent
+                        .bytes
+                        .get(within..(within + n).min(extent.bytes.len()))
+                        .unwrap_or_default();
                     out.extend_from_slice(have);
                     out.resize(out.len() + n - have.len(), 0);
                 }
@@ -110,7 +115,13 @@ pub(crate) struct Record {
 impl Record {
     fn checksum(&self) -> u32 {
         let mut head = [0; 64];
-        let numbers = [self.resource as u64, self.state as u64, self.creator as u64, self.args.len() as u64, self.remembered.len() as u64];
+        let numbers = [
+            self.resource as u64,
+            self.state as u64,
+            self.creator as u64,
+            self.args.len() as u64,
+            self.remembered.len() as u64,
+        ];
         for (place, number) in head.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
         }
@@ -137,7 +148,9 @@ impl Record {
 
     pub(crate) fn remembered(&self, function: usize, parameter: usize) -> Option<&Value> {
         let (_, args) = self.remembered.iter().find(|(f, _)| *f == function)?;
-        args.iter().find(|(place, _)| *place == parameter).map(|(_, value)| value)
+        args.iter()
+            .find(|(place, _)| *place == parameter)
+            .map(|(_, value)| value)
     }
 }
 
@@ -154,9 +167,32 @@ pub(crate) struct Slot {
     pub(crate) inner: Vec<Inner>,
 }
 
+/// What a name stands for: data that outlive the objects made with it.
+#[derive(Debug)]
+pub(crate) struct Named {
+    /// How an object of that name is made.
+    record: Record,
+    checksum: u32,
+    pub(crate) keeper: Keeper,
+    /// The epoch in which the component has it.
+    pub(crate) epoch: u64,
+}
+
+impl Named {
+    pub(crate) fn record(&self) -> Result<&Record, Bad> {
+        if self.record.checksum() == self.checksum {
+            Ok(&self.record)
+        } else {
+            Err(Bad::Corrupt)
+        }
+    }
+}
+
 /// All objects of one component.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
+    /// By resource and name.
+    pub(crate) names: BTreeMap<(usize, String), Named>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     live: usize,
@@ -175,13 +211,56 @@ impl Table {
         self.live += 1;
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
-            (slot.live, slot.record, slot.checksum, slot.epoch, slot.inner) = (true, record, checksum, epoch, inner);
+            (
+                slot.live,
+                slot.record,
+                slot.checksum,
+                slot.epoch,
+                slot.inner,
+            ) = (true, record, checksum, epoch, inner);
             slot.keeper = Keeper::default();
-            return Handle { index, generation: slot.generation };
+            return Handle {
+                index,
+                generation: slot.generation,
+            };
         }
         let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects");
-        self.slots.push(Slot { generation: 0, live: true, record, checksum, keeper: Keeper::default(), epoch, inner });
-        Handle { index, generation: 0 }
+        self.slots.push(Slot {
+            generation: 0,
+            live: true,
+            record,
+            checksum,
+            keeper: Keeper::default(),
+            epoch,
+            inner,
+        });
+        Handle {
+            index,
+            generation: 0,
+        }
+    }
+
+    /// Notes that the component has this name now.
+    pub(crate) fn name(&mut self, key: (usize, String), record: &Record, epoch: u64) {
+        let fresh = || Named {
+            checksum: record.checksum(),
+            record: record.clone(),
+            keeper: Keeper::default(),
+            epoch,
+        };
+        self.names.entry(key).or_insert_with(fresh).epoch = epoch;
+    }
+
+    /// The data of an object: its own, or its name's.
+    pub(crate) fn keeper(
+        &mut self,
+        handle: Handle,
+        name: Option<&(usize, String)>,
+    ) -> Option<&mut Keeper> {
+        match name {
+            Some(key) => self.names.get_mut(key).map(|named| &mut named.keeper),
+            None => self.slot(handle).ok().map(|slot| &mut slot.keeper),
+        }
     }
 
     pub(crate) fn slot(&mut self, handle: Handle) -> Result<&mut Slot, Bad> {
@@ -210,14 +289,24 @@ impl Table {
     /// All live handles.
     pub(crate) fn handles(&self) -> Vec<Handle> {
         let live = self.slots.iter().enumerate().filter(|(_, slot)| slot.live);
-        live.filter_map(|(index, slot)| Some(Handle { index: u32::try_from(index).ok()?, generation: slot.generation })).collect()
+        live.filter_map(|(index, slot)| {
+            Some(Handle {
+                index: u32::try_from(index).ok()?,
+                generation: slot.generation,
+            })
+        })
+        .collect()
     }
 }
 
 impl Slot {
     /// The record, if its checksum fits.
     pub(crate) fn record(&self) -> Result<&Record, Bad> {
-        if self.record.checksum() == self.checksum { Ok(&self.record) } else { Err(Bad::Corrupt) }
+        if self.record.checksum() == self.checksum {
+            Ok(&self.record)
+        } else {
+            Err(Bad::Corrupt)
+        }
     }
 
     /// Changes the record.
@@ -252,7 +341,14 @@ mod tests {
     #[test]
     fn a_record_that_changed_by_itself_is_not_used() {
         let mut table = Table::default();
-        let handle = table.insert(Record { args: vec![Value::U32(3)], ..Record::default() }, 0, Vec::new());
+        let handle = table.insert(
+            Record {
+                args: vec![Value::U32(3)],
+                ..Record::default()
+            },
+            0,
+            Vec::new(),
+        );
         let slot = table.slot(handle).expect("live");
         assert!(slot.record().is_ok());
         slot.update(|record| record.state = 2);

@@ -50,7 +50,9 @@ impl Value {
     pub fn handle(&self) -> Option<Handle> {
         match self {
             Self::Handle(handle) => Some(*handle),
-            Self::Option(Some(inner)) | Self::Result(Ok(Some(inner)) | Err(Some(inner))) | Self::Variant(_, Some(inner)) => inner.handle(),
+            Self::Option(Some(inner))
+            | Self::Result(Ok(Some(inner)) | Err(Some(inner)))
+            | Self::Variant(_, Some(inner)) => inner.handle(),
             Self::List(items) | Self::Tuple(items) => items.iter().find_map(Self::handle),
             Self::Record(fields) => fields.iter().find_map(|(_, value)| value.handle()),
             _ => None,
@@ -105,13 +107,23 @@ impl Value {
                 let crc = one(crc, 15, &(items.len() as u64).to_le_bytes());
                 items.iter().fold(crc, |crc, item| item.feed(crc))
             }
-            Self::Record(fields) => fields.iter().fold(one(crc, 16, &[]), |crc, (name, value)| value.feed(one(crc, 17, name.as_bytes()))),
-            Self::Variant(name, inner) => boxed(one(crc, 18, name.as_bytes()), 19, inner.as_deref()),
+            Self::Record(fields) => fields.iter().fold(one(crc, 16, &[]), |crc, (name, value)| {
+                value.feed(one(crc, 17, name.as_bytes()))
+            }),
+            Self::Variant(name, inner) => {
+                boxed(one(crc, 18, name.as_bytes()), 19, inner.as_deref())
+            }
             Self::Option(inner) => boxed(crc, 20, inner.as_deref()),
             Self::Result(Ok(inner)) => boxed(crc, 21, inner.as_deref()),
             Self::Result(Err(inner)) => boxed(crc, 22, inner.as_deref()),
-            Self::Flags(names) => names.iter().fold(one(crc, 23, &[]), |crc, name| one(crc, 24, name.as_bytes())),
-            Self::Handle(handle) => one(crc, 25, &(u64::from(handle.index) | u64::from(handle.generation) << 32).to_le_bytes()),
+            Self::Flags(names) => names
+                .iter()
+                .fold(one(crc, 23, &[]), |crc, name| one(crc, 24, name.as_bytes())),
+            Self::Handle(handle) => one(
+                crc,
+                25,
+                &(u64::from(handle.index) | u64::from(handle.generation) << 32).to_le_bytes(),
+            ),
         }
     }
 }

@@ -2,5 +2,7 @@
 
 #[path = "cases/fixture.rs"]
 mod fixture;
+#[path = "cases/fs.rs"]
+mod fs;
 #[path = "cases/lock.rs"]
 mod lock;

@@ -20,6 +20,10 @@ pub(crate) struct Part {
 
 const PARTS: &[Part] = &[
     Part {
+        name: "host",
+        build: "make build-host",
+    },
+    Part {
         name: "kv",
         build: "make build-kv",
     },

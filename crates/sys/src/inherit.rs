@@ -6,7 +6,10 @@
 //!
 //! See pthread_mutexattr_setprotocol(3), futex(2) FUTEX_LOCK_PI.
 
-#![allow(unsafe_code, reason = "std's mutex has no priority inheritance; pthread's lives behind raw pointers")]
+#![allow(
+    unsafe_code,
+    reason = "std's mutex has no priority inheritance; pthread's lives behind raw pointers"
+)]
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -49,7 +52,14 @@ impl<T> PiMutex<T> {
             libc::pthread_mutexattr_setprotocol(attr.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT);
             libc::pthread_mutex_init(lock.get(), attr.as_ptr())
         };
-        if rc == 0 { Ok(Self { lock, value: UnsafeCell::new(value) }) } else { Err(io::Error::from_raw_os_error(rc)) }
+        if rc == 0 {
+            Ok(Self {
+                lock,
+                value: UnsafeCell::new(value),
+            })
+        } else {
+            Err(io::Error::from_raw_os_error(rc))
+        }
     }
 
     /// Takes the lock.
@@ -62,9 +72,15 @@ impl<T> PiMutex<T> {
     pub fn lock(&self) -> Result<PiGuard<'_, T>, Reentered> {
         // SAFETY: the mutex was initialised by `new`.
         match unsafe { libc::pthread_mutex_lock(self.lock.get()) } {
-            0 => Ok(PiGuard { of: self, here: std::marker::PhantomData }),
+            0 => Ok(PiGuard {
+                of: self,
+                here: std::marker::PhantomData,
+            }),
             libc::EDEADLK => Err(Reentered),
-            other => panic!("pthread_mutex_lock: {}", io::Error::from_raw_os_error(other)),
+            other => panic!(
+                "pthread_mutex_lock: {}",
+                io::Error::from_raw_os_error(other)
+            ),
         }
     }
 }

@@ -6,7 +6,10 @@
 //!
 //! Not covered: protection from other code of this process that writes through raw pointers.
 
-#![allow(unsafe_code, reason = "mmap(2), and memory that generated code writes behind the compiler's back")]
+#![allow(
+    unsafe_code,
+    reason = "mmap(2), and memory that generated code writes behind the compiler's back"
+)]
 
 use std::io;
 use std::ptr::NonNull;
@@ -52,7 +55,12 @@ impl Linear {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(at.cast()).expect("mmap never returns page 0 unasked");
-        Ok(Self { base, reserved, size: 0, open: 0 })
+        Ok(Self {
+            base,
+            reserved,
+            size: 0,
+            open: 0,
+        })
     }
 
     /// Bytes in use.
@@ -79,7 +87,11 @@ impl Linear {
         }
         // SAFETY: the range lies in this reservation.
         let rc = unsafe { libc::mprotect(self.base.as_ptr().add(from).cast(), to - from, how) };
-        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if rc == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 
     /// Makes `size` bytes accessible; new ones read as zero.
@@ -108,7 +120,13 @@ impl Linear {
         if self.open > end {
             self.protect(end, self.open, libc::PROT_NONE)?;
             // SAFETY: the range lies in this reservation, and nobody can read it any more.
-            let rc = unsafe { libc::madvise(self.base.as_ptr().add(end).cast(), self.open - end, libc::MADV_DONTNEED) };
+            let rc = unsafe {
+                libc::madvise(
+                    self.base.as_ptr().add(end).cast(),
+                    self.open - end,
+                    libc::MADV_DONTNEED,
+                )
+            };
             if rc != 0 {
                 return Err(io::Error::last_os_error());
             }

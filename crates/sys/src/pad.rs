@@ -18,7 +18,10 @@
 //! Not covered: a wild store that hits mapped memory of the host, and a jump into the host's text that does not fault.
 //! See sigaction(2), signal-safety(7).
 
-#![allow(unsafe_code, reason = "signal handlers and the interrupted context are raw pointers")]
+#![allow(
+    unsafe_code,
+    reason = "signal handlers and the interrupted context are raw pointers"
+)]
 
 use std::cell::Cell;
 use std::io;
@@ -33,7 +36,10 @@ struct Ranges<const N: usize> {
 
 impl<const N: usize> Ranges<N> {
     const fn new() -> Self {
-        Self { start: [const { AtomicU64::new(0) }; N], end: [const { AtomicU64::new(0) }; N] }
+        Self {
+            start: [const { AtomicU64::new(0) }; N],
+            end: [const { AtomicU64::new(0) }; N],
+        }
     }
 
     fn contains(&self, at: u64) -> bool {
@@ -45,14 +51,18 @@ impl<const N: usize> Ranges<N> {
 
     fn insert(&self, range: &Range<u64>) -> bool {
         for (start, end) in self.start.iter().zip(&self.end) {
-            if end.load(Ordering::Acquire) == range.end && start.load(Ordering::Relaxed) == range.start {
+            if end.load(Ordering::Acquire) == range.end
+                && start.load(Ordering::Relaxed) == range.start
+            {
                 return true;
             }
         }
         for (start, end) in self.start.iter().zip(&self.end) {
             // A start that no address reaches marks the slot as taken until the end is in place.
             if end.load(Ordering::Acquire) == 0
-                && start.compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+                && start
+                    .compare_exchange(0, u64::MAX, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
             {
                 start.store(range.start, Ordering::Release);
                 end.store(range.end, Ordering::Release);
@@ -64,7 +74,9 @@ impl<const N: usize> Ranges<N> {
 
     fn remove(&self, range: &Range<u64>) {
         for (start, end) in self.start.iter().zip(&self.end) {
-            if end.load(Ordering::Acquire) == range.end && start.load(Ordering::Relaxed) == range.start {
+            if end.load(Ordering::Acquire) == range.end
+                && start.load(Ordering::Relaxed) == range.start
+            {
                 end.store(0, Ordering::Release);
                 start.store(0, Ordering::Release);
             }
@@ -92,7 +104,12 @@ pub struct Seen {
     pub registers: [u64; 16],
 }
 
-const NOTHING: Seen = Seen { signal: 0, rip: 0, address: 0, registers: [0; 16] };
+const NOTHING: Seen = Seen {
+    signal: 0,
+    rip: 0,
+    address: 0,
+    registers: [0; 16],
+};
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -154,7 +171,11 @@ pub fn pad() -> u64 {
 /// When 256 components are known already.
 pub fn add_generated(range: &Range<u64>) -> io::Result<()> {
     HOST.remove(range);
-    if GENERATED.insert(range) { Ok(()) } else { Err(io::Error::other("more than 256 components in one process")) }
+    if GENERATED.insert(range) {
+        Ok(())
+    } else {
+        Err(io::Error::other("more than 256 components in one process"))
+    }
 }
 
 /// Takes the text of a component away before it is unmapped.
@@ -211,14 +232,25 @@ fn note(signal: i32, address: u64, context: &libc::ucontext_t) {
     for (value, which) in registers.iter_mut().zip(ORDER) {
         *value = register(context, which);
     }
-    SEEN.with(|seen| seen.set(Seen { signal, rip: register(context, libc::REG_RIP), address, registers }));
+    SEEN.with(|seen| {
+        seen.set(Seen {
+            signal,
+            rip: register(context, libc::REG_RIP),
+            address,
+            registers,
+        })
+    });
 }
 
 /// Moves the interrupted context to the pad where that is sound, and says whether it did.
 ///
 /// # Safety
 /// `info` and `context` are what the kernel gave the handler of `signal` that is running.
-pub unsafe fn divert(signal: i32, info: *const libc::siginfo_t, context: *mut libc::c_void) -> bool {
+pub unsafe fn divert(
+    signal: i32,
+    info: *const libc::siginfo_t,
+    context: *mut libc::c_void,
+) -> bool {
     let pad = PAD.load(Ordering::Acquire);
     if pad == 0 || DEPTH.with(Cell::get) == 0 {
         return false;
@@ -297,7 +329,10 @@ extern "C" fn on_break(_signal: i32, info: *mut libc::siginfo_t, context: *mut l
         return;
     }
     // SAFETY: the context is this handler's own.
-    let rip = register(unsafe { &*context.cast::<libc::ucontext_t>() }, libc::REG_RIP);
+    let rip = register(
+        unsafe { &*context.cast::<libc::ucontext_t>() },
+        libc::REG_RIP,
+    );
     if !GENERATED.contains(rip) {
         return;
     }
@@ -322,22 +357,40 @@ impl Runner {
     /// This thread, in the call that it is in.
     #[must_use]
     pub fn current() -> Self {
-        Self { tid: own_tid(), call: CALL.with(Cell::get) }
+        Self {
+            tid: own_tid(),
+            call: CALL.with(Cell::get),
+        }
     }
 
     /// Makes a wild fault in that call: for the self-test.
     pub fn go_wild(self, wild: Wild) {
-        TEST.store(WILD.iter().position(|one| *one == wild).unwrap_or(0), Ordering::Release);
+        TEST.store(
+            WILD.iter().position(|one| *one == wild).unwrap_or(0),
+            Ordering::Release,
+        );
         self.interrupt();
     }
 
     /// Ends that call as a trap, if the thread is still in it and in generated code just now. To be asked again until the call has ended.
     pub fn interrupt(self) {
-        let mut info = crate::signals::RawInfo { signal: BREAKER, code: libc::SI_QUEUE, ..Default::default() };
+        let mut info = crate::signals::RawInfo {
+            signal: BREAKER,
+            code: libc::SI_QUEUE,
+            ..Default::default()
+        };
         info.value = self.call;
         let pid = std::process::id().cast_signed();
         // SAFETY: the structure has the kernel's layout and lives across the call; a thread that is gone is an error that does not matter.
-        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, self.tid, BREAKER, &raw const info) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_tgsigqueueinfo,
+                pid,
+                self.tid,
+                BREAKER,
+                &raw const info,
+            )
+        };
     }
 }
 

@@ -2,7 +2,10 @@
 //!
 //! wasmtime asks for memory while it instantiates. The body that is being made leaves its regions in a thread-local place first.
 
-#![allow(unsafe_code, reason = "wasmtime's traits for memory that the host provides are unsafe to implement")]
+#![allow(
+    unsafe_code,
+    reason = "wasmtime's traits for memory that the host provides are unsafe to implement"
+)]
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -82,13 +85,17 @@ unsafe impl wasmtime::MemoryCreator for Creator {
     ) -> Result<Box<dyn wasmtime::LinearMemory>, String> {
         PENDING.with(|pending| {
             let mut pending = pending.borrow_mut();
-            let regions = pending.as_mut().ok_or("memory is asked for outside an instantiation")?;
+            let regions = pending
+                .as_mut()
+                .ok_or("memory is asked for outside an instantiation")?;
             let place = regions.next;
             regions.next += 1;
             let limit = regions.limit.min(maximum.unwrap_or(usize::MAX));
             let size = minimum.max(regions.sizes.get(place).copied().unwrap_or(0));
             if size > limit {
-                return Err(format!("the component needs {size} bytes of memory, the limit is {limit}"));
+                return Err(format!(
+                    "the component needs {size} bytes of memory, the limit is {limit}"
+                ));
             }
             if regions.all.len() == place {
                 let capacity = reserved.unwrap_or(limit).max(limit);
@@ -96,7 +103,9 @@ unsafe impl wasmtime::MemoryCreator for Creator {
                 regions.all.push(Arc::new(Mutex::new(linear)));
             }
             let region = regions.all[place].clone();
-            held(&region).restart(size).map_err(|error| error.to_string())?;
+            held(&region)
+                .restart(size)
+                .map_err(|error| error.to_string())?;
             Ok(Box::new(Used { region, limit }) as Box<dyn wasmtime::LinearMemory>)
         })
     }

@@ -17,7 +17,10 @@
 //! Not covered: component-model async, shared memory, several components in one Store.
 //! See wasmtime's `Store`, `StoreExt::set_signal_handler`, `MemoryCreator`.
 
-#![allow(unsafe_code, reason = "loading compiled code, and wasmtime's hook for signals, are unsafe by signature")]
+#![allow(
+    unsafe_code,
+    reason = "loading compiled code, and wasmtime's hook for signals, are unsafe by signature"
+)]
 
 mod memory;
 mod watch;
@@ -28,7 +31,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::pad;
-use wasmtime::component::{Component, ComponentExportIndex, Func, Instance, InstancePre, Linker, ResourceAny, Val};
+use wasmtime::component::{
+    Component, ComponentExportIndex, Func, Instance, InstancePre, Linker, ResourceAny, Val,
+};
 use wasmtime::unix::StoreExt as _;
 use wasmtime::{Config, Store};
 
@@ -39,7 +44,8 @@ use crate::value::{Handle, Value};
 pub(crate) type Inner = ResourceAny;
 
 /// What a body's imports are answered by.
-pub(crate) type Imports = Arc<dyn Fn(&mut Linker<()>, &Component) -> Result<(), String> + Send + Sync>;
+pub(crate) type Imports =
+    Arc<dyn Fn(&mut Linker<()>, &Component) -> Result<(), String> + Send + Sync>;
 
 /// Why an engine, an image or a component is refused.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +59,11 @@ pub enum LoadError {
     #[error("{component} needs an import that the application does not provide: {found}")]
     Import { component: String, found: String },
     #[error("{component} has no function {function} of {interface}")]
-    Export { component: String, interface: String, function: String },
+    Export {
+        component: String,
+        interface: String,
+        function: String,
+    },
     #[error("{component} does not start: {found}")]
     Start { component: String, found: String },
     #[error("{what}")]
@@ -69,12 +79,20 @@ impl LoadError {
     #[must_use]
     pub fn fix(&self) -> &'static str {
         match self {
-            Self::Pad { .. } => "run on x86-64 Linux without a sandbox that filters signals, or set pad = false and accept that wild faults end the process",
-            Self::Compile { .. } => "give a WebAssembly component; a core module becomes one with `steadfast host compile --wit FILE`",
+            Self::Pad { .. } => {
+                "run on x86-64 Linux without a sandbox that filters signals, or set pad = false and accept that wild faults end the process"
+            }
+            Self::Compile { .. } => {
+                "give a WebAssembly component; a core module becomes one with `steadfast host compile --wit FILE`"
+            }
             Self::Image { .. } => "compile it again: steadfast host compile COMPONENT.wasm",
-            Self::Import { .. } => "add an edge to a component that exports it (app.toml, [[edge]])",
+            Self::Import { .. } => {
+                "add an edge to a component that exports it (app.toml, [[edge]])"
+            }
             Self::Export { .. } => "the WIT beside the component must be the one it was built from",
-            Self::Start { .. } => "see the message; memory_mib in app.toml raises the limit of memory",
+            Self::Start { .. } => {
+                "see the message; memory_mib in app.toml raises the limit of memory"
+            }
             Self::System { .. } => "see the cause",
         }
     }
@@ -89,7 +107,9 @@ pub struct Engine {
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engine").field("pad", &self.pad).finish_non_exhaustive()
+        f.debug_struct("Engine")
+            .field("pad", &self.pad)
+            .finish_non_exhaustive()
     }
 }
 
@@ -118,21 +138,30 @@ impl Engine {
             // Two bodies with the same input must do the same: NaN payloads and relaxed SIMD may not depend on the machine.
             .cranelift_nan_canonicalization(true)
             .wasm_relaxed_simd(false);
-        let engine = wasmtime::Engine::new(&config).map_err(|error| LoadError::Pad { found: error.to_string() })?;
+        let engine = wasmtime::Engine::new(&config).map_err(|error| LoadError::Pad {
+            found: error.to_string(),
+        })?;
         if pad {
             let found = PAD.get_or_init(|| prepare_pad(&engine).map_err(|found| found.to_string()));
             if let Err(found) = found {
-                return Err(LoadError::Pad { found: found.clone() });
+                return Err(LoadError::Pad {
+                    found: found.clone(),
+                });
             }
         }
-        watch::start().map_err(|source| LoadError::System { what: "the thread that ends hung calls does not start", source })?;
+        watch::start().map_err(|source| LoadError::System {
+            what: "the thread that ends hung calls does not start",
+            source,
+        })?;
         Ok(Self { engine, pad })
     }
 
     /// What the self-test of the pad found.
     #[must_use]
     pub fn self_test(&self) -> Option<SelfTest> {
-        PAD.get().and_then(|found| found.as_ref().ok().copied()).filter(|_| self.pad)
+        PAD.get()
+            .and_then(|found| found.as_ref().ok().copied())
+            .filter(|_| self.pad)
     }
 
     /// Compiles a component, for [`Engine::load`].
@@ -142,7 +171,10 @@ impl Engine {
     pub fn compile(&self, path: &Path, component: &[u8]) -> Result<Vec<u8>, LoadError> {
         self.engine
             .precompile_component(component)
-            .map_err(|error| LoadError::Compile { path: path.into(), found: format!("{error:#}") })
+            .map_err(|error| LoadError::Compile {
+                path: path.into(),
+                found: format!("{error:#}"),
+            })
     }
 
     /// Maps a compiled component from its file.
@@ -150,16 +182,27 @@ impl Engine {
     /// # Errors
     /// When another wasmtime or another configuration compiled it.
     pub fn load(&self, path: &Path) -> Result<Code, LoadError> {
-        let image = |error: wasmtime::Error| LoadError::Image { path: path.into(), found: format!("{error:#}") };
+        let image = |error: wasmtime::Error| LoadError::Image {
+            path: path.into(),
+            found: format!("{error:#}"),
+        };
         // SAFETY: the file is one that `compile` wrote: wasmtime checks its version and configuration, and whoever may write to it may
         // write to this program as well (docs/concepts/restart.md).
-        let component = unsafe { Component::deserialize_file(&self.engine, path) }.map_err(image)?;
+        let component =
+            unsafe { Component::deserialize_file(&self.engine, path) }.map_err(image)?;
         let text = component.text().as_ptr_range();
         let text = text.start as u64..text.end as u64;
         if self.pad {
-            pad::add_generated(&text).map_err(|source| LoadError::System { what: "no more components fit", source })?;
+            pad::add_generated(&text).map_err(|source| LoadError::System {
+                what: "no more components fit",
+                source,
+            })?;
         }
-        Ok(Code { component, text, engine: self.clone() })
+        Ok(Code {
+            component,
+            text,
+            engine: self.clone(),
+        })
     }
 }
 
@@ -168,7 +211,9 @@ static PAD: OnceLock<Result<SelfTest, String>> = OnceLock::new();
 fn hook(store: &mut Store<()>) {
     // SAFETY: `divert` is async-signal-safe, and wasmtime passes the handler's own arguments.
     unsafe {
-        store.set_signal_handler(|signal, info, context| pad::divert(signal, info, context.cast_mut()));
+        store.set_signal_handler(|signal, info, context| {
+            pad::divert(signal, info, context.cast_mut())
+        });
     }
 }
 
@@ -190,7 +235,9 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
         });
     }
     let instance = wasmtime::Instance::new(&mut store, &module, &[]).map_err(text)?;
-    let trap = instance.get_typed_func::<(), ()>(&mut store, "p").map_err(text)?;
+    let trap = instance
+        .get_typed_func::<(), ()>(&mut store, "p")
+        .map_err(text)?;
     if trap.call(&mut store, ()).is_ok() || !range.contains(&pad::pad()) {
         return Err("a deliberate trap was not seen by the signal hook".into());
     }
@@ -201,7 +248,9 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
         let mut store = Store::new(engine, ());
         hook(&mut store);
         let instance = wasmtime::Instance::new(&mut store, &module, &[]).map_err(text)?;
-        let spin = instance.get_typed_func::<(), ()>(&mut store, "l").map_err(text)?;
+        let spin = instance
+            .get_typed_func::<(), ()>(&mut store, "l")
+            .map_err(text)?;
         let inside = pad::Inside::enter();
         let runner = pad::Runner::current();
         let done = std::sync::atomic::AtomicBool::new(false);
@@ -239,7 +288,9 @@ pub struct Code {
 
 impl std::fmt::Debug for Code {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Code").field("text", &self.text).finish_non_exhaustive()
+        f.debug_struct("Code")
+            .field("text", &self.text)
+            .finish_non_exhaustive()
     }
 }
 
@@ -299,27 +350,47 @@ impl Mold {
         limits: Limits,
     ) -> Result<Self, LoadError> {
         let mut linker = Linker::new(&code.engine.engine);
-        let lacks = |found: String| LoadError::Import { component: name.into(), found };
+        let lacks = |found: String| LoadError::Import {
+            component: name.into(),
+            found,
+        };
         imports(&mut linker, &code.component).map_err(lacks)?;
-        let pre = linker.instantiate_pre(&code.component).map_err(|error| lacks(format!("{error:#}")))?;
+        let pre = linker
+            .instantiate_pre(&code.component)
+            .map_err(|error| lacks(format!("{error:#}")))?;
         let lookup = |interface: &str, function: &str| {
             let outer = code.component.get_export_index(None, interface);
-            outer.and_then(|outer| code.component.get_export_index(Some(&outer), function)).ok_or_else(|| LoadError::Export {
-                component: name.into(),
-                interface: interface.into(),
-                function: function.into(),
-            })
+            outer
+                .and_then(|outer| code.component.get_export_index(Some(&outer), function))
+                .ok_or_else(|| LoadError::Export {
+                    component: name.into(),
+                    interface: interface.into(),
+                    function: function.into(),
+                })
         };
-        let exports = model.functions.iter().map(|f| lookup(&f.interface, &f.name)).collect::<Result<_, _>>()?;
+        let exports = model
+            .functions
+            .iter()
+            .map(|f| lookup(&f.interface, &f.name))
+            .collect::<Result<_, _>>()?;
         let init = match init {
             None => None,
-            Some(init) => Some(code.component.get_export_index(None, init).ok_or_else(|| LoadError::Export {
-                component: name.into(),
-                interface: "the world".into(),
-                function: init.into(),
+            Some(init) => Some(code.component.get_export_index(None, init).ok_or_else(|| {
+                LoadError::Export {
+                    component: name.into(),
+                    interface: "the world".into(),
+                    function: init.into(),
+                }
             })?),
         };
-        Ok(Self { name: name.into(), pre, exports, init, code: code.clone(), limits })
+        Ok(Self {
+            name: name.into(),
+            pre,
+            exports,
+            init,
+            code: code.clone(),
+            limits,
+        })
     }
 }
 
@@ -343,20 +414,43 @@ pub(crate) struct Body {
 impl Body {
     /// A body, with the image of its memory if none was taken before.
     pub(crate) fn new(mold: &Arc<Mold>, image: Option<&Image>) -> Result<(Self, Image), LoadError> {
-        let regions = memory::Regions { limit: mold.limits.memory, ..memory::Regions::default() };
-        let mut body = Self { mold: mold.clone(), regions, live: None, watch: watch::Cell::new(mold.limits.call) };
-        let starts = |found: String| LoadError::Start { component: mold.name.clone(), found };
+        let regions = memory::Regions {
+            limit: mold.limits.memory,
+            ..memory::Regions::default()
+        };
+        let mut body = Self {
+            mold: mold.clone(),
+            regions,
+            live: None,
+            watch: watch::Cell::new(mold.limits.call),
+        };
+        let starts = |found: String| LoadError::Start {
+            component: mold.name.clone(),
+            found,
+        };
         body.reset(image).map_err(starts)?;
         if let Some(image) = image {
             return Ok((body, image.clone()));
         }
         if let Some(init) = &mold.init {
-            let live = body.live.as_mut().ok_or_else(|| starts("no instance".into()))?;
-            let func = live.instance.get_func(&mut live.store, init).ok_or_else(|| starts("no init".into()))?;
+            let live = body
+                .live
+                .as_mut()
+                .ok_or_else(|| starts("no instance".into()))?;
+            let func = live
+                .instance
+                .get_func(&mut live.store, init)
+                .ok_or_else(|| starts("no init".into()))?;
             let _inside = pad::Inside::enter();
-            func.call(&mut live.store, &[], &mut []).map_err(|error| starts(format!("{error:#}")))?;
+            func.call(&mut live.store, &[], &mut [])
+                .map_err(|error| starts(format!("{error:#}")))?;
         }
-        let image: Image = body.regions.all.iter().map(|region| memory::held(region).bytes().to_vec()).collect();
+        let image: Image = body
+            .regions
+            .all
+            .iter()
+            .map(|region| memory::held(region).bytes().to_vec())
+            .collect();
         Ok((body, image))
     }
 
@@ -369,7 +463,9 @@ impl Body {
         }
         let mut regions = std::mem::take(&mut self.regions);
         regions.sizes.clear();
-        regions.sizes.extend(image.into_iter().flatten().map(Vec::len));
+        regions
+            .sizes
+            .extend(image.into_iter().flatten().map(Vec::len));
         let (regions, made) = memory::with(regions, || {
             let _inside = pad::Inside::enter();
             self.mold.pre.instantiate(&mut store)
@@ -380,7 +476,11 @@ impl Body {
             memory::held(region).bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         }
         let funcs = vec![None; self.mold.exports.len()];
-        self.live = Some(Live { store, instance, funcs });
+        self.live = Some(Live {
+            store,
+            instance,
+            funcs,
+        });
         Ok(())
     }
 
@@ -404,14 +504,20 @@ impl Body {
         let func = match live.funcs[function] {
             Some(func) => func,
             None => {
-                let found = live.instance.get_func(&mut live.store, &self.mold.exports[function]);
-                let Some(func) = found else { return Err(Failure::Invalid("a function has disappeared".into())) };
+                let found = live
+                    .instance
+                    .get_func(&mut live.store, &self.mold.exports[function]);
+                let Some(func) = found else {
+                    return Err(Failure::Invalid("a function has disappeared".into()));
+                };
                 live.funcs[function] = Some(func);
                 func
             }
         };
         let params: Option<Vec<Val>> = args.iter().map(|arg| to_val(arg, inner)).collect();
-        let Some(params) = params else { return Err(Failure::Invalid("an argument names no object".into())) };
+        let Some(params) = params else {
+            return Err(Failure::Invalid("an argument names no object".into()));
+        };
         let mut results = [Val::Bool(false)];
         let results = &mut results[..usize::from(has_result)];
         let outcome = {
@@ -424,14 +530,18 @@ impl Body {
         match outcome {
             Ok(()) => match results.first() {
                 None => Ok(None),
-                Some(value) => from_val(value, made).map(Some).ok_or_else(|| Failure::Invalid("a result of an unknown kind".into())),
+                Some(value) => from_val(value, made)
+                    .map(Some)
+                    .ok_or_else(|| Failure::Invalid("a result of an unknown kind".into())),
             },
             Err(error) => {
                 let seen = pad::take_seen();
                 Err(match seen {
                     Some(seen) if seen.signal == pad::BREAKER => Failure::Hang(seen),
                     Some(seen) => Failure::Pad(seen),
-                    None if error.downcast_ref::<wasmtime::Trap>().is_some() => Failure::Trap(error.root_cause().to_string()),
+                    None if error.downcast_ref::<wasmtime::Trap>().is_some() => {
+                        Failure::Trap(error.root_cause().to_string())
+                    }
                     None => Failure::Invalid(error.root_cause().to_string()),
                 })
             }
@@ -440,7 +550,9 @@ impl Body {
 
     /// Gives an object back.
     pub(crate) fn discard(&mut self, inner: Inner) -> Result<(), Failure> {
-        let Some(live) = self.live.as_mut() else { return Ok(()) };
+        let Some(live) = self.live.as_mut() else {
+            return Ok(());
+        };
         let outcome = {
             let _inside = pad::Inside::enter();
             self.watch.begin();
@@ -448,18 +560,32 @@ impl Body {
             self.watch.end();
             outcome
         };
-        outcome.map_err(|error| pad::take_seen().map_or_else(|| Failure::Trap(error.root_cause().to_string()), Failure::Pad))
+        outcome.map_err(|error| {
+            pad::take_seen().map_or_else(
+                || Failure::Trap(error.root_cause().to_string()),
+                Failure::Pad,
+            )
+        })
     }
 
     /// Whether all memories hold the same as another body's.
     pub(crate) fn same_memory(&self, other: &Self) -> bool {
         self.regions.all.len() == other.regions.all.len()
-            && self.regions.all.iter().zip(&other.regions.all).all(|(a, b)| memory::held(a).bytes() == memory::held(b).bytes())
+            && self
+                .regions
+                .all
+                .iter()
+                .zip(&other.regions.all)
+                .all(|(a, b)| memory::held(a).bytes() == memory::held(b).bytes())
     }
 
     /// Copies of its memories, for a dump.
     pub(crate) fn memories(&self) -> Image {
-        self.regions.all.iter().map(|region| memory::held(region).bytes().to_vec()).collect()
+        self.regions
+            .all
+            .iter()
+            .map(|region| memory::held(region).bytes().to_vec())
+            .collect()
     }
 }
 
@@ -483,11 +609,24 @@ fn to_val(value: &Value, inner: &mut dyn FnMut(Handle) -> Option<Inner>) -> Opti
         Value::Char(c) => Val::Char(*c),
         Value::String(s) => Val::String(s.clone()),
         Value::Bytes(bytes) => Val::List(bytes.iter().map(|byte| Val::U8(*byte)).collect()),
-        Value::List(items) => Val::List(items.iter().map(|item| to_val(item, inner)).collect::<Option<_>>()?),
-        Value::Tuple(items) => Val::Tuple(items.iter().map(|item| to_val(item, inner)).collect::<Option<_>>()?),
-        Value::Record(fields) => {
-            Val::Record(fields.iter().map(|(name, value)| Some((name.clone(), to_val(value, inner)?))).collect::<Option<_>>()?)
-        }
+        Value::List(items) => Val::List(
+            items
+                .iter()
+                .map(|item| to_val(item, inner))
+                .collect::<Option<_>>()?,
+        ),
+        Value::Tuple(items) => Val::Tuple(
+            items
+                .iter()
+                .map(|item| to_val(item, inner))
+                .collect::<Option<_>>()?,
+        ),
+        Value::Record(fields) => Val::Record(
+            fields
+                .iter()
+                .map(|(name, value)| Some((name.clone(), to_val(value, inner)?)))
+                .collect::<Option<_>>()?,
+        ),
         Value::Variant(name, value) => Val::Variant(name.clone(), boxed(value)?),
         Value::Enum(name) => Val::Enum(name.clone()),
         Value::Option(value) => Val::Option(boxed(value)?),
@@ -519,13 +658,35 @@ fn from_val(value: &Val, made: &mut Vec<Inner>) -> Option<Value> {
         Val::Char(c) => Value::Char(*c),
         Val::String(s) => Value::String(s.clone()),
         Val::List(items) if matches!(items.first(), Some(Val::U8(_))) => Value::Bytes(
-            items.iter().map(|item| if let Val::U8(byte) = item { Some(*byte) } else { None }).collect::<Option<_>>()?,
+            items
+                .iter()
+                .map(|item| {
+                    if let Val::U8(byte) = item {
+                        Some(*byte)
+                    } else {
+                        None
+                    }
+                })
+                .collect::<Option<_>>()?,
         ),
-        Val::List(items) => Value::List(items.iter().map(|item| from_val(item, made)).collect::<Option<_>>()?),
-        Val::Tuple(items) => Value::Tuple(items.iter().map(|item| from_val(item, made)).collect::<Option<_>>()?),
-        Val::Record(fields) => {
-            Value::Record(fields.iter().map(|(name, value)| Some((name.clone(), from_val(value, made)?))).collect::<Option<_>>()?)
-        }
+        Val::List(items) => Value::List(
+            items
+                .iter()
+                .map(|item| from_val(item, made))
+                .collect::<Option<_>>()?,
+        ),
+        Val::Tuple(items) => Value::Tuple(
+            items
+                .iter()
+                .map(|item| from_val(item, made))
+                .collect::<Option<_>>()?,
+        ),
+        Val::Record(fields) => Value::Record(
+            fields
+                .iter()
+                .map(|(name, value)| Some((name.clone(), from_val(value, made)?)))
+                .collect::<Option<_>>()?,
+        ),
         Val::Variant(name, value) => Value::Variant(name.clone(), boxed(value)?),
         Val::Enum(name) => Value::Enum(name.clone()),
         Val::Option(value) => Value::Option(boxed(value)?),
@@ -535,7 +696,10 @@ fn from_val(value: &Val, made: &mut Vec<Inner>) -> Option<Value> {
         Val::Resource(inner) => {
             let index = u32::try_from(made.len()).ok()?;
             made.push(*inner);
-            Value::Handle(Handle { index, generation: u32::MAX })
+            Value::Handle(Handle {
+                index,
+                generation: u32::MAX,
+            })
         }
         _ => return None,
     })

@@ -27,8 +27,16 @@ struct Watched {
 pub(super) struct Cell(Arc<Watched>);
 
 pub(super) fn start() -> std::io::Result<()> {
-    let started = STARTED.get_or_init(|| std::thread::Builder::new().name("host-watch".into()).spawn(run).map(drop));
-    started.as_ref().map(|()| ()).map_err(|error| std::io::Error::from(error.kind()))
+    let started = STARTED.get_or_init(|| {
+        std::thread::Builder::new()
+            .name("host-watch".into())
+            .spawn(run)
+            .map(drop)
+    });
+    started
+        .as_ref()
+        .map(|()| ())
+        .map_err(|error| std::io::Error::from(error.kind()))
 }
 
 fn run() {
@@ -37,10 +45,15 @@ fn run() {
         let now = TICKS.fetch_add(1, Ordering::Relaxed) + 1;
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|watched| {
-            let Some(watched) = watched.upgrade() else { return false };
+            let Some(watched) = watched.upgrade() else {
+                return false;
+            };
             let since = watched.since.load(Ordering::Acquire);
             if since != 0 && now.saturating_sub(since - 1) > watched.limit {
-                let runner = *watched.runner.lock().unwrap_or_else(PoisonError::into_inner);
+                let runner = *watched
+                    .runner
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 if let Some(runner) = runner {
                     runner.interrupt();
                 }
@@ -58,13 +71,17 @@ impl Cell {
             runner: Mutex::new(None),
             limit: u64::try_from(ticks).unwrap_or(u64::MAX),
         });
-        ALL.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&watched));
+        ALL.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::downgrade(&watched));
         Self(watched)
     }
 
     pub(super) fn begin(&self) {
         *self.0.runner.lock().unwrap_or_else(PoisonError::into_inner) = Some(Runner::current());
-        self.0.since.store(TICKS.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.0
+            .since
+            .store(TICKS.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
     pub(super) fn end(&self) {

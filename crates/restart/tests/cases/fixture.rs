@@ -12,14 +12,18 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("components");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("components/build");
-        let status = Command::new(script).arg(&out).status().expect("components/build runs");
+        let status = Command::new(script)
+            .arg(&out)
+            .status()
+            .expect("components/build runs");
         assert!(status.success(), "components/build failed");
         out
     })
 }
 
 pub fn text(name: &str, ending: &str) -> String {
-    std::fs::read_to_string(built().join(format!("{name}.{ending}"))).expect("components/build wrote it")
+    std::fs::read_to_string(built().join(format!("{name}.{ending}")))
+        .expect("components/build wrote it")
 }
 
 pub fn model(name: &str) -> Model {
@@ -32,9 +36,14 @@ pub fn image(name: &str) -> PathBuf {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let path = built().join(format!("{name}-{}.cwasm", std::process::id()));
     if !path.exists() {
-        let core = std::fs::read(built().join(format!("{name}.core.wasm"))).expect("components/build wrote it");
-        let component = package::componentize(Path::new(name), &core, &text(name, "wit")).expect("a component");
-        let compiled = Engine::new(true).expect("the pad works").compile(Path::new(name), &component).expect("it compiles");
+        let core = std::fs::read(built().join(format!("{name}.core.wasm")))
+            .expect("components/build wrote it");
+        let component =
+            package::componentize(Path::new(name), &core, &text(name, "wit")).expect("a component");
+        let compiled = Engine::new(true)
+            .expect("the pad works")
+            .compile(Path::new(name), &component)
+            .expect("it compiles");
         std::fs::write(&path, compiled).expect("target is writable");
     }
     path

@@ -10,24 +10,52 @@ pub const RELEASE: &str = "steadfast:lock/locks@0.1.0#[method]lock.release";
 pub const HOLDER: &str = "steadfast:lock/locks@0.1.0#[method]lock.holder";
 
 fn new(edge: &Edge) -> Handle {
-    edge.invoke(NEW, &[]).expect("made").and_then(|v| v.handle()).expect("a handle")
+    edge.invoke(NEW, &[])
+        .expect("made")
+        .and_then(|v| v.handle())
+        .expect("a handle")
 }
 
 fn take(edge: &Edge, lock: Handle, owner: u32) -> bool {
-    edge.invoke(TAKE, &[lock.into(), owner.into()]).expect("taken") == Some(Value::Bool(true))
+    edge.invoke(TAKE, &[lock.into(), owner.into()])
+        .expect("taken")
+        == Some(Value::Bool(true))
 }
 
 fn holder(edge: &Edge, lock: Handle) -> Option<u64> {
-    edge.invoke(HOLDER, &[lock.into()]).expect("asked").and_then(|v| v.number())
+    edge.invoke(HOLDER, &[lock.into()])
+        .expect("asked")
+        .and_then(|v| v.number())
 }
 
 fn release(edge: &Edge, lock: Handle, owner: u32) -> bool {
-    matches!(edge.invoke(RELEASE, &[lock.into(), owner.into()]).expect("released"), Some(Value::Result(Ok(_))))
+    matches!(
+        edge.invoke(RELEASE, &[lock.into(), owner.into()])
+            .expect("released"),
+        Some(Value::Result(Ok(_)))
+    )
 }
 
 fn policies() -> [Policy; 4] {
-    let plain = Policy { spare: false, ..Policy::default() };
-    [plain, Policy { spare: true, ..plain }, Policy { dual: true, ..plain }, Policy { eager: true, ..plain }]
+    let plain = Policy {
+        spare: false,
+        ..Policy::default()
+    };
+    [
+        plain,
+        Policy {
+            spare: true,
+            ..plain
+        },
+        Policy {
+            dual: true,
+            ..plain
+        },
+        Policy {
+            eager: true,
+            ..plain
+        },
+    ]
 }
 
 #[test]
@@ -68,11 +96,19 @@ fn handles_and_states_outlive_a_reset_at_every_call_boundary() {
             step();
             assert!(!take(&edge, a, 2), "crash {crash}");
             step();
-            assert_eq!((holder(&edge, a), holder(&edge, b)), (Some(1), Some(2)), "crash {crash}");
+            assert_eq!(
+                (holder(&edge, a), holder(&edge, b)),
+                (Some(1), Some(2)),
+                "crash {crash}"
+            );
             step();
             assert!(release(&edge, a, 1), "crash {crash}");
             step();
-            assert_eq!((holder(&edge, a), holder(&edge, b)), (None, Some(2)), "crash {crash}");
+            assert_eq!(
+                (holder(&edge, a), holder(&edge, b)),
+                (None, Some(2)),
+                "crash {crash}"
+            );
             step();
             assert!(take(&edge, a, 3));
             step();
@@ -89,29 +125,50 @@ fn a_handle_that_was_given_back_names_nothing() {
     edge.discard(lock).expect("live");
     let again = new(&edge);
     assert_ne!(lock, again);
-    assert!(matches!(edge.invoke(HOLDER, &[lock.into()]), Err(CallError::Stale { .. })));
+    assert!(matches!(
+        edge.invoke(HOLDER, &[lock.into()]),
+        Err(CallError::Stale { .. })
+    ));
     edge.reset().expect("it comes back");
-    assert!(matches!(edge.invoke(HOLDER, &[lock.into()]), Err(CallError::Stale { .. })));
+    assert!(matches!(
+        edge.invoke(HOLDER, &[lock.into()]),
+        Err(CallError::Stale { .. })
+    ));
     assert_eq!(holder(&edge, again), None);
 }
 
 #[test]
 fn no_edge_no_call() {
     let host = fixture::host("lock", Policy::default());
-    let edge = host.edge("reader", "lock", &[HOLDER.to_owned()]).expect("an edge");
-    assert!(matches!(edge.invoke(NEW, &[]), Err(CallError::NoEdge { .. })));
+    let edge = host
+        .edge("reader", "lock", &[HOLDER.to_owned()])
+        .expect("an edge");
+    assert!(matches!(
+        edge.invoke(NEW, &[]),
+        Err(CallError::NoEdge { .. })
+    ));
     assert!(host.edge("reader", "disk", &[]).is_err());
 }
 
 #[test]
 fn resets_leave_nothing_behind() {
-    let host = fixture::host("lock", Policy { resets_max: u32::MAX, spare: false, ..Policy::default() });
+    let host = fixture::host(
+        "lock",
+        Policy {
+            resets_max: u32::MAX,
+            spare: false,
+            ..Policy::default()
+        },
+    );
     let edge = host.edge("test", "lock", &[]).expect("an edge");
     let lock = new(&edge);
     assert!(take(&edge, lock, 7));
     let resident = || -> u64 {
         let text = std::fs::read_to_string("/proc/self/statm").expect("procfs");
-        text.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number")
+        text.split(' ')
+            .nth(1)
+            .and_then(|n| n.parse().ok())
+            .expect("a number")
     };
     for _ in 0..200 {
         edge.reset().expect("it comes back");
@@ -122,16 +179,29 @@ fn resets_leave_nothing_behind() {
         edge.reset().expect("it comes back");
         assert_eq!(holder(&edge, lock), Some(7));
     }
-    assert!(resident() < before + 256, "pages: {before} before, {} after", resident());
+    assert!(
+        resident() < before + 256,
+        "pages: {before} before, {} after",
+        resident()
+    );
 }
 
 #[test]
 fn more_resets_than_the_policy_allows_end_the_component() {
-    let host = fixture::host("lock", Policy { resets_max: 3, ..Policy::default() });
+    let host = fixture::host(
+        "lock",
+        Policy {
+            resets_max: 3,
+            ..Policy::default()
+        },
+    );
     let edge = host.edge("test", "lock", &[]).expect("an edge");
     for _ in 0..3 {
         edge.reset().expect("allowed");
     }
     assert!(matches!(edge.reset(), Err(CallError::GaveUp { .. })));
-    assert!(matches!(edge.invoke(NEW, &[]), Err(CallError::GaveUp { .. })));
+    assert!(matches!(
+        edge.invoke(NEW, &[]),
+        Err(CallError::GaveUp { .. })
+    ));
 }

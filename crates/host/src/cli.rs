@@ -1,0 +1,127 @@
+//! The command line, and how errors are told.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use steadfast_integrity::exit::Own;
+
+/// Runs WebAssembly components that come back in microseconds when they fail, with their clients' handles intact.
+#[derive(Debug, Parser)]
+#[command(name = "steadfast-host", bin_name = "steadfast host", version)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows 64 handles that survive real register flips, beside the same flips without protection.
+    Demo(crate::demo::Demo),
+    /// Compiles a component ahead of time; at run time no compiler is needed.
+    Compile(crate::compile::Compile),
+    /// Says how the objects of an interface come back, or why they cannot.
+    Generate(crate::generate::Generate),
+}
+
+/// An error as the user sees it: what is required and what was found, the cause, and what would help.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) what: anyhow::Error,
+    pub(crate) fix: Option<String>,
+    pub(crate) code: Own,
+}
+
+impl Told {
+    pub(crate) fn setup(what: impl Into<anyhow::Error>, fix: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            fix: Some(fix.into()),
+            code: Own::Setup,
+        }
+    }
+}
+
+impl From<steadfast_restart::LoadError> for Told {
+    fn from(error: steadfast_restart::LoadError) -> Self {
+        let fix = error.fix();
+        Self::setup(error, fix)
+    }
+}
+
+impl From<steadfast_restart::ModelError> for Told {
+    fn from(error: steadfast_restart::ModelError) -> Self {
+        let fix = error.fix();
+        Self::setup(error, fix)
+    }
+}
+
+impl From<steadfast_restart::CallError> for Told {
+    fn from(error: steadfast_restart::CallError) -> Self {
+        Self {
+            what: error.into(),
+            fix: None,
+            code: Own::Setup,
+        }
+    }
+}
+
+impl From<anyhow::Error> for Told {
+    fn from(error: anyhow::Error) -> Self {
+        Self {
+            what: error,
+            fix: None,
+            code: Own::Setup,
+        }
+    }
+}
+
+/// Reads a file, or says which one is missing.
+pub(crate) fn read(path: &PathBuf) -> Result<Vec<u8>, Told> {
+    std::fs::read(path).map_err(|error| {
+        let what = anyhow::Error::new(error).context(format!("{} cannot be read", path.display()));
+        Told::setup(what, "give the path of an existing file")
+    })
+}
+
+pub(crate) fn read_text(path: &PathBuf) -> Result<String, Told> {
+    let bytes = read(path)?;
+    String::from_utf8(bytes).map_err(|error| {
+        Told::setup(
+            anyhow::Error::new(error).context(path.display().to_string()),
+            "a text file in UTF-8",
+        )
+    })
+}
+
+pub(crate) fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() {
+                ExitCode::from(Own::Usage.code())
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let done = match cli.command {
+        Command::Demo(demo) => demo.run(),
+        Command::Compile(compile) => compile.run(),
+        Command::Generate(generate) => generate.run(),
+    };
+    match done {
+        Ok(code) => code,
+        Err(told) => {
+            eprintln!("steadfast host: {}", told.what);
+            for cause in told.what.chain().skip(1) {
+                eprintln!("  cause: {cause}");
+            }
+            if let Some(fix) = told.fix {
+                eprintln!("  fix:   {fix}");
+            }
+            ExitCode::from(told.code.code())
+        }
+    }
+}
