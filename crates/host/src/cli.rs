@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use steadfast_integrity::exit::Own;
 
 /// Runs WebAssembly components that come back in microseconds when they fail, with their clients' handles intact.
@@ -22,6 +22,49 @@ enum Command {
     Compile(crate::compile::Compile),
     /// Says how the objects of an interface come back, or why they cannot.
     Generate(crate::generate::Generate),
+    /// Prints a page of the manual
+    #[command(hide = true)]
+    Man {
+        /// The subcommand [default: the command's own page]
+        page: Option<String>,
+    },
+    /// Prints completions for a shell
+    #[command(hide = true)]
+    Completions { shell: clap_complete::Shell },
+}
+
+/// One page of the manual, from the definition of the flags.
+fn man(page: Option<&str>) -> Result<ExitCode, Told> {
+    let mut root = Cli::command();
+    root.build();
+    let (command, name) = match page {
+        None => (root, "steadfast-host".to_owned()),
+        Some(page) => {
+            let found = root
+                .get_subcommands()
+                .find(|one| one.get_name() == page && !one.is_hide_set());
+            let found = found.ok_or_else(|| Told {
+                what: anyhow::anyhow!("a page of the manual is needed, there is no '{page}'"),
+                fix: Some("one of demo, compile, generate".into()),
+                code: Own::Usage,
+            })?;
+            (found.clone(), format!("steadfast-host-{page}"))
+        }
+    };
+    let manual = clap_mangen::Man::new(command.display_name(name))
+        .section("1")
+        .manual("Steadfast");
+    let mut out = Vec::new();
+    manual.render(&mut out).map_err(anyhow::Error::new)?;
+    print!("{}", String::from_utf8_lossy(&out));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn completions(shell: clap_complete::Shell) -> ExitCode {
+    let mut out = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "steadfast-host", &mut out);
+    print!("{}", String::from_utf8_lossy(&out));
+    ExitCode::SUCCESS
 }
 
 /// An error as the user sees it: what is required and what was found, the cause, and what would help.
@@ -110,6 +153,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Compile(compile) => compile.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Man { page } => man(page.as_deref()),
+        Command::Completions { shell } => Ok(completions(shell)),
     };
     match done {
         Ok(code) => code,

@@ -123,9 +123,17 @@ fn held(owner: Option<u32>) -> Value {
 impl<'a> Locks<'a> {
     fn new(edge: &'a Edge, handles: usize) -> Result<Self, Told> {
         let functions = functions(edge, LOCKS)?;
-        let mut client = Self { edge, functions, locks: Vec::new(), turn: 0, counts: Counts::default() };
+        let mut client = Self {
+            edge,
+            functions,
+            locks: Vec::new(),
+            turn: 0,
+            counts: Counts::default(),
+        };
         for owner in 0..u32::try_from(handles).unwrap_or(u32::MAX) {
-            let handle = client.open().ok_or_else(|| anyhow::anyhow!("the component gave no lock"))?;
+            let handle = client
+                .open()
+                .ok_or_else(|| anyhow::anyhow!("the component gave no lock"))?;
             let taken = edge.call(client.functions[1], &[handle.into(), owner.into()])?;
             if taken != Some(Value::Bool(true)) {
                 return Err(anyhow::anyhow!("a new lock could not be taken").into());
@@ -136,7 +144,11 @@ impl<'a> Locks<'a> {
     }
 
     fn open(&self) -> Option<Handle> {
-        self.edge.call(self.functions[0], &[]).ok().flatten().and_then(|value| value.handle())
+        self.edge
+            .call(self.functions[0], &[])
+            .ok()
+            .flatten()
+            .and_then(|value| value.handle())
     }
 
     /// Released in one turn, taken by another owner in the next, asked in the third.
@@ -146,8 +158,18 @@ impl<'a> Locks<'a> {
             let (handle, owner, _) = self.locks[place];
             let other = self.turn.wrapping_add(u32::try_from(place).unwrap_or(0)) & 0xffff;
             let (function, args, right, next) = match (self.turn % 3, owner) {
-                (0, Some(owner)) => (2, vec![handle.into(), owner.into()], Value::Result(Ok(None)), None),
-                (1, None) => (1, vec![handle.into(), other.into()], Value::Bool(true), Some(other)),
+                (0, Some(owner)) => (
+                    2,
+                    vec![handle.into(), owner.into()],
+                    Value::Result(Ok(None)),
+                    None,
+                ),
+                (1, None) => (
+                    1,
+                    vec![handle.into(), other.into()],
+                    Value::Bool(true),
+                    Some(other),
+                ),
                 _ => (3, vec![handle.into()], held(owner), owner),
             };
             self.counts.calls += 1;
@@ -170,7 +192,8 @@ impl<'a> Locks<'a> {
 
     fn kept(&self) -> usize {
         let right = |(handle, owner, first): &&(Handle, Option<u32>, bool)| {
-            *first && self.edge.call(self.functions[3], &[(*handle).into()]) == Ok(Some(held(*owner)))
+            *first
+                && self.edge.call(self.functions[3], &[(*handle).into()]) == Ok(Some(held(*owner)))
         };
         self.locks.iter().filter(right).count()
     }
@@ -197,7 +220,9 @@ pub(crate) struct Files<'a> {
 }
 
 fn content(value: Option<Value>) -> Option<Vec<u8>> {
-    let Some(Value::Result(Ok(Some(data)))) = value else { return None };
+    let Some(Value::Result(Ok(Some(data)))) = value else {
+        return None;
+    };
     match *data {
         Value::Bytes(bytes) => Some(bytes),
         Value::List(items) if items.is_empty() => Some(Vec::new()),
@@ -208,9 +233,17 @@ fn content(value: Option<Value>) -> Option<Vec<u8>> {
 impl<'a> Files<'a> {
     fn new(edge: &'a Edge, handles: usize) -> Result<Self, Told> {
         let functions = functions(edge, FILES)?;
-        let mut client = Self { edge, functions, files: Vec::new(), turn: 0, counts: Counts::default() };
+        let mut client = Self {
+            edge,
+            functions,
+            files: Vec::new(),
+            turn: 0,
+            counts: Counts::default(),
+        };
         for n in 0..handles {
-            let handle = client.open(n).ok_or_else(|| anyhow::anyhow!("the component opened no file"))?;
+            let handle = client
+                .open(n)
+                .ok_or_else(|| anyhow::anyhow!("the component opened no file"))?;
             client.files.push((handle, Vec::new(), true));
         }
         Ok(client)
@@ -218,7 +251,11 @@ impl<'a> Files<'a> {
 
     fn open(&self, n: usize) -> Option<Handle> {
         let args = [Value::String(format!("file-{n}")), Value::Bool(true)];
-        self.edge.call(self.functions[0], &args).ok().flatten().and_then(|value| value.handle())
+        self.edge
+            .call(self.functions[0], &args)
+            .ok()
+            .flatten()
+            .and_then(|value| value.handle())
     }
 
     /// Writes a piece of each file and reads another one.
@@ -231,7 +268,14 @@ impl<'a> Files<'a> {
             let byte = self.turn.wrapping_mul(31).to_le_bytes()[0] ^ place.to_le_bytes()[0];
             let data = [byte; PIECE];
             self.counts.calls += 2;
-            match self.edge.call(self.functions[2], &[handle.into(), (offset as u64).into(), data.as_slice().into()]) {
+            match self.edge.call(
+                self.functions[2],
+                &[
+                    handle.into(),
+                    (offset as u64).into(),
+                    data.as_slice().into(),
+                ],
+            ) {
                 Ok(done) => {
                     let right = Value::Result(Ok(Some(Box::new(Value::U64(PIECE as u64)))));
                     self.counts.wrong += u64::from(done != Some(right));
@@ -244,10 +288,17 @@ impl<'a> Files<'a> {
             }
             let (handle, bytes, _) = &self.files[place];
             let from = (offset + FILE_BYTES / 2) % FILE_BYTES;
-            let right = bytes.get(from..(from + PIECE).min(bytes.len())).unwrap_or_default();
+            let right = bytes
+                .get(from..(from + PIECE).min(bytes.len()))
+                .unwrap_or_default();
             let length = Value::U32(u32::try_from(PIECE).unwrap_or(0));
-            match self.edge.call(self.functions[1], &[(*handle).into(), (from as u64).into(), length]) {
-                Ok(value) => self.counts.wrong += u64::from(content(value).as_deref() != Some(right)),
+            match self.edge.call(
+                self.functions[1],
+                &[(*handle).into(), (from as u64).into(), length],
+            ) {
+                Ok(value) => {
+                    self.counts.wrong += u64::from(content(value).as_deref() != Some(right))
+                }
                 Err(CallError::Stale { .. }) => self.reopen(place),
                 Err(_) => {}
             }
@@ -264,7 +315,10 @@ impl<'a> Files<'a> {
     fn kept(&self) -> usize {
         let length = Value::U32(u32::try_from(FILE_BYTES).unwrap_or(0));
         let right = |(handle, bytes, first): &&(Handle, Vec<u8>, bool)| {
-            let value = self.edge.call(self.functions[1], &[(*handle).into(), 0u64.into(), length.clone()]);
+            let value = self.edge.call(
+                self.functions[1],
+                &[(*handle).into(), 0u64.into(), length.clone()],
+            );
             *first && value.ok().and_then(content).as_deref() == Some(bytes.as_slice())
         };
         self.files.iter().filter(right).count()

@@ -29,9 +29,9 @@ use crate::load;
 /// Shows handles that survive register flips.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Where the components' images are
-    #[arg(long, default_value = "components")]
-    components: PathBuf,
+    /// Where the components' images are [default: components beside the command, else ../lib/steadfast/components]
+    #[arg(long, value_name = "DIR")]
+    components: Option<PathBuf>,
     /// How long each half lasts, in seconds
     #[arg(long, default_value_t = 6)]
     seconds: u64,
@@ -44,6 +44,12 @@ pub(crate) struct Demo {
     /// Draws registers and bits [default: random]
     #[arg(long)]
     seed: Option<String>,
+    /// As many flips in each half, however long it lasts
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    flips: Option<u64>,
+    /// Also write what each half came to into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
     /// What the handles are
     #[arg(long, value_enum, default_value_t = What::Files)]
     what: What,
@@ -78,7 +84,8 @@ impl Demo {
         if self.client {
             return self.serve();
         }
-        let image = self.components.join(format!("{}.cwasm", self.what.component()));
+        let image = load::folder(self.components.as_deref())?
+            .join(format!("{}.cwasm", self.what.component()));
         if !image.exists() {
             let what = anyhow::anyhow!(
                 "the demonstration needs {}, which does not exist",
@@ -86,7 +93,7 @@ impl Demo {
             );
             return Err(Told::setup(
                 what,
-                "make build-host, then --components target/release/components",
+                "make build-host, or --components DIR with the images",
             ));
         }
         let seed = match &self.seed {
@@ -103,11 +110,14 @@ impl Demo {
             self.handles, self.every_ms
         );
         println!("component flips (in={component}.cwasm, drawn at random by the injector).");
+        println!("seed {seed}");
         let mut good = true;
+        let mut told = Vec::new();
         if self.half != Half::Protected {
             println!("\n1. Without protection: wasmtime as it is.");
             let sum = self.half_of(seed, false)?;
             sum.print(self);
+            told.push(sum.told("bare", self));
         }
         if self.half != Half::Bare {
             println!(
@@ -115,7 +125,16 @@ impl Demo {
             );
             let sum = self.half_of(seed, true)?;
             sum.print(self);
-            good = sum.last.counts.kept == self.handles && sum.last.counts.wrong == 0 && sum.deaths.is_empty();
+            good = sum.intact(self);
+            told.push(sum.told("protected", self));
+        }
+        if let Some(path) = &self.json {
+            let text = serde_json::to_string_pretty(&told)
+                .map_err(|error| anyhow::Error::new(error).context("the report"))?;
+            std::fs::write(path, text + "\n").map_err(|error| {
+                let what = anyhow::Error::new(error).context(path.display().to_string());
+                Told::setup(what, "--json with a path that can be written")
+            })?;
         }
         Ok(if good {
             ExitCode::SUCCESS
@@ -141,7 +160,7 @@ impl Demo {
                 self.what.component_word(),
                 "--components",
             ])
-            .arg(&self.components);
+            .arg(load::folder(self.components.as_deref())?);
         // A death by a flip is told below; the kernel's core file of it would only be in the way.
         let child = command
             .stdin(Stdio::piped())
@@ -166,17 +185,21 @@ impl Demo {
         };
         let mut sum = Sum::default();
         let begin = Instant::now();
-        let end = begin + Duration::from_secs(self.seconds);
+        let most = self.flips.unwrap_or(u64::MAX);
+        // Flips that are counted take their time: a machine that is busy with other things meets the component less often.
+        let end = begin
+            + self
+                .flips
+                .map_or(Duration::from_secs(self.seconds), |_| FOR_EVER);
         let mut due = begin + Duration::from_millis(self.every_ms);
-        while Instant::now() < end {
+        while Instant::now() < end && sum.flips < most {
             let mut child = self.start(protected)?;
             let pid = child.id().cast_signed();
-            let mut out = BufReader::new(
-                child
-                    .stdout
-                    .take()
-                    .ok_or_else(|| anyhow::anyhow!("no pipe"))?,
-            );
+            let pipe = child
+                .stdout
+                .take()
+                .ok_or_else(|| anyhow::anyhow!("no pipe"))?;
+            let mut out = BufReader::new(pipe);
             let mut line = String::new();
             let _ = out.read_line(&mut line);
             if line.trim() != "ready" {
@@ -186,54 +209,47 @@ impl Demo {
                     "steadfast host demo --client shows why",
                 ));
             }
-            let mut live = Live::new(pid, &format!("{}.cwasm", self.what.component()), seed).map_err(ptrace)?;
+            // Read at once: a pipe that is full would stop the client.
+            let reader = std::thread::spawn(move || {
+                let mut last = Report::default();
+                for line in out.lines().map_while(Result::ok) {
+                    if let Ok(told) = serde_json::from_str(&line) {
+                        last = told;
+                    }
+                }
+                last
+            });
+            let mut live = Live::new(pid, &format!("{}.cwasm", self.what.component()), seed)
+                .map_err(ptrace)?;
             // Each client of a half is struck by other flips.
             live.skip(sum.flips);
             let mut died = false;
-            while Instant::now() < end {
+            while !died && Instant::now() < end && sum.flips < most {
                 std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                due += Duration::from_millis(self.every_ms);
-                match live.strike(
-                    Duration::from_millis(500).min(end.saturating_duration_since(Instant::now())),
-                ) {
+                // A flip that came late does not bring the next ones closer together.
+                due = due.max(Instant::now()) + Duration::from_millis(self.every_ms);
+                let patience = Duration::from_millis(500);
+                match live.strike(patience.min(end.saturating_duration_since(Instant::now()))) {
                     Ok(Some(_)) => sum.flips += 1,
                     Ok(None) => {}
                     Err(error) if sum.flips == 0 => return Err(ptrace(error)),
+                    // The process died in the meantime.
                     Err(_) => {}
                 }
-                if steadfast_sys::procfs::has_ended(pid) {
-                    died = true;
-                    break;
-                }
+                died = steadfast_sys::procfs::has_ended(pid);
             }
-            if !died {
-                drop(child.stdin.take());
-            }
-            let mut text = String::new();
-            for read in out.lines().map_while(Result::ok) {
-                text = read;
-                if let Ok(told) = serde_json::from_str(&text) {
-                    sum.last = told;
-                }
-            }
-            let status = child
-                .wait()
-                .map_err(|error| anyhow::Error::new(error).context("the client"))?;
-            if !status.success() {
-                sum.deaths.push(
-                    status
-                        .signal()
-                        .map_or_else(|| status.to_string(), |n| format!("signal {n}")),
-                );
+            drop(child.stdin.take());
+            let status = ended(&mut child)?;
+            sum.last = reader.join().unwrap_or_default();
+            if let Some(why) = status {
+                sum.deaths.push(why);
                 sum.earlier.calls += sum.last.counts.calls;
                 sum.earlier.wrong += sum.last.counts.wrong;
                 sum.earlier.lost += sum.last.counts.lost + self.handles as u64;
-                for (cause, n) in sum.last.resets {
+                for (cause, n) in std::mem::take(&mut sum.last).resets {
                     *sum.causes.entry(cause).or_default() += n;
                 }
-                sum.last = Report::default();
             }
-            let _ = text;
         }
         for (cause, n) in std::mem::take(&mut sum.last.resets) {
             *sum.causes.entry(cause).or_default() += n;
@@ -253,12 +269,22 @@ impl Demo {
             dual: protected,
             recover: protected,
             spare: protected,
+            checks: protected,
+            // The demonstration counts failures; a service would give up earlier.
+            resets_max: u32::MAX,
             compare_every: 4,
             ..Policy::default()
         };
         let mut host = Host::new(protected)?;
         let self_test = host.engine().self_test().map_or(0, |test| test.diverted);
-        host.add(load::component(&self.components, self.what.component(), policy)?, None)?;
+        host.add(
+            load::component(
+                &load::folder(self.components.as_deref())?,
+                self.what.component(),
+                policy,
+            )?,
+            None,
+        )?;
         let edge = host.edge("demo", self.what.component(), &[])?;
         let mut client = Client::new(self.what, &edge, self.handles)?;
         static ENDED: AtomicBool = AtomicBool::new(false);
@@ -273,8 +299,15 @@ impl Demo {
             client.round();
             // So that what happened is known even when the process dies.
             if told.elapsed() > Duration::from_millis(20) {
-                let so_far = Report { counts: client.counts().clone(), ..Report::default() };
-                let _ = writeln!(out, "{}", serde_json::to_string(&so_far).unwrap_or_default());
+                let so_far = Report {
+                    counts: client.counts().clone(),
+                    ..Report::default()
+                };
+                let _ = writeln!(
+                    out,
+                    "{}",
+                    serde_json::to_string(&so_far).unwrap_or_default()
+                );
                 told = Instant::now();
             }
         }
@@ -290,14 +323,63 @@ impl Demo {
             rebuilt: stats.rebuilt,
             self_test,
         };
-        let _ = writeln!(out, "{}", serde_json::to_string(&report).unwrap_or_default());
+        let _ = writeln!(
+            out,
+            "{}",
+            serde_json::to_string(&report).unwrap_or_default()
+        );
         Ok(ExitCode::SUCCESS)
     }
 }
 
 fn causes(stats: &Stats) -> Vec<(String, u64)> {
     let resets = stats.resets.iter();
-    resets.map(|(cause, n)| (cause.word().to_owned(), *n)).collect()
+    resets
+        .map(|(cause, n)| (cause.word().to_owned(), *n))
+        .collect()
+}
+
+/// Longer than any campaign.
+const FOR_EVER: Duration = Duration::from_secs(86_400);
+
+/// Waits for the client; says how it died, if it did. One that does not end hangs in the host, which is a death as well.
+fn ended(child: &mut Child) -> Result<Option<String>, Told> {
+    let client = |error| Told::from(anyhow::Error::new(error).context("the client"));
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        if let Some(status) = child.try_wait().map_err(client)? {
+            let why = || {
+                let signal = status.signal();
+                signal.map_or_else(|| status.to_string(), |n| format!("signal {n}"))
+            };
+            return Ok((!status.success()).then(why));
+        }
+        if Instant::now() > end {
+            let _ = child.kill();
+            child.wait().map_err(client)?;
+            return Ok(Some("hang of the host".into()));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// What one half came to, for programs.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    half: &'static str,
+    what: &'static str,
+    flips: u64,
+    calls: u64,
+    deaths: Vec<String>,
+    resets: BTreeMap<String, u64>,
+    wrong: u64,
+    lost: u64,
+    kept: usize,
+    handles: usize,
+    recovery_ns: Option<u64>,
+    recovery_max_ns: Option<u64>,
+    rebuilt: u64,
+    seconds: f64,
 }
 
 /// What one half came to.
@@ -312,9 +394,38 @@ struct Sum {
 }
 
 impl Sum {
+    /// Every handle is the one that was opened at first, its object holds what it must, and no answer was wrong.
+    fn intact(&self, demo: &Demo) -> bool {
+        self.last.counts.kept == demo.handles && self.wrong() == 0 && self.deaths.is_empty()
+    }
+
+    fn wrong(&self) -> u64 {
+        self.last.counts.wrong + self.earlier.wrong
+    }
+
+    fn told(&self, half: &'static str, demo: &Demo) -> Outcome {
+        Outcome {
+            half,
+            what: demo.what.component(),
+            flips: self.flips,
+            calls: self.last.counts.calls + self.earlier.calls,
+            deaths: self.deaths.clone(),
+            resets: self.causes.clone(),
+            wrong: self.wrong(),
+            lost: self.last.counts.lost + self.earlier.lost,
+            kept: self.last.counts.kept,
+            handles: demo.handles,
+            recovery_ns: self.last.recovery_ns,
+            recovery_max_ns: self.last.recovery_max_ns,
+            rebuilt: self.last.rebuilt,
+            seconds: self.seconds,
+        }
+    }
+
     fn print(&self, demo: &Demo) {
         let resets: u64 = self.causes.values().sum();
-        let causes: Vec<_> = self.causes
+        let causes: Vec<_> = self
+            .causes
             .iter()
             .map(|(cause, n)| format!("{n} {cause}"))
             .collect();
@@ -349,10 +460,7 @@ impl Sum {
                 self.last.rebuilt
             );
         }
-        println!(
-            "    wrong answers       {}",
-            self.last.counts.wrong + self.earlier.wrong
-        );
+        println!("    wrong answers       {}", self.wrong());
         println!(
             "    handles lost        {}",
             self.last.counts.lost + self.earlier.lost
@@ -361,6 +469,11 @@ impl Sum {
             "    open handles kept   {} of {}",
             self.last.counts.kept, demo.handles
         );
+        let whose = match demo.what {
+            What::Files => "bytes identical",
+            What::Locks => "owners as taken",
+        };
+        let intact = if self.intact(demo) { "yes" } else { "no" };
+        println!("    {whose}     {intact}");
     }
 }
-

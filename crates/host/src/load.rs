@@ -1,11 +1,25 @@
 //! Components from a folder of images: NAME.cwasm, NAME.wit and NAME.recover.toml.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use steadfast_restart::{Component, Model, Policy};
 
 use crate::cli::{Told, read_text};
+
+/// The folder of the components that come with this command, or the one that is asked for.
+pub(crate) fn folder(asked: Option<&Path>) -> Result<PathBuf, Told> {
+    if let Some(asked) = asked {
+        return Ok(asked.into());
+    }
+    let own = std::env::current_exe()
+        .map_err(|error| Told::setup(anyhow::Error::new(error), "a mounted /proc"))?;
+    let beside = own.with_file_name("components");
+    if beside.is_dir() {
+        return Ok(beside);
+    }
+    Ok(own.with_file_name("../lib/steadfast/components"))
+}
 
 /// The component of that name.
 pub(crate) fn component(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told> {

@@ -26,6 +26,8 @@ pub struct Live {
     file: String,
     text: Vec<Range<u64>>,
     draw: Draw,
+    /// Drawn and not yet struck.
+    next: Option<(&'static str, u64)>,
 }
 
 /// What a strike did.
@@ -77,15 +79,19 @@ impl Live {
             file: file.into(),
             text,
             draw: seed.stream(0, 0),
+            next: None,
         })
     }
 
     /// Passes over the registers and bits of so many strikes.
     pub fn skip(&mut self, strikes: u64) {
         for _ in 0..strikes {
-            let _ = self.draw.one_of(&REGISTERS);
-            let _ = self.draw.below(64);
+            let _ = self.one();
         }
+    }
+
+    fn one(&mut self) -> (&'static str, u64) {
+        (*self.draw.one_of(&REGISTERS), self.draw.below(64))
     }
 
     /// Waits until a thread stands in that code and flips one bit of one of its general registers. None when the process has ended, or
@@ -94,8 +100,11 @@ impl Live {
     /// # Errors
     /// As ptrace(2).
     pub fn strike(&mut self, patience: Duration) -> io::Result<Option<Strike>> {
-        let register = *self.draw.one_of(&REGISTERS);
-        let bit = self.draw.below(64);
+        let (register, bit) = match self.next {
+            Some(next) => next,
+            None => self.one(),
+        };
+        self.next = Some((register, bit));
         let line = format!("time=0ms in={} reg={register} bit={bit}", self.file);
         let fault: Fault = line
             .parse()
@@ -115,6 +124,7 @@ impl Live {
                 stop.detach()?;
                 match struck {
                     Some(Ok((before, after))) => {
+                        self.next = None;
                         return Ok(Some(Strike {
                             line,
                             rip,

@@ -24,6 +24,7 @@ use steadfast_sys::inherit::PiMutex;
 
 use crate::engine::{Body, Engine, Failure, Image, Inner, Limits, LoadError, Mold};
 use crate::model::{Effect, Model, Passing, Returns, Role, Source, When};
+use crate::shape::Shape;
 use crate::table::{BLOCK, Bad, Keeper, Record, Table};
 use crate::value::{Handle, Value};
 
@@ -76,6 +77,20 @@ pub enum CallError {
     },
     #[error("{component} has no function {function}")]
     NoFunction { component: String, function: String },
+    #[error("{component} is not part of the application")]
+    NoComponent { component: String },
+    #[error("{function} takes {needed} arguments, found {found}")]
+    Count {
+        function: String,
+        needed: usize,
+        found: usize,
+    },
+    #[error("argument {parameter} of {function} is not of the type that the interface has for it")]
+    Type { function: String, parameter: String },
+    #[error(
+        "an object of {component} cannot come back: the object it was made from was given back"
+    )]
+    Orphan { component: String },
     #[error("the handle names no object of {component} any more")]
     Stale { component: String },
     #[error("the record of an object of {component} is damaged; the object is lost")]
@@ -85,6 +100,12 @@ pub enum CallError {
         component: String,
         function: String,
         attempts: u32,
+        cause: Cause,
+    },
+    #[error("{component} failed in {function} by {}; its objects are lost", cause.word())]
+    Failed {
+        component: String,
+        function: String,
         cause: Cause,
     },
     #[error("{component} is called while it calls: components may not be re-entered")]
@@ -124,6 +145,8 @@ pub struct Policy {
     pub eager: bool,
     /// Without: a failure is an error, and all objects are lost. For comparisons.
     pub recover: bool,
+    /// Results are held against their bounds, the slot's state and the keeper.
+    pub checks: bool,
 }
 
 impl Default for Policy {
@@ -137,6 +160,7 @@ impl Default for Policy {
             spare: true,
             eager: false,
             recover: true,
+            checks: true,
         }
     }
 }
@@ -257,17 +281,6 @@ fn failed(failure: Failure) -> Stop {
     }
 }
 
-fn succeeded(when: When, result: Option<&Value>) -> bool {
-    match (when, result) {
-        (When::Always, _) => true,
-        (When::Ok, Some(Value::Result(result))) => result.is_ok(),
-        (When::Ok, _) => true,
-        (When::True, Some(Value::Bool(b))) => *b,
-        (When::Some, Some(Value::Option(some))) => some.is_some(),
-        (When::True | When::Some, _) => false,
-    }
-}
-
 impl Core {
     fn bad(&self, bad: Bad) -> Stop {
         let component = self.name.clone();
@@ -291,7 +304,7 @@ impl Core {
                     function,
                     args,
                     &mut inner,
-                    model.functions[function].has_result,
+                    model.functions[function].result.is_some(),
                     made,
                 )
                 .map_err(failed)?;
@@ -346,18 +359,41 @@ impl Core {
             Ok(Err(bad)) | Err(bad) => return Err(self.bad(bad)),
         };
         if let Some(parent) = record.parent {
+            if self.table.slot(parent).is_err() {
+                return Err(Stop::Refused(CallError::Orphan {
+                    component: self.name.clone(),
+                }));
+            }
             self.rebuild(parent)?;
         }
-        let model = self.model.clone();
-        let resource = &model.resources[record.resource];
         let inner = self.make_again(&record)?;
         if let Ok(slot) = self.table.slot(handle) {
             (slot.inner, slot.epoch) = (inner, epoch);
         }
+        if let Err(stop) = self.refit(handle, &record) {
+            // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
+            if let Ok(slot) = self.table.slot(handle) {
+                slot.inner.clear();
+                slot.epoch = 0;
+            }
+            return Err(stop);
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin);
+        Ok(())
+    }
+
+    /// Leads a new object to the state, the data and the fields that its record has.
+    fn refit(&mut self, handle: Handle, record: &Record) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        let model = self.model.clone();
+        let resource = &model.resources[record.resource];
         for &function in &resource.paths[record.state] {
             let mut args = vec![Value::Handle(handle)];
+            let given = &model.functions[function].replay;
             for place in 1..model.functions[function].params.len() {
-                match record.remembered(function, place) {
+                let fixed = given.iter().find(|(of, _)| *of == place).map(|(_, v)| v);
+                match fixed.or_else(|| record.remembered(function, place)) {
                     Some(value) => args.push(value.clone()),
                     None => {
                         return Err(Stop::Failed(
@@ -372,7 +408,7 @@ impl Core {
             }
             let result = self.run(function, &args)?;
             if let Effect::State { when, .. } = model.functions[function].effect
-                && !succeeded(when, result.as_ref())
+                && !when.holds(result.as_ref())
             {
                 return Err(Stop::Failed(
                     Cause::Replay,
@@ -394,13 +430,22 @@ impl Core {
             }
         }
         for &(function, parameter, field) in &resource.restore {
-            let mut args = vec![Value::Handle(handle)];
-            args.resize(model.functions[function].params.len(), Value::U64(0));
-            args[parameter] = Value::U64(record.fields[field]);
-            self.run(function, &args)?;
+            let what = &model.functions[function];
+            let value = what.params[parameter].shape.of_number(record.fields[field]);
+            let Some(value) = value else {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} cannot take {}", what.name, record.fields[field]),
+                ));
+            };
+            let result = self.run(function, &[Value::Handle(handle), value])?;
+            if !When::Ok.holds(result.as_ref()) {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} gave {result:?}", what.name),
+                ));
+            }
         }
-        self.stats.rebuilt += 1;
-        sample(&mut self.stats.rebuild_ns, begin);
         Ok(())
     }
 
@@ -530,13 +575,23 @@ impl Core {
             let Some(piece) = piece else {
                 return Err(self.bad(Bad::Corrupt));
             };
-            let mut args = vec![Value::Handle(handle)];
-            args.resize(model.functions[function].params.len(), Value::U64(0));
-            args[at] = Value::U64(done as u64);
-            done += piece.len();
+            let what = &model.functions[function];
+            let Some(offset) = what.params[at].shape.of_number(done as u64) else {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} cannot take {done}", what.name),
+                ));
+            };
+            let n = piece.len();
+            done += n;
+            let mut args = vec![Value::Handle(handle); 3];
+            args[at] = offset;
             args[data] = Value::Bytes(piece);
             let result = self.run(function, &args)?;
-            if !succeeded(When::Ok, result.as_ref()) {
+            // A result that counts tells that all of it was taken.
+            let counts = what.result.as_ref().is_some_and(Shape::counts);
+            let short = counts && result.as_ref().and_then(Value::number) != Some(n as u64);
+            if short || !When::Ok.holds(result.as_ref()) {
                 return Err(Stop::Failed(
                     Cause::Replay,
                     format!("{} gave {result:?}", model.functions[function].name),
@@ -551,6 +606,9 @@ impl Core {
         *self.stats.resets.entry(cause).or_default() += 1;
         self.epoch += 1;
         self.since_compare = 0;
+        if !self.policy.recover {
+            self.table.clear();
+        }
         if let Some(listener) = &self.listener {
             let function = self.model.functions[function].name.clone();
             listener(&Report {
@@ -578,12 +636,12 @@ impl Core {
             }));
         }
         let begin = Instant::now();
+        // Never waited for: the thread that fills it runs only when the machine is idle.
         let spare = self
             .spare
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let swapped = spare.is_some();
+            .try_lock()
+            .ok()
+            .and_then(|mut spare| spare.take());
         if let Some(spare) = spare {
             self.stats.swapped += 1;
             let dead = std::mem::replace(&mut self.bodies, spare);
@@ -601,7 +659,6 @@ impl Core {
                 }
             }
         }
-        let _ = swapped;
         sample(&mut self.stats.reset_ns, begin);
         Ok(())
     }
@@ -614,8 +671,31 @@ impl Core {
         error
     }
 
-    fn check_arguments(&self, function: usize, args: &[Value]) -> Result<(), CallError> {
-        let function = &self.model.functions[function];
+    fn check_arguments(&mut self, function: usize, args: &[Value]) -> Result<(), CallError> {
+        let model = self.model.clone();
+        let function = &model.functions[function];
+        if args.len() != function.params.len() {
+            return Err(CallError::Count {
+                function: function.name.clone(),
+                needed: function.params.len(),
+                found: args.len(),
+            });
+        }
+        for (arg, param) in args.iter().zip(&function.params) {
+            // A stale handle is told when it is looked up; one of another resource must not reach the component either.
+            let other = |table: &mut Table| match (&param.shape, arg) {
+                (Shape::Handle(of), Value::Handle(handle)) => {
+                    table.slot(*handle).is_ok_and(|slot| slot.resource() != *of)
+                }
+                _ => false,
+            };
+            if !param.shape.fits(arg) || other(&mut self.table) {
+                return Err(CallError::Type {
+                    function: function.name.clone(),
+                    parameter: param.name.clone(),
+                });
+            }
+        }
         for &(place, max) in &function.argument_max {
             if let Some(found) = args.get(place).and_then(Value::number)
                 && found > max
@@ -639,8 +719,24 @@ impl Core {
         args: &[Value],
         result: Option<&Value>,
     ) -> Result<(), Stop> {
+        if !self.policy.checks {
+            return Ok(());
+        }
         let model = self.model.clone();
         let function = &model.functions[function];
+        if let (Effect::State { from, when, .. }, Some(Value::Handle(handle))) =
+            (&function.effect, args.first())
+            && !from.is_empty()
+            && when.holds(result)
+            && let Ok(Ok(record)) = self.table.slot(*handle).map(|slot| slot.record())
+            && !from.contains(&record.state)
+        {
+            let state = &model.resources[record.resource].states[record.state];
+            return Err(Stop::Failed(
+                Cause::Wrong,
+                format!("{} succeeded in state {state}", function.name),
+            ));
+        }
         if let (Some(max), Some(found)) = (function.result_max, result.and_then(Value::number))
             && found > max
         {
@@ -772,7 +868,7 @@ impl Core {
                     name,
                     when,
                 } = model.functions[function].effect
-                    && succeeded(when, result.as_ref())
+                    && when.holds(result.as_ref())
                     && let Some(Value::String(name)) = args.get(name)
                 {
                     self.table.names.remove(&(resource, name.clone()));
@@ -789,7 +885,7 @@ impl Core {
         let effect = &model.functions[function].effect;
         if let Effect::Write { when, .. } | Effect::Truncate { when, .. } = effect {
             if let Some(keeper) = self.table.keeper(handle, key.as_ref())
-                && succeeded(*when, result)
+                && when.holds(result)
             {
                 keep(keeper, effect, args, result);
             }
@@ -802,7 +898,7 @@ impl Core {
             Effect::None => {}
             Effect::State {
                 to, when, remember, ..
-            } if succeeded(*when, result) => slot.update(|record| {
+            } if when.holds(result) => slot.update(|record| {
                 record.state = *to;
                 let path = &model.resources[record.resource].paths[*to];
                 record
@@ -821,7 +917,7 @@ impl Core {
                 add,
                 source,
                 when,
-            } if succeeded(*when, result) => {
+            } if when.holds(result) => {
                 let value = match source {
                     Source::Result => result.and_then(Value::number),
                     Source::Param(place) => number(*place),
@@ -878,10 +974,11 @@ impl Core {
                     last = cause;
                     self.recover(cause, function, detail)?;
                     if !self.policy.recover {
-                        for handle in self.table.handles() {
-                            self.table.remove(handle);
-                        }
-                        break;
+                        return Err(CallError::Failed {
+                            component: self.name.clone(),
+                            function: self.model.functions[function].name.clone(),
+                            cause,
+                        });
                     }
                     if self.policy.eager {
                         self.rebuild_all();
@@ -1124,10 +1221,9 @@ impl Host {
             component: to.into(),
             function: function.into(),
         };
-        let unit = self
-            .units
-            .get(to)
-            .ok_or_else(|| none("at all: it is not part of the application"))?;
+        let unit = self.units.get(to).ok_or_else(|| CallError::NoComponent {
+            component: to.into(),
+        })?;
         let mut allowed = vec![allow.is_empty(); unit.model.functions.len()];
         for name in allow {
             allowed[unit.model.function(name).ok_or_else(|| none(name))?] = true;
@@ -1224,6 +1320,17 @@ impl Edge {
             .lock()
             .map_err(|_| self.reentered())?
             .recover(Cause::Trap, 0, "asked for".into())
+    }
+
+    /// Flips a bit in a component's linear memory, in one body alone, as a faulty cell or cache line would: for tests and campaigns.
+    /// False where the body or the address does not exist.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn flip(&self, body: usize, address: usize, bit: u8) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let body = core.bodies.get_mut(body);
+        Ok(body.is_some_and(|body| body.flip(address, bit)))
     }
 
     /// What happened so far.

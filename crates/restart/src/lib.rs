@@ -23,10 +23,12 @@ pub mod engine;
 pub mod host;
 pub mod model;
 pub mod package;
+pub mod shape;
 mod table;
 pub mod value;
 
 pub use engine::{Engine, Failure, LoadError};
 pub use host::{CallError, Cause, Component, Edge, Host, Policy, Stats};
 pub use model::{Model, ModelError};
+pub use shape::Shape;
 pub use value::{Handle, Value};

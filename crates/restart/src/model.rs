@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 use wit_parser::{FunctionKind, Handle, Resolve, Type, TypeDefKind, TypeId, WorldItem};
 
+use crate::shape::Shape;
 use crate::value::Value;
 
 /// Why no stubs can be generated.
@@ -86,6 +87,7 @@ pub enum Passing {
 pub struct Param {
     pub name: String,
     pub passing: Passing,
+    pub shape: Shape,
 }
 
 /// What a function is to objects.
@@ -119,6 +121,29 @@ pub enum When {
     True,
     /// It returned some.
     Some,
+}
+
+impl When {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Ok => "ok",
+            Self::True => "true",
+            Self::Some => "some",
+        }
+    }
+
+    /// Whether it holds for a result.
+    pub(crate) fn holds(self, result: Option<&Value>) -> bool {
+        match (self, result) {
+            (Self::Always, _) => true,
+            (Self::Ok, Some(Value::Result(result))) => result.is_ok(),
+            (Self::Ok, _) => true,
+            (Self::True, Some(Value::Bool(b))) => *b,
+            (Self::Some, Some(Value::Option(some))) => some.is_some(),
+            (Self::True | Self::Some, _) => false,
+        }
+    }
 }
 
 /// What a call does to its object.
@@ -171,7 +196,7 @@ pub struct Function {
     pub interface: String,
     pub name: String,
     pub params: Vec<Param>,
-    pub has_result: bool,
+    pub result: Option<Shape>,
     pub role: Role,
     pub effect: Effect,
     /// A call that only reads may be repeated without a thought.
@@ -204,6 +229,45 @@ impl Function {
     #[must_use]
     pub fn path(&self) -> String {
         format!("{}#{}", self.interface, self.name)
+    }
+
+    fn unsupported(&self, what: impl Into<String>) -> ModelError {
+        ModelError::Unsupported {
+            function: self.path(),
+            what: what.into(),
+        }
+    }
+
+    /// That a condition can be read off the result: one that never holds would lose state in silence.
+    fn can_tell(&self, when: When) -> Result<(), ModelError> {
+        let fits = match when {
+            When::Always => true,
+            When::Ok => matches!(self.result, Some(Shape::Result(..))),
+            When::True => self.result == Some(Shape::Bool),
+            When::Some => matches!(self.result, Some(Shape::Option(_))),
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(self.unsupported(format!(
+                "when = \"{}\" of a result of another type",
+                when.word()
+            )))
+        }
+    }
+
+    fn parameter_is(
+        &self,
+        place: usize,
+        needed: &str,
+        fits: impl Fn(&Shape) -> bool,
+    ) -> Result<(), ModelError> {
+        let parameter = &self.params[place];
+        if fits(&parameter.shape) {
+            Ok(())
+        } else {
+            Err(self.unsupported(format!("{} is no {needed}; this use", parameter.name)))
+        }
     }
 }
 
@@ -359,23 +423,71 @@ impl Reader<'_> {
         }
     }
 
-    fn forbidden(&self, ty: &Type) -> Option<&'static str> {
-        let Type::Id(id) = ty else { return None };
-        match &self.resolve.types[resolved(self.resolve, *id)].kind {
-            TypeDefKind::Future(_) => Some("a future"),
-            TypeDefKind::Stream(_) => Some("a stream of WASI 0.3"),
-            TypeDefKind::List(inner) | TypeDefKind::Option(inner) => self.forbidden(inner),
-            TypeDefKind::Result(result) => [result.ok.as_ref(), result.err.as_ref()]
-                .into_iter()
-                .flatten()
-                .find_map(|ty| self.forbidden(ty)),
-            TypeDefKind::Tuple(tuple) => tuple.types.iter().find_map(|ty| self.forbidden(ty)),
-            TypeDefKind::Record(record) => record
-                .fields
-                .iter()
-                .find_map(|field| self.forbidden(&field.ty)),
-            _ => None,
-        }
+    /// The shape of a type; an error names what cannot cross the edge.
+    fn shape(&self, ty: &Type) -> Result<Shape, &'static str> {
+        Ok(match ty {
+            Type::Bool => Shape::Bool,
+            Type::U8 => Shape::U8,
+            Type::U16 => Shape::U16,
+            Type::U32 => Shape::U32,
+            Type::U64 => Shape::U64,
+            Type::S8 => Shape::S8,
+            Type::S16 => Shape::S16,
+            Type::S32 => Shape::S32,
+            Type::S64 => Shape::S64,
+            Type::F32 => Shape::F32,
+            Type::F64 => Shape::F64,
+            Type::Char => Shape::Char,
+            Type::String => Shape::String,
+            Type::Id(id) => {
+                let maybe = |ty: &Option<Type>| match ty {
+                    None => Ok(None),
+                    Some(ty) => self.shape(ty).map(|shape| Some(Box::new(shape))),
+                };
+                match &self.resolve.types[resolved(self.resolve, *id)].kind {
+                    TypeDefKind::Handle(_) | TypeDefKind::Resource => match self.passing(ty) {
+                        Passing::Borrow(of) | Passing::Own(of) => Shape::Handle(of),
+                        Passing::Value => return Err("an object of another component"),
+                    },
+                    TypeDefKind::List(inner) => Shape::List(Box::new(self.shape(inner)?)),
+                    TypeDefKind::Option(inner) => Shape::Option(Box::new(self.shape(inner)?)),
+                    TypeDefKind::Result(result) => {
+                        Shape::Result(maybe(&result.ok)?, maybe(&result.err)?)
+                    }
+                    TypeDefKind::Tuple(tuple) => Shape::Tuple(
+                        tuple
+                            .types
+                            .iter()
+                            .map(|ty| self.shape(ty))
+                            .collect::<Result<_, _>>()?,
+                    ),
+                    TypeDefKind::Record(record) => Shape::Record(
+                        record
+                            .fields
+                            .iter()
+                            .map(|field| Ok((field.name.clone(), self.shape(&field.ty)?)))
+                            .collect::<Result<_, &'static str>>()?,
+                    ),
+                    TypeDefKind::Variant(variant) => Shape::Variant(
+                        variant
+                            .cases
+                            .iter()
+                            .map(|case| Ok((case.name.clone(), maybe(&case.ty)?)))
+                            .collect::<Result<_, &'static str>>()?,
+                    ),
+                    TypeDefKind::Enum(cases) => {
+                        Shape::Enum(cases.cases.iter().map(|case| case.name.clone()).collect())
+                    }
+                    TypeDefKind::Flags(flags) => {
+                        Shape::Flags(flags.flags.iter().map(|flag| flag.name.clone()).collect())
+                    }
+                    TypeDefKind::Future(_) => return Err("a future"),
+                    TypeDefKind::Stream(_) => return Err("a stream of WASI 0.3"),
+                    _ => return Err("a type of a newer component model"),
+                }
+            }
+            _ => return Err("a type of a newer component model"),
+        })
     }
 }
 
@@ -485,6 +597,7 @@ impl Model {
         }
         for index in 0..self.resources.len() {
             self.complete_resource(index, sidecar)?;
+            self.all_given_back(index)?;
         }
         self.no_cycles()
     }
@@ -609,6 +722,30 @@ impl Model {
             }
             Some(other) => return Err(unsupported(&format!("effect = \"{other}\""))),
         };
+        let function = &self.functions[index];
+        function.can_tell(entry.when)?;
+        match &effect {
+            Effect::Field {
+                source: Source::Param(place),
+                ..
+            } => function.parameter_is(*place, "number", Shape::is_number)?,
+            Effect::Field {
+                source: Source::Result,
+                ..
+            } if !function.result.as_ref().is_some_and(Shape::counts) => {
+                return Err(function.unsupported("a field from a result that is no number"));
+            }
+            Effect::Write { offset, data, .. } => {
+                function.parameter_is(*data, "list<u8>", Shape::is_bytes)?;
+                if let Some(place) = offset {
+                    function.parameter_is(*place, "number", Shape::is_number)?;
+                }
+            }
+            Effect::Truncate { length, .. } => {
+                function.parameter_is(*length, "number", Shape::is_number)?;
+            }
+            _ => {}
+        }
         self.functions[index].effect = effect;
         Ok(())
     }
@@ -653,6 +790,11 @@ impl Model {
                 )));
             }
         };
+        let function = &self.functions[index];
+        function.can_tell(entry.when)?;
+        if let Effect::Remove { name, .. } = effect {
+            function.parameter_is(name, "string", |shape| *shape == Shape::String)?;
+        }
         self.functions[index].effect = effect;
         Ok(())
     }
@@ -693,6 +835,8 @@ impl Model {
                     });
                 }
             };
+            let fits = |shape: &Shape| shape.fits(&value);
+            self.functions[index].parameter_is(place, "value of that type", fits)?;
             self.functions[index].replay.push((place, value));
         }
         let Some(returns) = &entry.returns else {
@@ -760,6 +904,21 @@ impl Model {
         if self.resources[index].creators.is_empty() {
             return Err(ModelError::NoCreator(path));
         }
+        for (creator, parent) in self.resources[index].creators.clone() {
+            let function = &self.functions[creator];
+            if let Some(name) = &self.resources[index].named {
+                let place = self.parameter(creator, name)?;
+                function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
+            }
+            // A replay makes the parent exist first, and no other object.
+            let objects = function
+                .params
+                .iter()
+                .filter(|p| p.passing != Passing::Value);
+            if objects.count() > usize::from(parent.is_some()) {
+                return Err(function.unsupported("an object made from two others"));
+            }
+        }
         // Breadth first from the initial state: the first path found is a shortest one.
         let states = self.resources[index].states.len();
         let mut paths: Vec<Option<Vec<usize>>> = vec![None; states];
@@ -793,6 +952,7 @@ impl Model {
             };
             self.resources[index].paths.push(path);
         }
+        self.replayable(index)?;
         let Some(entry) = sidecar.resource.get(&path) else {
             return Ok(());
         };
@@ -814,6 +974,12 @@ impl Model {
                 })?;
             let function = find(self, function)?;
             let parameter = self.parameter(function, parameter)?;
+            if self.functions[function].params.len() != 2 || parameter != 1 {
+                return Err(
+                    self.functions[function].unsupported("restore with more than one argument")
+                );
+            }
+            self.functions[function].parameter_is(parameter, "number", Shape::is_number)?;
             let field = self.resources[index]
                 .fields
                 .iter()
@@ -825,19 +991,89 @@ impl Model {
         }
         if let Some(data) = &entry.data {
             let function = find(self, data)?;
+            let writes = &self.functions[function];
             if !matches!(
-                self.functions[function].effect,
+                writes.effect,
                 Effect::Write {
                     offset: Some(_),
                     ..
                 }
-            ) {
-                return Err(ModelError::Unsupported {
-                    function: self.functions[function].path(),
-                    what: "data without an offset".into(),
-                });
+            ) || writes.params.len() != 3
+            {
+                return Err(writes.unsupported(
+                    "data that are not given back by a function of an offset and bytes alone;",
+                ));
             }
             self.resources[index].data = Some(function);
+        }
+        Ok(())
+    }
+
+    /// Each call of a replay finds its arguments among those remembered, by whatever way a state was reached.
+    fn replayable(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        for &function in resource.paths.iter().flatten() {
+            let function = &self.functions[function];
+            let Effect::State { remember, .. } = &function.effect else {
+                continue;
+            };
+            for (place, param) in function.params.iter().enumerate().skip(1) {
+                if param.passing != Passing::Value {
+                    return Err(function.unsupported("a replay with a second object"));
+                }
+                let given = function.replay.iter().any(|(given, _)| *given == place);
+                if !given && !remember.contains(&place) {
+                    return Err(function
+                        .unsupported(format!("a replay that does not remember {}", param.name)));
+                }
+            }
+        }
+        let needs = |function: usize| matches!(&self.functions[function].effect, Effect::State { remember, .. } if !remember.is_empty());
+        for (place, function) in self.functions.iter().enumerate() {
+            let (Role::Method { resource: of }, Effect::State { from, to, .. }) =
+                (function.role, &function.effect)
+            else {
+                continue;
+            };
+            if of != index {
+                continue;
+            }
+            for (state, path) in resource.paths.iter().enumerate() {
+                let comes = from.is_empty() || from.contains(&state);
+                let lacks = |f: &&usize| **f != place && needs(**f) && !path.contains(*f);
+                if comes && let Some(other) = resource.paths[*to].iter().find(lacks) {
+                    return Err(function.unsupported(format!(
+                        "a way to {} whose replay needs arguments of {}",
+                        resource.states[*to], self.functions[*other].name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the host keeps of data and fields has a function that gives it back.
+    fn all_given_back(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        for function in &self.functions {
+            let data = matches!(
+                function.effect,
+                Effect::Truncate { .. } | Effect::Write { .. }
+            );
+            if data
+                && function.role == (Role::Method { resource: index })
+                && resource.data.is_none()
+            {
+                return Err(function.unsupported("data of a resource without data = \"FUNCTION\""));
+            }
+        }
+        for (field, name) in resource.fields.iter().enumerate() {
+            if !resource.restore.iter().any(|(_, _, of)| *of == field) {
+                return Err(ModelError::Sidecar(format!(
+                    "field {name} of {} has no entry under restore",
+                    resource.path()
+                )));
+            }
         }
         Ok(())
     }
@@ -998,24 +1234,29 @@ fn infer(
         function: path.clone(),
         what: what.into(),
     };
-    for ty in function
+    let params = function
         .params
         .iter()
-        .map(|p| &p.ty)
-        .chain(function.result.as_ref())
-    {
-        if let Some(what) = reader.forbidden(ty) {
-            return Err(unsupported(what));
-        }
-    }
-    let params: Vec<_> = function
-        .params
-        .iter()
-        .map(|p| Param {
-            name: p.name.clone(),
-            passing: reader.passing(&p.ty),
+        .map(|p| {
+            let shape = reader.shape(&p.ty).map_err(unsupported)?;
+            // Objects are made again where an argument is one, not where it hides one.
+            if !matches!(shape, Shape::Handle(_)) && shape.has_handle() {
+                return Err(unsupported("an argument with an object inside"));
+            }
+            Ok(Param {
+                name: p.name.clone(),
+                passing: reader.passing(&p.ty),
+                shape,
+            })
         })
-        .collect();
+        .collect::<Result<Vec<_>, _>>()?;
+    let result = function.result.as_ref().map(|ty| reader.shape(ty));
+    let result = result.transpose().map_err(unsupported)?;
+    if result.as_ref().is_some_and(|shape| !shape.gives_one()) {
+        return Err(unsupported(
+            "a result with an object inside a list, record, tuple, variant or error",
+        ));
+    }
     let made = function.result.as_ref().and_then(|ty| reader.made(ty));
     let ended = params
         .iter()
@@ -1056,7 +1297,7 @@ fn infer(
         interface: interface.into(),
         name: name.into(),
         params,
-        has_result: function.result.is_some(),
+        result,
         role,
         effect: Effect::None,
         reads: false,

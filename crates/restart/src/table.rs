@@ -282,6 +282,14 @@ impl Table {
         }
     }
 
+    /// Forgets all objects and names; every handle is stale from here on.
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
+        for handle in self.handles() {
+            self.remove(handle);
+        }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.live
     }
@@ -307,6 +315,11 @@ impl Slot {
         } else {
             Err(Bad::Corrupt)
         }
+    }
+
+    /// Which resource it is, unchecked: a hint before the record is read.
+    pub(crate) fn resource(&self) -> usize {
+        self.record.resource
     }
 
     /// Changes the record.

@@ -1,8 +1,12 @@
 //! Components in C, bare and failing: handles stay, states come back, alarms ring and stay silent.
 
+#[path = "cases/alarms.rs"]
+mod alarms;
 #[path = "cases/fixture.rs"]
 mod fixture;
 #[path = "cases/fs.rs"]
 mod fs;
+#[path = "cases/load.rs"]
+mod load;
 #[path = "cases/lock.rs"]
 mod lock;

@@ -115,7 +115,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static SEEN: Cell<Seen> = const { Cell::new(NOTHING) };
     /// The number of the call that this thread is in.
-    static CALL: Cell<u64> = const { Cell::new(0) };
+    static CALL: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Held while this thread runs generated code.
@@ -325,7 +325,7 @@ fn break_wildly(context: &mut libc::ucontext_t, how: usize) {
 extern "C" fn on_break(_signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: rt_tgsigqueueinfo(2) filled in a value (see `Runner::interrupt`).
     let wanted = unsafe { (*info).si_value() }.sival_ptr as u64;
-    if wanted != CALL.with(Cell::get) || DEPTH.with(Cell::get) == 0 {
+    if wanted != u64::from(CALL.with(Cell::get)) || DEPTH.with(Cell::get) == 0 {
         return;
     }
     // SAFETY: the context is this handler's own.
@@ -350,7 +350,7 @@ extern "C" fn on_break(_signal: i32, info: *mut libc::siginfo_t, context: *mut l
 #[derive(Debug, Clone, Copy)]
 pub struct Runner {
     tid: i32,
-    call: u64,
+    call: u32,
 }
 
 impl Runner {
@@ -360,6 +360,22 @@ impl Runner {
         Self {
             tid: own_tid(),
             call: CALL.with(Cell::get),
+        }
+    }
+
+    /// As one word, for an atomic.
+    #[must_use]
+    pub fn pack(self) -> u64 {
+        u64::from(self.tid.cast_unsigned()) << 32 | u64::from(self.call)
+    }
+
+    /// From the word.
+    #[must_use]
+    pub fn unpack(word: u64) -> Self {
+        let (tid, call) = ((word >> 32) & 0xffff_ffff, word & 0xffff_ffff);
+        Self {
+            tid: u32::try_from(tid).unwrap_or(0).cast_signed(),
+            call: u32::try_from(call).unwrap_or(0),
         }
     }
 
@@ -379,7 +395,7 @@ impl Runner {
             code: libc::SI_QUEUE,
             ..Default::default()
         };
-        info.value = self.call;
+        info.value = u64::from(self.call);
         let pid = std::process::id().cast_signed();
         // SAFETY: the structure has the kernel's layout and lives across the call; a thread that is gone is an error that does not matter.
         unsafe {

@@ -537,8 +537,7 @@ impl Body {
             Err(error) => {
                 let seen = pad::take_seen();
                 Err(match seen {
-                    Some(seen) if seen.signal == pad::BREAKER => Failure::Hang(seen),
-                    Some(seen) => Failure::Pad(seen),
+                    Some(seen) => self.failure_of(seen),
                     None if error.downcast_ref::<wasmtime::Trap>().is_some() => {
                         Failure::Trap(error.root_cause().to_string())
                     }
@@ -560,12 +559,56 @@ impl Body {
             self.watch.end();
             outcome
         };
-        outcome.map_err(|error| {
-            pad::take_seen().map_or_else(
-                || Failure::Trap(error.root_cause().to_string()),
-                Failure::Pad,
-            )
+        outcome.map_err(|error| match pad::take_seen() {
+            Some(seen) => self.failure_of(seen),
+            None => Failure::Trap(error.root_cause().to_string()),
         })
+    }
+
+    /// What a signal in a call means. The pad diverts planned traps as well, since only the runtime could tell them apart in the handler.
+    fn failure_of(&self, seen: pad::Seen) -> Failure {
+        let text = self.mold.code.component.text();
+        let start = self.mold.code.text.start;
+        let at = |n: u64| {
+            let place = usize::try_from(seen.rip.checked_sub(start)? + n).ok()?;
+            text.get(place).copied()
+        };
+        let in_memory = self.regions.all.iter().any(|region| {
+            let region = memory::held(region);
+            let base = region.base() as u64;
+            (base..base + region.reserved() as u64).contains(&seen.address)
+        });
+        match seen.signal {
+            pad::BREAKER => Failure::Hang(seen),
+            // ud2: where the compiler put an assertion or a check.
+            libc::SIGILL if at(0) == Some(0x0f) && at(1) == Some(0x0b) => Failure::Trap(format!(
+                "a check of the code at {:#x} failed",
+                seen.rip - start
+            )),
+            libc::SIGFPE if at(0).is_some() => {
+                Failure::Trap(format!("a division at {:#x} failed", seen.rip - start))
+            }
+            libc::SIGSEGV if at(0).is_some() && in_memory => Failure::Trap(format!(
+                "an access at {:#x} was out of bounds",
+                seen.rip - start
+            )),
+            _ => Failure::Pad(seen),
+        }
+    }
+
+    /// Flips a bit of its memory.
+    pub(crate) fn flip(&mut self, address: usize, bit: u8) -> bool {
+        let Some(region) = self.regions.all.first() else {
+            return false;
+        };
+        let mut linear = memory::held(region);
+        match linear.bytes_mut().get_mut(address) {
+            Some(byte) => {
+                *byte ^= 1 << (bit & 7);
+                true
+            }
+            None => false,
+        }
     }
 
     /// Whether all memories hold the same as another body's.

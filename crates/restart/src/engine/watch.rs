@@ -20,7 +20,9 @@ static ALL: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
 struct Watched {
     /// 0: no call is under way; else the tick of its beginning, plus one.
     since: AtomicU64,
-    runner: Mutex<Option<Runner>>,
+    /// The call that began last. Written after the end of the call before it and before `since`, so whoever reads the same call before
+    /// and after `since` has read the beginning of that call, or of none.
+    runner: AtomicU64,
     limit: u64,
 }
 
@@ -48,15 +50,11 @@ fn run() {
             let Some(watched) = watched.upgrade() else {
                 return false;
             };
-            let since = watched.since.load(Ordering::Acquire);
-            if since != 0 && now.saturating_sub(since - 1) > watched.limit {
-                let runner = *watched
-                    .runner
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                if let Some(runner) = runner {
-                    runner.interrupt();
-                }
+            let runner = watched.runner.load(Ordering::SeqCst);
+            let since = watched.since.load(Ordering::SeqCst);
+            let over = since != 0 && now.saturating_sub(since - 1) > watched.limit;
+            if over && watched.runner.load(Ordering::SeqCst) == runner {
+                Runner::unpack(runner).interrupt();
             }
             true
         });
@@ -68,7 +66,7 @@ impl Cell {
         let ticks = limit.as_millis().div_ceil(TICK.as_millis()).max(1);
         let watched = Arc::new(Watched {
             since: AtomicU64::new(0),
-            runner: Mutex::new(None),
+            runner: AtomicU64::new(0),
             limit: u64::try_from(ticks).unwrap_or(u64::MAX),
         });
         ALL.lock()
@@ -78,13 +76,16 @@ impl Cell {
     }
 
     pub(super) fn begin(&self) {
-        *self.0.runner.lock().unwrap_or_else(PoisonError::into_inner) = Some(Runner::current());
+        // No lock: whoever looks may run at a lower priority.
+        self.0
+            .runner
+            .store(Runner::current().pack(), Ordering::SeqCst);
         self.0
             .since
-            .store(TICKS.load(Ordering::Relaxed) + 1, Ordering::Release);
+            .store(TICKS.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
     }
 
     pub(super) fn end(&self) {
-        self.0.since.store(0, Ordering::Release);
+        self.0.since.store(0, Ordering::SeqCst);
     }
 }

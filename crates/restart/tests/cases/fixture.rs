@@ -12,30 +12,35 @@ fn built() -> &'static Path {
     BUILT.get_or_init(|| {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("components");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("components/build");
-        let status = Command::new(script)
-            .arg(&out)
-            .status()
-            .expect("components/build runs");
-        assert!(status.success(), "components/build failed");
+        let failing = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/components");
+        let shipped = script.parent().expect("a folder");
+        for from in [shipped, &failing] {
+            let mut build = Command::new(&script);
+            let status = build.arg("--from").arg(from).arg(&out).status();
+            assert!(
+                status.expect("it runs").success(),
+                "components/build failed"
+            );
+        }
         out
     })
 }
 
-pub fn text(name: &str, ending: &str) -> String {
+pub(crate) fn text(name: &str, ending: &str) -> String {
     std::fs::read_to_string(built().join(format!("{name}.{ending}")))
         .expect("components/build wrote it")
 }
 
-pub fn model(name: &str) -> Model {
+pub(crate) fn model(name: &str) -> Model {
     Model::generate(&text(name, "wit"), &text(name, "recover.toml")).expect("the model is complete")
 }
 
-/// The compiled image of a component.
-pub fn image(name: &str) -> PathBuf {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = built().join(format!("{name}-{}.cwasm", std::process::id()));
-    if !path.exists() {
+/// The compiled image of a component, made once in each process: another build of wasmtime refuses the last one's.
+pub(crate) fn image(name: &str) -> PathBuf {
+    static MADE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = built().join(format!("{name}.cwasm"));
+    if !made.iter().any(|one| one == name) {
         let core = std::fs::read(built().join(format!("{name}.core.wasm")))
             .expect("components/build wrote it");
         let component =
@@ -44,12 +49,16 @@ pub fn image(name: &str) -> PathBuf {
             .expect("the pad works")
             .compile(Path::new(name), &component)
             .expect("it compiles");
-        std::fs::write(&path, compiled).expect("target is writable");
+        // Renamed into place: another test process may have mapped the old one.
+        let fresh = built().join(format!("{name}.{}", std::process::id()));
+        std::fs::write(&fresh, compiled).expect("target is writable");
+        std::fs::rename(&fresh, &path).expect("the same folder");
+        made.push(name.to_owned());
     }
     path
 }
 
-pub fn component(name: &str, policy: Policy) -> Component {
+pub(crate) fn component(name: &str, policy: Policy) -> Component {
     Component {
         name: name.into(),
         image: image(name),
@@ -61,7 +70,7 @@ pub fn component(name: &str, policy: Policy) -> Component {
     }
 }
 
-pub fn host(name: &str, policy: Policy) -> Host {
+pub(crate) fn host(name: &str, policy: Policy) -> Host {
     let mut host = Host::new(true).expect("the pad works");
     host.add(component(name, policy), None).expect("it starts");
     host

@@ -4,10 +4,10 @@ use steadfast_restart::{CallError, Edge, Handle, Policy, Value};
 
 use crate::fixture;
 
-pub const NEW: &str = "steadfast:lock/locks@0.1.0#[constructor]lock";
-pub const TAKE: &str = "steadfast:lock/locks@0.1.0#[method]lock.take";
-pub const RELEASE: &str = "steadfast:lock/locks@0.1.0#[method]lock.release";
-pub const HOLDER: &str = "steadfast:lock/locks@0.1.0#[method]lock.holder";
+pub(crate) const NEW: &str = "steadfast:lock/locks@0.1.0#[constructor]lock";
+pub(crate) const TAKE: &str = "steadfast:lock/locks@0.1.0#[method]lock.take";
+pub(crate) const RELEASE: &str = "steadfast:lock/locks@0.1.0#[method]lock.release";
+pub(crate) const HOLDER: &str = "steadfast:lock/locks@0.1.0#[method]lock.holder";
 
 fn new(edge: &Edge) -> Handle {
     edge.invoke(NEW, &[])

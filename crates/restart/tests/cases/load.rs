@@ -1,0 +1,197 @@
+//! What is refused before anything runs, and by which name: images, worlds, limits, models.
+
+use steadfast_restart::{Host, LoadError, Model, ModelError, Policy};
+
+use crate::fixture;
+
+fn refused(change: impl FnOnce(&mut steadfast_restart::Component)) -> LoadError {
+    let mut component = fixture::component("lock", Policy::default());
+    change(&mut component);
+    let mut host = Host::new(true).expect("the pad works");
+    host.add(component, None).expect_err("refused")
+}
+
+#[test]
+fn an_image_of_another_build_is_refused() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let mut bytes = std::fs::read(fixture::image("lock")).expect("an image");
+    // Length and text of wasmtime's version, as its section for the engine begins.
+    let version = bytes.windows(3).position(|window| window == b"\x0248");
+    bytes[version.expect("the version of wasmtime") + 1] = b'3';
+    let path = folder.join(format!("older-{}.cwasm", std::process::id()));
+    std::fs::write(&path, bytes).expect("written");
+    let error = refused(|component| component.image.clone_from(&path));
+    assert!(matches!(error, LoadError::Image { .. }), "{error}");
+    assert!(error.fix().contains("steadfast host compile"));
+    std::fs::write(&path, b"no image at all").expect("written");
+    let error = refused(|component| component.image = path);
+    assert!(matches!(error, LoadError::Image { .. }), "{error}");
+}
+
+#[test]
+fn a_wit_that_the_component_was_not_built_from_is_refused() {
+    let error = refused(|component| component.model = fixture::model("fs"));
+    assert!(matches!(error, LoadError::Export { .. }), "{error}");
+    let error = refused(|component| component.init = Some("prepare".into()));
+    assert!(matches!(error, LoadError::Export { .. }), "{error}");
+}
+
+#[test]
+fn a_memory_limit_below_what_the_component_needs_is_refused() {
+    let error = refused(|component| component.memory_bytes = 4096);
+    let LoadError::Start { found, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(found.contains("the limit is 4096"), "{found}");
+}
+
+const HEAD: &str = "package a:b; interface i { resource r { ";
+const TAIL: &str = " } } world w { export i; }";
+
+fn model(body: &str, sidecar: &str) -> Result<Model, ModelError> {
+    Model::generate(&format!("{HEAD}{body}{TAIL}"), sidecar)
+}
+
+fn function(name: &str, entry: &str) -> String {
+    format!("[function.\"a:b/i#{name}\"]\n{entry}\n")
+}
+
+#[test]
+fn what_cannot_be_brought_back_is_refused_by_name() {
+    let constructor = "constructor(); m: func(n: u32) -> bool;";
+    let m = "[method]r.m";
+    let cases: &[(&str, String, &str)] = &[
+        (constructor, String::new(), "does not say what it does"),
+        (
+            constructor,
+            function("[method]r.k", "effect = \"none\""),
+            "which the WIT does not have",
+        ),
+        (
+            constructor,
+            function(m, "effect = \"log\""),
+            "their number has no bound",
+        ),
+        (
+            constructor,
+            function(m, "effect = \"magic\""),
+            "effect = \"magic\" is not supported",
+        ),
+        (
+            constructor,
+            function(m, "to = \"held\""),
+            "does not remember n",
+        ),
+        (
+            constructor,
+            function(m, "to = \"held\"\nremember = [\"k\"]"),
+            "no parameter k",
+        ),
+        (
+            constructor,
+            function(m, "to = \"held\"\nremember = [\"n\"]\nwhen = \"ok\""),
+            "a result of another type",
+        ),
+        (
+            constructor,
+            function(m, "from = [\"open\"]\nto = \"held\"\nremember = [\"n\"]"),
+            "cannot be reached",
+        ),
+        (
+            constructor,
+            function(m, "effect = \"write\"\ndata = \"n\""),
+            "n is no list<u8>",
+        ),
+        (
+            "constructor(); m: func(data: list<u8>);",
+            function(m, "effect = \"write\"\ndata = \"data\""),
+            "data of a resource without data",
+        ),
+        (
+            "m: func();",
+            function(m, "effect = \"none\""),
+            "no function that makes it",
+        ),
+        (
+            "constructor(); m: func(all: list<borrow<r>>);",
+            function(m, "effect = \"none\""),
+            "an argument with an object inside",
+        ),
+        (
+            "constructor(); m: func() -> list<r>;",
+            function(m, "effect = \"none\""),
+            "a result with an object inside",
+        ),
+        (
+            "constructor(); m: func() -> result<u32, r>;",
+            function(m, "effect = \"none\""),
+            "a result with an object inside",
+        ),
+        (
+            "constructor(of: borrow<r>);",
+            String::new(),
+            "parents of each other",
+        ),
+        (
+            "constructor(n: u32);",
+            "[resource.\"a:b/i/r\"]\nname = \"n\"".into(),
+            "n is no string",
+        ),
+        (
+            "constructor(n: u32);",
+            "[resource.\"a:b/i/r\"]\nname = \"k\"".into(),
+            "no parameter k",
+        ),
+        (
+            "constructor();",
+            "[resource.\"a:b/i/r\"]\nfields = [\"at\"]".into(),
+            "no entry under restore",
+        ),
+        (
+            "constructor();",
+            "[resource.\"a:b/i/q\"]".into(),
+            "which the WIT does not have",
+        ),
+        (
+            "constructor();",
+            "nonsense".into(),
+            "the sidecar file is not valid",
+        ),
+    ];
+    for (body, sidecar, told) in cases {
+        let error = model(body, sidecar).expect_err(told);
+        assert!(error.to_string().contains(told), "{error}, not {told}");
+        assert!(!error.fix().is_empty());
+    }
+    let wit = Model::generate("package", "").expect_err("no WIT");
+    assert!(matches!(wit, ModelError::Wit(_)));
+    let good = function(m, "to = \"held\"\nremember = [\"n\"]\nwhen = \"true\"");
+    assert!(model(constructor, &good).is_ok());
+}
+
+#[test]
+fn a_state_that_is_reached_without_what_its_replay_needs_is_refused() {
+    let body = "constructor(); m: func(n: u32); k: func();";
+    let m = function("[method]r.m", "to = \"held\"\nremember = [\"n\"]");
+    let k = function("[method]r.k", "to = \"held\"");
+    // The shortest replay of "held" is the first function; the other way there has no n.
+    let error = model(body, &(m + &k)).expect_err("refused");
+    assert!(
+        error
+            .to_string()
+            .contains("whose replay needs arguments of"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_was_inferred_is_told() {
+    let told = fixture::model("lock").explain();
+    for line in [
+        "made by      [constructor]lock",
+        "state held       replay [method]lock.take with the remembered owner",
+        "[method]lock.release leads to free if it returns ok",
+    ] {
+        assert!(told.contains(line), "{line} is missing in\n{told}");
+    }
+}
