@@ -21,6 +21,7 @@ bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
+host_pages := demo compile generate
 
 .PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
 
@@ -93,6 +94,8 @@ install:
 	install -d $(man1dir) $(bashdir) $(zshdir) $(fishdir)
 	$(STEADFAST) man > $(man1dir)/steadfast.1
 	for page in $(pages); do $(STEADFAST) man $$page > $(man1dir)/steadfast-$$page.1 || exit; done
+	[ ! -x $(HOST) ] || { $(HOST) man > $(man1dir)/steadfast-host.1 && for page in $(host_pages); do $(HOST) man $$page > $(man1dir)/steadfast-host-$$page.1 || exit; done; }
+	[ ! -x $(HOST) ] || { $(HOST) completions bash > $(bashdir)/steadfast-host && $(HOST) completions zsh > $(zshdir)/_steadfast-host && $(HOST) completions fish > $(fishdir)/steadfast-host.fish; }
 	$(STEADFAST) completions bash > $(bashdir)/steadfast
 	$(STEADFAST) completions zsh > $(zshdir)/_steadfast
 	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
@@ -103,6 +106,8 @@ uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
 	rm -rf $(libdir) $(includedir)
+	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
+	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
 	rm -f $(man1dir)/steadfast-kv.1 $(bashdir)/steadfast-kv $(zshdir)/_steadfast-kv $(fishdir)/steadfast-kv.fish
 

@@ -177,6 +177,20 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     ]);
     part("host", LIMIT, &host);
 
+    let mut host_lints = cargo();
+    host_lints.args([
+        "clippy",
+        "-q",
+        "--manifest-path",
+        "crates/host/Cargo.toml",
+        "--workspace",
+        "--all-targets",
+        "--",
+        "-D",
+        "warnings",
+    ]);
+    part("lints of host", LIMIT, &host_lints);
+
     let mut docs = cargo();
     docs.args([
         "run",

@@ -15,7 +15,8 @@
 //!  2. A fault with the program counter in the host's own text is never diverted: its frames may hold locks.
 //!  3. The handlers allocate nothing, take no lock, and write only to this thread's record and to static atomics.
 //!
-//! Not covered: a wild store that hits mapped memory of the host, and a jump into the host's text that does not fault.
+//! Not covered: a stack pointer that changes while generated code is being entered, before the runtime has saved it: the process dies.
+//! Also not covered: a wild store that hits mapped memory of the host, and a jump into the host's text that does not fault.
 //! See sigaction(2), signal-safety(7).
 
 #![allow(
@@ -104,6 +105,9 @@ pub struct Seen {
     pub registers: [u64; 16],
 }
 
+/// The hang breaker and a fault may meet in one call; more than that is a way out that does not lead out.
+const TRIES_MAX: u32 = 4;
+
 const NOTHING: Seen = Seen {
     signal: 0,
     rip: 0,
@@ -114,6 +118,8 @@ const NOTHING: Seen = Seen {
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static SEEN: Cell<Seen> = const { Cell::new(NOTHING) };
+    /// Faults diverted since this thread entered generated code.
+    static TRIES: Cell<u32> = const { Cell::new(0) };
     /// The number of the call that this thread is in.
     static CALL: Cell<u32> = const { Cell::new(0) };
 }
@@ -129,6 +135,7 @@ impl Inside {
     pub fn enter() -> Self {
         DEPTH.with(|depth| depth.set(depth.get() + 1));
         CALL.with(|call| call.set(call.get().wrapping_add(1)));
+        TRIES.with(|tries| tries.set(0));
         Self(())
     }
 }
@@ -264,6 +271,10 @@ pub unsafe fn divert(
     }
     // SAFETY: for these signals the kernel fills in the address (sigaction(2)).
     let address = unsafe { (*info).si_addr() } as u64;
+    // A flip before the way out was saved damages the way out as well: the pad would lead back here for ever. The process dies instead.
+    if TRIES.with(|tries| tries.replace(tries.get() + 1)) >= TRIES_MAX {
+        return false;
+    }
     note(signal, address, context);
     DIVERTED.fetch_add(1, Ordering::Relaxed);
     let index = usize::try_from(libc::REG_RIP).unwrap_or(0);
