@@ -45,13 +45,21 @@ impl<T> PiMutex<T> {
     pub fn new(value: T) -> io::Result<Self> {
         let lock = Box::new(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
         let mut attr = std::mem::MaybeUninit::<libc::pthread_mutexattr_t>::uninit();
-        // SAFETY: the attribute is initialised by the first call and only used by those behind it; the mutex does not move any more.
-        let rc = unsafe {
-            libc::pthread_mutexattr_init(attr.as_mut_ptr());
-            libc::pthread_mutexattr_settype(attr.as_mut_ptr(), libc::PTHREAD_MUTEX_ERRORCHECK);
-            libc::pthread_mutexattr_setprotocol(attr.as_mut_ptr(), libc::PTHREAD_PRIO_INHERIT);
-            libc::pthread_mutex_init(lock.get(), attr.as_ptr())
-        };
+        let attr = attr.as_mut_ptr();
+        // SAFETY: the attribute lives until the end of this function.
+        let mut rc = unsafe { libc::pthread_mutexattr_init(attr) };
+        if rc == 0 {
+            // SAFETY: the attribute is initialised.
+            rc = unsafe { libc::pthread_mutexattr_settype(attr, libc::PTHREAD_MUTEX_ERRORCHECK) };
+        }
+        if rc == 0 {
+            // SAFETY: as above.
+            rc = unsafe { libc::pthread_mutexattr_setprotocol(attr, libc::PTHREAD_PRIO_INHERIT) };
+        }
+        if rc == 0 {
+            // SAFETY: as above, and the mutex does not move any more.
+            rc = unsafe { libc::pthread_mutex_init(lock.get(), attr) };
+        }
         if rc == 0 {
             Ok(Self {
                 lock,

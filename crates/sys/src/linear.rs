@@ -86,7 +86,8 @@ impl Linear {
             return Ok(());
         }
         // SAFETY: the range lies in this reservation.
-        let rc = unsafe { libc::mprotect(self.base.as_ptr().add(from).cast(), to - from, how) };
+        let rc =
+            unsafe { libc::mprotect(self.base.as_ptr().wrapping_add(from).cast(), to - from, how) };
         if rc == 0 {
             Ok(())
         } else {
@@ -122,7 +123,7 @@ impl Linear {
             // SAFETY: the range lies in this reservation, and nobody can read it any more.
             let rc = unsafe {
                 libc::madvise(
-                    self.base.as_ptr().add(end).cast(),
+                    self.base.as_ptr().wrapping_add(end).cast(),
                     self.open - end,
                     libc::MADV_DONTNEED,
                 )

@@ -269,8 +269,10 @@ pub unsafe fn divert(
     if rip == pad || (!GENERATED.contains(rip) && HOST.contains(rip)) {
         return false;
     }
+    // SAFETY: the caller passes the handler's own structure.
+    let info = unsafe { &*info };
     // SAFETY: for these signals the kernel fills in the address (sigaction(2)).
-    let address = unsafe { (*info).si_addr() } as u64;
+    let address = unsafe { info.si_addr() } as u64;
     // A flip before the way out was saved damages the way out as well: the pad would lead back here for ever. The process dies instead.
     if TRIES.with(|tries| tries.replace(tries.get() + 1)) >= TRIES_MAX {
         return false;
@@ -334,8 +336,10 @@ fn break_wildly(context: &mut libc::ucontext_t, how: usize) {
 }
 
 extern "C" fn on_break(_signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a structure that lives as long as the handler runs.
+    let queued = unsafe { &*info };
     // SAFETY: rt_tgsigqueueinfo(2) filled in a value (see `Runner::interrupt`).
-    let wanted = unsafe { (*info).si_value() }.sival_ptr as u64;
+    let wanted = unsafe { queued.si_value() }.sival_ptr as u64;
     if wanted != u64::from(CALL.with(Cell::get)) || DEPTH.with(Cell::get) == 0 {
         return;
     }

@@ -209,12 +209,12 @@ impl Engine {
 static PAD: OnceLock<Result<SelfTest, String>> = OnceLock::new();
 
 fn hook(store: &mut Store<()>) {
-    // SAFETY: `divert` is async-signal-safe, and wasmtime passes the handler's own arguments.
-    unsafe {
-        store.set_signal_handler(|signal, info, context| {
-            pad::divert(signal, info, context.cast_mut())
-        });
-    }
+    let divert = |signal, info, context: *const libc::c_void| {
+        // SAFETY: wasmtime passes the arguments of the handler that is running.
+        unsafe { pad::divert(signal, info, context.cast_mut()) }
+    };
+    // SAFETY: `divert` is async-signal-safe.
+    unsafe { store.set_signal_handler(divert) };
 }
 
 /// Finds the address of a trap that wasmtime knows, and tries wild faults of each kind.
@@ -225,15 +225,15 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
     let range = module.text().as_ptr_range();
     let range = range.start as u64..range.end as u64;
     let mut store = Store::new(engine, ());
-    // SAFETY: stores one number.
-    unsafe {
-        store.set_signal_handler(|_, _, context| {
-            let context = &*context.cast::<libc::ucontext_t>();
-            let rip = context.uc_mcontext.gregs[usize::try_from(libc::REG_RIP).unwrap_or(0)];
-            pad::set_pad(rip.cast_unsigned());
-            false
-        });
-    }
+    let note = |_, _: *const libc::siginfo_t, context: *const libc::c_void| {
+        // SAFETY: wasmtime passes the context of the handler that is running.
+        let context = unsafe { &*context.cast::<libc::ucontext_t>() };
+        let rip = context.uc_mcontext.gregs[usize::try_from(libc::REG_RIP).unwrap_or(0)];
+        pad::set_pad(rip.cast_unsigned());
+        false
+    };
+    // SAFETY: the handler stores one number.
+    unsafe { store.set_signal_handler(note) };
     let instance = wasmtime::Instance::new(&mut store, &module, &[]).map_err(text)?;
     let trap = instance
         .get_typed_func::<(), ()>(&mut store, "p")
@@ -312,11 +312,11 @@ impl Drop for Code {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// A signal that the pad turned into a trap.
-    Pad(pad::Seen),
+    Pad(Box<pad::Seen>),
     /// A trap that the runtime knows: an assertion, a bounds check.
     Trap(String),
     /// It took too long.
-    Hang(pad::Seen),
+    Hang(Box<pad::Seen>),
     /// What it returned is no value of its type.
     Invalid(String),
 }
@@ -506,7 +506,7 @@ impl Body {
             None => {
                 let found = live
                     .instance
-                    .get_func(&mut live.store, &self.mold.exports[function]);
+                    .get_func(&mut live.store, self.mold.exports[function]);
                 let Some(func) = found else {
                     return Err(Failure::Invalid("a function has disappeared".into()));
                 };
@@ -579,7 +579,7 @@ impl Body {
             (base..base + region.reserved() as u64).contains(&seen.address)
         });
         match seen.signal {
-            pad::BREAKER => Failure::Hang(seen),
+            pad::BREAKER => Failure::Hang(Box::new(seen)),
             // ud2: where the compiler put an assertion or a check.
             libc::SIGILL if at(0) == Some(0x0f) && at(1) == Some(0x0b) => Failure::Trap(format!(
                 "a check of the code at {:#x} failed",
@@ -592,7 +592,7 @@ impl Body {
                 "an access at {:#x} was out of bounds",
                 seen.rip - start
             )),
-            _ => Failure::Pad(seen),
+            _ => Failure::Pad(Box::new(seen)),
         }
     }
 

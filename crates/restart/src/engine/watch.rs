@@ -35,10 +35,10 @@ pub(super) fn start() -> std::io::Result<()> {
             .spawn(run)
             .map(drop)
     });
-    started
-        .as_ref()
-        .map(|()| ())
-        .map_err(|error| std::io::Error::from(error.kind()))
+    match started {
+        Ok(()) => Ok(()),
+        Err(error) => Err(std::io::Error::from(error.kind())),
+    }
 }
 
 fn run() {

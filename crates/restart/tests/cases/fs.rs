@@ -1,5 +1,7 @@
 //! The file system component, against a map of byte vectors.
 
+#![allow(clippy::cast_possible_truncation, reason = "drawn numbers are small")]
+
 use std::collections::BTreeMap;
 
 use steadfast_restart::{Edge, Handle, Policy, Value};
