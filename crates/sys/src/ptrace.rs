@@ -145,9 +145,14 @@ pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
             || error.raw_os_error() == Some(libc::EPERM) && crate::procfs::has_ended(pid);
         return if dead { Ok(None) } else { Err(error) };
     }
+    // A thread that ends meanwhile refuses whatever is asked of it with ESRCH; the wait then tells of its end.
+    let unless_gone = |rc| match check(rc) {
+        Err(error) if error.raw_os_error() != Some(libc::ESRCH) => Err(error),
+        _ => Ok(()),
+    };
     // SAFETY: PTRACE_INTERRUPT takes no pointer.
     let rc = unsafe { libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) };
-    check(rc)?;
+    unless_gone(rc)?;
     loop {
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         let flags = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
@@ -171,7 +176,7 @@ pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
             Waited::Stopped { stop, signal, .. } => {
                 // SAFETY: PTRACE_CONT takes no pointer; `stop` proves ptrace-stop and is consumed.
                 let rc = unsafe { libc::ptrace(libc::PTRACE_CONT, stop.pid, 0, signal) };
-                check(rc)?;
+                unless_gone(rc)?;
             }
             _ => return Ok(None),
         }
