@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// What a part may take on two cores; measured parts stay below five minutes.
 const LIMIT: Duration = Duration::from_secs(420);
-/// The protocol in simulation, and groups of real processes; a quarter of it is what they take alone.
-const KV_LIMIT: Duration = Duration::from_secs(180);
 /// A first build of everything, dependencies included.
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 
@@ -164,7 +162,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "steadfast-kv",
         "--no-fail-fast",
     ]);
-    part("kv", KV_LIMIT, &kv);
+    part("kv", LIMIT, &kv);
 
     // A workspace of its own: wasmtime takes minutes to compile, and only these two crates need it.
     let mut host = cargo();
@@ -175,7 +173,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "--workspace",
         "--no-fail-fast",
     ]);
-    part("host", LIMIT, &host);
+    part("host", BUILD_LIMIT, &host);
 
     let mut host_lints = cargo();
     host_lints.args([
@@ -189,7 +187,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "-D",
         "warnings",
     ]);
-    part("lints of host", LIMIT, &host_lints);
+    part("lints of host", BUILD_LIMIT, &host_lints);
 
     let mut docs = cargo();
     docs.args([

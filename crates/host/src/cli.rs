@@ -51,7 +51,7 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
             (found.clone(), format!("steadfast-host-{page}"))
         }
     };
-    let manual = clap_mangen::Man::new(command.display_name(name))
+    let manual = clap_mangen::Man::new(command.name(name.clone()).display_name(name))
         .section("1")
         .manual("Steadfast");
     let mut out = Vec::new();

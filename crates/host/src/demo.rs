@@ -301,6 +301,7 @@ impl Demo {
             if told.elapsed() > Duration::from_millis(20) {
                 let so_far = Report {
                     counts: client.counts().clone(),
+                    resets: causes(&edge.stats()?),
                     ..Report::default()
                 };
                 let _ = writeln!(
