@@ -111,6 +111,21 @@ fn with_sigchld_ignored() -> Trial {
     })
 }
 
+/// A program that was stopped cannot put its terminal back; one that ended has left it as it wanted.
+fn terminal_put_back(name: &'static str, how: &'static str, status: &'static str, modes: &'static str) -> Trial {
+    Trial::test(format!("command::{name}"), move || {
+        let guest = build::guest("terminal_raw.c", Variant::Dynamic)?;
+        let binary = Bench::get().binary().display().to_string();
+        let script = format!("stty sane; {binary} run -- {} {how}; echo status $?; stty -a", guest.display());
+        let run = runs(name, Path::new("/usr/bin/script"), &["-qec", &script, "/dev/null"])?;
+        let shown = String::from_utf8_lossy(&run.stdout).into_owned();
+        if !shown.contains(status) || !shown.contains(modes) {
+            return Err(format!("expected {status} and {modes:?}\n{shown}").into());
+        }
+        Ok(())
+    })
+}
+
 /// What the program closes is closed, although the command has inherited it as well: its readers see an end while it runs.
 fn closed_early() -> Trial {
     const NAME: &str = "closed_early";
@@ -201,6 +216,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         closed_early(),
         legacy_layout(),
         limits_of_the_caller(),
+        terminal_put_back("terminal_of_a_program_that_was_stopped", "refused", "status 121", " icanon"),
+        terminal_put_back("terminal_of_a_program_that_ended", "", "status 0", "-icanon"),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(

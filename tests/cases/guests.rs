@@ -139,6 +139,7 @@ const DRIVEN: &[&str] = &[
     "frames.c",
     "write_whole.c",
     "state_rounds.c",
+    "terminal_raw.c",
 ];
 
 const THREAD: Expect = Expect::Refused("thread");

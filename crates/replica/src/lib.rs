@@ -38,10 +38,13 @@ pub use profile::{Executed, Profile, profile};
 
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
-use steadfast_integrity::plan::{EqualPids, EventSink, Plan, RunReport};
+use steadfast_integrity::plan::{EqualPids, EventSink, Plan, ProgramEnd, RunReport};
 use steadfast_sys::child::Limited;
 use steadfast_sys::ptrace::Denial;
+use steadfast_sys::terminal::Terminal;
 pub use steadfast_strike::Refusal;
+
+use crate::supervise::Supervisor;
 
 /// What was being done when the operating system refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,5 +254,14 @@ pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchErr
     let hearing = supervise::Hearing::start(plan);
     // The agent answers for process numbers: namespaces are for who asks for them.
     let equal_pids = plan.equal_pids == EqualPids::On;
-    supervise::Supervisor::start(plan, &hearing, equal_pids, 0, sink)?.until_end()
+    let terminal = Terminal::as_found();
+    let result = Supervisor::start(plan, &hearing, equal_pids, 0, sink).and_then(Supervisor::until_end);
+    let by_itself = result.as_ref().is_ok_and(|report| !matches!(report.end, ProgramEnd::Stopped(_)));
+    if let Some(terminal) = terminal
+        && !by_itself
+    {
+        // A terminal that has hung up has nobody to be put back for.
+        let _ = terminal.put_back();
+    }
+    result
 }

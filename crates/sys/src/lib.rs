@@ -26,3 +26,4 @@ pub mod ptrace;
 pub mod random;
 pub mod shared;
 pub mod signals;
+pub mod terminal;

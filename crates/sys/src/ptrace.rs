@@ -86,13 +86,13 @@ fn take(pid: i32, flags: i32) -> io::Result<Option<Waited>> {
 }
 
 /// A signal that is not delivered to this thread for as long as the value lives, and can be waited for instead.
-struct HeldBack {
+pub(crate) struct HeldBack {
     set: libc::sigset_t,
     before: libc::sigset_t,
 }
 
 impl HeldBack {
-    fn new(signal: i32) -> Self {
+    pub(crate) fn new(signal: i32) -> Self {
         // SAFETY: sets of signals are plain words, for which zero is a value.
         let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
         // SAFETY: `set` is valid for the call.
