@@ -115,7 +115,7 @@ test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
 # make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.
-PARTS := run kv pair host
+PARTS := run trees kv pair host
 PART ?= run
 demo:
 	@case ' $(PARTS) ' in *' $(PART) '*) ;; *) echo "demo: PART is one of: $(PARTS); found '$(PART)'"; echo '  fix:   make demo PART=run'; exit 64 ;; esac >&2
@@ -124,6 +124,11 @@ demo:
 demo-run: setup-demo build
 	@demo/run
 	@others='$(filter-out run,$(PARTS))'; [ -z "$$others" ] || printf '\nmake demo PART=NAME shows another part: %s\n' "$$others"
+
+demo-trees:
+	@scripts/setup demo-trees
+	@$(MAKE) --no-print-directory build
+	@demo/trees
 
 demo-kv:
 	@scripts/setup demo-kv
