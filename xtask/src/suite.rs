@@ -151,7 +151,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "steadfast-kv",
         "--no-fail-fast",
     ]);
-    part("crates", LIMIT, &crates);
+    part("crates", BUILD_LIMIT, &crates);
 
     let mut kv = cargo();
     kv.args([
