@@ -23,7 +23,7 @@ fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 host_pages := demo compile generate
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
@@ -31,6 +31,7 @@ help:
 	@echo 'make build-pair          target/release/steadfast-pair'
 	@echo 'make build-host          target/release/steadfast-host and its components (wasmtime: some minutes)'
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
+	@echo 'make demo PART=NAME      another part: $(filter-out run,$(PARTS))'
 	@echo 'make test                every test, as root and as an ordinary user'
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
 	@echo 'make bench               the numbers of docs/specification.md (hours); one of them: ARGS=micro'
@@ -115,7 +116,7 @@ test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
 
 # make demo PART=NAME shows one part. demo-NAME sets up and builds what demo/NAME needs and nothing else, then runs it.
-PARTS := run trees kv pair host
+PARTS := run trees cc inject kv pair host
 PART ?= run
 demo:
 	@case ' $(PARTS) ' in *' $(PART) '*) ;; *) echo "demo: PART is one of: $(PARTS); found '$(PART)'"; echo '  fix:   make demo PART=run'; exit 64 ;; esac >&2
@@ -129,6 +130,15 @@ demo-trees:
 	@scripts/setup demo-trees
 	@$(MAKE) --no-print-directory build
 	@demo/trees
+
+demo-cc:
+	@scripts/setup demo-cc
+	@$(MAKE) --no-print-directory build
+	$(CARGO) build --release -p steadfast-workloads
+	@demo/cc
+
+demo-inject: setup-demo build
+	@demo/inject
 
 demo-kv:
 	@scripts/setup demo-kv
