@@ -6,7 +6,10 @@
 //! The cases of tests/ run as whoever calls. Called by root they contain a pass as user 65534; called by anybody else
 //! they are run a second time as root, through sudo(8), where it asks for no password.
 //!
-//! A case of tests/ that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
+//! The tests of the workspace are built once, by one call of cargo, and the programs that came of it are run by themselves: cargo would
+//! choose the features of dependencies anew for each choice of packages, and compile them again.
+//!
+//! A case that fails is run once more, alone. If it passes then, it is counted as passed and named as flaky
 //! with what it said the first time: replicas share two cores with whatever else the machine does. More than `FLAKY`
 //! of them are a failure. What failed is told again below the table, where a reader of the last lines finds it.
 //!
@@ -15,12 +18,16 @@
 //!  2. A part that ends badly without a failed test, or past its limit, counts as a failure.
 //!  3. Nothing that failed even once goes untold.
 //!
-//! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules.
+//! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules. Examples in comments: no crate
+//! has any.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 /// What a part may take on two cores; measured parts stay below five minutes.
 const LIMIT: Duration = Duration::from_secs(420);
@@ -84,6 +91,26 @@ struct Outcome {
     failures: Vec<Failure>,
 }
 
+impl Outcome {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            tally: Tally::default(),
+            took: Duration::ZERO,
+            why: None,
+            failures: Vec::new(),
+        }
+    }
+
+    /// Adds a program of the same part.
+    fn add(&mut self, other: Self) {
+        self.tally.add(other.tally);
+        self.took += other.took;
+        self.why = self.why.take().or(other.why);
+        self.failures.extend(other.failures);
+    }
+}
+
 /// A test that failed, and what it said.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Failure {
@@ -131,38 +158,26 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         cargo
     };
     let mut outcomes = Vec::new();
-    let mut part = |name: &str, limit: Duration, command: &Command| {
-        outcomes.push(execute(name, limit, command));
-    };
-
     let mut build = cargo();
     build.args(["test", "--workspace", "--no-run"]);
-    part("build of the tests", BUILD_LIMIT, &build);
+    outcomes.push(execute("build of the tests", BUILD_LIMIT, &build));
+    let programs = programs(&mut cargo());
 
-    let mut crates = cargo();
-    crates.args([
-        "test",
-        "--workspace",
-        "--exclude",
-        "steadfast-tests",
-        "--exclude",
-        "steadfast-crosscheck",
-        "--exclude",
-        "steadfast-kv",
-        "--no-fail-fast",
-    ]);
-    part("crates", BUILD_LIMIT, &crates);
-
-    let mut kv = cargo();
-    kv.args([
-        "test",
-        "-p",
-        "steadfast-crosscheck",
-        "-p",
-        "steadfast-kv",
-        "--no-fail-fast",
-    ]);
-    part("kv", LIMIT, &kv);
+    // In the order of their names, each crate a line of the summary.
+    for (krate, binaries) in &programs.crates {
+        let mut whole = Outcome::new(krate);
+        for binary in binaries {
+            let program = || {
+                let mut command = Command::new(&binary.executable);
+                command.current_dir(&binary.dir);
+                command
+            };
+            let mut outcome = execute(&format!("{krate}, {}", binary.target), LIMIT, &program());
+            again(&mut outcome, program);
+            whole.add(outcome);
+        }
+        outcomes.push(whole);
+    }
 
     // A workspace of its own: wasmtime takes minutes to compile, and only these two crates need it.
     let mut host = cargo();
@@ -173,7 +188,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "--workspace",
         "--no-fail-fast",
     ]);
-    part("host", BUILD_LIMIT, &host);
+    outcomes.push(execute("host", BUILD_LIMIT, &host));
 
     let mut host_lints = cargo();
     host_lints.args([
@@ -187,23 +202,19 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "-D",
         "warnings",
     ]);
-    part("lints of host", BUILD_LIMIT, &host_lints);
+    outcomes.push(execute("lints of host", BUILD_LIMIT, &host_lints));
 
-    let mut docs = cargo();
-    docs.args([
-        "run",
-        "-q",
-        "-p",
-        "steadfast-xtask",
-        "--",
-        "docs",
-        "--check",
-    ]);
-    part("generated documents", LIMIT, &docs);
-
-    let mut tidy = cargo();
-    tidy.args(["run", "-q", "-p", "steadfast-xtask", "--", "tidy"]);
-    part("pages and formatting", LIMIT, &tidy);
+    let xtask = |words: &[&str]| {
+        let mut xtask = Command::new(std::env::current_exe().unwrap_or_else(|_| "xtask".into()));
+        xtask.args(words).current_dir(root);
+        xtask
+    };
+    outcomes.push(execute(
+        "generated documents",
+        LIMIT,
+        &xtask(&["docs", "--check"]),
+    ));
+    outcomes.push(execute("pages and formatting", LIMIT, &xtask(&["tidy"])));
 
     let mut lints = cargo();
     lints.args([
@@ -215,10 +226,10 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         "-D",
         "warnings",
     ]);
-    part("lints", BUILD_LIMIT, &lints);
+    outcomes.push(execute("lints", BUILD_LIMIT, &lints));
 
-    match harness(&mut cargo()) {
-        Ok(harness) => {
+    match programs.harness {
+        Some(harness) => {
             for (user, prefix) in users() {
                 for module in MODULES {
                     // What root does as user 65534 an ordinary user has done already.
@@ -242,15 +253,13 @@ pub(crate) fn run(root: &Path) -> ExitCode {
                 }
             }
         }
-        Err(why) => outcomes.push(Outcome {
-            name: "tests/".to_owned(),
+        None => outcomes.push(Outcome {
             tally: Tally {
                 failed: 1,
                 ..Tally::default()
             },
-            took: Duration::ZERO,
-            why: Some(why),
-            failures: Vec::new(),
+            why: Some("cargo named no test program: the tests do not build".to_owned()),
+            ..Outcome::new("tests/")
         }),
     }
     summary(&outcomes)
@@ -311,25 +320,74 @@ fn output(command: &mut Command) -> Option<String> {
         .then(|| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// The test binary of tests/, as cargo names it.
-fn harness(cargo: &mut Command) -> Result<PathBuf, String> {
+/// A test program of a crate.
+#[derive(Debug, PartialEq, Eq)]
+struct Binary {
+    /// The library, the command, or the file in tests/.
+    target: String,
+    executable: PathBuf,
+    /// The folder of the crate, where cargo runs its tests.
+    dir: PathBuf,
+}
+
+/// The test programs of the workspace.
+#[derive(Debug, Default)]
+struct Programs {
+    crates: BTreeMap<String, Vec<Binary>>,
+    /// That of tests/, which runs by modules.
+    harness: Option<PathBuf>,
+}
+
+/// What the build has made; nothing is built by this.
+fn programs(cargo: &mut Command) -> Programs {
     let told = output(cargo.args([
         "test",
         "-q",
-        "-p",
-        "steadfast-tests",
+        "--workspace",
         "--no-run",
         "--message-format=json",
-    ]))
-    .ok_or("the tests in tests/ do not build")?;
-    // One JSON object per line; the field is a plain path, so no parser is needed to find it.
-    told.lines()
-        .filter(|line| line.contains("\"name\":\"protect\""))
-        .find_map(|line| {
-            let (_, rest) = line.split_once("\"executable\":\"")?;
-            Some(PathBuf::from(rest.split_once('"')?.0))
-        })
-        .ok_or_else(|| "cargo did not name the test binary of tests/".to_owned())
+    ]));
+    told.as_deref().map_or_else(Programs::default, named)
+}
+
+/// The programs in cargo's messages, one JSON object a line.
+fn named(messages: &str) -> Programs {
+    let mut programs = Programs::default();
+    for message in messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+    {
+        if message["profile"]["test"] != true {
+            continue;
+        }
+        let (Some(executable), Some(manifest), Some(target)) = (
+            message["executable"].as_str(),
+            message["manifest_path"].as_str(),
+            message["target"]["name"].as_str(),
+        ) else {
+            continue;
+        };
+        let executable = PathBuf::from(executable);
+        let dir = Path::new(manifest)
+            .parent()
+            .map(Path::to_owned)
+            .unwrap_or_default();
+        if target == "protect" {
+            programs.harness = Some(executable);
+            continue;
+        }
+        let krate = dir
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        programs.crates.entry(krate).or_default().push(Binary {
+            target: target.to_owned(),
+            executable,
+            dir,
+        });
+    }
+    programs
 }
 
 fn execute(name: &str, limit: Duration, command: &Command) -> Outcome {
@@ -467,7 +525,27 @@ fn say(line: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reader, Tally};
+    use super::{Reader, Tally, named};
+
+    #[test]
+    fn test_programs_are_found_in_what_cargo_says() {
+        let said = concat!(
+            r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/kv/Cargo.toml","target":{"name":"group"},"profile":{"test":true},"executable":"/t/group-1"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/kv/Cargo.toml","target":{"name":"steadfast-kv"},"profile":{"test":false},"executable":"/t/steadfast-kv"}"#,
+            "\n",
+            r#"{"reason":"compiler-artifact","manifest_path":"/r/tests/Cargo.toml","target":{"name":"protect"},"profile":{"test":true},"executable":"/t/protect-1"}"#,
+            "\n",
+            r#"{"reason":"build-finished","success":true}"#,
+        );
+        let programs = named(said);
+        assert_eq!(programs.harness.unwrap().to_str(), Some("/t/protect-1"));
+        let of_kv = &programs.crates["kv"];
+        assert_eq!(programs.crates.len(), 1);
+        assert_eq!(of_kv.len(), 1);
+        assert_eq!(of_kv[0].executable.to_str(), Some("/t/group-1"));
+        assert_eq!(of_kv[0].dir.to_str(), Some("/r/crates/kv"));
+    }
 
     #[test]
     fn the_words_of_a_failed_test_are_kept() {
