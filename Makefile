@@ -23,7 +23,7 @@ fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 host_pages := demo compile generate
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
@@ -34,6 +34,7 @@ help:
 	@echo 'make demo PART=NAME      another part: $(filter-out run,$(PARTS))'
 	@echo 'make test                every test, as root and as an ordinary user'
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
+	@echo 'make deb                 a Debian package of what is built, in build/deb'
 	@echo 'make bench               the numbers of docs/specification.md (hours); one of them: ARGS=micro'
 	@echo 'make campaign            flips drawn at random, by the thousand (hours)'
 	@echo 'make setup               what the above need and this machine lacks (called by them)'
@@ -95,6 +96,7 @@ install:
 	install -d $(man1dir) $(bashdir) $(zshdir) $(fishdir)
 	$(STEADFAST) man > $(man1dir)/steadfast.1
 	for page in $(pages); do $(STEADFAST) man $$page > $(man1dir)/steadfast-$$page.1 || exit; done
+	echo '.so man1/steadfast-cc.1' > $(man1dir)/steadfast-c++.1
 	[ ! -x $(HOST) ] || { $(HOST) man > $(man1dir)/steadfast-host.1 && for page in $(host_pages); do $(HOST) man $$page > $(man1dir)/steadfast-host-$$page.1 || exit; done; }
 	[ ! -x $(HOST) ] || { $(HOST) completions bash > $(bashdir)/steadfast-host && $(HOST) completions zsh > $(zshdir)/_steadfast-host && $(HOST) completions fish > $(fishdir)/steadfast-host.fish; }
 	$(STEADFAST) completions bash > $(bashdir)/steadfast
@@ -105,12 +107,18 @@ install:
 
 uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
-	rm -f $(man1dir)/steadfast.1 $(pages:%=$(man1dir)/steadfast-%.1)
+	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1)
 	rm -rf $(libdir) $(includedir)
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish
 	rm -f $(man1dir)/steadfast-kv.1 $(bashdir)/steadfast-kv $(zshdir)/_steadfast-kv $(fishdir)/steadfast-kv.fish
+
+# A Debian package of what is built: build/deb/steadfast_VERSION_amd64.deb.
+deb:
+	@scripts/setup deb
+	@$(MAKE) --no-print-directory build
+	@MAKE='$(MAKE)' scripts/deb
 
 test: setup build
 	@$(CARGO) run -q -p steadfast-xtask -- test
