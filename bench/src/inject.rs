@@ -28,10 +28,12 @@ use steadfast_inject::server::{Client, Driver, Ready};
 use steadfast_inject::target::Ran;
 use steadfast_inject::warden::Ask;
 use steadfast_integrity::outcome::Outcome;
+use steadfast_report::published;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::replay;
 
 use crate::machine::Machine;
+use crate::results;
 use crate::stats::{median, quantile};
 use crate::table;
 
@@ -388,6 +390,76 @@ fn ratios(row: &Row) -> Vec<f64> {
 
 fn cell(value: Option<f64>, unit: f64, digits: usize) -> String {
     value.map_or("-".into(), |value| format!("{:.digits$}", value / unit))
+}
+
+/// What is kept in `results/`: medians over programs, and each program's own.
+#[must_use]
+pub fn rows(report: &InjectReport) -> Vec<published::Row> {
+    let measured: Vec<&Row> = report
+        .rows
+        .iter()
+        .filter(|row| row.error.is_none())
+        .collect();
+    let mut rows = Vec::new();
+    let mut add = |key: &str, what: &str, unit: &str, of: &dyn Fn(&Row) -> Option<f64>| {
+        let values: Vec<(&str, f64)> = measured
+            .iter()
+            .filter_map(|row| Some((row.program.as_str(), of(row)?)))
+            .collect();
+        let all: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+        let summed = median(&all).map(|value| {
+            (
+                key.to_owned(),
+                format!("{what}, median of the programs"),
+                value,
+            )
+        });
+        let each = values
+            .iter()
+            .map(|(name, value)| (format!("{key}.{name}"), format!("{name}: {what}"), *value));
+        for (key, what, value) in summed.into_iter().chain(each) {
+            rows.push(published::Row::new(key, what, results::digits(value), unit));
+        }
+    };
+    add(
+        "armed",
+        "armed, not yet fired target over bare, CPU time",
+        "",
+        &|row| median(&ratios(row)),
+    );
+    add("plant", "planting", "ms", &|row| {
+        median(&row.plant).map(|ns| ns / 1e6)
+    });
+    add("count", "count pass over bare, CPU time", "", &|row| {
+        Some(median(&row.count)? / median(&row.bare)?)
+    });
+    add(
+        "reach",
+        "reachable share of executed instructions, without int3",
+        "%",
+        &|row| Some(row.reachable * 100.0),
+    );
+    add("reach-step", "the same, with single steps", "%", &|row| {
+        Some(row.reachable_step * 100.0)
+    });
+    add(
+        "runs",
+        "runs a second, armed and never reached",
+        "/s",
+        &|row| row.dummies_per_s,
+    );
+    let (same, all) = report.exact;
+    if let (Ok(same), Ok(all)) = (u64::try_from(same), u64::try_from(all))
+        && all > 0
+    {
+        rows.push(published::Row::share(
+            "exact.same",
+            "planting and single steps agree",
+            same,
+            all,
+        ));
+    }
+    rows
 }
 
 /// The table.

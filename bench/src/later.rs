@@ -13,10 +13,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
 use crate::machine::Machine;
 use crate::product::Product;
+use crate::results;
 use crate::stats::median_estimate;
 use crate::table;
 
@@ -178,6 +180,32 @@ pub fn measure(
     report.behind.retain(|_, counts| !counts.is_empty());
     let _ = fs::remove_file(&lag);
     Ok(report)
+}
+
+/// What is kept in `results/`.
+#[must_use]
+pub fn rows(report: &LaterReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    let mut rows = Vec::new();
+    for (handler, builds) in &report.cost {
+        for (build, costs) in builds {
+            let mut add = |kind: &str, of: fn(&Cost) -> f64| {
+                let values: Vec<f64> = costs.iter().map(of).collect();
+                let what = format!("{handler}, {build}: {kind}, an event");
+                let found = median_estimate(&values, &mut rng);
+                rows.extend(results::row(
+                    format!("{handler}.{build}.{kind}"),
+                    what,
+                    "ns",
+                    found,
+                ));
+            };
+            add("thread", |cost| cost.thread);
+            add("all", |cost| cost.all);
+            add("response", |cost| cost.response);
+        }
+    }
+    rows
 }
 
 /// The report as text.

@@ -37,6 +37,7 @@ pub mod process;
 pub mod product;
 pub mod repair;
 pub mod rest;
+pub mod results;
 pub mod rounds;
 pub mod sample;
 pub mod sei;

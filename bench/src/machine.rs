@@ -122,6 +122,29 @@ impl Machine {
     }
 }
 
+/// The machine in a few words, as files of `results/` have it.
+#[must_use]
+pub fn sentence() -> String {
+    let cpuinfo = read("/proc/cpuinfo");
+    let field = |name: &str| {
+        let line = cpuinfo.lines().find(|line| line.starts_with(name))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let kind = if field("flags").is_some_and(|flags| flags.contains(" hypervisor")) {
+        "virtual machine"
+    } else {
+        "machine"
+    };
+    let release = read("/proc/sys/kernel/osrelease");
+    let version: Vec<&str> = release.trim().split('.').take(2).collect();
+    format!(
+        "{kind}, {} CPUs of type {}, Linux {}",
+        cores(),
+        field("model name").unwrap_or_default(),
+        version.join(".")
+    )
+}
+
 /// How many CPUs this process may use.
 #[must_use]
 pub fn cores() -> usize {
@@ -159,7 +182,9 @@ fn last_level_cache() -> String {
         .map_or("caches unknown".to_owned(), |(_, text)| text)
 }
 
-fn commit() -> String {
+/// The commit that is checked out; `with changes` if files differ from it.
+#[must_use]
+pub fn commit() -> String {
     let git = |args: &[&str]| {
         let out = Command::new("git")
             .args(args)

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,9 +27,10 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, later, memory, micro, model, repair, rest, sei, sei_alarms, sei_servers, sei_tables,
-    spec, start, touch,
+    inject, later, memory, micro, model, repair, rest, results, sei, sei_alarms, sei_servers,
+    sei_tables, spec, start, touch,
 };
+use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::source::Sources;
@@ -63,6 +64,17 @@ struct Common {
     /// Also write everything that was measured to FILE, as JSON
     #[arg(long, value_name = "FILE", global = true)]
     json: Option<PathBuf>,
+    /// Also keep the published values in FILE, as results/README.md has it
+    #[arg(long, value_name = "FILE", global = true)]
+    results: Option<PathBuf>,
+    /// What else the machine does meanwhile, for that file
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "nothing else running",
+        global = true
+    )]
+    load: String,
     /// Interleaved rounds; promises are judged from 10 on
     #[arg(long, value_name = "N", default_value_t = 10, global = true)]
     pairs: usize,
@@ -267,6 +279,8 @@ fn main() -> ExitCode {
 struct Outcome {
     table: String,
     json: serde_json::Value,
+    /// What is kept in `results/`.
+    rows: Vec<Row>,
     failed: bool,
     complete: bool,
 }
@@ -278,9 +292,15 @@ impl Outcome {
         Ok(Outcome {
             table,
             json: serde_json::to_value(report)?,
+            rows: Vec::new(),
             failed,
             complete,
         })
+    }
+
+    fn keeping(mut self, rows: Vec<Row>) -> Self {
+        self.rows = rows;
+        self
     }
 }
 
@@ -301,11 +321,43 @@ fn act(cli: &Cli) -> Result<ExitCode> {
     if let Some(file) = &cli.common.json {
         save(file, &outcome.json)?;
     }
+    if let Some(file) = &cli.common.results {
+        keep(file, &outcome, &cli.common)?;
+    }
     Ok(match () {
         () if !outcome.complete => ExitCode::from(2),
         () if outcome.failed => ExitCode::FAILURE,
         () => ExitCode::SUCCESS,
     })
+}
+
+/// Adds what was measured to a file of `results/`.
+fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
+    ensure!(
+        outcome.complete && !outcome.failed && !outcome.rows.is_empty(),
+        "a complete measurement without errors is needed for {}: nothing was kept",
+        file.display()
+    );
+    let mut words = vec!["bench".to_owned()];
+    let mut given = std::env::args().skip(1);
+    while let Some(word) = given.next() {
+        let name = word.split('=').next().unwrap_or_default();
+        if !["--results", "--load", "--json"].contains(&name) {
+            words.push(if word.contains([' ', ';']) {
+                format!("\"{word}\"")
+            } else {
+                word
+            });
+        } else if !word.contains('=') {
+            given.next();
+        }
+    }
+    let how = results::How {
+        command: words.join(" "),
+        load: common.load.clone(),
+        seed: common.seed,
+    };
+    results::add(file, "What `bench` measured.", outcome.rows.clone(), how)
 }
 
 fn measure(action: &Action, common: &Common) -> Result<Outcome> {
@@ -344,7 +396,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 only: events.clone(),
             };
             let report = micro::measure(&runner, &guests, &settings, machine, &mut says)?;
-            Outcome::new(&report, micro::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, micro::render(&report), report.complete)?
+                    .keeping(micro::rows(&report)),
+            )
         }
         Action::Touch { mib } => {
             let report = touch::measure(
@@ -356,7 +411,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 machine,
                 &mut says,
             )?;
-            Outcome::new(&report, touch::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, touch::render(&report), report.complete)?
+                    .keeping(touch::rows(&report)),
+            )
         }
         Action::Repair {
             mib,
@@ -371,15 +429,24 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             };
             let report =
                 repair::measure(&runner, &guests, &settings, machine, |step| says.say(step))?;
-            Outcome::new(&report, repair::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, repair::render(&report), report.complete)?
+                    .keeping(repair::rows(&report)),
+            )
         }
         Action::Memory { mib } => {
             let report = memory::measure(&runner, &guests, mib, machine, |step| says.say(step))?;
-            Outcome::new(&report, memory::render(&report), !runner.interrupted())
+            Ok(
+                Outcome::new(&report, memory::render(&report), !runner.interrupted())?
+                    .keeping(memory::rows(&report)),
+            )
         }
         Action::Start => {
             let report = start::measure(&runner, common.pairs, common.seed, machine, &mut says);
-            Outcome::new(&report, start::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, start::render(&report), report.complete)?
+                    .keeping(start::rows(&report)),
+            )
         }
         Action::Sei { scale } => {
             let report = sei::measure(
@@ -391,7 +458,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 machine,
                 |step| says.say(step),
             )?;
-            Outcome::new(&report, sei::render(&report), !runner.interrupted())
+            Ok(
+                Outcome::new(&report, sei::render(&report), !runner.interrupted())?
+                    .keeping(sei::rows(&report)),
+            )
         }
         Action::Rest { scale, runs } => {
             let report = rest::measure(
@@ -416,7 +486,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 machine,
                 |step| says.say(step),
             )?;
-            Outcome::new(&report, later::render(&report), !runner.interrupted())
+            Ok(
+                Outcome::new(&report, later::render(&report), !runner.interrupted())?
+                    .keeping(later::rows(&report)),
+            )
         }
         Action::SeiAlarms { handlers, servers } => {
             let programs = fed_servers(servers, &place, &mut says)?;
@@ -429,7 +502,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 &|| runner.interrupted(),
                 &mut |step| says.say(step),
             )?;
-            Outcome::new(&report, sei_alarms::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, sei_alarms::render(&report), report.complete)?
+                    .keeping(sei_alarms::rows(&report)),
+            )
         }
         Action::SeiServers {
             memcached,
@@ -457,7 +533,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 &|| runner.interrupted(),
                 &mut |step| says.say(step),
             )?;
-            Outcome::new(&report, sei_servers::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, sei_servers::render(&report), report.complete)?
+                    .keeping(sei_servers::rows(&report)),
+            )
         }
         Action::SeiTables {
             what,
@@ -480,7 +559,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             let report = sei_report(
                 &runner, machine, common, what, &settings, variants, *seconds, &mut says,
             )?;
-            Outcome::new(&report, sei_tables::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, sei_tables::render(&report), report.complete)?
+                    .keeping(sei_tables::rows(&report)),
+            )
         }
         Action::Inject {
             programs,
@@ -505,7 +587,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 &|| runner.interrupted(),
                 &mut |step| says.say(step),
             )?;
-            Outcome::new(&report, inject::render(&report), report.complete)
+            Ok(
+                Outcome::new(&report, inject::render(&report), report.complete)?
+                    .keeping(inject::rows(&report)),
+            )
         }
         Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
     }
@@ -849,7 +934,7 @@ fn spec_report(
             save(file, &serde_json::to_value(&report)?)?;
         }
     }
-    Outcome::new(&report, spec::render(&report), report.complete)
+    Ok(Outcome::new(&report, spec::render(&report), report.complete)?.keeping(spec::rows(&report)))
 }
 
 fn ready(

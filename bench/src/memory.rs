@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_report::published;
 
 use crate::guest;
 use crate::machine::Machine;
+use crate::results;
 use crate::sample::Runner;
 use crate::stats::Estimate;
 use crate::table;
@@ -265,6 +267,24 @@ fn descendants(roots: Vec<u32>) -> Result<Vec<u32>> {
         next += 1;
     }
     Ok(found)
+}
+
+/// What is kept in `results/`: the worst size of each number of replicas.
+#[must_use]
+pub fn rows(report: &MemoryReport) -> Vec<published::Row> {
+    (1..=8)
+        .filter_map(|n| {
+            let all = report.rows.iter().filter(|row| row.replicas == n);
+            let worst = all.filter_map(Row::added_per_replica).reduce(f64::max)?;
+            let what = format!("memory of a replica beside that of a copy, {n} replicas");
+            Some(published::Row::new(
+                format!("n{n}"),
+                what,
+                results::digits(worst),
+                "MiB",
+            ))
+        })
+        .collect()
 }
 
 /// The report as text.

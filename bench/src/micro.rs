@@ -12,11 +12,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
 use crate::column::{Column, Pages};
 use crate::guest;
 use crate::machine::Machine;
+use crate::results;
 use crate::rounds::{self, Progress, Series, Turns};
 use crate::sample::{Runner, Sample};
 use crate::stats::{Estimate, median, median_estimate, slope};
@@ -335,6 +337,67 @@ fn slopes(events: &[Measured], what: &str, column: &str) -> Vec<f64> {
         slope(&points?)
     };
     (0..rounds).filter_map(line).collect()
+}
+
+/// What is kept in `results/`.
+#[must_use]
+pub fn rows(report: &MicroReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    let mut rows = Vec::new();
+    let event = |name: &str| report.events.iter().find(|measured| measured.event == name);
+    let mut added = |key: &str, what: &str, name: &str, column: &str, base: &str| {
+        let found =
+            event(name).and_then(|event| median_estimate(&event.added(column, base), &mut rng));
+        rows.extend(results::row(key, what, "ns", found));
+    };
+    let lag = "added per event, followers may lag (getppid)";
+    added(
+        "getppid.n2",
+        &format!("{lag}, 2 replicas"),
+        "getppid",
+        "n2-none",
+        "bare",
+    );
+    added(
+        "getppid.n1",
+        &format!("{lag}, 1 replica"),
+        "getppid",
+        "n1-none",
+        "bare",
+    );
+    let lockstep = "added per event in lockstep (64-byte write), 2 replicas";
+    added("write64.n2", lockstep, "write 64 B", "n2-none", "bare");
+    for backstop in BACKSTOPS.iter().filter(|name| **name != "none") {
+        for n in ["n1", "n2"] {
+            let key = format!("backstop.{backstop}.{n}");
+            let what = format!("added by the backstop alone: {backstop}, {n}");
+            let (column, base) = (format!("{n}-{backstop}"), format!("{n}-none"));
+            added(&key, &what, "getppid", &column, &base);
+        }
+    }
+    for column in ["bare", "n1-token", "n2-token"] {
+        let Some(clock) = event("clock_gettime") else {
+            continue;
+        };
+        let key = format!("clock.{}", column.trim_end_matches("-token"));
+        let found = median_estimate(&clock.total(column), &mut rng);
+        rows.extend(results::row(
+            key,
+            format!("one clock_gettime, {column}"),
+            "ns",
+            found,
+        ));
+    }
+    for (name, slope) in &report.slopes {
+        let what = format!("added per further KiB of a {name}, 2 replicas");
+        rows.extend(results::row(
+            format!("{name}.kib"),
+            what,
+            "ns",
+            Some(*slope),
+        ));
+    }
+    rows
 }
 
 /// The report as text.

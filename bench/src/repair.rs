@@ -16,12 +16,14 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::event::{Line, What};
+use steadfast_report::published::Row;
 use steadfast_workloads::Invocation;
 use steadfast_workloads::inputs::Rng;
 
 use crate::column::{Column, Pages};
 use crate::guest;
 use crate::machine::Machine;
+use crate::results;
 use crate::sample::{Failure, Runner, Sample};
 use crate::stats::{Estimate, median, median_estimate, quantile};
 use crate::table;
@@ -298,6 +300,46 @@ fn latency_of(lines: &[Line]) -> Option<f64> {
         }
         _ => None,
     })
+}
+
+/// What is kept in `results/`.
+#[must_use]
+pub fn rows(report: &RepairReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    let mut rows = Vec::new();
+    for pauses in &report.pauses {
+        let ms: Vec<f64> = pauses.pause_ns.iter().map(|ns| ns / 1e6).collect();
+        let key = format!("n{}.{}", pauses.replicas, pauses.mib);
+        let what = format!(
+            "pause at {} MiB of live memory, {} replicas",
+            pauses.mib, pauses.replicas
+        );
+        rows.extend(results::row(
+            key,
+            what,
+            "ms",
+            median_estimate(&ms, &mut rng),
+        ));
+    }
+    let late = &report.latencies.latency_ns;
+    for (key, what, at, by, unit) in [
+        (
+            "detection.median",
+            "from the fault to its detection, median",
+            0.5,
+            1e3,
+            "µs",
+        ),
+        ("detection.p95", "95 % are below", 0.95, 1e6, "ms"),
+        ("detection.longest", "the longest", 1.0, 1e6, "ms"),
+    ] {
+        if let Some(ns) = quantile(late, at) {
+            let mut row = Row::new(key, what, results::digits(ns / by), unit);
+            row.n = u64::try_from(late.len()).ok();
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 /// The report as text.

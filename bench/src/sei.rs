@@ -13,10 +13,12 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
 use crate::machine::Machine;
 use crate::product::Product;
+use crate::results;
 use crate::stats::{Estimate, median_estimate};
 use crate::table;
 use crate::verdict::{self, Promise};
@@ -154,6 +156,32 @@ pub fn promises(report: &SeiReport) -> Vec<Promise> {
             of(get("copy 4096")),
         ),
     ]
+}
+
+/// What is kept in `results/`.
+#[must_use]
+pub fn rows(report: &SeiReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    let mut one = |name: &str| {
+        let values = report.hardened.get(name)?;
+        median_estimate(values, &mut rng)
+    };
+    let empty = one("empty 0");
+    let copy = one("copy 4096").map(|found| found.map(|ns| ns / 1e3));
+    let store = median_estimate(&slopes(&report.hardened, "stores", 16, 256), &mut rng);
+    [
+        results::row("empty", "hardened handler that does nothing", "ns", empty),
+        results::row(
+            "store",
+            "added per logged store of 8 bytes, slope from 16 to 256",
+            "ns",
+            store,
+        ),
+        results::row("copy4k", "copy of 4 KiB in a hardened handler", "µs", copy),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// The report as text.

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::load::process::{Running, Split};
 use steadfast_workloads::load::{dns, memcached};
 use steadfast_workloads::servers::Server;
@@ -214,6 +215,27 @@ pub fn measure(
         servers,
         complete: !interrupted(),
     })
+}
+
+/// What is kept in `results/`: a count that an alarm ended has one.
+#[must_use]
+pub fn rows(report: &SeiAlarmsReport) -> Vec<Row> {
+    report
+        .servers
+        .iter()
+        .map(|count| {
+            let what = format!(
+                "false alarms of {}, handlers that follow each other in one process",
+                count.server
+            );
+            Row::share(
+                &count.server,
+                what,
+                u64::from(count.alarm.is_some()),
+                count.handlers,
+            )
+        })
+        .collect()
 }
 
 /// The report as text.

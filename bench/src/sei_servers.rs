@@ -21,12 +21,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde::{Deserialize, Serialize};
+use steadfast_report::published;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::load::memcached::Mix;
 use steadfast_workloads::load::process::{Running, Split, on_client_cpu};
 use steadfast_workloads::load::{Paced, Saturated, dns, highest_rate, memcached};
 
 use crate::machine::Machine;
+use crate::results;
 use crate::stats::{Estimate, median, median_estimate};
 use crate::table;
 use crate::verdict::{self, Promise};
@@ -503,6 +505,65 @@ fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
         }
     };
     row.targets.iter().map(judge).collect()
+}
+
+/// What is kept in `results/`: each row's hardened build and the envelope alone, over the plain build.
+#[must_use]
+pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
+    let mut rng = Rng::new(report.seed);
+    let mut rows = Vec::new();
+    for measured in &report.rows {
+        let name = match measured.row.as_str() {
+            "1 KiB" => "mc1k".to_owned(),
+            "DNS, A record" => "dns".to_owned(),
+            other => format!("mc.{}", other.to_lowercase().replace([' ', ','], "")),
+        };
+        let Some(plain) = measured.find("plain") else {
+            continue;
+        };
+        let mut add = |key: String, what: &str, values: &[f64]| {
+            let what = format!("{}, {}: {what}", measured.server, measured.row);
+            rows.extend(results::row(
+                key,
+                what,
+                "%",
+                median_estimate(values, &mut rng),
+            ));
+        };
+        let cpu = |sample: &Sample| sample.saturated.cpu_ns_per_request();
+        if let Some(hardened) = measured.find("hardened") {
+            let added = hardened.above(plain, cpu);
+            // r times the CPU time is 1/r of the throughput.
+            let lost: Vec<f64> = added
+                .iter()
+                .map(|percent| 100.0 * percent / (100.0 + percent))
+                .collect();
+            add(
+                format!("{name}.throughput"),
+                "throughput lost, envelope included",
+                &lost,
+            );
+            add(format!("{name}.cpu"), "CPU time added per request", &added);
+            let response = hardened.above(plain, |sample| sample.low.mean_us);
+            add(
+                format!("{name}.response"),
+                "response time added at a low rate",
+                &response,
+            );
+        }
+        if let Some(envelope) = measured
+            .find("envelope")
+            .filter(|_| ["mc1k", "dns"].contains(&name.as_str()))
+        {
+            let key = format!("{}.envelope", name.trim_end_matches("1k"));
+            add(
+                key,
+                "the envelope alone: CPU time added per request",
+                &envelope.above(plain, cpu),
+            );
+        }
+    }
+    rows
 }
 
 /// The report as text.

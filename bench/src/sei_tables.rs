@@ -31,6 +31,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use steadfast_inject::record::Dir;
 use steadfast_integrity::outcome::{Leaf, Outcome};
+use steadfast_report::published::Row;
 use steadfast_report::stats::{Confidence, Tally};
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::replay;
@@ -570,6 +571,61 @@ pub fn render_outcomes(title: &str, table: &OutcomeTable) -> String {
     text += &table::render(&["group", "invalid", "truncated", "error reply"], &rows);
     text.push('\n');
     text
+}
+
+/// What is kept in `results/`: undetected of manifested errors, by variant and group of faults; Table 5's ratios.
+#[must_use]
+pub fn rows(report: &SeiTablesReport) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |variant: &str, line: &OutcomeLine| {
+        let key = format!("{variant}.{}", line.group.to_lowercase());
+        let what = format!("{}, {}: undetected of manifested", line.variant, line.group);
+        rows.push(Row::share(
+            key,
+            what,
+            line.errors.undetected,
+            line.errors.manifested,
+        ));
+    };
+    for line in report.table2.iter().flat_map(|table| &table.lines) {
+        // mc, mc-sei, mc-sei-dup: mc, sei, dup.
+        let variant = line
+            .variant
+            .trim_start_matches("mc-")
+            .trim_start_matches("sei-");
+        add(variant, line);
+    }
+    for line in report.table3.iter().flat_map(|table| &table.lines) {
+        add(
+            if line.variant == "mc-seil" {
+                "plain"
+            } else {
+                "barrier"
+            },
+            line,
+        );
+    }
+    if let Some(phases) = &report.table5
+        && let [(_, native), (_, hardened)] = &phases.builds[..]
+    {
+        for (key, what, ratio) in [
+            (
+                "handler",
+                "handler phase, hardened over native",
+                hardened.handling / native.handling,
+            ),
+            (
+                "request",
+                "all cycles of a request, hardened over native",
+                hardened.total() / native.total(),
+            ),
+        ] {
+            let mut row = Row::new(key, what, crate::results::digits(ratio), "");
+            row.n = u64::try_from(phases.rounds).ok();
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 /// The report as text.

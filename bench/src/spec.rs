@@ -16,10 +16,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
 use crate::column::{Column, Pages};
 use crate::machine::Machine;
+use crate::results;
 use crate::rounds::{Series, find};
 use crate::sample::Sample;
 use crate::stats::{Estimate, geometric_mean_estimate, median, median_estimate};
@@ -224,6 +226,37 @@ fn qualify(
         ));
     }
     promise
+}
+
+/// What is kept in `results/`: each program over its floor, and the geometric means.
+#[must_use]
+pub fn rows(report: &SpecReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let mut rows = Vec::new();
+    for (column, mean) in &report.means {
+        // Three replicas on two cores have a key of their own.
+        let key = match column.as_str() {
+            "n3" if report.machine.cores < 3 => "n3.two-cores",
+            name => name,
+        };
+        let what = format!("geometric mean over the floor, {column}");
+        rows.extend(results::row(key, what, "%", Some(mean.map(percent))));
+    }
+    for program in &report.programs {
+        for column in ["n2", "n3"] {
+            let over = median_estimate(&over_floor(program, column), &mut rng);
+            let what = format!("{} over the floor, {column}", program.name);
+            let key = format!("{column}.{}", program.name);
+            rows.extend(results::row(
+                key,
+                what,
+                "%",
+                over.map(|over| over.map(percent)),
+            ));
+        }
+    }
+    rows
 }
 
 /// The report as text.

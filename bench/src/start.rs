@@ -1,11 +1,13 @@
 //! `bench start`: what starting a program under protection costs, on a program that does nothing.
 
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
 use crate::column::{Column, Pages};
 use crate::guest;
 use crate::machine::Machine;
+use crate::results;
 use crate::rounds::{self, Progress, Series, Turns, find};
 use crate::sample::Runner;
 use crate::stats::{median, median_estimate};
@@ -44,6 +46,25 @@ pub fn measure(
         complete,
         series,
     }
+}
+
+/// What is kept in `results/`.
+#[must_use]
+pub fn rows(report: &StartReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    report
+        .series
+        .iter()
+        .filter_map(|series| {
+            let found = median_estimate(&series.values(|sample| sample.wall * 1e3), &mut rng);
+            let what = match series.column.strip_prefix('n') {
+                Some("1") => "true(1), 1 replica".to_owned(),
+                Some(n) => format!("true(1), {n} replicas"),
+                None => "true(1), bare".to_owned(),
+            };
+            results::row(&series.column, what, "ms", found)
+        })
+        .collect()
 }
 
 /// The report as text.

@@ -9,12 +9,14 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use steadfast_report::published::Row;
 use steadfast_workloads::Invocation;
 use steadfast_workloads::inputs::Rng;
 
 use crate::column::{Column, Pages};
 use crate::guest;
 use crate::machine::Machine;
+use crate::results;
 use crate::rounds::{self, Progress, Series, Turns, find};
 use crate::sample::Runner;
 use crate::stats::{median, median_estimate};
@@ -133,6 +135,46 @@ fn over_floor(report: &TouchReport, replicas: usize, pages: &str) -> Vec<f64> {
     mine.zip(base).map_or(Vec::new(), |(mine, base)| {
         mine.ratios(base, |sample| sample.wall)
     })
+}
+
+/// What is kept in `results/`.
+#[must_use]
+pub fn rows(report: &TouchReport) -> Vec<Row> {
+    let mut rng = Rng::new(report.seed);
+    let mut rows = Vec::new();
+    for n in 1..=3 {
+        for (pages, key) in [("huge", format!("n{n}")), ("4k", format!("n{n}.small"))] {
+            let over: Vec<f64> = over_floor(report, n, pages)
+                .iter()
+                .map(|ratio| (ratio - 1.0) * 100.0)
+                .collect();
+            let what = format!("{n} replicas over as many copies, {pages} pages");
+            rows.extend(results::row(
+                key,
+                what,
+                "%",
+                median_estimate(&over, &mut rng),
+            ));
+        }
+    }
+    for (column, key) in [
+        ("corun1-huge", "native.s"),
+        ("n1-huge", "n1.s"),
+        ("n2-huge", "n2.s"),
+        ("n3-huge", "n3.s"),
+        ("corun2-huge", "copies2.s"),
+        ("corun3-huge", "copies3.s"),
+    ] {
+        let seconds = find(&report.series, column)
+            .and_then(|series| median_estimate(&series.values(|sample| sample.wall), &mut rng));
+        rows.extend(results::row(
+            key,
+            format!("{column}, whole run"),
+            "s",
+            seconds,
+        ));
+    }
+    rows
 }
 
 /// The report as text.

@@ -92,6 +92,38 @@ fn a_sound_product_gives_numbers_in_table_and_file() {
 }
 
 #[test]
+fn published_values_are_kept_with_what_they_took_the_place_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("kept.json");
+    let sound = product(dir.path(), "exec \"$@\"");
+    let keep = [&MICRO[..], &["--results", file.to_str().unwrap()]].concat();
+    for earlier in [0, 1] {
+        let out = bench(&sound, &keep);
+        assert_eq!(
+            out.status.code(),
+            Some(0),
+            "{}",
+            String::from_utf8_lossy(&out.stderr)
+        );
+        let text = fs::read_to_string(&file).unwrap();
+        let kept: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let run = kept["runs"].as_array().unwrap().last().unwrap();
+        assert_eq!(
+            run["command"],
+            "bench micro --events getppid --scale 0.01 --pairs 2"
+        );
+        let rows = run["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["key"] == "getppid.n2").unwrap();
+        assert_eq!(row["n"], 2);
+        assert_eq!(row["earlier"].as_array().map_or(0, Vec::len), earlier);
+    }
+    let before = fs::read(&file).unwrap();
+    let failing = product(dir.path(), "exit 121");
+    assert_eq!(bench(&failing, &keep).status.code(), Some(3));
+    assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+#[test]
 fn a_missing_product_is_an_error_row_and_never_a_number() {
     let out = bench(
         Path::new("/nonexistent/steadfast"),

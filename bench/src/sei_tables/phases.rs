@@ -41,7 +41,8 @@ pub struct Cycles {
 }
 
 impl Cycles {
-    fn total(self) -> f64 {
+    #[must_use]
+    pub fn total(self) -> f64 {
         self.dispatch + self.handling + self.output
     }
 }
