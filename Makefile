@@ -23,7 +23,7 @@ fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 host_pages := demo compile generate
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench campaign docs clean build-host demo-host
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
@@ -36,6 +36,7 @@ help:
 	@echo 'make install PREFIX=/usr/local   binary, manual, completions; make uninstall takes them away'
 	@echo 'make deb                 a Debian package of what is built, in build/deb'
 	@echo 'make bench               the numbers of docs/specification.md (hours); one of them: ARGS=micro'
+	@echo 'make reproduce           the papers'\'' numbers beside ours and those of this machine, as a page (hours; resumable)'
 	@echo 'make campaign            flips drawn at random, by the thousand (hours)'
 	@echo 'make setup               what the above need and this machine lacks (called by them)'
 	@echo 'make docs                documents that are generated from the code'
@@ -171,6 +172,10 @@ else
 	for what in start sei micro memory touch repair spec; do $(BENCH) $$what --json build/bench/$$what.json; [ $$? -le 1 ] || exit; done
 	$(BENCH) model --spec build/bench/spec.json --micro build/bench/micro.json --json build/bench/model.json
 endif
+
+# The papers' values beside the published ones and those of this machine, as a page: build/reproduce/index.html.
+reproduce: setup build
+	$(BENCH) reproduce $(ARGS)
 
 # Ten thousand flips and more of each group, over eight programs, then in the agent, the log and the control block, then in what stands
 # around the replicas:

@@ -36,6 +36,7 @@ pub mod model;
 pub mod process;
 pub mod product;
 pub mod repair;
+pub mod reproduce;
 pub mod rest;
 pub mod results;
 pub mod rounds;

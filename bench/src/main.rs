@@ -27,8 +27,8 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, later, memory, micro, model, repair, rest, results, sei, sei_alarms, sei_servers,
-    sei_tables, spec, start, touch,
+    inject, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
+    sei_servers, sei_tables, spec, start, touch,
 };
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -243,6 +243,17 @@ enum Action {
         #[arg(long, default_value_t = 2)]
         replicas: u8,
     },
+    /// Measure again what the specification names and this machine can, and show it beside the papers' values
+    ///
+    /// Resumable: a step that was done for this commit is not done again. The page is build/reproduce/index.html.
+    Reproduce {
+        /// Only commands that take at most so long each
+        #[arg(long, value_name = "N", default_value_t = 45.0)]
+        minutes: f64,
+        /// Where values and page go
+        #[arg(long, value_name = "DIR", default_value = "build/reproduce")]
+        out: PathBuf,
+    },
     /// Print the table of a file that any of these wrote, or of several of spec that measured other programs
     Show {
         #[arg(required = true, value_name = "FILE")]
@@ -304,7 +315,36 @@ impl Outcome {
     }
 }
 
+/// Everything that takes at most so long, and the page.
+fn reproduced(minutes: f64, out: &Path) -> Result<ExitCode> {
+    let stop = interrupts()?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("");
+    let interrupted = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    let (page, good) = reproduce::run(&root, out, minutes, &interrupted, &mut |line| {
+        eprintln!("{line}")
+    })?;
+    println!("{}", page.display());
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Set by the first signal that asks us to stop; a second one just ends us.
+fn interrupts() -> Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_default(signal, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
 fn act(cli: &Cli) -> Result<ExitCode> {
+    if let Action::Reproduce { minutes, out } = &cli.action {
+        return reproduced(*minutes, out);
+    }
     let outcome = match &cli.action {
         Action::Show { files } => show(files)?,
         Action::Model {
@@ -365,12 +405,8 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         .with_file_name("build")
         .join("bench");
     let guests = place.join("guests");
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        // The first asks the rounds to stop and print what there is; a second one just ends us.
-        flag::register_conditional_default(signal, Arc::clone(&stop))?;
-        flag::register(signal, Arc::clone(&stop))?;
-    }
+    // The first signal asks the rounds to stop and print what there is.
+    let stop = interrupts()?;
     let product = Product::find();
     let machine = Machine::here(&product);
     let runner = Runner::new(product, &place, Duration::from_secs(common.limit), stop)?;
@@ -592,7 +628,9 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                     .keeping(inject::rows(&report)),
             )
         }
-        Action::Model { .. } | Action::Show { .. } => bail!("nothing to measure"),
+        Action::Model { .. } | Action::Show { .. } | Action::Reproduce { .. } => {
+            bail!("nothing to measure")
+        }
     }
 }
 

@@ -416,6 +416,8 @@ pub struct Value {
     /// Stands before the value.
     #[serde(default)]
     pub label: String,
+    /// What the paper has, in the unit of the value: shown beside it, judged by nobody.
+    pub paper: Option<f64>,
     /// The upper end of the interval, or the value where there is none, is at most this; with `upper`, the value is.
     pub most: Option<f64>,
     /// Added to `most`: room for the noise of a shared virtual machine, in the unit of the value.
@@ -521,7 +523,8 @@ impl Value {
 pub type Files = BTreeMap<String, File>;
 
 impl Promise {
-    fn rows<'a>(
+    /// The values, each with the run and the row that it names.
+    pub fn rows<'a>(
         &'a self,
         files: &'a Files,
     ) -> impl Iterator<Item = (&'a Value, Option<(&'a Run, &'a Row)>)> {
@@ -691,7 +694,9 @@ impl Promises {
 }
 
 impl Promise {
-    fn target(&self, files: &Files) -> String {
+    /// The target, from its own words or from the limits of its values.
+    #[must_use]
+    pub fn target(&self, files: &Files) -> String {
         if !self.target.is_empty() {
             return self.target.clone();
         }
