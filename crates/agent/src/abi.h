@@ -159,6 +159,7 @@ enum sf_cmd {
 	               * (enum sf_seek) has it */
 	SF_C_HEAR,    /* when resumed: hear signals here, where all replicas stand */
 	SF_C_PATCH,   /* apply the plan that stands `arg` behind the start of the shared memory, `arg2` bytes */
+	SF_C_LEAD,    /* secondary of a pair whose primary is lost: lead, in slot 0, from the event that it waits at (storage.c) */
 };
 
 /* How a state is looked for: one instruction at a time, or at a payload that was planted there. */
@@ -184,7 +185,9 @@ struct sf_seek_words {
  * event that may be in flight; written by the primary's agent before the event's result, and by the relay on the
  * secondary's side. In place of the pages of SF_OFF_UNDO, which belong to snapshots, of which a pair has none. */
 enum sf_note_kind { SF_N_NONE = 0, SF_N_OPEN, SF_N_CLOSE, SF_N_DUP, SF_N_READ, SF_N_WRITE, SF_N_SYNC, SF_N_TRUNCATE,
-                    SF_N_ALLOCATE, SF_N_OTHER, SF_N_NAME };
+                    SF_N_ALLOCATE, SF_N_OTHER, SF_N_NAME,
+                    SF_N_NEW, /* a descriptor of something that is no file: the secondary makes one to have when it leads */
+                    SF_N_STATE, /* ... and sets it up alike */ };
 struct sf_note {
 	uint64_t seq;
 	uint32_t kind;
@@ -200,7 +203,7 @@ struct sf_note {
 struct sf_pair {
 	uint64_t fixed; /* the event whose payload the launcher has put right */
 	uint64_t random[2]; /* AT_RANDOM of both sites */
-	uint64_t spare;
+	uint32_t carried, dropped; /* connections that a secondary which leads went on with, and could not */
 	char prefixes[SF_PREFIX_BYTES]; /* protected directories, each with its NUL; an empty one ends them */
 	struct sf_note note[SF_RING];
 };
@@ -399,7 +402,6 @@ struct sf_traps {
 #define SF_NR_EXEC_LOCKS 0x80000107u /* exec while a record lock is held */
 #define SF_NR_PAIR_PROCESS 0x80000120u /* in a pair: another process or program */
 #define SF_NR_PAIR_MAP 0x80000121u /* ... a protected file mapped, or any file mapped shared and writable */
-#define SF_NR_PAIR_MOVE 0x80000122u /* ... file bytes that never pass through the program */
 #define SF_NR_PAIR_HOLE 0x80000123u /* ... fallocate that cuts or shifts */
 #define SF_NR_PAIR_WRITE 0x80000124u /* ... a write of more than 64 MiB at once */
 #define SF_NR_PAIR_UNNAMED 0x80000125u /* ... a file without a name (O_TMPFILE) */

@@ -482,6 +482,7 @@ void sf_limit_begin(u64 seq, u32 nr, u64 call[7]);
 void sf_limit_again(u64 call[7]);
 void sf_limit_end(s64 ret);
 void sf_limit_cut(u64 seq, u32 nr, const u64 a[6]);
+void sf_kept_here(void);
 u64 sf_now(void); /* CLOCK_MONOTONIC, nanoseconds */
 
 /* kept.c: what the kernel holds for the program */
@@ -505,6 +506,8 @@ void sf_pair_note(struct sf_event *, struct sf_result *, u32 nr, const u64 a[6],
 int sf_pair_follow(struct sf_event *, const struct sf_call *, u32 nr, const u64 a[6], const struct sf_result *);
 void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_call *, const u64 a[6]);
 void sf_pair_init(void);
+const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *, struct sf_call *own);
+s64 sf_pair_lead(void);
 
 /* exec.c */
 s64 sf_exec_begin(u32 nr, const u64 a[6]);

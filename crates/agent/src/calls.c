@@ -985,7 +985,10 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	u32 nr = k->nr = (u32)r->rax;
 	/* The kernel takes the number for an int; below 0 it has no calls, and never will. One of them is ours. */
 	k->own = (struct sf_call){ .class = (s32)nr < 0 && nr != SF_NR_INT80 ? SF_DENY : SF_REFUSE, .err = 38 /* ENOSYS */ };
-	const struct sf_call *c = k->c = nr <= SF_CALLS_MAX ? row(nr, a, &k->own) : &k->own;
+	const struct sf_call *c = nr <= SF_CALLS_MAX ? row(nr, a, &k->own) : &k->own;
+	if (unlikely(G->options & SF_O_PAIR))
+		c = sf_pair_row(nr, a, c, &k->own);
+	k->c = c;
 
 	if (c->class == SF_LOCAL) {
 		r->rax = (u64)answered_here(c, a);

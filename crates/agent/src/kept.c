@@ -456,6 +456,20 @@ s64 sf_kept_restore(void)
 	return 0;
 }
 
+/* The secondary of a pair leads: what every replica has called is set here as well, and limits are narrower by now. */
+void sf_kept_here(void)
+{
+	for (u32 i = 0; i < K->calls; i++)
+		if (sf_calls[K->call[i].nr].class != SF_ALL)
+			make_again(&K->call[i]);
+	for (u32 i = 0; i < REAL_TIMERS + SF_KEPT_TIMERS; i++) {
+		G->timer_set[i] = sf_now();
+		if (i < REAL_TIMERS || K->timer[i].used)
+			arm_again(i);
+	}
+	sf_die_with_launcher();
+}
+
 /* ---- the leader's calls ---- */
 
 /* Calls that the agent answers itself. */

@@ -86,11 +86,6 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "pages that come by a mapping are not compared; fix: configure the program to read and write (sqlite3: PRAGMA mmap_size=0 and no WAL)",
     ),
     (
-        0x8000_0122,
-        "in a pair: moving file bytes inside the kernel (sendfile, splice, copy_file_range, reflink)",
-        "they never pass the comparison; fix: configure the program to read and write",
-    ),
-    (
         0x8000_0123,
         "in a pair: fallocate that cuts or shifts a protected file",
         "the ledger does not follow it; fix: configure the program without it",

@@ -724,6 +724,18 @@ void sf_pause(void)
 		case SF_C_HEAR:
 			me.hear = 1;
 			break;
+		case SF_C_LEAD: /* answered as the follower that it was; the next command is for the leader */
+			ret = sf_pair_lead();
+			if (ret == 0) {
+				own->cmd_ret = 0;
+				G->slot[0].cmd_ack = G->slot[0].cmd_seq;
+				store(&G->slot[0].phase, SF_P_PAUSED);
+				store(&own->cmd_ack, seq);
+				own = &G->slot[0];
+				ring_launcher();
+				continue;
+			}
+			break;
 		case SF_C_EXIT:
 			for (;;)
 				sys1(231, 0);

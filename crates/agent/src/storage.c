@@ -16,22 +16,30 @@
  *  2. A descriptor has the same class on both sites: it follows from agreed events alone.
  *  3. A storage call that ends differently on the two sites is never passed over in silence.
  *
+ * What is no file exists on both sites as well, but only the primary's is in use: the secondary keeps
+ * sockets, what polls them, and devices at the same numbers, so that it can lead when the primary is
+ * lost (sf_pair_lead). Of a TCP connection it knows the first sequence numbers and counts bytes; then
+ * it can go on with it (TCP_REPAIR, tcp(7)).
+ *
  * Not covered: mapped files (the launcher's list of protected directories decides which are
- * refused), the order and the inode numbers of directory entries, times. See docs/concepts/pair.md.
+ * refused), the order and the inode numbers of directory entries, times; descriptors that come
+ * by a message (SCM_RIGHTS). See docs/concepts/pair.md.
  */
 #include "agent.h"
 
 #include <asm/errno.h>
 
 enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR_lseek = 8, NR_mmap, NR_ioctl = 16, NR_pread64,
-       NR_pwrite64, NR_readv, NR_writev, NR_dup = 32, NR_dup2, NR_sendfile = 40, NR_clone = 56, NR_fork, NR_vfork, NR_execve, NR_fcntl = 72, NR_flock, NR_fsync,
+       NR_pwrite64, NR_readv, NR_writev, NR_pipe = 22, NR_dup = 32, NR_dup2, NR_getpid = 39, NR_sendfile = 40, NR_socket, NR_connect, NR_accept, NR_sendto, NR_recvfrom, NR_sendmsg, NR_recvmsg,
+       NR_shutdown, NR_bind, NR_listen, NR_getsockname, NR_getpeername, NR_socketpair, NR_setsockopt, NR_getsockopt, NR_clone = 56, NR_fork, NR_vfork, NR_execve, NR_fcntl = 72, NR_flock, NR_fsync,
        NR_fdatasync, NR_truncate, NR_ftruncate, NR_getcwd = 79, NR_chdir, NR_fchdir, NR_rename, NR_mkdir, NR_rmdir, NR_creat,
        NR_link, NR_unlink, NR_symlink, NR_readlink, NR_chmod, NR_fchmod, NR_chown, NR_fchown, NR_lchown, NR_umask,
-       NR_mknod = 133, NR_fstatfs = 138, NR_utime = 132, NR_sync = 162, NR_readahead = 187, NR_fadvise64 = 221,
+       NR_mknod = 133, NR_fstatfs = 138, NR_utime = 132, NR_sync = 162, NR_readahead = 187, NR_epoll_create = 213, NR_fadvise64 = 221, NR_epoll_ctl = 233,
        NR_utimes = 235, NR_openat = 257, NR_mkdirat, NR_mknodat, NR_fchownat, NR_futimesat, NR_newfstatat, NR_unlinkat,
        NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_sync_file_range = 277,
-       NR_utimensat = 280, NR_fallocate = 285, NR_dup3 = 292, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
-       NR_renameat2 = 316, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_clone3 = 435, NR_close_range = 436, NR_openat2 };
+       NR_inotify_init = 253, NR_utimensat = 280, NR_signalfd = 282, NR_timerfd_create, NR_eventfd, NR_fallocate = 285,
+       NR_accept4 = 288, NR_signalfd4, NR_eventfd2, NR_epoll_create1, NR_dup3, NR_pipe2, NR_inotify_init1, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
+       NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
 
 #define PAGE 4096ull
 #define O_WRONLY 1
@@ -47,8 +55,27 @@ struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; s64 size; 
 _Static_assert(sizeof(struct stat) == 144, "stat(2), x86-64");
 
 /* Of a descriptor: whether each site has its own, and whether the ledger knows the file. */
-enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED };
+enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED,
+       F_STREAM,  /* 0 to 2 as the program was started with: each site's own */
+       F_DEVICE,  /* null, zero, full, random, urandom: one is as good as another */
+       F_SOCKET, F_LISTEN, F_CONNECTION, F_POLL, /* the secondary has one that nobody uses */
+       F_FOREIGN, /* the primary's alone: nobody can lead without it */ };
 static u8 class[FDS_MAX];
+
+/* A TCP connection as its site's kernel knew it when it was accepted; in the note of that event. */
+struct line {
+	u32 known; /* the kernel has told all of it */
+	u32 sends, gets; /* sequence number of the first byte that the program sends, and gets */
+	u32 options, scales, segment, stamp; /* TCPI_OPT_*, TCPOPT_WINDOW's word, MSS, TCP_TIMESTAMP */
+	u32 own_len, peer_len;
+	u8 own[28], peer[28];
+};
+
+/* The secondary's account of it. The last bytes that the program has sent lie in a ring: the client may ask for them again. */
+#define SENT_BYTES (1ull << 20)
+#define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */
+static struct { struct line l; u64 got, sent, born; u32 backlog; } line[FDS_MAX];
+#define SENT(fd) ((u8 *)(SF_STAGE + SENT_BYTES * (fd))) /* private.c has no use for the place in a pair */
 
 static struct {
 	u8 head[PAGE], tail[PAGE]; /* pages that a write covers in part, as they were before it */
@@ -82,6 +109,18 @@ static int is_open(u32 nr)
 	return nr == NR_open || nr == NR_openat || nr == NR_creat || nr == NR_openat2;
 }
 
+static int is_on_disk(u64 fd)
+{
+	u8 k = kind_of(fd);
+	return is_file(fd) || k == F_DIRECTORY;
+}
+
+static int is_socket(u64 fd)
+{
+	u8 k = kind_of(fd);
+	return k == F_SOCKET || k == F_LISTEN || k == F_CONNECTION;
+}
+
 /* Calls whose first argument is a descriptor, and which both sites make. */
 static int is_both_fd(u32 nr, const u64 a[6])
 {
@@ -90,9 +129,9 @@ static int is_both_fd(u32 nr, const u64 a[6])
 		return is_file(a[0]);
 	case NR_flock: case NR_fsync: case NR_fdatasync: case NR_ftruncate: case NR_fchmod: case NR_fchown:
 	case NR_readahead: case NR_fadvise64: case NR_sync_file_range: case NR_fallocate: case NR_syncfs: case NR_fchdir:
-		return kind_of(a[0]) != F_NONE;
+		return is_on_disk(a[0]);
 	case NR_fcntl: /* F_SETFD, F_SETFL, F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW */
-		return kind_of(a[0]) != F_NONE &&
+		return is_on_disk(a[0]) &&
 		       ((u32)a[1] == 2 || (u32)a[1] == 4 || (u32)a[1] == 6 || (u32)a[1] == 7 || (u32)a[1] == 37 || (u32)a[1] == 38);
 	}
 	return 0;
@@ -198,6 +237,29 @@ static u64 place_of(u32 nr, const u64 a[6])
 	return at < 0 ? 0 : (u64)at;
 }
 
+/* Bytes that would move from file to socket inside the kernel pass no comparison. The errno is one that the manual
+ * tells programs to read and write after. */
+const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *c, struct sf_call *own)
+{
+	u32 err = 0;
+	if (nr == NR_sendfile && (is_file(a[0]) || is_file(a[1])))
+		err = EINVAL;
+	if (nr == NR_splice && (is_file(a[0]) || is_file(a[2])))
+		err = EINVAL;
+	if (nr == NR_copy_file_range && (is_file(a[0]) || is_file(a[2])))
+		err = EXDEV;
+	if (nr == NR_ioctl && ((u32)a[1] == 0x40049409 || (u32)a[1] == 0x4020940d || (u32)a[1] == 0xc0189436)) /* FICLONE,
+	                                                                             FICLONERANGE, FIDEDUPERANGE */
+		err = EOPNOTSUPP;
+	if (likely(!err))
+		return c;
+	if (c != own)
+		*own = *c;
+	own->class = SF_DENY;
+	own->err = (int16_t)err;
+	return own;
+}
+
 /* What a pair cannot keep equal is refused before it happens: 0, or what to call it. */
 u32 sf_pair_refuses(u32 nr, const u64 a[6])
 {
@@ -211,12 +273,6 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 		if ((a[3] & 0x20 /* MAP_ANONYMOUS */) || !is_file(a[4]))
 			return 0;
 		return kind_of(a[4]) == F_PROTECTED || ((a[3] & 3) != 2 /* MAP_PRIVATE */ && (a[2] & 2 /* PROT_WRITE */)) ? SF_NR_PAIR_MAP : 0;
-	case NR_sendfile:
-		return is_file(a[0]) || is_file(a[1]) ? SF_NR_PAIR_MOVE : 0;
-	case NR_splice: case NR_copy_file_range:
-		return is_file(a[0]) || is_file(a[2]) ? SF_NR_PAIR_MOVE : 0;
-	case NR_ioctl: /* FICLONE, FICLONERANGE, FIDEDUPERANGE */
-		return (u32)a[1] == 0x40049409 || (u32)a[1] == 0x4020940d || (u32)a[1] == 0xc0189436 ? SF_NR_PAIR_MOVE : 0;
 	case NR_fallocate:
 		return kind_of(a[0]) == F_PROTECTED && (u32)a[1] > 1 ? SF_NR_PAIR_HOLE : 0;
 	case NR_truncate:
@@ -312,6 +368,245 @@ static u8 class_of(s64 fd, const char *name, s64 len)
 	return len > 0 && is_protected_path(name, (u64)len) ? F_PROTECTED : F_FILE;
 }
 
+static u8 class_of_device(s64 fd)
+{
+	struct stat st;
+	if (sys2(NR_fstat, fd, &st) < 0 || (st.mode & S_IFMT) != 0020000 /* S_IFCHR */ || st.rdev >> 8 != 1)
+		return F_FOREIGN;
+	u64 minor = st.rdev & 0xff;
+	return minor == 3 || minor == 5 || (minor >= 7 && minor <= 9) ? F_DEVICE : F_FOREIGN;
+}
+
+/* ---- sockets ---- */
+
+#define IPPROTO_TCP 6
+enum { TCP_MAXSEG = 2, TCP_INFO = 11, TCP_REPAIR = 19, TCP_REPAIR_QUEUE, TCP_QUEUE_SEQ, TCP_REPAIR_OPTIONS, TCP_TIMESTAMP = 24,
+       TCP_REPAIR_WINDOW = 29 };
+enum { NO_QUEUE, RECV_QUEUE, SEND_QUEUE };
+enum { SO_SNDBUF = 7, SO_SNDBUFFORCE = 32, SO_DOMAIN = 39 };
+
+static s64 get_option(u64 fd, u32 level, u32 name, void *v, u32 n)
+{
+	return sys6(NR_getsockopt, fd, level, name, v, &n, 0);
+}
+
+static s64 set_option(u64 fd, u32 level, u32 name, const void *v, u32 n)
+{
+	return sys6(NR_setsockopt, fd, level, name, v, n, 0);
+}
+
+static s64 set_word(u64 fd, u32 level, u32 name, u32 v)
+{
+	return set_option(fd, level, name, &v, sizeof v);
+}
+
+static int queue_at(u64 fd, u32 queue, u32 *at)
+{
+	return set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue) == 0 && get_option(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, at, 4) == 0;
+}
+
+/* The primary, of a connection from which the program has read nothing yet. Who may not repair a connection
+ * (CAP_NET_ADMIN) learns nothing. The peer's bytes may come in the meantime. */
+static void learn(u64 fd, struct line *l)
+{
+	u32 len = sizeof l->own, at, again;
+	s32 waits;
+	u8 info[8];
+	memset(l, 0, sizeof *l);
+	if (sys3(NR_getsockname, fd, l->own, &len) < 0 || (l->own[0] != 2 /* AF_INET */ && l->own[0] != 10 /* AF_INET6 */))
+		return;
+	l->own_len = len;
+	len = sizeof l->peer;
+	if (sys3(NR_getpeername, fd, l->peer, &len) < 0)
+		return;
+	l->peer_len = len;
+	if (set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) < 0)
+		return;
+	int ok = queue_at(fd, SEND_QUEUE, &l->sends) && get_option(fd, IPPROTO_TCP, TCP_MAXSEG, &l->segment, 4) == 0;
+	for (u32 tries = 0; ok; tries++) {
+		ok = tries < 100 && queue_at(fd, RECV_QUEUE, &at) && sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &waits) == 0 &&
+		     queue_at(fd, RECV_QUEUE, &again);
+		if (at == again)
+			break;
+	}
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR, -1u); /* without a probe */
+	ok = ok && get_option(fd, IPPROTO_TCP, TCP_INFO, info, sizeof info) == 0 && info[0] == 1 /* TCP_ESTABLISHED */ &&
+	     get_option(fd, IPPROTO_TCP, TCP_TIMESTAMP, &l->stamp, 4) == 0 && set_word(fd, 1 /* SOL_SOCKET */, SO_SNDBUF, SNDBUF) == 0;
+	l->gets = at - (u32)waits;
+	l->options = info[5];
+	l->scales = (info[6] & 15u) | (u32)(info[6] >> 4) << 16;
+	l->known = (u32)ok;
+}
+
+static void count_sent(u64 fd, u64 from, u64 n)
+{
+	while (n) {
+		u64 at = line[fd].sent % SENT_BYTES, part = SENT_BYTES - at < n ? SENT_BYTES - at : n;
+		if (sf_user_bytes(SENT(fd) + at, from, part) < 0) {
+			line[fd].l.known = 0;
+			return;
+		}
+		line[fd].sent += part;
+		from += part;
+		n -= part;
+	}
+}
+
+static void count_vector(u64 fd, u64 at, u64 count, u64 left)
+{
+	u64 v[2];
+	for (u64 i = 0; i < count && left && sf_user_bytes(v, at + 16 * i, sizeof v) == 0; i++) {
+		u64 l = v[1] < left ? v[1] : left;
+		count_sent(fd, v[0], l);
+		left -= l;
+	}
+}
+
+/* The secondary: what the program has moved on a connection. One that is half closed cannot be gone on with. */
+static void count(u32 nr, const u64 a[6], s64 ret)
+{
+	const u64 fd = (u32)a[0];
+	u64 iov[2];
+	if (kind_of(fd) != F_CONNECTION || !line[fd].l.known)
+		return;
+	if (nr == NR_shutdown || (ret == 0 && is_read(nr)) || (ret == 0 && (nr == NR_recvfrom || nr == NR_recvmsg)))
+		line[fd].l.known = 0;
+	if (ret <= 0)
+		return;
+	if (nr == NR_write || nr == NR_sendto)
+		count_sent(fd, a[1], (u64)ret);
+	else if (is_write(nr))
+		count_vector(fd, a[1], a[2], (u64)ret);
+	else if (nr == NR_sendmsg && sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0)
+		count_vector(fd, iov[0], iov[1], (u64)ret);
+	else if (nr == NR_sendmsg)
+		line[fd].l.known = 0;
+	else if (is_read(nr) || (nr == NR_recvfrom && !(a[3] & 2 /* MSG_PEEK */)) || (nr == NR_recvmsg && !(a[2] & 2)))
+		line[fd].got += (u64)ret;
+}
+
+/* The secondary's socket becomes the connection that the primary had: 0, or why not. */
+static s64 go_on_with(u64 fd)
+{
+	const struct line *l = &line[fd].l;
+	u64 back = line[fd].sent < SENT_BYTES ? line[fd].sent : SENT_BYTES;
+	const u32 next = l->gets + (u32)line[fd].got;
+	struct { u32 code, value; } option[4];
+	u32 n = 0, window[5];
+	s64 r;
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
+		return r;
+	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, l->sends + (u32)(line[fd].sent - back))) < 0)
+		return r;
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, RECV_QUEUE);
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, next)) < 0)
+		return r;
+	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = sys3(NR_connect, fd, l->peer, l->peer_len)) < 0)
+		return r;
+	option[n].code = 2 /* TCPOPT_MSS */, option[n++].value = l->segment;
+	if (l->options & 2)
+		option[n].code = 4 /* TCPOPT_SACK_PERM */, option[n++].value = 0;
+	if (l->options & 4)
+		option[n].code = 3 /* TCPOPT_WINDOW */, option[n++].value = l->scales;
+	if (l->options & 1)
+		option[n].code = 8 /* TCPOPT_TIMESTAMP */, option[n++].value = 0;
+	if ((r = set_option(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, option, n * 8)) < 0)
+		return r;
+	/* Later than any that the peer has seen: clocks of the two sites run alike, and the note took its time. */
+	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, l->stamp + (u32)((sf_now() - line[fd].born) / 1000000) + 2000);
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
+	for (u64 at = line[fd].sent - back; at < line[fd].sent;) {
+		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
+		r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
+		if (r <= 0)
+			return r;
+		at += (u64)r;
+	}
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
+	/* snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup: the peer's answer to the probe brings its own. */
+	if (get_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window) == 0) {
+		window[0] = next - 1;
+		window[1] = window[2] = 65535;
+		window[3] = 65535;
+		window[4] = next;
+		set_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window);
+	}
+	return set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+}
+
+/* Of the primary: what it makes that is no file, and what the secondary has to do alike. 1: noted. */
+static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6], s64 ret)
+{
+	struct sf_note *n;
+	u8 k = F_FOREIGN;
+	s32 two[2];
+	if (ret < 0 && !(nr == NR_connect && ret == -EINPROGRESS))
+		return 0;
+	switch (nr) {
+	case NR_socket:
+		k = F_SOCKET;
+		break;
+	case NR_accept: case NR_accept4:
+		k = F_CONNECTION;
+		break;
+	case NR_epoll_create: case NR_epoll_create1:
+		k = F_POLL;
+		break;
+	case NR_signalfd: case NR_signalfd4: case NR_timerfd_create: case NR_eventfd: case NR_eventfd2: case NR_inotify_init:
+	case NR_inotify_init1: case NR_memfd_create: case NR_pidfd_open:
+		break;
+	case NR_pipe: case NR_pipe2: case NR_socketpair:
+		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) == 0 && (u32)two[0] < FDS_MAX && (u32)two[1] < FDS_MAX)
+			class[two[0]] = class[two[1]] = F_FOREIGN;
+		n = note(e, SF_N_NEW, (u32)two[0]);
+		n->class = F_FOREIGN;
+		n->len = (u32)two[1] + 1;
+		return 1;
+	case NR_connect:
+		if (!is_socket(a[0]))
+			return 0;
+		class[(u32)a[0]] = F_FOREIGN;
+		note(e, SF_N_STATE, a[0])->class = F_FOREIGN;
+		return 1;
+	case NR_bind: case NR_listen: case NR_setsockopt:
+		if (!is_socket(a[0]))
+			return 0;
+		if (nr == NR_listen)
+			class[(u32)a[0]] = F_LISTEN;
+		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
+		return 1;
+	case NR_epoll_ctl:
+		if (kind_of(a[0]) != F_POLL)
+			return 0;
+		note(e, SF_N_STATE, a[0])->class = F_POLL;
+		return 1;
+	case NR_fcntl: /* F_SETFD, F_SETFL */
+		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE))
+			return 0;
+		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
+		return 1;
+	case NR_ioctl: /* FIONCLEX, FIOCLEX, FIONBIO */
+		if (((u32)a[1] != 0x5450 && (u32)a[1] != 0x5451 && (u32)a[1] != 0x5421) || !is_socket(a[0]))
+			return 0;
+		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
+		return 1;
+	default:
+		return 0;
+	}
+	if ((u64)ret >= FDS_MAX)
+		return 0;
+	class[ret] = k;
+	note(e, SF_N_NEW, (u64)ret)->class = k;
+	if (k == F_CONNECTION) {
+		static struct line l;
+		learn((u64)ret, &l);
+		add_bytes(r, NOTE(e->seq), &l, sizeof l);
+	}
+	return 1;
+}
+
 static int copies_descriptor(u32 nr, const u64 a[6])
 {
 	return nr == NR_dup || nr == NR_dup2 || nr == NR_dup3 || (nr == NR_fcntl && ((u32)a[1] == 0 || (u32)a[1] == 1030));
@@ -335,10 +630,12 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 	if (is_open(nr) && ret >= 0) {
 		s64 len = sf_fd_name((u64)ret, name, sizeof name - 1);
 		u8 k = class_of(ret, name, len);
+		if (k == F_NONE && (u64)ret < FDS_MAX) {
+			note(e, SF_N_NEW, (u64)ret)->class = class[ret] = class_of_device(ret);
+			return;
+		}
 		if ((u64)ret < FDS_MAX)
 			class[ret] = k;
-		if (k == F_NONE)
-			return;
 		note(e, SF_N_OPEN, (u64)ret)->class = k;
 		struct stat st;
 		n->len = sys2(NR_fstat, ret, &st) == 0 ? (u64)st.size : 0;
@@ -352,6 +649,8 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		if (kind_of(a[0]) == F_NONE && class[ret] == F_NONE)
 			return;
 		note(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
+		if (kind_of(a[0]) == F_CONNECTION) /* its bytes are counted by number */
+			class[(u32)a[0]] = F_FOREIGN;
 		n->class = class[ret] = kind_of(a[0]);
 	} else if (is_read(nr) && is_file(a[0])) {
 		note(e, SF_N_READ, a[0])->class = kind_of(a[0]);
@@ -392,6 +691,8 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		n->len = (u32)a[1];
 		for (u64 fd = (u32)a[0]; !(a[2] & 4) && fd <= (u32)a[1] && fd < FDS_MAX; fd++)
 			class[fd] = F_NONE;
+	} else if (note_kernel(e, r, nr, a, ret)) {
+		return;
 	} else if (comes_of_names(nr, ret)) {
 		int i = name_row(nr);
 		note(e, SF_N_NAME, ~0ull)->off = nr;
@@ -415,6 +716,55 @@ static int put_at(s64 own, s64 want)
 	s64 r = sys3(NR_dup3, own, want, 02000000);
 	sys1(NR_close, own);
 	return r == want;
+}
+
+/* The secondary makes something that it will need when it leads. */
+static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r, const struct sf_note *n)
+{
+	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+	u32 domain = 0;
+	s64 own;
+	class[(u32)n->fd] = (u8)n->class;
+	if (n->class == F_FOREIGN) {
+		if (n->len)
+			class[(u32)n->len - 1] = F_FOREIGN;
+		return 1;
+	}
+	if (n->class == F_CONNECTION) {
+		memset(&line[n->fd], 0, sizeof line[n->fd]);
+		if (n->extra_len == sizeof(struct line))
+			memcpy(&line[n->fd].l, PAYLOAD + r->out_off + n->extra_off, sizeof(struct line));
+		line[n->fd].born = sf_now();
+		get_option(a[0], 1, SO_DOMAIN, &domain, 4);
+		own = sys3(NR_socket, domain, 1 /* SOCK_STREAM */ | (nr == NR_accept4 ? a[3] : 0), 0);
+	} else {
+		own = sf_call_agreed(e, call);
+	}
+	return own < 0 ? may_end_so(e, nr, own, r->ret, (u32)n->fd) : put_at(own, r->ret);
+}
+
+static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r, const struct sf_note *n)
+{
+	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
+	const u64 fd = (u32)n->fd;
+	class[fd] = (u8)n->class;
+	switch (nr) {
+	case NR_connect:
+		return 1;
+	case NR_listen: /* nobody is answered here until this site leads */
+		line[fd].backlog = (u32)a[1];
+		return 1;
+	case NR_epoll_ctl:
+		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL)
+			return 1;
+		break;
+	case NR_bind: /* to an address that this site gets when it leads */
+		set_word(fd, 0 /* IPPROTO_IP */, 15 /* IP_FREEBIND */, 1);
+		set_word(fd, 41 /* IPPROTO_IPV6 */, 78 /* IPV6_FREEBIND */, 1);
+		break;
+	}
+	s64 own = sf_call_agreed(e, call);
+	return nr != NR_bind || own == r->ret || may_end_so(e, nr, own, r->ret, fd);
 }
 
 static int follow_read(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
@@ -481,12 +831,17 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 		class[(u32)r->ret] = own < 0 ? F_NONE : (u8)n->class;
 		return own < 0 || put_at(own, r->ret);
 	case SF_N_CLOSE:
+		if (n->class == F_FOREIGN) { /* there may be none here */
+			sys1(NR_close, (u32)a[0]);
+			class[(u32)a[0]] = F_NONE;
+			return 1;
+		}
 		own = sf_call_agreed(e, call);
 		for (u64 fd = nr == NR_close ? (u32)a[0] : n->off; fd <= (nr == NR_close ? (u32)a[0] : n->len) && fd < FDS_MAX; fd++)
 			class[fd] = F_NONE;
 		return own == r->ret || nr != NR_close || may_end_so(e, nr, own, r->ret, a[0]);
 	case SF_N_DUP:
-		if (n->class == F_NONE)
+		if (n->class == F_NONE || n->class == F_FOREIGN)
 			sys1(NR_close, r->ret);
 		else if (sys3(NR_dup3, n->len, r->ret, nr == NR_dup3 ? a[2] : 0) != r->ret && (s64)n->len != r->ret)
 			return 0;
@@ -494,6 +849,12 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 		return 1;
 	case SF_N_READ:
 		return follow_read(e, c, nr, a, r);
+	case SF_N_NEW:
+		sf_scatter(r, c, a, r->ret);
+		return follow_new(e, nr, a, r, n);
+	case SF_N_STATE:
+		sf_scatter(r, c, a, r->ret);
+		return follow_state(e, nr, a, r, n);
 	case SF_N_WRITE: case SF_N_SYNC: case SF_N_TRUNCATE: case SF_N_ALLOCATE: case SF_N_OTHER: case SF_N_NAME:
 		own = sf_call_agreed(e, call);
 		if (own != r->ret && !may_end_so(e, nr, own, r->ret, a[0]))
@@ -505,6 +866,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 				return 0;
 	}
 	sf_scatter(r, c, a, r->ret);
+	count(nr, a, r->ret);
 	return 1;
 }
 
@@ -528,10 +890,48 @@ void sf_pair_init(void)
 	for (const u64 *p = (const u64 *)sf_boot.auxv; p[0]; p += 2)
 		if (p[0] == 25 /* AT_RANDOM */)
 			memcpy((void *)p[1], PAIR->random, 16);
+	class[0] = class[1] = class[2] = F_STREAM;
 	if (!(G->options & SF_O_PAIR_SECONDARY))
 		return;
+	if (sys6(9 /* mmap */, SF_STAGE, SENT_BYTES * FDS_MAX, 3, 0x2 | 0x20 | 0x4000 | 0x100000 /* PRIVATE|ANON|NORESERVE|FIXED_NOREPLACE */, -1, 0) !=
+	    (s64)SF_STAGE)
+		sf_setup_failed(SF_STEP_PRIVATE, -ENOMEM);
 	me.slot = 1;
 	me.role = SF_FOLLOWER;
 	me.parent = sf_boot.launcher_pid;
 	store(&G->slot[1].done, me.next);
+}
+
+/* The primary is lost, and this site may go on: here, at an event of which the log holds nothing. What the primary's
+ * kernel held for the program is taken over, or made again. 0; otherwise the descriptor without which nobody can lead, and
+ * 1000, below 0. A connection that cannot be gone on with is one that its peer has closed. */
+s64 sf_pair_lead(void)
+{
+	for (s64 fd = 0; fd < FDS_MAX; fd++)
+		if (class[fd] == F_FOREIGN)
+			return -1000 - fd;
+	me.slot = 0;
+	me.role = SF_LEADER;
+	me.reborn = 1;
+	me.renumbered = (u64)sys0(NR_getpid) != G->leader_pid;
+	me.base = G->base = me.next;
+	me.out = 0;
+	me.reset_pending = 0;
+	me.made = 0;
+	me.poison = 0;
+	sf_log_anew();
+	for (int s = 1; s <= SF_SIGNALS; s++)
+		sf_kernel_action(s);
+	sf_kept_here();
+	for (u64 fd = 0; fd < FDS_MAX; fd++) {
+		if (class[fd] == F_LISTEN)
+			sys2(NR_listen, fd, line[fd].backlog);
+		if (class[fd] != F_CONNECTION)
+			continue;
+		if (line[fd].l.known && go_on_with(fd) == 0)
+			PAIR->carried++;
+		else
+			PAIR->dropped++;
+	}
+	return 0;
 }

@@ -41,9 +41,16 @@ pub(crate) struct Side {
     /// Where the secondary waits for the primary
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7450")]
     pub(crate) listen: String,
-    /// Who decides which site goes on alone; this version knows none: the loss of a site stops the program
+    /// Who decides which site goes on alone: dir:PATH, a directory of a third machine that both mount, http://HOST:PORT, etcd,
+    /// or none: the loss of a site then stops the program
     #[arg(long, value_name = "URL", default_value = "none")]
     pub(crate) witness: String,
+    /// Milliseconds without a word from the other site after which it counts as lost
+    #[arg(long, value_name = "MS", default_value_t = 3000, value_parser = clap::value_parser!(u64).range(20..=3_600_000))]
+    pub(crate) lost_after: u64,
+    /// The address that clients use, ADDR/LENGTH@DEVICE: the primary has it from the start, the secondary when it goes on alone
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) address: Option<String>,
     /// Directory of this site's ledger, on another device than the data
     #[arg(long, value_name = "DIR")]
     pub(crate) ledger: PathBuf,

@@ -16,8 +16,12 @@ pub(crate) enum PairError {
     NotFound { program: String },
     #[error("{} has to be there and readable", .path.display())]
     Directory { path: PathBuf, source: io::Error },
-    #[error("--witness has to be none in this version, found {found}")]
+    #[error("--witness has to be none, dir:/PATH or http://HOST:PORT, found {found}")]
     Witness { found: String },
+    #[error("the witness has to answer before anything depends on it, and {witness} does not")]
+    NoWitness { witness: String, source: io::Error },
+    #[error("the peer is lost, and the witness says that it goes on alone")]
+    Outvoted,
     #[error(transparent)]
     Ledger(#[from] LedgerError),
     #[error(transparent)]
@@ -66,7 +70,10 @@ impl Advise for PairError {
         match self {
             Self::NotFound { .. } => Own::NotFound,
             Self::Launch(error) => error.exit(),
-            Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) | Self::Lost => Own::Mismatch,
+            Self::Follow(FollowError::Wrong(_))
+            | Self::Stopped(_)
+            | Self::Lost
+            | Self::Outvoted => Own::Mismatch,
             Self::Bug(_) => Own::Bug,
             _ => Own::Setup,
         }
@@ -98,8 +105,15 @@ impl Advise for PairError {
                 Remedy::new("start both sites with the same command, from the same packages")
             }
             Self::Unsupported(_, fix) | Self::Missing(_, fix) => Remedy::new(fix.clone()),
+            Self::NoWitness { .. } => Remedy::with_note(
+                "start the witness, or mount its directory on both sites",
+                "--witness none: the loss of a site then stops the program",
+            ),
             Self::Lost => Remedy::new(
                 "start both sites again: what the program has answered is on both disks",
+            ),
+            Self::Outvoted => Remedy::new(
+                "leave the program where it runs; before the next start copy that site's files here",
             ),
             Self::Follow(FollowError::Wrong(_)) | Self::Stopped(_) => {
                 Remedy::new("steadfast pair verify on both sites")

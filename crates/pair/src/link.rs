@@ -8,12 +8,13 @@
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -33,10 +34,12 @@ pub(crate) enum Tag {
     Incident,
     Stop,
     Bye,
+    /// Nothing new: this site is there.
+    Beat,
 }
 
 impl Tag {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -50,6 +53,7 @@ impl Tag {
         Self::Incident,
         Self::Stop,
         Self::Bye,
+        Self::Beat,
     ];
 }
 
@@ -83,6 +87,13 @@ impl Sender {
 
     pub(crate) fn say<T: Serialize>(&self, tag: Tag, what: &T) -> io::Result<()> {
         self.send(tag, &[&serde_json::to_vec(what).map_err(io::Error::other)?])
+    }
+
+    /// From now on a peer that says nothing, or takes nothing, for so long counts as lost.
+    pub(crate) fn expect_within(&self, limit: Duration) -> io::Result<()> {
+        let stream = self.0.lock().expect("no panic under it");
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))
     }
 
     /// Has the other half's reading end.
@@ -146,6 +157,7 @@ pub(crate) struct Greeting {
     pub(crate) directory: String,
     pub(crate) environment: Vec<String>,
     pub(crate) data: Vec<String>,
+    pub(crate) witness: String,
     pub(crate) kernel: String,
     pub(crate) processor: String,
     /// The primary's; 32 hexadecimal digits.
@@ -155,7 +167,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 9] = [
+        let rows: [(&'static str, String, String); 10] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -187,6 +199,7 @@ impl Greeting {
                 self.data.join(" "),
                 other.data.join(" "),
             ),
+            ("witness", self.witness.clone(), other.witness.clone()),
             ("kernel", self.kernel.clone(), other.kernel.clone()),
             ("processor", self.processor.clone(), other.processor.clone()),
         ];

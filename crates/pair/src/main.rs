@@ -11,6 +11,7 @@
     reason = "this is a command"
 )]
 
+mod alone;
 mod arbiter;
 mod bench;
 mod check;
@@ -25,6 +26,7 @@ mod link;
 mod prepare;
 mod primary;
 mod secondary;
+mod witness;
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;

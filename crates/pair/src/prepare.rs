@@ -23,6 +23,7 @@ use crate::cli::Side;
 use crate::error::PairError;
 use crate::ledger::Ledger;
 use crate::link::{Greeting, Listed, VERSION};
+use crate::witness::Witness;
 
 /// A site that knows what it has been asked for.
 #[derive(Debug)]
@@ -79,11 +80,11 @@ fn first_line(path: &str, field: &str) -> String {
 }
 
 pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
-    if side.witness != "none" {
-        return Err(PairError::Witness {
-            found: side.witness.clone(),
-        });
-    }
+    let witness = Witness::parse(&side.witness)?;
+    witness.check().map_err(|source| PairError::NoWitness {
+        witness: side.witness.clone(),
+        source,
+    })?;
     let program = side.command.first().expect("clap asks for one");
     let path = find(program).ok_or_else(|| PairError::NotFound {
         program: program.clone(),
@@ -131,6 +132,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             .map(|(name, value)| format!("{name}={value}"))
             .collect(),
         data: data.iter().map(|dir| dir.display().to_string()).collect(),
+        witness: side.witness.clone(),
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
             .trim()

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Site};
+use steadfast_replica::site::{End, Kind, News, Part, Place, Site};
 
+use crate::alone::Address;
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::Files;
@@ -107,8 +108,11 @@ pub(crate) fn answer<T: serde::de::DeserializeOwned>(
 /// What the threads tell the one that decides.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    pub(crate) closing: AtomicBool,
+    closing: AtomicBool,
+    /// The other site has said its last word: the program has ended there.
     pub(crate) farewell: AtomicBool,
+    lost: AtomicBool,
+    alone: AtomicBool,
     why: Mutex<Option<PairError>>,
 }
 
@@ -120,14 +124,44 @@ impl Shared {
             .get_or_insert(error);
     }
 
+    /// The program has ended, or is to end.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Nothing is heard of the peer any more.
+    pub(crate) fn lose(&self) {
+        self.lost.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn stopped(&self) -> Option<PairError> {
         self.why.lock().expect("no panic under it").take()
+    }
+}
+
+/// Says every now and then that this site is there.
+pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
+    let pause = (lost_after / 5).min(Duration::from_millis(100));
+    while !shared.is_closing() && !shared.has_lost() {
+        if sender.send(Tag::Beat, &[]).is_err() {
+            shared.lose();
+        }
+        std::thread::sleep(pause);
     }
 }
 
 /// Runs the program as primary; how it ended.
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
+    let mut address = side.address.as_deref().map(Address::parse).transpose()?;
     let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
     let (prepared, ledger) = greet(prepared, &sender, &mut receiver)?;
     let random = unhex(&prepared.greeting.random)
@@ -144,10 +178,21 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         steadfast_sys::child::end(site.pid());
         return Err(error);
     }
+    let lost_after = Duration::from_millis(side.lost_after);
+    sender.expect_within(lost_after).map_err(PairError::Link)?;
+    let name = prepared.greeting.random;
     let sender = Arc::new(sender);
     let shared = Arc::new(Shared::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
+    if let Some(address) = &mut address {
+        address.take()?;
+        address.announce();
+    }
     site.go()?;
+    let beats = {
+        let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
+        std::thread::spawn(move || beat(&sender, &shared, lost_after))
+    };
 
     let outward = {
         let (site, sender, shared, files) = (
@@ -177,8 +222,14 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             )
         })
     };
-    let result = watch(&site, &shared);
-    shared.closing.store(true, Ordering::SeqCst);
+    let result = watch(&site, &shared, || {
+        crate::alone::decide(side, &name, 'A')?;
+        eprintln!(
+            "steadfast pair: the secondary is lost; this site goes on alone, as the witness says"
+        );
+        Ok(())
+    });
+    shared.close();
     let place = outward.join().expect("the relay does not panic");
     match &result {
         Ok(end) => {
@@ -190,7 +241,10 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             let claim = site.last_claim(&place).unwrap_or_default();
             let _ = sender.say(Tag::End, &(hex(&claim), text));
             let deadline = Instant::now() + Duration::from_secs(5);
-            while !shared.farewell.load(Ordering::SeqCst) && Instant::now() < deadline {
+            while !shared.farewell.load(Ordering::SeqCst)
+                && !shared.has_lost()
+                && Instant::now() < deadline
+            {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
@@ -200,6 +254,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     }
     sender.close();
     let _ = inward.join();
+    let _ = beats.join();
     site.kill();
     files
         .lock()
@@ -209,10 +264,22 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     result
 }
 
-fn watch(site: &Site, shared: &Shared) -> Result<End, PairError> {
+fn watch(
+    site: &Site,
+    shared: &Shared,
+    decide: impl Fn() -> Result<(), PairError>,
+) -> Result<End, PairError> {
     loop {
         if let Some(error) = shared.stopped() {
             return Err(error);
+        }
+        if shared.has_lost() && !shared.alone.load(Ordering::SeqCst) {
+            // What it said last comes before its silence.
+            if let Some(error) = shared.stopped() {
+                return Err(error);
+            }
+            decide()?;
+            shared.alone.store(true, Ordering::SeqCst);
         }
         match site.news(Duration::from_millis(20)) {
             None | Some(News::Question(_)) => {}
@@ -228,9 +295,22 @@ fn watch(site: &Site, shared: &Shared) -> Result<End, PairError> {
 
 fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) -> Place {
     let mut place = Place::first();
+    // The newest read. The program waits for the secondary behind each, so no other can be in doubt.
+    let mut read = None;
     loop {
-        let closing = shared.closing.load(Ordering::SeqCst);
-        let limit = Duration::from_millis(if closing { 0 } else { 100 });
+        let closing = shared.is_closing();
+        if shared.alone.load(Ordering::SeqCst) {
+            let echoed = site.claimed_last(Part::Secondary);
+            return crate::alone::carry(site, shared, files, place, echoed, read.as_ref());
+        }
+        if shared.has_lost() {
+            if closing {
+                return place;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        let limit = Duration::from_millis(if closing { 0 } else { 20 });
         let Some(step) = site.next_step(&mut place, limit) else {
             if closing {
                 return place;
@@ -251,12 +331,15 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
             .send(Tag::Step, &[&step.head(), &step.payload])
             .is_err()
         {
-            shared.stop(PairError::Lost);
-            return place;
+            shared.lose();
         }
         if durable && let Err(error) = files.ledger.flush(true) {
             shared.stop(error.into());
             return place;
+        }
+        drop(files);
+        if step.note().is_some_and(|note| note.kind == Kind::Read) {
+            read = Some(step);
         }
     }
 }
@@ -271,9 +354,7 @@ fn take(
 ) {
     loop {
         let Ok(frame) = receiver.next() else {
-            if !shared.closing.load(Ordering::SeqCst) {
-                shared.stop(PairError::Lost);
-            }
+            shared.lose();
             return;
         };
         match frame.tag {
@@ -300,6 +381,7 @@ fn take(
                 }
             }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Beat => {}
             Tag::Bye => {
                 shared.farewell.store(true, Ordering::SeqCst);
             }

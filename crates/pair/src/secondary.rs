@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step};
 
+use crate::alone::Address;
 use crate::arbiter::{Opinions, Verdict, judge};
 use crate::cli::Side;
 use crate::error::PairError;
@@ -27,7 +28,7 @@ use crate::incident::{Incident, bits};
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Receiver, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
-use crate::primary::{Shared, answer};
+use crate::primary::{Shared, answer, beat};
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -101,6 +102,7 @@ struct Pair<'a> {
 /// Runs the program as secondary; how it ended.
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
+    let mut address = side.address.as_deref().map(Address::parse).transpose()?;
     let (sender, mut receiver) = link::split(accept(side)?).map_err(PairError::Link)?;
     let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
@@ -118,6 +120,9 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         .and_then(|()| answer(&mut receiver, Tag::Go));
     let number: u32 = number.inspect_err(|_| steadfast_sys::child::end(site.pid()))?;
     site.set_program_number(number);
+    let lost_after = Duration::from_millis(side.lost_after);
+    sender.expect_within(lost_after).map_err(PairError::Link)?;
+    let name = prepared.greeting.random;
     let sender = Arc::new(sender);
     let shared = Arc::new(Shared::default());
     let newest = Arc::new(Newest::default());
@@ -132,18 +137,11 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             Arc::clone(&files),
             Arc::clone(&newest),
         );
-        let sender = Arc::clone(&sender);
-        std::thread::spawn(move || {
-            take(
-                &site,
-                &sender,
-                &mut receiver,
-                &shared,
-                &files,
-                &newest,
-                &told,
-            )
-        })
+        std::thread::spawn(move || take(&site, &mut receiver, &shared, &files, &newest, &told))
+    };
+    let beats = {
+        let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
+        std::thread::spawn(move || beat(&sender, &shared, lost_after))
     };
     let outward = {
         let (site, sender, shared) = (Arc::clone(&site), Arc::clone(&sender), Arc::clone(&shared));
@@ -159,19 +157,28 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         tells: &tells,
         tries: (0, 0),
     };
-    let result = pair.watch(&shared);
-    shared.closing.store(true, Ordering::SeqCst);
-    match &result {
-        Ok(_) => {
-            let _ = sender.send(Tag::Bye, &[]);
-        }
-        Err(error) => {
-            let _ = sender.say(Tag::Stop, &error.to_string());
-        }
+    let mut result = pair.watch(&shared);
+    let mut decided = Ok(());
+    if matches!(result, Err(PairError::Lost)) {
+        decided = crate::alone::decide(side, &name, 'B');
+    } else {
+        shared.close();
+        let _ = match &result {
+            Ok(_) => sender.send(Tag::Bye, &[]),
+            Err(error) => sender.say(Tag::Stop, &error.to_string()),
+        };
     }
     let _ = outward.join();
     sender.close();
-    let _ = inward.join();
+    let _ = beats.join();
+    let place = inward.join().expect("the relay does not panic");
+    match (&result, decided) {
+        (Err(PairError::Lost), Ok(())) => {
+            result = lead(&site, &shared, &files, place, address.as_mut());
+        }
+        (_, Err(error)) => result = Err(error),
+        _ => {}
+    }
     site.kill();
     files
         .lock()
@@ -181,9 +188,62 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     result
 }
 
+/// The primary is lost, and this site is the one that goes on: its program leads from here.
+fn lead(
+    site: &Arc<Site>,
+    shared: &Arc<Shared>,
+    files: &Arc<Mutex<Files>>,
+    place: Place,
+    mut address: Option<&mut Address>,
+) -> Result<End, PairError> {
+    let began = Instant::now();
+    if let Some(address) = &mut address {
+        address.take()?;
+    }
+    let (carried, dropped) = site.lead(&place).map_err(|why| {
+        PairError::Stopped(format!(
+            "the primary is lost, and this site cannot go on: {why}"
+        ))
+    })?;
+    if let Some(address) = &address {
+        address.announce();
+    }
+    eprintln!(
+        "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
+        began.elapsed().as_millis()
+    );
+    let place = Place {
+        seq: place.seq,
+        base: place.seq,
+    };
+    let carrier = {
+        let (site, shared, files) = (Arc::clone(site), Arc::clone(shared), Arc::clone(files));
+        std::thread::spawn(move || {
+            crate::alone::carry(&site, &shared, &files, place, place.seq - 1, None)
+        })
+    };
+    let result = loop {
+        if let Some(error) = shared.stopped() {
+            break Err(error);
+        }
+        match site.news(Duration::from_millis(20)) {
+            None => {}
+            Some(News::End(end)) => break Ok(end),
+            Some(News::Alarm(..) | News::Question(_)) => {
+                break Err(PairError::Bug(
+                    "a site that is alone contradicts itself".into(),
+                ));
+            }
+        }
+    };
+    shared.close();
+    carrier.join().expect("the relay does not panic");
+    result
+}
+
 fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) {
     let mut sent = Sent::default();
-    while !shared.closing.load(Ordering::SeqCst) {
+    while !shared.is_closing() && !shared.has_lost() {
         let Some((claims, done)) = site.next_claims(&mut sent, Duration::from_millis(50)) else {
             continue;
         };
@@ -192,6 +252,7 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
             .send(Tag::Claims, &[&done.to_le_bytes(), &claims.concat()])
             .is_err()
         {
+            shared.lose();
             return;
         }
     }
@@ -199,21 +260,17 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
 
 fn take(
     site: &Site,
-    sender: &Sender,
     receiver: &mut Receiver,
     shared: &Shared,
     files: &Mutex<Files>,
     newest: &Newest,
     told: &Outbox<Tell>,
-) {
-    let _ = sender;
+) -> Place {
     let mut place = Place::first();
     loop {
         let Ok(frame) = receiver.next() else {
-            if !shared.closing.load(Ordering::SeqCst) {
-                shared.stop(PairError::Lost);
-            }
-            return;
+            shared.lose();
+            return place;
         };
         match frame.tag {
             Tag::Step => {
@@ -221,34 +278,42 @@ fn take(
                     continue;
                 };
                 let Some(step) = Step::from_parts(head, payload.to_vec()) else {
-                    return shared.stop(PairError::Link(std::io::Error::other("a damaged event")));
+                    shared.stop(PairError::Link(std::io::Error::other("a damaged event")));
+                    return place;
                 };
                 // Held until the ledger is on its disk: `send_claims` asks for it before it says what is done.
                 let mut files = files.lock().expect("no panic under it");
                 let durable = match files.follow(&step) {
                     Ok(durable) => durable,
-                    Err(error) => return shared.stop(error.into()),
+                    Err(error) => {
+                        shared.stop(error.into());
+                        return place;
+                    }
                 };
                 newest.set(&place);
                 if !site.put_step(&mut place, &step) {
-                    return shared.stop(PairError::Link(std::io::Error::other(
+                    shared.stop(PairError::Link(std::io::Error::other(
                         "an event out of order",
                     )));
+                    return place;
                 }
                 if durable && let Err(error) = files.ledger.flush(true) {
-                    return shared.stop(error.into());
+                    shared.stop(error.into());
+                    return place;
                 }
             }
             Tag::End => {
                 let Ok((claim, text)) = frame.parse::<(String, String)>() else {
                     continue;
                 };
+                shared.farewell.store(true, Ordering::SeqCst);
                 let end = match text.split_once(' ') {
                     Some(("exited", status)) => End::Exited(status.parse().unwrap_or(0)),
                     Some(("signaled", signal)) => End::Signaled(signal.parse().unwrap_or(0)),
                     _ => {
                         let text = text.strip_prefix("stopped ").unwrap_or(&text);
-                        return shared.stop(PairError::Refused(text.to_owned()));
+                        shared.stop(PairError::Refused(text.to_owned()));
+                        return place;
                     }
                 };
                 site.put_end(&unhex(&claim).unwrap_or_default(), &end);
@@ -257,10 +322,9 @@ fn take(
                 let tell = frame
                     .parse()
                     .unwrap_or_else(|error| Tell::Failed(error.to_string()));
-                if told.send(tell).is_err() {
-                    return;
-                }
+                let _ = told.send(tell);
             }
+            Tag::Beat => {}
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
             _ => shared.stop(PairError::Link(std::io::Error::other(
                 "the primary says what only a secondary says",
@@ -274,6 +338,10 @@ impl Pair<'_> {
         loop {
             if let Some(error) = shared.stopped() {
                 return Err(error);
+            }
+            // What it said last comes before its silence.
+            if shared.has_lost() && !shared.farewell.load(Ordering::SeqCst) {
+                return Err(shared.stopped().unwrap_or(PairError::Lost));
             }
             match self.site.news(Duration::from_millis(20)) {
                 None => {}
@@ -322,13 +390,19 @@ impl Pair<'_> {
     }
 
     fn ask(&self, ask: &Ask) -> Result<Tell, PairError> {
-        self.sender.say(Tag::Ask, ask).map_err(PairError::Link)?;
+        let lost = |()| {
+            PairError::Stopped(
+                "the two disks differ, and the primary is lost before it was said which is right"
+                    .into(),
+            )
+        };
+        self.sender.say(Tag::Ask, ask).map_err(|_| lost(()))?;
         match self.tells.recv_timeout(TELL_LIMIT) {
             Ok(Tell::Failed(why)) => Err(PairError::Stopped(format!(
                 "the primary cannot help: {why}"
             ))),
             Ok(tell) => Ok(tell),
-            Err(_) => Err(PairError::Lost),
+            Err(_) => Err(lost(())),
         }
     }
 

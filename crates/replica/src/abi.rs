@@ -274,6 +274,7 @@ pub(crate) mod cmd {
     pub(crate) const SEEK: u32 = 14;
     pub(crate) const HEAR: u32 = 15;
     pub(crate) const PATCH: u32 = 16;
+    pub(crate) const LEAD: u32 = 17;
 }
 
 /// How a replica looks for a state.

@@ -304,22 +304,28 @@ impl Group {
     /// Puts the leader's claim about event `seq` as another replica has made it: a leader that was
     /// struck after the vote may have claimed something else since.
     pub(crate) fn echo(&self, from: usize, seq: u64) {
-        let (source, to) = (abi::arrival(from, seq), abi::arrival(0, seq));
-        let words: Vec<u64> = (0..size_of::<abi::Arrival>() / 8).map(|index| self.get64(source + 8 * index)).collect();
+        self.echo_as(from, 0, seq);
+    }
+
+    /// The same for any slot that is to claim what another has.
+    pub(crate) fn echo_as(&self, from: usize, slot: usize, seq: u64) {
+        let (source, to) = (abi::arrival(from, seq), abi::arrival(slot, seq));
+        let mut words: Vec<u64> = (0..size_of::<abi::Arrival>() / 8).map(|index| self.get64(source + 8 * index)).collect();
         if words[0] != seq {
             return;
         }
-        // log.c, `arrival_crc`: the leader's slot is 0.
-        let checked: Vec<u8> = [words[0], words[2], 0, words[4], words[5], words[6], words[7]]
+        let slot = slot as u64;
+        // log.c, `arrival_crc`.
+        let checked: Vec<u8> = [words[0], words[2], slot, words[4], words[5], words[6], words[7]]
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect();
         let crc = !crc32c::crc32c_append(u32::MAX, &checked);
+        words[3] = u64::from(crc) | slot << 32;
         self.set64(to, u64::MAX);
         for (index, word) in words.iter().enumerate().skip(1) {
             self.set64(to + 8 * index, *word);
         }
-        self.set64(to + 24, u64::from(crc));
         self.set64(to, seq);
     }
 

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use steadfast_integrity::plan::Plan;
 use steadfast_sys::{child, futex, procfs};
 
-use crate::abi::{self, end, option, phase};
+use crate::abi::{self, alarm, cmd, end, option, phase};
 use crate::group::{Group, at};
 use crate::launch;
 use crate::modules::{Modules, protection_at};
@@ -38,6 +38,7 @@ pub const PREFIX_BYTES: usize = 4096;
 pub const DESCRIPTORS_MAX: u64 = 1024;
 const FIXED: usize = abi::OFF_UNDO;
 const RANDOM: usize = abi::OFF_UNDO + 8;
+const CARRIED: usize = abi::OFF_UNDO + 24;
 const PREFIXES: usize = abi::OFF_UNDO + 32;
 const NOTES: usize = (PREFIXES + PREFIX_BYTES).next_multiple_of(64);
 const NOTE_BYTES: usize = 64;
@@ -45,6 +46,8 @@ const CLAIM_BYTES: usize = size_of::<abi::Arrival>();
 const RESULT_BYTES: usize = size_of::<abi::Result>();
 const RESULT_RESET: u16 = 1;
 const START_LIMIT: Duration = Duration::from_secs(10);
+/// A program that waits in the agent answers at once.
+const LEAD_LIMIT: Duration = Duration::from_secs(5);
 /// A lost ring costs this at most.
 const SLEEP: Duration = Duration::from_millis(50);
 const RPC_READ: u32 = 32;
@@ -581,6 +584,10 @@ impl Site {
         if !self.wait_as(1, limit, || self.group.get64(at) == place.seq) {
             return None;
         }
+        Some(self.take_step(place, at))
+    }
+
+    fn take_step(&self, place: &mut Place, at: usize) -> Step {
         let result: [u8; RESULT_BYTES] = self.read(at);
         let mut payload = vec![0; half(&result, 8) as usize];
         self.group
@@ -594,7 +601,75 @@ impl Site {
             payload,
         };
         place.pass(&step);
-        Some(step)
+        step
+    }
+
+    /// The other site is gone for good: claims of this site's program, from behind `echoed` on, count as agreed, and the
+    /// next event that it has done is returned, as by [`Self::next_step`].
+    pub fn next_alone(&self, echoed: &mut u64, place: &mut Place, limit: Duration) -> Option<Step> {
+        let at = result_at(place)?;
+        let claimed = || self.group.get64(at!(own 0, next));
+        let done = || self.group.get64(at) == place.seq;
+        if !self.wait_as(1, limit, || claimed() > *echoed || done()) {
+            return None;
+        }
+        let newest = claimed();
+        if newest > *echoed {
+            for seq in *echoed + 1..=newest {
+                self.group.echo_as(0, 1, seq);
+            }
+            *echoed = newest;
+            self.group.set64(at!(own 1, next), newest);
+            self.wake(0);
+        }
+        done().then(|| self.take_step(place, at))
+    }
+
+    /// The event that a slot has claimed last.
+    #[must_use]
+    pub fn claimed_last(&self, part: Part) -> u64 {
+        self.group.get64(at!(own part.slot(), next))
+    }
+
+    /// Secondary whose primary is lost: has the program lead, from the event at `place` on, of which the log holds
+    /// nothing. No relay may run. Connections that the program goes on with, and those that it has lost.
+    ///
+    /// # Errors
+    /// When it cannot: why.
+    pub fn lead(&self, place: &Place) -> Result<(u32, u32), String> {
+        // What the log holds is done first.
+        loop {
+            match self.news(Duration::from_millis(5)) {
+                Some(News::Question(_)) => return Err("its disk gives other bytes than the lost primary's, and nobody is left to ask".into()),
+                Some(News::Alarm(event, claims)) => return Err(format!("at event {event} the two programs claimed different things ({claims})")),
+                Some(News::End(_)) => return Err("its program has ended".into()),
+                None => {}
+            }
+            if self.claimed_last(Part::Secondary) >= place.seq && self.group.get64(at!(own 1, done)) >= place.seq {
+                break;
+            }
+        }
+        self.group.set64(at!(alarm_seq), 0);
+        self.group.set32(at!(alarm), alarm::REQUEST);
+        let stands = self.group.wait_until(LEAD_LIMIT, || {
+            self.group.ring(1);
+            self.group.phase(1) == phase::PAUSED
+        });
+        if !stands {
+            return Err("its program does not come to a halt".into());
+        }
+        match self.group.order(1, cmd::LEAD, 0, LEAD_LIMIT) {
+            Some(0) => {}
+            Some(refused) if refused <= -1000 => {
+                return Err(format!("descriptor {} of the program was the primary's alone (a pipe, timer, event counter, outgoing connection, or file of procfs)", -1000 - refused));
+            }
+            _ => return Err("its program does not answer".into()),
+        }
+        self.group.set_pid(0, self.pid);
+        self.group.set_pid(1, 0);
+        self.group.set32(at!(alarm), alarm::QUIET);
+        self.group.order(0, cmd::RESUME, 0, LEAD_LIMIT).ok_or("its program does not go on")?;
+        Ok((self.group.get32(CARRIED), self.group.get32(CARRIED + 4)))
     }
 
     /// Primary: the claim about the event after the last that it has done, with which a program ends.

@@ -7,6 +7,7 @@
 //!     resumed, and resuming consumes it.
 //!  2. Addresses in another process are plain `u64`, never pointers.
 
+pub mod address;
 pub mod child;
 pub mod cpu;
 pub mod descriptor;

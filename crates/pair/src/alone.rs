@@ -1,0 +1,187 @@
+//! Alone: what a site does when the other one is lost and the witness has told it to go on.
+//!
+//! Its program makes the same events with the same notes; nobody else claims anything about them. The
+//! ledger follows as before, so that the files can be held against it later, and each page of a read is
+//! held against it before the program goes on: nobody is left to repair it from, but nothing wrong leaves.
+//!
+//! Not covered: errors of processor and memory, which only another run of the program would show.
+
+use std::net::Ipv4Addr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use steadfast_replica::site::{Kind, Place, Site, Step};
+use steadfast_sys::address::{Alias, Announcer};
+
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::files::Files;
+use crate::ledger::{PAGE, page_digest};
+use crate::primary::Shared;
+use crate::witness::Witness;
+
+/// Asks the witness until it answers; the program is held meanwhile.
+pub(crate) fn decide(side: &Side, run: &str, site: char) -> Result<(), PairError> {
+    let witness = Witness::parse(&side.witness)?;
+    if witness == Witness::None {
+        return Err(PairError::Lost);
+    }
+    let mut told = false;
+    loop {
+        match witness.claim(run, site) {
+            Ok(true) => return Ok(()),
+            Ok(false) => return Err(PairError::Outvoted),
+            Err(error) => {
+                if !told {
+                    eprintln!(
+                        "steadfast pair: the peer is lost, and the witness does not answer ({error}): the program is held until it does"
+                    );
+                    told = true;
+                }
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
+    }
+}
+
+/// Stands in for the other site until the program has ended. `echoed`: the newest event about which the other
+/// one has claimed something. `unchecked`: the newest read, of which nobody knows whether it was compared.
+pub(crate) fn carry(
+    site: &Site,
+    shared: &Shared,
+    files: &Mutex<Files>,
+    mut place: Place,
+    mut echoed: u64,
+    unchecked: Option<&Step>,
+) -> Place {
+    let take = |step: &Step, follows: bool| -> Result<(), PairError> {
+        let mut files = files.lock().expect("no panic under it");
+        let durable = follows && files.follow(step)?;
+        if durable {
+            files.ledger.flush(true)?;
+        }
+        check(&files, step)
+    };
+    if let Some(error) = unchecked.and_then(|step| take(step, false).err()) {
+        shared.stop(error);
+        return place;
+    }
+    site.put_done(place.seq);
+    loop {
+        let closing = shared.is_closing();
+        let limit = Duration::from_millis(if closing { 0 } else { 20 });
+        let Some(step) = site.next_alone(&mut echoed, &mut place, limit) else {
+            if closing {
+                return place;
+            }
+            continue;
+        };
+        if let Err(error) = take(&step, true) {
+            shared.stop(error);
+            return place;
+        }
+        site.put_done(place.seq);
+    }
+}
+
+/// Holds what a read has brought against the ledger. The program waits meanwhile.
+fn check(files: &Files, step: &Step) -> Result<(), PairError> {
+    let Some(note) = step
+        .note()
+        .filter(|note| note.kind == Kind::Read && note.protected && note.len > 0)
+    else {
+        return Ok(());
+    };
+    let Some(file) = files.at(note.fd).and_then(|at| at.file) else {
+        return Ok(());
+    };
+    // Its name is gone: nobody can look at it any more but the program.
+    let Some(path) = files.ledger.path(file) else {
+        return Ok(());
+    };
+    let unreadable = |source| PairError::Directory {
+        path: path.into(),
+        source,
+    };
+    let end = note.offset + note.len;
+    for page in note.offset / PAGE as u64..=(end - 1) / PAGE as u64 {
+        let bytes = crate::disk::page(path, page).map_err(unreadable)?;
+        let start = page * PAGE as u64;
+        let (from, to) = (note.offset.max(start), end.min(start + PAGE as u64));
+        let index =
+            |at: u64, origin: u64| usize::try_from(at - origin).expect("bounded by the log");
+        let given = step
+            .payload
+            .get(index(from, note.offset)..index(to, note.offset));
+        let right = files.ledger.expected(file, page) == Some(page_digest(&bytes))
+            && given == bytes.get(index(from, start)..index(to, start));
+        if !right {
+            return Err(PairError::Stopped(format!(
+                "page {page} of {} is not as the ledger has it, and this site is alone: there is nobody to repair it from",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The address that clients use, which belongs to the site that answers them: ADDRESS/LENGTH@DEVICE.
+#[derive(Debug)]
+pub(crate) struct Address {
+    address: Ipv4Addr,
+    prefix: u8,
+    device: String,
+    announcer: Announcer,
+    held: Option<Alias>,
+}
+
+impl Address {
+    pub(crate) fn parse(text: &str) -> Result<Self, PairError> {
+        let wrong = || {
+            PairError::Missing(
+                format!(
+                    "--address has to be an IPv4 address, its prefix length and a device, found {text}"
+                ),
+                "--address 10.0.0.9/24@eth0".into(),
+            )
+        };
+        let (prefix, device) = text.split_once('@').ok_or_else(wrong)?;
+        let (address, length) = prefix.split_once('/').ok_or_else(wrong)?;
+        let address = address.parse().map_err(|_| wrong())?;
+        let prefix = length
+            .parse()
+            .ok()
+            .filter(|length| *length <= 32)
+            .ok_or_else(wrong)?;
+        // Opened now: it takes longer than everything else of a take-over.
+        let announcer = Announcer::open(device).map_err(failed)?;
+        Ok(Self {
+            address,
+            prefix,
+            device: device.to_owned(),
+            announcer,
+            held: None,
+        })
+    }
+
+    pub(crate) fn take(&mut self) -> Result<(), PairError> {
+        self.held = Some(Alias::set(&self.device, self.address, self.prefix).map_err(failed)?);
+        Ok(())
+    }
+
+    pub(crate) fn announce(&self) {
+        if let Err(error) = self.announcer.announce(self.address) {
+            eprintln!(
+                "steadfast pair: {} cannot be announced: {error}",
+                self.address
+            );
+        }
+    }
+}
+
+fn failed(source: std::io::Error) -> PairError {
+    PairError::Kernel {
+        part: "the address of --address",
+        source,
+    }
+}

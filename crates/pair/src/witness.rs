@@ -1,0 +1,227 @@
+//! Witness: who says which of two sites goes on alone when they cannot hear each other.
+//!
+//! A run of a pair has a name that nobody else has (128 random bits). When a site has lost the other, it
+//! writes its letter under that name, if nothing stands there yet: in one step, so that one of two sites
+//! succeeds and the other reads who it was. The one that comes second stops. Nothing is ever taken back.
+//!
+//! ```text
+//!   A and B run ──► link cut ──► A: write "A" if absent ──► written: goes on alone
+//!                                B: write "B" if absent ──► "A" stands there: stops, status 122
+//!                                no answer: the program is held until there is one
+//! ```
+//!
+//! Not covered: access control and TLS of etcd.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::PairError;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Witness {
+    /// The loss of a site stops the other one.
+    None,
+    /// A directory of a third machine that both sites mount.
+    Directory(PathBuf),
+    /// HOST:PORT of etcd's JSON gateway, version 3.4 or later.
+    Etcd(String),
+}
+
+impl Witness {
+    pub(crate) fn parse(text: &str) -> Result<Self, PairError> {
+        if text == "none" {
+            return Ok(Self::None);
+        }
+        if let Some(path) = text
+            .strip_prefix("dir:")
+            .filter(|path| path.starts_with('/'))
+        {
+            return Ok(Self::Directory(path.into()));
+        }
+        match text
+            .strip_prefix("http://")
+            .map(|host| host.trim_end_matches('/'))
+        {
+            Some(host) if host.contains(':') && !host.contains('/') => {
+                Ok(Self::Etcd(host.to_owned()))
+            }
+            _ => Err(PairError::Witness {
+                found: text.to_owned(),
+            }),
+        }
+    }
+
+    /// Whether the witness can be asked at all, before anything depends on it.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self {
+            Self::None => Ok(()),
+            Self::Directory(dir) => {
+                let probe = dir.join(format!("steadfast-pair-probe-{}", std::process::id()));
+                std::fs::write(&probe, "probe")?;
+                std::fs::remove_file(probe)
+            }
+            Self::Etcd(host) => {
+                let key = base64(b"steadfast/pair/probe");
+                call(host, "/v3/kv/range", &json!({ "key": key })).map(drop)
+            }
+        }
+    }
+
+    /// Whether `site` is the one that goes on alone. Asked again, it answers the same.
+    ///
+    /// # Errors
+    /// When the witness does not answer: then nobody knows.
+    pub(crate) fn claim(&self, run: &str, site: char) -> io::Result<bool> {
+        match self {
+            Self::None => Ok(false),
+            Self::Directory(dir) => {
+                let claim = dir.join(format!("steadfast-pair-{run}"));
+                let own = dir.join(format!("steadfast-pair-{run}-{site}"));
+                let mut file = std::fs::File::create(&own)?;
+                file.write_all(site.to_string().as_bytes())?;
+                file.sync_all()?;
+                // In one step, on NFS as well, where O_EXCL may be told twice (open(2), NOTES).
+                let linked = std::fs::hard_link(&own, &claim);
+                let _ = std::fs::remove_file(&own);
+                match linked {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(std::fs::read_to_string(claim)? == site.to_string())
+            }
+            Self::Etcd(host) => {
+                let key = base64(format!("steadfast/pair/{run}").as_bytes());
+                let value = base64(site.to_string().as_bytes());
+                let answer = call(
+                    host,
+                    "/v3/kv/txn",
+                    &json!({
+                        "compare": [{ "key": key, "target": "VERSION", "result": "EQUAL", "version": "0" }],
+                        "success": [{ "requestPut": { "key": key, "value": value } }],
+                        "failure": [{ "requestRange": { "key": key } }],
+                    }),
+                )?;
+                // gRPC's JSON leaves out what is false.
+                if answer["succeeded"] == json!(true) {
+                    return Ok(true);
+                }
+                match answer["responses"][0]["response_range"]["kvs"][0]["value"].as_str() {
+                    Some(holder) => Ok(holder == value),
+                    None => Err(io::Error::other("etcd answers neither yes nor who")),
+                }
+            }
+        }
+    }
+}
+
+/// One question to etcd's gateway. HTTP/1.0, so that the answer ends with the connection.
+fn call(host: &str, path: &str, body: &Value) -> io::Result<Value> {
+    let address = host
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::other("no address by this name"))?;
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    let body = body.to_string();
+    write!(
+        stream,
+        "POST {path} HTTP/1.0\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.take(1 << 20).read_to_string(&mut answer)?;
+    let (head, text) = answer
+        .split_once("\r\n\r\n")
+        .ok_or_else(|| io::Error::other("this is not HTTP"))?;
+    if head.split_ascii_whitespace().nth(1) != Some("200") {
+        return Err(io::Error::other(
+            head.lines().next().unwrap_or_default().to_owned(),
+        ));
+    }
+    serde_json::from_str(text).map_err(io::Error::other)
+}
+
+/// As etcd's JSON has bytes (RFC 4648, section 4).
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let word = (0..3).fold(0_usize, |word, index| {
+            word << 8 | usize::from(group.get(index).copied().unwrap_or(0))
+        });
+        for digit in 0..4 {
+            text.push(if digit <= group.len() {
+                char::from(DIGITS[word >> (18 - 6 * digit) & 63])
+            } else {
+                '='
+            });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_as_the_rfc_has_it() {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+    }
+
+    #[test]
+    fn one_of_two_sites_goes_on_however_often_they_ask() {
+        let dir = std::env::temp_dir().join(format!("steadfast-witness-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let witness = Witness::Directory(dir.clone());
+        witness.check().expect("it can be written");
+        for run in 0..200 {
+            let run = run.to_string();
+            let asked: Vec<bool> = std::thread::scope(|scope| {
+                let ask = ['A', 'B'].map(|site| {
+                    let (witness, run) = (&witness, &run);
+                    scope.spawn(move || witness.claim(run, site).expect("it answers"))
+                });
+                ask.map(|thread| thread.join().expect("no panic")).to_vec()
+            });
+            assert_eq!(asked.iter().filter(|won| **won).count(), 1, "{asked:?}");
+            assert_eq!(witness.claim(&run, 'A').expect("it answers"), asked[0]);
+            assert_eq!(witness.claim(&run, 'B').expect("it answers"), asked[1]);
+        }
+        std::fs::remove_dir_all(dir).expect("clean");
+    }
+
+    #[test]
+    fn what_is_no_witness_is_refused() {
+        for text in [
+            "dir:relative",
+            "https://etcd:2379",
+            "http://etcd",
+            "http://etcd:2379/v3",
+            "etcd:2379",
+            "",
+        ] {
+            assert!(Witness::parse(text).is_err(), "{text}");
+        }
+        assert_eq!(
+            Witness::parse("http://10.0.0.9:2379/").expect("etcd"),
+            Witness::Etcd("10.0.0.9:2379".into())
+        );
+    }
+}
