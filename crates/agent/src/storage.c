@@ -36,7 +36,7 @@ enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR
        NR_link, NR_unlink, NR_symlink, NR_readlink, NR_chmod, NR_fchmod, NR_chown, NR_fchown, NR_lchown, NR_umask,
        NR_mknod = 133, NR_fstatfs = 138, NR_utime = 132, NR_sync = 162, NR_readahead = 187, NR_epoll_create = 213, NR_fadvise64 = 221, NR_epoll_ctl = 233,
        NR_utimes = 235, NR_openat = 257, NR_mkdirat, NR_mknodat, NR_fchownat, NR_futimesat, NR_newfstatat, NR_unlinkat,
-       NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_sync_file_range = 277,
+       NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_tee, NR_sync_file_range, NR_vmsplice,
        NR_inotify_init = 253, NR_utimensat = 280, NR_signalfd = 282, NR_timerfd_create, NR_eventfd, NR_fallocate = 285,
        NR_accept4 = 288, NR_signalfd4, NR_eventfd2, NR_epoll_create1, NR_dup3, NR_pipe2, NR_inotify_init1, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
        NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
@@ -49,6 +49,7 @@ enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR
 #define S_IFREG 0100000
 #define S_IFDIR 0040000
 #define FDS_MAX 1024u /* the launcher sets RLIMIT_NOFILE to it */
+#define HIGH (FDS_MAX - 64) /* numbers that few programs come to */
 #define WRITE_MAX (64ull << 20) /* beside what else one result carries */
 
 struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; s64 size; u64 rest[11]; };
@@ -59,6 +60,7 @@ enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED,
        F_STREAM,  /* 0 to 2 as the program was started with: each site's own */
        F_DEVICE,  /* null, zero, full, random, urandom: one is as good as another */
        F_SOCKET, F_LISTEN, F_CONNECTION, F_POLL, /* the secondary has one that nobody uses */
+       F_PIPE,    /* the program's own, both ends: the secondary's holds the same bytes */
        F_FOREIGN, /* the primary's alone: nobody can lead without it */ };
 static u8 class[FDS_MAX];
 
@@ -467,6 +469,19 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 {
 	const u64 fd = (u32)a[0];
 	u64 iov[2];
+	if (unlikely(nr == NR_splice || nr == NR_tee || nr == NR_vmsplice) && ret > 0) { /* what has moved is not known here */
+		for (u32 i = 0; i < 3; i++)
+			if (kind_of(a[i]) == F_PIPE || kind_of(a[i]) == F_CONNECTION)
+				class[(u32)a[i]] = F_FOREIGN;
+		return;
+	}
+	if (kind_of(fd) == F_PIPE && ret > 0) {
+		if (is_write(nr))
+			sys6(nr, fd, a[1], a[2], a[3], a[4], a[5]);
+		for (s64 n; is_read(nr) && ret > 0 && (n = sys3(NR_read, fd, old.head, ret < (s64)PAGE ? ret : (s64)PAGE)) > 0;)
+			ret -= n;
+		return;
+	}
 	if (kind_of(fd) != F_CONNECTION || !line[fd].l.known)
 		return;
 	if (nr == NR_shutdown || (ret == 0 && is_read(nr)) || (ret == 0 && (nr == NR_recvfrom || nr == NR_recvmsg)))
@@ -558,10 +573,11 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_inotify_init1: case NR_memfd_create: case NR_pidfd_open:
 		break;
 	case NR_pipe: case NR_pipe2: case NR_socketpair:
-		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) == 0 && (u32)two[0] < FDS_MAX && (u32)two[1] < FDS_MAX)
-			class[two[0]] = class[two[1]] = F_FOREIGN;
+		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) < 0 || (u32)two[0] >= FDS_MAX || (u32)two[1] >= FDS_MAX)
+			return 0;
+		class[two[0]] = class[two[1]] = nr == NR_socketpair ? F_FOREIGN : F_PIPE;
 		n = note(e, SF_N_NEW, (u32)two[0]);
-		n->class = F_FOREIGN;
+		n->class = class[two[0]];
 		n->len = (u32)two[1] + 1;
 		return 1;
 	case NR_connect:
@@ -583,7 +599,7 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 		note(e, SF_N_STATE, a[0])->class = F_POLL;
 		return 1;
 	case NR_fcntl: /* F_SETFD, F_SETFL */
-		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE))
+		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_PIPE))
 			return 0;
 		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
 		return 1;
@@ -725,6 +741,18 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 	u32 domain = 0;
 	s64 own;
 	class[(u32)n->fd] = (u8)n->class;
+	if (n->class == F_PIPE) {
+		s32 two[2];
+		own = sys2(NR_pipe2, two, nr == NR_pipe2 ? a[1] : 0);
+		if (own < 0)
+			return may_end_so(e, nr, own, r->ret, (u32)n->fd);
+		/* Out of the way first: each number may be the other end's. */
+		s64 high[2] = { sys3(NR_fcntl, two[0], 1030 /* F_DUPFD_CLOEXEC */, HIGH), sys3(NR_fcntl, two[1], 1030, HIGH) };
+		sys1(NR_close, two[0]);
+		sys1(NR_close, two[1]);
+		class[(u32)n->len - 1] = F_PIPE;
+		return high[0] >= 0 && high[1] >= 0 && put_at(high[0], n->fd) && put_at(high[1], (s64)n->len - 1);
+	}
 	if (n->class == F_FOREIGN) {
 		if (n->len)
 			class[(u32)n->len - 1] = F_FOREIGN;
@@ -755,7 +783,7 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 		line[fd].backlog = (u32)a[1];
 		return 1;
 	case NR_epoll_ctl:
-		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL)
+		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_PIPE)
 			return 1;
 		break;
 	case NR_bind: /* to an address that this site gets when it leads */
