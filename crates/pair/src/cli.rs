@@ -86,6 +86,10 @@ pub(crate) struct Demo {
     /// Keep the images and what the two sites printed in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    /// In place of sqlite3 a server of one process, which serves /mnt/data by HTTP on port 8080: a download stays right while
+    /// the bit flips, and completes although the primary's host dies in the middle
+    #[arg(last = true, value_name = "SERVER")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -97,6 +101,9 @@ pub(crate) struct DemoHost {
     /// Run the program without a pair
     #[arg(long)]
     pub(crate) bare: bool,
+    /// The server, in place of sqlite3
+    #[arg(last = true)]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -28,10 +28,10 @@ const TOOLS: [(&str, &str); 7] = [
     ("nsenter", "util-linux"),
     ("ip", "iproute2"),
 ];
-const DATA: &str = "/mnt/data";
+pub(crate) const DATA: &str = "/mnt/data";
 const LEDGER: &str = "/mnt/ledger";
 /// A page in the middle of the table, and a byte in the middle of the page: a letter of a text.
-const STRUCK_PAGE: u64 = 8;
+pub(crate) const STRUCK_PAGE: u64 = 8;
 const STRUCK_BYTE: u64 = 2000;
 const STRUCK_BIT: u8 = 1;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -122,6 +122,10 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn start(dir: &Path, name: &'static str, bare: bool) -> io::Result<Self> {
+        Self::start_with(dir, name, if bare { &["--bare"] } else { &[] })
+    }
+
+    pub(crate) fn start_with(dir: &Path, name: &'static str, more: &[&str]) -> io::Result<Self> {
         let own = fs::read_link("/proc/self/exe")?;
         let log = File::create(dir.join(format!("{name}.err")))?;
         let mut child = Command::new("unshare")
@@ -129,7 +133,7 @@ impl Host {
             .arg(own)
             .args(["demo-host", "--site", name, "--dir"])
             .arg(dir)
-            .args(bare.then_some("--bare"))
+            .args(more)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(log)
@@ -153,8 +157,22 @@ impl Host {
     }
 
     /// A file as this host sees it.
-    fn file(&self, path: &str) -> PathBuf {
+    pub(crate) fn file(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.child.id()))
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
+    }
+
+    /// Ends at once, as a host does that has lost its power.
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
     }
 
     pub(crate) fn wait(&mut self) -> io::Result<Option<i32>> {
@@ -181,6 +199,9 @@ impl Drop for Host {
 
 /// The life of one host: network and disks, then its side of the pair.
 pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
+    if host.site == "c" {
+        return crate::loss::client();
+    }
     let first = host.site == "a";
     let (own, other) = if first {
         ("10.97.0.1", "10.97.0.2")
@@ -206,7 +227,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     }
     let device = format!("steadfast-{}", host.site);
     run_tool(Command::new("ip").args(["link", "set", "lo", "up"]))?;
-    run_tool(Command::new("ip").args(["addr", "add", &format!("{own}/30"), "dev", &device]))?;
+    run_tool(Command::new("ip").args(["addr", "add", &format!("{own}/29"), "dev", &device]))?;
     run_tool(Command::new("ip").args(["link", "set", &device, "up"]))?;
     run_tool(Command::new("mount").args(["-t", "tmpfs", "steadfast", "/mnt"]))?;
     for (name, at) in [("data", DATA), ("ledger", LEDGER)] {
@@ -241,9 +262,14 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
             &format!("{own}:7450"),
         ]);
     }
-    command.args([
-        "--ledger", LEDGER, "--data", DATA, "--", "sqlite3", "-batch", "x.db",
-    ]);
+    command.args(["--ledger", LEDGER, "--data", DATA]);
+    if host.command.is_empty() {
+        command.args(["--", "sqlite3", "-batch", "x.db"]);
+    } else {
+        command.args(["--lost-after", "300", "--address", &format!("10.97.0.5/29@{device}")]);
+        command.arg("--witness").arg(format!("dir:{}", host.dir.join("witness").display()));
+        command.arg("--").args(&host.command);
+    }
     Err(bad(command.exec()))
 }
 
@@ -291,13 +317,17 @@ impl Images<'_> {
         self.dir.join(format!("{what}-{site}.img"))
     }
 
+    pub(crate) fn path_of_data(&self, site: &str) -> PathBuf {
+        self.path("data", site)
+    }
+
     pub(crate) fn make(&self, seed: &Path) -> Result<(), PairError> {
         let bad = |source| PairError::Kernel {
             part: "an image",
             source,
         };
         for site in ["a", "b"] {
-            for (what, bytes) in [("data", 32 << 20), ("ledger", 8 << 20)] {
+            for (what, bytes) in [("data", 64 << 20), ("ledger", 8 << 20)] {
                 let path = self.path(what, site);
                 File::create(&path)
                     .and_then(|file| file.set_len(bytes))
@@ -315,7 +345,7 @@ impl Images<'_> {
 }
 
 /// Flips the bit in the image of a host, below everything. The bytes before, and after as direct I/O gives them.
-fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
+pub(crate) fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
     let file = File::open(path)?;
     let place = steadfast_sys::disk::place(&file, STRUCK_PAGE * PAGE as u64)?
         .ok_or_else(|| io::Error::other("the page has no place on the device"))?;
@@ -367,6 +397,9 @@ pub(crate) fn connect(a: &mut Host, b: &mut Host) -> io::Result<()> {
 
 pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     check()?;
+    if !options.command.is_empty() {
+        return crate::loss::run(options);
+    }
     let bad = |source| PairError::Kernel {
         part: "the demo's processes and files",
         source,

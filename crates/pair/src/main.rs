@@ -23,6 +23,7 @@ mod files;
 mod incident;
 mod ledger;
 mod link;
+mod loss;
 mod prepare;
 mod primary;
 mod secondary;

@@ -19,6 +19,16 @@ fn request(name: &str) -> libc::ifreq {
     request
 }
 
+/// An alias is named after its device, and has no more room for it.
+fn label(device: &str) -> io::Result<String> {
+    let label = format!("{device}:p");
+    if label.len() < libc::IFNAMSIZ {
+        Ok(label)
+    } else {
+        Err(io::Error::other(format!("the name {device} is too long for an alias, give the device a shorter one")))
+    }
+}
+
 fn internet(address: Ipv4Addr) -> libc::sockaddr {
     let octets = address.octets();
     let mut data = [0; 14];
@@ -40,10 +50,7 @@ impl Alias {
     /// # Errors
     /// When there is no such device, or without CAP_NET_ADMIN.
     pub fn set(device: &str, address: Ipv4Addr, prefix: u8) -> io::Result<Self> {
-        let label = format!("{device}:pair");
-        if label.len() >= libc::IFNAMSIZ {
-            return Err(io::Error::other(format!("the name {device} is too long for an alias")));
-        }
+        let label = label(device)?;
         // SAFETY: takes numbers.
         let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if fd < 0 {
@@ -86,6 +93,7 @@ impl Announcer {
     /// When there is no such device, or without CAP_NET_RAW.
     pub fn open(device: &str) -> io::Result<Self> {
         let name = CString::new(device).map_err(io::Error::other)?;
+        label(device)?;
         // SAFETY: `name` ends with a NUL.
         let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
         if index == 0 {
