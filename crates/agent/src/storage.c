@@ -77,6 +77,7 @@ struct line {
 #define SENT_BYTES (1ull << 20)
 #define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */
 static struct { struct line l; u64 got, sent, born; u32 backlog; } line[FDS_MAX];
+#define STAMP_LEAP 2200000u /* ms: above INT_MAX / 1000 */
 #define SENT(fd) ((u8 *)(SF_STAGE + SENT_BYTES * (fd))) /* private.c has no use for the place in a pair */
 
 static struct {
@@ -529,8 +530,12 @@ static s64 go_on_with(u64 fd)
 		option[n].code = 8 /* TCPOPT_TIMESTAMP */, option[n++].value = 0;
 	if ((r = set_option(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, option, n * 8)) < 0)
 		return r;
-	/* Later than any that the peer has seen: clocks of the two sites run alike, and the note took its time. */
-	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, l->stamp + (u32)((sf_now() - line[fd].born) / 1000000) + 2000);
+	/* Later than any that the peer has seen, which it would drop (RFC 7323, 5.3), and by so much that the kernel takes no
+	 * round trip from what the peer echoes of the primary's: it drops a difference of INT_MAX / 1000 ms, and would wait
+	 * for thrice the outage before it sends again. */
+	const u64 age = sf_now() - line[fd].born;
+	const u32 micro = l->stamp & 1; /* the kernel's mark of a clock in microseconds, not part of the time (Linux 6.7) */
+	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
 	for (u64 at = line[fd].sent - back; at < line[fd].sent;) {
 		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
@@ -930,6 +935,31 @@ void sf_pair_init(void)
 	store(&G->slot[1].done, me.next);
 }
 
+/* What the program is about to send the primary may have sent, as far as its buffer took it: to the peer it counts as
+ * sent, or its acknowledgement would be one of bytes that this kernel knows nothing of. The call has been made. */
+static void count_pending(void)
+{
+	const struct sf_regs *r = me.regs;
+	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 }, fd = (u32)a[0];
+	const u32 nr = (u32)r->rax;
+	u64 n = a[2], iov[2];
+	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of(fd) != F_CONNECTION || !line[fd].l.known)
+		return;
+	if (nr == NR_sendmsg)
+		n = sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0 ? vector_bytes(iov[0], iov[1]) : 0;
+	else if (is_write(nr))
+		n = write_bytes(nr, a);
+	else if (nr != NR_sendto)
+		return;
+	if (n > SENT_BYTES / 2)
+		n = SENT_BYTES / 2;
+	if (!n)
+		return;
+	count(nr, a, (s64)n);
+	me.made = me.next;
+	me.made_ret = (s64)n;
+}
+
 /* The primary is lost, and this site may go on: here, at an event of which the log holds nothing. What the primary's
  * kernel held for the program is taken over, or made again. 0; otherwise the descriptor without which nobody can lead, and
  * 1000, below 0. A connection that cannot be gone on with is one that its peer has closed. */
@@ -951,6 +981,7 @@ s64 sf_pair_lead(void)
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
 	sf_kept_here();
+	count_pending();
 	for (u64 fd = 0; fd < FDS_MAX; fd++) {
 		if (class[fd] == F_LISTEN)
 			sys2(NR_listen, fd, line[fd].backlog);
