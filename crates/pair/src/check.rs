@@ -10,9 +10,10 @@ use crate::ledger::PAGE;
 use crate::prepare;
 
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
-const NOT_PROTECTED: [&str; 5] = [
-    "the loss of a site stops the program: there is no witness and no take-over in this version",
-    "threads, child processes, mapped protected files, sendfile and reflinks are refused when the program asks for them",
+const NOT_PROTECTED: [&str; 6] = [
+    "without a witness the loss of a site stops the program (--witness)",
+    "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary",
+    "threads, child processes and mapped protected files are refused when the program asks for them",
     "errors of processor and memory are detected, and stop the program; they are not repaired",
     "a page that the page cache still holds is not read from the disk: its error shows later, or in steadfast pair verify",
     "the link is neither encrypted nor authenticated: it belongs into a network of its own",

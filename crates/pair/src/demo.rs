@@ -106,10 +106,26 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
+        // The kernel gives a loop device back when the last process of a host that was killed is gone.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while has_loops(&self.path) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         if !self.keep {
             let _ = fs::remove_dir_all(&self.path);
         }
     }
+}
+
+fn has_loops(dir: &Path) -> bool {
+    fs::read_dir("/sys/block")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| {
+            fs::read_to_string(entry.path().join("loop/backing_file"))
+                .is_ok_and(|file| Path::new(&file).starts_with(dir))
+        })
 }
 
 /// One host, which ends when it is dropped.
@@ -266,8 +282,15 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     if host.command.is_empty() {
         command.args(["--", "sqlite3", "-batch", "x.db"]);
     } else {
-        command.args(["--lost-after", "300", "--address", &format!("10.97.0.5/29@{device}")]);
-        command.arg("--witness").arg(format!("dir:{}", host.dir.join("witness").display()));
+        command.args([
+            "--lost-after",
+            "300",
+            "--address",
+            &format!("10.97.0.5/29@{device}"),
+        ]);
+        command
+            .arg("--witness")
+            .arg(format!("dir:{}", host.dir.join("witness").display()));
         command.arg("--").args(&host.command);
     }
     Err(bad(command.exec()))

@@ -25,7 +25,10 @@ const BYTES: usize = 24 << 20;
 const BYTES_PER_SECOND: usize = 12 << 20;
 
 fn bad(source: io::Error) -> PairError {
-    PairError::Kernel { part: "the demo's processes and files", source }
+    PairError::Kernel {
+        part: "the demo's processes and files",
+        source,
+    }
 }
 
 /// Bytes of which no two pages are alike.
@@ -33,7 +36,9 @@ fn content() -> Vec<u8> {
     let mut state = 1_u64;
     (0..BYTES / 8)
         .flat_map(|_| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            state = state
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(0x1405_7b7e_f767_814f);
             (state ^ state >> 29).to_le_bytes()
         })
         .collect()
@@ -47,11 +52,29 @@ pub(crate) fn client() -> Result<u8, PairError> {
         match line.split_once(' ') {
             None if line == "net" => {
                 run_tool(Command::new("ip").args(["link", "set", "lo", "up"]))?;
-                run_tool(Command::new("ip").args(["link", "add", "steadfast-c", "type", "bridge"]))?;
-                run_tool(Command::new("ip").args(["addr", "add", "10.97.0.3/29", "dev", "steadfast-c"]))?;
+                run_tool(Command::new("ip").args([
+                    "link",
+                    "add",
+                    "steadfast-c",
+                    "type",
+                    "bridge",
+                ]))?;
+                run_tool(Command::new("ip").args([
+                    "addr",
+                    "add",
+                    "10.97.0.3/29",
+                    "dev",
+                    "steadfast-c",
+                ]))?;
                 for device in ["steadfast-c", "steadfast-ca", "steadfast-cb"] {
                     if device != "steadfast-c" {
-                        run_tool(Command::new("ip").args(["link", "set", device, "master", "steadfast-c"]))?;
+                        run_tool(Command::new("ip").args([
+                            "link",
+                            "set",
+                            device,
+                            "master",
+                            "steadfast-c",
+                        ]))?;
                     }
                     run_tool(Command::new("ip").args(["link", "set", device, "up"]))?;
                 }
@@ -72,7 +95,10 @@ pub(crate) fn client() -> Result<u8, PairError> {
 
 /// The digest of the file as it comes, and the longest wait for more of it. A rate of 0 is as fast as it goes.
 fn download(rate: usize) -> io::Result<(u128, Duration)> {
-    let mut stream = TcpStream::connect_timeout(&SERVER.parse().map_err(io::Error::other)?, Duration::from_secs(1))?;
+    let mut stream = TcpStream::connect_timeout(
+        &SERVER.parse().map_err(io::Error::other)?,
+        Duration::from_secs(1),
+    )?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     // In one piece: the request is in the log as a whole.
     stream.write_all(format!("GET /{FILE} HTTP/1.0\r\nHost: steadfast\r\n\r\n").as_bytes())?;
@@ -95,14 +121,30 @@ fn download(rate: usize) -> io::Result<(u128, Duration)> {
             }
         }
     }
-    let end = all.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(|| io::Error::other("no HTTP"))?;
+    let end = all
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .ok_or_else(|| io::Error::other("no HTTP"))?;
     Ok((vote128(&all[end + 4..]), longest))
 }
 
 fn link(a: &Host, b: &str, number: u32, peer: &str) -> Result<(), PairError> {
     let numbers = [a.number().to_string(), number.to_string()];
-    run_tool(Command::new("ip").args(["link", "add", b, "netns", &numbers[0], "type", "veth", "peer", "name", peer, "netns", &numbers[1]]))
-        .map(drop)
+    run_tool(Command::new("ip").args([
+        "link",
+        "add",
+        b,
+        "netns",
+        &numbers[0],
+        "type",
+        "veth",
+        "peer",
+        "name",
+        peer,
+        "netns",
+        &numbers[1],
+    ]))
+    .map(drop)
 }
 
 fn asked(client: &mut Host, rate: usize) -> io::Result<()> {
@@ -126,12 +168,20 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     images.make(&seed)?;
     let right = format!("{:032x}", vote128(&all));
 
-    println!("three hosts in namespaces of their own: A and B with a disk and a ledger each, C with a client");
-    let more: Vec<&str> = std::iter::once("--").chain(options.command.iter().map(String::as_str)).collect();
+    println!(
+        "three hosts in namespaces of their own: A and B with a disk and a ledger each, C with a client"
+    );
+    let more: Vec<&str> = std::iter::once("--")
+        .chain(options.command.iter().map(String::as_str))
+        .collect();
     let mut c = Host::start_with(dir, "c", &[]).map_err(bad)?;
     let mut b = Host::start_with(dir, "b", &more).map_err(bad)?;
     let mut a = Host::start_with(dir, "a", &more).map_err(bad)?;
-    let said = || ["a", "b", "c"].map(|site| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default()).concat();
+    let said = || {
+        ["a", "b", "c"]
+            .map(|site| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default())
+            .concat()
+    };
     let told = |error: io::Error| PairError::Kernel {
         part: "the demo's host",
         source: io::Error::other(format!("{error}\n{}", said())),
@@ -158,7 +208,10 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         }
         std::thread::sleep(Duration::from_millis(50));
     };
-    println!("C downloads {BYTES} bytes from {SERVER}:            {}", digest(&first));
+    println!(
+        "C downloads {BYTES} bytes from {SERVER}:            {}",
+        digest(&first)
+    );
     let path = b.file(&format!("{DATA}/{FILE}"));
     let (was, is, place) = strike(&path, &images.path_of_data("b")).map_err(bad)?;
     println!(
@@ -166,16 +219,33 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     );
     asked(&mut c, 0).map_err(told)?;
     let second = c.line().map_err(told)?;
-    println!("C downloads it again:                                  {}", digest(&second));
+    println!(
+        "C downloads it again:                                  {}",
+        digest(&second)
+    );
 
     asked(&mut c, BYTES_PER_SECOND).map_err(told)?;
     let quarter = c.line().map_err(told)?;
     // The cable first: a kernel that lives on would close the connections of a process that it kills.
-    let pulled = ["-t", &c.number().to_string(), "-n", "ip", "link", "set", "steadfast-ca", "down"].map(str::to_owned);
+    let pulled = [
+        "-t",
+        &c.number().to_string(),
+        "-n",
+        "ip",
+        "link",
+        "set",
+        "steadfast-ca",
+        "down",
+    ]
+    .map(str::to_owned);
     run_tool(Command::new("nsenter").args(&pulled))?;
     a.kill().map_err(bad)?;
     println!("a quarter of another download has come: A's cable is pulled, and A is killed");
-    let third = if quarter == "a quarter" { c.line().map_err(told)? } else { quarter };
+    let third = if quarter == "a quarter" {
+        c.line().map_err(told)?
+    } else {
+        quarter
+    };
     println!(
         "the download completes:                                {}, {} ms without a byte",
         digest(&third),
@@ -183,18 +253,33 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     );
     asked(&mut c, 0).map_err(told)?;
     let fourth = c.line().map_err(told)?;
-    println!("and a new one, from B alone:                           {}", digest(&fourth));
+    println!(
+        "and a new one, from B alone:                           {}",
+        digest(&fourth)
+    );
     b.kill().map_err(bad)?;
     let said = said();
     print!("{said}");
     let verdict = [
         (digest(&first) == right, "the first download is wrong"),
         (was != is, "the flip did not reach the device"),
-        (digest(&second) == right, "the download after the flip is wrong"),
-        (said.contains("repaired, 1 page"), "the flip was not repaired"),
-        (digest(&third) == right, "the download that A began did not complete, or is wrong"),
+        (
+            digest(&second) == right,
+            "the download after the flip is wrong",
+        ),
+        (
+            said.contains("repaired, 1 page"),
+            "the flip was not repaired",
+        ),
+        (
+            digest(&third) == right,
+            "the download that A began did not complete, or is wrong",
+        ),
         (digest(&fourth) == right, "B alone does not answer"),
-        (said.contains("goes on alone, as the witness says, with 1 connections"), "B did not take the connection over"),
+        (
+            said.contains("goes on alone, as the witness says, with 1 connections"),
+            "B did not take the connection over",
+        ),
     ];
     let mut status = 0;
     for (_, what) in verdict.iter().filter(|(holds, _)| !holds) {
@@ -205,5 +290,7 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
 }
 
 fn digest(line: &str) -> &str {
-    line.strip_prefix("got ").and_then(|rest| rest.split(' ').next()).unwrap_or(line)
+    line.strip_prefix("got ")
+        .and_then(|rest| rest.split(' ').next())
+        .unwrap_or(line)
 }

@@ -207,6 +207,71 @@ mod tests {
         std::fs::remove_dir_all(dir).expect("clean");
     }
 
+    /// Answers as etcd's gateway does, which leaves out what is false, and knows of one key.
+    fn gateway(questions: usize) -> (String, std::thread::JoinHandle<Vec<Value>>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound").to_string();
+        let answers = std::thread::spawn(move || {
+            let (mut holder, mut asked) = (None, Vec::new());
+            for _ in 0..questions {
+                let (mut stream, _) = listener.accept().expect("a client");
+                let mut text = Vec::new();
+                let mut piece = [0; 4096];
+                let body = loop {
+                    let n = stream.read(&mut piece).expect("a question");
+                    text.extend_from_slice(&piece[..n]);
+                    let so_far = String::from_utf8_lossy(&text).into_owned();
+                    if let Some(body) = so_far
+                        .split_once("\r\n\r\n")
+                        .and_then(|(_, body)| serde_json::from_str::<Value>(body).ok())
+                    {
+                        break body;
+                    }
+                };
+                let answer = match &holder {
+                    None => {
+                        holder = Some(body["success"][0]["requestPut"]["value"].clone());
+                        json!({ "header": {}, "succeeded": true, "responses": [{ "response_put": {} }] })
+                    }
+                    Some(holder) => {
+                        json!({ "header": {}, "responses": [{ "response_range": { "kvs": [{ "value": holder }] } }] })
+                    }
+                };
+                asked.push(body);
+                let answer = answer.to_string();
+                write!(
+                    stream,
+                    "HTTP/1.0 200 OK\r\nContent-Length: {}\r\n\r\n{answer}",
+                    answer.len()
+                )
+                .expect("it reads");
+            }
+            asked
+        });
+        (address, answers)
+    }
+
+    #[test]
+    fn etcd_decides_by_who_comes_first_and_silence_is_no_answer() {
+        let (address, answers) = gateway(3);
+        let witness = Witness::Etcd(address);
+        assert!(witness.claim("run", 'B').expect("it answers"));
+        assert!(!witness.claim("run", 'A').expect("it answers"));
+        assert!(
+            witness.claim("run", 'B').expect("it answers"),
+            "asked again, the same"
+        );
+        let asked = answers.join().expect("no panic");
+        assert_eq!(
+            asked[0]["compare"][0]["version"], "0",
+            "a key that nobody has written"
+        );
+        assert!(
+            witness.claim("run", 'A').is_err(),
+            "nobody listens any more"
+        );
+    }
+
     #[test]
     fn what_is_no_witness_is_refused() {
         for text in [

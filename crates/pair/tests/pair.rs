@@ -330,7 +330,7 @@ fn check_starts_nothing_and_tells_what_it_finds() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(
         said.contains("/mnt/data: 1 files")
-            && said.contains("the loss of a site stops the program"),
+            && said.contains("without a witness the loss of a site stops the program"),
         "{said}"
     );
     let script = Site {
@@ -703,6 +703,29 @@ fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
             assert!(said.contains("needs root"), "{said}");
         }
     }
+    let dir = seed("web");
+    let web = dir.join("web");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&web)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/web.c"))
+        .status()
+        .expect("cc is installed");
+    assert!(built.success());
+    let output = Command::new(PAIR)
+        .args(["demo", "--"])
+        .arg(&web)
+        .output()
+        .expect("it runs");
+    let said =
+        String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    if is_root() {
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("with 1 connections (0 cut)"), "{said}");
+    } else {
+        assert_eq!(output.status.code(), Some(121), "{said}");
+    }
+    fs::remove_dir_all(dir).expect("clean");
     let loops = Command::new("losetup")
         .arg("--list")
         .output()
