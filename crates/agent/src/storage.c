@@ -962,9 +962,11 @@ static void count_pending(void)
 
 /* The primary is lost, and this site may go on: here, at an event of which the log holds nothing. What the primary's
  * kernel held for the program is taken over, or made again. 0; otherwise the descriptor without which nobody can lead, and
- * 1000, below 0. A connection that cannot be gone on with is one that its peer has closed. */
+ * 1000, below 0, or -1 where a call that would have to be made again is not known. A connection that cannot be gone on with is one that its peer has closed. */
 s64 sf_pair_lead(void)
 {
+	if (app.kept.lost)
+		return -1;
 	for (s64 fd = 0; fd < FDS_MAX; fd++)
 		if (class[fd] == F_FOREIGN)
 			return -1000 - fd;

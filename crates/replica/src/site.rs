@@ -663,6 +663,7 @@ impl Site {
             Some(refused) if refused <= -1000 => {
                 return Err(format!("descriptor {} of the program was the primary's alone (a pipe, timer, event counter, outgoing connection, or file of procfs)", -1000 - refused));
             }
+            Some(-1) => return Err("the program has made more settings of its process than are kept for a take-over".into()),
             _ => return Err("its program does not answer".into()),
         }
         self.group.set_pid(0, self.pid);
