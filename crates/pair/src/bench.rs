@@ -9,7 +9,7 @@
 use std::fs;
 use std::time::Instant;
 
-use crate::cli::Bench;
+use crate::cli::{Bench, Demo};
 use crate::demo::{Host, Images, SCHEMA, Scratch, check, connect, sqlite};
 use crate::error::PairError;
 
@@ -73,8 +73,47 @@ fn median(values: &[f64]) -> (f64, f64, f64) {
     )
 }
 
+/// Each round is a demo of its own: the download of its server stands still while the host dies and is replaced.
+fn outages(options: &Bench) -> Result<u8, PairError> {
+    let demo = Demo {
+        strike: "b".into(),
+        keep: None,
+        command: options.command.clone(),
+    };
+    let (mut outages, mut wrong) = (Vec::new(), 0);
+    for _ in 0..options.rounds.max(1) {
+        let (status, ms) = crate::loss::show(&demo)?;
+        wrong += u32::from(status != 0);
+        outages.push(std::time::Duration::from_millis(ms).as_secs_f64() * 1e3);
+    }
+    outages.sort_by(f64::total_cmp);
+    let (middle, low, high) = median(&outages);
+    let n = outages.len();
+    let rows = serde_json::json!([
+        { "key": "outage.median", "what": "a download stands still when its host dies, 300 ms of silence included", "value": middle, "low": low, "high": high, "unit": "ms", "n": n },
+        { "key": "outage.worst", "what": "the longest of these", "value": high, "low": high, "high": high, "unit": "ms", "n": n },
+        { "key": "outage.wrong", "what": "downloads that did not complete, or were wrong", "value": wrong, "low": wrong, "high": wrong, "unit": "", "n": n },
+    ]);
+    write(options, &rows)?;
+    println!("{rows:#}");
+    Ok(u8::from(wrong > 0))
+}
+
+fn write(options: &Bench, rows: &serde_json::Value) -> Result<(), PairError> {
+    let Some(path) = &options.json else {
+        return Ok(());
+    };
+    fs::write(path, format!("{rows:#}\n")).map_err(|source| PairError::Kernel {
+        part: "the bench's processes and files",
+        source,
+    })
+}
+
 pub(crate) fn run(options: &Bench) -> Result<u8, PairError> {
     check()?;
+    if !options.command.is_empty() {
+        return outages(options);
+    }
     let bad = |source| PairError::Kernel {
         part: "the bench's processes and files",
         source,
@@ -134,15 +173,12 @@ pub(crate) fn run(options: &Bench) -> Result<u8, PairError> {
     for (_, what, (value, low, high), unit) in &rows {
         println!("{what:45} {value:8.3} [{low:.3}, {high:.3}] {unit}");
     }
-    if let Some(path) = &options.json {
-        let rows: Vec<_> = rows
-            .iter()
-            .map(|(key, what, (value, low, high), unit)| {
-                serde_json::json!({ "key": key, "what": what, "value": value, "low": low, "high": high, "unit": unit, "n": rounds.len() })
-            })
-            .collect();
-        let text = serde_json::to_string_pretty(&rows).expect("plain data");
-        fs::write(path, text + "\n").map_err(bad)?;
-    }
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(key, what, (value, low, high), unit)| {
+            serde_json::json!({ "key": key, "what": what, "value": value, "low": low, "high": high, "unit": unit, "n": rounds.len() })
+        })
+        .collect();
+    write(options, &serde_json::Value::from(rows))?;
     Ok(0)
 }

@@ -117,4 +117,7 @@ pub(crate) struct Bench {
     /// Write the rows to this file, as results/README.md has them
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
+    #[arg(last = true, value_name = "SERVER")]
+    pub(crate) command: Vec<String>,
 }

@@ -152,6 +152,11 @@ fn asked(client: &mut Host, rate: usize) -> io::Result<()> {
 }
 
 pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
+    show(options).map(|(status, _)| status)
+}
+
+/// The demo's status, and for how long the client had no byte while a host was lost.
+pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
     let scratch = Scratch::new(options.keep.as_ref()).map_err(bad)?;
     let dir = scratch.path.as_path();
     let seed = dir.join("seed");
@@ -286,7 +291,8 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         println!("demo: {what}");
         status = 1;
     }
-    Ok(status)
+    let outage = third.rsplit(' ').next().and_then(|ms| ms.parse().ok());
+    Ok((status, outage.unwrap_or(u64::MAX)))
 }
 
 fn digest(line: &str) -> &str {
