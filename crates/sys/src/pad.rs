@@ -148,6 +148,34 @@ impl Drop for Inside {
     }
 }
 
+/// Held while generated code has called its host: the host's own faults are not to be diverted past its frames, which may hold locks.
+#[derive(Debug)]
+pub struct Outside {
+    depth: u32,
+}
+
+impl Outside {
+    /// From here on nothing is diverted in this thread, until generated code is entered again.
+    #[must_use]
+    #[inline]
+    pub fn enter() -> Self {
+        CALL.with(|call| call.set(call.get().wrapping_add(1)));
+        Self {
+            depth: DEPTH.with(|depth| depth.replace(0)),
+        }
+    }
+}
+
+impl Drop for Outside {
+    /// The stretch that follows has a number of its own, so that a break that was meant for the one before does not end it.
+    #[inline]
+    fn drop(&mut self) {
+        CALL.with(|call| call.set(call.get().wrapping_add(1)));
+        DEPTH.with(|depth| depth.set(self.depth));
+        TRIES.with(|tries| tries.set(0));
+    }
+}
+
 /// What the last signal of this thread found; forgets it.
 #[must_use]
 pub fn take_seen() -> Option<Seen> {
@@ -343,6 +371,10 @@ extern "C" fn on_break(_signal: i32, info: *mut libc::siginfo_t, context: *mut l
     if wanted != u64::from(CALL.with(Cell::get)) || DEPTH.with(Cell::get) == 0 {
         return;
     }
+    // On its way out already. The way begins in generated code, and the runtime does not bear to be sent there twice.
+    if TRIES.with(Cell::get) > 0 {
+        return;
+    }
     // SAFETY: the context is this handler's own.
     let rip = register(
         unsafe { &*context.cast::<libc::ucontext_t>() },
@@ -376,6 +408,12 @@ impl Runner {
             tid: own_tid(),
             call: CALL.with(Cell::get),
         }
+    }
+
+    /// Its number in the kernel.
+    #[must_use]
+    pub fn tid(self) -> i32 {
+        self.tid
     }
 
     /// As one word, for an atomic.
