@@ -36,5 +36,7 @@ pub(crate) fn component(folder: &Path, name: &str, policy: Policy) -> Result<Com
         memory_bytes: 64 << 20,
         call_limit: Duration::from_millis(50),
         policy,
+        uses: Vec::new(),
+        console: None,
     })
 }

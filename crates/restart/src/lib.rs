@@ -19,6 +19,7 @@
 //! Not covered: `docs/concepts/restart.md`, "What in-process isolation does not confine".
 //! See Song, Wittrock and Parmer, "Predictable, efficient system-level fault tolerance in C3", RTSS 2013.
 
+mod body;
 pub mod engine;
 pub mod host;
 pub mod model;
@@ -28,7 +29,7 @@ mod table;
 pub mod value;
 
 pub use engine::{Engine, Failure, LoadError};
-pub use host::{CallError, Cause, Component, Edge, Host, Policy, Stats};
+pub use host::{CallError, Cause, Component, Console, Edge, Host, Policy, Stats};
 pub use model::{Model, ModelError};
 pub use shape::Shape;
 pub use value::{Handle, Value};

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::Inner;
+use crate::body::Inner;
 use crate::value::{Handle, Value};
 
 /// A piece of data that the keeper holds, with its checksum.
@@ -101,6 +101,8 @@ impl Keeper {
 /// What is remembered of one object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Record {
+    /// The client whose object it is.
+    pub(crate) owner: u32,
     pub(crate) resource: usize,
     pub(crate) state: usize,
     /// The function that made it, and its arguments.
@@ -121,6 +123,7 @@ impl Record {
             self.creator as u64,
             self.args.len() as u64,
             self.remembered.len() as u64,
+            u64::from(self.owner),
         ];
         for (place, number) in head.chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -320,6 +323,11 @@ impl Slot {
     /// Which resource it is, unchecked: a hint before the record is read.
     pub(crate) fn resource(&self) -> usize {
         self.record.resource
+    }
+
+    /// Whose object it is, unchecked as well.
+    pub(crate) fn owner(&self) -> u32 {
+        self.record.owner
     }
 
     /// Changes the record.

@@ -10,3 +10,5 @@ mod fs;
 mod load;
 #[path = "cases/lock.rs"]
 mod lock;
+#[path = "cases/nested.rs"]
+mod nested;

@@ -22,12 +22,14 @@
     reason = "loading compiled code, and wasmtime's hook for signals, are unsafe by signature"
 )]
 
+mod imports;
 mod memory;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::pad;
@@ -37,15 +39,12 @@ use wasmtime::component::{
 use wasmtime::unix::StoreExt as _;
 use wasmtime::{Config, Store};
 
-use crate::model::Model;
+pub(crate) use self::imports::{
+    Callee, ENTRIES_MAX, Import, ImportFunction, Journal, Wanted, open,
+};
+use self::imports::{Context, Nested};
+use crate::host::CallError;
 use crate::value::{Handle, Value};
-
-/// An object inside a body. Valid until the body is reset.
-pub(crate) type Inner = ResourceAny;
-
-/// What a body's imports are answered by.
-pub(crate) type Imports =
-    Arc<dyn Fn(&mut Linker<()>, &Component) -> Result<(), String> + Send + Sync>;
 
 /// Why an engine, an image or a component is refused.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +65,8 @@ pub enum LoadError {
     },
     #[error("{component} does not start: {found}")]
     Start { component: String, found: String },
+    #[error("the process of {component} does not start: {found}")]
+    Process { component: String, found: String },
     #[error("{what}")]
     System {
         what: &'static str,
@@ -87,11 +88,14 @@ impl LoadError {
             }
             Self::Image { .. } => "compile it again: steadfast host compile COMPONENT.wasm",
             Self::Import { .. } => {
-                "add an edge to a component that exports it (app.toml, [[edge]])"
+                "an [[edge]] from it to a component that exports this; one with allow must list the function"
             }
             Self::Export { .. } => "the WIT beside the component must be the one it was built from",
             Self::Start { .. } => {
                 "see the message; memory_mib in app.toml raises the limit of memory"
+            }
+            Self::Process { .. } => {
+                "see the cause; transport = \"process\" needs /proc and the rights to start processes"
             }
             Self::System { .. } => "see the cause",
         }
@@ -208,7 +212,7 @@ impl Engine {
 
 static PAD: OnceLock<Result<SelfTest, String>> = OnceLock::new();
 
-fn hook(store: &mut Store<()>) {
+fn hook<T: 'static>(store: &mut Store<T>) {
     let divert = |signal, info, context: *const libc::c_void| {
         // SAFETY: wasmtime passes the arguments of the handler that is running.
         unsafe { pad::divert(signal, info, context.cast_mut()) }
@@ -295,6 +299,11 @@ impl std::fmt::Debug for Code {
 }
 
 impl Code {
+    /// What the component imports.
+    pub(crate) fn wanted(&self) -> Vec<Wanted> {
+        imports::wanted(&self.component, &self.engine.engine)
+    }
+
     /// Where its instructions lie.
     #[must_use]
     pub fn text(&self) -> Range<u64> {
@@ -315,10 +324,16 @@ pub enum Failure {
     Pad(Box<pad::Seen>),
     /// A trap that the runtime knows: an assertion, a bounds check.
     Trap(String),
-    /// It took too long.
-    Hang(Box<pad::Seen>),
+    /// It computed too long; where it stood.
+    Hang(u64),
     /// What it returned is no value of its type.
     Invalid(String),
+    /// The process that it ran in ended, or does not answer.
+    Death(String),
+    /// A second body asked other components for something else.
+    Differs(String),
+    /// A component that it called has no answer.
+    Callee(Box<CallError>),
 }
 
 /// Limits of one component.
@@ -333,7 +348,7 @@ pub struct Limits {
 /// A component and how it is made: shared by its bodies.
 pub(crate) struct Mold {
     pub(crate) name: String,
-    pre: InstancePre<()>,
+    pre: InstancePre<Context>,
     exports: Vec<ComponentExportIndex>,
     init: Option<ComponentExportIndex>,
     pub(crate) code: Arc<Code>,
@@ -344,8 +359,8 @@ impl Mold {
     pub(crate) fn new(
         name: &str,
         code: Arc<Code>,
-        model: &Model,
-        imports: &Imports,
+        functions: &[(String, String)],
+        imports: &[Import],
         init: Option<&str>,
         limits: Limits,
     ) -> Result<Self, LoadError> {
@@ -354,7 +369,7 @@ impl Mold {
             component: name.into(),
             found,
         };
-        imports(&mut linker, &code.component).map_err(lacks)?;
+        imports::link(&mut linker, imports).map_err(|error| lacks(format!("{error:#}")))?;
         let pre = linker
             .instantiate_pre(&code.component)
             .map_err(|error| lacks(format!("{error:#}")))?;
@@ -368,10 +383,9 @@ impl Mold {
                     function: function.into(),
                 })
         };
-        let exports = model
-            .functions
+        let exports = functions
             .iter()
-            .map(|f| lookup(&f.interface, &f.name))
+            .map(|(interface, name)| lookup(interface, name))
             .collect::<Result<_, _>>()?;
         let init = match init {
             None => None,
@@ -398,14 +412,15 @@ impl Mold {
 pub(crate) type Image = Vec<Vec<u8>>;
 
 struct Live {
-    store: Store<()>,
+    store: Store<Context>,
     instance: Instance,
     funcs: Vec<Option<Func>>,
 }
 
-/// One running incarnation of a component.
+/// One running incarnation of a component, in this process.
 pub(crate) struct Body {
     mold: Arc<Mold>,
+    journal: Arc<Mutex<Journal>>,
     regions: memory::Regions,
     live: Option<Live>,
     watch: watch::Cell,
@@ -413,13 +428,18 @@ pub(crate) struct Body {
 
 impl Body {
     /// A body, with the image of its memory if none was taken before.
-    pub(crate) fn new(mold: &Arc<Mold>, image: Option<&Image>) -> Result<(Self, Image), LoadError> {
+    pub(crate) fn new(
+        mold: &Arc<Mold>,
+        image: Option<&Image>,
+        journal: &Arc<Mutex<Journal>>,
+    ) -> Result<(Self, Image), LoadError> {
         let regions = memory::Regions {
             limit: mold.limits.memory,
             ..memory::Regions::default()
         };
         let mut body = Self {
             mold: mold.clone(),
+            journal: journal.clone(),
             regions,
             live: None,
             watch: watch::Cell::new(mold.limits.call),
@@ -441,9 +461,14 @@ impl Body {
                 .instance
                 .get_func(&mut live.store, init)
                 .ok_or_else(|| starts("no init".into()))?;
+            live.store.data_mut().starting = true;
             let _inside = pad::Inside::enter();
-            func.call(&mut live.store, &[], &mut [])
-                .map_err(|error| starts(format!("{error:#}")))?;
+            body.watch.begin();
+            let done = func.call(&mut live.store, &[], &mut []);
+            body.watch.end();
+            let _ = pad::take_seen();
+            done.map_err(|error| starts(format!("{error:#}")))?;
+            live.store.data_mut().starting = false;
         }
         let image: Image = body
             .regions
@@ -457,7 +482,8 @@ impl Body {
     /// A new Store and instance in the same memory.
     pub(crate) fn reset(&mut self, image: Option<&Image>) -> Result<(), String> {
         self.live = None;
-        let mut store = Store::new(&self.mold.code.engine.engine, ());
+        let context = Context::new(self.journal.clone(), self.watch.clone());
+        let mut store = Store::new(&self.mold.code.engine.engine, context);
         if self.mold.code.engine.pad {
             hook(&mut store);
         }
@@ -468,9 +494,15 @@ impl Body {
             .extend(image.into_iter().flatten().map(Vec::len));
         let (regions, made) = memory::with(regions, || {
             let _inside = pad::Inside::enter();
-            self.mold.pre.instantiate(&mut store)
+            self.watch.begin();
+            let made = self.mold.pre.instantiate(&mut store);
+            self.watch.end();
+            made
         });
         self.regions = regions;
+        // What a fault at this point has left is told by the error.
+        let _ = pad::take_seen();
+        store.data_mut().starting = false;
         let instance = made.map_err(|error| format!("{error:#}"))?;
         for (region, bytes) in self.regions.all.iter().zip(image.into_iter().flatten()) {
             memory::held(region).bytes_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -494,9 +526,9 @@ impl Body {
         &mut self,
         function: usize,
         args: &[Value],
-        inner: &mut dyn FnMut(Handle) -> Option<Inner>,
+        inner: &mut dyn FnMut(Handle) -> Option<ResourceAny>,
         has_result: bool,
-        made: &mut Vec<Inner>,
+        made: &mut Vec<ResourceAny>,
     ) -> Result<Option<Value>, Failure> {
         let Some(live) = self.live.as_mut() else {
             return Err(Failure::Trap("the component has been stopped".into()));
@@ -538,6 +570,7 @@ impl Body {
                 let seen = pad::take_seen();
                 Err(match seen {
                     Some(seen) => self.failure_of(seen),
+                    None if error.downcast_ref::<Nested>().is_some() => nested(&error),
                     None if error.downcast_ref::<wasmtime::Trap>().is_some() => {
                         Failure::Trap(error.root_cause().to_string())
                     }
@@ -548,7 +581,7 @@ impl Body {
     }
 
     /// Gives an object back.
-    pub(crate) fn discard(&mut self, inner: Inner) -> Result<(), Failure> {
+    pub(crate) fn discard(&mut self, inner: ResourceAny) -> Result<(), Failure> {
         let Some(live) = self.live.as_mut() else {
             return Ok(());
         };
@@ -561,6 +594,7 @@ impl Body {
         };
         outcome.map_err(|error| match pad::take_seen() {
             Some(seen) => self.failure_of(seen),
+            None if error.downcast_ref::<Nested>().is_some() => nested(&error),
             None => Failure::Trap(error.root_cause().to_string()),
         })
     }
@@ -579,7 +613,7 @@ impl Body {
             (base..base + region.reserved() as u64).contains(&seen.address)
         });
         match seen.signal {
-            pad::BREAKER => Failure::Hang(Box::new(seen)),
+            pad::BREAKER => Failure::Hang(seen.rip),
             // ud2: where the compiler put an assertion or a check.
             libc::SIGILL if at(0) == Some(0x0f) && at(1) == Some(0x0b) => Failure::Trap(format!(
                 "a check of the code at {:#x} failed",
@@ -594,6 +628,13 @@ impl Body {
             )),
             _ => Failure::Pad(Box::new(seen)),
         }
+    }
+
+    /// Objects of others that it holds.
+    pub(crate) fn held(&self) -> BTreeSet<(usize, Handle)> {
+        let live = self.live.as_ref();
+        live.map(|live| live.store.data().held())
+            .unwrap_or_default()
     }
 
     /// Flips a bit of its memory.
@@ -632,7 +673,17 @@ impl Body {
     }
 }
 
-fn to_val(value: &Value, inner: &mut dyn FnMut(Handle) -> Option<Inner>) -> Option<Val> {
+/// Why a call of another component had no answer.
+fn nested(error: &wasmtime::Error) -> Failure {
+    match error.downcast_ref::<Nested>() {
+        Some(Nested::Callee(error)) => Failure::Callee(Box::new(error.clone())),
+        Some(Nested::Differs(what)) => Failure::Differs(what.clone()),
+        Some(other) => Failure::Invalid(other.to_string()),
+        None => Failure::Invalid(error.to_string()),
+    }
+}
+
+fn to_val(value: &Value, inner: &mut dyn FnMut(Handle) -> Option<ResourceAny>) -> Option<Val> {
     let mut boxed = |value: &Option<Box<Value>>| match value {
         None => Some(None),
         Some(value) => to_val(value, inner).map(|value| Some(Box::new(value))),
@@ -681,7 +732,7 @@ fn to_val(value: &Value, inner: &mut dyn FnMut(Handle) -> Option<Inner>) -> Opti
 }
 
 /// A value of a result. A handle in it becomes its place in `made`.
-fn from_val(value: &Val, made: &mut Vec<Inner>) -> Option<Value> {
+fn from_val(value: &Val, made: &mut Vec<ResourceAny>) -> Option<Value> {
     let mut boxed = |value: &Option<Box<Val>>| match value {
         None => Some(None),
         Some(value) => from_val(value, made).map(|value| Some(Box::new(value))),

@@ -1,31 +1,45 @@
-//! The hang breaker: one thread that ends calls which take too long, without any instruction added to the component.
+//! The hang breaker: one thread that ends calls which compute too long, without any instruction added to the component.
 //!
-//! A call notes the coarse tick at which it began. The thread looks at all calls once a tick and sends a signal to the thread of one that is
-//! over its limit; the handler moves it to the pad if it stands in component text (steadfast_sys::pad), else the next tick tries again.
+//! A call notes its thread and its number. The thread looks at all calls once a tick; from the first look on it follows the CPU time of the
+//! caller's thread, and sends a signal once the call has used its limit. The handler moves the call to the pad if it stands in component
+//! text (steadfast_sys::pad), else the next tick tries again.
+//!
+//! Invariants
+//!  1. CPU time decides: a call that waits for the processor is no hang.
+//!  2. A call that has ended is never interrupted: the signal carries the call's number.
+//!
+//! Not covered: a component that calls others for ever. Each stretch between two such calls has the whole limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use steadfast_sys::cpu;
 use steadfast_sys::pad::Runner;
 
-/// Limits are counted in ticks: short enough to bound a hang well, long enough that an idle host sleeps.
+/// Short enough to bound a hang well, long enough that an idle host sleeps.
 const TICK: Duration = Duration::from_millis(2);
 
-static TICKS: AtomicU64 = AtomicU64::new(0);
 static STARTED: OnceLock<std::io::Result<()>> = OnceLock::new();
-static ALL: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
+static ALL: Mutex<Vec<Followed>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]
 struct Watched {
-    /// 0: no call is under way; else the tick of its beginning, plus one.
-    since: AtomicU64,
-    /// The call that began last. Written after the end of the call before it and before `since`, so whoever reads the same call before
-    /// and after `since` has read the beginning of that call, or of none.
+    /// The call that is under way ([`Runner::pack`]), or 0. No two calls of a thread have the same number.
     runner: AtomicU64,
-    limit: u64,
+    limit_ns: u64,
 }
 
+/// What the watching thread knows of a body.
+struct Followed {
+    watched: Weak<Watched>,
+    /// The call that was seen last, and its thread's CPU time at the first look.
+    call: u64,
+    since_ns: u64,
+}
+
+/// A body's part of it.
+#[derive(Debug, Clone)]
 pub(super) struct Cell(Arc<Watched>);
 
 pub(super) fn start() -> std::io::Result<()> {
@@ -44,17 +58,24 @@ pub(super) fn start() -> std::io::Result<()> {
 fn run() {
     loop {
         std::thread::sleep(TICK);
-        let now = TICKS.fetch_add(1, Ordering::Relaxed) + 1;
         let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|watched| {
-            let Some(watched) = watched.upgrade() else {
+        all.retain_mut(|followed| {
+            let Some(watched) = followed.watched.upgrade() else {
                 return false;
             };
-            let runner = watched.runner.load(Ordering::SeqCst);
-            let since = watched.since.load(Ordering::SeqCst);
-            let over = since != 0 && now.saturating_sub(since - 1) > watched.limit;
-            if over && watched.runner.load(Ordering::SeqCst) == runner {
-                Runner::unpack(runner).interrupt();
+            let call = watched.runner.load(Ordering::SeqCst);
+            if call == 0 {
+                followed.call = 0;
+                return true;
+            }
+            let runner = Runner::unpack(call);
+            let Some(now) = cpu::thread_time_ns(runner.tid()) else {
+                return true;
+            };
+            if followed.call != call {
+                (followed.call, followed.since_ns) = (call, now);
+            } else if now.saturating_sub(followed.since_ns) > watched.limit_ns {
+                runner.interrupt();
             }
             true
         });
@@ -63,29 +84,28 @@ fn run() {
 
 impl Cell {
     pub(super) fn new(limit: Duration) -> Self {
-        let ticks = limit.as_millis().div_ceil(TICK.as_millis()).max(1);
         let watched = Arc::new(Watched {
-            since: AtomicU64::new(0),
             runner: AtomicU64::new(0),
-            limit: u64::try_from(ticks).unwrap_or(u64::MAX),
+            limit_ns: u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX),
         });
         ALL.lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::downgrade(&watched));
+            .push(Followed {
+                watched: Arc::downgrade(&watched),
+                call: 0,
+                since_ns: 0,
+            });
         Self(watched)
     }
 
+    /// From here on this thread's time counts. No lock: whoever looks may run at a lower priority.
     pub(super) fn begin(&self) {
-        // No lock: whoever looks may run at a lower priority.
         self.0
             .runner
             .store(Runner::current().pack(), Ordering::SeqCst);
-        self.0
-            .since
-            .store(TICKS.load(Ordering::Relaxed) + 1, Ordering::SeqCst);
     }
 
     pub(super) fn end(&self) {
-        self.0.since.store(0, Ordering::SeqCst);
+        self.0.runner.store(0, Ordering::SeqCst);
     }
 }

@@ -67,6 +67,8 @@ pub(crate) fn component(name: &str, policy: Policy) -> Component {
         memory_bytes: 16 << 20,
         call_limit: Duration::from_secs(2),
         policy,
+        uses: Vec::new(),
+        console: None,
     }
 }
 

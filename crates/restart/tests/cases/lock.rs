@@ -187,11 +187,44 @@ fn resets_leave_nothing_behind() {
 }
 
 #[test]
+fn a_component_that_fails_too_often_rests_and_serves_again() {
+    let host = fixture::host(
+        "lock",
+        Policy {
+            resets_max: 2,
+            rest: std::time::Duration::from_millis(30),
+            rests_max: 1,
+            ..Policy::default()
+        },
+    );
+    let edge = host.edge("test", "lock", &[]).expect("an edge");
+    let lock = new(&edge);
+    assert!(take(&edge, lock, 7));
+    for _ in 0..2 {
+        edge.reset().expect("allowed");
+    }
+    assert!(matches!(edge.reset(), Err(CallError::Resting { .. })));
+    assert!(matches!(
+        edge.invoke(HOLDER, &[lock.into()]),
+        Err(CallError::Resting { .. })
+    ));
+    std::thread::sleep(std::time::Duration::from_millis(40));
+    assert_eq!(holder(&edge, lock), Some(7));
+    assert_eq!(edge.stats().expect("stats").rests, 1);
+    // It rested once and fails as often again: that is the end.
+    for _ in 0..2 {
+        edge.reset().expect("allowed");
+    }
+    assert!(matches!(edge.reset(), Err(CallError::GaveUp { .. })));
+}
+
+#[test]
 fn more_resets_than_the_policy_allows_end_the_component() {
     let host = fixture::host(
         "lock",
         Policy {
             resets_max: 3,
+            rests_max: 0,
             ..Policy::default()
         },
     );

@@ -1,0 +1,400 @@
+//! What a component imports: functions of other components, called from within its own calls.
+//!
+//! ```text
+//!   component ──import──► journal: answered before? ──yes──► the same answer
+//!                              │ no
+//!                              └──► edge to the other component ──► note the answer
+//! ```
+//!
+//! A body holds objects of others by numbers of its own ([`Held`]); what a body held when it failed is given back, and its own objects ask for
+//! new ones when they come back. The journal keeps what a call has asked others for. A repeated call, and the second body of two, get the same
+//! answers, so that others see each call once.
+//!
+//! Invariants
+//!  1. While a component's own code does not run, nothing of it is diverted or timed (`pad::Outside`).
+//!  2. The second body reaches nobody: it gets the first one's answers, and is stopped where it asks for something else.
+//!  3. A component that starts calls nobody, so no image holds a handle.
+//!
+//! Not covered: a repeated call that asks for something else than before. From there on its calls take effect again.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_sys::pad;
+use wasmtime::component::{
+    Component, Linker, ResourceAny, ResourceDynamic, ResourceType, Val, types::ComponentItem,
+};
+use wasmtime::{AsContextMut as _, StoreContextMut};
+
+use super::{from_val, to_val, watch};
+use crate::host::CallError;
+use crate::value::{Handle, Value};
+
+/// Whoever answers an import.
+pub(crate) trait Callee: Send + Sync {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError>;
+    fn discard(&self, handle: Handle) -> Result<(), CallError>;
+}
+
+/// One imported interface.
+#[derive(Clone)]
+pub(crate) struct Import {
+    pub(crate) interface: String,
+    pub(crate) functions: Vec<ImportFunction>,
+    pub(crate) resources: Vec<String>,
+    pub(crate) callee: Arc<dyn Callee>,
+}
+
+/// One function of it.
+#[derive(Clone)]
+pub(crate) struct ImportFunction {
+    pub(crate) name: String,
+    /// Its place at the callee.
+    pub(crate) place: usize,
+    /// Which of the interface's resources it gives an object of.
+    pub(crate) gives: Option<usize>,
+}
+
+/// What a component asks for: interfaces, with their functions and resources.
+pub(crate) struct Wanted {
+    pub(crate) interface: String,
+    pub(crate) functions: Vec<String>,
+    pub(crate) resources: Vec<String>,
+}
+
+/// What was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Asked {
+    Call(usize, Vec<Value>),
+    Discard(Handle),
+}
+
+#[derive(Debug)]
+struct Entry {
+    import: usize,
+    asked: Asked,
+    answer: Option<Value>,
+}
+
+/// A call may ask others so often before it can no longer be repeated: some MiB of answers at most in ordinary use.
+pub(crate) const ENTRIES_MAX: usize = 65_536;
+
+/// What calls have asked others for.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    /// Of the call under way, over all its attempts.
+    kept: Vec<Entry>,
+    /// Of one call of a replay.
+    replay: Vec<Entry>,
+    replaying: bool,
+    at: usize,
+    /// A second body is running.
+    second: bool,
+    /// More was asked than is kept.
+    overflow: bool,
+    /// A second body will ask the same, so nothing may be dropped.
+    dual: bool,
+}
+
+enum Next {
+    Live,
+    Answer(Option<Value>),
+    Differs(String),
+    Full,
+}
+
+impl Journal {
+    pub(crate) fn new(dual: bool) -> Self {
+        Self {
+            dual,
+            ..Self::default()
+        }
+    }
+
+    fn list(&mut self) -> &mut Vec<Entry> {
+        if self.replaying {
+            &mut self.replay
+        } else {
+            &mut self.kept
+        }
+    }
+
+    /// A body begins: the first one of a replay begins with nothing.
+    pub(crate) fn begin(&mut self, replaying: bool, body: usize) {
+        (self.replaying, self.at, self.second) = (replaying, 0, body > 0);
+        if replaying && body == 0 {
+            self.replay.clear();
+        }
+    }
+
+    /// Whether the call under way can be repeated.
+    pub(crate) fn overflow(&self) -> bool {
+        self.overflow
+    }
+
+    /// Handles that the answers of the call under way have given.
+    pub(crate) fn given(&self) -> BTreeSet<(usize, Handle)> {
+        let given = self.kept.iter().filter_map(|entry| {
+            let handle = entry.answer.as_ref()?.handle()?;
+            Some((entry.import, handle))
+        });
+        given.collect()
+    }
+
+    /// A call has ended.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+        self.overflow = false;
+    }
+
+    /// Whether a call has asked for nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.kept.is_empty() && !self.overflow
+    }
+
+    fn next(&mut self, import: usize, asked: &Asked) -> Next {
+        let (at, second) = (self.at, self.second);
+        let list = self.list();
+        match list.get(at) {
+            Some(entry) if entry.import == import && entry.asked == *asked => {
+                let answer = entry.answer.clone();
+                self.at += 1;
+                Next::Answer(answer)
+            }
+            found if second => {
+                let found = found.map_or_else(|| "nothing".into(), |e| format!("{:?}", e.asked));
+                Next::Differs(format!(
+                    "one body asked for {found}, the other one for {asked:?}"
+                ))
+            }
+            _ => {
+                list.truncate(at);
+                if at >= ENTRIES_MAX && self.dual {
+                    return Next::Full;
+                }
+                Next::Live
+            }
+        }
+    }
+
+    fn note(&mut self, entry: Entry) {
+        if self.overflow {
+            return;
+        }
+        if self.list().len() >= ENTRIES_MAX {
+            self.overflow = true;
+            self.list().clear();
+            return;
+        }
+        self.list().push(entry);
+        self.at += 1;
+    }
+}
+
+/// Why a component's call of another one has no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Nested {
+    #[error("{0}")]
+    Callee(CallError),
+    #[error("{0}")]
+    Differs(String),
+    #[error("a component calls others while it starts")]
+    Starting,
+    #[error("a handle that the component does not hold")]
+    NotHeld,
+}
+
+/// Objects of others that a body holds; the number is what the component's handle stands for.
+#[derive(Debug, Default)]
+struct Held {
+    places: Vec<Option<(usize, Handle)>>,
+    free: Vec<u32>,
+}
+
+impl Held {
+    fn insert(&mut self, import: usize, handle: Handle) -> u32 {
+        if let Some(place) = self.free.pop() {
+            self.places[place as usize] = Some((import, handle));
+            return place;
+        }
+        self.places.push(Some((import, handle)));
+        u32::try_from(self.places.len() - 1).expect("fewer than 2^32 objects")
+    }
+
+    fn get(&self, place: u32) -> Option<Handle> {
+        let found = self.places.get(place as usize).copied().flatten();
+        found.map(|(_, handle)| handle)
+    }
+
+    fn remove(&mut self, place: u32) -> Option<Handle> {
+        let (_, handle) = self.places.get_mut(place as usize)?.take()?;
+        self.free.push(place);
+        Some(handle)
+    }
+}
+
+/// What a Store carries.
+#[derive(Debug)]
+pub(super) struct Context {
+    held: Held,
+    journal: Arc<Mutex<Journal>>,
+    watch: watch::Cell,
+    pub(super) starting: bool,
+}
+
+/// The journal, whatever happened to a thread that held it.
+pub(crate) fn open(journal: &Mutex<Journal>) -> MutexGuard<'_, Journal> {
+    journal.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Context {
+    pub(super) fn new(journal: Arc<Mutex<Journal>>, watch: watch::Cell) -> Self {
+        Self {
+            held: Held::default(),
+            journal,
+            watch,
+            starting: true,
+        }
+    }
+
+    /// Objects of others that the body holds.
+    pub(super) fn held(&self) -> BTreeSet<(usize, Handle)> {
+        self.held.places.iter().flatten().copied().collect()
+    }
+}
+
+/// What a component imports.
+pub(super) fn wanted(component: &Component, engine: &wasmtime::Engine) -> Vec<Wanted> {
+    let mut all = Vec::new();
+    for (interface, item) in component.component_type().imports(engine) {
+        let mut wanted = Wanted {
+            interface: interface.into(),
+            functions: Vec::new(),
+            resources: Vec::new(),
+        };
+        if let ComponentItem::ComponentInstance(instance) = item.ty {
+            for (name, item) in instance.exports(engine) {
+                match item.ty {
+                    ComponentItem::ComponentFunc(_) => wanted.functions.push(name.into()),
+                    ComponentItem::Resource(_) => wanted.resources.push(name.into()),
+                    _ => {}
+                }
+            }
+        }
+        all.push(wanted);
+    }
+    all
+}
+
+/// Tells wasmtime who answers what.
+pub(super) fn link(linker: &mut Linker<Context>, imports: &[Import]) -> wasmtime::Result<()> {
+    for (place, import) in imports.iter().enumerate() {
+        let mut instance = linker.instance(&import.interface)?;
+        // One number for each interface and resource: wasmtime tells objects of different numbers apart.
+        let first = u32::try_from(place)?.wrapping_mul(1 << 10);
+        for (index, resource) in import.resources.iter().enumerate() {
+            let callee = import.callee.clone();
+            let ty = ResourceType::host_dynamic(first + u32::try_from(index)?);
+            instance.resource(resource, ty, move |mut store, rep| {
+                let handle = store.data_mut().held.remove(rep);
+                let handle = handle.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?;
+                ask(&store, place, &*callee, Asked::Discard(handle)).map(drop)
+            })?;
+        }
+        for wanted in &import.functions {
+            let (callee, function) = (import.callee.clone(), wanted.place);
+            let ty = first + u32::try_from(wanted.gives.unwrap_or(0))?;
+            instance.func_new(&wanted.name, move |mut store, _, params, results| {
+                let args = arguments(&mut store, params)?;
+                let answer = ask(&store, place, &*callee, Asked::Call(function, args))?;
+                if let Some(slot) = results.first_mut() {
+                    *slot = result(&mut store, place, ty, answer)?;
+                }
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A component's arguments: its numbers become handles; what it gives away is no longer its own.
+fn arguments(
+    store: &mut StoreContextMut<'_, Context>,
+    params: &[Val],
+) -> wasmtime::Result<Vec<Value>> {
+    let mut args = Vec::with_capacity(params.len());
+    for param in params {
+        if let Val::Resource(any) = param {
+            let object = ResourceDynamic::try_from_resource_any(*any, store.as_context_mut())?;
+            let held = &mut store.data_mut().held;
+            let handle = if object.owned() {
+                held.remove(object.rep())
+            } else {
+                held.get(object.rep())
+            };
+            let handle = handle.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?;
+            args.push(Value::Handle(handle));
+        } else {
+            let value = from_val(param, &mut Vec::new());
+            args.push(value.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?);
+        }
+    }
+    Ok(args)
+}
+
+/// An answer: a handle in it becomes a number of the body's.
+fn result(
+    store: &mut StoreContextMut<'_, Context>,
+    import: usize,
+    ty: u32,
+    answer: Option<Value>,
+) -> wasmtime::Result<Val> {
+    let answer = answer.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?;
+    let mut give = |handle: Handle| -> Option<ResourceAny> {
+        let rep = store.data_mut().held.insert(import, handle);
+        let own = ResourceDynamic::new_own(rep, ty);
+        own.try_into_resource_any(store.as_context_mut()).ok()
+    };
+    to_val(&answer, &mut give).ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))
+}
+
+/// One question: answered from the journal, or by the other component.
+fn ask(
+    store: &StoreContextMut<'_, Context>,
+    import: usize,
+    callee: &dyn Callee,
+    asked: Asked,
+) -> wasmtime::Result<Option<Value>> {
+    let context = store.data();
+    if context.starting {
+        return Err(wasmtime::Error::new(Nested::Starting));
+    }
+    match open(&context.journal).next(import, &asked) {
+        Next::Live => {}
+        Next::Answer(answer) => return Ok(answer),
+        Next::Full => {
+            let error = CallError::TooMany { max: ENTRIES_MAX };
+            return Err(wasmtime::Error::new(Nested::Callee(error)));
+        }
+        Next::Differs(what) => return Err(wasmtime::Error::new(Nested::Differs(what))),
+    }
+    context.watch.end();
+    let outside = pad::Outside::enter();
+    let answer = match &asked {
+        Asked::Call(function, args) => callee.call(*function, args),
+        // What was ended by its owner already is not there any more.
+        Asked::Discard(handle) => match callee.discard(*handle) {
+            Ok(()) | Err(CallError::Stale { .. }) => Ok(None),
+            Err(error) => Err(error),
+        },
+    };
+    drop(outside);
+    context.watch.begin();
+    let answer = answer.map_err(|error| wasmtime::Error::new(Nested::Callee(error)))?;
+    open(&context.journal).note(Entry {
+        import,
+        asked,
+        answer: answer.clone(),
+    });
+    Ok(answer)
+}

@@ -1,0 +1,154 @@
+//! What a call may be given, and what it may return.
+
+use super::core::{Core, Stop};
+use super::words::{CallError, Cause};
+use crate::model::{Effect, Returns};
+use crate::shape::Shape;
+use crate::table::Table;
+use crate::value::Value;
+
+impl Core {
+    pub(super) fn check_arguments(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+    ) -> Result<(), CallError> {
+        let model = self.model.clone();
+        let function = &model.functions[function];
+        if args.len() != function.params.len() {
+            return Err(CallError::Count {
+                function: function.name.clone(),
+                needed: function.params.len(),
+                found: args.len(),
+            });
+        }
+        for (arg, param) in args.iter().zip(&function.params) {
+            // A stale handle is told when it is looked up; one of another resource must not reach the component either.
+            let other = |table: &mut Table| match (&param.shape, arg) {
+                (Shape::Handle(of), Value::Handle(handle)) => {
+                    table.slot(*handle).is_ok_and(|slot| slot.resource() != *of)
+                }
+                _ => false,
+            };
+            if !param.shape.fits(arg) || other(&mut self.table) {
+                return Err(CallError::Type {
+                    function: function.name.clone(),
+                    parameter: param.name.clone(),
+                });
+            }
+            // Handles are numbers, so whoever guesses one must not reach another client's object.
+            if let Value::Handle(handle) = arg
+                && self
+                    .table
+                    .slot(*handle)
+                    .is_ok_and(|slot| slot.owner() != client)
+            {
+                return Err(CallError::Foreign {
+                    component: self.name.clone(),
+                    function: function.name.clone(),
+                });
+            }
+        }
+        for &(place, max) in &function.argument_max {
+            if let Some(found) = args.get(place).and_then(Value::number)
+                && found > max
+            {
+                let parameter = function.params[place].name.clone();
+                return Err(CallError::Argument {
+                    function: function.name.clone(),
+                    parameter,
+                    found,
+                    max,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the result is one that the interface, and the slot, allow.
+    pub(super) fn check_result(
+        &mut self,
+        function: usize,
+        args: &[Value],
+        result: Option<&Value>,
+    ) -> Result<(), Stop> {
+        if !self.policy.checks {
+            return Ok(());
+        }
+        let model = self.model.clone();
+        let function = &model.functions[function];
+        if let (Effect::State { from, when, .. }, Some(Value::Handle(handle))) =
+            (&function.effect, args.first())
+            && !from.is_empty()
+            && when.holds(result)
+            && let Ok(Ok(record)) = self.table.slot(*handle).map(|slot| slot.record())
+            && !from.contains(&record.state)
+        {
+            let state = &model.resources[record.resource].states[record.state];
+            return Err(Stop::Failed(
+                Cause::Wrong,
+                format!("{} succeeded in state {state}", function.name),
+            ));
+        }
+        if let (Some(max), Some(found)) = (function.result_max, result.and_then(Value::number))
+            && found > max
+        {
+            return Err(Stop::Failed(
+                Cause::Range,
+                format!("{} gave {found}, at most {max} is allowed", function.name),
+            ));
+        }
+        let (Some(returns), Some(Value::Handle(handle)), Some(result)) =
+            (&function.returns, args.first(), result)
+        else {
+            return Ok(());
+        };
+        let key = self.key(*handle);
+        let right = match returns {
+            Returns::Remembered {
+                state,
+                function,
+                parameter,
+            } => {
+                let Ok(slot) = self.table.slot(*handle) else {
+                    return Ok(());
+                };
+                let record = slot.record().ok();
+                let known = record
+                    .filter(|r| r.state == *state)
+                    .and_then(|r| r.remembered(*function, *parameter))
+                    .cloned();
+                *result == Value::Option(known.map(Box::new))
+            }
+            Returns::Data { offset, length } => {
+                let number = |place: usize| {
+                    args.get(place)
+                        .and_then(Value::number)
+                        .and_then(|n| usize::try_from(n).ok())
+                };
+                let Some(keeper) = self.table.keeper(*handle, key.as_ref()) else {
+                    return Ok(());
+                };
+                match (number(*offset), number(*length), result) {
+                    (Some(offset), Some(length), Value::Result(Ok(Some(data)))) => {
+                        match (&**data, keeper.read(offset, length)) {
+                            (Value::Bytes(bytes), Some(kept)) => *bytes == kept,
+                            (Value::List(items), Some(kept)) => items.is_empty() && kept.is_empty(),
+                            _ => false,
+                        }
+                    }
+                    _ => true,
+                }
+            }
+        };
+        if right {
+            Ok(())
+        } else {
+            Err(Stop::Failed(
+                Cause::Wrong,
+                format!("{} gave {result:?}", function.name),
+            ))
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! The path of a call through one component, and what follows a failure.
+//!
+//! ```text
+//!   available? ─► arguments ─► attempt ──ok──► settle with those that it called
+//!                                 ▲  └─failed─► recover: release, spare or reset, count ─► repeat, at most redo_max times
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use super::words::{CallError, Cause, Listener, Policy, Report, Stats, sample};
+use crate::body::{Body, Inner};
+use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
+use crate::model::{Model, Passing};
+use crate::table::{Bad, Table};
+use crate::value::{Handle, Value};
+
+/// A second fault may strike while a body is made ready. Three in a row are no accident.
+const RESET_TRIES: u32 = 3;
+
+pub(super) struct Core {
+    pub(super) name: String,
+    pub(super) model: Arc<Model>,
+    pub(super) image: Arc<Image>,
+    pub(super) bodies: Vec<Body>,
+    pub(super) table: Table,
+    pub(super) epoch: u64,
+    pub(super) policy: Policy,
+    pub(super) stats: Stats,
+    pub(super) since_compare: u32,
+    pub(super) limits: Limits,
+    pub(super) gone: Option<CallError>,
+    pub(super) spare: Arc<Mutex<Option<Vec<Body>>>>,
+    pub(super) worker: Option<mpsc::Sender<Vec<Body>>>,
+    pub(super) listener: Option<Listener>,
+    pub(super) made: Vec<Vec<Inner>>,
+    /// Others that it may call.
+    pub(super) imports: Vec<Import>,
+    pub(super) journal: Arc<Mutex<Journal>>,
+}
+
+/// How often it failed of late, and what follows from that.
+#[derive(Debug, Default)]
+pub(super) struct Limits {
+    recent: VecDeque<Instant>,
+    rests: u32,
+    /// Until then every call is refused.
+    until: Option<Instant>,
+}
+
+pub(super) enum Stop {
+    /// The component failed; after a reset the call may be repeated.
+    Failed(Cause, String),
+    /// Another component, which it called, has no answer.
+    Callee(CallError),
+    /// The caller's business.
+    Refused(CallError),
+}
+
+pub(super) fn failed(failure: Failure) -> Stop {
+    match failure {
+        Failure::Pad(seen) => Stop::Failed(
+            Cause::WildFault,
+            format!(
+                "signal {} at {:#x}, address {:#x}",
+                seen.signal, seen.rip, seen.address
+            ),
+        ),
+        Failure::Trap(what) => Stop::Failed(Cause::Trap, what),
+        Failure::Hang(at) => Stop::Failed(Cause::Hang, format!("at {at:#x}")),
+        Failure::Invalid(what) => Stop::Failed(Cause::Range, what),
+        Failure::Death(what) => Stop::Failed(Cause::Death, what),
+        Failure::Differs(what) => Stop::Failed(Cause::Mismatch, what),
+        Failure::Callee(error) => Stop::Callee(*error),
+    }
+}
+
+impl Core {
+    pub(super) fn bad(&self, bad: Bad) -> Stop {
+        let component = self.name.clone();
+        Stop::Refused(match bad {
+            Bad::Stale => CallError::Stale { component },
+            Bad::Corrupt => CallError::Corrupt { component },
+        })
+    }
+
+    /// Calls every body and compares what they say. New objects are in `self.made`, body by body.
+    pub(super) fn run(
+        &mut self,
+        function: usize,
+        args: &[Value],
+        replaying: bool,
+    ) -> Result<Option<Value>, Stop> {
+        let model = self.model.clone();
+        let mut first: Option<Option<Value>> = None;
+        for (which, body) in self.bodies.iter_mut().enumerate() {
+            if !self.imports.is_empty() {
+                open(&self.journal).begin(replaying, which);
+            }
+            let table = &mut self.table;
+            let mut inner = |handle: Handle| table.slot(handle).ok()?.inner.get(which).copied();
+            let made = &mut self.made[which];
+            made.clear();
+            let value = body
+                .call(
+                    function,
+                    args,
+                    &mut inner,
+                    model.functions[function].result.as_ref(),
+                    made,
+                )
+                .map_err(failed)?;
+            match &first {
+                None => first = Some(value),
+                Some(other) if *other != value => {
+                    return Err(Stop::Failed(
+                        Cause::Mismatch,
+                        format!(
+                            "{}: {other:?} and {value:?}",
+                            model.functions[function].name
+                        ),
+                    ));
+                }
+                Some(_) => {}
+            }
+        }
+        if self
+            .made
+            .iter()
+            .any(|made| made.len() != self.made[0].len() || made.len() > 1)
+        {
+            return Err(Stop::Failed(
+                Cause::Range,
+                "a call gave more than one object".into(),
+            ));
+        }
+        Ok(first.unwrap_or_default())
+    }
+
+    pub(super) fn inner(&self) -> Vec<Inner> {
+        self.made
+            .iter()
+            .filter_map(|made| made.first().copied())
+            .collect()
+    }
+
+    /// Whether it serves: it may be gone, or rest.
+    fn available(&mut self) -> Result<(), CallError> {
+        if let Some(gone) = &self.gone {
+            return Err(gone.clone());
+        }
+        let Some(until) = self.limits.until else {
+            return Ok(());
+        };
+        let rest = until.saturating_duration_since(Instant::now());
+        if rest > Duration::ZERO {
+            return Err(CallError::Resting {
+                component: self.name.clone(),
+                rest,
+            });
+        }
+        self.limits.until = None;
+        Ok(())
+    }
+
+    /// One more failure: too many in a window, and the component rests; too many rests, and it is gone.
+    fn count(&mut self, now: Instant) -> Result<(), CallError> {
+        let (policy, limits) = (self.policy, &mut self.limits);
+        limits.recent.push_back(now);
+        while limits
+            .recent
+            .front()
+            .is_some_and(|at| now.duration_since(*at) > policy.window)
+        {
+            limits.recent.pop_front();
+            // A whole window without too many of them: what was before is forgotten.
+            limits.rests = 0;
+        }
+        if limits.recent.len() <= policy.resets_max as usize {
+            return Ok(());
+        }
+        limits.recent.clear();
+        if limits.rests >= policy.rests_max {
+            return Err(self.end(CallError::GaveUp {
+                component: self.name.clone(),
+                max: policy.resets_max,
+                window: policy.window,
+            }));
+        }
+        let rest = policy.rest.saturating_mul(1 << limits.rests.min(16));
+        limits.rests += 1;
+        limits.until = Some(now + rest);
+        self.stats.rests += 1;
+        Err(CallError::Resting {
+            component: self.name.clone(),
+            rest,
+        })
+    }
+
+    /// Makes the bodies ready again after a failure. Objects come back when they are used, or now where the policy says so.
+    pub(super) fn recover(
+        &mut self,
+        cause: Cause,
+        function: Option<usize>,
+        detail: String,
+    ) -> Result<(), CallError> {
+        let begin = Instant::now();
+        *self.stats.resets.entry(cause).or_default() += 1;
+        self.epoch += 1;
+        self.since_compare = 0;
+        if !self.policy.recover {
+            self.table.clear();
+        }
+        self.release();
+        let swapped = self.swap();
+        if !swapped {
+            self.reset_bodies()?;
+        }
+        sample(&mut self.stats.reset_ns, begin);
+        if let Some(listener) = &self.listener {
+            listener(&Report {
+                component: self.name.clone(),
+                function: function.map(|function| self.model.functions[function].name.clone()),
+                cause,
+                detail,
+                epoch: self.epoch,
+                reset_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                swapped,
+            });
+        }
+        if cause == Cause::Callee {
+            return Ok(());
+        }
+        self.count(begin)
+    }
+
+    /// Takes the spare, if there is one; the dead bodies are made ready by the thread that runs when nobody else wants to.
+    fn swap(&mut self) -> bool {
+        // Never waited for: the thread that fills it runs only when the machine is idle.
+        let spare = self
+            .spare
+            .try_lock()
+            .ok()
+            .and_then(|mut spare| spare.take());
+        let Some(spare) = spare else {
+            return false;
+        };
+        self.stats.swapped += 1;
+        let dead = std::mem::replace(&mut self.bodies, spare);
+        if let Some(worker) = &self.worker {
+            // The worker ends with the host; until then it takes what it is given.
+            let _ = worker.send(dead);
+        }
+        true
+    }
+
+    fn reset_bodies(&mut self) -> Result<(), CallError> {
+        for place in 0..self.bodies.len() {
+            let mut tries = 1;
+            while let Err(found) = self.bodies[place].reset(&self.image) {
+                if tries == RESET_TRIES {
+                    return Err(self.end(CallError::Dead {
+                        component: self.name.clone(),
+                        found,
+                    }));
+                }
+                tries += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what failed bodies hold at others; what the call under way was given stays, since its repetition is given it again.
+    fn release(&mut self) {
+        if self.imports.is_empty() {
+            return;
+        }
+        let given = open(&self.journal).given();
+        let held: std::collections::BTreeSet<_> = self.bodies.iter().flat_map(Body::held).collect();
+        for (import, handle) in held.difference(&given) {
+            // Whoever is gone has nothing to give back.
+            let _ = self.imports[*import].callee.discard(*handle);
+        }
+    }
+
+    /// After a call: what it was given and does not hold is given back, and its journal ends.
+    fn settle(&mut self) {
+        if self.imports.is_empty() || open(&self.journal).is_empty() {
+            return;
+        }
+        let given = open(&self.journal).given();
+        let held = self.bodies.first().map(Body::held).unwrap_or_default();
+        for (import, handle) in given.difference(&held) {
+            let _ = self.imports[*import].callee.discard(*handle);
+        }
+        open(&self.journal).clear();
+    }
+
+    fn end(&mut self, error: CallError) -> CallError {
+        self.gone = Some(error.clone());
+        for body in &mut self.bodies {
+            body.kill();
+        }
+        error
+    }
+
+    fn attempt(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+    ) -> Result<Option<Value>, Stop> {
+        let model = self.model.clone();
+        for (arg, param) in args.iter().zip(&model.functions[function].params) {
+            if param.passing != Passing::Value
+                && let Some(handle) = arg.handle()
+            {
+                self.rebuild(handle)?;
+            }
+        }
+        self.rename_for(function, args)?;
+        let result = self.run(function, args, false)?;
+        self.check_result(function, args, result.as_ref())?;
+        if self.bodies.len() > 1 && self.policy.compare_every != 0 {
+            self.since_compare += 1;
+            if self.since_compare >= self.policy.compare_every {
+                self.since_compare = 0;
+                if !crate::body::same_memory(&mut self.bodies).map_err(failed)? {
+                    return Err(Stop::Failed(Cause::Memory, "after equal results".into()));
+                }
+            }
+        }
+        self.record(client, function, args, result)
+    }
+
+    pub(super) fn call(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+    ) -> Result<Option<Value>, CallError> {
+        self.available()?;
+        self.stats.calls += 1;
+        self.check_arguments(client, function, args)?;
+        let outcome = self.repeat(client, function, args);
+        self.settle();
+        outcome
+    }
+
+    fn repeat(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+    ) -> Result<Option<Value>, CallError> {
+        let name = || self.model.functions[function].name.clone();
+        let (component, of) = (self.name.clone(), name());
+        let mut noticed = None;
+        let mut last = Cause::Trap;
+        for _ in 0..=self.policy.redo_max {
+            let (cause, detail) = match self.attempt(client, function, args) {
+                Ok(result) => {
+                    if let Some(noticed) = noticed {
+                        sample(&mut self.stats.recovery_ns, noticed);
+                    }
+                    return Ok(result);
+                }
+                Err(Stop::Refused(error)) => return Err(error),
+                Err(Stop::Callee(source)) => {
+                    self.recover(Cause::Callee, Some(function), source.to_string())?;
+                    return Err(CallError::Callee {
+                        component,
+                        function: of,
+                        source: Box::new(source),
+                    });
+                }
+                Err(Stop::Failed(cause, detail)) => (cause, detail),
+            };
+            noticed.get_or_insert_with(Instant::now);
+            last = cause;
+            self.recover(cause, Some(function), detail)?;
+            if !self.policy.recover {
+                return Err(CallError::Failed {
+                    component,
+                    function: of,
+                    cause,
+                });
+            }
+            if !self.imports.is_empty() && open(&self.journal).overflow() {
+                return Err(CallError::TooLong {
+                    component,
+                    function: of,
+                    cause,
+                    max: ENTRIES_MAX,
+                });
+            }
+            if self.policy.eager {
+                self.rebuild_all();
+            }
+        }
+        Err(CallError::Poison {
+            component,
+            function: of,
+            attempts: self.policy.redo_max + 1,
+            cause: last,
+        })
+    }
+
+    fn rebuild_all(&mut self) {
+        let keys: Vec<_> = self.table.names.keys().cloned().collect();
+        for key in keys {
+            if let Err(Stop::Failed(cause, detail)) = self.rename(&key) {
+                let _ = self.recover(cause, None, detail);
+            }
+        }
+        for handle in self.table.handles() {
+            // One that fails now is tried again when it is used, and its user is told.
+            if let Err(Stop::Failed(cause, detail)) = self.rebuild(handle) {
+                let _ = self.recover(cause, None, detail);
+            }
+        }
+    }
+
+    pub(super) fn discard(&mut self, client: u32, handle: Handle) -> Result<(), CallError> {
+        let epoch = self.epoch;
+        let stale = || CallError::Stale {
+            component: self.name.clone(),
+        };
+        let slot = self.table.slot(handle).map_err(|_| stale())?;
+        if slot.owner() != client {
+            return Err(CallError::Foreign {
+                component: self.name.clone(),
+                function: "discard".into(),
+            });
+        }
+        let inner = if slot.epoch == epoch {
+            slot.inner.clone()
+        } else {
+            Vec::new()
+        };
+        let mut why = None;
+        for (which, (body, inner)) in self.bodies.iter_mut().zip(inner).enumerate() {
+            if !self.imports.is_empty() {
+                open(&self.journal).begin(true, which);
+            }
+            if let Err(failure) = body.discard(inner) {
+                why = Some(failed(failure));
+            }
+        }
+        self.forget(handle);
+        match why {
+            Some(Stop::Failed(cause, detail)) => self.recover(cause, None, detail),
+            Some(Stop::Callee(error)) => self.recover(Cause::Callee, None, error.to_string()),
+            Some(Stop::Refused(_)) | None => Ok(()),
+        }
+    }
+}

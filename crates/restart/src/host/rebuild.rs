@@ -1,0 +1,272 @@
+//! How objects come back: parents first, then the maker, the way to the state, data, fields; names with what they stand for.
+
+use std::time::Instant;
+
+use super::core::{Core, Stop, failed};
+use super::words::{CallError, Cause, sample};
+use crate::body::Inner;
+use crate::model::{Effect, When};
+use crate::shape::Shape;
+use crate::table::{BLOCK, Bad, Record};
+use crate::value::{Handle, Value};
+
+impl Core {
+    /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.
+    pub(super) fn rebuild(&mut self, handle: Handle) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        match self.table.slot(handle) {
+            Err(bad) => return Err(self.bad(bad)),
+            Ok(slot) => match slot.record() {
+                Err(bad) => return Err(self.bad(bad)),
+                Ok(_) if slot.epoch == epoch => return Ok(()),
+                Ok(_) => {}
+            },
+        }
+        let begin = Instant::now();
+        let record = match self.table.slot(handle).map(|slot| slot.record().cloned()) {
+            Ok(Ok(record)) => record,
+            Ok(Err(bad)) | Err(bad) => return Err(self.bad(bad)),
+        };
+        if let Some(parent) = record.parent {
+            if self.table.slot(parent).is_err() {
+                return Err(Stop::Refused(CallError::Orphan {
+                    component: self.name.clone(),
+                }));
+            }
+            self.rebuild(parent)?;
+        }
+        let inner = self.make_again(&record)?;
+        if let Ok(slot) = self.table.slot(handle) {
+            (slot.inner, slot.epoch) = (inner, epoch);
+        }
+        if let Err(stop) = self.refit(handle, &record) {
+            // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
+            if let Ok(slot) = self.table.slot(handle) {
+                slot.inner.clear();
+                slot.epoch = 0;
+            }
+            return Err(stop);
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin);
+        Ok(())
+    }
+
+    /// Leads a new object to the state, the data and the fields that its record has.
+    fn refit(&mut self, handle: Handle, record: &Record) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        let model = self.model.clone();
+        let resource = &model.resources[record.resource];
+        for &function in &resource.paths[record.state] {
+            let mut args = vec![Value::Handle(handle)];
+            let given = &model.functions[function].replay;
+            for place in 1..model.functions[function].params.len() {
+                let fixed = given.iter().find(|(of, _)| *of == place).map(|(_, v)| v);
+                match fixed.or_else(|| record.remembered(function, place)) {
+                    Some(value) => args.push(value.clone()),
+                    None => {
+                        return Err(Stop::Failed(
+                            Cause::Replay,
+                            format!(
+                                "{}: an argument was not remembered",
+                                model.functions[function].name
+                            ),
+                        ));
+                    }
+                }
+            }
+            let result = self.run(function, &args, true)?;
+            if let Effect::State { when, .. } = model.functions[function].effect
+                && !when.holds(result.as_ref())
+            {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} gave {result:?}", model.functions[function].name),
+                ));
+            }
+        }
+        if let Some(function) = resource.data {
+            let key = model.name_of(record.creator, &record.args);
+            let there = key
+                .as_ref()
+                .and_then(|key| self.table.names.get(key))
+                .is_some_and(|named| named.epoch == epoch);
+            if !there {
+                self.refill(handle, key.as_ref(), function)?;
+            }
+            if let Some(named) = key.and_then(|key| self.table.names.get_mut(&key)) {
+                named.epoch = epoch;
+            }
+        }
+        for &(function, parameter, field) in &resource.restore {
+            let what = &model.functions[function];
+            let value = what.params[parameter].shape.of_number(record.fields[field]);
+            let Some(value) = value else {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} cannot take {}", what.name, record.fields[field]),
+                ));
+            };
+            let result = self.run(function, &[Value::Handle(handle), value], true)?;
+            if !When::Ok.holds(result.as_ref()) {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} gave {result:?}", what.name),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls an object's maker again.
+    fn make_again(&mut self, record: &Record) -> Result<Vec<Inner>, Stop> {
+        let model = self.model.clone();
+        let function = &model.functions[record.creator];
+        let mut args = record.args.clone();
+        for (place, value) in &function.replay {
+            args[*place] = value.clone();
+        }
+        self.run(record.creator, &args, true)?;
+        let inner = self.inner();
+        if inner.len() == self.bodies.len() {
+            Ok(inner)
+        } else {
+            Err(Stop::Failed(
+                Cause::Replay,
+                format!("{} gave no object", function.name),
+            ))
+        }
+    }
+
+    /// Gives the component back what a name stands for, where it lost it.
+    pub(super) fn rename(&mut self, key: &(usize, String)) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        let record = match self.table.names.get(key) {
+            None => return Ok(()),
+            Some(named) if named.epoch == epoch => return Ok(()),
+            Some(named) => named.record().cloned(),
+        };
+        let record = record.map_err(|bad| self.bad(bad))?;
+        let begin = Instant::now();
+        let inner = self.make_again(&record)?;
+        let resource = record.resource;
+        // An object for the time of the refill alone.
+        let handle = self.table.insert(record, epoch, inner.clone());
+        let done = match self.model.resources[resource].data {
+            Some(function) => self.refill(handle, Some(key), function),
+            None => Ok(()),
+        };
+        self.table.remove(handle);
+        done?;
+        for (body, inner) in self.bodies.iter_mut().zip(inner) {
+            body.discard(inner).map_err(failed)?;
+        }
+        if let Some(named) = self.table.names.get_mut(key) {
+            named.epoch = epoch;
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin);
+        Ok(())
+    }
+
+    /// Gives back the names that a call may look at.
+    pub(super) fn rename_for(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
+        let model = self.model.clone();
+        if let Some(key) = model.name_of(function, args) {
+            return self.rename(&key);
+        }
+        match model.functions[function].effect {
+            Effect::Remove { resource, name, .. } => {
+                if let Some(Value::String(name)) = args.get(name) {
+                    self.rename(&(resource, name.clone()))?;
+                    // Whether it may go depends on who has it open: they all come back.
+                    for handle in self.table.handles() {
+                        let record = self
+                            .table
+                            .slot(handle)
+                            .ok()
+                            .and_then(|slot| slot.record().ok().cloned());
+                        let key =
+                            record.and_then(|record| model.name_of(record.creator, &record.args));
+                        if key.is_some_and(|(of, key)| of == resource && key == *name) {
+                            self.rebuild(handle)?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Effect::All { resource } => {
+                let keys: Vec<_> = self
+                    .table
+                    .names
+                    .keys()
+                    .filter(|(of, _)| *of == resource)
+                    .cloned()
+                    .collect();
+                keys.iter().try_for_each(|key| self.rename(key))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The name that an object was made with.
+    pub(super) fn key(&mut self, handle: Handle) -> Option<(usize, String)> {
+        let record = self.table.slot(handle).ok()?.record().ok()?;
+        self.model.name_of(record.creator, &record.args)
+    }
+
+    /// Writes an object's data back.
+    fn refill(
+        &mut self,
+        handle: Handle,
+        key: Option<&(usize, String)>,
+        function: usize,
+    ) -> Result<(), Stop> {
+        let model = self.model.clone();
+        let Effect::Write {
+            offset: Some(at),
+            data,
+            ..
+        } = model.functions[function].effect
+        else {
+            return Ok(());
+        };
+        let length = self
+            .table
+            .keeper(handle, key)
+            .map_or(0, |keeper| keeper.length());
+        let mut done = 0;
+        while done < length {
+            let piece = self
+                .table
+                .keeper(handle, key)
+                .and_then(|keeper| keeper.read(done, 4 * BLOCK));
+            let Some(piece) = piece else {
+                return Err(self.bad(Bad::Corrupt));
+            };
+            let what = &model.functions[function];
+            let Some(offset) = what.params[at].shape.of_number(done as u64) else {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} cannot take {done}", what.name),
+                ));
+            };
+            let n = piece.len();
+            done += n;
+            let mut args = vec![Value::Handle(handle); 3];
+            args[at] = offset;
+            args[data] = Value::Bytes(piece);
+            let result = self.run(function, &args, true)?;
+            // A result that counts tells that all of it was taken.
+            let counts = what.result.as_ref().is_some_and(Shape::counts);
+            let short = counts && result.as_ref().and_then(Value::number) != Some(n as u64);
+            if short || !When::Ok.holds(result.as_ref()) {
+                return Err(Stop::Failed(
+                    Cause::Replay,
+                    format!("{} gave {result:?}", model.functions[function].name),
+                ));
+            }
+        }
+        Ok(())
+    }
+}

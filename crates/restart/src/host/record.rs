@@ -1,0 +1,181 @@
+//! What a call that succeeded has changed, noted in the slot table and the keeper.
+
+use super::core::{Core, Stop};
+use crate::model::{Effect, Role, Source};
+use crate::table::{Keeper, Record};
+use crate::value::{Handle, Value};
+
+impl Core {
+    /// Notes what a call has changed.
+    pub(super) fn record(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+        mut result: Option<Value>,
+    ) -> Result<Option<Value>, Stop> {
+        let model = self.model.clone();
+        match model.functions[function].role {
+            Role::Create { resource, parent } => {
+                let inner = self.inner();
+                if inner.len() == self.bodies.len() {
+                    let record = Record {
+                        resource,
+                        owner: client,
+                        creator: function,
+                        args: args.to_vec(),
+                        fields: vec![0; model.resources[resource].fields.len()],
+                        parent: parent
+                            .and_then(|place| args.get(place))
+                            .and_then(Value::handle),
+                        ..Record::default()
+                    };
+                    if let Some(key) = model.name_of(function, args) {
+                        self.table.name(key, &record, self.epoch);
+                    }
+                    let handle = self.table.insert(record, self.epoch, inner);
+                    replace(&mut result, handle);
+                }
+            }
+            Role::Method { .. } => {
+                if let Some(handle) = args.first().and_then(Value::handle) {
+                    self.apply(handle, function, args, result.as_ref());
+                }
+            }
+            Role::Terminal { parameter } => {
+                if let Some(handle) = args.get(parameter).and_then(Value::handle) {
+                    self.forget(handle);
+                }
+            }
+            Role::Free => {
+                if let Effect::Remove {
+                    resource,
+                    name,
+                    when,
+                } = model.functions[function].effect
+                    && when.holds(result.as_ref())
+                    && let Some(Value::String(name)) = args.get(name)
+                {
+                    self.table.names.remove(&(resource, name.clone()));
+                }
+            }
+        }
+        Ok(result)
+    }
+
+    fn apply(&mut self, handle: Handle, function: usize, args: &[Value], result: Option<&Value>) {
+        let model = self.model.clone();
+        let key = self.key(handle);
+        let number = |place: usize| args.get(place).and_then(Value::number);
+        let effect = &model.functions[function].effect;
+        if let Effect::Write { when, .. } | Effect::Truncate { when, .. } = effect {
+            if let Some(keeper) = self.table.keeper(handle, key.as_ref())
+                && when.holds(result)
+            {
+                keep(keeper, effect, args, result);
+            }
+            return;
+        }
+        let Ok(slot) = self.table.slot(handle) else {
+            return;
+        };
+        match &model.functions[function].effect {
+            Effect::None => {}
+            Effect::State {
+                to, when, remember, ..
+            } if when.holds(result) => slot.update(|record| {
+                record.state = *to;
+                let path = &model.resources[record.resource].paths[*to];
+                record
+                    .remembered
+                    .retain(|(f, _)| path.contains(f) && *f != function);
+                if path.contains(&function) {
+                    let kept = remember
+                        .iter()
+                        .filter_map(|place| Some((*place, args.get(*place)?.clone())))
+                        .collect();
+                    record.remembered.push((function, kept));
+                }
+            }),
+            Effect::Field {
+                field,
+                add,
+                source,
+                when,
+            } if when.holds(result) => {
+                let value = match source {
+                    Source::Result => result.and_then(Value::number),
+                    Source::Param(place) => number(*place),
+                };
+                slot.update(|record| {
+                    let base = if *add { record.fields[*field] } else { 0 };
+                    record.fields[*field] = base.wrapping_add(value.unwrap_or(0));
+                });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn forget(&mut self, handle: Handle) {
+        let ends = self.table.slot(handle).ok().and_then(|s| {
+            s.record()
+                .ok()
+                .map(|r| self.model.resources[r.resource].children_end)
+        });
+        self.table.remove(handle);
+        if ends == Some(true) {
+            for child in self.table.handles() {
+                let parent = self
+                    .table
+                    .slot(child)
+                    .ok()
+                    .and_then(|s| s.record().ok().and_then(|r| r.parent));
+                if parent == Some(handle) {
+                    self.forget(child);
+                }
+            }
+        }
+    }
+}
+
+/// Writes or cuts what the keeper holds, as a call did that succeeded.
+fn keep(keeper: &mut Keeper, effect: &Effect, args: &[Value], result: Option<&Value>) {
+    let number = |place: usize| {
+        args.get(place)
+            .and_then(Value::number)
+            .and_then(|n| usize::try_from(n).ok())
+    };
+    match effect {
+        Effect::Write { offset, data, .. } => {
+            let at = offset.map_or(Some(keeper.length()), number);
+            if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
+                // A result that is a number tells how much of it was written.
+                let n = result
+                    .and_then(Value::number)
+                    .and_then(|n| usize::try_from(n).ok())
+                    .unwrap_or(bytes.len());
+                keeper.write(at, &bytes[..n.min(bytes.len())]);
+            }
+        }
+        Effect::Truncate { length, .. } => {
+            if let Some(length) = number(*length) {
+                keeper.truncate(length);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Puts a handle where a result names a new object.
+fn replace(value: &mut Option<Value>, handle: Handle) {
+    fn inside(value: &mut Value, handle: Handle) {
+        match value {
+            Value::Handle(place) => *place = handle,
+            Value::Option(Some(inner)) | Value::Result(Ok(Some(inner))) => inside(inner, handle),
+            _ => {}
+        }
+    }
+    if let Some(value) = value {
+        inside(value, handle);
+    }
+}

@@ -1,0 +1,250 @@
+//! A component that calls others: once, whatever happens to it, and with nothing left behind.
+
+use std::sync::{Arc, Mutex};
+
+use steadfast_restart::{CallError, Cause, Component, Edge, Host, LoadError, Policy, Value};
+
+use crate::fixture;
+use crate::lock::{HOLDER, NEW, TAKE};
+
+fn path(name: &str) -> String {
+    format!("test:client/main@0.1.0#{name}")
+}
+
+type Printed = Arc<Mutex<Vec<String>>>;
+
+struct App {
+    client: Edge,
+    lock: Edge,
+    printed: Printed,
+}
+
+impl App {
+    fn objects(&self) -> usize {
+        self.lock.stats().expect("stats").objects
+    }
+
+    fn printed(&self) -> Vec<String> {
+        self.printed.lock().expect("whole").clone()
+    }
+}
+
+fn client(host: &Host, policy: Policy, allow: &[String], printed: &Printed) -> Component {
+    let printed = printed.clone();
+    Component {
+        uses: vec![host.edge("client", "lock", allow).expect("an edge")],
+        console: Some(Arc::new(move |text: &str| {
+            printed.lock().expect("whole").push(text.into());
+        })),
+        ..fixture::component("client", policy)
+    }
+}
+
+fn app(policy: Policy) -> App {
+    let mut host = fixture::host("lock", Policy::default());
+    let printed = Printed::default();
+    host.add(client(&host, policy, &[], &printed), None)
+        .expect("it starts");
+    App {
+        client: host.edge("test", "client", &[]).expect("an edge"),
+        lock: host.edge("test", "lock", &[]).expect("an edge"),
+        printed,
+    }
+}
+
+fn policies() -> [Policy; 3] {
+    let plain = Policy {
+        spare: false,
+        ..Policy::default()
+    };
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..plain
+    };
+    [plain, Policy::default(), dual]
+}
+
+#[test]
+fn others_see_each_call_once_with_one_body_and_with_two() {
+    for policy in policies() {
+        let app = app(policy);
+        let worked = app.client.invoke(&path("work"), &[]);
+        assert_eq!(worked, Ok(Some(Value::Bool(true))));
+        assert_eq!(app.printed(), ["at work"]);
+        let stats = app.lock.stats().expect("stats");
+        // Made, taken, released; and given back.
+        assert_eq!((stats.calls, stats.objects), (3, 0));
+        assert_eq!(app.client.stats().expect("stats").resets_total(), 0);
+    }
+}
+
+#[test]
+fn a_call_that_is_repeated_gets_the_same_answers_and_leaves_nothing() {
+    for policy in policies() {
+        let app = app(policy);
+        let crashed = app.client.invoke(&path("crash"), &[]);
+        assert!(
+            matches!(crashed, Err(CallError::Poison { attempts: 4, .. })),
+            "{crashed:?}"
+        );
+        assert_eq!(app.printed(), ["about to crash"]);
+        let stats = app.lock.stats().expect("stats");
+        assert_eq!((stats.calls, stats.objects), (2, 0));
+        // The next call is a new one.
+        let worked = app.client.invoke(&path("work"), &[]);
+        assert_eq!(worked, Ok(Some(Value::Bool(true))));
+        assert_eq!(app.printed(), ["about to crash", "at work"]);
+    }
+}
+
+#[test]
+fn what_a_session_holds_at_others_comes_back_with_it_at_every_call_boundary() {
+    for policy in policies() {
+        for crash in 0..4 {
+            let app = app(policy);
+            let reset = |at: usize| {
+                if at == crash {
+                    app.client.reset().expect("it comes back");
+                    // What the dead body held was given back.
+                    assert_eq!(app.objects(), 0);
+                }
+            };
+            reset(0);
+            let session = app
+                .client
+                .invoke(&path("[constructor]session"), &[7u32.into()]);
+            let session = session.expect("made").and_then(|v| v.handle());
+            let session = session.expect("a handle");
+            reset(1);
+            for at in 2..4 {
+                let holder = app
+                    .client
+                    .invoke(&path("[method]session.holder"), &[session.into()]);
+                assert_eq!(holder.expect("an answer").and_then(|v| v.number()), Some(7));
+                assert_eq!(app.objects(), 1);
+                reset(at);
+            }
+            app.client.discard(session).expect("live");
+            assert_eq!(app.objects(), 0, "crash {crash}");
+        }
+    }
+}
+
+#[test]
+fn the_callee_fails_and_its_client_does_not_notice() {
+    let app = app(Policy::default());
+    let session = app
+        .client
+        .invoke(&path("[constructor]session"), &[7u32.into()]);
+    let session = session.expect("made").and_then(|v| v.handle());
+    let session = session.expect("a handle");
+    app.lock.reset().expect("it comes back");
+    let holder = app
+        .client
+        .invoke(&path("[method]session.holder"), &[session.into()]);
+    assert_eq!(holder.expect("an answer").and_then(|v| v.number()), Some(7));
+    assert_eq!(app.client.stats().expect("stats").resets_total(), 0);
+}
+
+#[test]
+fn a_second_body_that_asks_for_something_else_is_found() {
+    let app = app(Policy {
+        dual: true,
+        compare_every: 0,
+        ..Policy::default()
+    });
+    let owner = 0x5ca1_ab1e_u32.to_le_bytes();
+    let memory = app.client.memories().expect("memories").swap_remove(0);
+    let at = memory.windows(4).position(|window| window == owner);
+    let at = at.expect("the word");
+    assert_eq!(app.client.flip(1, at, 3), Ok(true));
+    let worked = app.client.invoke(&path("work"), &[]);
+    assert_eq!(worked, Ok(Some(Value::Bool(true))));
+    let resets = app.client.stats().expect("stats").resets;
+    assert_eq!(
+        resets.into_iter().collect::<Vec<_>>(),
+        [(Cause::Mismatch, 1)]
+    );
+    assert_eq!(app.printed(), ["at work"]);
+    assert_eq!(app.lock.stats().expect("stats").calls, 3);
+}
+
+#[test]
+fn more_calls_than_the_journal_keeps_are_refused_with_two_bodies_and_pass_with_one() {
+    for dual in [false, true] {
+        let app = app(Policy {
+            dual,
+            ..Policy::default()
+        });
+        let talked = app.client.invoke(&path("talk"), &[65_537u32.into()]);
+        match talked {
+            Ok(None) => assert!(!dual),
+            Err(CallError::Callee { source, .. }) => {
+                assert!(dual && matches!(*source, CallError::TooMany { max: 65_536 }));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn no_edge_no_import_and_no_function_that_the_edge_does_not_allow() {
+    let mut host = fixture::host("lock", Policy::default());
+    let refused = |error: LoadError, what: &str| {
+        assert!(matches!(error, LoadError::Import { .. }), "{error}");
+        assert!(error.to_string().contains(what), "{error}");
+        assert!(error.fix().contains("[[edge]]"));
+    };
+    let alone = Component {
+        console: Some(Arc::new(|_: &str| {})),
+        ..fixture::component("client", Policy::default())
+    };
+    let error = host.add(alone, None).expect_err("no edge");
+    refused(error, "steadfast:lock/locks@0.1.0");
+    let some = [NEW.to_owned(), HOLDER.to_owned()];
+    let part = client(&host, Policy::default(), &some, &Printed::default());
+    let error = host.add(part, None).expect_err("not allowed");
+    refused(error, "may not call");
+}
+
+#[test]
+fn a_handle_of_another_client_is_refused() {
+    let host = fixture::host("lock", Policy::default());
+    let [one, other] = ["one", "other"].map(|name| host.edge(name, "lock", &[]).expect("an edge"));
+    let lock = one.invoke(NEW, &[]).expect("made").and_then(|v| v.handle());
+    let lock = lock.expect("a handle");
+    let args = [lock.into(), 1u32.into()];
+    let guessed = other.invoke(TAKE, &args);
+    assert!(
+        matches!(guessed, Err(CallError::Foreign { .. })),
+        "{guessed:?}"
+    );
+    assert!(matches!(
+        other.discard(lock),
+        Err(CallError::Foreign { .. })
+    ));
+    assert_eq!(one.invoke(TAKE, &args), Ok(Some(Value::Bool(true))));
+}
+
+#[test]
+fn calls_of_others_leave_nothing_behind() {
+    let app = app(Policy {
+        resets_max: u32::MAX,
+        spare: false,
+        ..Policy::default()
+    });
+    let session = app
+        .client
+        .invoke(&path("[constructor]session"), &[7u32.into()]);
+    let session = session.expect("made").and_then(|v| v.handle());
+    let session = session.expect("a handle");
+    for _ in 0..1000 {
+        app.client.reset().expect("it comes back");
+        let holder = app
+            .client
+            .invoke(&path("[method]session.holder"), &[session.into()]);
+        assert_eq!(holder.expect("an answer").and_then(|v| v.number()), Some(7));
+        assert_eq!(app.objects(), 1);
+    }
+}
