@@ -18,6 +18,10 @@ pub(crate) struct Cli {
 enum Command {
     /// Shows 64 handles that survive real register flips, beside the same flips without protection.
     Demo(crate::demo::Demo),
+    /// Runs an application of components: app.toml names them, the edges between them, and who calls first.
+    Run(crate::run::RunApp),
+    /// Says whether an application would start.
+    Check(crate::run::Check),
     /// Compiles a component ahead of time; at run time no compiler is needed.
     Compile(crate::compile::Compile),
     /// Says how the objects of an interface come back, or why they cannot.
@@ -45,7 +49,7 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
                 .find(|one| one.get_name() == page && !one.is_hide_set());
             let found = found.ok_or_else(|| Told {
                 what: anyhow::anyhow!("a page of the manual is needed, there is no '{page}'"),
-                fix: Some("one of demo, compile, generate".into()),
+                fix: Some("one of demo, run, check, compile, generate".into()),
                 code: Own::Usage,
             })?;
             (found.clone(), format!("steadfast-host-{page}"))
@@ -101,11 +105,8 @@ impl From<steadfast_restart::ModelError> for Told {
 
 impl From<steadfast_restart::CallError> for Told {
     fn from(error: steadfast_restart::CallError) -> Self {
-        Self {
-            what: error.into(),
-            fix: None,
-            code: Own::Setup,
-        }
+        let fix = error.fix();
+        Self::setup(error, fix)
     }
 }
 
@@ -151,6 +152,8 @@ pub(crate) fn main() -> ExitCode {
     };
     let done = match cli.command {
         Command::Demo(demo) => demo.run(),
+        Command::Run(app) => app.run(),
+        Command::Check(check) => check.run(),
         Command::Compile(compile) => compile.run(),
         Command::Generate(generate) => generate.run(),
         Command::Man { page } => man(page.as_deref()),

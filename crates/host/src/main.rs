@@ -6,12 +6,14 @@
     reason = "a command prints"
 )]
 
+mod app;
 mod cli;
 mod clients;
 mod compile;
 mod demo;
 mod generate;
 mod load;
+mod run;
 
 use std::process::ExitCode;
 

@@ -1,0 +1,343 @@
+//! `app.toml`: components, the edges between them, and who calls first. Everything is checked before anything starts.
+//!
+//! Invariants
+//!  1. No edge, no call: a component, or the script, reaches those alone that an edge leads to, and there what the edge allows.
+//!  2. Components start in the order of their edges, callees first; a cycle is refused.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
+
+use crate::cli::{Told, read_text};
+
+/// The name that edges of the script come from.
+pub(crate) const SCRIPT: &str = "script";
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct App {
+    component: BTreeMap<String, ComponentEntry>,
+    #[serde(default)]
+    edge: Vec<EdgeEntry>,
+    pub(crate) run: Option<Run>,
+    #[serde(default)]
+    pub(crate) call: Vec<Call>,
+    #[serde(skip)]
+    folder: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ComponentEntry {
+    /// The compiled image; NAME.wit and NAME.recover.toml lie beside it.
+    image: Option<PathBuf>,
+    init: Option<String>,
+    memory_mib: usize,
+    call_ms: u64,
+    dual: bool,
+    compare_every: u32,
+    spare: bool,
+    eager: bool,
+    redo_max: u32,
+    resets_max: u32,
+    window_s: u64,
+    rest_ms: u64,
+    rests_max: u32,
+}
+
+impl Default for ComponentEntry {
+    fn default() -> Self {
+        let policy = Policy::default();
+        Self {
+            image: None,
+            init: None,
+            memory_mib: 64,
+            call_ms: 50,
+            dual: policy.dual,
+            compare_every: policy.compare_every,
+            spare: policy.spare,
+            eager: policy.eager,
+            redo_max: policy.redo_max,
+            resets_max: policy.resets_max,
+            window_s: policy.window.as_secs(),
+            rest_ms: 100,
+            rests_max: policy.rests_max,
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EdgeEntry {
+    from: String,
+    to: String,
+    /// Functions, `interface#name`; all of them where there is none.
+    #[serde(default)]
+    allow: Vec<String>,
+}
+
+/// The function that is the program.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Run {
+    pub(crate) component: String,
+    /// `interface#name`, without parameters.
+    pub(crate) function: String,
+}
+
+/// One line of the script.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Call {
+    pub(crate) to: String,
+    pub(crate) function: String,
+    #[serde(default)]
+    pub(crate) args: Vec<toml::Value>,
+    /// A name for the object that it returns: `$NAME` in later arguments.
+    #[serde(rename = "as")]
+    pub(crate) name: Option<String>,
+    /// What it must return, as `host run` prints it.
+    pub(crate) expect: Option<toml::Value>,
+    #[serde(default = "once")]
+    pub(crate) repeat: u64,
+}
+
+fn once() -> u64 {
+    1
+}
+
+/// An application whose components run.
+pub(crate) struct Running {
+    /// Edges of the script, by component.
+    pub(crate) script: BTreeMap<String, Edge>,
+    /// For counters and the `run` function: an edge to each component that the user did not write.
+    pub(crate) all: BTreeMap<String, Edge>,
+}
+
+fn wrong(what: String, fix: impl Into<String>) -> Told {
+    Told::setup(anyhow::anyhow!(what), fix)
+}
+
+impl App {
+    pub(crate) fn read(path: &Path) -> Result<Self, Told> {
+        let text = read_text(&path.to_path_buf())?;
+        let mut app: Self = toml::from_str(&text).map_err(|error| {
+            let what =
+                anyhow::Error::new(error).context(format!("{} is not valid", path.display()));
+            Told::setup(what, "docs/guide/host.md has the keys")
+        })?;
+        app.folder = path.parent().unwrap_or(Path::new(".")).into();
+        app.check_names()?;
+        Ok(app)
+    }
+
+    /// Names that edges, script and `run` use.
+    fn check_names(&self) -> Result<(), Told> {
+        let known = || {
+            let names: Vec<_> = self.component.keys().map(String::as_str).collect();
+            format!("one of {}", names.join(", "))
+        };
+        if self.component.contains_key(SCRIPT) {
+            return Err(wrong(
+                format!("a component may not be called {SCRIPT}: that is who makes the [[call]]s"),
+                "another name",
+            ));
+        }
+        for edge in &self.edge {
+            for (key, name) in [("from", &edge.from), ("to", &edge.to)] {
+                let script = key == "from" && name == SCRIPT;
+                if !script && !self.component.contains_key(name) {
+                    return Err(wrong(
+                        format!("an edge has {key} = \"{name}\", which is no component"),
+                        known(),
+                    ));
+                }
+            }
+        }
+        let called = self.call.iter().map(|call| &call.to);
+        for name in called.chain(self.run.iter().map(|run| &run.component)) {
+            if !self.component.contains_key(name) {
+                return Err(wrong(
+                    format!("{name} is called and is no component"),
+                    known(),
+                ));
+            }
+        }
+        if self.run.is_none() && self.call.is_empty() {
+            return Err(wrong(
+                "nobody makes the first call: there is neither [run] nor a [[call]]".into(),
+                "[run] with component and function",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Callees before those that call them.
+    fn order(&self) -> Result<Vec<&String>, Told> {
+        let mut order: Vec<&String> = Vec::new();
+        while order.len() < self.component.len() {
+            let ready = |name: &&String| {
+                !order.contains(name)
+                    && self
+                        .edge
+                        .iter()
+                        .filter(|edge| edge.from == **name)
+                        .all(|edge| order.contains(&&edge.to))
+            };
+            let Some(next) = self.component.keys().find(ready) else {
+                let rest = self.component.keys().filter(|name| !order.contains(name));
+                let rest: Vec<_> = rest.map(String::as_str).collect();
+                return Err(wrong(
+                    format!(
+                        "edges may not lead back to where they come from; found a cycle among {}",
+                        rest.join(", ")
+                    ),
+                    "take one of these edges away: what is asked in both directions belongs into a third component",
+                ));
+            };
+            order.push(next);
+        }
+        Ok(order)
+    }
+
+    fn component(
+        &self,
+        name: &str,
+        entry: &ComponentEntry,
+        uses: Vec<Edge>,
+        console: Console,
+    ) -> Result<Component, Told> {
+        let default = PathBuf::from(format!("{name}.cwasm"));
+        let image = self.folder.join(entry.image.as_ref().unwrap_or(&default));
+        for ending in ["cwasm", "wit", "recover.toml"] {
+            let file = image.with_extension(ending);
+            if !file.exists() {
+                let fix = match ending {
+                    "cwasm" => "steadfast host compile NAME.wasm, or image = \"PATH\"",
+                    "wit" => "the WIT of the component's world beside its image",
+                    _ => {
+                        "what its functions do to its objects (docs/guide/host.md); it may be empty where there are none"
+                    }
+                };
+                return Err(wrong(
+                    format!(
+                        "component {name} needs {}, which does not exist",
+                        file.display()
+                    ),
+                    fix,
+                ));
+            }
+        }
+        let model = Model::generate(
+            &read_text(&image.with_extension("wit"))?,
+            &read_text(&image.with_extension("recover.toml"))?,
+        )
+        .map_err(|error| {
+            let fix = error.fix();
+            Told::setup(
+                anyhow::Error::new(error)
+                    .context(format!("component {name} cannot be brought back")),
+                fix,
+            )
+        })?;
+        Ok(Component {
+            name: name.into(),
+            image,
+            model,
+            init: entry.init.clone(),
+            memory_bytes: entry.memory_mib << 20,
+            call_limit: Duration::from_millis(entry.call_ms),
+            policy: Policy {
+                dual: entry.dual,
+                compare_every: entry.compare_every,
+                spare: entry.spare,
+                eager: entry.eager,
+                redo_max: entry.redo_max,
+                resets_max: entry.resets_max,
+                window: Duration::from_secs(entry.window_s),
+                rest: Duration::from_millis(entry.rest_ms),
+                rests_max: entry.rests_max,
+                ..Policy::default()
+            },
+            uses,
+            console: Some(console),
+        })
+    }
+
+    /// Starts all components.
+    pub(crate) fn start(
+        &self,
+        host: &mut Host,
+        listener: &Listener,
+        console: impl Fn(&str) -> Console,
+    ) -> Result<Running, Told> {
+        let mut running = Running {
+            script: BTreeMap::new(),
+            all: BTreeMap::new(),
+        };
+        for name in self.order()? {
+            let entry = &self.component[name];
+            let mine = self.edge.iter().filter(|edge| edge.from == *name);
+            let uses = mine.map(|edge| host.edge(name, &edge.to, &edge.allow));
+            let uses = uses.collect::<Result<Vec<_>, _>>()?;
+            let component = self.component(name, entry, uses, console(name))?;
+            host.add(component, Some(listener.clone()))?;
+            running
+                .all
+                .insert(name.clone(), host.edge("host", name, &[])?);
+        }
+        for edge in self.edge.iter().filter(|edge| edge.from == SCRIPT) {
+            let made = host.edge(SCRIPT, &edge.to, &edge.allow)?;
+            if running.script.insert(edge.to.clone(), made).is_some() {
+                return Err(wrong(
+                    format!("two edges lead from the script to {}", edge.to),
+                    "one edge that allows all of it",
+                ));
+            }
+        }
+        self.check_calls(&running)?;
+        Ok(running)
+    }
+
+    /// That the script and `run` ask for what exists and what edges allow.
+    fn check_calls(&self, running: &Running) -> Result<(), Told> {
+        for call in &self.call {
+            let Some(edge) = running.script.get(&call.to) else {
+                return Err(wrong(
+                    format!("the script may not call {}: no edge leads there", call.to),
+                    format!("[[edge]] with from = \"{SCRIPT}\" and to = \"{}\"", call.to),
+                ));
+            };
+            let function = edge.function(&call.function)?;
+            let needed = edge.model().functions[function].params.len();
+            if call.args.len() != needed {
+                return Err(wrong(
+                    format!(
+                        "{} takes {needed} arguments, found {}",
+                        call.function,
+                        call.args.len()
+                    ),
+                    "args = [...]",
+                ));
+            }
+        }
+        if let Some(run) = &self.run {
+            let edge = &running.all[&run.component];
+            let function = edge.function(&run.function)?;
+            let needed = edge.model().functions[function].params.len();
+            if needed != 0 {
+                return Err(wrong(
+                    format!(
+                        "[run] needs a function without parameters, {} has {needed}",
+                        run.function
+                    ),
+                    "a function `run: func() -> result`",
+                ));
+            }
+        }
+        Ok(())
+    }
+}

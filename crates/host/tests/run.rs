@@ -1,0 +1,262 @@
+//! `steadfast-host run` and `check`: applications that work, and each refusal with requirement, value found and fix.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+const HOST: &str = env!("CARGO_BIN_EXE_steadfast-host");
+
+/// Components and their images, made once.
+fn components() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-components");
+        let restart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../restart");
+        for (from, name) in [("components", "lock"), ("tests/components", "client")] {
+            let status = Command::new(restart.join("components/build"))
+                .arg("--from")
+                .arg(restart.join(from))
+                .args([&out, Path::new(name)])
+                .status();
+            assert!(status.expect("it runs").success(), "components/build");
+            let file = |ending: &str| out.join(format!("{name}.{ending}"));
+            let mut compile = Command::new(HOST);
+            compile.arg("compile").arg(file("core.wasm"));
+            compile.arg("--wit").arg(file("wit"));
+            compile.arg("-o").arg(file("cwasm"));
+            assert!(compile.status().expect("it runs").success(), "compile");
+        }
+        out
+    })
+}
+
+fn written(name: &str, app: &str) -> PathBuf {
+    let path = components().join(format!("{name}.toml"));
+    std::fs::write(&path, app).expect("written");
+    path
+}
+
+fn host(command: &str, name: &str, app: &str, more: &[&str]) -> Output {
+    let path = written(name, app);
+    let mut host = Command::new(HOST);
+    host.arg(command).arg(path).args(more);
+    host.output().expect("it runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const APP: &str = r#"
+[component.lock]
+dual = true
+
+[component.client]
+
+[[edge]]
+from = "client"
+to = "lock"
+
+[run]
+component = "client"
+function = "test:client/main@0.1.0#run"
+"#;
+
+#[test]
+fn a_client_component_works_with_another_one_and_prints() {
+    let events = components().join("works.jsonl");
+    let more = ["--events", events.to_str().expect("a path")];
+    let output = host("run", "works", APP, &more);
+    assert!(output.status.success(), "{}", err(&output));
+    let line = "client: at work\n";
+    assert_eq!(out(&output), format!("{line}{line}{line}client: done\n"));
+    assert_eq!(err(&output), "");
+    let events = std::fs::read_to_string(events).expect("written");
+    let kinds: Vec<_> = events
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON")["type"].clone())
+        .collect();
+    assert_eq!(
+        kinds,
+        ["host_start", "component_end", "component_end", "host_end"]
+    );
+}
+
+const SCRIPT: &str = r#"
+[component.lock]
+
+[[edge]]
+from = "script"
+to = "lock"
+
+[[call]]
+to = "lock"
+function = "steadfast:lock/locks@0.1.0#[constructor]lock"
+as = "a"
+
+[[call]]
+to = "lock"
+function = "steadfast:lock/locks@0.1.0#[method]lock.take"
+args = ["$a", 7]
+expect = true
+
+[[call]]
+to = "lock"
+function = "steadfast:lock/locks@0.1.0#[method]lock.holder"
+args = ["$a"]
+expect = 7
+"#;
+
+#[test]
+fn a_script_calls_and_says_what_is_not_as_it_must_be() {
+    let output = host("run", "script", SCRIPT, &[]);
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(out(&output).ends_with("lock.holder: 7\n"));
+    let output = host(
+        "run",
+        "differs",
+        &SCRIPT.replace("expect = 7", "expect = 8"),
+        &[],
+    );
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("must return 8, found 7"));
+}
+
+#[test]
+fn a_component_that_fails_is_an_event_and_an_error_of_its_caller() {
+    let app = APP.replace("#run\"", "#crash\"");
+    let events = components().join("crash.jsonl");
+    let output = host(
+        "run",
+        "crash",
+        &app,
+        &["--events", events.to_str().expect("a path")],
+    );
+    assert_eq!(output.status.code(), Some(121));
+    assert_eq!(out(&output), "client: about to crash\n");
+    assert!(
+        err(&output).contains("failed 4 times in a row"),
+        "{}",
+        err(&output)
+    );
+    let events = std::fs::read_to_string(events).expect("written");
+    let resets = events
+        .lines()
+        .filter(|line| line.contains("component_reset"));
+    let resets: Vec<_> = resets.collect();
+    assert_eq!(resets.len(), 4);
+    assert!(
+        resets
+            .iter()
+            .all(|line| line.contains("\"cause\":\"trap\""))
+    );
+}
+
+#[test]
+fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
+    let output = host("check", "good", APP, &[]);
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(out(&output).contains("client: 6 functions, starts"));
+    let without_edge = APP.replace("[[edge]]\nfrom = \"client\"\nto = \"lock\"\n", "");
+    let back = "[[edge]]\nfrom = \"lock\"\nto = \"client\"\n";
+    let cases = [
+        (without_edge, "needs an import", "[[edge]]"),
+        (
+            format!("{APP}{back}"),
+            "found a cycle among client, lock",
+            "third component",
+        ),
+        (
+            APP.replace("to = \"lock\"", "to = \"disk\""),
+            "to = \"disk\", which is no component",
+            "one of client, lock",
+        ),
+        (
+            APP.replace("to = \"lock\"", "to = \"lock\"\nallow = [\"x\"]"),
+            "has no function x",
+            "--explain",
+        ),
+        (
+            APP.replace("#run\"", "#walk\""),
+            "has no function",
+            "--explain",
+        ),
+        (
+            APP.replace("#run\"", "#talk\""),
+            "without parameters",
+            "run: func() -> result",
+        ),
+        (
+            APP.replace("dual = true", "memory_mib = 0"),
+            "the limit is 0",
+            "memory_mib",
+        ),
+        (
+            APP.replace("dual = true", "dul = true"),
+            "is not valid",
+            "docs/guide/host.md",
+        ),
+        (
+            format!("{APP}[component.disk]\n"),
+            "disk.cwasm, which does not exist",
+            "steadfast host compile",
+        ),
+        (
+            SCRIPT.replace("from = \"script\"", "from = \"lock\""),
+            "cycle",
+            "third component",
+        ),
+        (
+            SCRIPT.replace("[[edge]]\nfrom = \"script\"\nto = \"lock\"\n", ""),
+            "no edge leads there",
+            "from = \"script\"",
+        ),
+        (
+            SCRIPT.replace("args = [\"$a\"]", "args = []"),
+            "takes 1 arguments, found 0",
+            "args",
+        ),
+        (
+            "[component.lock]\n".into(),
+            "nobody makes the first call",
+            "[run]",
+        ),
+    ];
+    for (place, (app, what, fix)) in cases.iter().enumerate() {
+        let output = host("check", &format!("refused-{place}"), app, &[]);
+        let told = err(&output);
+        assert_eq!(output.status.code(), Some(121), "{what}: {told}");
+        assert!(told.contains(what), "{what} is missing in\n{told}");
+        let fixes = told.lines().find(|line| line.starts_with("  fix:"));
+        assert!(
+            fixes.is_some_and(|line| line.contains(fix)),
+            "{fix} is missing in\n{told}"
+        );
+    }
+}
+
+#[test]
+fn a_sidecar_that_lacks_a_method_is_refused() {
+    let folder = components().join("lacks");
+    std::fs::create_dir_all(&folder).expect("made");
+    for ending in ["cwasm", "wit"] {
+        let name = format!("lock.{ending}");
+        std::fs::copy(components().join(&name), folder.join(&name)).expect("copied");
+    }
+    std::fs::write(folder.join("lock.recover.toml"), "").expect("written");
+    let app = SCRIPT.replace(
+        "[component.lock]",
+        "[component.lock]\nimage = \"lacks/lock.cwasm\"",
+    );
+    let output = host("check", "lacks", &app, &[]);
+    assert_eq!(output.status.code(), Some(121));
+    assert!(
+        err(&output).contains("does not say what it does"),
+        "{}",
+        err(&output)
+    );
+}
