@@ -2,6 +2,8 @@
 
 #[path = "cases/alarms.rs"]
 mod alarms;
+#[path = "cases/events.rs"]
+mod events;
 #[path = "cases/fixture.rs"]
 mod fixture;
 #[path = "cases/fs.rs"]

@@ -25,8 +25,8 @@ mod words;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use steadfast_sys::inherit::PiMutex;
 
@@ -160,6 +160,25 @@ pub(crate) struct Unit {
     name: String,
     model: Arc<Model>,
     core: PiMutex<Core>,
+    waits: Waits,
+}
+
+/// Threads that wait for something that calls of others bring about. They wait here, so none is inside a component that fails.
+#[derive(Default)]
+struct Waits {
+    waiting: AtomicU32,
+    calls: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Waits {
+    /// A call has ended.
+    fn wake(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            *self.calls.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+            self.changed.notify_all();
+        }
+    }
 }
 
 impl std::fmt::Debug for Unit {
@@ -310,6 +329,7 @@ impl Host {
                 name: component.name,
                 model,
                 core,
+                waits: Waits::default(),
             }),
         );
         Ok(())
@@ -386,11 +406,61 @@ impl Edge {
         if !self.allowed.get(function).copied().unwrap_or(false) {
             return Err(self.refuse(function));
         }
-        self.unit
-            .core
-            .lock()
-            .map_err(|_| self.reentered())?
-            .call(self.client, function, args)
+        let outcome =
+            self.unit
+                .core
+                .lock()
+                .map_err(|_| self.reentered())?
+                .call(self.client, function, args);
+        self.unit.waits.wake();
+        outcome
+    }
+
+    /// Calls a function now, and again after calls of others, until `ready` holds for its result. None where that takes longer than `limit`.
+    ///
+    /// The thread waits in the host, not in the component: a reset meanwhile loses no wait. What a waiter looks for must be a state that
+    /// lasts, such as a count, and not a moment.
+    ///
+    /// # Errors
+    /// As [`Edge::call`].
+    pub fn wait(
+        &self,
+        function: usize,
+        args: &[Value],
+        limit: Duration,
+        ready: impl Fn(&Option<Value>) -> bool,
+    ) -> Result<Option<Option<Value>>, CallError> {
+        let waits = &self.unit.waits;
+        waits.waiting.fetch_add(1, Ordering::SeqCst);
+        let end = Instant::now() + limit;
+        let outcome = loop {
+            let before = *waits.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            // Not `call`, which would wake the other waiters for nothing: a look changes nothing.
+            let looked = if self.allowed.get(function).copied().unwrap_or(false) {
+                let core = self.unit.core.lock();
+                core.map_err(|_| self.reentered())
+                    .and_then(|mut core| core.call(self.client, function, args))
+            } else {
+                Err(self.refuse(function))
+            };
+            match looked {
+                Err(error) => break Err(error),
+                Ok(value) if ready(&value) => break Ok(Some(value)),
+                Ok(_) => {}
+            }
+            let calls = waits.calls.lock().unwrap_or_else(PoisonError::into_inner);
+            let rest = end.saturating_duration_since(Instant::now());
+            let (calls, timeout) = waits
+                .changed
+                .wait_timeout_while(calls, rest, |calls| *calls == before)
+                .unwrap_or_else(PoisonError::into_inner);
+            drop(calls);
+            if timeout.timed_out() {
+                break Ok(None);
+            }
+        };
+        waits.waiting.fetch_sub(1, Ordering::SeqCst);
+        outcome
     }
 
     /// Calls a function by its path.

@@ -1,0 +1,107 @@
+//! That a replay is possible: arguments are remembered, data are given back, no object needs itself.
+
+use super::{Effect, Model, ModelError, Passing, Role};
+
+impl Model {
+    /// Each call of a replay finds its arguments among those remembered, by whatever way a state was reached.
+    pub(super) fn replayable(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        for &function in resource.paths.iter().flatten() {
+            let function = &self.functions[function];
+            let Effect::State { remember, .. } = &function.effect else {
+                continue;
+            };
+            for (place, param) in function.params.iter().enumerate().skip(1) {
+                if param.passing != Passing::Value {
+                    return Err(function.unsupported("a replay with a second object"));
+                }
+                let given = function.replay.iter().any(|(given, _)| *given == place);
+                if !given && !remember.contains(&place) {
+                    return Err(function
+                        .unsupported(format!("a replay that does not remember {}", param.name)));
+                }
+            }
+        }
+        let needs = |function: usize| matches!(&self.functions[function].effect, Effect::State { remember, .. } if !remember.is_empty());
+        for (place, function) in self.functions.iter().enumerate() {
+            let (Role::Method { resource: of }, Effect::State { from, to, .. }) =
+                (function.role, &function.effect)
+            else {
+                continue;
+            };
+            if of != index {
+                continue;
+            }
+            for (state, path) in resource.paths.iter().enumerate() {
+                let comes = from.is_empty() || from.contains(&state);
+                let lacks = |f: &&usize| **f != place && needs(**f) && !path.contains(*f);
+                if comes && let Some(other) = resource.paths[*to].iter().find(lacks) {
+                    return Err(function.unsupported(format!(
+                        "a way to {} whose replay needs arguments of {}",
+                        resource.states[*to], self.functions[*other].name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the host keeps of data and fields has a function that gives it back.
+    pub(super) fn all_given_back(&self, index: usize) -> Result<(), ModelError> {
+        let resource = &self.resources[index];
+        for function in &self.functions {
+            let data = matches!(
+                function.effect,
+                Effect::Truncate { .. } | Effect::Write { .. }
+            );
+            if data
+                && function.role == (Role::Method { resource: index })
+                && resource.data.is_none()
+            {
+                return Err(function.unsupported("data of a resource without data = \"FUNCTION\""));
+            }
+        }
+        for (field, name) in resource.fields.iter().enumerate() {
+            if !resource.restore.iter().any(|(_, _, of)| *of == field) {
+                return Err(ModelError::Sidecar(format!(
+                    "field {name} of {} has no entry under restore",
+                    resource.path()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// No resource needs itself to be made.
+    pub(super) fn no_cycles(&self) -> Result<(), ModelError> {
+        let mut makeable = vec![false; self.resources.len()];
+        loop {
+            let mut changed = false;
+            for (index, resource) in self.resources.iter().enumerate() {
+                if !makeable[index]
+                    && resource
+                        .creators
+                        .iter()
+                        .any(|(_, parent)| parent.is_none_or(|p| makeable[p]))
+                {
+                    (makeable[index], changed) = (true, true);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let stuck: Vec<_> = self
+            .resources
+            .iter()
+            .zip(&makeable)
+            .filter(|(_, ok)| !**ok)
+            .map(|(r, _)| r.path())
+            .collect();
+        if stuck.is_empty() {
+            Ok(())
+        } else {
+            Err(ModelError::Cycle(stuck.join(", ")))
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The model in words, for `steadfast host generate --explain`.
+
+use std::fmt::Write as _;
+
+use super::{Effect, Model, Role, When};
+
+impl Model {
+    #[must_use]
+    pub fn explain(&self) -> String {
+        let mut out = String::new();
+        for (index, resource) in self.resources.iter().enumerate() {
+            let _ = writeln!(out, "resource {}", resource.path());
+            for (creator, parent) in &resource.creators {
+                let parent = parent.map_or(String::new(), |p| {
+                    format!(", after its parent {}", self.resources[p].name)
+                });
+                let _ = writeln!(
+                    out,
+                    "  made by      {}{parent}, with the arguments it was made with",
+                    self.functions[*creator].name
+                );
+            }
+            for (state, path) in resource.states.iter().zip(&resource.paths) {
+                let path: Vec<_> = path.iter().map(|f| self.call(*f)).collect();
+                let path = if path.is_empty() {
+                    "nothing to replay".into()
+                } else {
+                    format!("replay {}", path.join(", then "))
+                };
+                let _ = writeln!(out, "  state {state:<10} {path}");
+            }
+            for (function, _, field) in &resource.restore {
+                let _ = writeln!(
+                    out,
+                    "  field {:<10} given back by {}",
+                    resource.fields[*field], self.functions[*function].name
+                );
+            }
+            if let Some(name) = &resource.named {
+                let _ = writeln!(
+                    out,
+                    "  name             {name}: its data outlive the objects that were made with it"
+                );
+            }
+            if let Some(function) = resource.data {
+                let _ = writeln!(
+                    out,
+                    "  data             kept outside with a checksum, written back by {}",
+                    self.functions[function].name
+                );
+            }
+            for function in &self.functions {
+                if function.role == (Role::Method { resource: index }) {
+                    let what = match &function.effect {
+                        Effect::None => "changes nothing".to_owned(),
+                        Effect::State { to, when, .. } => {
+                            format!("leads to {}{}", resource.states[*to], condition(*when))
+                        }
+                        Effect::Field {
+                            field, add, when, ..
+                        } => {
+                            format!(
+                                "{} {}{}",
+                                if *add { "adds to" } else { "sets" },
+                                resource.fields[*field],
+                                condition(*when)
+                            )
+                        }
+                        Effect::Write { when, .. } => format!("writes data{}", condition(*when)),
+                        Effect::Truncate { when, .. } => format!("cuts data{}", condition(*when)),
+                        Effect::Remove { .. } | Effect::All { .. } => "concerns names".to_owned(),
+                    };
+                    let _ = writeln!(out, "  call             {} {what}", function.name);
+                }
+            }
+        }
+        for function in self
+            .functions
+            .iter()
+            .filter(|f| matches!(f.role, Role::Free | Role::Terminal { .. }))
+        {
+            let what = match (&function.role, &function.effect) {
+                (Role::Terminal { .. }, _) => "ends the object that it is given",
+                (_, Effect::Remove { .. }) => "takes a name and its data away",
+                (_, Effect::All { .. }) => "looks at every name, so all of them come back first",
+                _ => "touches no object",
+            };
+            let _ = writeln!(out, "function {} {what}", function.path());
+        }
+        out
+    }
+
+    fn call(&self, function: usize) -> String {
+        let function = &self.functions[function];
+        let Effect::State { remember, .. } = &function.effect else {
+            return function.name.clone();
+        };
+        let names: Vec<_> = remember
+            .iter()
+            .map(|p| function.params[*p].name.as_str())
+            .collect();
+        if names.is_empty() {
+            function.name.clone()
+        } else {
+            format!("{} with the remembered {}", function.name, names.join(", "))
+        }
+    }
+}
+
+fn condition(when: When) -> &'static str {
+    match when {
+        When::Always => "",
+        When::Ok => " if it returns ok",
+        When::True => " if it returns true",
+        When::Some => " if it returns some",
+    }
+}

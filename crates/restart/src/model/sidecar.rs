@@ -1,0 +1,488 @@
+//! The sidecar file: what the WIT does not say, held against what it does.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::Deserialize;
+
+use super::{Effect, Model, ModelError, Passing, Returns, Role, Source, When};
+use crate::shape::Shape;
+use crate::value::Value;
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sidecar {
+    #[serde(default)]
+    resource: BTreeMap<String, ResourceEntry>,
+    #[serde(default)]
+    function: BTreeMap<String, FunctionEntry>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct ResourceEntry {
+    initial: Option<String>,
+    #[serde(default)]
+    fields: Vec<String>,
+    /// field = "function(parameter)"
+    #[serde(default)]
+    restore: BTreeMap<String, String>,
+    /// The function by which data come back.
+    data: Option<String>,
+    name: Option<String>,
+    #[serde(default)]
+    children_end: bool,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct FunctionEntry {
+    effect: Option<String>,
+    #[serde(default)]
+    from: Vec<String>,
+    to: Option<String>,
+    #[serde(default)]
+    when: When,
+    #[serde(default)]
+    remember: Vec<String>,
+    /// effect = "field": which, and from where ("result" or a parameter); `add` adds.
+    field: Option<String>,
+    source: Option<String>,
+    #[serde(default)]
+    add: bool,
+    /// effect = "write" or "truncate".
+    offset: Option<String>,
+    data: Option<String>,
+    length: Option<String>,
+    name: Option<String>,
+    #[serde(default)]
+    replay: BTreeMap<String, toml::Value>,
+    parent: Option<String>,
+    result_max: Option<u64>,
+    #[serde(default)]
+    argument_max: BTreeMap<String, u64>,
+    returns: Option<ReturnsEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReturnsEntry {
+    /// The state in which the result is the remembered argument `parameter` of `function`.
+    state: Option<String>,
+    function: Option<String>,
+    parameter: Option<String>,
+    /// Or what the keeper holds, from the argument `offset`, at most `length` bytes.
+    offset: Option<String>,
+    length: Option<String>,
+}
+
+impl Model {
+    pub(super) fn complete(&mut self, sidecar: &Sidecar) -> Result<(), ModelError> {
+        for name in sidecar.function.keys() {
+            if self.function(name).is_none() {
+                return Err(ModelError::Unknown(name.clone()));
+            }
+        }
+        for name in sidecar.resource.keys() {
+            if !self.resources.iter().any(|r| r.path() == *name) {
+                return Err(ModelError::Unknown(name.clone()));
+            }
+        }
+        for resource in &mut self.resources {
+            let entry = sidecar.resource.get(&resource.path());
+            resource.states.push(
+                entry
+                    .and_then(|e| e.initial.clone())
+                    .unwrap_or_else(|| "made".into()),
+            );
+            resource.fields = entry.map(|e| e.fields.clone()).unwrap_or_default();
+            resource.children_end = entry.is_some_and(|e| e.children_end);
+            resource.named = entry.and_then(|e| e.name.clone());
+        }
+        for index in 0..self.functions.len() {
+            self.complete_function(index, sidecar)?;
+        }
+        for index in 0..self.resources.len() {
+            self.complete_resource(index, sidecar)?;
+            self.all_given_back(index)?;
+        }
+        self.no_cycles()
+    }
+
+    fn complete_function(&mut self, index: usize, sidecar: &Sidecar) -> Result<(), ModelError> {
+        let path = self.functions[index].path();
+        let entry = sidecar.function.get(&path);
+        if let Role::Create { resource, .. } = self.functions[index].role
+            && let Some(name) = entry.and_then(|e| e.parent.as_ref())
+        {
+            let parent = Some(self.parameter(index, name)?);
+            self.functions[index].role = Role::Create { resource, parent };
+        }
+        let Role::Method { resource } = self.functions[index].role else {
+            if let Some(entry) = entry {
+                self.limits(index, entry)?;
+            }
+            return if self.functions[index].role == Role::Free {
+                self.complete_free(index, entry)
+            } else {
+                Ok(())
+            };
+        };
+        let Some(entry) = entry else {
+            return Err(ModelError::Missing(path));
+        };
+        self.limits(index, entry)?;
+        let unsupported = |what: &str| ModelError::Unsupported {
+            function: path.clone(),
+            what: what.into(),
+        };
+        let effect = match entry.effect.as_deref() {
+            Some("none") => {
+                self.functions[index].reads = true;
+                Effect::None
+            }
+            Some("log") => {
+                return Err(ModelError::Unbounded {
+                    function: path,
+                    what: "effect = \"log\"".into(),
+                });
+            }
+            Some("field") => {
+                let name = entry
+                    .field
+                    .as_deref()
+                    .ok_or_else(|| unsupported("effect = \"field\" without field"))?;
+                let field = self.resources[resource]
+                    .fields
+                    .iter()
+                    .position(|f| f == name);
+                let source = match entry.source.as_deref() {
+                    Some("result") | None => Source::Result,
+                    Some(parameter) => Source::Param(self.parameter(index, parameter)?),
+                };
+                Effect::Field {
+                    field: field.ok_or_else(|| ModelError::Unknown(name.into()))?,
+                    add: entry.add,
+                    source,
+                    when: entry.when,
+                }
+            }
+            Some("write") => {
+                let data = entry
+                    .data
+                    .as_deref()
+                    .ok_or_else(|| unsupported("effect = \"write\" without data"))?;
+                let offset = entry
+                    .offset
+                    .as_deref()
+                    .map(|name| self.parameter(index, name))
+                    .transpose()?;
+                Effect::Write {
+                    offset,
+                    data: self.parameter(index, data)?,
+                    when: entry.when,
+                }
+            }
+            Some("truncate") => {
+                let length = entry
+                    .length
+                    .as_deref()
+                    .ok_or_else(|| unsupported("effect = \"truncate\" without length"))?;
+                Effect::Truncate {
+                    length: self.parameter(index, length)?,
+                    when: entry.when,
+                }
+            }
+            Some("state") | None => {
+                let Some(to) = entry.to.as_deref() else {
+                    return Err(ModelError::Missing(path));
+                };
+                let to = self.state(resource, to);
+                let from = entry
+                    .from
+                    .iter()
+                    .map(|name| self.state(resource, name))
+                    .collect();
+                let remember = entry
+                    .remember
+                    .iter()
+                    .map(|name| self.parameter(index, name))
+                    .collect::<Result<_, _>>()?;
+                Effect::State {
+                    from,
+                    to,
+                    when: entry.when,
+                    remember,
+                }
+            }
+            Some(other) => return Err(unsupported(&format!("effect = \"{other}\""))),
+        };
+        let function = &self.functions[index];
+        function.can_tell(entry.when)?;
+        match &effect {
+            Effect::Field {
+                source: Source::Param(place),
+                ..
+            } => function.parameter_is(*place, "number", Shape::is_number)?,
+            Effect::Field {
+                source: Source::Result,
+                ..
+            } if !function.result.as_ref().is_some_and(Shape::counts) => {
+                return Err(function.unsupported("a field from a result that is no number"));
+            }
+            Effect::Write { offset, data, .. } => {
+                function.parameter_is(*data, "list<u8>", Shape::is_bytes)?;
+                if let Some(place) = offset {
+                    function.parameter_is(*place, "number", Shape::is_number)?;
+                }
+            }
+            Effect::Truncate { length, .. } => {
+                function.parameter_is(*length, "number", Shape::is_number)?;
+            }
+            _ => {}
+        }
+        self.functions[index].effect = effect;
+        Ok(())
+    }
+
+    /// A function that is given no object may still make, look at or take away what names stand for.
+    fn complete_free(
+        &mut self,
+        index: usize,
+        entry: Option<&FunctionEntry>,
+    ) -> Result<(), ModelError> {
+        let path = self.functions[index].path();
+        let unsupported = |what: &str| ModelError::Unsupported {
+            function: path.clone(),
+            what: what.into(),
+        };
+        let Some(entry) = entry else {
+            return Err(ModelError::Missing(path));
+        };
+        let interface = self.functions[index].interface.clone();
+        let named = self
+            .resources
+            .iter()
+            .position(|r| r.interface == interface && r.named.is_some());
+        let effect = match entry.effect.as_deref() {
+            Some("none") => Effect::None,
+            Some("all") => Effect::All {
+                resource: named.ok_or_else(|| {
+                    unsupported("effect = \"all\" without a resource that has a name")
+                })?,
+            },
+            Some("remove") => Effect::Remove {
+                resource: named.ok_or_else(|| {
+                    unsupported("effect = \"remove\" without a resource that has a name")
+                })?,
+                name: self.parameter(index, entry.name.as_deref().unwrap_or("name"))?,
+                when: entry.when,
+            },
+            None => return Err(ModelError::Missing(path)),
+            Some(other) => {
+                return Err(unsupported(&format!(
+                    "effect = \"{other}\" for a function without an object"
+                )));
+            }
+        };
+        let function = &self.functions[index];
+        function.can_tell(entry.when)?;
+        if let Effect::Remove { name, .. } = effect {
+            function.parameter_is(name, "string", |shape| *shape == Shape::String)?;
+        }
+        self.functions[index].effect = effect;
+        Ok(())
+    }
+
+    fn limits(&mut self, index: usize, entry: &FunctionEntry) -> Result<(), ModelError> {
+        self.functions[index].result_max = entry.result_max;
+        for (name, max) in &entry.argument_max {
+            let place = self.parameter(index, name)?;
+            self.functions[index].argument_max.push((place, *max));
+        }
+        for (name, value) in &entry.replay {
+            let place = self.parameter(index, name)?;
+            let value = match value {
+                toml::Value::Boolean(b) => Value::Bool(*b),
+                toml::Value::String(text) => Value::String(text.clone()),
+                other => {
+                    let what = format!("replay with {other:?}");
+                    return Err(ModelError::Unsupported {
+                        function: self.functions[index].path(),
+                        what,
+                    });
+                }
+            };
+            let fits = |shape: &Shape| shape.fits(&value);
+            self.functions[index].parameter_is(place, "value of that type", fits)?;
+            self.functions[index].replay.push((place, value));
+        }
+        let Some(returns) = &entry.returns else {
+            return Ok(());
+        };
+        let Role::Method { resource } = self.functions[index].role else {
+            return Ok(());
+        };
+        self.functions[index].returns = Some(match returns {
+            ReturnsEntry {
+                state: Some(state),
+                function: Some(function),
+                parameter: Some(parameter),
+                ..
+            } => {
+                let function = self
+                    .function(function)
+                    .ok_or_else(|| ModelError::Unknown(function.clone()))?;
+                Returns::Remembered {
+                    state: self.state(resource, state),
+                    function,
+                    parameter: self.parameter(function, parameter)?,
+                }
+            }
+            ReturnsEntry {
+                offset: Some(offset),
+                length: Some(length),
+                ..
+            } => Returns::Data {
+                offset: self.parameter(index, offset)?,
+                length: self.parameter(index, length)?,
+            },
+            _ => {
+                return Err(ModelError::Unsupported {
+                    function: self.functions[index].path(),
+                    what: "returns without state, function and parameter, or offset and length"
+                        .into(),
+                });
+            }
+        });
+        Ok(())
+    }
+
+    fn state(&mut self, resource: usize, name: &str) -> usize {
+        let states = &mut self.resources[resource].states;
+        states.iter().position(|s| s == name).unwrap_or_else(|| {
+            states.push(name.into());
+            states.len() - 1
+        })
+    }
+
+    fn complete_resource(&mut self, index: usize, sidecar: &Sidecar) -> Result<(), ModelError> {
+        let path = self.resources[index].path();
+        for (place, function) in self.functions.iter().enumerate() {
+            if let Role::Create { resource, parent } = function.role
+                && resource == index
+            {
+                let parent = parent.and_then(|p| match function.params[p].passing {
+                    Passing::Borrow(of) | Passing::Own(of) => Some(of),
+                    Passing::Value => None,
+                });
+                self.resources[index].creators.push((place, parent));
+            }
+        }
+        if self.resources[index].creators.is_empty() {
+            return Err(ModelError::NoCreator(path));
+        }
+        for (creator, parent) in self.resources[index].creators.clone() {
+            let function = &self.functions[creator];
+            if let Some(name) = &self.resources[index].named {
+                let place = self.parameter(creator, name)?;
+                function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
+            }
+            // A replay makes the parent exist first, and no other object.
+            let objects = function
+                .params
+                .iter()
+                .filter(|p| p.passing != Passing::Value);
+            if objects.count() > usize::from(parent.is_some()) {
+                return Err(function.unsupported("an object made from two others"));
+            }
+        }
+        // Breadth first from the initial state: the first path found is a shortest one.
+        let states = self.resources[index].states.len();
+        let mut paths: Vec<Option<Vec<usize>>> = vec![None; states];
+        paths[0] = Some(Vec::new());
+        let mut queue = VecDeque::from([0]);
+        while let Some(at) = queue.pop_front() {
+            let so_far = paths[at].clone().unwrap_or_default();
+            for (place, function) in self.functions.iter().enumerate() {
+                let (Role::Method { resource }, Effect::State { from, to, .. }) =
+                    (function.role, &function.effect)
+                else {
+                    continue;
+                };
+                if resource == index
+                    && (from.is_empty() || from.contains(&at))
+                    && paths[*to].is_none()
+                {
+                    paths[*to] = Some([so_far.clone(), vec![place]].concat());
+                    queue.push_back(*to);
+                }
+            }
+        }
+        for (state, path) in paths.into_iter().enumerate() {
+            let Some(path) = path else {
+                let resource = &self.resources[index];
+                return Err(ModelError::Unreachable {
+                    resource: resource.path(),
+                    state: resource.states[state].clone(),
+                    initial: resource.states[0].clone(),
+                });
+            };
+            self.resources[index].paths.push(path);
+        }
+        self.replayable(index)?;
+        let Some(entry) = sidecar.resource.get(&path) else {
+            return Ok(());
+        };
+        let find = |model: &Self, name: &str| {
+            let full = format!("{}#{name}", model.resources[index].interface);
+            model
+                .function(&full)
+                .or_else(|| model.function(name))
+                .ok_or_else(|| ModelError::Unknown(name.into()))
+        };
+        for (field, call) in &entry.restore {
+            let (function, parameter) = call
+                .strip_suffix(')')
+                .and_then(|c| c.split_once('('))
+                .ok_or_else(|| {
+                    ModelError::Sidecar(format!(
+                        "restore of {field}: function(parameter) is needed, found {call}"
+                    ))
+                })?;
+            let function = find(self, function)?;
+            let parameter = self.parameter(function, parameter)?;
+            if self.functions[function].params.len() != 2 || parameter != 1 {
+                return Err(
+                    self.functions[function].unsupported("restore with more than one argument")
+                );
+            }
+            self.functions[function].parameter_is(parameter, "number", Shape::is_number)?;
+            let field = self.resources[index]
+                .fields
+                .iter()
+                .position(|f| f == field)
+                .ok_or_else(|| ModelError::Unknown(field.clone()))?;
+            self.resources[index]
+                .restore
+                .push((function, parameter, field));
+        }
+        if let Some(data) = &entry.data {
+            let function = find(self, data)?;
+            let writes = &self.functions[function];
+            if !matches!(
+                writes.effect,
+                Effect::Write {
+                    offset: Some(_),
+                    ..
+                }
+            ) || writes.params.len() != 3
+            {
+                return Err(writes.unsupported(
+                    "data that are not given back by a function of an offset and bytes alone;",
+                ));
+            }
+            self.resources[index].data = Some(function);
+        }
+        Ok(())
+    }
+}
