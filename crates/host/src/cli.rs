@@ -20,7 +20,7 @@ enum Command {
     Demo(crate::demo::Demo),
     /// Runs an application of components: app.toml names them, the edges between them, and who calls first.
     Run(crate::run::RunApp),
-    /// Says whether an application would start.
+    /// Says whether an application would start: loads and starts every component, and calls nothing.
     Check(crate::run::Check),
     /// Compiles a component ahead of time; at run time no compiler is needed.
     Compile(crate::compile::Compile),

@@ -116,6 +116,8 @@ fn a_script_calls_and_says_what_is_not_as_it_must_be() {
     let output = host("run", "script", SCRIPT, &[]);
     assert!(output.status.success(), "{}", err(&output));
     assert!(out(&output).ends_with("lock.holder: 7\n"));
+    let output = host("run", "no-pad", SCRIPT, &["--no-pad"]);
+    assert!(output.status.success(), "{}", err(&output));
     let output = host(
         "run",
         "differs",
@@ -160,7 +162,7 @@ fn a_component_that_fails_is_an_event_and_an_error_of_its_caller() {
 fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
     let output = host("check", "good", APP, &[]);
     assert!(output.status.success(), "{}", err(&output));
-    assert!(out(&output).contains("client: 6 functions, starts"));
+    assert!(out(&output).contains("client: 7 functions, starts"));
     let without_edge = APP.replace("[[edge]]\nfrom = \"client\"\nto = \"lock\"\n", "");
     let back = "[[edge]]\nfrom = \"lock\"\nto = \"client\"\n";
     let cases = [

@@ -148,6 +148,32 @@ fn the_callee_fails_and_its_client_does_not_notice() {
 }
 
 #[test]
+fn a_hang_after_a_call_of_another_component_is_the_callers_own() {
+    let mut host = fixture::host("lock", Policy::default());
+    let mut client = client(&host, Policy::default(), &[], &Printed::default());
+    client.call_limit = std::time::Duration::from_millis(20);
+    client.policy.redo_max = 0;
+    host.add(client, None).expect("it starts");
+    let [client, lock] =
+        ["client", "lock"].map(|name| host.edge("test", name, &[]).expect("an edge"));
+    let hung = client.invoke(&path("spin"), &[]);
+    assert!(
+        matches!(
+            hung,
+            Err(CallError::Poison {
+                cause: Cause::Hang,
+                ..
+            })
+        ),
+        "{hung:?}"
+    );
+    let stats = lock.stats().expect("stats");
+    assert_eq!((stats.resets_total(), stats.objects), (0, 0));
+    let worked = client.invoke(&path("work"), &[]);
+    assert_eq!(worked, Ok(Some(Value::Bool(true))));
+}
+
+#[test]
 fn a_second_body_that_asks_for_something_else_is_found() {
     let app = app(Policy {
         dual: true,

@@ -78,6 +78,13 @@ EXPORT(MAIN "#talk") void talk(uint32_t lines)
 		say("a line");
 }
 
+EXPORT(MAIN "#spin") void spin(void)
+{
+	lock_new();
+	for (volatile int n = 0;; n++)
+		;
+}
+
 /* result: 0 is ok. */
 EXPORT(MAIN "#run") int32_t run(void)
 {
