@@ -94,6 +94,8 @@ pub(crate) struct Journal {
     overflow: bool,
     /// A second body will ask the same, so nothing may be dropped.
     dual: bool,
+    /// Handles of answers that a repeated call did not ask for again.
+    orphans: BTreeSet<(usize, Handle)>,
 }
 
 enum Next {
@@ -141,6 +143,11 @@ impl Journal {
         given.collect()
     }
 
+    /// Handles that an attempt was given and no later one asked for.
+    pub(crate) fn orphans(&mut self) -> BTreeSet<(usize, Handle)> {
+        std::mem::take(&mut self.orphans)
+    }
+
     /// A call has ended.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
@@ -149,7 +156,7 @@ impl Journal {
 
     /// Whether a call has asked for nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.kept.is_empty() && !self.overflow
+        self.kept.is_empty() && self.orphans.is_empty() && !self.overflow
     }
 
     fn next(&mut self, import: usize, asked: &Asked) -> Next {
@@ -168,7 +175,11 @@ impl Journal {
                 ))
             }
             _ => {
-                list.truncate(at);
+                let dropped = list.drain(at.min(list.len())..);
+                let handles = dropped
+                    .filter_map(|entry| Some((entry.import, entry.answer.as_ref()?.handle()?)));
+                let handles: Vec<_> = handles.collect();
+                self.orphans.extend(handles);
                 if at >= ENTRIES_MAX && self.dual {
                     return Next::Full;
                 }
@@ -397,4 +408,79 @@ fn ask(
         answer: answer.clone(),
     });
     Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(index: u32) -> Handle {
+        Handle {
+            index,
+            generation: 0,
+        }
+    }
+
+    /// Asks, and is answered by a callee that gives this handle, if it is asked at all.
+    fn ask(journal: &mut Journal, function: usize, gives: u32) -> Option<Value> {
+        let asked = Asked::Call(function, Vec::new());
+        match journal.next(0, &asked) {
+            Next::Answer(answer) => answer,
+            Next::Live => {
+                let answer = Some(Value::Handle(handle(gives)));
+                journal.note(Entry {
+                    import: 0,
+                    asked,
+                    answer: answer.clone(),
+                });
+                answer
+            }
+            Next::Differs(_) | Next::Full => None,
+        }
+    }
+
+    #[test]
+    fn a_repeated_call_is_answered_from_the_journal_until_it_asks_for_something_else() {
+        let mut journal = Journal::new(false);
+        journal.begin(false, 0);
+        for (function, gives) in [(1, 10), (2, 20), (3, 30)] {
+            ask(&mut journal, function, gives);
+        }
+        journal.begin(false, 0);
+        assert_eq!(
+            ask(&mut journal, 1, 11),
+            Some(Value::Handle(handle(10))),
+            "the same question"
+        );
+        assert_eq!(
+            ask(&mut journal, 4, 40),
+            Some(Value::Handle(handle(40))),
+            "another one"
+        );
+        assert_eq!(
+            journal.given(),
+            BTreeSet::from([(0, handle(10)), (0, handle(40))])
+        );
+        // What the first attempt was given and the second did not ask for is to be given back.
+        assert_eq!(
+            journal.orphans(),
+            BTreeSet::from([(0, handle(20)), (0, handle(30))])
+        );
+        journal.clear();
+        assert!(journal.is_empty());
+    }
+
+    #[test]
+    fn a_second_body_reaches_nobody() {
+        let mut journal = Journal::new(true);
+        journal.begin(false, 0);
+        ask(&mut journal, 1, 10);
+        journal.begin(false, 1);
+        assert_eq!(ask(&mut journal, 1, 11), Some(Value::Handle(handle(10))));
+        assert_eq!(ask(&mut journal, 2, 20), None);
+        // A replay has a list of its own.
+        journal.begin(true, 0);
+        assert_eq!(ask(&mut journal, 1, 12), Some(Value::Handle(handle(12))));
+        assert_eq!(journal.given(), BTreeSet::from([(0, handle(10))]));
+    }
 }

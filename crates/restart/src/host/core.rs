@@ -289,7 +289,8 @@ impl Core {
         if self.imports.is_empty() || open(&self.journal).is_empty() {
             return;
         }
-        let given = open(&self.journal).given();
+        let mut given = open(&self.journal).given();
+        given.append(&mut open(&self.journal).orphans());
         let held = self.bodies.first().map(Body::held).unwrap_or_default();
         for (import, handle) in given.difference(&held) {
             let _ = self.imports[*import].callee.discard(*handle);
