@@ -57,6 +57,7 @@
 /* The agent's addresses end behind these: the stage of private.c, the remembered digests of
  * epoch.c, and of each file that the program maps shared what is in it and the leader's way to
  * it (shared.c). Only some runs use them. */
+#define SF_DOMAIN (SF_SHARED + (1ull << 35)) /* a page: whose turn it is among processes that share memory (domain.c) */
 #define SF_STAGE (SF_SHARED + (1ull << 36))
 #define SF_SHADOW (SF_SHARED + (1ull << 40))
 #define SF_SHADOW_BYTES (1ull << 39)
@@ -77,6 +78,7 @@ enum sf_kind {
 	SF_K_CHECK,       /* memory digests of an epoch */
 	SF_K_SIGNAL,      /* delivery of an asynchronous signal */
 	SF_K_WRITEBACK,   /* stores to shared file mappings are about to reach their files */
+	SF_K_TURN,        /* of processes that share memory this one comes next (domain.c) */
 };
 
 enum sf_insn {
@@ -355,6 +357,11 @@ struct sf_group {
 	/* The child of vfork(2) that makes the leader's calls, or 0. */
 	uint32_t stand_in, stand_in_inv;
 	uint64_t fault_at[SF_FAULTS_MAX]; /* where faults led to a handler: it may go back there, or near it */
+	/* Processes that share memory (domain.c): whether this is one, and of each slot the ticket behind the last one that it
+	 * has given back, and whether it holds another. */
+	uint32_t domain, domain_spare;
+	uint64_t baton_given[SF_SLOTS_MAX];
+	uint32_t baton_held[SF_SLOTS_MAX];
 };
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */
@@ -411,6 +418,11 @@ struct sf_traps {
 #define SF_NR_SPAWN_FILTER 0x8000010au /* a child under a backstop that outlives the agent */
 #define SF_NR_SPAWN_SHARED 0x8000010bu /* fork with memory that parent and child would share */
 #define SF_NR_SPAWN_NESTED 0x8000010cu /* a child of vfork(2) makes another one */
+#define SF_NR_SHARED_WAIT 0x8000010eu /* memory of several processes in a call that waits in another way */
+#define SF_NR_SHARED_THREADS 0x8000010fu /* threads in a process that shares memory with another one */
+#define SF_NR_SHARED_FILE 0x80000110u /* a file that processes share as memory, changed in another way */
+#define SF_NR_SHARED_CHANGE 0x80000111u /* a part of such memory moved, or too many parts */
+#define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
 #define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */
 
 struct sf_boot {

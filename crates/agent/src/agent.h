@@ -112,6 +112,7 @@ struct sf_kept {
 #define SF_MAPS_MAX 64u
 #define SF_M_KNOWN 1u  /* every entry */
 #define SF_M_WRITE 2u  /* may be made writable: it has a ref */
+#define SF_M_PROT 8 /* its protection, from this bit on */
 #define SF_M_STORES 4u /* has been writable: may hold what its file does not */
 struct sf_map {
 	u64 start, end; /* of the program's memory */
@@ -120,6 +121,15 @@ struct sf_map {
 	u64 dev, ino;
 	s32 hold; /* the launcher's descriptor of the file, or negative */
 	u32 flags;
+};
+
+/* Memory that copies of this replica have in common with it, or will have (domain.c). */
+#define SF_SEGMENTS_MAX 48u
+struct sf_segment {
+	u64 start, end;
+	u64 dev, ino; /* of the file that the leader's is, or 0 */
+	u32 prot;
+	u32 real; /* 0: private, as long as there is no copy */
 };
 
 /* A parent in vfork(2): what it goes on with when the child has left (spawn.c). */
@@ -160,8 +170,10 @@ struct sf_mirror {
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u64 map_stores;      /* bytes of those that may hold stores */
-	u32 shared_anon;     /* the program has mapped memory that a child would share */
-	u32 spare;
+	u32 domain;          /* it shares writable memory with other processes (domain.c) */
+	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */
+	u32 segments_spare;
+	struct sf_segment segment[SF_SEGMENTS_MAX];
 	struct sf_spawn spawn;
 	struct sf_map map[SF_MAPS_MAX];
 };
@@ -216,6 +228,11 @@ struct sf_me {
 	u32 how;   /* enum sf_seek */
 	u32 hear;  /* ... and once there: an event for signals comes next */
 	u32 heard; /* leader: an epoch comes before it */
+	u32 holds;     /* the baton of its domain (domain.c): it runs, and others of its index do not */
+	u32 courteous; /* ... and gave it while others were waiting */
+	u64 ticket;    /* of the baton that it holds, or held last */
+	u64 ready;     /* event whose call would not wait, or did not a moment ago */
+	u32 spent;     /* calls since it took the baton */
 	u64 made, retried; /* event whose call the kernel has carried out, and of which a fault here began anew */
 	s64 made_ret;
 	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
@@ -228,6 +245,7 @@ enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING
 #define SF_DESC_DEATH 0xfc /* the signal above it, << 8 */
 #define SF_DESC_LOOK 0xfa /* which threads could go on (thread.c) */
 #define SF_DESC_TURN 0xf9
+#define SF_DESC_BATON 0xf8 /* domain.c */
 #define SF_DESC_FOUND 0xfb /* the state that is looked for, but for rcx; << 8: number of the payload */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
@@ -428,6 +446,22 @@ u64 sf_shared_part(u64 from, u64 to, int *view);
 s64 sf_with_own_table(void (*)(void));
 s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n);
 NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
+int sf_shared_all_written(const struct sf_regs *);
+int sf_shared_may_join(void);
+s64 sf_shared_joins(void);
+
+/* domain.c: processes that share writable memory */
+s64 sf_domain_init(void);
+void sf_domain_changed(u32 nr, const u64 a[6], s64 ret);
+int sf_domain_word(u64 at);
+int sf_domain_before_fork(struct sf_regs *);
+int sf_domain_ready(struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
+int sf_domain_refuses(void);
+void sf_domain_call(const struct sf_call *, u32 nr, const u64 a[6], struct sf_regs *);
+void sf_domain_after(struct sf_regs *);
+s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot);
+void sf_baton_give(void);
+void sf_baton(struct sf_regs *);
 
 /* signal.c */
 NORETURN void sf_die(int s);
@@ -523,6 +557,7 @@ s64 sf_spawn_gate(const u64 call[7], u64 token);
 s64 sf_orphan_gate(struct sf_orphan *, u64 token);
 s64 sf_orphan(u64 share);
 const struct sf_call *sf_spawn_row(const struct sf_call *, struct sf_call *own, u32 nr, const u64 a[6]);
+int sf_spawn_shares(u32 nr, const u64 a[6]);
 void sf_spawn_hook(struct sf_event *, struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);
 NORETURN void sf_spawned(s64 pid);
 NORETURN void sf_spawn_goes_on(struct sf_event *, const struct sf_result *);

@@ -126,7 +126,8 @@ static const struct sf_call *futex(const u64 a[6], struct sf_call *own)
 		return own;
 	case FUTEX_WAIT:
 	case FUTEX_WAIT_BITSET:
-		own->arg[0] = in_word;
+		if (!sf_domain_word(a[0])) /* else others may store to it while this one waits */
+			own->arg[0] = in_word;
 		own->arg[3] = limit;
 		return own;
 	case FUTEX_LOCK_PI:
@@ -996,6 +997,10 @@ INLINE enum sf_claim claim_call(struct sf_event *e, struct sf_regs *r, void *arg
 	}
 	if (unlikely(app.map_files) && sf_shared_before(r, c, nr, a))
 		return SF_ANEW;
+	if (unlikely(c->handler == SF_H_fork && c->class == SF_COMMIT) && sf_spawn_shares(nr, a) && sf_domain_before_fork(r))
+		return SF_ANEW;
+	if (unlikely(app.domain) && sf_domain_ready(r, c, nr, a))
+		return SF_ANEW;
 	*e = (struct sf_event){ .seq = me.next, .nr = nr, .kind = SF_K_SYSCALL };
 	if (unlikely(e->seq == tls.flip_event)) {
 		SF_FLIP_POINT(e->seq, flip_event, SF_T_EVENT);
@@ -1018,6 +1023,8 @@ INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
 	}
 	if (unlikely(k->c->handler == SF_H_fork || app.spawn.active))
 		sf_spawn_hook(e, r, k->c, k->nr, a);
+	if (unlikely(app.domain))
+		sf_domain_call(k->c, k->nr, a, r);
 	ends_here(r, k->c, k->nr, a);
 	if (unlikely(G->options & SF_O_PAIR))
 		sf_pair_private(k->nr, a);
@@ -1099,6 +1106,8 @@ INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
 		sf_threads_look(r);
 	if (unlikely(app.turn))
 		sf_turn(r);
+	if (unlikely(app.domain))
+		sf_domain_after(r);
 }
 
 void sf_on_syscall(struct sf_regs *r)

@@ -198,6 +198,10 @@ static void on_entropy(struct sf_regs *r, u64 desc)
 		sf_more_signals(r);
 		return;
 	}
+	if (q.kind == SF_DESC_BATON) {
+		sf_baton(r);
+		return;
+	}
 	if (q.kind == SF_DESC_EPOCH) {
 		sf_epoch(r);
 		return;

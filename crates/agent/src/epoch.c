@@ -382,7 +382,7 @@ int sf_epoch_due(u64 brings)
 	static u32 looks;
 	if (likely(!G->epoch_tsc))
 		return 0;
-	if (unlikely(app.spawn.active))
+	if (unlikely(app.spawn.active || app.domain))
 		return 0;
 	/* The snapshot went with the follower that held it: until there is another, two replicas that
 	 * differ again are at their end, and a bad core makes them differ again at once. */

@@ -73,6 +73,9 @@ NORETURN void sf_init(void)
 	step = 3;
 	if ((r = sf_try_arm()) < 0)
 		sf_setup_failed(step, r);
+	step = 6;
+	if ((r = sf_domain_init()) < 0)
+		sf_setup_failed(step, r);
 	step = 10; /* alone, the leader would be lost with all that it holds */
 	if (G->options & SF_O_PAIR)
 		sf_pair_init();

@@ -123,7 +123,7 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     (
         0x8000_010b,
         "fork with memory that parent and child would share",
-        "stores of one would not be seen by the other; fix: make the program map it private, or start its workers by exec",
+        "stores of one would not be seen by the other, or outsiders could store to it unseen; fix: make the program remove the file's name before it forks, map it private, or start its workers by exec",
     ),
     (
         0x8000_010c,
@@ -134,6 +134,31 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         0x8000_010d,
         "a child of vfork that was killed before it called exec",
         "the replicas were in the middle of an event of the agent's; fix: run the program again",
+    ),
+    (
+        0x8000_010e,
+        "a call that waits and has memory of several processes among its arguments",
+        "others would store to it while the replicas wait; fix: make the program call with memory of its own",
+    ),
+    (
+        0x8000_010f,
+        "threads in a process that shares writable memory with another one",
+        "this version keeps either in order, threads or such processes; fix: configure the program for one thread in each process",
+    ),
+    (
+        0x8000_0110,
+        "changing a file, or mapping it once more, that processes share as memory",
+        "followers have that memory, and not the file; fix: make the program store to the memory",
+    ),
+    (
+        0x8000_0111,
+        "moving or stretching a part of memory that processes share, or more than 48 parts of it",
+        "the replicas could not tell any more what they share; fix: make the program map it anew",
+    ),
+    (
+        0x8000_0112,
+        "fork where there is no memory for what parent and child will share",
+        "each replica needs its own; fix: more memory (ulimit -v, the cgroup's limit)",
     ),
 ];
 

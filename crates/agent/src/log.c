@@ -498,7 +498,7 @@ void sf_result_end_of(struct sf_result *r, const struct sf_call *call, const u64
 	}
 	me.out += (r->out_len + 63) & ~63u;
 	if (unlikely(me.out > SF_PAYLOAD_SOFT || seq - me.base > SF_RESULTS_SOFT)) {
-		if (!(G->options & SF_O_RETAIN)) {
+		if (!(G->options & SF_O_RETAIN) || app.domain) {
 			r->flags |= SF_R_RESET;
 			me.reset_pending = 1;
 		} else if (me.out > SF_PAYLOAD_BYTES - SF_READ_MAX - SF_PAYLOAD_REST || seq - me.base > SF_RESULTS_MAX - 32) {

@@ -356,16 +356,17 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	int fixed = nr == NR_mmap && (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]);
 	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
 		r = sf_shared_mmap(a, forced);
-	if (r != SF_SHARED_PLAIN)
+	if (r != SF_SHARED_PLAIN) {
+		if (app.segments && !failed(r))
+			sf_domain_changed(nr, a, r);
 		return r;
-	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS)))
-		app.shared_anon = 1; /* private, as long as there is no child */
-	if (likely(!app.maps))
-		return memory_call(nr, a, forced);
-	if (me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)
+	}
+	if (unlikely(app.maps) && me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)
 		return r;
 	r = memory_call(nr, a, forced);
-	return failed(r) ? r : sf_shared_changed(nr, a, r);
+	if (likely(!failed(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
+		sf_domain_changed(nr, a, r);
+	return likely(!app.maps) || failed(r) ? r : sf_shared_changed(nr, a, r);
 }
 
 /* A plan, as crates/replica/src/patching.rs writes it: little-endian words

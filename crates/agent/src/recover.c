@@ -481,6 +481,10 @@ s64 sf_remap(void)
 		sys2(NR_munmap, low, kernel - low);
 		low = kernel_end;
 	}
+	if (low < SF_DOMAIN && SF_DOMAIN < stack) {
+		sys2(NR_munmap, low, SF_DOMAIN - low);
+		low = SF_DOMAIN + 4096;
+	}
 	sys2(NR_munmap, low, stack - low);
 	if (brk)
 		sys1(12, brk);

@@ -619,6 +619,12 @@ static int write_back(const struct sf_regs *r, const struct part *p)
 	}
 }
 
+/* 1: this replica has become another. */
+int sf_shared_all_written(const struct sf_regs *r)
+{
+	return app.map_stores && write_back(r, &everything);
+}
+
 /* An agreed default action ends the program; its stores stay. */
 NORETURN void sf_die_agreed(struct sf_regs *r, u32 s)
 {
@@ -626,6 +632,7 @@ NORETURN void sf_die_agreed(struct sf_regs *r, u32 s)
 	me.doing_desc = SF_DESC_DEATH | s << 8;
 	if (app.map_stores && write_back(r, &everything))
 		sf_again(r);
+	sf_baton_give();
 	if (me.slot == 0)
 		sf_die((int)s);
 	for (;;) /* the launcher ends who is left */
@@ -782,8 +789,9 @@ static s64 map_view(const u64 a[6], s64 forced)
 	return sys6(NR_mmap, a[0], a[1], a[2], flags, a[4], a[5]);
 }
 
-static void enter(struct sf_map *m, u64 at, u64 len, u64 fixed)
+static void enter(struct sf_map *m, u64 at, u64 len, u64 fixed, u64 prot)
 {
+	m->flags |= (u32)(prot & 7) << SF_M_PROT;
 	if (fixed)
 		forget(at, at + len);
 	m->start = at;
@@ -867,7 +875,7 @@ static s64 map_first(const u64 a[6])
 			snapshot_ends();
 	if (m.ref)
 		found.hold = m.hold = (s32)sf_rpc(SF_RPC_HOLD, a[4], st.dev, st.ino, 0, 0);
-	enter(&m, (u64)r, len, a[3] & MAP_FIXED);
+	enter(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
 	return r;
 }
 
@@ -891,7 +899,7 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced)
 	}
 	s64 r = map_view(a, forced);
 	if (!failed(r))
-		enter(&m, (u64)r, len, a[3] & MAP_FIXED);
+		enter(&m, (u64)r, len, a[3] & MAP_FIXED, a[2]);
 	if (!failed(r) && me.role == SF_RERUN)
 		undo(app.maps - 1, app.maps);
 	return r;
@@ -978,9 +986,16 @@ s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret)
 		forget(lo, hi);
 		break;
 	case NR_mprotect: case NR_pkey_mprotect:
-		for (u32 i = 0; (a[2] & PROT_WRITE) && i < app.maps; i++)
-			if (overlaps(&app.map[i], lo, hi) && app.map[i].ref)
-				app.map[i].flags |= SF_M_STORES;
+		cut(lo);
+		cut(hi);
+		for (u32 i = 0; i < app.maps; i++) {
+			struct sf_map *m = &app.map[i];
+			if (!overlaps(m, lo, hi))
+				continue;
+			m->flags = (m->flags & ~(7u << SF_M_PROT)) | (u32)(a[2] & 7) << SF_M_PROT;
+			if ((a[2] & PROT_WRITE) && m->ref)
+				m->flags |= SF_M_STORES;
+		}
 		recount();
 		break;
 	case NR_mremap:
@@ -1120,4 +1135,60 @@ s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n)
 	restore.ret = 0;
 	s64 r = sf_with_own_table(restore_all);
 	return r < 0 ? r : restore.ret;
+}
+
+/* ---- files that processes of a tree share ---- */
+
+enum { NR_stat = 4 };
+#define MADV_DOFORK 11
+
+/* Leader: whether every file that is mapped shared and writable is nobody else's any more. One that has no name can be
+ * reached by the program's own processes alone. */
+int sf_shared_may_join(void)
+{
+	struct stat st;
+	for (u32 i = 0; i < app.maps && !sf_alone(); i++) {
+		const struct sf_map *m = &app.map[i];
+		char path[64] = "/proc/";
+		u32 n = 6;
+		if (!m->ref)
+			continue;
+		n += digits(path + n, (u64)sf_boot.launcher_pid);
+		memcpy(path + n, "/fd/", 4);
+		n += 4;
+		n += digits(path + n, (u64)m->hold);
+		path[n] = 0;
+		if (m->hold < 0 || sys2(NR_stat, path, &st) < 0 || st.nlink != 0)
+			return 0;
+	}
+	return 1;
+}
+
+/* Every replica: such files become segments; the leader's is the file. What was stored has been written back. */
+s64 sf_shared_joins(void)
+{
+	for (u32 i = 0; i < app.maps;) {
+		const struct sf_map m = app.map[i];
+		const u64 len = m.end - m.start;
+		const u32 prot = m.flags >> SF_M_PROT & 7;
+		if (!m.ref) {
+			i++;
+			continue;
+		}
+		if (me.slot == 0) {
+			s64 r = sf_sys(NR_mremap, window(m.ref), 0, len, MREMAP_MAYMOVE | MREMAP_FIXED, m.start, 0);
+			if (!failed(r))
+				r = sys3(NR_madvise, m.start, len, MADV_DOFORK);
+			if (!failed(r))
+				r = sys3(NR_mprotect, m.start, len, prot);
+			if (failed(r))
+				return r;
+		}
+		s64 r = sf_domain_adopt(m.start, m.end, m.dev, m.ino, prot);
+		if (r)
+			return r;
+		forget(m.start, m.end);
+		i = 0;
+	}
+	return 0;
 }

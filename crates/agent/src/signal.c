@@ -497,10 +497,10 @@ void sf_after_wait(void)
 /* ---- asynchronous signals, leader only ---- */
 
 /* A program with stores that have not reached their file ends at an event, where they can be
- * agreed on (shared.c); any other ends at once. */
+ * agreed on (shared.c), and so does one that shares memory with others; any other ends at once. */
 static int ends_at_event(int s)
 {
-	return app.map_stores && app.action[s].handler == SIG_DFL && !default_ignores(s) && !default_stops(s);
+	return (app.map_stores || app.domain) && app.action[s].handler == SIG_DFL && !default_ignores(s) && !default_stops(s);
 }
 
 NORETURN static void die_of(int s)
@@ -1169,8 +1169,10 @@ static void on_fault(int s, struct sf_siginfo *info, struct rt_frame *f)
 		sf_regs_to(m, r);
 		goto out;
 	}
-	if (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s)))
+	if (app.action[s].handler <= SIG_IGN || (app.mask & BIT(s))) {
+		sf_baton_give();
 		die_of(s);
+	}
 	struct build b = { .r = r, .i = info, .trapno = m->trapno, .err = m->err, .cr2 = m->cr2, .fp = (void *)m->fpstate };
 	deliver(&b);
 	/* The handler starts with initial vector state: give the kernel an empty image. */

@@ -95,6 +95,14 @@ const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own,
 	return own;
 }
 
+/* Whether a call makes a copy, which has memory in common with its parent where that is mapped shared. */
+int sf_spawn_shares(u32 nr, const u64 a[6])
+{
+	struct asked k;
+	return !app.spawn.active && what_is_asked(nr, a, &k) && !(k.flags & CLONE_VM) &&
+	       !(G->options & (SF_O_PAIR | SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS));
+}
+
 /* ---- copies that are the launcher's children ---- */
 
 /* 0 in the copy; its number, or an errno. `share`: CLONE_FILES, CLONE_FS of the copy. */
@@ -376,6 +384,8 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	me.snapshot_known = me.snapshot_remade = 0;
 	me.raised = me.restarted = me.poison = me.heard = me.hear = me.seek = 0;
 	me.fresh = me.reborn = me.renumbered = 0;
+	me.holds = me.courteous = me.spent = 0;
+	me.ready = 0;
 	me.own_event = 0;
 	me.regs = r;
 	app.own_events = 0;
@@ -391,6 +401,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	if (me.slot == 0) {
 		G->base = 1;
 		G->leader_pid = (u32)own->init_pid;
+		store(&G->domain, app.domain);
 	} else
 		me.parent = sf_boot.launcher_pid;
 	sf_arm();
@@ -413,6 +424,8 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	r->rax = 0;
 	if (k->stack)
 		r->rsp = k->stack;
+	if (app.domain)
+		sf_baton(r);
 	sf_leave(r);
 }
 
@@ -480,7 +493,9 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 		refused = SF_NR_SPAWN_NUMBERS;
 	else if (app.spawn.active)
 		refused = SF_NR_SPAWN_NESTED;
-	else if (!(k.flags & CLONE_VM) && (app.shared_anon || app.map_files))
+	else if (!(k.flags & CLONE_VM) && app.threads && sf_domain_refuses())
+		refused = SF_NR_SHARED_THREADS;
+	else if (!(k.flags & CLONE_VM) && sf_domain_refuses())
 		refused = SF_NR_SPAWN_SHARED;
 	if (refused)
 		sf_end(SF_E_REFUSED, refused, 0, r);

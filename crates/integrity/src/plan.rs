@@ -397,7 +397,7 @@ impl RunReport {
             ProgramEnd::Exited(status) => Exit::Status(status.to_le_bytes()[0]),
             ProgramEnd::Signaled(signal) => Exit::Signal(*signal),
             ProgramEnd::Stopped(StopReason::Refused) => Exit::Own(Own::Setup),
-            ProgramEnd::Stopped(StopReason::Mismatch | StopReason::Unrecoverable) => {
+            ProgramEnd::Stopped(StopReason::Mismatch | StopReason::Unrecoverable | StopReason::Shared) => {
                 Exit::Own(Own::Mismatch)
             }
         }
@@ -427,6 +427,9 @@ pub enum StopReason {
     /// Replicas disagreed, and no repair was possible: no majority, no snapshot, or the repair
     /// itself failed.
     Unrecoverable,
+    /// Replicas disagreed, or one of them died, in a process that shares memory with others: those
+    /// cannot be repaired yet.
+    Shared,
     /// The program asked for something that is not supported.
     Refused,
 }

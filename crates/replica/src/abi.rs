@@ -29,6 +29,8 @@ pub(crate) const OFF_UNDO: usize = OFF_TRANSFER + TRANSFER_BYTES / 2;
 pub(crate) const SHARED_BYTES: usize = OFF_TRANSFER + TRANSFER_BYTES;
 /// Where the agent's addresses end (abi.h, `SF_OWN_END`).
 pub(crate) const AGENT_END: u64 = SHARED + (4 << 40);
+/// The page of a domain (abi.h, `SF_DOMAIN`).
+pub(crate) const DOMAIN: u64 = SHARED + (1 << 35);
 /// Commands to the keeper.
 pub(crate) const KEEPER: usize = 11;
 /// Room of `struct sf_traps`.
@@ -201,6 +203,10 @@ pub(crate) struct Group {
     pub(crate) stand_in: u32,
     pub(crate) stand_in_inv: u32,
     pub(crate) fault_at: [u64; FAULTS_MAX],
+    pub(crate) domain: u32,
+    pub(crate) domain_spare: u32,
+    pub(crate) baton_given: [u64; SLOTS_MAX],
+    pub(crate) baton_held: [u32; SLOTS_MAX],
 }
 
 #[repr(C)]

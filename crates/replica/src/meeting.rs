@@ -128,7 +128,8 @@ impl Supervisor<'_> {
             return Duration::MAX;
         }
         let place = self.group.get64(at!(own 0, next));
-        if self.group.get32(at!(hand)) == 0 {
+        // With others that share its memory it cannot be held up anywhere: its signals wait for its next event.
+        if self.group.get32(at!(hand)) == 0 || self.shares_memory() {
             self.meeting.waits = None;
             return Duration::MAX;
         }

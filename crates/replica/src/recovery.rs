@@ -237,7 +237,8 @@ impl Supervisor<'_> {
             let of = |claim: Claim| claim.nr == nr || claim.kind != kind::SYSCALL || i64::from(nr) == libc::SYS_openat;
             (0..self.replicas.len()).any(|r| self.group.claim(r, place).is_some_and(of))
         };
-        let stray = procfs::sleeps(pid) && procfs::sleeps_in(pid).is_some_and(|nr| r > 0 || !claimed(nr));
+        let in_turn = procfs::waits_on(pid, &(abi::DOMAIN..abi::DOMAIN + 4096));
+        let stray = !in_turn && procfs::sleeps(pid) && procfs::sleeps_in(pid).is_some_and(|nr| r > 0 || !claimed(nr));
         let (who, looks) = self.watch.asleep;
         self.watch.asleep = (r, if stray { if who == r { looks + 1 } else { 1 } } else { 0 });
         // Time in the kernel is the call's: its results may be large.
@@ -448,6 +449,9 @@ impl Supervisor<'_> {
         if !self.recovers() {
             return self.gives_up(StopReason::Mismatch, begun);
         }
+        if self.shares_memory() {
+            return self.gives_up(StopReason::Shared, begun);
+        }
         // Of those who are right the one that has seen most: what the leader did is in its past,
         // and must not be done again.
         let ahead = |r: &usize| (self.group.get64(at!(own *r, again)), std::cmp::Reverse(*r));
@@ -514,7 +518,7 @@ impl Supervisor<'_> {
             0
         } else {
             let counted = self.count(paused);
-            if counted == all && n == 2 && self.recovers() {
+            if counted == all && n == 2 && self.recovers() && !self.shares_memory() {
                 let (losers, events) = self.third_opinion(seq, paused, doubt.first().map(|late| late.limit_ns));
                 reran = Some(events);
                 losers

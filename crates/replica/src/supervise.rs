@@ -41,6 +41,8 @@ use crate::{LaunchError, Step, launch, limits, sentry};
 pub(crate) const WATCH: Duration = Duration::from_millis(100);
 /// The first signal that is real-time to the kernel (signal(7)); the C library keeps two for itself.
 const REAL_TIME: i32 = 32;
+/// Followers are behind their leader by what a loaded machine takes from them.
+const LEAVES: Duration = Duration::from_secs(10);
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
 /// small program, which this keeps below the default budget of 1 %.
 const EPOCH_US: u64 = 50_000;
@@ -790,6 +792,7 @@ impl<'a> Supervisor<'a> {
                     None => {}
                 }
             } else if self.leader_end.is_some() || self.hearing.tree.is_ending() {
+                self.leave_the_domain();
                 return Ok(()); // nobody makes it again: its parent may have killed it
             }
             // Alone, a replica is the program: whatever ended it ended the program.
@@ -799,6 +802,7 @@ impl<'a> Supervisor<'a> {
                 || self.ration.up
                 || self.killed;
             if self.leader_end.is_some() && said {
+                self.leave_the_domain();
                 return Ok(());
             }
             match self.group.end() {
@@ -846,6 +850,29 @@ impl<'a> Supervisor<'a> {
             if self.group.bell() == seen && self.modules.rest() {
                 steadfast_sys::memory::trim();
             }
+        }
+    }
+
+    /// Whether this process shares writable memory with others of its tree (domain.c).
+    pub(crate) fn shares_memory(&self) -> bool {
+        self.group.get32(at!(domain)) != 0
+    }
+
+    /// Whether every replica has given back the last baton that the leader had: what they share is equal then, and others
+    /// can go on. Followers may be a few events behind.
+    pub(crate) fn has_left_the_domain(&self) -> bool {
+        let given = |r: usize| self.group.get64(at!(baton_given) + 8 * r);
+        let left = || {
+            let held = self.group.get32(at!(baton_held)) != 0;
+            !held && (1..self.replicas.len()).all(|r| given(r) == given(0))
+        };
+        !self.shares_memory() || self.group.wait_until(LEAVES, left)
+    }
+
+    /// The leader has ended. Where it was killed in the middle of something nobody knows what the others share with it.
+    fn leave_the_domain(&mut self) {
+        if self.stop.is_none() && !self.hearing.tree.is_ending() && !self.has_left_the_domain() {
+            self.stop = Some(StopReason::Shared);
         }
     }
 

@@ -141,6 +141,11 @@ fn verdict(plan: &Plan, report: &RunReport) -> String {
                 "stopped after {events}: a divergence could not be repaired; nothing wrong has left"
             )
         }
+        (_, ProgramEnd::Stopped(StopReason::Shared)) => {
+            format!(
+                "stopped after {events}: a process that shares memory with others cannot be repaired; nothing wrong has left"
+            )
+        }
         (Verdict::Refused, _) | (_, ProgramEnd::Stopped(StopReason::Refused)) => {
             format!("stopped after {events}, before it happened; what had been agreed on stays")
         }

@@ -1,0 +1,650 @@
+/* Domain: processes of a program that share writable memory, and whose turn it is to run.
+ *
+ *   anonymous, MAP_SHARED ──► private, as long as nobody is there to share it with
+ *                         ──► at a fork: one segment for each replica index, inherited by the replicas' copies
+ *
+ * Replica r of every process of a domain maps the same segment, and no other replica does. Stores to it are no events,
+ * so replicas of an index run one at a time: a process holds the baton from one call that may wait to the next one. A
+ * leader takes a ticket with the baton; the ticket stands in its group's log, and followers take their turns in the order
+ * of tickets. So a segment goes through the same stores in the same order at every index.
+ *
+ *   agreed on a call that may wait ──► all give the baton ──► the leader waits ──► result
+ *     ──► an event of the agent's own: the leader takes the baton, the result names its ticket ──► followers wait for it
+ *
+ * Invariants
+ *  1. A process of a domain touches memory of the program that may be a segment only while its replica holds the baton:
+ *     where a call's arguments lie in one, the baton is kept (touches).
+ *  2. Every ticket is taken and given back once at every index. Who cannot do that any more ends the domain: the launcher
+ *     stops the tree (supervise.rs).
+ *  3. A word of the domain carries its own check; one that was struck raises the alarm.
+ *
+ * Not covered: repair inside a domain; memory checks of segments; threads; a process that computes without a call that
+ * may wait, or spins on a plain load, keeps the others of its domain waiting.
+ * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
+ */
+#include "agent.h"
+#include <asm/errno.h>
+
+#define PAGE 4096ull
+#define PROT_READ 1
+#define PROT_WRITE 2
+#define MAP_SHARED 1
+#define MAP_PRIVATE 2
+#define MAP_FIXED 0x10
+#define MAP_ANONYMOUS 0x20
+#define MAP_NORESERVE 0x4000
+#define MAP_FIXED_NOREPLACE 0x100000
+#define MREMAP_MAYMOVE 1
+#define MREMAP_FIXED 2
+#define FUTEX_WAIT 0
+#define FUTEX_WAKE 1
+#define EVERYBODY 0x7fffffff
+
+enum { NR_read = 0, NR_write = 1, NR_fstat = 5, NR_poll = 7, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_pread64 = 17,
+       NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_sendfile = 40, NR_sendto = 44,
+       NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_execve = 59, NR_ftruncate = 77, NR_futex = 202, NR_exit_group = 231,
+       NR_splice = 275, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_copy_file_range = 326, NR_preadv2 = 327,
+       NR_pwritev2 = 328, NR_pkey_mprotect = 329 };
+
+/* Calls that do not wait and keep the baton: after so many a process gives it for a moment. */
+#define SHARE 64u
+/* A hand-over between cores takes some thousand ticks. */
+#define SPIN 3000u
+/* Who has given the baton lets a sleeper come first, for a tenth of a millisecond. */
+#define COURTESY 250000u
+
+struct domain {
+	u64 next; /* ticket: the next one to be taken */
+	u64 served[SF_SLOTS_MAX]; /* at each index: the ticket whose turn it is */
+	u32 sleepers[SF_SLOTS_MAX];
+};
+#define D ((struct domain *)SF_DOMAIN)
+#define BAD (~0ull)
+
+/* ---- words that carry their check ---- */
+
+static u64 seal(u64 ticket)
+{
+	u64 c = 0;
+	__asm__("crc32q %1, %0" : "+r"(c) : "r"(ticket));
+	return (ticket & 0xffffffffffull) | c << 40;
+}
+
+static u64 opened(const u64 *word)
+{
+	u64 v = load(word), ticket = v & 0xffffffffffull;
+	return seal(ticket) == v ? ticket : BAD;
+}
+
+/* The page is inherited: by the followers, and by every copy that a fork makes. */
+s64 sf_domain_init(void)
+{
+	s64 r = sf_sys(NR_mmap, SF_DOMAIN, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1ull, 0);
+	if (r != (s64)SF_DOMAIN)
+		return r < 0 ? r : -ENOMEM;
+	D->next = seal(0);
+	for (u32 s = 0; s < SF_SLOTS_MAX; s++)
+		D->served[s] = seal(0);
+	return 0;
+}
+
+/* ---- the baton ---- */
+
+static void sleep_on(u32 slot, u64 seen)
+{
+	static const s64 look[2] = { 0, 50 * 1000 * 1000 };
+	__atomic_fetch_add(&D->sleepers[slot], 1, __ATOMIC_SEQ_CST);
+	if ((u32)load(&D->served[slot]) == (u32)seen)
+		sys4(NR_futex, &D->served[slot], FUTEX_WAIT, (u32)seen, look);
+	__atomic_fetch_sub(&D->sleepers[slot], 1, __ATOMIC_SEQ_CST);
+}
+
+void sf_baton_give(void)
+{
+	const u64 next = me.ticket + 1;
+	if (!me.holds)
+		return;
+	me.holds = 0;
+	me.spent = 0;
+	me.courteous = me.slot == 0 && load(&D->sleepers[0]) != 0;
+	__atomic_store_n(&D->served[me.slot], seal(next), __ATOMIC_SEQ_CST);
+	store(&G->baton_given[me.slot], next);
+	store(&G->baton_held[me.slot], 0);
+	if (__atomic_load_n(&D->sleepers[me.slot], __ATOMIC_SEQ_CST))
+		sys3(NR_futex, &D->served[me.slot], FUTEX_WAKE, EVERYBODY);
+}
+
+static int alarmed(void)
+{
+	return unlikely(load(&G->alarm) != SF_A_QUIET) && me.next >= G->alarm_seq;
+}
+
+/* The leader takes a ticket. 0: an alarm. */
+static int take_ticket(u64 *ticket)
+{
+	u64 start = sf_tsc();
+	u32 odd = 0;
+	while (me.courteous && opened(&D->next) == me.ticket + 1 && sf_tsc() - start < COURTESY)
+		sys0(NR_sched_yield);
+	me.courteous = 0;
+	start = sf_tsc();
+	for (;;) {
+		u64 served = load(&D->served[0]), turn = opened(&D->served[0]), next = opened(&D->next);
+		if (alarmed())
+			return 0;
+		if (turn == BAD || next == BAD || (next != turn && next != turn + 1)) {
+			/* Read one behind the other, they may be of different moments. */
+			if (++odd > 1000) {
+				sf_raise(SF_A_LOG, me.next);
+				return 0;
+			}
+			continue;
+		}
+		odd = 0;
+		if (next == turn) {
+			u64 free = seal(next);
+			store(&G->baton_held[0], 1);
+			if (__atomic_compare_exchange_n(&D->next, &free, seal(next + 1), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
+				*ticket = next;
+				return 1;
+			}
+			store(&G->baton_held[0], 0);
+			continue;
+		}
+		if (sf_tsc() - start < SPIN)
+			__builtin_ia32_pause();
+		else
+			sleep_on(0, served);
+	}
+}
+
+/* A follower waits for its turn. */
+static void wait_for_turn(u64 ticket)
+{
+	u64 start = sf_tsc();
+	for (;;) {
+		u64 served = load(&D->served[me.slot]), turn = opened(&D->served[me.slot]);
+		if (turn == ticket)
+			return;
+		if (turn == BAD || turn > ticket)
+			sf_raise(SF_A_LOG, me.next);
+		if (alarmed()) {
+			sf_stand();
+			continue;
+		}
+		if (sf_tsc() - start < SPIN)
+			__builtin_ia32_pause();
+		else
+			sleep_on(me.slot, served);
+	}
+}
+
+static void hold(u64 ticket)
+{
+	me.ticket = ticket;
+	me.holds = 1;
+	me.spent = 0;
+	store(&G->baton_held[me.slot], 1);
+}
+
+/* ---- segments ---- */
+
+static u64 up(u64 n)
+{
+	return (n + PAGE - 1) & ~(PAGE - 1);
+}
+
+static int failed(s64 r)
+{
+	return (u64)r > -4096ull;
+}
+
+static void add(u64 start, u64 end, u32 prot, u32 real)
+{
+	if (app.segments == SF_SEGMENTS_MAX) {
+		app.segments_lost = 1;
+		return;
+	}
+	app.segment[app.segments++] = (struct sf_segment){ start, end, 0, 0, prot, real };
+}
+
+static void cut(u64 at)
+{
+	for (u32 i = 0, n = app.segments; i < n; i++) {
+		struct sf_segment *s = &app.segment[i];
+		if (s->start >= at || s->end <= at)
+			continue;
+		struct sf_segment tail = *s;
+		tail.start = at;
+		s->end = at;
+		if (app.segments == SF_SEGMENTS_MAX)
+			app.segments_lost = 1;
+		else
+			app.segment[app.segments++] = tail;
+	}
+}
+
+static void forget(u64 lo, u64 hi)
+{
+	cut(lo);
+	cut(hi);
+	for (u32 i = 0; i < app.segments;) {
+		const struct sf_segment *s = &app.segment[i];
+		if (s->start < lo || s->end > hi) {
+			i++;
+			continue;
+		}
+		app.segment[i] = app.segment[--app.segments];
+		memset(&app.segment[app.segments], 0, sizeof *s);
+	}
+}
+
+static void moved(const u64 a[6], u64 to)
+{
+	u64 lo = a[0], hi = up(a[0] + a[1]), new = up(a[2]);
+	for (u32 i = 0; i < app.segments; i++) {
+		struct sf_segment *s = &app.segment[i];
+		if (!a[1] && s->real && s->start <= lo && lo < s->end) { /* a second mapping of it (mremap(2)) */
+			add(to, to + new, s->prot, 1);
+			return;
+		}
+		if (s->start >= hi || s->end <= lo)
+			continue;
+		/* Anything but a whole one that keeps its length. */
+		if (s->start != lo || s->end != hi || new != hi - lo || (a[3] & ~(u64)(MREMAP_MAYMOVE | MREMAP_FIXED))) {
+			app.segments_lost = 1;
+			return;
+		}
+		s->start = to;
+		s->end = to + new;
+	}
+}
+
+/* Every replica, after a call that changes memory has succeeded with `ret`. */
+void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
+{
+	switch (nr) {
+	case NR_mmap:
+		if (a[3] & MAP_FIXED)
+			forget((u64)ret, (u64)ret + up(a[1]));
+		if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
+			add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, 0);
+		break;
+	case NR_munmap:
+		forget(a[0], a[0] + up(a[1]));
+		break;
+	case NR_mprotect: case NR_pkey_mprotect:
+		if (!app.segments)
+			break;
+		cut(a[0]);
+		cut(a[0] + up(a[1]));
+		for (u32 i = 0; i < app.segments; i++)
+			if (app.segment[i].start >= a[0] && app.segment[i].end <= a[0] + up(a[1]))
+				app.segment[i].prot = a[2] & 7;
+		break;
+	case NR_mremap:
+		if (a[3] & MREMAP_FIXED)
+			forget((u64)ret, (u64)ret + up(a[2]));
+		moved(a, (u64)ret);
+		break;
+	}
+}
+
+static int in_segment(u64 at, u64 len)
+{
+	for (u32 i = 0; i < app.segments; i++)
+		if (app.segment[i].real && at < app.segment[i].end && at + (len ? len : 1) > app.segment[i].start)
+			return 1;
+	return 0;
+}
+
+/* A word that other processes may wait for, and that they change. */
+int sf_domain_word(u64 at)
+{
+	return app.domain && in_segment(at, 4);
+}
+
+static int is_zero(const u64 *p)
+{
+	for (u32 i = 0; i < PAGE / 8; i++)
+		if (p[i])
+			return 0;
+	return 1;
+}
+
+/* Pages behind the end of a file cannot be read. */
+static void copy_page(u64 to, u64 from)
+{
+	if (sf_guard_enter(&me.guard_store) == 0) {
+		me.guard = &me.guard_store;
+		if (!is_zero((const u64 *)from))
+			memcpy((void *)to, (const void *)from, PAGE);
+	}
+	me.guard = NULL;
+}
+
+/* Private memory becomes memory that a copy of this replica has in common with it. */
+static s64 share(const struct sf_segment *s)
+{
+	const u64 len = s->end - s->start;
+	s64 to = sf_sys(NR_mmap, 0, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1ull, 0);
+	if (failed(to))
+		return to;
+	if (!(s->prot & PROT_READ))
+		sys3(NR_mprotect, s->start, len, s->prot | PROT_READ);
+	for (u64 at = 0; at < len; at += PAGE)
+		copy_page((u64)to + at, s->start + at);
+	s64 r = sf_sys(NR_mremap, (u64)to, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, s->start, 0);
+	if (!failed(r) && s->prot != (PROT_READ | PROT_WRITE))
+		r = sys3(NR_mprotect, s->start, len, s->prot);
+	return failed(r) ? r : 0;
+}
+
+/* A file that is mapped shared. The leader's mapping is the file's already. */
+s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot)
+{
+	struct sf_segment s = { from, to, dev, ino, prot, 1 };
+	s64 r = me.slot == 0 ? 0 : share(&s);
+	if (app.segments == SF_SEGMENTS_MAX)
+		return -ENOMEM;
+	app.segment[app.segments++] = s;
+	return r;
+}
+
+/* ---- an event of the agent's own: join, take the baton, or wait until a call would not wait ---- */
+
+enum { BATON, JOIN, READY };
+struct turn {
+	u64 what;
+	s64 ret;
+	struct { s32 fd; u16 events, revents; } poll;
+};
+
+static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	const struct turn *t = arg;
+	(void)r;
+	me.own_event = 1;
+	*e = (struct sf_event){ .seq = me.next, .kind = SF_K_TURN, .lockstep = 1 };
+	e->args[0] = t->what;
+	return SF_CLAIMED;
+}
+
+static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	const struct turn *t = arg;
+	(void)e, (void)r;
+	if (t->what == READY)
+		sf_baton_give();
+}
+
+/* The leader waits without the baton. 0: the launcher's word. */
+static int is_ready(struct sf_event *e, struct turn *t)
+{
+	for (;;) {
+		const u64 call[7] = { NR_poll, (u64)&t->poll, 1, -1ull, 0, 0, 0 };
+		tls.abort = 0;
+		me.rewound = 0;
+		me.interruptible = 1;
+		barrier();
+		if (unlikely(sf_signal_pending() | (load(&G->alarm) != SF_A_QUIET)))
+			tls.abort = 1;
+		s64 r = sf_call_agreed(e, call);
+		me.interruptible = 0;
+		tls.abort = 0;
+		if (r != -EINTR && r != SF_NOT_MADE)
+			return 1;
+		if (sf_signal_pending())
+			return 1; /* the call finds it, too */
+		if (load(&G->alarm))
+			return 0;
+	}
+}
+
+static const struct sf_result *act(struct sf_event *e, void *arg)
+{
+	struct turn *t = arg;
+	u64 ticket = 0;
+	if (t->what == JOIN && !sf_shared_may_join())
+		sf_end(SF_E_REFUSED, SF_NR_SPAWN_SHARED, 0, me.regs);
+	if (t->what == READY && !is_ready(e, t))
+		return NULL;
+	if (t->what == BATON && !take_ticket(&ticket))
+		return NULL;
+	struct sf_result *res = sf_result_begin(e, 0);
+	res->aux = ticket;
+	if (sf_signal_pending())
+		res->flags |= SF_R_MORE;
+	sf_result_end(res);
+	return res;
+}
+
+static int done(struct sf_event *e, const struct sf_result *res, void *arg)
+{
+	struct turn *t = arg;
+	(void)e;
+	if (t->what == READY)
+		return 0;
+	if (t->what == BATON) {
+		if (me.slot != 0)
+			wait_for_turn(res->aux);
+		hold(res->aux);
+		return 0;
+	}
+	t->ret = sf_shared_joins();
+	for (u32 i = 0; i < app.segments && !t->ret; i++) {
+		struct sf_segment *s = &app.segment[i];
+		if (!s->real)
+			t->ret = share(s);
+		s->real = 1;
+	}
+	if (t->ret && me.slot == 0)
+		sf_end(SF_E_REFUSED, SF_NR_SPAWN_MEMORY, t->ret, me.regs);
+	if (t->ret)
+		me.poison = 1;
+	if (sf_alone())
+		return 0;
+	app.domain = 1;
+	store(&G->domain, 1);
+	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
+	return 0;
+}
+
+static const struct sf_step turns = { claim, agreed, act, NULL, done, 0 };
+
+/* On the way back to the program. */
+void sf_baton(struct sf_regs *r)
+{
+	struct turn t = { .what = BATON };
+	struct sf_event e;
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = SF_DESC_BATON;
+	if (sf_event(&e, r, &turns, &t) & SF_R_MORE)
+		sf_more_signals(r);
+}
+
+static int unshared(void)
+{
+	for (u32 i = 0; i < app.segments; i++)
+		if (!app.segment[i].real)
+			return 1;
+	return 0;
+}
+
+/* Before a fork: memory that parent and child will share becomes segments. 1: start the call again. */
+int sf_domain_before_fork(struct sf_regs *r)
+{
+	struct turn t = { .what = JOIN };
+	struct sf_event e;
+	if (!unshared() && !app.map_files)
+		return 0;
+	if (app.segments_lost || app.threads)
+		return 0; /* refused by name: spawn.c */
+	if (sf_shared_all_written(r))
+		return 1;
+	sf_event(&e, r, &turns, &t);
+	if (app.domain && !me.holds)
+		sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
+	return 1;
+}
+
+/* Whether a child would have memory in common with its parent that is none yet, or cannot become it. */
+int sf_domain_refuses(void)
+{
+	return app.segments_lost || unshared() || app.map_files;
+}
+
+/* ---- what calls do with the baton ---- */
+
+static int vector_touches(u64 at, u64 n)
+{
+	u64 v[2];
+	if (in_segment(at, n * 16))
+		return 1;
+	for (u64 i = 0; i < n && i < 1024; i++)
+		if (sf_user_bytes(v, at + 16 * i, sizeof v) == 0 && in_segment(v[0], v[1]))
+			return 1;
+	return 0;
+}
+
+static int message_touches(u64 at)
+{
+	u64 h[7];
+	if (in_segment(at, sizeof h))
+		return 1;
+	if (sf_user_bytes(h, at, sizeof h) < 0)
+		return 0;
+	return (h[0] && in_segment(h[0], (u32)h[1])) || vector_touches(h[2], h[3]) || (h[4] && in_segment(h[4], h[5]));
+}
+
+/* Whether bytes that the call reads or writes lie in a segment. */
+static int touches(const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	if (nr == NR_futex)
+		return 0; /* its word is compared by the kernel, and limits lie on a stack */
+	for (u32 i = 0; i < 6; i++) {
+		const struct sf_arg *g = &c->arg[i];
+		u64 n = g->len < 6 ? a[g->len] : g->cap < 6 ? a[g->cap] : 1;
+		if (g->kind <= SF_A_VAL || !a[i])
+			continue;
+		switch (g->kind) {
+		case SF_A_IN_IOV: case SF_A_OUT_IOV:
+			if (vector_touches(a[i], n))
+				return 1;
+			break;
+		case SF_A_IN_MSG: case SF_A_OUT_MSG:
+			if (message_touches(a[i]))
+				return 1;
+			break;
+		default:
+			if (in_segment(a[i], n * g->size + g->plus))
+				return 1;
+		}
+	}
+	return 0;
+}
+
+static int sends(u32 nr)
+{
+	switch (nr) {
+	case NR_write: case NR_pwrite64: case NR_writev: case NR_pwritev: case NR_pwritev2: case NR_sendto: case NR_sendmsg:
+		return 1;
+	}
+	return 0;
+}
+
+static int receives(u32 nr)
+{
+	switch (nr) {
+	case NR_read: case NR_pread64: case NR_readv: case NR_preadv: case NR_preadv2: case NR_recvfrom: case NR_recvmsg:
+		return 1;
+	}
+	return 0;
+}
+
+static int waits(u32 nr, const u64 a[6])
+{
+	u32 op = (u32)a[1] & 0x7f;
+	if (nr == NR_futex)
+		return op == 0 /* WAIT */ || op == 9 /* WAIT_BITSET */ || op == 11 /* WAIT_REQUEUE_PI */ || op == 6 || op == 13 /* LOCK_PI */;
+	return nr == 271 /* ppoll */ || nr == NR_sched_yield || nr == 61 /* wait4 */ || sf_waits[nr & 511] != 0;
+}
+
+/* The descriptor through which a call changes a file. */
+static s64 changes(u32 nr, const u64 a[6])
+{
+	switch (nr) {
+	case NR_write: case NR_pwrite64: case NR_writev: case NR_pwritev: case NR_pwritev2: case NR_ftruncate: case NR_fallocate:
+	case NR_sendfile:
+		return (s64)(u32)a[0];
+	case NR_splice: case NR_copy_file_range:
+		return (s64)(u32)a[2];
+	case NR_mmap:
+		return (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) ? (s64)(u32)a[4] : -1;
+	}
+	return -1;
+}
+
+static int of_a_segment(s64 fd)
+{
+	u64 st[18]; /* struct stat: device and inode come first */
+	int any = 0;
+	for (u32 i = 0; i < app.segments; i++)
+		any |= app.segment[i].ino != 0;
+	if (!any || fd < 0 || sys2(NR_fstat, fd, st) < 0)
+		return 0;
+	for (u32 i = 0; i < app.segments; i++)
+		if (app.segment[i].ino && app.segment[i].dev == st[0] && app.segment[i].ino == st[1])
+			return 1;
+	return 0;
+}
+
+/* Before a call that moves bytes of a segment, and so keeps the baton: others run until it would not wait. 1: start the
+ * call again. */
+int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	struct turn t = { .what = READY, .poll = { (s32)a[0], sends(nr) ? 4 /* POLLOUT */ : 1 /* POLLIN */, 0 } };
+	struct sf_event e;
+	if (me.ready == me.next || !(sends(nr) || receives(nr)) || !touches(c, nr, a))
+		return 0;
+	sf_event(&e, r, &turns, &t);
+	sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
+	me.ready = me.next;
+	return 1;
+}
+
+/* Agreed on, in a domain: is the baton given before the call? */
+void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_regs *r)
+{
+	if (c->class == SF_REFUSE)
+		return;
+	if (app.segments_lost)
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_CHANGE, 0, r);
+	if (c->handler == SF_H_thread && sf_is_thread(nr, a))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_THREADS, 0, r);
+	if (me.slot == 0 && of_a_segment(changes(nr, a)))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_FILE, 0, r);
+	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group || c->handler == SF_H_exec) {
+		if (!app.spawn.active)
+			sf_baton_give();
+		return;
+	}
+	if (c->class == SF_DENY || c->class == SF_LOCAL || !waits(nr, a))
+		return;
+	if (nr == NR_futex && ((u32)a[1] & 0x7f) != 0 && ((u32)a[1] & 0x7f) != 9 && in_segment(a[0], 4))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r); /* the kernel would store numbers of processes */
+	if (!touches(c, nr, a))
+		sf_baton_give();
+	else if (!sends(nr) && !receives(nr))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, r);
+	/* Else it is kept: sf_domain_ready. */
+}
+
+/* Behind a call. */
+void sf_domain_after(struct sf_regs *r)
+{
+	if (me.holds && ++me.spent >= SHARE)
+		sf_baton_give();
+	if (!me.holds)
+		sf_baton(r);
+}
