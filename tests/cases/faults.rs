@@ -676,6 +676,32 @@ fn apart_in_a_computation() -> Vec<Trial> {
     trials
 }
 
+fn shares_memory() -> Result<Target, String> {
+    Target::guest("shared_fork.c", &[])
+}
+
+/// The page in which processes that share memory take turns (crates/agent/src/domain.c): the next ticket stands first.
+const DOMAIN: u64 = 0x2a18_0000_0000;
+
+/// Nobody repairs a process that shares memory with others: a difference stops the tree. What nobody reads is none.
+fn in_shared_memory() -> Vec<Trial> {
+    let at = "at=shared_fork!report";
+    [
+        ("memory_of_2", 2, format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"), After::Detected),
+        ("memory_of_leader_of_3", 3, format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"), After::Detected),
+        ("memory_unread", 2, format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"), After::Agreed),
+        ("baton", 2, format!("replica=1 {at} mem=[{DOMAIN:#x}] bit=7"), After::Detected),
+        ("baton_unread", 3, format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048), After::Agreed),
+        ("killed_follower", 3, format!("replica=2 {at} kill=9"), After::Detected),
+        ("killed_leader", 2, format!("replica=leader {at} kill=9"), After::Detected),
+    ]
+    .into_iter()
+    .map(|(name, replicas, flip, after)| {
+        Fault { name: format!("sharing_{name}"), replicas, stop: false, flip, after }.trial(shares_memory)
+    })
+    .collect()
+}
+
 /// A repair while the leader waits in the middle of a call for whoever takes the bytes, or sends them: the program is told
 /// that all of them were moved.
 fn goes_on(how: &'static str) -> Trial {
@@ -970,6 +996,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(crate::frames::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
+    trials.extend(in_shared_memory());
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
     trials.extend([
         by_the_clock("register_of_follower", 2, "replica=1 time=10ms reg=rax bit=17"),

@@ -422,6 +422,7 @@ struct sf_traps {
 #define SF_NR_SHARED_THREADS 0x8000010fu /* threads in a process that shares memory with another one */
 #define SF_NR_SHARED_FILE 0x80000110u /* a file that processes share as memory, changed in another way */
 #define SF_NR_SHARED_CHANGE 0x80000111u /* a part of such memory moved, or too many parts */
+#define SF_NR_SHARED_ATTACH 0x80000113u /* a segment of System V that others have attached, or made */
 #define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
 #define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */
 

@@ -125,6 +125,7 @@ struct sf_map {
 
 /* Memory that copies of this replica have in common with it, or will have (domain.c). */
 #define SF_SEGMENTS_MAX 48u
+#define SF_MADE_MAX 16u
 struct sf_segment {
 	u64 start, end;
 	u64 dev, ino; /* of the file that the leader's is, or 0 */
@@ -172,7 +173,8 @@ struct sf_mirror {
 	u64 map_stores;      /* bytes of those that may hold stores */
 	u32 domain;          /* it shares writable memory with other processes (domain.c) */
 	u32 segments, segments_lost; /* entries of `segment` in use; what happened to one could not be followed */
-	u32 segments_spare;
+	u32 made_n;
+	struct sf_made { u64 bytes; s32 id; u32 spare; } made[SF_MADE_MAX]; /* segments of System V that the program has made */
 	struct sf_segment segment[SF_SEGMENTS_MAX];
 	struct sf_spawn spawn;
 	struct sf_map map[SF_MAPS_MAX];
@@ -220,6 +222,7 @@ struct sf_me {
 	u64 queries; /* follower: events since the last one that all wait for */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
+	u32 own_table; /* follower: its descriptor table is not the leader's, and empty */
 	s32 parent; /* follower: whom it dies with */
 	s32 readable; /* in a pause: what sf_readable answered */
 	u32 own_event; /* that in progress is one of the agent's own */
@@ -404,6 +407,7 @@ void sf_more_signals(struct sf_regs *);
 s64 sf_user_bytes(void *to, u64 from, u64 n);
 s64 sf_user_string(char *to, u64 from, u32 room);
 s64 sf_fd_name(u64 fd, char *to, u32 room);
+void sf_leaders_file(u64 fd, char to[40]);
 const struct sf_result *sf_result_flags(struct sf_event *, u32 flags);
 int sf_signals_wait(void);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);
@@ -459,6 +463,9 @@ int sf_domain_ready(struct sf_regs *, const struct sf_call *, u32 nr, const u64 
 int sf_domain_refuses(void);
 void sf_domain_call(const struct sf_call *, u32 nr, const u64 a[6], struct sf_regs *);
 void sf_domain_after(struct sf_regs *);
+void sf_domain_made(const u64 a[6], s64 id);
+s64 sf_domain_attach(const u64 a[6], s64 forced);
+s64 sf_domain_detach(const u64 a[6]);
 s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot);
 void sf_baton_give(void);
 void sf_baton(struct sf_regs *);

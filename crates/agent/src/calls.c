@@ -44,6 +44,10 @@ static const struct sf_sub semctls[] = {
 #define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
 #include "semctl.def"
 };
+static const struct sf_sub shmctls[] = {
+#define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
+#include "shmctl.def"
+};
 static const struct sf_sub msgctls[] = {
 #define SUB(c, n, cl, e, a, nt) { c, SF_##cl, e, a, n, nt },
 #include "msgctl.def"
@@ -178,6 +182,8 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	case SF_H_ipcctl:
 		if (nr == 66)
 			s = FIND(semctls, (u32)a[2] & 0xff), at = 3;
+		else if (nr == 31)
+			s = FIND(shmctls, (u32)a[1]), at = 2;
 		else
 			s = FIND(msgctls, (u32)a[1] & 0xff), at = 2;
 		break;
@@ -668,12 +674,39 @@ static void map_by_name(void)
 	again.ret = sf_memory_call(9, again.a, again.ret);
 }
 
+/* What the leader's descriptor is called in procfs. */
+void sf_leaders_file(u64 fd, char to[40])
+{
+	memcpy(to, "/proc/", 6);
+	decimal(to + 6, G->leader_pid);
+	u64 n = sf_strlen(to);
+	memcpy(to + n, "/fd/", 4);
+	decimal(to + n + 4, (u32)fd);
+}
+
+/* A follower that has a table of its own, with nothing in it. The leader keeps the file open meanwhile (SF_R_BARRIER). */
+static s64 map_of_the_leader(const u64 a[6], s64 forced)
+{
+	char path[40];
+	u64 own[6] = { a[0], a[1], a[2], a[3], a[4], a[5] };
+	sf_leaders_file(a[4], path);
+	s64 fd = sys3(2 /* open */, path, 02000000 /* O_CLOEXEC */, 0);
+	if (fd < 0)
+		return fd;
+	own[4] = (u64)fd;
+	s64 r = sf_memory_call(9, own, forced);
+	sys1(3, fd);
+	return r;
+}
+
 static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 {
-	s64 forced = nr == 9 || nr == 25 ? r->ret : 0;
+	s64 forced = nr == 9 || nr == 25 || nr == 30 /* shmat */ ? r->ret : 0;
 	const u8 *at = PAYLOAD + r->out_off;
 	u32 shared = file_bytes(r);
 	sf_shared_given(shared ? (const void *)at : NULL);
+	if (me.own_table && me.role == SF_FOLLOWER && nr == 9 && !(a[3] & 0x20))
+		return map_of_the_leader(a, forced);
 	if (me.role != SF_RERUN || nr != 9 || (a[3] & 0x20))
 		return sf_memory_call(nr, a, forced);
 	again.path = at + shared + 8;
@@ -1070,6 +1103,8 @@ INLINE int done_call(struct sf_event *e, const struct sf_result *done, void *arg
 	}
 	if (unlikely(app.done_of_call))
 		ret = whole_call(r, k->nr, ret);
+	if (unlikely(k->nr == 29 /* shmget */) && ret >= 0)
+		sf_domain_made(k->a, ret);
 	if (unlikely(SF_IN_SET(sf_kept_calls, k->nr)) && ret >= 0)
 		sf_kept_note(k->nr, k->a, ret);
 	if (unlikely(flags & SF_R_SIGNAL))

@@ -119,7 +119,7 @@ struct sf_call {
  *             CALL(nr, name, class, handler, errno, a0, a1, a2, a3, a4, a5, note)
  *             CALL_GAP(first, last, note)   numbers without a call: DENY ENOSYS, as the kernel
  *             SF_CALLS_MAX, SF_CALLS_KERNEL  the highest number, the kernel it is true of
- * ioctl.def, fcntl.def, prctl.def, arch_prctl.def, semctl.def, msgctl.def:
+ * ioctl.def, fcntl.def, prctl.def, arch_prctl.def, semctl.def, shmctl.def, msgctl.def:
  *             SUB(command, "NAME", class, errno, arg, note)
  *   The command selects how the *pointer* argument is treated (ioctl, fcntl: a2; prctl,
  *   arch_prctl: a1; semctl: a3; msgctl: a2); the other arguments are numbers. A command

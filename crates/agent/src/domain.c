@@ -42,8 +42,8 @@
 
 enum { NR_read = 0, NR_write = 1, NR_fstat = 5, NR_poll = 7, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_pread64 = 17,
        NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_sendfile = 40, NR_sendto = 44,
-       NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_execve = 59, NR_ftruncate = 77, NR_futex = 202, NR_exit_group = 231,
-       NR_splice = 275, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_copy_file_range = 326, NR_preadv2 = 327,
+       NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_fsync = 74, NR_fdatasync = 75, NR_ftruncate = 77, NR_sync = 162, NR_futex = 202,
+       NR_splice = 275, NR_sync_file_range = 277, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306, NR_copy_file_range = 326, NR_preadv2 = 327,
        NR_pwritev2 = 328, NR_pkey_mprotect = 329 };
 
 /* Calls that do not wait and keep the baton: after so many a process gives it for a moment. */
@@ -340,6 +340,82 @@ static s64 share(const struct sf_segment *s)
 	return failed(r) ? r : 0;
 }
 
+/* ---- System V ---- */
+
+#define OF_SYSV (~0ull) /* in place of a device */
+#define IPC_STAT 2u
+#define NEW 03000u /* IPC_CREAT|IPC_EXCL */
+#define SHM_RDONLY 010000u
+#define SHM_RND 020000u
+enum { NR_shmat = 30, NR_shmctl = 31, NR_shmdt = 67 };
+
+static void enters_domain(void)
+{
+	if (sf_alone())
+		return;
+	app.domain = 1;
+	store(&G->domain, 1);
+	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
+}
+
+/* After shmget(2), in every replica: what nobody else can have made holds zeros. */
+void sf_domain_made(const u64 a[6], s64 id)
+{
+	if ((u32)a[0] != 0 /* IPC_PRIVATE */ && ((u32)a[2] & NEW) != NEW)
+		return;
+	for (u32 i = 0; i < app.made_n; i++)
+		if (app.made[i].id == (s32)id)
+			return;
+	if (app.made_n < SF_MADE_MAX)
+		app.made[app.made_n++] = (struct sf_made){ a[1], (s32)id, 0 };
+}
+
+/* Never attached: struct shmid64_ds has the time of that behind the rights and the size. */
+static int untouched(s32 id)
+{
+	u64 ds[14];
+	return sys3(NR_shmctl, id, IPC_STAT, ds) == 0 && ds[7] == 0;
+}
+
+s64 sf_domain_attach(const u64 a[6], s64 forced)
+{
+	const struct sf_made *m = NULL;
+	u32 prot = (u32)a[2] & SHM_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+	for (u32 i = 0; i < app.made_n; i++)
+		if (app.made[i].id == (s32)a[0])
+			m = &app.made[i];
+	if (me.slot == 0) {
+		if (!m || !untouched(m->id) || ((u32)a[2] & ~(SHM_RDONLY | SHM_RND)) || app.segments == SF_SEGMENTS_MAX)
+			sf_end(SF_E_REFUSED, SF_NR_SHARED_ATTACH, 0, me.regs);
+		if (app.threads)
+			sf_end(SF_E_REFUSED, SF_NR_SHARED_THREADS, 0, me.regs);
+	}
+	if (!m)
+		return -EINVAL;
+	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) :
+			       sf_sys(NR_mmap, (u64)forced, up(m->bytes), prot, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
+				      -1ull, 0);
+	if (failed(r))
+		return r;
+	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + up(m->bytes), OF_SYSV, 0, prot, 1 };
+	enters_domain();
+	return r;
+}
+
+s64 sf_domain_detach(const u64 a[6])
+{
+	for (u32 i = 0; i < app.segments; i++) {
+		const struct sf_segment s = app.segment[i];
+		if (s.dev != OF_SYSV || s.start != a[0])
+			continue;
+		s64 r = me.slot == 0 ? sys1(NR_shmdt, a[0]) : sys2(NR_munmap, s.start, s.end - s.start);
+		if (!r)
+			forget(s.start, s.end);
+		return r;
+	}
+	return -EINVAL;
+}
+
 /* A file that is mapped shared. The leader's mapping is the file's already. */
 s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot)
 {
@@ -442,11 +518,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_MEMORY, t->ret, me.regs);
 	if (t->ret)
 		me.poison = 1;
-	if (sf_alone())
-		return 0;
-	app.domain = 1;
-	store(&G->domain, 1);
-	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
+	enters_domain();
 	return 0;
 }
 
@@ -567,7 +639,11 @@ static int waits(u32 nr, const u64 a[6])
 	u32 op = (u32)a[1] & 0x7f;
 	if (nr == NR_futex)
 		return op == 0 /* WAIT */ || op == 9 /* WAIT_BITSET */ || op == 11 /* WAIT_REQUEUE_PI */ || op == 6 || op == 13 /* LOCK_PI */;
-	return nr == 271 /* ppoll */ || nr == NR_sched_yield || nr == 61 /* wait4 */ || sf_waits[nr & 511] != 0;
+	switch (nr) {
+	case NR_sched_yield: case NR_fsync: case NR_fdatasync: case NR_sync: case NR_sync_file_range: case NR_syncfs:
+		return 1;
+	}
+	return sf_waits[nr & 511] != 0;
 }
 
 /* The descriptor through which a call changes a file. */

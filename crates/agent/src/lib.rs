@@ -156,6 +156,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "the replicas could not tell any more what they share; fix: make the program map it anew",
     ),
     (
+        0x8000_0113,
+        "attaching a System V segment that another process has attached before, or that the program has not made",
+        "outsiders may store to it at any moment; fix: make the program attach it before it forks, once, or use mmap",
+    ),
+    (
         0x8000_0112,
         "fork where there is no memory for what parent and child will share",
         "each replica needs its own; fix: more memory (ulimit -v, the cgroup's limit)",

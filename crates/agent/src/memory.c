@@ -32,7 +32,7 @@
 /* Romain asks for huge pages from 1 MB up (paper, footnote 3). */
 #define HUGE_MIN (1ull << 20)
 
-enum { NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_brk = 12, NR_mremap = 25, NR_madvise = 28, NR_pkey_mprotect = 329 };
+enum { NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_brk = 12, NR_mremap = 25, NR_madvise = 28, NR_shmat = 30, NR_shmdt = 67, NR_pkey_mprotect = 329 };
 
 static s64 raw(u64 nr, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
 {
@@ -353,6 +353,8 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 {
 	s64 r = SF_SHARED_PLAIN;
 	me.stack_from = me.stack_to = 0; /* log.c, digest_guarded */
+	if (unlikely(nr == NR_shmat || nr == NR_shmdt))
+		return nr == NR_shmat ? sf_domain_attach(a, forced) : sf_domain_detach(a);
 	int fixed = nr == NR_mmap && (a[3] & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && touches_agent(a[0], a[1]);
 	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
 		r = sf_shared_mmap(a, forced);

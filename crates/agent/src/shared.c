@@ -663,6 +663,15 @@ static u32 descriptors(u32 nr)
 	return 0;
 }
 
+static s64 stat_of(u64 fd, struct stat *st)
+{
+	char path[40];
+	if (likely(!me.own_table))
+		return sys2(NR_fstat, (u32)fd, st);
+	sf_leaders_file(fd, path);
+	return sys2(4 /* stat */, path, st);
+}
+
 /* Before call `nr`: write back what it, or whoever sees its effect, has to find. 1: start again. */
 int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
@@ -728,7 +737,7 @@ int sf_shared_before(const struct sf_regs *r, const struct sf_call *c, u32 nr, c
 		return write_back(r, &p); /* it may be the end */
 	}
 	for (u32 i = 0; fds >> i; i++) {
-		if (!(fds >> i & 1) || sys2(NR_fstat, (u32)a[i], &st) < 0)
+		if (!(fds >> i & 1) || stat_of(a[i], &st) < 0)
 			continue;
 		p.dev = st.dev;
 		p.ino = st.ino;
