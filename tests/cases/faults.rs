@@ -685,7 +685,7 @@ const DOMAIN: u64 = 0x2a18_0000_0000;
 
 /// Nobody repairs a process that shares memory with others: a difference stops the tree. What nobody reads is none.
 fn in_shared_memory() -> Vec<Trial> {
-    let at = "at=shared_fork!report";
+    let at = "at=shared_fork!report n=1";
     [
         ("memory_of_2", 2, format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"), After::Detected),
         ("memory_of_leader_of_3", 3, format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"), After::Detected),

@@ -277,7 +277,15 @@ pub struct Tables {
 }
 
 /// Tables of commands, in the order of the documents.
-pub const SUB_TABLES: [&str; 7] = ["ioctl", "fcntl", "prctl", "arch_prctl", "semctl", "shmctl", "msgctl"];
+pub const SUB_TABLES: [&str; 7] = [
+    "ioctl",
+    "fcntl",
+    "prctl",
+    "arch_prctl",
+    "semctl",
+    "shmctl",
+    "msgctl",
+];
 
 /// Errnos that a row may answer with, so that a slip of the pen is not one.
 const ERRNOS: [&str; 10] = [

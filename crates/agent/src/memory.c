@@ -5,8 +5,8 @@
  * pointers can be compared verbatim. New executable file mappings are patched before any
  * replica can run them: the launcher plans, the plan travels in the log, each applies it.
  *
- * Memory that is MAP_SHARED and anonymous becomes private: one process has nobody to share it
- * with. Files that are mapped shared: shared.c. The kernel's break may lie ahead of the program's.
+ * Memory that is MAP_SHARED and anonymous becomes private until there is somebody to share it
+ * with: domain.c. Files that are mapped shared: shared.c. The kernel's break may lie ahead of the program's.
  *
  * Not covered: a store between the two breaks, which bare would be a SIGSEGV (docs/reference/limits-run.md).
  */
