@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     if (argc > 1) {
         (void)argv;
+        need("removed", shmctl(id, IPC_RMID, 0) == 0);
         answer("again", shmat(id, 0, SHM_RDONLY) != (void *)-1);
         return done();
     }

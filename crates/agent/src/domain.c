@@ -608,6 +608,16 @@ static int touches(const struct sf_call *c, u32 nr, const u64 a[6])
 			if (message_touches(a[i]))
 				return 1;
 			break;
+		case SF_A_OUT_ADDR: {
+			u32 len = 0; /* of an address: at most 128 bytes */
+			if (in_segment(n, sizeof len) || (sf_user_bytes(&len, n, sizeof len) == 0 && in_segment(a[i], len < 128 ? len : 128)))
+				return 1;
+			break;
+		}
+		case SF_A_FDSET:
+			if (in_segment(a[i], (n + 63) / 64 * 8))
+				return 1;
+			break;
 		default:
 			if (in_segment(a[i], n * g->size + g->plus))
 				return 1;
