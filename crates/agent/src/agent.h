@@ -113,6 +113,7 @@ struct sf_kept {
 #define SF_M_KNOWN 1u  /* every entry */
 #define SF_M_WRITE 2u  /* may be made writable: it has a ref */
 #define SF_M_PROT 8 /* its protection, from this bit on */
+#define SF_M_ZERO 16u   /* none: it is anonymous memory (null(4), /dev/zero) */
 #define SF_M_STORES 4u /* has been writable: may hold what its file does not */
 struct sf_map {
 	u64 start, end; /* of the program's memory */
@@ -440,6 +441,7 @@ struct sf_shared_file { u64 dev, ino; s32 hold; u32 flags; u64 spare; };
 s64 sf_shared_mmap(const u64 a[6], s64 forced);
 const struct sf_shared_file *sf_shared_found(void);
 void sf_shared_given(const struct sf_shared_file *);
+int sf_shared_is_zero(void);
 s64 sf_shared_allows(u32 nr, const u64 a[6]);
 s64 sf_shared_changed(u32 nr, const u64 a[6], s64 ret);
 int sf_shared_before(const struct sf_regs *, const struct sf_call *, u32 nr, const u64 a[6]);

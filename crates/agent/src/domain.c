@@ -429,11 +429,14 @@ s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot)
 
 /* ---- an event of the agent's own: join, take the baton, or wait until a call would not wait ---- */
 
+#define POLLIN 1u
+#define POLLOUT 4u
 enum { BATON, JOIN, READY };
 struct turn {
 	u64 what;
 	s64 ret;
 	struct { s32 fd; u16 events, revents; } poll;
+	u64 bytes, flags; /* READY: what is sent or received, and how (recv(2)) */
 };
 
 static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
@@ -454,9 +457,26 @@ static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
 		sf_baton_give();
 }
 
+#define MSG_DONTWAIT 0x40u
+#define MSG_WAITALL 0x100u
+#define O_NONBLOCK 04000
+#define PIPE_BUF 4096u /* what a pipe takes at once where it takes any (pipe(7)) */
+
+static int is_regular(s32 fd)
+{
+	u64 st[18]; /* struct stat: the mode is the lower half of the fourth word */
+	return sys2(NR_fstat, fd, st) == 0 && ((u32)st[3] & 0170000) == 0100000;
+}
+
 /* The leader waits without the baton. 0: the launcher's word. */
 static int is_ready(struct sf_event *e, struct turn *t)
 {
+	s64 flags = sys3(72 /* fcntl */, t->poll.fd, 3 /* F_GETFL */, 0);
+	if (flags < 0 || (flags & O_NONBLOCK) || (t->flags & MSG_DONTWAIT) || is_regular(t->poll.fd))
+		return 1;
+	/* Waiting in the middle of it, for somebody who may wait for the baton, would have no end. */
+	if ((t->flags & MSG_WAITALL) || (t->poll.events == POLLOUT && t->bytes > PIPE_BUF))
+		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, me.regs);
 	for (;;) {
 		const u64 call[7] = { NR_poll, (u64)&t->poll, 1, -1ull, 0, 0, 0 };
 		tls.abort = 0;
@@ -685,14 +705,36 @@ static int of_a_segment(s64 fd)
 	return 0;
 }
 
+static u64 length(u32 nr, const u64 a[6])
+{
+	u64 at = a[1], n = a[2], v[2], h[7] = { 0 }, sum = 0;
+	switch (nr) {
+	case NR_sendmsg: case NR_recvmsg:
+		if (sf_user_bytes(h, a[1], sizeof h) < 0)
+			return 0;
+		at = h[2], n = h[3];
+		break;
+	case NR_readv: case NR_writev: case NR_preadv: case NR_pwritev: case NR_preadv2: case NR_pwritev2:
+		break;
+	default:
+		return a[2];
+	}
+	for (u64 i = 0; i < n && i < 1024; i++)
+		if (sf_user_bytes(v, at + 16 * i, sizeof v) == 0)
+			sum += v[1];
+	return sum;
+}
+
 /* Before a call that moves bytes of a segment, and so keeps the baton: others run until it would not wait. 1: start the
  * call again. */
 int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
-	struct turn t = { .what = READY, .poll = { (s32)a[0], sends(nr) ? 4 /* POLLOUT */ : 1 /* POLLIN */, 0 } };
+	struct turn t = { .what = READY, .poll = { (s32)a[0], sends(nr) ? POLLOUT : POLLIN, 0 } };
 	struct sf_event e;
 	if (me.ready == me.next || !(sends(nr) || receives(nr)) || !touches(c, nr, a))
 		return 0;
+	t.flags = nr == NR_sendto || nr == NR_recvfrom ? a[3] : nr == NR_sendmsg || nr == NR_recvmsg ? a[2] : 0;
+	t.bytes = length(nr, a);
 	sf_event(&e, r, &turns, &t);
 	sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
 	me.ready = me.next;

@@ -363,11 +363,14 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 			sf_domain_changed(nr, a, r);
 		return r;
 	}
+	const int zero = unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed) && sf_shared_is_zero();
 	if (unlikely(app.maps) && me.slot == 0 && (r = sf_shared_allows(nr, a)) < 0)
 		return r;
 	r = memory_call(nr, a, forced);
 	if (likely(!failed(r)) && unlikely(app.segments || (nr == NR_mmap && (a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))))
 		sf_domain_changed(nr, a, r);
+	if (unlikely(zero) && !failed(r))
+		sf_domain_changed(nr, (const u64[6]){ a[0], a[1], a[2], a[3] | MAP_ANONYMOUS, a[4], a[5] }, r);
 	return likely(!app.maps) || failed(r) ? r : sf_shared_changed(nr, a, r);
 }
 

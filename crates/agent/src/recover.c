@@ -475,15 +475,13 @@ s64 sf_remap(void)
 	if (brk)
 		sys1(12, app.brk_start);
 	sys2(NR_munmap, 0, SF_BASE);
+	sys2(NR_munmap, low, SF_DOMAIN - low);
+	low = SF_DOMAIN + 4096;
 	/* Where the kernel's vDSO lies followers have theirs: a hole would be given to a mapping
 	 * that they cannot follow. */
 	if (kernel >= low && kernel_end <= stack) {
 		sys2(NR_munmap, low, kernel - low);
 		low = kernel_end;
-	}
-	if (low < SF_DOMAIN && SF_DOMAIN < stack) {
-		sys2(NR_munmap, low, SF_DOMAIN - low);
-		low = SF_DOMAIN + 4096;
 	}
 	sys2(NR_munmap, low, stack - low);
 	if (brk)

@@ -789,6 +789,12 @@ void sf_shared_given(const struct sf_shared_file *f)
 	given = f;
 }
 
+/* Whether the mapping just made is of memory that is nobody's file. */
+int sf_shared_is_zero(void)
+{
+	return me.slot == 0 ? (found.flags & SF_M_ZERO) != 0 : given && (given->flags & SF_M_ZERO);
+}
+
 static s64 map_view(const u64 a[6], s64 forced)
 {
 	/* Pages are copied as they are stored to, no sooner: no reserve, no populating. */
@@ -827,6 +833,8 @@ static s64 map_first(const u64 a[6])
 	if (sys2(NR_fstat, (u32)a[4], &st) < 0 || !len)
 		return SF_SHARED_PLAIN; /* the kernel says what is wrong */
 	if ((st.mode & S_IFMT) == S_IFCHR && st.rdev == (1 << 8 | 5))
+		found.flags = SF_M_ZERO;
+	if (found.flags)
 		return SF_SHARED_PLAIN; /* /dev/zero: anonymous memory */
 	u64 ref = place(len);
 	/* Room for this one and for what a hole in two mappings leaves (mremap). */
@@ -893,7 +901,7 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced)
 	found.flags = 0;
 	if (me.slot == 0)
 		return map_first(a);
-	if (!given)
+	if (!given || (given->flags & SF_M_ZERO))
 		return SF_SHARED_PLAIN;
 	u64 len = up(a[1]);
 	struct stat st;
