@@ -20,8 +20,8 @@ int main(int argc, char **argv) {
     fflush(stdout);
     if (fork() == 0) {
         if (argc > 1) {
-            usleep(1000);
-            _exit(read(p[0], m + (1 << 19), 100000) < 0);
+            for (ssize_t n, all = 0; all < 1 << 18; all += n) need("read", (n = read(p[0], m + (1 << 19), 100000)) > 0);
+            _exit(0);
         }
         strcpy(m + 4096, "from a child");
         need("write", write(p[1], m + 4096, 13) == 13);
