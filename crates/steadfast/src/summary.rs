@@ -107,7 +107,8 @@ impl Summary {
         if let Some(refused) = &self.refused {
             tell_refusal(&mut text, refused);
         }
-        if !text.is_empty() || volume == Volume::Always || report.divergences > 0 {
+        let stopped = report.verdict == Verdict::Stopped;
+        if !text.is_empty() || volume == Volume::Always || report.divergences > 0 || stopped {
             let _ = writeln!(text, "steadfast: {}", verdict(plan, report));
         }
         if volume == Volume::Always {
@@ -143,7 +144,7 @@ fn verdict(plan: &Plan, report: &RunReport) -> String {
         }
         (_, ProgramEnd::Stopped(StopReason::Shared)) => {
             format!(
-                "stopped after {events}: a process that shares memory with others cannot be repaired; nothing wrong has left"
+                "stopped after {events}: a process that shares memory with others failed or was killed; it cannot be repaired; nothing wrong has left"
             )
         }
         (Verdict::Refused, _) | (_, ProgramEnd::Stopped(StopReason::Refused)) => {
