@@ -25,7 +25,7 @@ int main(void) {
     int *a = map(fd), *b = map(memory);
     a[1] = 7;
     need("unlink", unlink("unlinked") == 0);
-    snprintf(name, sizeof name, "/steadfast-guest-%d", getpid());
+    snprintf(name, sizeof name, "/shared-guest-%d", getpid());
     sem_t *s = sem_open(name, O_CREAT | O_EXCL, 0600, 0);
     need("semaphore", s != SEM_FAILED && sem_unlink(name) == 0);
     fflush(stdout);

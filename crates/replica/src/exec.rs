@@ -56,9 +56,7 @@ impl Supervisor<'_> {
             abi::NR_EXEC_COUNT
         } else if procfs::holds_record_lock(self.replicas[0].pid) {
             abi::NR_EXEC_LOCKS
-        } else if !self.has_left_the_domain() {
-            abi::NR_EXEC_TRACE
-        } else if self.exec.traced.is_none() && ptrace::seize_for_exec(self.replicas[0].pid).is_err() {
+        } else if !self.has_left_the_domain() || self.exec.traced.is_none() && ptrace::seize_for_exec(self.replicas[0].pid).is_err() {
             abi::NR_EXEC_TRACE
         } else {
             self.exec.traced = Some(self.replicas[0].pid);
