@@ -115,6 +115,7 @@ struct sf_arrival {
 #define SF_R_REST 512u /* a repair has cut the call short: the rest of it is the next event */
 #define SF_R_LOOK 1024u /* a look follows at which other threads could go on */
 #define SF_R_PARK 2048u /* the call would wait, and another thread goes on: aux is its limit, ret when to try it again */
+#define SF_R_TURN 8192u /* another thread has its turn */
 #define SF_R_SPAWNED 4096u /* a child of vfork(2) has left: the parent's call returns this result */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
@@ -159,7 +160,7 @@ enum sf_cmd {
 	SF_C_KEEPER,  /* leader: leave another keeper behind */
 	SF_C_SEEK,    /* go on to where the transfer area says, and pause again: at most `arg` instructions, as `arg2`
 	               * (enum sf_seek) has it */
-	SF_C_HEAR,    /* when resumed: hear signals here, where all replicas stand */
+	SF_C_HEAR,    /* when resumed: hear signals here, where all replicas stand; `arg` 1: another thread has its turn */
 	SF_C_PATCH,   /* apply the plan that stands `arg` behind the start of the shared memory, `arg2` bytes */
 	SF_C_LEAD,    /* secondary of a pair whose primary is lost: lead, in slot 0, from the event that it waits at (storage.c) */
 };
@@ -362,6 +363,9 @@ struct sf_group {
 	uint32_t domain, domain_spare;
 	uint64_t baton_given[SF_SLOTS_MAX];
 	uint32_t baton_held[SF_SLOTS_MAX];
+	/* The launcher asks, by a number, whether another thread could go on; the leader repeats it, and if so once more. */
+	uint32_t threads, look_asked, look_heard, look_found;
+	uint64_t slice_tsc; /* ticks after which a thread gives way to others */
 };
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */

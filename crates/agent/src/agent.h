@@ -42,7 +42,7 @@ typedef uint8_t u8;
 /* Registers of the program at an event, as gate.S pushes them. */
 
 struct sf_tls {
-	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch, leaving;
+	u64 rcx, desc, rsp, stack, rip, token, secret, selector, resume, inside, abort, ea, scratch, leaving, budget;
 	/* Injected faults (flip.h): a page of its own, so payloads know the places by number. */
 	u64 flip_rcx __attribute__((aligned(2048)));
 	u64 flip_desc, flip_rsp, flip_rip;
@@ -68,6 +68,7 @@ _Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
 _Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/modules.rs");
 _Static_assert(offsetof(struct sf_tls, scratch) == TLS_SCRATCH, "gate.S");
 _Static_assert(offsetof(struct sf_tls, leaving) == TLS_LEAVING, "gate.S");
+_Static_assert(offsetof(struct sf_tls, budget) == TLS_BUDGET, "crates/replica/src/meeting.rs");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -169,6 +170,8 @@ struct sf_mirror {
 	u32 current; /* index of the one that runs, or SF_NOBODY */
 	u32 turn;    /* SF_TURN_* */
 	u32 spent;   /* events since it went on */
+	u64 quantum; /* passes of planted payloads after which it gives way, or 0 */
+	u32 counts;  /* threads have such a budget */
 	u32 blind; /* the leader finds no procfs: memory is not compared (epoch.c) */
 	u32 maps, map_files; /* entries of `map` in use, those with a ref */
 	u64 map_stores;      /* bytes of those that may hold stores */
@@ -237,6 +240,7 @@ struct sf_me {
 	u64 ticket;    /* of the baton that it holds, or held last */
 	u64 ready;     /* event whose call would not wait, or did not a moment ago */
 	u32 spent;     /* calls since it took the baton */
+	u32 gives; /* leader: at the next event for signals another thread has its turn */
 	u64 made, retried; /* event whose call the kernel has carried out, and of which a fault here began anew */
 	s64 made_ret;
 	struct sf_hash snapshot; /* what was agreed on when the snapshot was left, and whether it can be had again */
@@ -250,6 +254,7 @@ enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING
 #define SF_DESC_LOOK 0xfa /* which threads could go on (thread.c) */
 #define SF_DESC_TURN 0xf9
 #define SF_DESC_BATON 0xf8 /* domain.c */
+#define SF_DESC_YIELD 0xf7 /* the budget of the running thread is used up */
 #define SF_DESC_FOUND 0xfb /* the state that is looked for, but for rcx; << 8: number of the payload */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
@@ -618,6 +623,7 @@ struct sf_transfer {
 	u64 fs_base;
 	u64 doing, doing_desc;
 	u64 tsc_traps, slot;
+	u64 tls_budget;
 	u64 tls_rcx, tls_desc, tls_ea; /* of a trampoline that it may stand in */
 	struct sf_traps traps;
 	u64 fp_bytes;

@@ -979,8 +979,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 		patch_site(res, trapped);
 	if (unlikely(e->lockstep && !(res->flags & (SF_R_SIGNAL | SF_R_REST)) && sf_epoch_due(res->out_len)))
 		res->flags |= SF_R_EPOCH;
-	if (unlikely(app.threads > 1 && sf_threads_look_due()))
-		res->flags |= SF_R_LOOK;
+	res->flags |= (u16)sf_threads_due();
 	sf_result_end_of(res, act == ACT_LEADER && !(res->flags & SF_R_PARK) ? c : NULL, a);
 	if (unlikely(G->options & SF_O_PAIR) && act == ACT_LEADER)
 		sf_pair_wait(e, res, c, a);
@@ -1137,6 +1136,8 @@ INLINE void go_back(struct sf_regs *r, u32 flags, const struct sf_siginfo *info)
 		sf_more_signals(r);
 	if (unlikely(flags & SF_R_EPOCH))
 		sf_epoch(r);
+	if (unlikely(flags & SF_R_TURN))
+		app.turn |= SF_TURN_GIVE;
 	if (unlikely(flags & SF_R_LOOK))
 		sf_threads_look(r);
 	if (unlikely(app.turn))
@@ -1188,6 +1189,9 @@ static const struct sf_result *act_signal(struct sf_event *e, void *arg)
 	(void)arg;
 	if (sf_signal_pending())
 		sf_signal_attach(res, 0);
+	if (unlikely(me.gives) && app.threads > 1)
+		res->flags |= SF_R_TURN;
+	me.gives = 0;
 	sf_result_end(res);
 	return res;
 }
@@ -1215,6 +1219,8 @@ void sf_more_signals(struct sf_regs *r)
 		flags = sf_event(&e, r, &signal, &info);
 		if (flags & SF_R_SIGNAL)
 			sf_deliver(r, &info);
+		if (unlikely(flags & SF_R_TURN))
+			sf_threads_preempt();
 	} while (flags & SF_R_MORE);
 }
 

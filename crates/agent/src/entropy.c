@@ -154,6 +154,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	 * these as it can, and each further line costs a transfer between cores. */
 	struct sf_result *res = sf_result_begin(e, (s64)q->v[0]);
 	res->aux = q->v[1];
+	res->flags |= (u16)sf_threads_due();
 	if (unlikely(sf_signal_pending()))
 		res->flags |= SF_R_MORE; /* a loop that only looks at the clock has events too */
 	sf_result_end(res);
@@ -206,14 +207,23 @@ static void on_entropy(struct sf_regs *r, u64 desc)
 		sf_epoch(r);
 		return;
 	}
+	if (q.kind == SF_DESC_YIELD) {
+		sf_threads_yield(r);
+		return;
+	}
 	if (q.kind == SF_DESC_LOOK)
 		sf_threads_look(r);
 	if (q.kind == SF_DESC_LOOK || q.kind == SF_DESC_TURN)
 		return;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = desc;
-	if (unlikely(sf_event(&e, r, &entropy, &q) & SF_R_MORE))
+	u32 flags = (u32)sf_event(&e, r, &entropy, &q);
+	if (unlikely(flags & SF_R_MORE))
 		sf_more_signals(r);
+	if (unlikely(flags & SF_R_TURN))
+		app.turn |= SF_TURN_GIVE;
+	if (unlikely(flags & SF_R_LOOK))
+		sf_threads_look(r);
 }
 
 void sf_on_entropy(struct sf_regs *r, u64 desc)

@@ -720,9 +720,11 @@ void sf_pause(void)
 		}
 		case SF_C_PATCH:
 			sf_apply_patch((const u8 *)(SF_SHARED + own->cmd_arg), (u32)own->cmd_arg2);
+			tls.budget = 0; /* replicas are not at one place: they would come by it unequally often */
 			break;
 		case SF_C_HEAR:
 			me.hear = 1;
+			me.gives = me.slot == 0 && own->cmd_arg;
 			break;
 		case SF_C_LEAD: /* answered as the follower that it was; the next command is for the leader */
 			ret = sf_pair_lead();

@@ -362,6 +362,7 @@ void sf_send(void)
 	t->doing_desc = me.doing_desc;
 	t->tsc_traps = me.tsc_traps;
 	t->slot = me.slot;
+	t->tls_budget = tls.budget;
 	t->tls_rcx = tls.rcx;
 	t->tls_desc = tls.desc;
 	t->tls_ea = tls.ea;
@@ -396,6 +397,7 @@ s64 sf_receive(void)
 	G->slot[me.slot].own_events = app.own_events;
 	me.doing = (u32)t->doing;
 	me.doing_desc = t->doing_desc;
+	tls.budget = t->tls_budget;
 	tls.rcx = t->tls_rcx;
 	tls.desc = t->tls_desc;
 	tls.ea = t->tls_ea;

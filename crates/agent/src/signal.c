@@ -309,7 +309,7 @@ s64 sf_signals_init(void)
 {
 	load_features();
 	app.mask = sf_boot.mask & ~UNBLOCKABLE;
-	G->held_n = G->faults_n = 0; /* of the program before exec */
+	G->held_n = G->faults_n = G->threads = 0; /* of the program before exec */
 	G->attached_to = 0;
 	struct { u64 sp; u32 flags, pad; u64 size; } ss = { (u64)sf_alt_stack, 0, 0, ALT_STACK_BYTES };
 	u64 alt[7] = { 131, (u64)&ss, 0, 0, 0, 0, 0 };
@@ -1288,6 +1288,8 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 		on_tick(f, in_agent(ip));
 		ip = m->rip;
 	}
+	if (IS_NUDGE(s, info) && me.slot == 0 && !in_agent(ip) && load(&G->look_asked) != G->look_heard)
+		sf_threads_asked();
 	if (IS_NUDGE(s, info)) {
 		/* An alarm about an event is for those who have come to it. */
 		if (!in_agent(ip) && (load(&G->meeting) || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0)))) {

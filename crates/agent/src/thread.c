@@ -54,6 +54,10 @@ enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGU
 #define SHARE 64u
 /* Ticks after which a running program looks for calls that would go on: some tenths of a millisecond. */
 #define LOOK_TICKS 500000u
+/* Passes of planted payloads that a thread has at first: the first time that they are used up tells how long they take. */
+#define QUANTUM 4096u
+#define QUANTUM_MIN 16u
+#define QUANTUM_MAX (1ull << 40)
 
 struct table {
 	u64 order; /* the last one given: struct sf_thread, `since` */
@@ -156,6 +160,13 @@ static s64 begin_table(void)
 	return 0;
 }
 
+/* The launcher looks after threads that wait only if there are any. */
+static void show_threads(void)
+{
+	if (me.slot == 0)
+		store(&G->threads, app.threads);
+}
+
 static s64 make(u32 nr, const u64 a[6], const struct sf_regs *r)
 {
 	struct wanted w;
@@ -188,6 +199,7 @@ static s64 make(u32 nr, const u64 a[6], const struct sf_regs *r)
 	if (i == T->top)
 		T->top++;
 	app.threads++;
+	show_threads();
 	sf_thread_ready(t);
 	return t->tid;
 }
@@ -203,6 +215,7 @@ static void end_thread(void)
 		sf_futex_wake(app.clear_tid, 1, ~0u);
 	memset(t, 0, sizeof *t);
 	app.threads--;
+	show_threads();
 	app.current = SF_NOBODY;
 	app.turn = SF_TURN_GIVE;
 }
@@ -218,6 +231,7 @@ void sf_threads_keep_current(void)
 	sf_thread_now()->tid = G->leader_pid;
 	app.threads = 1;
 	app.turn = 0;
+	app.quantum = tls.budget = app.counts = 0;
 }
 
 /* ---- signals to one thread ---- */
@@ -412,6 +426,7 @@ static void leave(const struct sf_regs *r)
 	t->done_of_call = app.done_of_call;
 	t->clear_tid = app.clear_tid;
 	t->robust = app.robust;
+	t->quantum = app.quantum;
 	app.done_of_call = 0;
 	app.current = SF_NOBODY;
 }
@@ -423,6 +438,8 @@ static void masks(u64 m)
 	if (me.slot == 0 && had != m)
 		sf_kernel_mask();
 }
+
+static void begin_slice(u64 quantum);
 
 static void enter(u32 index, struct sf_regs *r)
 {
@@ -439,6 +456,7 @@ static void enter(u32 index, struct sf_regs *r)
 	app.clear_tid = t->clear_tid;
 	app.robust = t->robust;
 	app.spent = 0;
+	begin_slice(t->quantum ? t->quantum : app.counts ? QUANTUM : 0);
 	t->word = 0;
 	if (t->has_wait_mask && (t->pending & ~t->wait_mask)) {
 		app.wait_mask = t->wait_mask; /* in force until the handler has its frame */
@@ -560,6 +578,7 @@ static void gather(void)
 /* An event of the agent's own: who goes on? Where nobody runs, the leader waits for it. */
 struct look {
 	int waits;
+	int yields; /* the running thread, whose budget is used up */
 	u32 n;
 	u16 woken[SF_THREADS_MAX]; /* index; bit 15: because its time is over */
 	u64 now;
@@ -574,7 +593,7 @@ static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
 	me.own_event = 1;
 	*e = (struct sf_event){ .seq = me.next, .nr = NR_ppoll, .kind = SF_K_SYSCALL, .lockstep = 1 };
 	e->args[0] = app.threads;
-	e->args[1] = (u64)l->waits;
+	e->args[1] = (u64)l->waits | (u64)l->yields << 1;
 	e->args[2] = T->order;
 	return SF_CLAIMED;
 }
@@ -602,6 +621,29 @@ static int look(struct sf_event *e, const struct look *l)
 			return 1;
 	} while (!(l->waits && sf_signal_pending()) && !load(&G->alarm));
 	return 0;
+}
+
+/* ---- nobody waits for ever ---- */
+
+static u64 slice_began; /* the leader's, in ticks */
+
+/* As equally in all replicas as the event at which it is called. */
+static void begin_slice(u64 quantum)
+{
+	app.quantum = tls.budget = quantum;
+	slice_began = me.slot == 0 && !me.tsc_traps ? sf_tsc() : 0;
+}
+
+/* How many passes take a slice, if those of the last one took as long as they did. */
+static u64 next_quantum(void)
+{
+	u64 q = app.quantum, slice = G->slice_tsc, took = slice_began ? (sf_tsc() - slice_began) * 16 : 0;
+	if (!took || slice < 16)
+		return q;
+	u64 times = took / slice;
+	q = times ? q * 16 / times : q * 16;
+	q = q > app.quantum * 16 ? app.quantum * 16 : q;
+	return q < QUANTUM_MIN ? QUANTUM_MIN : q > QUANTUM_MAX ? QUANTUM_MAX : q;
 }
 
 static const struct sf_result *act(struct sf_event *e, void *arg)
@@ -633,6 +675,11 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	}
 	if (n)
 		sf_result_bytes(res, woken, n * sizeof *woken);
+	if (l->yields) {
+		res->aux = next_quantum();
+		if (sf_signal_pending())
+			res->flags |= SF_R_MORE;
+	}
 	sf_result_end(res);
 	return res;
 }
@@ -659,6 +706,10 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 		}
 		sf_thread_ready(t); /* a call is made again, and finds its time over by itself */
 	}
+	if (l->yields) {
+		begin_slice(res->aux);
+		app.turn |= SF_TURN_GIVE;
+	}
 	return 0;
 }
 
@@ -666,18 +717,76 @@ static const struct sf_step looks = { claim, NULL, act, NULL, done, 0 };
 
 static u64 last_look; /* the leader's */
 
-int sf_threads_look_due(void)
+/* Leader: what an event's result is to bring along, so that others come to their turn. */
+static COLD u32 due(void)
 {
-	if (sf_tsc() - last_look < LOOK_TICKS)
-		return 0;
+	u64 now = sf_tsc();
+	u32 flags = slice_began && now - slice_began > G->slice_tsc && sf_threads_may_wake() ? SF_R_TURN | SF_R_LOOK : 0;
+	if (flags)
+		slice_began = last_look = now;
+	if (flags || now - last_look < LOOK_TICKS)
+		return flags;
 	for (u32 i = 0; i < sf_thread_top(); i++) {
 		const struct sf_thread *t = sf_thread_at(i);
 		if (t->state == SF_TH_CALL || (t->state == SF_TH_FUTEX && t->deadline)) {
-			last_look = sf_tsc();
-			return 1;
+			last_look = now;
+			return SF_R_LOOK;
 		}
 	}
 	return 0;
+}
+
+u32 sf_threads_due(void)
+{
+	return unlikely(app.threads > 1) ? due() : 0;
+}
+
+/* Leader: the launcher has found it computing, and asks whether anybody waits for his turn. */
+void sf_threads_asked(void)
+{
+	static const u64 at_once[2];
+	u32 asked = load(&G->look_asked);
+	G->look_heard = asked;
+	if (app.threads < 2 || app.current == SF_NOBODY)
+		return;
+	int waits = next() != SF_NOBODY;
+	if (!waits) {
+		gather();
+		waits = (earliest && earliest <= sf_now()) || sys6(NR_ppoll, set, set_n, at_once, 0, 8, 0) > 0;
+	}
+	if (!waits)
+		return;
+	store(&G->look_found, asked);
+	__atomic_fetch_add(&G->launcher_bell, 1, __ATOMIC_SEQ_CST);
+	sys3(NR_futex, &G->launcher_bell, 1 /* FUTEX_WAKE */, 1);
+}
+
+/* All replicas have met in the middle of a computation, so that others have their turn (meet.c). From here on they count
+ * how often they come by the payloads planted there, and find the next such place by themselves. */
+void sf_threads_preempt(void)
+{
+	app.counts = 1;
+	begin_slice(QUANTUM);
+	app.turn |= SF_TURN_GIVE | SF_TURN_LOOK;
+}
+
+/* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
+void sf_threads_yield(struct sf_regs *r)
+{
+	struct look l = { .yields = 1 };
+	struct sf_event e;
+	if (app.spawn.active) {
+		tls.budget = app.quantum;
+		return;
+	}
+	if (app.threads < 2) {
+		app.quantum = tls.budget = app.counts = 0;
+		return;
+	}
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = SF_DESC_YIELD;
+	if (sf_event(&e, r, &looks, &l) & SF_R_MORE)
+		sf_more_signals(r);
 }
 
 /* While a thread runs. */
@@ -720,6 +829,10 @@ void sf_turn(struct sf_regs *r)
 {
 	struct look l = { .waits = 1 };
 	struct sf_event e;
+	if (app.turn & SF_TURN_LOOK) {
+		app.turn &= ~SF_TURN_LOOK;
+		sf_threads_look(r);
+	}
 	if (app.current != SF_NOBODY) {
 		struct sf_thread *t = sf_thread_now();
 		int gives = (app.turn & SF_TURN_GIVE) != 0;

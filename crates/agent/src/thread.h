@@ -32,7 +32,7 @@ struct sf_thread {
 	u64 fs_base;
 	struct sf_regs regs;
 	/* Of struct sf_mirror, while another thread runs. */
-	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust;
+	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum;
 	u32 has_wait_mask, alt_flags;
 	u8 fp[] __attribute__((aligned(1024)));
 };
@@ -41,6 +41,7 @@ _Static_assert(offsetof(struct sf_thread, fp) == 1024, "room for every processor
 /* Why the running thread is looked at before it goes on (app.turn). */
 #define SF_TURN_GIVE 1u   /* it waits, has ended, or gives way */
 #define SF_TURN_SIGNAL 2u /* signals wait for it */
+#define SF_TURN_LOOK 4u   /* others may be able to go on */
 
 /* thread.c */
 int sf_is_thread(u32 nr, const u64 a[6]);
@@ -54,8 +55,11 @@ u32 sf_thread_id(void);
 int sf_threads_may_wake(void);
 void sf_thread_parks(struct sf_regs *, u32 nr, u64 deadline, u64 retry);
 void sf_thread_spends(u32 nr);
-int sf_threads_look_due(void);
+u32 sf_threads_due(void);
 void sf_threads_look(struct sf_regs *);
+void sf_threads_asked(void);
+void sf_threads_preempt(void);
+void sf_threads_yield(struct sf_regs *);
 void sf_turn(struct sf_regs *);
 int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
 void sf_threads_keep_current(void);

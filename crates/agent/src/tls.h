@@ -15,6 +15,7 @@
 #define TLS_EA 88       /* where a vector image was saved (modules.rs, after_save) */
 #define TLS_SCRATCH 96
 #define TLS_LEAVING 104  /* what the way back from a signal expects */
+#define TLS_BUDGET 112 /* passes of planted payloads until the running thread gives way (thread.c) */
 #define TLS_INSIDE 72  /* 1 while the agent runs on its own stack */
 #define TLS_SEEK_ANY 2440 /* any state will do for a payload (meet.c) */
 #define TLS_SEEK_LESS 2448 /* what it compares registers with otherwise */

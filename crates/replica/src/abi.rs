@@ -207,6 +207,11 @@ pub(crate) struct Group {
     pub(crate) domain_spare: u32,
     pub(crate) baton_given: [u64; SLOTS_MAX],
     pub(crate) baton_held: [u32; SLOTS_MAX],
+    pub(crate) threads: u32,
+    pub(crate) look_asked: u32,
+    pub(crate) look_heard: u32,
+    pub(crate) look_found: u32,
+    pub(crate) slice_tsc: u64,
 }
 
 #[repr(C)]

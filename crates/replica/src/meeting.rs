@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use steadfast_sys::memory::Remote;
 use steadfast_sys::procfs;
 
-use crate::abi::{self, alarm, cmd, phase, seek};
+use crate::abi::{self, alarm, cmd, option, phase, seek};
 use crate::group::at;
 use crate::modules::protection_at;
 use crate::recovery::NUDGE;
@@ -56,6 +56,11 @@ const PROPORTION: i64 = 3;
 /// Who is known to be behind runs on freely until what is left takes less than this; these passes are looked at one by one,
 /// which takes up to a hundred times as long.
 const CLOSE_MS: i64 = 3;
+/// CPU time that a thread has without an event before it is made to give way: with what a meeting takes less than 100 ms
+/// where replicas have cores of their own.
+const SHARE: Duration = Duration::from_millis(40);
+/// A leader that computes answers in microseconds once it runs.
+const ASKED: Duration = Duration::from_millis(10);
 /// How often somebody who is to pause is looked at, and called again.
 const LOOK: Duration = Duration::from_millis(2);
 const LOOK_MIN: Duration = Duration::from_micros(100);
@@ -108,9 +113,8 @@ pub(crate) struct Meeting {
     rate: Option<(Counter, i64)>,
     /// How long the last run of one was that failed.
     reach: Duration,
-    /// Where payloads are, with their numbers; a number is given once.
-    sites: Vec<(u64, u32)>,
-    numbers: u32,
+    /// The event before which the leader computes, and what it had burned when it was seen there first.
+    computes: Option<(u64, u64)>,
     /// Where signals were heard: their handlers go back there.
     heard: BTreeSet<u64>,
     /// Looks in which somebody may still pause who did not do so in time.
@@ -142,13 +146,65 @@ impl Supervisor<'_> {
         if now < due {
             return due - now;
         }
+        self.try_to_meet();
+        PATIENCE
+    }
+
+    /// Has the replicas meet if a thread has computed for a while without an event, and another one could go on. Says when
+    /// to look again at the latest.
+    pub(crate) fn look_for_a_waiting_thread(&mut self) -> Duration {
+        if self.group.get32(at!(threads)) < 2 || self.group.get32(at!(alarm)) != alarm::QUIET {
+            self.meeting.computes = None;
+            return Duration::MAX;
+        }
+        let place = self.group.get64(at!(own 0, next));
+        let Some(burned) = procfs::burned_ns(self.replicas[0].pid) else { return Duration::MAX };
+        let since = match self.meeting.computes {
+            Some((at, since)) if at == place => since,
+            _ => self.meeting.computes.insert((place, burned)).1,
+        };
+        let left = SHARE.saturating_sub(Duration::from_nanos(burned.saturating_sub(since)));
+        if !left.is_zero() {
+            return left.max(LOOK);
+        }
+        if let Some(left) = self.meeting.not_before.map(|earliest| earliest.saturating_duration_since(Instant::now()))
+            && !left.is_zero()
+        {
+            return left;
+        }
+        self.meeting.computes = None;
+        if self.another_could_run() {
+            self.try_to_meet();
+        }
+        SHARE
+    }
+
+    /// Asks the leader, who computes.
+    fn another_could_run(&mut self) -> bool {
+        let number = self.group.get32(at!(look_asked)).wrapping_add(1);
+        self.group.set32(at!(look_asked), number);
+        self.signal_replica(0, NUDGE);
+        let begun = Instant::now();
+        while begun.elapsed() < ASKED && self.group.get32(at!(look_heard)) != number {
+            std::thread::sleep(LOOK_MIN);
+        }
+        // It answers in the same breath.
+        let seen = self.group.bell();
+        if self.group.get32(at!(look_found)) != number {
+            self.group.sleep(seen, LOOK);
+        }
+        self.group.get32(at!(look_found)) == number
+    }
+
+    fn try_to_meet(&mut self) {
+        let now = Instant::now();
         let met = self.meet();
         self.meeting.failed = if met { 0 } else { self.meeting.failed + 1 };
         let pause = (PATIENCE * 2_u32.saturating_pow(self.meeting.failed)).min(PATIENCE_MAX);
         let ran = std::mem::take(&mut self.meeting.ran);
         self.meeting.not_before = Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
         self.meeting.waits = None;
-        PATIENCE
+        self.meeting.computes = None;
     }
 
     fn meet(&mut self) -> bool {
@@ -159,7 +215,7 @@ impl Supervisor<'_> {
         if together {
             self.meeting.heard.insert(self.group.get64(SENT_RIP));
             for r in 0..n {
-                self.group.order(r, cmd::HEAR, 0, ANSWER);
+                self.group.order(r, cmd::HEAR, 1, ANSWER);
             }
         }
         self.meeting.strays = if (0..n).all(|r| self.pauses(r)) { 0 } else { STRAY_LOOKS };
@@ -278,7 +334,7 @@ impl Supervisor<'_> {
     }
 
     fn planted_near(&self, rip: u64) -> Option<u64> {
-        self.meeting.sites.iter().map(|(site, _)| *site).find(|site| site.abs_diff(rip) < NEAR)
+        self.modules.meets.iter().map(|(site, _)| *site).find(|site| site.abs_diff(rip) < NEAR)
     }
 
     /// A payload in the loop around an address, in all replicas: one that is there, or a new one. It stays, and is
@@ -287,21 +343,25 @@ impl Supervisor<'_> {
         if let Some(site) = self.planted_near(rip) {
             return Some(site);
         }
-        if self.meeting.sites.len() == SITES_MAX {
+        if self.modules.meets.len() == SITES_MAX {
             return None;
         }
         let maps = procfs::maps(self.replicas[0].pid).ok()?;
         let protection = protection_at(&maps, rip);
         let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
         taken.push(abi::BASE..abi::AGENT_END);
-        let number = self.meeting.numbers;
+        let number = self.modules.meets_given;
         let hook = self.modules.plan_hook(rip, &payload(number), &taken)?;
         let n = self.replicas.len();
         let plan = hook.prepared.encode(protection);
         if self.may_return_into(&hook.window) || !(0..n).all(|r| self.steps_aside(r, &hook.window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
             return None;
         }
-        self.meeting.numbers += 1;
+        self.modules.meets_given += 1;
+        // Replicas that count passes of payloads begin anew (log.c, SF_C_PATCH); a re-run would not.
+        if self.group.get32(at!(options)) & option::RETAIN != 0 && self.group.get32(at!(threads)) > 1 {
+            self.group.set32(at!(snapshot_broken), 1);
+        }
         self.group.memory.write(abi::OFF_REMAP, &plan);
         let site = hook.window.start;
         self.modules.hooked(hook);
@@ -309,7 +369,7 @@ impl Supervisor<'_> {
             self.group.command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);
             self.group.obeyed(r, ANSWER)?;
         }
-        self.meeting.sites.push((site, number));
+        self.modules.meets.push((site, number));
         Some(site)
     }
 
@@ -337,7 +397,7 @@ impl Supervisor<'_> {
 
     /// Has a replica run until it comes by a payload.
     fn goes_to(&mut self, r: usize, site: u64) -> bool {
-        let number = self.meeting.sites.iter().find(|(other, _)| *other == site).map_or(u32::MAX, |(_, number)| *number);
+        let number = self.modules.meets.iter().find(|(other, _)| *other == site).map_or(u32::MAX, |(_, number)| *number);
         self.group.set64(abi::OFF_SEEK_WORDS, number.into());
         self.group.set64(SENT_RIP, site);
         self.seek(r, STEPS, seek::PLACE, SEARCH)
@@ -399,12 +459,16 @@ impl Supervisor<'_> {
         let mut counters: Vec<Counter> = (0..abi::REGISTERS).map(Counter::Register).collect();
         let mut wanted = counters.iter().map(|counter| self.sent(to, *counter)).collect::<Option<Vec<u64>>>()?;
         let mut seen = Vec::new();
-        for sample in 0..3 {
+        // Where the first one is taken it may have paused just before it came by the payload.
+        for sample in 0..4 {
             let there = if sample == 0 { self.goes_to(r, site) } else { self.seek(r, STEPS, seek::NEXT, SEARCH) };
             if !there || self.stands_at(r) != Some(site) {
                 return None;
             }
-            if sample == 0
+            if sample == 0 {
+                continue;
+            }
+            if sample == 1
                 && let Some((address, value)) = self.differing_word(r, to)
             {
                 counters.push(Counter::Word(address));
@@ -545,14 +609,17 @@ impl Supervisor<'_> {
     }
 }
 
-/// Passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
+/// Counts, and enters the agent where a thread's budget is used up (thread.c, `sf_threads_yield`), which comes back to what
+/// follows. That passes on unless any state will do, or the registers are those that this replica looks for, all but rcx, which it
 /// needs: flags stay as they are, and nothing is pushed. Then it enters the agent (meet.c, `sf_found`).
 fn payload(number: u32) -> Vec<u8> {
     const TLS_RCX: u32 = 0;
     const TLS_DESC: u32 = 8;
+    const TLS_BUDGET: u32 = 112;
     const TLS_SEEK_ANY: u32 = 2440;
     const TLS_SEEK_LESS: u32 = 2448;
     const DESC_FOUND: u32 = 0xfb;
+    const DESC_YIELD: u32 = 0xf8;
     const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
     const MOV_RCX_GS: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
     const MOV_GS_IMM: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
@@ -560,6 +627,8 @@ fn payload(number: u32) -> Vec<u8> {
     const JMP_RIP: [u8; 2] = [0xff, 0x25];
     const JRCXZ: u8 = 0xe3;
     const JMP: u8 = 0xe9;
+    const JMP_SHORT: u8 = 0xeb;
+    const LEA_RCX_LESS: [u8; 4] = [0x48, 0x8d, 0x49, 0xff];
     /// Registers as the processor numbers them, with their places in `struct sf_regs`; those that change most often first.
     const REGISTERS: [(u8, u32); 15] = [
         (0, 10), (2, 12), (6, 13), (7, 14), (8, 9), (9, 8), (10, 7), (11, 6),
@@ -577,6 +646,21 @@ fn payload(number: u32) -> Vec<u8> {
         out.extend(opcode);
         out.extend(at.to_le_bytes());
     };
+    let enter = |out: &mut Vec<u8>, desc: u32| {
+        gs(out, &MOV_GS_IMM, TLS_DESC);
+        out.extend(desc.to_le_bytes());
+        out.extend(LEA_RCX_RIP);
+        out.extend(rel(6 + 8));
+        out.extend(JMP_RIP);
+        out.extend(rel(0));
+        out.extend(abi::ENTRY_ENTROPY.to_le_bytes());
+    };
+    gs(&mut out, &MOV_GS_RCX, TLS_RCX);
+    gs(&mut out, &MOV_RCX_GS, TLS_BUDGET);
+    out.extend(LEA_RCX_LESS);
+    gs(&mut out, &MOV_GS_RCX, TLS_BUDGET);
+    out.extend([JRCXZ, 2, JMP_SHORT, u8::try_from(ENTER + 9).expect("short")]);
+    enter(&mut out, DESC_YIELD);
     gs(&mut out, &MOV_GS_RCX, TLS_RCX);
     gs(&mut out, &MOV_RCX_GS, TLS_SEEK_ANY);
     out.extend([JRCXZ, 5, JMP]);
@@ -590,13 +674,7 @@ fn payload(number: u32) -> Vec<u8> {
         out.push(JMP);
         out.extend(rel((REGISTERS.len() - 1 - i) * BLOCK + ENTER));
     }
-    gs(&mut out, &MOV_GS_IMM, TLS_DESC);
-    out.extend((DESC_FOUND | number << 8).to_le_bytes());
-    out.extend(LEA_RCX_RIP);
-    out.extend(rel(6 + 8));
-    out.extend(JMP_RIP);
-    out.extend(rel(0));
-    out.extend(abi::ENTRY_ENTROPY.to_le_bytes());
+    enter(&mut out, DESC_FOUND | number << 8);
     out
 }
 
@@ -635,19 +713,34 @@ mod tests {
             assert_eq!((list[jump - 1].op0_register(), list[jump - 1].memory_displacement64()), (Register::RCX, 0));
         }
         // What is equal leads past such a jump.
-        for equal in list.iter().filter(|insn| insn.code() == Code::Jrcxz_rel8_64) {
+        for equal in list.iter().filter(|insn| insn.code() == Code::Jrcxz_rel8_64).skip(1) {
             let to = list.iter().position(|insn| insn.ip() == equal.near_branch_target()).expect("an instruction");
             assert_eq!(list[to - 1].code(), Code::Jmp_rel32_64);
         }
         // The agent goes back behind all of it.
-        let resume = list.iter().find(|insn| insn.is_ip_rel_memory_operand() && insn.code() == Code::Lea_r64_m);
+        let resume = list.iter().rfind(|insn| insn.is_ip_rel_memory_operand() && insn.code() == Code::Lea_r64_m);
         assert_eq!(resume.map(Instruction::ip_rel_memory_address), Some(end));
+    }
+
+    #[test]
+    fn a_budget_that_is_used_up_enters_the_agent_and_what_follows_begins_with_its_own_rcx() {
+        let list = decoded();
+        let at = |address: u64| list.iter().position(|insn| insn.ip() == address).expect("an instruction");
+        let counts = list.iter().position(|insn| insn.code() == Code::Jrcxz_rel8_64).expect("a look at the budget");
+        assert_eq!((list[counts - 2].code(), list[counts - 2].memory_displacement64()), (Code::Lea_r64_m, u64::MAX));
+        assert_eq!((list[counts - 1].memory_displacement64(), list[counts - 3].memory_displacement64()), (112, 112));
+        let enters = at(list[counts].near_branch_target());
+        assert_eq!((list[enters].memory_displacement64(), list[enters].immediate32()), (8, 0xf8));
+        // From the agent rcx comes back as the program's, past it as what it is in the page.
+        let back = at(list[enters + 1].ip_rel_memory_address());
+        assert_eq!((list[back].code(), list[back].memory_displacement64()), (Code::Mov_rm64_r64, 0));
+        assert_eq!(list[counts + 1].near_branch_target(), list[back + 1].ip());
     }
 
     #[test]
     fn every_register_but_rcx_is_compared_once_and_nothing_else_is_touched() {
         let list = decoded();
-        let compared = list.iter().filter(|insn| insn.code() == Code::Lea_r64_m && !insn.is_ip_rel_memory_operand());
+        let compared = list.iter().filter(|insn| insn.code() == Code::Lea_r64_m && insn.memory_index() != Register::None);
         let mut seen: Vec<_> = compared.inspect(|insn| assert_eq!(insn.memory_index(), Register::RCX)).map(Instruction::memory_base).collect();
         seen.sort_by_key(|register| register.number());
         let all = (0..16).filter(|number| *number != 1).map(|number| Register::RAX + number);

@@ -181,6 +181,9 @@ pub(crate) struct Modules {
     traps: usize,
     /// Faults to be planted as their modules appear.
     pub(crate) flips: Flips,
+    /// Payloads at which replicas meet, with their numbers; a number is given once.
+    pub(crate) meets: Vec<(u64, u32)>,
+    pub(crate) meets_given: u32,
 }
 
 /// A file as it was when it was looked at, and what of it is mapped.
@@ -294,7 +297,15 @@ impl Modules {
                 traps: module.traps.clone(),
             })
         });
-        Self { list: list.collect(), pool: self.pool, scratch: Vec::new(), traps: self.traps, flips: Flips::default() }
+        Self {
+            list: list.collect(),
+            pool: self.pool,
+            scratch: Vec::new(),
+            traps: self.traps,
+            flips: Flips::default(),
+            meets: self.meets.clone(),
+            meets_given: self.meets_given,
+        }
     }
 
     /// Plans the patches of `region`, which maps the file at `open_as` from `offset` on. Nothing

@@ -46,6 +46,8 @@ const LEAVES: Duration = Duration::from_secs(10);
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
 /// small program, which this keeps below the default budget of 1 %.
 const EPOCH_US: u64 = 50_000;
+/// A thread gives way to others after so long, at an event or where a payload counts (thread.c).
+const SLICE_US: u64 = 10_000;
 /// After a snapshot the next store to each page makes a copy of it. Measured on the reference
 /// machine: 2.2 to 2.6 µs for each 4 KiB, in huge pages too, which split.
 const COPY_NS: u64 = 2_400;
@@ -304,6 +306,7 @@ pub(crate) fn control_block(
     let (spin, yields) = spin_ticks(plan, cores);
     group.set32(at!(spin_tsc), spin);
     group.set32(at!(yields), yields);
+    group.set64(at!(slice_tsc), u64::from(cpu::ticks_per_us()) * SLICE_US);
     let affinity = cpu::affinity();
     group.memory.write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
     group.memory.write(at!(wait allowed), &affinity[..affinity.len().min(256)]);
@@ -838,6 +841,7 @@ impl<'a> Supervisor<'a> {
                     self.look_for_the_dead();
                     self.look_for_the_hung();
                     until = until.min(self.look_for_a_waiting_signal());
+                    until = until.min(self.look_for_a_waiting_thread());
                 }
                 if self.stop.is_some() {
                     return Ok(());
