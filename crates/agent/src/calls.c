@@ -456,6 +456,8 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 			return r;
 		sf_kept_translate(nr, call);
 	}
+	if (unlikely(app.threads) && me.slot == 0)
+		sf_thread_translate(nr, call);
 	enum sf_try try = unlikely(app.threads > 1 && waits) && sf_threads_may_wake() ? sf_try(nr, call) : SF_TRY_GO;
 	if (unlikely(try == SF_TRY_PARK)) {
 		cut.at = 0;
@@ -775,7 +777,7 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	default:
 		if (c->handler == SF_H_clock && sf_clock(nr, (u64 *)a, &ret))
 			break;
-		if (c->handler == SF_H_affinity && (a[0] == 0 || a[0] == G->leader_pid)) {
+		if (c->handler == SF_H_affinity && (a[0] == 0 || a[0] == G->leader_pid || (app.threads && sf_thread_names(a[0])))) {
 			ret = sf_affinity(nr, a);
 			break;
 		}

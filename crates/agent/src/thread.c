@@ -42,7 +42,9 @@
 enum { NR_poll = 7, NR_rt_sigprocmask = 14, NR_select = 23, NR_sched_yield = 24, NR_nanosleep = 35, NR_connect = 42,
        NR_clone = 56, NR_exit = 60, NR_arch_prctl = 158, NR_gettid = 186, NR_tkill = 200, NR_futex = 202,
        NR_set_tid_address = 218, NR_clock_nanosleep = 230, NR_epoll_wait = 232, NR_tgkill = 234, NR_pselect6 = 270,
-       NR_ppoll = 271, NR_set_robust_list = 273, NR_epoll_pwait = 281, NR_clone3 = 435, NR_epoll_pwait2 = 441 };
+       NR_sched_setparam = 142, NR_sched_getparam, NR_sched_setscheduler, NR_sched_getscheduler, NR_sched_rr_get_interval = 148,
+       NR_getpriority = 140, NR_setpriority = 141, NR_clock_gettime = 228, NR_clock_getres, NR_prlimit64 = 302,
+       NR_sched_setattr = 314, NR_sched_getattr = 315, NR_ppoll = 271, NR_set_robust_list = 273, NR_epoll_pwait = 281, NR_clone3 = 435, NR_epoll_pwait2 = 441 };
 enum { SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGSTOP = 19, SIGTTOU = 22, SIGURG = 23, SIGWINCH = 28 };
 #define BIT(s) (1ull << ((s) - 1))
 #define SA_RESTART 0x10000000ull
@@ -308,6 +310,34 @@ int sf_thread_takes(u32 nr, const struct sf_call *c, const u64 a[6])
 	return numbered(tid) != NULL;
 }
 
+/* Calls of the leader that name one of these threads: to the kernel it is the process, which has what they share. A clock of
+ * one thread's CPU time is that of all. */
+void sf_thread_translate(u32 nr, u64 call[7])
+{
+	u64 *who = NULL;
+	switch (nr) {
+	case NR_sched_setparam: case NR_sched_getparam: case NR_sched_setscheduler: case NR_sched_getscheduler:
+	case NR_sched_rr_get_interval: case NR_sched_setattr: case NR_sched_getattr: case NR_prlimit64:
+		who = &call[1];
+		break;
+	case NR_getpriority: case NR_setpriority:
+		who = call[1] == 0 /* PRIO_PROCESS */ ? &call[2] : NULL;
+		break;
+	case NR_clock_gettime: case NR_clock_getres:
+		/* ~number << 3 | 4 (of a thread) | which clock: clock_getcpuclockid(3) */
+		if ((s32)call[1] < 0 && (call[1] & 4) && numbered(~(u32)((s32)call[1] >> 3)))
+			call[1] = 2; /* CLOCK_PROCESS_CPUTIME_ID */
+		return;
+	}
+	if (who && (u32)*who >= SF_TID_FIRST && numbered((u32)*who))
+		*who = G->leader_pid;
+}
+
+int sf_thread_names(u64 tid)
+{
+	return (u32)tid >= SF_TID_FIRST && numbered((u32)tid) != NULL;
+}
+
 /* Signals to the thread that runs, each handler on top of the one before. */
 static void take_signals(struct sf_regs *r)
 {
@@ -560,13 +590,20 @@ static void add_call(u32 index, const struct sf_thread *t)
 		add(index, (s32)r->rdi, sends(t->nr) ? POLLOUT : POLLIN);
 }
 
+/* One that runs still may be about to wait: its registers are not in its entry yet. */
+static int parked(u32 i)
+{
+	const struct sf_thread *t = sf_thread_at(i);
+	return i != app.current && (t->state == SF_TH_CALL || t->state == SF_TH_FUTEX);
+}
+
 static void gather(void)
 {
 	set_n = 0;
 	earliest = 0;
 	for (u32 i = 0; i < sf_thread_top(); i++) {
 		const struct sf_thread *t = sf_thread_at(i);
-		if (t->state != SF_TH_CALL && t->state != SF_TH_FUTEX)
+		if (!parked(i))
 			continue;
 		no_later_than(t->deadline);
 		no_later_than(t->retry);
@@ -666,7 +703,7 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 		int ready = 0;
 		for (; k < set_n && whose[k] <= i; k++)
 			ready |= whose[k] == i && set[k].revents;
-		if (t->state != SF_TH_CALL && t->state != SF_TH_FUTEX)
+		if (!parked(i))
 			continue;
 		if (t->deadline && t->deadline <= now)
 			woken[n++] = (u16)(i | OVER);
@@ -728,7 +765,7 @@ static COLD u32 due(void)
 		return flags;
 	for (u32 i = 0; i < sf_thread_top(); i++) {
 		const struct sf_thread *t = sf_thread_at(i);
-		if (t->state == SF_TH_CALL || (t->state == SF_TH_FUTEX && t->deadline)) {
+		if (parked(i) && (t->state == SF_TH_CALL || t->deadline)) {
 			last_look = now;
 			return SF_R_LOOK;
 		}

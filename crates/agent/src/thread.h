@@ -61,6 +61,8 @@ void sf_threads_asked(void);
 void sf_threads_preempt(void);
 void sf_threads_yield(struct sf_regs *);
 void sf_turn(struct sf_regs *);
+void sf_thread_translate(u32 nr, u64 call[7]);
+int sf_thread_names(u64 tid);
 int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
 void sf_threads_keep_current(void);
 
