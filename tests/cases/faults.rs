@@ -225,6 +225,11 @@ fn parked() -> Result<Target, String> {
     Target::guest("threads_parked.c", &[])
 }
 
+/// Three threads that compute while the first one sleeps.
+fn computing() -> Result<Target, String> {
+    Target::guest("threads_compute.c", &[])
+}
+
 /// A heap of several huge pages, part of it closed for a while.
 fn heap() -> Result<Target, String> {
     Target::guest("heap.c", &[])
@@ -1150,6 +1155,8 @@ pub(crate) fn trials() -> Vec<Trial> {
         one("futex_word_of_2", 2, false, "replica=leader event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
         one("futex_word_of_3", 3, false, "replica=1 event=500 mem=[0x2e1000008010] bit=3", After::Corrected, parked),
         one("order_of_2", 2, false, "replica=1 event=500 mem=[0x2e1000000000] bit=3", After::Right, parked),
+        // Threads that compute: the end of who is to meet.
+        one("computing_leader_killed", 2, false, "replica=leader event=125 kill=9", After::Corrected, computing),
         at_every_event(397, "threads_leader_killed", 2, "leader", "kill=9", After::Corrected, parked),
         at_every_event(397, "threads_leader_of_3_killed", 3, "leader", "kill=9", After::Corrected, parked),
         at_every_event(397, "threads_follower_killed", 2, "follower", "kill=9", After::Corrected, parked),

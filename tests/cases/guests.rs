@@ -374,6 +374,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("threads_parked.c"),
         row("threads_signal.c"),
         row("threads_compute.c").replicas(&[1, 2, 3]),
+        row("threads_numbers.c"),
         row("threads_first_ends.c"),
         // Refusals: each of these starts something that is not protected yet.
         row("threads_own_table.c").expect(THREAD),

@@ -19,8 +19,11 @@
  *     the program looks at it (sf_turn), after a repair as well.
  *  2. With SF_NOBODY running, the registers of the event are those of the last one that ran.
  *
- * Not covered: a thread that computes without an event starves the others (docs/reference/limits-run.md); calls that
- * can be neither polled for nor tried (try.c) stop all threads while they wait.
+ * A thread that computes without an event is made to give way: replicas meet (meeting.rs), and from then on count how often
+ * they come by the payloads that were planted for it. Equal budgets are used up at the same pass.
+ *
+ * Not covered: loops in which nothing can be planted (docs/reference/limits-run.md); calls that can be neither polled for
+ * nor tried (try.c) stop all threads while they wait.
  */
 #include "agent.h"
 #include <asm/errno.h>

@@ -1,10 +1,10 @@
-//! Meeting: a handled signal waits, and the program computes on without an event to deliver it at.
+//! Meeting: a handled signal waits, or another thread, and the program computes on without an event.
 //!
 //! ```text
-//!   the leader holds a signal, and has not moved for a while
+//!   the leader holds a signal, or burns CPU time while another thread could run, and has not moved for a while
 //!     ──► all pause where the launcher's word finds them
 //!     ──► one of them says where it stands, the others step or run on to there: same place, registers, memory
-//!     ──► all hear signals there, as one event
+//!     ──► all hear signals there, as one event, and another thread has its turn
 //! ```
 //!
 //! Invariants
@@ -59,6 +59,9 @@ const CLOSE_MS: i64 = 3;
 /// CPU time that a thread has without an event before it is made to give way: with what a meeting takes less than 100 ms
 /// where replicas have cores of their own.
 const SHARE: Duration = Duration::from_millis(40);
+/// What the first attempt to have other threads run may take, and each later one twice as long.
+const TURN: Duration = Duration::from_millis(200);
+const IN_VAIN_MAX: u32 = 6;
 /// A leader that computes answers in microseconds once it runs.
 const ASKED: Duration = Duration::from_millis(10);
 /// How often somebody who is to pause is looked at, and called again.
@@ -115,6 +118,13 @@ pub(crate) struct Meeting {
     reach: Duration,
     /// The event before which the leader computes, and what it had burned when it was seen there first.
     computes: Option<(u64, u64)>,
+    /// ... and before which other threads had waited too long last, with the attempts since that were in vain.
+    starves: Option<u64>,
+    in_vain: u32,
+    /// Nothing can be planted where the program computes.
+    hopeless: bool,
+    /// Everybody goes on then, together or not.
+    deadline: Option<Instant>,
     /// Where signals were heard: their handlers go back there.
     heard: BTreeSet<u64>,
     /// Looks in which somebody may still pause who did not do so in time.
@@ -146,7 +156,13 @@ impl Supervisor<'_> {
         if now < due {
             return due - now;
         }
-        self.try_to_meet();
+        let met = self.meet();
+        self.meeting.failed = if met { 0 } else { self.meeting.failed + 1 };
+        let pause = (PATIENCE * 2_u32.saturating_pow(self.meeting.failed)).min(PATIENCE_MAX);
+        let ran = std::mem::take(&mut self.meeting.ran);
+        self.meeting.not_before = Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
+        self.meeting.waits = None;
+        self.meeting.computes = None;
         PATIENCE
     }
 
@@ -158,6 +174,11 @@ impl Supervisor<'_> {
             return Duration::MAX;
         }
         let place = self.group.get64(at!(own 0, next));
+        // One that has come to an event waits for the others there: who does not come hangs (pace.rs).
+        if (1..self.replicas.len()).any(|r| self.group.get64(at!(own r, next)) != place) {
+            self.meeting.computes = None;
+            return SHARE;
+        }
         let Some(burned) = procfs::burned_ns(self.replicas[0].pid) else { return Duration::MAX };
         let since = match self.meeting.computes {
             Some((at, since)) if at == place => since,
@@ -173,9 +194,33 @@ impl Supervisor<'_> {
             return left;
         }
         self.meeting.computes = None;
-        if self.another_could_run() {
-            self.try_to_meet();
+        if !self.another_could_run() {
+            return SHARE;
         }
+        // Most programs have an event soon: nobody is held up for long by the first attempts.
+        if self.meeting.starves.is_none_or(|at| at != place) {
+            self.meeting.in_vain /= 2;
+        }
+        self.meeting.starves = Some(place);
+        let begun = Instant::now();
+        self.meeting.deadline = Some(begun + TURN * 2_u32.pow(self.meeting.in_vain));
+        self.meeting.hopeless = false;
+        let met = self.meet();
+        self.meeting.deadline = None;
+        let took = begun.elapsed();
+        // Replicas that share cores go apart meanwhile: what they do must fit into the next attempt.
+        let pause = match (met, self.meeting.hopeless) {
+            (true, _) => Duration::ZERO,
+            (false, true) => SPACING * took,
+            (false, false) => took / 4,
+        };
+        if met {
+            self.meeting.in_vain = 0;
+        } else if !self.meeting.hopeless {
+            self.meeting.in_vain = (self.meeting.in_vain + 1).min(IN_VAIN_MAX);
+        }
+        self.meeting.ran = Duration::ZERO;
+        self.meeting.not_before = Some(Instant::now() + pause.max(SHARE));
         SHARE
     }
 
@@ -194,17 +239,6 @@ impl Supervisor<'_> {
             self.group.sleep(seen, LOOK);
         }
         self.group.get32(at!(look_found)) == number
-    }
-
-    fn try_to_meet(&mut self) {
-        let now = Instant::now();
-        let met = self.meet();
-        self.meeting.failed = if met { 0 } else { self.meeting.failed + 1 };
-        let pause = (PATIENCE * 2_u32.saturating_pow(self.meeting.failed)).min(PATIENCE_MAX);
-        let ran = std::mem::take(&mut self.meeting.ran);
-        self.meeting.not_before = Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
-        self.meeting.waits = None;
-        self.meeting.computes = None;
     }
 
     fn meet(&mut self) -> bool {
@@ -285,7 +319,9 @@ impl Supervisor<'_> {
         }
         // One that counts does not: who is behind has to run. What they have burned says who that may be; whoever does
         // not come to another one's state in time has been past it.
-        let Some(site) = self.plant(rip) else { return false };
+        let planted = self.plant(rip);
+        self.meeting.hopeless = planted.is_none();
+        let Some(site) = planted else { return false };
         let burned: Vec<u64> = (0..n).map(|r| self.burned(r)).collect();
         let most = burned.iter().max().copied().unwrap_or(0);
         let apart = Duration::from_nanos(most - burned.iter().min().copied().unwrap_or(0));
@@ -296,7 +332,7 @@ impl Supervisor<'_> {
         // eight times as long.
         let first = RUN.max(apart * if apart > WATCH { 8 } else { 2 }).max(self.meeting.reach / REACH);
         let mut run = 0;
-        while run < RUNS {
+        while run < RUNS && !self.is_late() {
             let trusted = self.meeting.trusted;
             if !self.goes_to(ahead, site) || self.stands_at(ahead) != Some(site) {
                 return false;
@@ -317,6 +353,10 @@ impl Supervisor<'_> {
             run += u32::from(self.meeting.trusted == trusted);
         }
         false
+    }
+
+    fn is_late(&self) -> bool {
+        self.meeting.deadline.is_some_and(|at| Instant::now() > at)
     }
 
     fn burned(&self, r: usize) -> u64 {
@@ -537,7 +577,7 @@ impl Supervisor<'_> {
     fn approaches(&mut self, r: usize, site: u64, mut distance: Distance) -> bool {
         let Some((_, rate)) = self.meeting.rate else { return false };
         let begun = Instant::now();
-        while distance.passes / rate >= CLOSE_MS && begun.elapsed() < RUN_MAX {
+        while distance.passes / rate >= CLOSE_MS && begun.elapsed() < RUN_MAX && !self.is_late() {
             let Some(before) = self.sent(r, distance.counter) else { return false };
             // Short of it: whoever is called runs on until he hears it.
             let ms = u64::try_from(distance.passes / rate).unwrap_or(0);
@@ -586,6 +626,7 @@ impl Supervisor<'_> {
     /// Waits for a replica to pause that has come to no event since `place`, and calls it when `limit` is over.
     fn pauses_after(&mut self, r: usize, place: u64, limit: Duration) -> bool {
         let begun = Instant::now();
+        let limit = self.meeting.deadline.map_or(limit, |at| limit.min(at.saturating_duration_since(begun)));
         while !self.pauses(r) {
             let seen = self.group.bell();
             // One that comes to an event seeks no longer, and everybody has one soon.
