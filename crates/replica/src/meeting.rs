@@ -660,7 +660,7 @@ fn payload(number: u32) -> Vec<u8> {
     const TLS_SEEK_ANY: u32 = 2440;
     const TLS_SEEK_LESS: u32 = 2448;
     const DESC_FOUND: u32 = 0xfb;
-    const DESC_YIELD: u32 = 0xf8;
+    const DESC_YIELD: u32 = 0xf7;
     const MOV_GS_RCX: [u8; 5] = [0x65, 0x48, 0x89, 0x0c, 0x25];
     const MOV_RCX_GS: [u8; 5] = [0x65, 0x48, 0x8b, 0x0c, 0x25];
     const MOV_GS_IMM: [u8; 4] = [0x65, 0xc7, 0x04, 0x25];
@@ -771,7 +771,7 @@ mod tests {
         assert_eq!((list[counts - 2].code(), list[counts - 2].memory_displacement64()), (Code::Lea_r64_m, u64::MAX));
         assert_eq!((list[counts - 1].memory_displacement64(), list[counts - 3].memory_displacement64()), (112, 112));
         let enters = at(list[counts].near_branch_target());
-        assert_eq!((list[enters].memory_displacement64(), list[enters].immediate32()), (8, 0xf8));
+        assert_eq!((list[enters].memory_displacement64(), list[enters].immediate32()), (8, 0xf7));
         // From the agent rcx comes back as the program's, past it as what it is in the page.
         let back = at(list[enters + 1].ip_rel_memory_address());
         assert_eq!((list[back].code(), list[back].memory_displacement64()), (Code::Mov_rm64_r64, 0));
