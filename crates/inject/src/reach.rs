@@ -247,7 +247,7 @@ fn loader(
     let mut asked = false;
     while Instant::now() < deadline {
         let until = Instant::now() + gaps.next(LOADER_MEAN_NS);
-        let waited = match stop.run_until(false, deliver, until).map_err(os)? {
+        let waited = match stop.run_until(false, deliver, || until).map_err(os)? {
             Some(waited) => waited,
             None => {
                 child::kill(pid, libc::SIGSTOP);

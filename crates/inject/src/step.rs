@@ -59,14 +59,17 @@ fn ended(waited: &Waited, cpu_ns: u64) -> Ended {
 fn to_watched(
     mut stop: Stopped,
     addr: u64,
-    deadline: Instant,
+    patience: &Patience,
     mut deliver: i32,
 ) -> Result<Next, SetupError> {
     loop {
         let pid = stop.pid();
         let cpu = procfs::cpu_ns(pid).unwrap_or(0);
         // One that waits for something never stops by itself.
-        let Some(waited) = stop.run_until(false, deliver, deadline).map_err(os)? else {
+        let Some(waited) = stop
+            .run_until(false, deliver, || patience.deadline())
+            .map_err(os)?
+        else {
             return Ok(Next::Ended(given_up()));
         };
         match waited {
@@ -78,7 +81,7 @@ fn to_watched(
                 }
                 deliver = signal;
                 stop = next;
-                if Instant::now() > deadline {
+                if patience.is_over() {
                     return Ok(Next::Ended(given_up()));
                 }
             }
@@ -89,6 +92,54 @@ fn to_watched(
 
 /// What a stop costs beside what is done in it: the limits of a run are of one that nobody stops.
 const STOP: Duration = Duration::from_micros(40);
+
+/// When a run is given up. Each stop hands the processor to another process and back, and on a busy machine both wait
+/// for it: a run of some hundred stops would use up its limit by that alone, and its fault would not have fired.
+struct Patience {
+    limit: Instant,
+    pid: i32,
+    /// How long the target and its tracer had waited when the run began.
+    delayed: [u64; 2],
+}
+
+impl Patience {
+    fn new(pid: i32, limit: Duration) -> Self {
+        Self {
+            limit: Instant::now() + limit,
+            pid,
+            delayed: Self::delays(pid),
+        }
+    }
+
+    fn delays(pid: i32) -> [u64; 2] {
+        [procfs::delayed_ns(pid), procfs::own_delayed_ns()].map(Option::unwrap_or_default)
+    }
+
+    fn since(&self) -> [u64; 2] {
+        let now = Self::delays(self.pid);
+        [0, 1].map(|who| now[who].saturating_sub(self.delayed[who]))
+    }
+
+    /// One of the two waits while the other one sleeps.
+    fn deadline(&self) -> Instant {
+        self.limit + Duration::from_nanos(self.since().iter().sum())
+    }
+
+    fn is_over(&self) -> bool {
+        let now = Instant::now();
+        now > self.limit && now > self.deadline()
+    }
+
+    /// As [`Self::is_over`], beside threads that run while their tracer looks for stops.
+    fn is_over_among(&self) -> bool {
+        let delay = self.since().into_iter().max().unwrap_or_default();
+        Instant::now() > self.limit + Duration::from_nanos(delay)
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline().saturating_duration_since(Instant::now())
+    }
+}
 
 fn given_up() -> Ended {
     Ended {
@@ -134,14 +185,13 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
     let Started { stop, at: from } = bench.launch(limit, false)?;
     let pid = stop.pid();
     let setup = from.elapsed();
-    let deadline = Instant::now() + limit;
     let mut hit = Hit::default();
     let mut watch = Watch {
         fault,
         insn: &insn,
         addr,
         hits,
-        deadline,
+        patience: Patience::new(pid, limit),
         n: 0,
         hit: &mut hit,
         failed: None,
@@ -152,7 +202,7 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
         watch.alone(bench, stop)
     };
     let mut rest = Ended::default();
-    bench.settle(watch.deadline.saturating_duration_since(Instant::now()));
+    bench.settle(watch.patience.left());
     jail::end_all(&mut rest, Some(pid));
     let mut ended = result?;
     ended.cpu_ns += rest.cpu_ns;
@@ -175,7 +225,7 @@ struct Watch<'a> {
     insn: &'a Instruction,
     addr: u64,
     hits: &'a Hits,
-    deadline: Instant,
+    patience: Patience,
     n: u64,
     hit: &'a mut Hit,
     failed: Option<SetupError>,
@@ -190,10 +240,22 @@ impl Watch<'_> {
             hit: self.hit,
             n: self.n,
             among,
-            deadline: self.deadline,
+            patience: &self.patience,
         };
         if strikes {
-            return struck.strike(self.fault, self.insn, stop);
+            let so_far = struck.hit.hits;
+            let stood = struck.strike(self.fault, self.insn, stop)?;
+            let nothing = struck.hit.hits == so_far;
+            if let (Err(Left::Fails(stop, signal)), true) = (&stood, nothing)
+                && self.is_unexecuted(stop, *signal)?
+            {
+                // Back from the signal's handler it is met again.
+                let mut regs = stop.regs().map_err(os)?;
+                regs.eflags &= !RESUME;
+                stop.set_regs(&regs).map_err(os)?;
+                self.n -= 1;
+            }
+            return Ok(stood);
         }
         if !is_stepped_over(self.insn) {
             return Ok(Ok(stop));
@@ -207,13 +269,18 @@ impl Watch<'_> {
 
     /// What a signal from elsewhere came before has been counted: back from the handler it is not met again.
     fn resume_flag(&self, stop: &Stopped, signal: i32) -> Result<(), SetupError> {
-        const FAULTS: [i32; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
-        let mut regs = stop.regs().map_err(os)?;
-        if regs.rip == self.addr && !FAULTS.contains(&signal) {
+        if self.is_unexecuted(stop, signal)? {
+            let mut regs = stop.regs().map_err(os)?;
             regs.eflags |= RESUME;
             stop.set_regs(&regs).map_err(os)?;
         }
         Ok(())
+    }
+
+    /// Whether a signal from elsewhere came before the instruction.
+    fn is_unexecuted(&self, stop: &Stopped, signal: i32) -> Result<bool, SetupError> {
+        const FAULTS: [i32; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL];
+        Ok(stop.regs().map_err(os)?.rip == self.addr && !FAULTS.contains(&signal))
     }
 
     /// Whether no later execution is hit.
@@ -237,7 +304,7 @@ impl Watch<'_> {
         stop.watch_execution(self.addr).map_err(os)?;
         let mut deliver = 0;
         while !self.over() {
-            stop = match to_watched(stop, self.addr, self.deadline, deliver)? {
+            stop = match to_watched(stop, self.addr, &self.patience, deliver)? {
                 Next::At(stop) => stop,
                 Next::Ended(ended) => return Ok(ended),
             };
@@ -248,12 +315,11 @@ impl Watch<'_> {
                 Err(Left::Ended(ended)) => return Ok(ended),
                 Err(Left::Gone) => unreachable!("of one thread among others"),
             };
-            self.deadline += stopped.elapsed() + STOP;
+            self.patience.limit += stopped.elapsed() + STOP;
         }
         stop.watch_execution(0).map_err(os)?;
         stop.detach_with(deliver).map_err(os)?;
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        Ok(bench.finish(pid, left))
+        Ok(bench.finish(pid, self.patience.left()))
     }
 
     /// One of several threads and processes: they share the count, as they share a planted one.
@@ -277,17 +343,17 @@ impl Watch<'_> {
 /// keeps the debug register from stopping twice, and a virtual machine under load has been seen to lose it. Not what may
 /// wait in the kernel, nor what stops after each of its elements.
 fn is_stepped_over(insn: &Instruction) -> bool {
-    use iced_x86::FlowControl;
-    !insn.has_rep_prefix()
-        && !insn.has_repne_prefix()
-        && !matches!(
-            insn.flow_control(),
-            FlowControl::Interrupt | FlowControl::Exception
-        )
-        && !matches!(
-            insn.code(),
-            iced_x86::Code::Syscall | iced_x86::Code::Sysenter
-        )
+    !insn.has_rep_prefix() && !insn.has_repne_prefix() && cannot_wait(insn)
+}
+
+/// Whether the instruction does not enter the kernel by itself.
+fn cannot_wait(insn: &Instruction) -> bool {
+    use iced_x86::{Code, FlowControl};
+    let enters = matches!(
+        insn.flow_control(),
+        FlowControl::Interrupt | FlowControl::Exception
+    );
+    !enters && !matches!(insn.code(), Code::Syscall | Code::Sysenter)
 }
 
 fn is_code(fault: &Fault) -> bool {
@@ -302,6 +368,10 @@ fn is_code(fault: &Fault) -> bool {
 
 impl jail::Follower for Watch<'_> {
     fn born(&mut self, _: jail::Born) {}
+
+    fn is_over(&self) -> bool {
+        self.patience.is_over_among()
+    }
 
     fn begins(&mut self, stop: Stopped) -> std::io::Result<Stopped> {
         stop.watch_execution(if self.over() { 0 } else { self.addr })?;
@@ -342,6 +412,14 @@ impl jail::Follower for Watch<'_> {
 /// The flag with which a debug register lets its instruction execute (Intel SDM vol. 3, 18.3.1.1).
 const RESUME: u64 = 1 << 16;
 
+/// What an instruction may cause: blocked, these would end the program (signal(7)).
+const SYNCHRONOUS: u64 = 1 << (libc::SIGILL - 1)
+    | 1 << (libc::SIGTRAP - 1)
+    | 1 << (libc::SIGBUS - 1)
+    | 1 << (libc::SIGFPE - 1)
+    | 1 << (libc::SIGSEGV - 1)
+    | 1 << (libc::SIGSYS - 1);
+
 /// Who stands behind the instruction, or why nobody does.
 type Stands = Result<Result<Stopped, Left>, SetupError>;
 
@@ -359,8 +437,7 @@ struct Struck<'a> {
     n: u64,
     /// There are other threads: no wait for this one alone may last.
     among: bool,
-    /// When the run is given up.
-    deadline: Instant,
+    patience: &'a Patience,
 }
 
 /// Takes the trap flag of a single step out of the flags that the instruction has pushed.
@@ -413,15 +490,29 @@ impl Struck<'_> {
         self.hit.hits += 1;
     }
 
-    /// Executes the instruction at which the program stands.
+    /// Executes the instruction at which the program stands. A clock of the program's would interrupt every second step of
+    /// a busy machine before it executes anything: where the instruction cannot wait in the kernel, signals wait instead.
     fn behind(&self, insn: &Instruction, stop: Stopped) -> Stands {
+        if !cannot_wait(insn) {
+            return self.stepped(insn, stop);
+        }
+        let blocked = stop.blocked().map_err(os)?;
+        stop.set_blocked(blocked | !SYNCHRONOUS).map_err(os)?;
+        let stood = self.stepped(insn, stop)?;
+        if let Ok(stop) | Err(Left::Fails(stop, _)) = &stood {
+            stop.set_blocked(blocked).map_err(os)?;
+        }
+        Ok(stood)
+    }
+
+    fn stepped(&self, insn: &Instruction, stop: Stopped) -> Stands {
         let among = self.among;
         let repeats = insn.has_rep_prefix() || insn.has_repne_prefix();
         let step = |stop: Stopped| {
             let waited = if among {
                 stop.step_among()
             } else {
-                stop.run_until(true, 0, self.deadline)
+                stop.run_until(true, 0, || self.patience.deadline())
             };
             waited.map_err(os)
         };
@@ -1151,6 +1242,7 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
     stop.detach().map_err(os)?;
     let setup = at.elapsed();
     let begin = Instant::now();
+    let patience = Patience::new(pid, limit);
     let mut hit = Hit::default();
     let mut due = Duration::from_nanos(
         after_ns
@@ -1172,7 +1264,7 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
                     hit: &mut hit,
                     n,
                     among: false,
-                    deadline: begin + limit,
+                    patience: &patience,
                 }
                 .register(&stop, *register, bits, *change)?;
             }
@@ -1217,12 +1309,11 @@ pub(crate) fn now(
         )));
     };
     let mut hit = Hit::default();
-    let deadline = Instant::now() + limit;
     Struck {
         hit: &mut hit,
         n: 1,
         among: false,
-        deadline,
+        patience: &Patience::new(stop.pid(), limit),
     }
     .register(stop, *register, bits, *change)?;
     Ok((hit.before, hit.after))

@@ -27,6 +27,8 @@ fn single_steps_count_each_execution_once_and_give_up_who_waits() {
         "at=waits!answer+5 n=401 reg=rax bit=0",
         // Nothing stops it any more, and a later execution might be hit.
         "at=waits!answer n=150.. reg=rax after bit=0",
+        // Whatever the clock interrupts, none is left out; what it changes nobody looks at.
+        "at=waits!answer n=1.. reg=rax after bit=2",
     ]
     .map(str::to_owned)
     .to_vec();
@@ -48,6 +50,13 @@ fn single_steps_count_each_execution_once_and_give_up_who_waits() {
             (1, Leaf::HangDeadlock)
         ],
         "{runs:?}"
+    );
+    // Slow or not.
+    assert_eq!(
+        (runs[&4].hits, runs[&4].status),
+        (400, Some(0)),
+        "{:?}",
+        runs[&4]
     );
     // The second line's executions come beside a clock; the third's flags are those of a program that nobody steps.
     assert!(runs[&2].differ.is_empty(), "{:?}", runs[&2]);

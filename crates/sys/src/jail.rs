@@ -718,6 +718,11 @@ pub trait Follower {
     fn trapped(&mut self, stop: Stopped) -> io::Result<Trapped> {
         Ok(Trapped::Goes(stop, libc::SIGTRAP))
     }
+
+    /// The limit has passed: whether the program is given up.
+    fn is_over(&self) -> bool {
+        true
+    }
 }
 
 /// Lets a traced program run, and all that it makes, telling of each before its first
@@ -756,7 +761,7 @@ pub fn follow(
         // SAFETY: `status` and `used` are valid for the call.
         let tid = unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut used) };
         if tid <= 0 {
-            if std::time::Instant::now() > deadline {
+            if std::time::Instant::now() > deadline && what.is_over() {
                 ended.timed_out = true;
                 return Ok(ended);
             }

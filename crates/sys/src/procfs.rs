@@ -273,6 +273,28 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
     text.split(' ').next()?.parse().ok()
 }
 
+/// How long a thread has waited for a processor that others had, in nanoseconds; nothing once it is gone.
+#[must_use]
+pub fn delayed_ns(tid: i32) -> Option<u64> {
+    delay(&format!("/proc/{tid}/schedstat"))
+}
+
+/// The same of the calling thread.
+#[must_use]
+pub fn own_delayed_ns() -> Option<u64> {
+    delay("/proc/thread-self/schedstat")
+}
+
+fn delay(schedstat: &str) -> Option<u64> {
+    record(schedstat)
+        .ok()?
+        .split(' ')
+        .nth(1)?
+        .trim()
+        .parse()
+        .ok()
+}
+
 /// CPU time a process has used so far, in user mode and in the kernel, in nanoseconds: the
 /// scheduler's exact sum, shared out as the ticks of its stat file say.
 #[must_use]

@@ -547,7 +547,8 @@ impl Stopped {
         self.follow(pid)
     }
 
-    /// As [`Self::run`], or with `stepping` as [`Self::step`]; nothing if it still runs at `deadline`.
+    /// As [`Self::run`], or with `stepping` as [`Self::step`]; nothing if it still runs at a deadline, which is asked
+    /// for again when it has passed.
     ///
     /// # Errors
     /// As ptrace(2).
@@ -555,9 +556,10 @@ impl Stopped {
         self,
         stepping: bool,
         signal: i32,
-        deadline: std::time::Instant,
+        deadline: impl Fn() -> std::time::Instant,
     ) -> io::Result<Option<Waited>> {
         let pid = self.pid;
+        let mut until = deadline();
         let request = if stepping {
             libc::PTRACE_SINGLESTEP
         } else {
@@ -572,7 +574,11 @@ impl Stopped {
             if let Some(waited) = poll(pid)? {
                 return Ok(Some(self.keeping(waited)));
             }
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let now = std::time::Instant::now();
+            if until <= now {
+                until = deadline();
+            }
+            let left = until.saturating_duration_since(now);
             if left.is_zero() {
                 return Ok(None);
             }
@@ -644,6 +650,42 @@ impl Stopped {
         check(rc)?;
         // SAFETY: zeroed, then filled by the kernel.
         Ok(unsafe { info.assume_init() }.si_code)
+    }
+
+    /// The signals that it blocks, one bit each, signal 1 in bit 0.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn blocked(&self) -> io::Result<u64> {
+        let mut set = 0_u64;
+        // SAFETY: `self` proves ptrace-stop, and `set` has the size that is given.
+        let rc = unsafe {
+            libc::ptrace(
+                libc::PTRACE_GETSIGMASK,
+                self.pid,
+                size_of::<u64>(),
+                &raw mut set,
+            )
+        };
+        check(rc)?;
+        Ok(set)
+    }
+
+    /// Has it block these signals and no others.
+    ///
+    /// # Errors
+    /// As ptrace(2).
+    pub fn set_blocked(&self, set: u64) -> io::Result<()> {
+        // SAFETY: `self` proves ptrace-stop, and the kernel only reads `set`, of the size that is given.
+        let rc = unsafe {
+            libc::ptrace(
+                libc::PTRACE_SETSIGMASK,
+                self.pid,
+                size_of::<u64>(),
+                &raw const set,
+            )
+        };
+        check(rc).map(drop)
     }
 
     /// Vector state, in the standard format.
