@@ -204,6 +204,8 @@ pub struct Running {
     plan: Vec<Planned>,
     golden: Captured,
     executed: Vec<(usize, u64)>,
+    /// When it began to be prepared: the budget is one for all.
+    begun: Instant,
     /// Nobody else fills the directory; of one that is only read, nothing.
     _held: Option<Held>,
 }
@@ -292,12 +294,13 @@ impl Running {
         version: &str,
         tell: &mut dyn FnMut(Progress),
     ) -> Result<Self, CampaignError> {
+        let begun = Instant::now();
         let dir = Dir::new(&order.dir);
         let mut field = Field::open(order)?;
         let known =
             order.dir.join("campaign.json").exists() && order.dir.join("plan.jsonl").exists();
         if known {
-            return Self::resume(order, dir, field);
+            return Self::resume(order, dir, field, begun);
         }
         let (closed, open) = field.walls()?;
         tell(Progress::Stage("running without a fault".into()));
@@ -322,6 +325,7 @@ impl Running {
             plan: drafted.plan,
             golden: captured,
             executed: drafted.executed,
+            begun,
             _held: held,
         };
         running.share()?;
@@ -340,7 +344,12 @@ impl Running {
         Ok(running)
     }
 
-    fn resume(order: &Order, dir: Dir, mut field: Field) -> Result<Self, CampaignError> {
+    fn resume(
+        order: &Order,
+        dir: Dir,
+        mut field: Field,
+        begun: Instant,
+    ) -> Result<Self, CampaignError> {
         let held = hold(order)?;
         let mut campaign = dir.campaign()?;
         let plan = dir.plan()?;
@@ -379,6 +388,7 @@ impl Running {
             plan,
             golden,
             executed: Vec::new(),
+            begun,
             _held: held,
         };
         if running.plan.iter().any(|p| p.fault.contains("class=")) {
@@ -430,7 +440,7 @@ impl Running {
         let next = AtomicUsize::new(0);
         let over = AtomicBool::new(false);
         let tally: Mutex<BTreeMap<Outcome, u64>> = Mutex::default();
-        let started = Instant::now();
+        let begun = self.begun;
         let limits = self.campaign.limits;
         let limit = if limits.wall_ns == 0 {
             self.field.order.patience
@@ -447,9 +457,10 @@ impl Running {
         };
         let result = parallel(&mut self.field.wardens, |warden, _| {
             loop {
-                let budget = order
-                    .budget
-                    .is_some_and(|budget| started.elapsed() >= budget);
+                // Each call gets on, however short its time is.
+                let budget = order.budget.is_some_and(|budget| {
+                    begun.elapsed() >= budget && next.load(Ordering::Relaxed) > 0
+                });
                 if budget || stop.load(Ordering::Relaxed) || over.load(Ordering::Relaxed) {
                     return Ok(());
                 }

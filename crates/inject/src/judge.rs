@@ -484,7 +484,9 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
             };
         }
     }
-    let killed_for_time = e.ran.timed_out || e.ran.signal == Some(libc::SIGXCPU);
+    // One that writes without end is ended by the box's limit of a file, which the program bare has not.
+    let for_limit = matches!(e.ran.signal, Some(libc::SIGXCPU | libc::SIGXFSZ));
+    let killed_for_time = e.ran.timed_out || for_limit;
     if e.hits == 0 && !(killed_for_time && e.seen.is_some_and(|seen| !seen.ended)) {
         return Leaf::NotFired;
     }
@@ -494,7 +496,7 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
     if killed_for_time {
         // One that waits has used what a whole run takes at most, a fifth of the limit; one that
         // spins may get less than half of a busy machine.
-        let busy = e.ran.signal == Some(libc::SIGXCPU) || e.ran.cpu_ns >= e.ran.wall_ns / 4;
+        let busy = for_limit || e.ran.cpu_ns >= e.ran.wall_ns / 4;
         return if busy {
             Leaf::HangLivelock
         } else {
@@ -632,6 +634,12 @@ mod tests {
             ),
             Leaf::Slow
         );
+        let endless = Ran {
+            status: None,
+            signal: Some(libc::SIGXFSZ),
+            ..ok.clone()
+        };
+        assert_eq!(judge(&endless, &right, 1, &none), Leaf::HangLivelock);
         assert_eq!(
             judge(&ok, &captured("all is wrong\n", ""), 1, &none),
             Leaf::Sdc

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use common::clean;
-use steadfast_inject::campaign::{Order, Running};
+use steadfast_inject::campaign::{Order, Progress, Running};
 use steadfast_inject::models::Model;
 use steadfast_inject::record::{Dir, Planned, Run};
 use steadfast_integrity::outcome::Outcome;
@@ -281,6 +281,46 @@ fn faults_that_storage_cannot_have_are_refused_before_any_run() {
         assert!(error.to_string().contains("storage"), "{error}");
         clean(&order);
     }
+}
+
+/// A type that nothing can have is left out beside others, and refused alone.
+#[test]
+fn a_type_without_a_place_is_left_out() {
+    let mut order = order("nowhere");
+    common::guest(
+        &mut order,
+        "waits",
+        &["-O1", "-nostdlib", "-static", "-fno-stack-protector"],
+    );
+    order.models = vec![Model::Rdata, Model::Wreg];
+    let mut said = Vec::new();
+    let running = Running::prepare(&order, "test", &mut |progress| {
+        if let Progress::Stage(stage) = progress {
+            said.push(stage);
+        }
+    })
+    .expect("prepared");
+    let names: Vec<_> = running
+        .campaign
+        .strata
+        .iter()
+        .map(|stratum| stratum.name.clone())
+        .collect();
+    assert_eq!(names, ["wreg"]);
+    assert!(
+        said.iter()
+            .any(|stage| stage.starts_with("rdata is left out")),
+        "{said:?}"
+    );
+    drop(running);
+    fs::remove_dir_all(&order.dir).expect("a campaign");
+    order.models = vec![Model::Rdata];
+    let error = Running::prepare(&order, "test", &mut |_| ()).expect_err("nothing to strike");
+    assert!(
+        error.to_string().contains("a campaign of rdata needs"),
+        "{error}"
+    );
+    clean(&order);
 }
 
 /// Faults drawn over a real program's transfers: each fires at the transfer it was drawn for, and

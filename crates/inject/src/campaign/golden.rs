@@ -325,6 +325,16 @@ fn sound(warden: &mut Warden, order: &Order) -> Result<(Ran, i32, Captured), Cam
             "--patience SECONDS; for a server --driver and --ready",
         ));
     }
+    if ran.signal == Some(libc::SIGXFSZ) {
+        return Err(needs(
+            &format!(
+                "a target whose files stay below {} MiB, the box's limit",
+                order.spec.file_size >> 20
+            ),
+            "death by SIGXFSZ, of the box's doing",
+            "an input that makes less output",
+        ));
+    }
     let Some(status) = ran.status else {
         return Err(needs(
             "a target that exits by itself",

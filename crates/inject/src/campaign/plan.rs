@@ -110,15 +110,30 @@ impl Field {
         tell(Progress::Stage("drawing the plan".into()));
         let mut strata = Vec::new();
         let mut drawn: Vec<Vec<Planned>> = Vec::new();
+        let mut nowhere = None;
         for (number, model) in (0..).zip(self.order.models.clone()) {
-            let (stratum, planned) = match &transfers {
-                Some(transfers) if model.is_storage() => {
-                    self.drawn_from(model, number, transfers)?
-                }
-                _ => self.drawn(self.pool(model, &profile, &certain), number)?,
+            let found = match &transfers {
+                Some(transfers) if model.is_storage() => self.drawn_from(model, number, transfers),
+                _ => self.drawn(self.pool(model, &profile, &certain), number),
             };
-            strata.push(stratum);
-            drawn.push(planned);
+            match found {
+                Ok((stratum, planned)) => {
+                    strata.push(stratum);
+                    drawn.push(planned);
+                }
+                // Of several types one may have no place: a program without vectors is struck elsewhere.
+                Err(Undrawn::Nowhere(why)) => {
+                    tell(Progress::Stage(format!(
+                        "{} is left out: nothing that the target executes can have it",
+                        model.word()
+                    )));
+                    nowhere = Some(why);
+                }
+                Err(Undrawn::Failed(why)) => return Err(why),
+            }
+        }
+        if let Some(why) = nowhere.filter(|_| strata.is_empty()) {
+            return Err(why);
         }
         let mut plan = in_turns(drawn, &mut strata);
         tell(Progress::Stage("auditing the plan's sites".into()));
@@ -144,7 +159,10 @@ impl Field {
         if let Some(transfers) = transfers.filter(|_| self.order.lines.is_empty()) {
             let mut drawn = Vec::new();
             for (number, model) in (0..).zip(self.order.models.clone()) {
-                let (stratum, planned) = self.drawn_from(model, number, transfers)?;
+                let (stratum, planned) = match self.drawn_from(model, number, transfers) {
+                    Ok(found) => found,
+                    Err(Undrawn::Nowhere(why) | Undrawn::Failed(why)) => return Err(why),
+                };
                 drafted.strata.push(stratum);
                 drawn.push(planned);
             }
@@ -201,16 +219,16 @@ impl Field {
     }
 
     /// Draws the faults of one type from executed instructions.
-    fn drawn(&self, pool: Pool, number: u32) -> Result<(Stratum, Vec<Planned>), CampaignError> {
+    fn drawn(&self, pool: Pool, number: u32) -> Result<(Stratum, Vec<Planned>), Undrawn> {
         if pool.from.is_empty() {
-            return Err(needs(
+            return Err(Undrawn::Nowhere(needs(
                 &format!(
                     "a campaign of {} needs an executed instruction that can have it",
                     pool.model.word()
                 ),
                 format!("{} executions, none reachable", pool.all),
                 "another --fault, or a wider --only",
-            ));
+            )));
         }
         let mut planned = Vec::new();
         for run in 0..self.order.runs {
@@ -290,7 +308,7 @@ impl Field {
         model: Model,
         number: u32,
         transfers: &Transfers,
-    ) -> Result<(Stratum, Vec<Planned>), CampaignError> {
+    ) -> Result<(Stratum, Vec<Planned>), Undrawn> {
         let chosen: Vec<bool> = transfers
             .paths
             .iter()
@@ -309,7 +327,7 @@ impl Field {
         let all = ends.last().copied().unwrap_or(0);
         if all == 0 {
             let mut mapped = transfers.mapped.iter().filter(|file| self.of_use(file));
-            return Err(needs(
+            return Err(Undrawn::Nowhere(needs(
                 &format!(
                     "a campaign of {} needs a transfer between the target and a file that can have it",
                     model.word()
@@ -322,7 +340,7 @@ impl Field {
                     None => format!("none of {}", transfers.list.len()),
                 },
                 "another --fault or --files",
-            ));
+            )));
         }
         let mut out = Vec::new();
         for run in 0..self.order.runs {
@@ -331,11 +349,11 @@ impl Field {
             let which = ends.partition_point(|end| *end <= place);
             let Some((fault, drawn, n)) = transfers.draw(model, which, self.order.shape, &mut draw)
             else {
-                return Err(needs(
+                return Err(Undrawn::Failed(needs(
                     "a drawn fault has to be one of the grammar",
                     &transfers.paths[transfers.list[which].path],
                     "report this; --files leaves a file out",
-                ));
+                )));
             };
             let one = &transfers.list[which];
             let like = |other: &&crate::storage::Transfer| {
@@ -617,6 +635,19 @@ impl Field {
             }
         }
         Ok(())
+    }
+}
+
+/// Why faults of one type are not drawn.
+enum Undrawn {
+    /// Nothing can have one.
+    Nowhere(CampaignError),
+    Failed(CampaignError),
+}
+
+impl From<CampaignError> for Undrawn {
+    fn from(why: CampaignError) -> Self {
+        Self::Failed(why)
     }
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "GATE")]
     until: Option<String>,
 
-    /// Stop after so long, such as 10m; the same call goes on later
+    /// Start no run after so long, preparation included, such as 10m; the same call goes on later
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
 
