@@ -190,6 +190,41 @@ fn limits_of_the_caller() -> Trial {
     })
 }
 
+/// An instruction that answers each core differently is named beside the difference that it makes, and nothing is named
+/// beside one that a fault makes.
+fn hint() -> Trial {
+    const NAME: &str = "hint_of_an_open_instruction";
+    Trial::test(format!("command::{NAME}"), || {
+        let guest = build::guest("lsl.c", Variant::Dynamic)?;
+        let run = says(
+            NAME,
+            &["run", "-n", "2", "--", &guest.display().to_string()],
+        )?;
+        let said = String::from_utf8_lossy(&run.stderr);
+        if run.end() != "status 122" || !said.contains("hint:    the program has lsl in ") {
+            return Err(format!("{}\n{}", run.end(), last_lines(&run)).into());
+        }
+        let run = says(
+            NAME,
+            &[
+                "run",
+                "-n",
+                "3",
+                "--flip",
+                "replica=1 event=4 reg=rsp bit=40",
+                "--",
+                "/bin/echo",
+                "hello",
+            ],
+        )?;
+        let said = String::from_utf8_lossy(&run.stderr);
+        if run.end() != "status 0" || !said.contains("disagreed") || said.contains("hint:") {
+            return Err(format!("{}\n{}", run.end(), last_lines(&run)).into());
+        }
+        Ok(())
+    })
+}
+
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
@@ -276,6 +311,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         truncated(),
         with_sigchld_ignored(),
         closed_early(),
+        hint(),
         legacy_layout(),
         limits_of_the_caller(),
         terminal_put_back("terminal_of_a_program_that_was_stopped", "refused", "status 121", " icanon"),

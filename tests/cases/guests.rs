@@ -140,6 +140,7 @@ const DRIVEN: &[&str] = &[
     "write_whole.c",
     "state_rounds.c",
     "terminal_raw.c",
+    "lsl.c",
 ];
 
 const THREAD: Expect = Expect::Refused("thread");
@@ -244,7 +245,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("odd_sites.S").shapes(&[Variant::Bare, BarePie]),
         row("hidden_site.c").shapes(&[Dynamic, Static, Stripped]).expect(Expect::Limit("a jump into the middle of an instruction")),
         row("int80.c").expect(Expect::Refused("int 0x80")),
-        row("vsyscall.c").expect(Expect::Limit("calls through the legacy page at a fixed address")),
+        row("vsyscall.c").shapes(&[Dynamic, Unoptimised, Static]),
         row("x32.c").expect(Expect::Limit("call numbers with the x32 bit")),
         row("unknown_call.c").expect(Expect::Limit("a call number above the highest known")),
         row("negative_call.c").shapes(Variant::PAIR),

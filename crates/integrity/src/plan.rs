@@ -462,6 +462,9 @@ pub struct Coverage {
     /// Each site on the slow path.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slow_sites: Vec<SlowSite>,
+    /// What may differ between replicas without a fault and is not intercepted; looked for when replicas have disagreed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open_sites: Vec<OpenSite>,
     /// Each kind of call that was denied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub denied_calls: Vec<DeniedCall>,
@@ -496,6 +499,16 @@ pub struct SlowSite {
     pub instruction: String,
     /// Why it could not be patched.
     pub reason: String,
+}
+
+/// An instruction, or a pointer, whose answer may differ between replicas without a fault.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OpenSite {
+    /// Where it is.
+    pub site: crate::ids::Site,
+    /// The instruction there.
+    pub instruction: String,
 }
 
 /// A kind of call that was answered with an error.

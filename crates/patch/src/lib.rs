@@ -36,6 +36,7 @@ mod coverage;
 mod discover;
 pub mod elf;
 mod index;
+mod open;
 mod parts;
 mod plan;
 mod relocate;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use blocks::{Block, End};
 pub use coverage::{Coverage, Tally};
+pub use open::{Legacy, LegacyLoad, Open, find_open};
 pub use plan::{Analysis, Survey, plan, plan_hooks, replan};
 pub use save::{Save, find_saves};
 pub use scan::{find_sites, site_at};

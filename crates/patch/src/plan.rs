@@ -118,6 +118,11 @@ impl<'a> Analysis<'a> {
         scan(&self.index).sites
     }
 
+    /// All instructions that certainly load the address of a call in the vsyscall page, in address order.
+    pub fn legacy_loads(&self) -> Vec<crate::LegacyLoad> {
+        crate::open::legacy_loads(&self.index)
+    }
+
     /// As [`replan`].
     pub fn replan(
         &self,

@@ -7,8 +7,8 @@
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
 use crate::{
-    ArenaSpec, CodeView, Coverage, Dest, Entries, Existing, Hook, Module, Patched, Place, Plan,
-    RefusedReason, Site, SiteKind, Survey, find_sites, plan, plan_hooks, replan, site_at,
+    Analysis, ArenaSpec, CodeView, Coverage, Dest, Entries, Existing, Hook, Module, Open, Patched, Place, Plan,
+    RefusedReason, Site, SiteKind, Survey, find_open, find_sites, plan, plan_hooks, replan, site_at,
 };
 
 const CODE: u64 = 0x7000_0000_0000;
@@ -1125,4 +1125,44 @@ fn behind_a_no_op_that_begins_a_function_something_may_return() {
         };
         assert!(!plan.writes.iter().any(over), "{:?}", plan.writes);
     }
+}
+
+/// `mov r14, time(2)`, `mov rax, gettimeofday(2)`, `movabs r11, getcpu(2)`, an address beside them, and one in data.
+#[test]
+fn addresses_of_the_vsyscall_page_are_found_where_code_loads_them() {
+    use crate::{Legacy, LegacyLoad};
+    let code = [
+        &[0x49, 0xC7, 0xC6, 0x00, 0x04, 0x60, 0xFF][..],
+        &[0x48, 0xC7, 0xC0, 0x00, 0x00, 0x60, 0xFF],
+        &[0x49, 0xBB, 0x00, 0x08, 0x60, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF],
+        &[0x48, 0xC7, 0xC0, 0x10, 0x04, 0x60, 0xFF, 0xC3],
+    ]
+    .concat();
+    let mut module = module(&code);
+    let found = Analysis::new(&module).legacy_loads();
+    let load = |at, call, register| LegacyLoad { addr: CODE + at, call, register };
+    assert_eq!(found, [load(0, Legacy::Time, 14), load(7, Legacy::Gettimeofday, 0), load(14, Legacy::Getcpu, 11)]);
+    // movabs r14, imm64.
+    assert_eq!(found[0].load(0x1122_3344_5566_7788), [0x49, 0xBE, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
+    assert_eq!(find_open(&module), []);
+    let word = 0xffff_ffff_ff60_0800_u64.to_le_bytes();
+    module.data = vec![CodeView { addr: CODE + 0x1000, bytes: &word }];
+    assert_eq!(find_open(&module), [Open { addr: CODE + 0x1000, what: "a call of the vsyscall page" }]);
+}
+
+#[test]
+fn instructions_that_nothing_intercepts_are_named_where_they_stand() {
+    // mov eax, 0x0001010f: bytes of sgdt inside; lsl eax, ecx; sgdt [rdi]; smsw eax; rdpru; syscall; ret.
+    let code = [
+        &[0xB8, 0x0F, 0x01, 0x07, 0x00][..],
+        &[0x0F, 0x03, 0xC1],
+        &[0x0F, 0x01, 0x07],
+        &[0x0F, 0x01, 0xE0],
+        &[0x0F, 0x01, 0xFD],
+        &[0x0F, 0x05, 0xC3],
+    ]
+    .concat();
+    let found = find_open(&module(&code));
+    let found: Vec<_> = found.iter().map(|open| (open.addr - CODE, open.what)).collect();
+    assert_eq!(found, [(5, "lsl"), (8, "sgdt"), (11, "smsw"), (14, "rdpru")]);
 }

@@ -43,4 +43,10 @@ impl Image {
             vdso: symbol("sf_vdso"),
         }
     }
+
+    /// Where the functions of the vDSO stand, as [`crate::launch::vdso_functions`] orders them.
+    pub(crate) fn calls(&self) -> [u64; 5] {
+        let at = usize::try_from(self.vdso - abi::BASE).expect("inside the image");
+        crate::launch::vdso_functions(&self.bytes[at..], self.vdso)
+    }
 }

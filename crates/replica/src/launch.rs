@@ -407,7 +407,7 @@ fn find_auxv(stop: &mut ptrace::Stopped, rsp: u64) -> io::Result<u64> {
     }
 }
 
-fn vdso_functions(bytes: &[u8], base: u64) -> [u64; 5] {
+pub(crate) fn vdso_functions(bytes: &[u8], base: u64) -> [u64; 5] {
     use object::{Object, ObjectSymbol};
     let Ok(file) = object::File::parse(bytes) else {
         return [0; 5];

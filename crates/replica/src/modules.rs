@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use object::{Object, ObjectSegment, ObjectSymbol};
 use steadfast_integrity::ids::{GuestAddr, Site};
-use steadfast_integrity::plan::{Coverage, ModuleCoverage, SlowSite};
+use steadfast_integrity::plan::{Coverage, ModuleCoverage, OpenSite, SlowSite};
 use steadfast_patch as patch;
 use steadfast_sys::procfs;
 
@@ -433,6 +433,13 @@ impl Modules {
                 .filter(|save| region.contains(&save.addr))
                 .map(after_save),
         );
+        let legacy = analysis.legacy_loads();
+        hooks.extend(
+            legacy
+                .iter()
+                .filter(|load| region.contains(&load.addr))
+                .map(after_legacy_load),
+        );
         // Most libraries call the kernel through another one.
         let nothing = sites.is_empty() && hooks.is_empty();
         let arena = if nothing { 0 } else { self.place(&extent, &taken()?) };
@@ -615,6 +622,35 @@ impl Modules {
         })
     }
 
+    /// What may differ between replicas without a fault and is not intercepted. The modules' code is read through.
+    pub(crate) fn open_sites(&self) -> Vec<OpenSite> {
+        let mut found = Vec::new();
+        for module in &self.list {
+            let Some(file) = contents(&module.file) else {
+                continue;
+            };
+            let Ok(view) = patch::elf::module(&file, module.bias) else {
+                continue;
+            };
+            let open = patch::find_open(&view);
+            let functions = (!open.is_empty())
+                .then(|| object::File::parse(&*file).ok())
+                .flatten();
+            let functions = functions.as_ref().map(Functions::of);
+            for open in open {
+                let mut site = module.site(open.addr, open.addr);
+                site.symbol = functions
+                    .as_ref()
+                    .and_then(|list| list.at(open.addr.wrapping_sub(module.bias)));
+                found.push(OpenSite {
+                    site,
+                    instruction: open.what.to_owned(),
+                });
+            }
+        }
+        found
+    }
+
     /// What was intercepted, and how.
     pub(crate) fn coverage(&self) -> Coverage {
         let mut total = Coverage::default();
@@ -680,6 +716,23 @@ fn after_save(save: &patch::Save) -> patch::Hook {
     code.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
     code.extend(abi::ENTRY_ENTROPY.to_le_bytes());
     patch::Hook { addr: save.addr, place: patch::Place::After, code }
+}
+
+/// After an instruction that loads the address of a call in the vsyscall page: the address of the same call in the
+/// agent's vDSO instead.
+fn after_legacy_load(load: &patch::LegacyLoad) -> patch::Hook {
+    static CALLS: LazyLock<[u64; 5]> = LazyLock::new(|| crate::image::Image::new().calls());
+    let [_, gettimeofday, time, getcpu, _] = *CALLS;
+    let address = match load.call {
+        patch::Legacy::Gettimeofday => gettimeofday,
+        patch::Legacy::Time => time,
+        patch::Legacy::Getcpu => getcpu,
+    };
+    patch::Hook {
+        addr: load.addr,
+        place: patch::Place::After,
+        code: load.load(address),
+    }
 }
 
 /// Instructions on the way from an address that one comes by again soon: straight on, back with the first loop,

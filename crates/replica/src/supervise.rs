@@ -1455,6 +1455,10 @@ impl<'a> Supervisor<'a> {
             (_, 0, _) => Verdict::Agreed,
             _ => Verdict::Corrected,
         };
+        let mut coverage = self.modules.coverage();
+        if self.divergences > 0 {
+            coverage.open_sites = self.modules.open_sites();
+        }
         let report = RunReport {
             verdict,
             end,
@@ -1465,7 +1469,7 @@ impl<'a> Supervisor<'a> {
             signals: self.signals,
             faults: self.modules.flips.reports(&self.group.memory),
             suspects: self.suspects.clone(),
-            coverage: self.modules.coverage(),
+            coverage,
             timings: Timings {
                 wall_ns: ns(self.started.elapsed()),
                 setup_ns: ns(self.setup),

@@ -107,6 +107,19 @@ impl Summary {
         if let Some(refused) = &self.refused {
             tell_refusal(&mut text, refused);
         }
+        if let Some(open) = report.coverage.open_sites.first() {
+            let beyond = report.coverage.open_sites.len() - 1;
+            let more = if beyond > 0 {
+                format!(", and {}", counted(beyond as u64, "more place"))
+            } else {
+                String::new()
+            };
+            let _ = writeln!(
+                text,
+                "  hint:    the program has {} in {}{more}: it may answer each replica differently without a fault, and is not intercepted",
+                open.instruction, open.site
+            );
+        }
         let stopped = report.verdict == Verdict::Stopped;
         if !text.is_empty() || volume == Volume::Always || report.divergences > 0 || stopped {
             let _ = writeln!(text, "steadfast: {}", verdict(plan, report));

@@ -45,6 +45,7 @@ fn coverage() -> Coverage {
             instruction: "syscall".to_owned(),
             reason: "a branch enters the window".to_owned(),
         }],
+        open_sites: Vec::new(),
         denied_calls: vec![DeniedCall {
             call: "io_uring_setup".to_owned(),
             errno: "ENOSYS".to_owned(),
