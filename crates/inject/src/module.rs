@@ -27,8 +27,8 @@ pub(crate) const BLOB_BYTES: u64 = 64 << 10;
 pub(crate) const SHARED_BYTES: u64 = 24 << 20;
 /// From one module's arena to the next one's: all of the above, rounded.
 const STRIDE: u64 = 96 << 20;
-/// From a module down to its arena: below what a loader maps together.
-const BELOW: u64 = 256 << 20;
+/// From what a loader maps together down to the first arena: room for what the program maps later.
+const BELOW: u64 = 64 << 20;
 /// From a module at a low address up to its arena: what lies below is too small.
 const ABOVE: u64 = 1 << 30;
 
@@ -39,6 +39,8 @@ pub struct Found {
     pub path: PathBuf,
     /// Lowest address at which it is mapped.
     pub lowest: u64,
+    /// Lowest address of all that is mapped with it, itself included.
+    pub floor: u64,
     /// Position among the modules of the target.
     pub index: usize,
 }
@@ -134,7 +136,7 @@ impl Module {
             .map(|id| id.iter().map(|b| format!("{b:02x}")).collect());
         let offset = STRIDE * found.index as u64;
         let addr = if found.lowest > 1 << 32 {
-            found.lowest - BELOW - offset
+            found.floor - BELOW - STRIDE - offset
         } else {
             found.lowest + ABOVE + offset
         };

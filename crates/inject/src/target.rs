@@ -162,6 +162,8 @@ fn os(what: &'static str) -> impl FnOnce(io::Error) -> SetupError {
 
 /// Where the launcher's descriptor of the shared memory is in the target until it is mapped.
 const SHARED_FD: i32 = 1023;
+/// What lies nearer than this below a module has been mapped with it.
+const MAPPED_TOGETHER: u64 = 1 << 30;
 
 /// A target, inside the jail.
 #[derive(Debug)]
@@ -479,9 +481,15 @@ impl Bench {
                 .min()
                 .unwrap_or(0);
             if !modules.iter().any(|m| m.path == map.path) {
+                // A library may be larger than the distance to its arena: libLLVM has 120 MB.
+                let near = |m: &&procfs::Mapping| {
+                    m.range.start <= lowest && lowest - m.range.start < MAPPED_TOGETHER
+                };
+                let floor = maps.iter().filter(near).map(|m| m.range.start).min();
                 modules.push(Found {
                     path: map.path.clone(),
                     lowest,
+                    floor: floor.unwrap_or(lowest),
                     index: 0,
                 });
             }

@@ -33,29 +33,47 @@ fn code_that_is_counted_is_not_called_unknown() {
     clean(&order);
 }
 
-#[test]
-fn a_constructor_of_a_library_is_seen() {
-    let mut order = order("reach", "busy", 65534);
-    let library = order.scratch.join("libbusy.so");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests/busy.c");
+/// Makes a guest the target that is a program and a library, both from one source.
+fn with_library(order: &mut Order, name: &str) {
+    let library = order.scratch.join(format!("lib{name}.so"));
+    let guests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/guests");
     let built = Command::new("cc")
         .args(["-O1", "-shared", "-fPIC", "-DLIBRARY", "-o"])
         .arg(&library)
-        .arg(source)
+        .arg(format!("{guests}/{name}.c"))
         .status()
         .expect("a C compiler");
     assert!(built.success());
     let dir = order.scratch.display().to_string();
     guest(
-        &mut order,
-        "busy",
+        order,
+        name,
         &[
             "-O1",
             &format!("-Wl,-rpath,{dir}"),
             &format!("-L{dir}"),
-            "-Wl,--no-as-needed,-lbusy",
+            &format!("-Wl,--no-as-needed,-l{name}"),
         ],
     );
+}
+
+#[test]
+fn code_above_a_large_library_is_counted() {
+    let mut order = order("reach", "large", 65534);
+    order.spec.memory = 4 << 30;
+    with_library(&mut order, "large");
+    let mut field = Field::open(&order).expect("a target");
+    let profile = field.profile().expect("counts");
+    let functions = field.functions(&profile);
+    let counted = functions.iter().any(|f| f.function.as_deref() == Some("said"));
+    assert!(counted, "{functions:?}");
+    clean(&order);
+}
+
+#[test]
+fn a_constructor_of_a_library_is_seen() {
+    let mut order = order("reach", "busy", 65534);
+    with_library(&mut order, "busy");
     let share = unknown_share(&order);
     assert!(share > 0.8, "nearly all of its time: {share}");
     clean(&order);
