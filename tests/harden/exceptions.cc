@@ -1,6 +1,7 @@
 // Exceptions that stay inside a handler and that leave it, containers, strings, lambdas, virtual calls, streams.
 #include <steadfast/sei.h>
 
+#include <any>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -151,6 +152,18 @@ SF_LOCAL_HANDLER int streams(int n) {
   return n;
 }
 
+/* An exception of the library whose class is not inline at -O0. */
+SF_LOCAL_HANDLER int any(int i) {
+  std::any a = i;
+  int n = std::any_cast<int>(a);
+  try {
+    n += static_cast<int>(std::any_cast<double>(a));
+  } catch (const std::bad_any_cast &e) {
+    n += e.what()[0];
+  }
+  return n;
+}
+
 int main() {
   unsigned random = 1, sum = 0;
   for (unsigned i = 0; i < 2400; i++) {
@@ -162,6 +175,7 @@ int main() {
     std::printf("%d\n", inside(i));
     std::printf("%d\n", temporaries(i));
     std::printf("%d\n", streams(i + 1));
+    std::printf("%d\n", any(i));
     try {
       std::printf("%d\n", leaves(i));
     } catch (const std::exception &e) {
