@@ -42,6 +42,12 @@ SF_LOCAL_HANDLER void sequential(size_t n) {
     words[i] = input ^ i;
 }
 
+/* Byte by byte up to an end that it finds, as string libraries do: no vector of it. */
+SF_LOCAL_HANDLER void bytes(size_t n) {
+  for (size_t i = 0; i < n && from[i]; i++)
+    to[i] = from[i];
+}
+
 SF_LOCAL_HANDLER void copy(size_t n) { memcpy(to, from, n); }
 
 static double now(void) {
@@ -78,6 +84,10 @@ int main(int argc, char **argv) {
   measure("repeated", repeated, 256, calls / 16);
   measure("sequential", sequential, 16, calls);
   measure("sequential", sequential, 256, calls / 16);
+  memset(from, 7, sizeof from);
+  measure("bytes", bytes, 16, calls);
+  measure("bytes", bytes, 256, calls / 16);
+  measure("bytes", bytes, 4096, calls / 64);
   measure("copy", copy, 64, calls);
   measure("copy", copy, 1024, calls / 4);
   measure("copy", copy, 4096, calls / 8);

@@ -18,6 +18,10 @@ inline constexpr llvm::StringLiteral CloneSuffix = ".sf";
 
 // On loads of the run's table, which are no loads of the program.
 inline constexpr llvm::StringLiteral LookedMetadata = "steadfast.looked";
+// On stores that are logged as parts of a range.
+inline constexpr llvm::StringLiteral RangedMetadata = "steadfast.ranged";
+// On stores that are looked up with their neighbours.
+inline constexpr llvm::StringLiteral SharedMetadata = "steadfast.shared";
 
 // Start of the pipeline: keeps handlers and their arguments in one piece through the optimiser.
 // Names of the policy's that this module has, as `prepare` found them.
@@ -39,6 +43,8 @@ void announceOutside(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 3: in clones, stores are logged, and loads of what others change are replayed. What goes to a copy (state.h) is
 // logged as its object.
 void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::WeakTrackingVH> &Homes);
+// In a clone, before its stores: those of loops that fill one range, and are wanted, are marked and treated (ranges.cpp).
+void growRanges(llvm::Function &Clone, const Config &, llvm::function_ref<bool(llvm::StoreInst &)> Wanted);
 // Step 3a, before stores: with --validate=async, loads are kept as well (reads.cpp).
 void treatReads(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 4: code outside handlers computes everything twice (--between=duplicate).

@@ -2,7 +2,8 @@
 //
 // A store that may reach memory of the program is logged by words of 8 bytes, before it happens, and looked up again
 // after it (Figure 4b of the paper, lines 1 and 7). The question "is this word logged in this run?" is answered inline by
-// one comparison (runtime/abi.h); only a no calls the runtime. Bulk operations are logged as ranges.
+// one comparison (runtime/abi.h); only a no calls the runtime. Bulk operations are logged as ranges, and so are loops (ranges.cpp). Stores of
+// one block to parts of one word that together are an aligned half of it, or all, are looked up as one.
 //
 // Memory that dies with the frames of a run needs no log: each run begins with a fresh one. That is every alloca of the
 // clone, whoever else knows its address; when it is reached through a pointer, the runtime finds out that it lies in
@@ -51,7 +52,7 @@ constexpr uint64_t MaskBits = 0xff; // the low byte of a tag
 constexpr uint64_t InlineBytes = 64;
 
 struct Counts {
-  uint64_t Logged = 0, Stack = 0, Ignored = 0, Ranges = 0, Once = 0;
+  uint64_t Logged = 0, Stack = 0, Ignored = 0, Ranges = 0, Once = 0, Loops = 0;
 };
 
 class Memory {
@@ -78,6 +79,8 @@ public:
     Before = InlineAsm::get(Part, "call __sf_before", Keeps, true);
     Astray = InlineAsm::get(Part, "call __sf_astray", Keeps, true);
     Sum = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0", false);
+    // Of a register behind what has used it.
+    Again = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0,~{memory}", true);
     Log = M.getOrInsertFunction("__sf_log", Void, Pointer, I64);
     Ready = M.getOrInsertFunction("__sf_ready", Void, Pointer, I64);
     Logged = M.getOrInsertFunction("__sf_logged", Void, Pointer, I64);
@@ -88,10 +91,16 @@ public:
     Id = originalId(Clone);
     N = {};
     Clone.addFnAttr(Attribute::NoRedZone); // inline assembly calls from it
+    growRanges(Clone, C, [&](StoreInst &S) {
+      return S.isSimple() && !isScratch(S.getPointerOperand()) && !isIgnored(S.getPointerOperand());
+    });
     SmallVector<Instruction *, 64> Work;
     for (Instruction &I : instructions(Clone))
       if (isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<LoadInst>(I))
         Work.push_back(&I);
+    if (!C.Recover && !C.Dup && !C.Crc && !C.Trace)
+      for (BasicBlock &Block : make_early_inc_range(Clone))
+        neighbours(Block);
     for (Instruction *I : Work) {
       if (auto *S = dyn_cast<StoreInst>(I))
         store(*S);
@@ -102,8 +111,8 @@ public:
     }
     auto number = [](uint64_t V) { return std::to_string(V); };
     std::string A = number(N.Logged), B = number(N.Stack), D = number(N.Ignored), E = number(N.Ranges),
-                F = number(N.Once), Where = whereIs(Clone);
-    R.line({"F", Id, Where, A, B, D, E, F});
+                F = number(N.Once), G = number(N.Loops), Where = whereIs(Clone);
+    R.line({"F", Id, Where, A, B, D, E, F, G});
   }
 
 private:
@@ -114,7 +123,7 @@ private:
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
-  InlineAsm *Slow8, *SlowPart, *Check, *Before, *Astray, *Sum;
+  InlineAsm *Slow8, *SlowPart, *Check, *Before, *Astray, *Sum, *Again;
   FunctionCallee Log, Ready, Logged, Trace;
   std::string Id;
   Counts N;
@@ -146,6 +155,16 @@ private:
   void store(StoreInst &S) {
     if (S.isAtomic())
       return; // treatCalls has seen it
+    if (S.hasMetadata(SharedMetadata)) {
+      ++N.Logged;
+      note(S, "store, logged with its neighbours");
+      return;
+    }
+    if (S.hasMetadata(RangedMetadata)) {
+      ++N.Loops;
+      note(S, "store in a loop, logged as a part of a range");
+      return;
+    }
     Value *Home = Homes.lookup(&S), *Pointer = Home ? Home : S.getPointerOperand();
     if (S.getPointerAddressSpace() != 0) {
       refuse(S, R, Id, "a store relative to a segment register");
@@ -265,8 +284,98 @@ private:
     B.CreateCall(Callee, Make(B));
   }
 
-  // Own: with --recover, the address that the store takes.
-  void word(StoreInst &S, Value *Pointer, uint64_t Bytes, Value *Own = nullptr) {
+  // Stores of one block, with nothing between them that could end the event or let another thread write, to places at fixed distances.
+  struct Near {
+    StoreInst *Store;
+    int64_t At;
+    uint64_t Bytes;
+    bool Taken;
+  };
+
+  void neighbours(BasicBlock &Block) {
+    MapVector<Value *, SmallVector<Near, 4>> Seen;
+    SmallVector<Instruction *, 32> All;
+    for (Instruction &I : Block)
+      All.push_back(&I);
+    for (Instruction *I : All) {
+      auto *S = dyn_cast<StoreInst>(I);
+      bool Harmless = isa<DbgInfoIntrinsic>(I) || (isa<IntrinsicInst>(I) && cast<IntrinsicInst>(I)->doesNotAccessMemory());
+      if ((isa<CallBase>(I) && !Harmless) || I->isAtomic() || I->isVolatile() || isa<FenceInst>(I)) {
+        share(Seen);
+        Seen.clear();
+        continue;
+      }
+      if (!S || S->getPointerAddressSpace() != 0 || S->hasMetadata(RangedMetadata) || isScratch(S->getPointerOperand()) ||
+          isIgnored(S->getPointerOperand()))
+        continue;
+      TypeSize Size = Layout.getTypeStoreSize(S->getValueOperand()->getType());
+      if (Size.isScalable() || Size.getFixedValue() > 8)
+        continue;
+      APInt Offset(Layout.getIndexTypeSizeInBits(S->getPointerOperandType()), 0);
+      Value *Base = S->getPointerOperand()->stripAndAccumulateConstantOffsets(Layout, Offset, true);
+      Seen[Base].push_back({S, Offset.getSExtValue(), Size.getFixedValue(), false});
+    }
+    share(Seen);
+  }
+
+  void share(MapVector<Value *, SmallVector<Near, 4>> &Seen) {
+    for (auto &[Base, Stores] : Seen) {
+      if (Stores.size() < 2)
+        continue;
+      const Near *Known = &Stores.front();
+      for (const Near &N : Stores)
+        if (N.Store->getAlign() > Known->Store->getAlign())
+          Known = &N;
+      // What the compiler believes of the places. Where it is wrong, the store that stands for all of them is one that is not aligned.
+      int64_t Origin = Known->At;
+      for (int64_t Size = std::min<int64_t>(8, int64_t(Known->Store->getAlign().value())); Size >= 2; Size /= 2)
+        for (size_t First = 0; First != Stores.size(); ++First) {
+          int64_t Low = Stores[First].At - ((Stores[First].At - Origin) & (Size - 1));
+          SmallVector<Near *, 8> Same;
+          uint64_t Covered = 0;
+          for (Near &N : Stores)
+            if (!N.Taken && N.At >= Low && N.At + int64_t(N.Bytes) <= Low + Size) {
+              Same.push_back(&N);
+              Covered |= ((1ULL << N.Bytes) - 1) << (N.At - Low);
+            }
+          if (Same.size() < 2 || Covered != (1ULL << Size) - 1)
+            continue;
+          together(Same, Low, uint64_t(Size));
+        }
+    }
+  }
+
+  void together(ArrayRef<Near *> Stores, int64_t Low, uint64_t Bytes) {
+    StoreInst *First = Stores.front()->Store, *Last = Stores.back()->Store;
+    IRBuilder<> B(First);
+    B.SetCurrentDebugLocation(First->getDebugLoc());
+    Value *Lowest = First->getPointerOperand();
+    if (int64_t At = Stores.front()->At - Low)
+      Lowest = B.CreateConstGEP1_64(B.getInt8Ty(), Lowest, uint64_t(-At));
+    // The register that all of them take, compared with the address that was looked up when they have happened. That is one that the
+    // compiler does not know: it would make a constant anew for the long way, and look up another word than is written.
+    Value *Address = B.CreateCall(Sum, {B.CreatePtrToInt(Lowest, B.getInt64Ty())});
+    Value *Own = B.CreateIntToPtr(B.CreateCall(Sum, {Address}), B.getPtrTy());
+    MDNode *Done = MDNode::get(Ctx, {});
+    for (Near *N : Stores) {
+      IRBuilder<> At(N->Store);
+      int64_t Far = N->At - Low;
+      N->Store->setOperand(StoreInst::getPointerOperandIndex(), Far ? At.CreateConstGEP1_64(At.getInt8Ty(), Own, uint64_t(Far)) : Own);
+      N->Store->setMetadata(SharedMetadata, Done);
+      N->Taken = true;
+    }
+    Instruction *Behind = Last->getNextNode();
+    IRBuilder<> A(Behind);
+    A.SetCurrentDebugLocation(Last->getDebugLoc());
+    Value *Was = A.CreateCall(Again, {A.CreatePtrToInt(Own, A.getInt64Ty())});
+    rarely(A.CreateICmpNE(Was, Address), Behind, *Last, Astray, [&](IRBuilder<> &B) { return Arguments{Address, B.getInt64((1ULL << Bytes) - 1)}; });
+    word(*First, *Last, B.CreateIntToPtr(Address, B.getPtrTy()), Bytes);
+  }
+
+  void word(StoreInst &S, Value *Pointer, uint64_t Bytes, Value *Own = nullptr) { word(S, S, Pointer, Bytes, Own); }
+
+  // Own: with --recover, the address that the store takes. Last: of several, in the same block.
+  void word(StoreInst &S, StoreInst &Last, Value *Pointer, uint64_t Bytes, Value *Own = nullptr) {
     IRBuilder<> B(&S);
     Value *Address = B.CreatePtrToInt(Pointer, B.getInt64Ty());
     Place P = placeOf(B, Address, Bytes);
@@ -307,7 +416,7 @@ private:
                                 B.CreateShl(B.CreateAnd(Address, B.getInt64(7)), 3));
       B.CreateCall(SlowPart, {P.Word, Tag, P.SlotWord, Wide});
     }
-    Instruction *Next = S.getNextNode();
+    Instruction *Next = Last.getNextNode();
     if (Own) {
       B.SetInsertPoint(&S);
       B.SetCurrentDebugLocation(S.getDebugLoc());
@@ -325,8 +434,8 @@ private:
       rarely(B.CreateICmpNE(Other, B.getInt64(0)), Next, S, Astray, [&](IRBuilder<> &B) { return Arguments{Own, needOf(B, Own)}; });
     }
     B.SetInsertPoint(Next);
-    B.SetCurrentDebugLocation(S.getDebugLoc());
-    rarely(missing(B, P), Next, S, Check, [&](IRBuilder<> &) { return Arguments{P.Word, P.Need}; });
+    B.SetCurrentDebugLocation(Last.getDebugLoc());
+    rarely(missing(B, P), Next, Last, Check, [&](IRBuilder<> &) { return Arguments{P.Word, P.Need}; });
   }
 
   void bulk(MemIntrinsic &I) {

@@ -5,7 +5,7 @@
 //
 //     M file                          a module begins
 //     H function kind where           a handler
-//     F function where logged stack ignored ranges once    a clone, and its stores by treatment
+//     F function where logged stack ignored ranges once loops    a clone, and its stores by treatment
 //     C function callee class where   a call; class as in config.h, or weak: may be missing; callee may be an original name
 //     B function                      called as the library's, by a class that is built in
 //     I function where                an indirect call

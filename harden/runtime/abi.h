@@ -127,6 +127,13 @@ void __sf_ready(const void *bytes, size_t length); /* --recover: before the stor
 /* There in objects that were built without --recover, whose stores do not ask. */
 extern const char __sf_unguarded[] __attribute__((weak));
 void __sf_logged(const void *bytes, size_t length);
+/* Loops that fill a range (pass/ranges.cpp): a store at `at`, which none of their open piece is. `next` is where the last one has ended, `id` names
+   the piece, or is 0. Gives where the new piece ends, and its name. */
+struct sf_piece {
+  uint64_t limit, id;
+};
+struct sf_piece __sf_range_next(uint64_t at, uint64_t next, uint64_t id, uint64_t size);
+void __sf_range_end(uint64_t next, uint64_t id);
 void *__sf_memcpy(void *to, const void *from, size_t length);
 void *__sf_memmove(void *to, const void *from, size_t length);
 void *__sf_memset(void *to, int byte, size_t length);

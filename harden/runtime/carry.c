@@ -495,7 +495,7 @@ static __attribute__((noinline)) bool outputs_differ(struct sf_context *c, const
       unknown += parts[i].length;
       if (unknown > allowed)
         return *d = (struct difference){announced(c->carry, &parts[i], false) ? "an output has changed after its handler"
-                                                                              : "bytes leave that no handler has sent",
+                                                                              : "bytes leave that no handler has sent (or a copy of them: name who is given it)",
                                         (uint64_t)parts[i].base, parts[i].length, allowed},
                true;
     }

@@ -690,6 +690,106 @@ SF_API void __sf_logged(const void *bytes, size_t length) {
     sf_differ(range_not_logged, sf_home(bytes), 0, length);
 }
 
+/* Ranges of loops (pass/ranges.cpp). A loop opens a piece at its first store, and another one where that ends or where a store is not the
+   next one; it closes each where it leaves it. What is read of a piece when it is opened may lie beyond what will be written, and may
+   be another thread's: of a piece is in the log what lies before the place where it was closed. The second run opens the same
+   pieces, may not write beyond them, and must end where the first has ended.
+
+   That O is what was there needs no second look: all of it is written by either run, and a store that had rested on a wrong one differs
+   from the first run's. */
+#define PIECE_BYTES 64 /* of a loop's first piece; each that goes on behind the last is four times as long, up to a page */
+static const char other_piece[] = "the runs write different ranges in a loop";
+static const char piece_astray[] = "a loop has written elsewhere than its range is";
+
+static inline void range_close(struct sf_context *c, uint64_t next, uint64_t id) {
+  if (unlikely(id > range_count(c)))
+    sf_differ(piece_astray, next, range_count(c), id);
+  struct sf_range *r = range_at(c, id - 1);
+  size_t length = next - r->at, room = r->room;
+  c->open--;
+  if (__sf_tls.phase == SF_E2) {
+    if (unlikely(length != r->length))
+      sf_differ(other_piece, r->at, r->length, length);
+    return;
+  }
+  if (unlikely(length - 1 >= room))
+    sf_differ(piece_astray, r->at, room, length);
+  r->length = length;
+  r->room = 0;
+  if (likely(c->arena.used == r->old + 2 * room))
+    c->arena.used = r->old + 2 * length;
+}
+
+/* Of what no log is needed for, or kept in another way. */
+static struct sf_piece no_piece(struct sf_context *c, uintptr_t at, size_t size) {
+  size_t length = size;
+  if (surely_exempt(c, at)) {
+    length = __sf_tls.stack_low + __sf_tls.stack_length - at; /* of two records, the smaller one */
+    if (c->stack_low + c->run_bytes - at < length)
+      length = c->stack_low + c->run_bytes - at;
+    if (in_frames(c, at) && length >= size)
+      return (struct sf_piece){at + length, 0};
+    length = size;
+  }
+  __sf_log((const void *)at, size);
+  return (struct sf_piece){at + length, 0};
+}
+
+/* Some bytes are ignored from here on: told by the number of ranges, as a range's pieces are. */
+static inline bool some_ignored(const struct sf_context *c, size_t ranges) {
+  for (size_t i = 0; unlikely(i < c->ignored_count); i++)
+    if (c->ignored[i].after <= ranges)
+      return true;
+  return false;
+}
+
+SF_API struct sf_piece __sf_range_next(uint64_t at, uint64_t next, uint64_t id, uint64_t size) {
+  struct sf_context *c = __sf_own;
+  size_t before = 0;
+  if (id) {
+    range_close(c, next, id);
+    if (next == at)
+      before = range_at(c, id - 1)->length;
+  }
+  bool first = __sf_tls.phase == SF_E1;
+  size_t index = first ? range_count(c) : c->range_cursor;
+  if (unlikely(c->twin != NULL || sf_state() || sf_async() || in_frames(c, at)) || some_ignored(c, index))
+    return no_piece(c, at, size);
+  if (!first) {
+    if (unlikely(index >= range_count(c)))
+      sf_differ("a range is written in the second run only", at, 0, size);
+    const struct sf_range *r = range_at(c, index);
+    if (unlikely(r->at != at || r->length < size))
+      sf_differ(other_piece, at, r->at, r->length);
+    c->range_cursor++;
+    c->open++;
+    return (struct sf_piece){at + r->length, index + 1};
+  }
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  size_t room = size; /* they object to what is read beyond */
+  (void)before;
+#else
+  size_t room = before < PIECE_BYTES ? PIECE_BYTES : 4 * before, page = PAGE - (at & (PAGE - 1));
+  if (room > page)
+    room = page; /* the next one may not be there */
+  if (room < size)
+    room = size;
+#endif
+  __sf_tls.grows = NULL;
+  struct sf_range made = {.at = at, .length = room, .old = c->arena.used, .after = (size_t)(__sf_tls.cursor - c->entries), .room = (uint32_t)room};
+  sf_copy(sf_grow(&c->arena, 2 * room), (const void *)at, room);
+  *(struct sf_range *)sf_grow(&c->ranges, sizeof made) = made;
+  c->open++;
+  return (struct sf_piece){at + room, index + 1};
+}
+
+SF_API void __sf_range_end(uint64_t next, uint64_t id) { range_close(__sf_own, next, id); }
+
+static inline void check_closed(const struct sf_context *c) {
+  if (unlikely(c->open != 0))
+    sf_differ("a loop was left and its range was not closed", c->ranges.used, 0, c->open);
+}
+
 SF_API void *__sf_memcpy(void *to, const void *from, size_t length) {
   __sf_log(to, length);
   ready(to, from, length);
@@ -1403,7 +1503,7 @@ static inline void open_run(struct sf_context *c, const struct sf_handler *h) {
   c->again = 0;
   c->runs++;
   c->handler = h;
-  c->count = c->exempted = 0;
+  c->count = c->exempted = c->open = c->trace.used = 0;
   __sf_tls.partial = c->state; /* with copies of the state every word goes the long way */
   c->crc_running = 0;
   __sf_tls.cursor = c->entries;
@@ -1494,35 +1594,46 @@ void sf_begin_half(struct sf_context *c) {
     __sf_tls.limit = NULL;
 }
 
-typedef volatile uint32_t loose32 __attribute__((aligned(1), may_alias));
-typedef volatile uint16_t loose16 __attribute__((aligned(1), may_alias));
+/* A store, and then the registers that it had for its place: the compiler would take another one to look at it. */
+static inline void put_8(uintptr_t *at, uint64_t value) { __asm__ volatile("movq %1, (%0)" : "+r"(*at) : "r"(value) : "memory"); }
+static inline void put_4(uintptr_t *at, uint32_t value) { __asm__ volatile("movl %1, (%0)" : "+r"(*at) : "r"(value) : "memory"); }
+static inline void put_2(uintptr_t *at, uint16_t value) { __asm__ volatile("movw %w1, (%0)" : "+r"(*at) : "r"(value) : "memory"); }
+static inline void put_1(uintptr_t *at, uint8_t value) { __asm__ volatile("movb %b1, (%0)" : "+r"(*at) : "q"(value) : "memory"); }
+/* The last four, or two, of `length` bytes from `at` on. */
+static inline void put_last_4(uintptr_t *at, uint64_t *length, uint32_t value) {
+  __asm__ volatile("movl %2, -4(%0,%1)" : "+r"(*at), "+r"(*length) : "r"(value) : "memory");
+}
+static inline void put_last_2(uintptr_t *at, uint64_t *length, uint16_t value) {
+  __asm__ volatile("movw %w2, -2(%0,%1)" : "+r"(*at), "+r"(*length) : "r"(value) : "memory");
+}
 
 /* Of a word. Neighbouring bytes may belong to another thread: only these are written. They are mostly one run, of a field or a text:
    the widest stores that its ends allow, of which the second may repeat bytes of the first. Gives the bytes that were written, by what
-   the stores had for place and length; bits above these eight tell of other places, or of stores that are too wide. */
-static inline uint64_t put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
+   the stores had for place and length; bits above these eight tell of other places, or of stores that are too wide. Inline: its caller
+   compares the word that it has, and would not see one that changes on the way to here. */
+static inline __attribute__((always_inline)) uint64_t put_bytes(uintptr_t word, uint64_t old, uint64_t bytes) {
   uint64_t put = 0;
   while (bytes) {
     uint64_t first = (uint64_t)__builtin_ctzll(bytes), length = (uint64_t)__builtin_ctzll(~(bytes >> first));
+    sf_opaque(first); /* or its upper bits would be known to be none */
     uintptr_t at = word + first;
     uint64_t part = old >> 8 * first, beyond;
     if (length >= 4) {
-      *(loose32 *)at = (uint32_t)part;
-      *(loose32 *)(at + length - 4) = (uint32_t)(part >> 8 * (length - 4));
-      sf_opaque(length); /* what the stores had, whatever the comparison has said of it */
+      put_4(&at, (uint32_t)part);
+      uint64_t last = part >> 8 * (length - 4);
+      put_last_4(&at, &length, (uint32_t)last);
       beyond = (length - 4) & ~7ull;
     } else if (length >= 2) {
-      *(loose16 *)at = (uint16_t)part;
-      *(loose16 *)(at + length - 2) = (uint16_t)(part >> 8 * (length - 2));
-      sf_opaque(length);
+      put_2(&at, (uint16_t)part);
+      uint64_t last = part >> 8 * (length - 2);
+      put_last_2(&at, &length, (uint16_t)last);
       beyond = (length - 2) & ~1ull;
     } else {
-      *(volatile uint8_t *)at = (uint8_t)part;
-      sf_opaque(length);
+      put_1(&at, (uint8_t)part);
+      sf_opaque(length); /* whatever the comparison has said of it */
       beyond = length - 1;
     }
-    sf_opaque(at);
-    put |= ((1ull << length) - 1) << first | (((at - word) ^ first) | beyond) << 8;
+    put |= ((1ull << length) - 1) << first | (((at - word) ^ first) | (first & ~7ull) | beyond) << 8;
     bytes &= ~0ull << (first + length);
   }
   return put;
@@ -1540,7 +1651,7 @@ static inline void reset_words(struct sf_context *c, size_t from, size_t to, str
     sf_opaque(bytes); /* what is used is what is compared below */
     sf_opaque(word);
     if (likely(bytes == BYTES)) {
-      *(volatile uint64_t *)word = old;
+      put_8(&word, old);
     } else {
       uint64_t put = bytes > BYTES ? 0 : put_bytes(word, old, bytes);
       if (unlikely(put != bytes))
@@ -1706,6 +1817,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     gate_differs(c, h, END_E1);
   end_phase(c, h, END_E1);
   check_frames(c);
+  check_closed(c);
   c->result_first = result;
   size_t count = (size_t)(__sf_tls.cursor - c->entries), ranges = range_count(c);
   if (unlikely(count > c->capacity))
@@ -1975,6 +2087,7 @@ SF_API void __sf_end(const struct sf_handler *h, uint64_t result) {
     gate_differs(c, h, END_E2);
   end_phase(c, h, END_E2);
   check_frames(c);
+  check_closed(c);
   if (unlikely(__sf_tls.cursor != c->entries + c->count))
     sf_differ("the log has grown in the second run", (uint64_t)c->entries, c->count, (uint64_t)(__sf_tls.cursor - c->entries));
   if (unlikely(c->split_state & SF_SPLIT_WAITS && (c->split_state & SF_SPLIT_WAITS) != SF_SPLIT_WAITS))

@@ -404,7 +404,7 @@ SF_API _Noreturn void __sf_refuse(const char *what, const char *where) {
   }
   put(&t, " reaches ");
   put(&t, what);
-  put(&t, "\n  fix:   harden the function, or name its class in a policy (docs/reference/policy.md); `steadfast cc --coverage=json` lists more such places");
+  put(&t, "\n  fix:   harden the function, or name its class in a policy, steadfast-policy(5); `steadfast cc --coverage=json` lists more such places");
   say(&t);
   leave(121);
 }

@@ -60,6 +60,7 @@ struct sf_range {
   size_t old;   /* arena offset of O; N follows at old + length */
   size_t after; /* words logged before it: orders ranges and words */
   uint32_t crc; /* of O, with --recover */
+  uint32_t room; /* of a loop that is under way: bytes of O, of which `length` are not yet known */
 };
 
 struct sf_buffer {
@@ -219,6 +220,7 @@ struct sf_context {
   uint64_t signals;           /* of the thread, while its partner runs */
   struct sf_carry *carry; /* carry.c: in programs with the envelope */
   bool of_stream;         /* the input that comes next is one */
+  size_t open; /* ranges of loops that are under way */
   struct sf_twin *twin;   /* recover.c: a second log */
   uint64_t runs;          /* first runs that have begun */
   void *taking;           /* locks.c: this lock is being taken, and may be ours and in no list */

@@ -48,10 +48,6 @@ SF_API void __sf_trace(const void *at, size_t length, const char *where) {
   else
     now.content = __sf_hash(at, length);
   if (__sf_tls.phase == SF_E1) {
-    if (c->trace_cursor) {
-      c->trace.used = 0;
-      c->trace_cursor = 0;
-    }
     *(struct step *)sf_grow(&c->trace, sizeof now) = now;
     return;
   }

@@ -62,6 +62,7 @@ const GUESTS: &[&str] = &[
     "once.c",
     "streams.c",
     "sizes.c",
+    "loops.c",
     "conditions.c",
     "faults.c",
     "constructs.c",
@@ -787,7 +788,7 @@ fn random_text(seed: u64, strikes: bool) -> (String, u64) {
                 text += &format!("  x ^= strike({places});\n");
                 places += 1;
             }
-            text += &match dice.below(14) {
+            text += &match dice.below(21) {
                 0 => format!(
                     "  u8[(x + {i}) % 256] += (unsigned char)(x >> {});\n",
                     j % 60
@@ -823,6 +824,39 @@ fn random_text(seed: u64, strikes: bool) -> (String, u64) {
                     "  snprintf((char *)u8 + {}, {}, \"%lu-%s\", x, \"text\");\n",
                     i % 100,
                     1 + k % 40
+                ),
+                13 => format!(
+                    "  for (unsigned i = 0; i < {k} && u8[{} + i] != (unsigned char)x; i++) u8[{} + i] = u8[{} + i] + 1;\n",
+                    i % 150,
+                    j % 150,
+                    i % 150
+                ),
+                14 => format!(
+                    "  for (unsigned i = 0; i < {}; i++) u64[i] = x * i ^ u64[31 - i];\n",
+                    1 + k % 31
+                ),
+                15 => format!(
+                    "  {{ struct s *p = &st[(x + {i}) % 8]; p->b = (unsigned)x; p->a = {}; p->c = {k}; p->d = 7; ((unsigned *)&p->c)[{}] ^= {j}; }}\n",
+                    j % 200,
+                    i % 2
+                ),
+                16 => format!(
+                    "  for (unsigned r = 0; r < 3; r++) for (unsigned i = 0; i < x % {}; i++) u16[{} * r + i] ^= (unsigned short)(x * r);\n",
+                    1 + k % 40,
+                    i % 40
+                ),
+                17 => format!(
+                    "  for (unsigned i = 0; i < {}; i++) {{ u32[{} + i] = (unsigned)x * i; u16[i] = u8[i]; u8[(x + {j} * i) % 256] += 3; }}\n",
+                    k % 32,
+                    i % 32
+                ),
+                18 => format!(
+                    "  for (unsigned i = 0; i < {k}; i++) {{ u8[{} + i] = (unsigned char)(x + i); u8[(x + {j} * i) % 256] ^= 5; }}\n",
+                    i % 150
+                ),
+                19 => format!(
+                    "  {{ struct s *p = malloc({k} * sizeof *p); for (unsigned i = 0; i < {k}; i++) {{ p[i].a = 1; p[i].b = i; p[i].c = x; p[i].d = 2; p[i].e = 3; }} \
+                     l[1] += p[x % {k}].b; free(p); }}\n"
                 ),
                 _ if f > 0 => format!("  x += f{}(x + {k}) % 1000;\n", dice.below(f)),
                 _ => format!(
@@ -1743,6 +1777,19 @@ fn nondeterminism() -> Result<(), Failed> {
 }
 
 /// A byte of a message that changes behind the log's back, while others of the message are overwritten by the handler.
+/// Silent where there is none, also behind an event that stores nothing.
+fn no_nondeterminism() -> Result<(), Failed> {
+    let plain = run(&program("loops.c", "O2", &["-O2"], false)?, &[])?;
+    let flags = ["-O2", "--find-nondeterminism"];
+    let ran = run(&program("loops.c", "find", &flags, true)?, &[])?;
+    ended(&ran, 0, &[], &["nondeterminism"])?;
+    if ran.stdout == plain.stdout {
+        Ok(())
+    } else {
+        Err(format!("it prints {}", String::from_utf8_lossy(&ran.stdout)).into())
+    }
+}
+
 fn changed_input() -> Result<(), Failed> {
     let hardened = program("inputs.c", "O2", &["-O2"], true)?;
     for event in ["0", "1", "2", "4", "7", "8", "16", "31", "62"] {
@@ -1988,6 +2035,22 @@ pub(crate) fn trials() -> Vec<Trial> {
             ));
         }
     }
+    // The same of an event of loops that fill ranges, and of stores that are looked up with their neighbours.
+    for (way, flags, how) in [
+        ("loops", &["-O2", "-DLOOPS"][..], &["skip"][..]),
+        ("loops", &["-O2", "-DLOOPS"], &["register", "3", "13"]),
+        ("loops", &["-O2", "-DLOOPS"], &["register", "12", "13"]),
+        (
+            "loops_avx2",
+            &["-O3", "-mavx2", "-static", "-DLOOPS"],
+            &["register", "5", "13"],
+        ),
+    ] {
+        trials.push(Trial::test(
+            format!("harden::strike::every_{}::{way}", how.join("_")),
+            move || struck_everywhere(how, way, flags),
+        ));
+    }
     for &fault in WAITS {
         let (place, in_run, ..) = fault;
         trials.push(Trial::test(
@@ -2067,6 +2130,26 @@ pub(crate) fn trials() -> Vec<Trial> {
             refused(name, text, &[], words)
         }));
     }
+    for (name, text, words) in [
+        (
+            "exception_ptr",
+            "#include <steadfast/sei.h>\n#include <exception>\nstd::exception_ptr kept;\n\
+             SF_LOCAL_HANDLER void handle(void) { try { throw 1; } catch (...) { kept = std::current_exception(); } }\n\
+             int main() { handle(); }\n",
+            &["current_exception", "keeps an exception of one run"][..],
+        ),
+        (
+            "pool_of_memory",
+            "#include <steadfast/sei.h>\n#include <memory_resource>\n#include <vector>\nunsigned long size;\n\
+             SF_LOCAL_HANDLER void handle(int n) { std::pmr::monotonic_buffer_resource pool; std::pmr::vector<int> v(n, 1, &pool); size = v.size(); }\n\
+             int main() { handle(3); }\n",
+            &["std::pmr has no hardened form"],
+        ),
+    ] {
+        trials.push(Trial::test(format!("harden::refuse::{name}"), move || {
+            refused(name, text, &["-xc++", "-std=c++17", "-lstdc++"], words)
+        }));
+    }
     trials.push(Trial::test("harden::refuse::shared_library", || {
         refused_by_driver("shared", &["-shared", "--recover"], &["-shared", "static"])
     }));
@@ -2098,6 +2181,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::crashes_again", crashes_again));
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
+    trials.push(Trial::test("harden::nondeterminism::none", no_nondeterminism));
     trials.push(Trial::test("harden::event_line", event_line));
     trials.push(Trial::test("harden::scan_refuses", scan_refuses));
     trials.push(Trial::test("harden::checksums", checksums));

@@ -66,6 +66,7 @@ const CASES: &[(&Sanitizer, &str, &str, &[&str])] = &[
         &["--state=dup,crc", "--recover"],
     ),
     (&ADDRESS, "exceptions.cc", "exceptions", &[]),
+    (&ADDRESS, "loops.c", "loops", &[]),
     (&THREAD, "threads.c", "threads", &[]),
     (&THREAD, "threads.c", "barrier", &["--barrier", "--recover"]),
     (&THREAD, "once.c", "once", &[]),

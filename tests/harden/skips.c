@@ -8,6 +8,8 @@
  * The event is stepped through once, by the trap flag. At each step children are forked that go on with a strike: as many as there
  * are, where tests/harden/strikes.c draws some by chance. Unlike there the event stores bytes, words that are not aligned, copies, fills and
  * moves, and around what it writes lies what it must not write.
+ * With -DLOOPS it is an event of loops, whose stores fill ranges (harden/pass/ranges.cpp): bytes up to an end that they find, over the end of a
+ * page, words, parts of structures, over each other, and what is there already.
  * The first instructions are left out: until the driver has kept its arguments they are the caller's. So is the way back to it.
  */
 #define _GNU_SOURCE
@@ -31,6 +33,79 @@
 #define TRAP_FLAG 0x100
 #define PATIENCE_US 100000 /* of processor time: who loops is stopped */
 
+#ifdef LOOPS
+#define PAGE 4096
+#define AROUND (2 * PAGE - 20) /* what bits up to 12 lead to */
+static struct {
+  unsigned char before[AROUND]; /* a page ends in the middle of the text */
+  unsigned char text[40], from[40], moved[40], same[40];
+  unsigned long words[16];
+  struct pair {
+    uint32_t one;
+    uint16_t two, three;
+  } pairs[8];
+  struct near {
+    unsigned long all;
+    uint32_t one;
+    uint16_t two;
+    uint8_t three, four;
+    unsigned long same;
+  } near;
+  unsigned char after[AROUND];
+} all __attribute__((aligned(PAGE))), right;
+static unsigned char message[96], right_message[96];
+
+/* Not known here: how far it goes, and what it reaches. */
+__attribute__((noinline)) static unsigned long until_end(unsigned char *to, const unsigned char *from, unsigned long most) {
+  unsigned long i = 0;
+  for (; i < most && from[i] != 0xee; i++)
+    to[i] = from[i];
+  return i;
+}
+
+__attribute__((noinline)) static void one_by_one(unsigned char *to, unsigned char byte, unsigned long n) {
+  for (unsigned long i = 0; i < n; i++) {
+    to[i] = byte;
+    __asm__ volatile("");
+  }
+}
+
+/* Parts of one word, and one that is written twice; a value that is there already. */
+__attribute__((noinline)) static void neighbours(struct near *n, unsigned long x) {
+  n->all = x * 3;
+  n->two = (uint16_t)x;
+  n->one = (uint32_t)x * 5;
+  n->four = (uint8_t)(x >> 3);
+  n->three = 9;
+  ((uint32_t *)&n->same)[0] = 7;
+  ((uint32_t *)&n->same)[1] = 7;
+}
+
+SF_HANDLER static void handle(unsigned long x, unsigned long length) {
+  unsigned char own[32];
+  unsigned long n = length & 15;
+  all.from[3 + 2 * x] = 0xee; /* 13 bytes at most, of which the last come to the next page */
+  unsigned long end = until_end(all.text + 13, all.from, sizeof all.from);
+  for (unsigned long i = 0; i < n + 3; i++)
+    all.words[i] = x * i ^ all.words[15];
+  for (unsigned long i = 0; i < n; i++) {
+    all.pairs[i].two = (uint16_t)(x + i);
+    all.pairs[i].one = (uint32_t)(all.pairs[i].two * 77);
+    all.pairs[i].three = (uint16_t)all.pairs[i].one;
+  }
+  for (unsigned long i = 0; i < n + 7; i++)
+    all.moved[i + 3] = all.moved[i] ^ (unsigned char)x;
+  one_by_one(all.same, 7, n + 5);
+  one_by_one(own, (unsigned char)end, n + 9);
+  neighbours(&all.near, x);
+  memcpy(message, own, 15);
+  message[15] = (unsigned char)end;
+  memcpy(message + 16, all.text + 13, 16);
+  memcpy(message + 32, all.words + 1, 64);
+  sf_output_append(message, sizeof message);
+  sf_output_done();
+}
+#else
 static struct {
   unsigned char before[1024];
   unsigned long words[16];
@@ -59,6 +134,7 @@ SF_HANDLER static void handle(unsigned long x, unsigned long length) {
   sf_output_append(message, sizeof message);
   sf_output_done();
 }
+#endif
 
 /* The next event, of which nothing comes but what a struck one may have left undone. */
 static unsigned long nexts;
@@ -167,6 +243,10 @@ int main(int argc, char **argv) {
   sigaction(SIGTRAP, &action, NULL);
   for (size_t i = 0; i < sizeof all; i++)
     ((unsigned char *)&all)[i] = (unsigned char)(i * 37 + i / 11);
+#ifdef LOOPS
+  memset(all.same, 7, sizeof all.same);
+  all.near.same = 7ul << 32 | 7;
+#endif
   handle(2, 70);
   sf_crc_pop();
   static unsigned char before[sizeof all];

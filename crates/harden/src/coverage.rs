@@ -85,6 +85,8 @@ pub struct Stores {
     pub ignored: u64,
     /// Logged as ranges.
     pub ranges: u64,
+    /// In loops, logged as parts of ranges.
+    pub loops: u64,
     /// Loads that are replayed.
     pub replayed_loads: u64,
 }
@@ -95,6 +97,7 @@ impl Stores {
         self.frame += other.frame;
         self.ignored += other.ignored;
         self.ranges += other.ranges;
+        self.loops += other.loops;
         self.replayed_loads += other.replayed_loads;
     }
 }
@@ -227,13 +230,14 @@ impl Coverage {
                     };
                     all.handlers.insert(id.to_owned(), handler);
                 }
-                ["F", id, at, logged, frame, ignored, ranges, replayed] => {
+                ["F", id, at, logged, frame, ignored, ranges, replayed, loops] => {
                     let number = |s: &str| s.parse().unwrap_or_default();
                     let stores = Stores {
                         logged: number(logged),
                         frame: number(frame),
                         ignored: number(ignored),
                         ranges: number(ranges),
+                        loops: number(loops),
                         replayed_loads: number(replayed),
                     };
                     all.functions.insert(id.to_owned(), (at.to_owned(), stores));
@@ -528,7 +532,7 @@ pub fn complain(program: &Path, gaps: &[Gap]) -> String {
     }
     let _ = writeln!(
         text,
-        "  fix:   compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap (docs/reference/policy.md)"
+        "  fix:   compile the function with `steadfast cc`, or give it a class in a policy: pure, once, defer, wrap: steadfast-policy(5)"
     );
     text
 }
@@ -560,8 +564,8 @@ impl Summary {
         let s = self.stores;
         let _ = writeln!(
             text,
-            "stores: {} logged, {} copies and fills logged, {} to own frames, {} ignored; {} loads replayed",
-            s.logged, s.ranges, s.frame, s.ignored, s.replayed_loads
+            "stores: {} logged, {} in loops logged as ranges, {} copies and fills logged, {} to own frames, {} ignored; {} loads replayed",
+            s.logged, s.loops, s.ranges, s.frame, s.ignored, s.replayed_loads
         );
         for (class, count) in &self.calls {
             let _ = writeln!(text, "calls: {count} {class}");
@@ -582,9 +586,9 @@ impl Summary {
 mod tests {
     use super::*;
 
-    const LINES: &str = "M\ta.c\nH\th\thandler\ta.c:1\nF\th\ta.c:1\t3\t1\t0\t1\t0\nC\th\ta.c:f\thardened\ta.c:2\n\
-        F\ta.c:f\ta.c:9\t2\t0\t0\t0\t1\nC\ta.c:f\tg\thardened\ta.c:10\nC\ta.c:f\tstrlen\tpure\ta.c:11\n\
-        M\tb.c\nF\tdead\tb.c:1\t9\t9\t9\t9\t9\nR\tdead\tinline assembly\tb.c:2\nL\ta.c:2\tstore, logged\n";
+    const LINES: &str = "M\ta.c\nH\th\thandler\ta.c:1\nF\th\ta.c:1\t3\t1\t0\t1\t0\t0\nC\th\ta.c:f\thardened\ta.c:2\n\
+        F\ta.c:f\ta.c:9\t2\t0\t0\t0\t1\t0\nC\ta.c:f\tg\thardened\ta.c:10\nC\ta.c:f\tstrlen\tpure\ta.c:11\n\
+        M\tb.c\nF\tdead\tb.c:1\t9\t9\t9\t9\t9\t0\nR\tdead\tinline assembly\tb.c:2\nL\ta.c:2\tstore, logged\n";
 
     #[test]
     fn a_missing_clone_is_a_gap_with_its_way() {
@@ -601,7 +605,7 @@ mod tests {
 
     #[test]
     fn what_no_handler_reaches_is_no_gap() {
-        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\n");
+        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\n");
         assert_eq!(Coverage::parse(&all).gaps(), []);
         let sum = Coverage::parse(&all).summary();
         assert_eq!((sum.functions_reached, sum.functions_hardened), (3, 4));
@@ -611,7 +615,7 @@ mod tests {
 
     #[test]
     fn a_refused_construct_that_a_handler_reaches_is_a_gap() {
-        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\nR\tg\tan atomic operation\tc.c:2\n");
+        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nR\tg\tan atomic operation\tc.c:2\n");
         let gaps = Coverage::parse(&all).gaps();
         assert_eq!(gaps[0].what, "an atomic operation");
         assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
@@ -620,8 +624,8 @@ mod tests {
     #[test]
     fn what_a_pointer_may_lead_to_is_told_with_its_way() {
         let all = format!(
-            "{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\nA\tdead\nA\tfar\nF\tfar\tc.c:5\t0\t0\t0\t0\t0\n\
-            C\tfar\tcalled\thardened\tc.c:6\nF\tcalled\tc.c:8\t0\t0\t0\t0\t0\nC\tcalled\tgetnameinfo\thardened\tc.c:9\n"
+            "{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nA\tdead\nA\tfar\nF\tfar\tc.c:5\t0\t0\t0\t0\t0\t0\n\
+            C\tfar\tcalled\thardened\tc.c:6\nF\tcalled\tc.c:8\t0\t0\t0\t0\t0\t0\nC\tcalled\tgetnameinfo\thardened\tc.c:9\n"
         );
         let sum = Coverage::parse(&all).summary();
         assert_eq!((sum.by_pointer, sum.by_pointer_refused), (2, 2));
@@ -632,14 +636,14 @@ mod tests {
 
     #[test]
     fn an_alias_is_its_function() {
-        let all = format!("{LINES}F\treal\tc.c:1\t0\t0\t0\t0\t0\nS\tg\treal\n");
+        let all = format!("{LINES}F\treal\tc.c:1\t0\t0\t0\t0\t0\t0\nS\tg\treal\n");
         assert_eq!(Coverage::parse(&all).gaps(), []);
     }
 
     #[test]
     fn a_definition_wins_over_a_weak_alias() {
         let all = format!(
-            "{LINES}F\tspare\tc.c:1\t0\t0\t0\t0\t0\nS\tg\tspare\nF\tg\td.c:1\t0\t0\t0\t0\t0\nR\tg\tsetjmp\td.c:2\n"
+            "{LINES}F\tspare\tc.c:1\t0\t0\t0\t0\t0\t0\nS\tg\tspare\nF\tg\td.c:1\t0\t0\t0\t0\t0\t0\nR\tg\tsetjmp\td.c:2\n"
         );
         let gaps = Coverage::parse(&all).gaps();
         assert_eq!(gaps.len(), 1);
@@ -648,7 +652,7 @@ mod tests {
 
     #[test]
     fn a_function_of_the_program_is_not_the_librarys() {
-        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\nF\tstrlen\tc.c:9\t1\t0\t0\t0\t0\n");
+        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nF\tstrlen\tc.c:9\t1\t0\t0\t0\t0\t0\n");
         assert_eq!(Coverage::parse(&all).gaps(), []);
         let all = format!("{all}B\tstrlen\n");
         let gaps = Coverage::parse(&all).gaps();
