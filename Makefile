@@ -17,10 +17,12 @@ bindir := $(DESTDIR)$(PREFIX)/bin
 libdir := $(DESTDIR)$(PREFIX)/lib/steadfast
 includedir := $(DESTDIR)$(PREFIX)/include/steadfast
 man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
+man5dir := $(DESTDIR)$(PREFIX)/share/man/man5
+pcdir := $(DESTDIR)$(PREFIX)/share/pkgconfig
 bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-pages := run cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
+pages := run check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 host_pages := demo run check compile generate
 
 .PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
@@ -89,12 +91,14 @@ install:
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
-	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(libdir)
+	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(HARDEN)/steadfast-envelope.o $(libdir)
 	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
 	install -m 644 harden/include/steadfast/*.h $(includedir)
 	install -m 644 harden/steadfast-toolchain.cmake $(libdir)
 	install -m 644 $(HARDEN)/complete $(libdir)
-	install -d $(man1dir) $(bashdir) $(zshdir) $(fishdir)
+	install -d $(man1dir) $(man5dir) $(pcdir) $(bashdir) $(zshdir) $(fishdir)
+	sed 's|@PREFIX@|$(PREFIX)|' harden/steadfast-envelope.pc.in > $(pcdir)/steadfast-envelope.pc
+	$(STEADFAST) man policy > $(man5dir)/steadfast-policy.5
 	$(STEADFAST) man > $(man1dir)/steadfast.1
 	for page in $(pages); do $(STEADFAST) man $$page > $(man1dir)/steadfast-$$page.1 || exit; done
 	echo '.so man1/steadfast-cc.1' > $(man1dir)/steadfast-c++.1
@@ -108,7 +112,7 @@ install:
 
 uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
-	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1)
+	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc
 	rm -rf $(libdir) $(includedir)
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish

@@ -57,7 +57,7 @@ impl Advise for PolicyError {
                 "create {}, or take it out of STEADFAST_POLICY and --steadfast-policy",
                 path.display()
             ),
-            Self::Statement { .. } => "see the table of statements in docs/reference/policy.md".to_owned(),
+            Self::Statement { .. } => "see the statements in steadfast-policy(5)".to_owned(),
         }))
     }
 }

@@ -177,7 +177,7 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if present.is_empty() && (policy.handlers().is_empty() || for_another) {
         if !build.is_probe() {
             console.say(&format!(
-                "steadfast: note: {} has no handler, so nothing in it runs hardened (docs/guide/harden.md)\n",
+                "steadfast: note: {} has no handler, so nothing in it runs hardened; steadfast-policy(5) says how to name handlers\n",
                 program.display()
             ));
         }

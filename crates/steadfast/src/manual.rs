@@ -48,6 +48,9 @@ pub(crate) fn man(console: &mut Console<'_>, page: Option<&str>) -> Exit {
 
 /// A page as roff.
 fn render(page: Option<&str>) -> Result<String, NoPage> {
+    if page == Some("policy") {
+        return Ok(policy());
+    }
     let root = cli::definition();
     let (command, synopsis) = match page {
         None => (
@@ -57,7 +60,7 @@ fn render(page: Option<&str>) -> Result<String, NoPage> {
         Some(name) => {
             let found = find(&root, name).ok_or_else(|| NoPage {
                 page: name.to_owned(),
-                pages: pages(&root).join(", "),
+                pages: format!("{}, policy", pages(&root).join(", ")),
             })?;
             (
                 found.clone().name(format!("steadfast-{name}")),
@@ -92,6 +95,45 @@ fn render(page: Option<&str>) -> Result<String, NoPage> {
     }
     text.push_str(see_also(page));
     Ok(text)
+}
+
+/// steadfast-policy(5): the reference of policy files, which is written once.
+fn policy() -> String {
+    let mut text = String::from(
+        ".TH steadfast\\-policy 5 \"\" \"\" \"Steadfast\"\n.SH NAME\nsteadfast\\-policy \\- what a program's handlers are, in files for steadfast\\-cc(1)\n",
+    );
+    let source = include_str!("../../../docs/reference/policy.md");
+    for line in source.lines().skip(1) {
+        let _ = match (line.strip_prefix("## "), line.strip_prefix("* ")) {
+            (Some(title), _) => writeln!(text, ".SH \"{}\"", title.to_uppercase()),
+            (_, Some(item)) => writeln!(text, ".IP \\(bu 2\n{}", inline(item)),
+            _ if line.is_empty() => writeln!(text, ".PP"),
+            _ => writeln!(text, "{}", inline(line.trim_start())),
+        };
+    }
+    text.push_str(".SH \"SEE ALSO\"\n\\fBsteadfast\\-cc\\fR(1)\n");
+    text
+}
+
+/// Marks within a line of the page, and what roff takes for its own.
+fn inline(line: &str) -> String {
+    let mut text = String::new();
+    let mut rest = line.replace('\\', "\\e").replace('-', "\\-");
+    if rest.starts_with(['.', '\'']) {
+        text.push_str("\\&");
+    }
+    // Of a link its words are left.
+    while let Some((before, link)) = rest.split_once("](") {
+        let words = before.replacen('[', "", 1);
+        rest = words + link.split_once(')').map_or("", |(_, after)| after);
+    }
+    for (n, part) in rest.replace("**", "").split('`').enumerate() {
+        let bold = n % 2 == 1;
+        text.push_str(if bold { "\\fB" } else { "" });
+        text.push_str(part);
+        text.push_str(if bold { "\\fR" } else { "" });
+    }
+    text
 }
 
 /// A command by the name of its page: `run`, `inject`, `inject-gate`.
@@ -182,11 +224,41 @@ replica=1 event=40 kill=9\n\
 .fi\n.RE\n.PP\n\
 The whole grammar is in docs/fault\\-grammar.md.\n";
 
-const fn see_also(page: Option<&str>) -> &'static str {
+fn see_also(page: Option<&str>) -> &'static str {
     match page {
         None => {
             ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1), \\fBsteadfast\\-check\\fR(1), \\fBsteadfast\\-inject\\fR(1)\n"
         }
+        Some("cc") => {
+            ".SH \"SEE ALSO\"\n\\fBsteadfast\\-policy\\fR(5), \\fBsteadfast\\fR(1), steadfast/sei.h\n"
+        }
         Some(_) => ".SH \"SEE ALSO\"\n\\fBsteadfast\\fR(1)\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::render;
+
+    #[test]
+    fn the_manual_has_statements_of_policies_and_flags_of_the_compiler() {
+        let page = render(Some("policy")).unwrap();
+        for words in [
+            ".SH \"STATEMENTS\"",
+            "\\fBhandler NAME\\fR",
+            "\\fBlate\\-errors WORD\\fR",
+            "limits",
+        ] {
+            assert!(page.contains(words), "{words} in {page}");
+        }
+        assert!(!page.contains("]("), "{page}");
+        let flags = render(Some("cc")).unwrap();
+        for flag in [
+            "\\-\\-other\\-core",
+            "\\-\\-steadfast\\-policy",
+            "\\-\\-state",
+        ] {
+            assert!(flags.contains(flag), "{flag} in {flags}");
+        }
     }
 }
