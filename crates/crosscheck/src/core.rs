@@ -183,6 +183,8 @@ pub struct Core {
     /// Winners of recoveries that are over.
     settled: BTreeMap<Index, Vec<Digest>>,
     unsent: Vec<(Index, u128)>,
+    /// How many of these a member has been sent already.
+    ahead: BTreeMap<Node, usize>,
     out: Vec<Action>,
 }
 
@@ -210,6 +212,7 @@ impl Core {
             agreed: BTreeMap::new(),
             settled: BTreeMap::new(),
             unsent: Vec::new(),
+            ahead: BTreeMap::new(),
             out: Vec::new(),
         }
     }
@@ -300,7 +303,11 @@ impl Core {
     /// Whether a recovery is under way, here or for another replica.
     #[must_use]
     pub fn is_repairing(&self) -> bool {
-        self.recoveries.values().any(|recovery| !recovery.resumed) || !self.ordered.is_empty()
+        // Reports alone make no recovery: it is one once the log has it.
+        self.recoveries
+            .values()
+            .any(|recovery| !recovery.resumed && recovery.reports.contains_key(&self.me))
+            || !self.ordered.is_empty()
     }
 
     /// Recoveries and votes that are not over, in words: for a report of what does not go on.
@@ -351,12 +358,36 @@ impl Core {
         self.look(index);
     }
 
-    /// Sends what [`Core::executed`] has collected: called when nothing else waits to be executed.
+    /// Sends what [`Core::executed`] has collected to everybody who has not been sent it.
     pub fn flush(&mut self) {
         if self.unsent.is_empty() {
             return;
         }
-        let mut unsent = std::mem::take(&mut self.unsent);
+        if self.ahead.is_empty() {
+            let unsent = std::mem::take(&mut self.unsent);
+            self.check(To::All, unsent);
+            return;
+        }
+        let others: Vec<Node> = self.members.keys().copied().collect();
+        for node in others {
+            self.flush_to(node);
+        }
+        self.unsent.clear();
+        self.ahead.clear();
+    }
+
+    /// Sends it to one that waits for it. The others may be told later, together with what comes meanwhile.
+    pub fn flush_to(&mut self, node: Node) {
+        let from = self.ahead.get(&node).copied().unwrap_or(0);
+        if node == self.me || from >= self.unsent.len() {
+            return;
+        }
+        let unsent = self.unsent[from..].to_vec();
+        self.ahead.insert(node, self.unsent.len());
+        self.check(To::One(node), unsent);
+    }
+
+    fn check(&mut self, to: To, mut unsent: Vec<(Index, u128)>) {
         unsent.sort_unstable_by_key(|(index, _)| *index);
         let mut runs: Vec<Run> = Vec::new();
         for (index, digest) in unsent {
@@ -371,7 +402,7 @@ impl Core {
             }
         }
         let epoch = self.epoch;
-        self.send(To::All, Message::Check { epoch, runs });
+        self.send(to, Message::Check { epoch, runs });
     }
 
     /// A recovery has come out of the log: looks at its objects, tells the others, and holds requests for them back until `Resume`.
@@ -398,6 +429,9 @@ impl Core {
         }
         let recovery = self.recoveries.entry(index).or_insert_with(Recovery::empty);
         recovery.objects.clone_from(&recover.objects);
+        recovery
+            .reports
+            .retain(|_, pairs| are_about(pairs, &recover.objects));
         recovery.copies = copies;
         recovery.winners = vec![None; recover.objects.len()];
         recovery.reports.insert(self.me, pairs.clone());
@@ -515,6 +549,11 @@ impl Core {
                     }
                 } else if self.recoveries.contains_key(&index) || index > self.highest {
                     let recovery = self.recoveries.entry(index).or_insert_with(Recovery::empty);
+                    // One on other objects is about another recovery: its number was hit.
+                    let known = recovery.reports.contains_key(&self.me);
+                    if known && !are_about(&pairs, &recovery.objects) {
+                        return;
+                    }
                     recovery.reports.insert(from, pairs);
                     if again && let Some(pairs) = recovery.reports.get(&self.me).cloned() {
                         let again = false;
@@ -624,8 +663,53 @@ impl Core {
                 *asked += 1;
             }
         }
-        self.recoveries
-            .retain(|_, recovery| recovery.age < VOTE_TICKS || !recovery.resumed);
+        let me = self.me;
+        let highest = self.highest;
+        let over: Vec<Index> = self
+            .recoveries
+            .iter()
+            .filter(|(index, recovery)| {
+                if recovery.reports.contains_key(&me) {
+                    recovery.age >= VOTE_TICKS && recovery.resumed
+                } else {
+                    // Reports on an entry that was no recovery: the number in them was hit.
+                    recovery.age >= VOTE_TICKS && **index <= highest
+                }
+            })
+            .map(|(index, _)| *index)
+            .collect();
+        for index in over {
+            if let Some(recovery) = self.recoveries.remove(&index)
+                && recovery.resumed
+            {
+                self.settle(index, recovery);
+            }
+        }
+        // A report that a broken connection has swallowed is asked for.
+        let waiting: Vec<(Index, Vec<Pair>)> = self
+            .recoveries
+            .iter()
+            .filter(|(index, recovery)| {
+                // Less and less often: a network that is behind is not helped by more of it.
+                recovery.age >= RETELL_TICKS
+                    && recovery.age.is_power_of_two()
+                    && self
+                        .speakers(**index)
+                        .any(|node| !recovery.reports.contains_key(&node))
+            })
+            .filter_map(|(index, recovery)| Some((*index, recovery.reports.get(&me)?.clone())))
+            .collect();
+        for (index, pairs) in waiting {
+            let again = true;
+            self.send(
+                To::All,
+                Message::Report {
+                    index,
+                    pairs,
+                    again,
+                },
+            );
+        }
         self.repair();
     }
 
@@ -755,7 +839,35 @@ impl Core {
                     )
                     .is_some()
                 });
-                if !by_reply && same && !clean.is_empty() && lists.len() >= quorum {
+                // Unless it is one of replicas that all lost the same object, each in its own way, and those that did not say otherwise.
+                let touched: BTreeSet<ObjectId> = lists
+                    .iter()
+                    .flat_map(|(_, list)| list.objects.iter().map(|pair| pair.object))
+                    .collect();
+                let lost: BTreeSet<ObjectId> = touched
+                    .into_iter()
+                    .filter(|id| {
+                        winner(lists.iter().map(|(_, list)| list.of(*id)), quorum).is_none()
+                    })
+                    .collect();
+                let is_hit = |list: &Tuple| {
+                    list.objects
+                        .iter()
+                        .any(|pair| pair.passive && lost.contains(&pair.object))
+                };
+                let contradicted = (0..own.replies.len()).any(|k| {
+                    let chosen = winner(
+                        lists.iter().filter_map(|(_, list)| list.replies.get(k)),
+                        quorum,
+                    );
+                    !clean.is_empty()
+                        && lists
+                            .iter()
+                            .filter(|(_, list)| list.replies.get(k) == chosen)
+                            .all(|(_, list)| is_hit(list))
+                });
+                if (!by_reply || contradicted) && same && !clean.is_empty() && lists.len() >= quorum
+                {
                     clean.iter().map(|(node, _)| *node).collect()
                 } else {
                     Vec::new()
@@ -1009,7 +1121,9 @@ impl Core {
             }
         }
         if !recovery.wrong.is_empty() {
-            if recovery.asked.is_none_or(|ticks| ticks >= ASK_AGAIN_TICKS) {
+            // Longer each time, and all of it shorter than the others keep their copies.
+            let patience = ASK_AGAIN_TICKS << recovery.asks.min(4);
+            if recovery.asked.is_none_or(|ticks| ticks >= patience) {
                 // A source for the first wrong object, and with it for all on which that source is right.
                 let is_right = |node: &Node, i: usize| {
                     recovery
@@ -1071,11 +1185,16 @@ impl Core {
                 })
             });
         if healed && let Some(recovery) = self.recoveries.remove(&index) {
-            self.settled
-                .insert(index, recovery.winners.into_iter().flatten().collect());
-            if self.settled.len() > AGREED_MAX {
-                self.settled.pop_first();
-            }
+            self.settle(index, recovery);
+        }
+    }
+
+    /// A recovery is over here; who asks is told what won.
+    fn settle(&mut self, index: Index, recovery: Recovery) {
+        self.settled
+            .insert(index, recovery.winners.into_iter().flatten().collect());
+        if self.settled.len() > AGREED_MAX {
+            self.settled.pop_first();
         }
     }
 
@@ -1237,6 +1356,10 @@ impl Recovery {
             age: 0,
         }
     }
+}
+
+fn are_about(pairs: &[Pair], objects: &[ObjectId]) -> bool {
+    pairs.iter().map(|pair| &pair.object).eq(objects)
 }
 
 /// What at least `quorum` have.

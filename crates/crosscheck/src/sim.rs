@@ -38,11 +38,13 @@ pub enum Class {
     Repair,
     /// Bytes of replies that another replica asked for.
     Replies,
+    /// A message is lost, as one that a connection had in it when it broke.
+    Loss,
 }
 
 impl Class {
     /// Each of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Object,
         Self::Digest,
         Self::Lost,
@@ -53,6 +55,7 @@ impl Class {
         Self::Report,
         Self::Repair,
         Self::Replies,
+        Self::Loss,
     ];
 }
 
@@ -615,6 +618,11 @@ impl Group {
             Class::Check | Class::Detail | Class::Report | Class::Repair | Class::Replies => {
                 self.strike_message(class, bit)
             }
+            Class::Loss => {
+                let from = self.dice.below(self.plan.size);
+                let queue = self.network.get_mut(&(from, who));
+                queue.and_then(VecDeque::pop_front).is_some()
+            }
         };
         if done {
             *self.outcome.faults.entry(class.name()).or_default() += 1;
@@ -685,7 +693,11 @@ impl Group {
                 *since = None;
                 false
             }
-            Some((victim, _)) if *victim == who && clean => true,
+            Some((victim, since)) if *victim == who && clean => {
+                // Wrong once more: what was found right before says nothing.
+                *since = None;
+                true
+            }
             Some((_, since @ None)) => {
                 *since = Some(now);
                 false
@@ -860,6 +872,7 @@ impl Class {
             Self::Report => "report",
             Self::Repair => "repair",
             Self::Replies => "replies",
+            Self::Loss => "loss",
         }
     }
 }

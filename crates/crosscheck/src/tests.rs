@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::core::{Action, Core, Objects, Status};
 use crate::ids::{Digest, Index, Node, ObjectId};
-use crate::message::{Message, Pair, Run, Tuple};
+use crate::message::{Message, Pair, Run, To, Tuple};
 use crate::sim::{Class, Plan, run};
 
 #[derive(Default)]
@@ -182,6 +182,83 @@ fn one_digest_of_sixteen_bytes_stands_for_a_batch() {
     assert_eq!(runs[0].digests.len(), 4);
 }
 
+#[test]
+fn who_waits_is_told_at_once_and_nobody_is_told_twice() {
+    let mut core = Core::new(Node(1), 3, 1);
+    core.set_members(&[Node(1), Node(2), Node(3)], Index(0));
+    let told = |core: &mut Core| -> Vec<(To, Vec<u64>)> {
+        let told = core.actions().into_iter().map(|action| match action {
+            Action::Send(to, Message::Check { runs, .. }) => {
+                let of = |run: Run| (run.first.0..).take(run.digests.len()).collect::<Vec<_>>();
+                (to, runs.into_iter().flat_map(of).collect())
+            }
+            other => panic!("{other:?}"),
+        });
+        told.collect()
+    };
+    core.executed(Index(1), tuple("a"));
+    core.flush_to(Node(2));
+    assert_eq!(told(&mut core), [(To::One(Node(2)), vec![1])]);
+    core.executed(Index(2), tuple("a"));
+    core.flush_to(Node(2));
+    core.flush_to(Node(2));
+    assert_eq!(told(&mut core), [(To::One(Node(2)), vec![2])]);
+    core.executed(Index(3), tuple("a"));
+    core.flush();
+    assert_eq!(
+        told(&mut core),
+        [
+            (To::One(Node(2)), vec![3]),
+            (To::One(Node(3)), vec![1, 2, 3])
+        ]
+    );
+    core.flush();
+    assert_eq!(told(&mut core), []);
+    core.executed(Index(4), tuple("a"));
+    core.flush();
+    assert_eq!(told(&mut core), [(To::All, vec![4])]);
+}
+
+#[test]
+fn two_replies_alike_of_replicas_that_were_hit_do_not_outvote_the_one_that_was_not() {
+    let hit = |object: &str, passive: bool, reply: &str| Tuple {
+        objects: vec![Pair {
+            object: ObjectId(7),
+            digest: Digest::of(object.as_bytes()),
+            passive,
+        }],
+        replies: vec![Digest::of(reply.as_bytes())],
+    };
+    // Replicas 2 and 3 lost the same item to different flips, and both answer that there is none.
+    for (own, two, three, leaves) in [
+        (
+            hit("right", false, "VALUE"),
+            hit("x", true, "END"),
+            hit("y", true, "END"),
+            true,
+        ),
+        (
+            hit("x", true, "END"),
+            hit("right", false, "VALUE"),
+            hit("y", true, "END"),
+            false,
+        ),
+    ] {
+        let mut core = Core::new(Node(1), 3, 1);
+        core.set_members(&[Node(1), Node(2), Node(3)], Index(0));
+        core.executed(AT, own);
+        for (node, tuple) in [(2, two), (3, three)] {
+            let message = Message::Detail {
+                index: AT,
+                tuple,
+                again: false,
+            };
+            core.receive(Node(node), message, &mut Nothing::default());
+        }
+        assert_eq!(released(&core.actions()), leaves);
+    }
+}
+
 fn plan(seed: u64) -> Plan {
     Plan {
         size: 3,
@@ -223,7 +300,7 @@ fn no_class_of_faults_lets_a_wrong_reply_out() {
         for seed in 0..4 {
             // Messages of a recovery exist only where something is repaired.
             let classes = match class {
-                Class::Detail | Class::Report | Class::Repair | Class::Replies => {
+                Class::Detail | Class::Report | Class::Repair | Class::Replies | Class::Loss => {
                     vec![class, Class::Object]
                 }
                 _ => vec![class],
@@ -247,6 +324,24 @@ fn all_classes_together_in_groups_of_three_and_five() {
             .sum();
         assert!(repaired > 0, "{size} replicas");
     }
+}
+
+#[test]
+fn a_report_on_an_entry_that_is_no_recovery_holds_nothing_up() {
+    let mut core = Core::new(Node(1), 3, 1);
+    core.set_members(&[Node(1), Node(2), Node(3)], Index(0));
+    let report = Message::Report {
+        index: Index(9),
+        pairs: tuple("a").objects,
+        again: false,
+    };
+    core.receive(Node(2), report, &mut Nothing::default());
+    assert!(!core.is_repairing());
+    core.executed(Index(9), tuple("a"));
+    for _ in 0..3000 {
+        core.tick();
+    }
+    assert_eq!(core.doubts(), [] as [String; 0]);
 }
 
 #[test]
