@@ -5,10 +5,10 @@
 //! plain text ([`client`] is the asking side); [`dns`] is an EDNS option of one datagram. A peer
 //! that never asks sees the plain protocol. docs/reference/envelope.md is the contract of both.
 //!
-//! This is one end. The other is written in C, lies within the hardened server (harden/envelope)
-//! and computes the same checksum with the processor's instruction; this end uses tables
-//! ([`crc`]), so that no single wrong implementation and no single wrong circuit vouches for
-//! itself.
+//! Clients' end, and with [`server`] the end of servers in Rust. Hardened servers have one in C
+//! (harden/envelope). A server's end computes the checksum with the processor's instruction, a
+//! client's with tables ([`crc`]), so that no single wrong implementation and no single wrong
+//! circuit vouches for itself.
 //!
 //! Invariants
 //!  1. No byte of a frame is handed out before the whole frame has been checked.
@@ -22,6 +22,7 @@
 pub mod client;
 pub mod crc;
 pub mod dns;
+pub mod server;
 pub mod stream;
 
 #[cfg(test)]

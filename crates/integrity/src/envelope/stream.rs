@@ -11,6 +11,7 @@
 //! The length has its own check because a wrong one would make the receiver wait for ever.
 
 use super::{Damage, crc};
+use crate::digest;
 
 /// Bytes in front of a payload.
 pub const HEADER: usize = 16;
@@ -31,15 +32,26 @@ pub enum Sender {
 struct Direction {
     nonce: u64,
     sequence: u32,
+    /// CRC32C: the client's end by tables, the server's by the processor's instruction, as in C.
+    append: fn(u32, &[u8]) -> u32,
 }
 
 impl Direction {
-    fn new(nonce: u64, sender: Sender) -> Self {
+    /// What `sender` sends, as this `end` sees it.
+    fn new(nonce: u64, sender: Sender, end: Sender) -> Self {
         let nonce = match sender {
             Sender::Client => nonce,
             Sender::Server => !nonce,
         };
-        Direction { nonce, sequence: 0 }
+        let append = match end {
+            Sender::Client => crc::append,
+            Sender::Server => digest::crc32c_append,
+        };
+        Direction {
+            nonce,
+            sequence: 0,
+            append,
+        }
     }
 
     fn checksum(&self, payload: &[u8], length: u32) -> u32 {
@@ -47,7 +59,7 @@ impl Direction {
         trailer[..8].copy_from_slice(&self.nonce.to_le_bytes());
         trailer[8..12].copy_from_slice(&self.sequence.to_le_bytes());
         trailer[12..].copy_from_slice(&length.to_le_bytes());
-        crc::append(crc::crc32c(payload), &trailer)
+        (self.append)((self.append)(0, payload), &trailer)
     }
 }
 
@@ -61,7 +73,7 @@ impl Sealer {
     #[must_use]
     pub fn new(nonce: u64, sender: Sender) -> Self {
         Sealer {
-            direction: Direction::new(nonce, sender),
+            direction: Direction::new(nonce, sender, sender),
         }
     }
 
@@ -98,8 +110,12 @@ pub enum Front<'a> {
 impl Opener {
     #[must_use]
     pub fn new(nonce: u64, sender: Sender) -> Self {
+        let end = match sender {
+            Sender::Client => Sender::Server,
+            Sender::Server => Sender::Client,
+        };
         Opener {
-            direction: Direction::new(nonce, sender),
+            direction: Direction::new(nonce, sender, end),
             damaged: None,
         }
     }
