@@ -16,6 +16,7 @@ HARDEN := $(CARGO_TARGET_DIR)/release/harden
 bindir := $(DESTDIR)$(PREFIX)/bin
 libdir := $(DESTDIR)$(PREFIX)/lib/steadfast
 includedir := $(DESTDIR)$(PREFIX)/include/steadfast
+unitdir := $(DESTDIR)$(PREFIX)/lib/systemd/system
 man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
 man5dir := $(DESTDIR)$(PREFIX)/share/man/man5
 pcdir := $(DESTDIR)$(PREFIX)/share/pkgconfig
@@ -88,6 +89,7 @@ install:
 	ln -sf steadfast $(bindir)/steadfast-cc
 	ln -sf steadfast $(bindir)/steadfast-c++
 	[ ! -x $(KV) ] || install -m 755 $(KV) $(bindir)/steadfast-kv
+	[ ! -x $(KV) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/kv/systemd/steadfast-kv@.service >$(unitdir)/steadfast-kv@.service; }
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
@@ -114,6 +116,7 @@ uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc
 	rm -rf $(libdir) $(includedir)
+	rm -f $(unitdir)/steadfast-kv@.service
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish

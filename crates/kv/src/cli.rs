@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
@@ -8,8 +9,9 @@ use crate::service::Stage;
 
 /// A replicated memcached server whose replicas vote on every object before a reply leaves.
 ///
-/// `steadfast kv --local 3` starts three replicas on this machine. Any memcached client may talk to any of them. A replica whose memory
-/// was corrupted is outvoted before its reply leaves, and repaired from another one.
+/// `steadfast kv --local 3` starts three replicas on this machine, `steadfast kv serve` one replica of a group on several hosts. Any
+/// memcached client may talk to any of them. A replica whose memory was corrupted is outvoted before its reply leaves, and repaired from
+/// another one.
 #[derive(Debug, Parser)]
 #[command(
     name = "steadfast-kv",
@@ -23,6 +25,8 @@ pub(crate) struct Cli {
     pub(crate) verb: Option<Verb>,
     #[command(flatten)]
     pub(crate) local: Option<Local>,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -33,6 +37,11 @@ pub(crate) struct Local {
     /// First port for clients on 127.0.0.1; each replica has the next. 0 takes any.
     #[arg(long, value_name = "PORT", default_value_t = 11211)]
     pub(crate) port: u16,
+}
+
+/// What every replica of a group has.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Common {
     /// How much of the protection is on: R replication, D determinism, G digests of objects, X the vote and repair.
     #[arg(long, value_enum, default_value = "RDGX", ignore_case = true)]
     pub(crate) stage: Stage,
@@ -51,13 +60,68 @@ pub(crate) struct Local {
     /// Entries of the log between two snapshots, which a replica that joins begins with.
     #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub(crate) snapshot_every: u64,
+    /// Seconds in which the scrubber compares every object once, asked for or not; 0 turns it off.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    pub(crate) scrub: u64,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Serve {
+    /// Which of the peers this replica is, counted from 0.
+    #[arg(long, value_name = "N")]
+    pub(crate) replica: u64,
+    /// Addresses of all replicas for each other, HOST:PORT, in the same order everywhere: 3, 5 or 7 of them.
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', required = true)]
+    pub(crate) peers: Vec<String>,
+    /// Where this replica listens for the others, if not at its own address of --peers.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) bind: Option<String>,
+    /// Where this replica listens for clients [default: its own host of --peers, port 11211].
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// A file with the secret of the group, that `steadfast kv secret` made; closed to other users.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: PathBuf,
+    /// Where /metrics, /healthz and /readyz are answered.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) http: Option<String>,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Secret {
+    /// The file with the secret of the group.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// One replica of a group on several hosts.
+    Serve(Serve),
+    /// Print a new secret, for a file that all replicas of a group have.
+    Secret,
+    /// Answer what is under way, hand the lead on, and take no more requests: before a replica is stopped.
+    Drain {
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        secret: Secret,
+    },
+    /// Make another replica lead.
+    Transfer {
+        /// Which.
+        #[arg(long, value_name = "N")]
+        to: u64,
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        secret: Secret,
+    },
     /// Flip one bit of a stored object in one replica: 'replica=1 object=item:a byte=2 bit=3'.
     Strike {
-        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N
+        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N, or replica=N message=reply bit=N
         #[arg(value_name = "WHERE", num_args = 1.., required = true)]
         line: Vec<String>,
         #[command(flatten)]
@@ -122,6 +186,8 @@ pub(crate) struct Replica {
     pub(crate) memory: u64,
     #[arg(long)]
     pub(crate) snapshot_every: u64,
+    #[arg(long)]
+    pub(crate) scrub: u64,
 }
 
 fn odd(text: &str) -> Result<u64, String> {
@@ -145,7 +211,9 @@ mod tests {
                 .to_string();
             assert!(why.contains("fix:") && why.contains("3, 5 or 7"), "{why}");
         }
-        assert!(Cli::try_parse_from(["kv", "--local", "5"]).is_ok());
+        let cli = Cli::try_parse_from(["kv", "--local", "5", "--stage", "rd"]).unwrap();
+        assert_eq!(cli.local.unwrap().local, 5);
+        assert_eq!(cli.common.stage, Stage::Rd);
     }
 
     #[test]

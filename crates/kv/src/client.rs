@@ -10,8 +10,11 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
+use steadfast_crosscheck::Digest;
+use steadfast_integrity::envelope::server::{Asked, Envelope, asked};
+
 use crate::protocol::{Local, Parsed, Request, parse};
-use crate::service::{Event, Group, Service};
+use crate::service::{Event, Group, Reply, Service};
 
 /// Requests of one connection in one group.
 const GROUP_MAX: usize = 128;
@@ -53,6 +56,22 @@ enum Slot {
 async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
     let mut input = Vec::with_capacity(1 << 14);
     let mut output = Vec::with_capacity(1 << 14);
+    // The first bytes say whether the client asks for the envelope.
+    let mut envelope = loop {
+        match asked(&input) {
+            Asked::Plain => break None,
+            Asked::Partial => {}
+            Asked::Envelope(nonce) => {
+                stream.write_all(Envelope::AGREED).await?;
+                input.clear();
+                break Some(Envelope::new(nonce));
+            }
+        }
+        if stream.read_buf(&mut input).await? == 0 {
+            return Ok(());
+        }
+    };
+    let mut sealed = Vec::new();
     loop {
         let mut consumed = 0;
         let mut requests: Vec<Request> = Vec::new();
@@ -104,21 +123,25 @@ async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io
                 let mut replies = replies.into_iter();
                 for slot in slots {
                     match slot {
-                        Slot::Bytes(text) => output.extend_from_slice(&text),
-                        Slot::Reply => {
-                            output.extend_from_slice(&replies.next().unwrap_or_default())
-                        }
+                        Slot::Bytes(text) => put(&mut envelope, &text.into(), &mut output)?,
+                        Slot::Reply => put(
+                            &mut envelope,
+                            &replies.next().unwrap_or_default(),
+                            &mut output,
+                        )?,
                     }
                 }
             }
             Err(why) => {
                 // Which of several requests went wrong is not known, so the connection ends behind this line.
-                output.extend_from_slice(format!("SERVER_ERROR {why}\r\n").as_bytes());
+                let text = format!("SERVER_ERROR {why}\r\n").into_bytes();
+                put(&mut envelope, &text.into(), &mut output)?;
                 close |= slots.len() > 1;
             }
         }
         if let Some(local) = own {
-            output.extend_from_slice(&answered(local, &events).await);
+            let text = answered(local, &events).await;
+            put(&mut envelope, &text.into(), &mut output)?;
         }
         if !output.is_empty() {
             stream.write_all(&output).await?;
@@ -126,9 +149,37 @@ async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io
         if close {
             return stream.shutdown().await;
         }
-        if consumed == 0 && stream.read_buf(&mut input).await? == 0 {
+        if consumed > 0 {
+            continue;
+        }
+        let Some(envelope) = &mut envelope else {
+            if stream.read_buf(&mut input).await? == 0 {
+                return Ok(());
+            }
+            continue;
+        };
+        if stream.read_buf(&mut sealed).await? == 0 {
             return Ok(());
         }
+        // A damaged frame ends the connection: none of it is executed.
+        envelope
+            .open(&mut sealed, &mut input)
+            .map_err(io::Error::other)?;
+    }
+}
+
+/// Appends a reply to what is written next. Under the envelope the digest that was voted for is compared with the bytes that the checksum
+/// covers, after it was computed: a reply that changed since its vote is never sealed as a right one, and ends the connection.
+fn put(envelope: &mut Option<Envelope>, reply: &Reply, output: &mut Vec<u8>) -> io::Result<()> {
+    let Some(envelope) = envelope else {
+        output.extend_from_slice(&reply.bytes);
+        return Ok(());
+    };
+    let right = |sealed: &[u8]| reply.voted.is_none_or(|voted| Digest::of(sealed) == voted);
+    if envelope.seal(&reply.bytes, output, right) {
+        Ok(())
+    } else {
+        Err(io::Error::other("a reply changed after its vote"))
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::cli::Local;
+use crate::cli::{Common, Local};
 use crate::inherit;
 use crate::say;
 use crate::sequencer::Member;
@@ -53,6 +53,7 @@ struct Place {
 /// The group as its parent knows it.
 struct Parent<'a> {
     args: &'a Local,
+    common: &'a Common,
     secret: String,
     members: BTreeMap<Node, Member>,
     clients: Vec<SocketAddr>,
@@ -68,11 +69,11 @@ enum Next {
     Unwanted(usize, u64),
 }
 
-pub(crate) fn run(args: &Local) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Local, common: &Common) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    runtime.block_on(group(args))
+    runtime.block_on(group(args, common))
 }
 
 fn open(args: &Local) -> anyhow::Result<Vec<(TcpListener, TcpListener)>> {
@@ -94,7 +95,7 @@ fn open(args: &Local) -> anyhow::Result<Vec<(TcpListener, TcpListener)>> {
     Ok(sockets)
 }
 
-async fn group(args: &Local) -> anyhow::Result<()> {
+async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
     let sockets = open(args)?;
     let mut members = BTreeMap::new();
     for (slot, (client, peer)) in (0..).zip(&sockets) {
@@ -112,6 +113,7 @@ async fn group(args: &Local) -> anyhow::Result<()> {
         .collect::<Result<_, _>>()?;
     let parent = Parent {
         args,
+        common,
         secret: secret()?,
         members,
         clients: clients.clone(),
@@ -166,7 +168,7 @@ async fn group(args: &Local) -> anyhow::Result<()> {
             Next::Ended => break,
             Next::Ready => {
                 told = true;
-                announce(args, &clients, &pids);
+                announce(common, &clients, &pids);
             }
             Next::Unwanted(slot, generation) => {
                 let place = &mut places[slot];
@@ -197,7 +199,7 @@ async fn group(args: &Local) -> anyhow::Result<()> {
 }
 
 /// Sixteen bytes that no other process knows.
-fn secret() -> anyhow::Result<String> {
+pub(crate) fn secret() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
@@ -205,18 +207,18 @@ fn secret() -> anyhow::Result<String> {
     Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
-fn announce(args: &Local, clients: &[SocketAddr], pids: &[Option<u32>]) {
+fn announce(common: &Common, clients: &[SocketAddr], pids: &[Option<u32>]) {
     let list: Vec<String> = clients.iter().map(ToString::to_string).collect();
-    if args.json {
+    if common.json {
         let ready = serde_json::json!({
-            "event": "ready", "stage": format!("{:?}", args.stage).to_uppercase(), "clients": list, "pids": pids,
+            "event": "ready", "stage": common.stage.word(), "clients": list, "pids": pids,
         });
         say::result(&ready.to_string());
     } else {
         say::result(&format!(
             "ready: {} replicas, stage {}; memcached clients may use any of {}",
             list.len(),
-            format!("{:?}", args.stage).to_uppercase(),
+            common.stage.word(),
             list.join(" ")
         ));
     }
@@ -230,7 +232,7 @@ impl Parent<'_> {
         client: &TcpListener,
         peer: &TcpListener,
     ) -> anyhow::Result<Child> {
-        let args = self.args;
+        let (args, common) = (self.args, self.common);
         let exe = std::env::current_exe().context("the path of this program")?;
         inherit::share(client, true)?;
         inherit::share(peer, true)?;
@@ -240,13 +242,14 @@ impl Parent<'_> {
             .args(["--slot", &slot.to_string()])
             .args(["--node", &node(slot, generation).0.to_string()])
             .args(["--size", &args.local.to_string()])
-            .args(["--stage", &format!("{:?}", args.stage).to_uppercase()])
+            .args(["--stage", &common.stage.word()])
             .args(["--client-fd", &client.as_raw_fd().to_string()])
             .args(["--peer-fd", &peer.as_raw_fd().to_string()])
             .args(["--parent", &std::process::id().to_string()])
-            .args(["--connections", &args.connections.to_string()])
-            .args(["--memory", &args.memory.to_string()])
-            .args(["--snapshot-every", &args.snapshot_every.to_string()])
+            .args(["--connections", &common.connections.to_string()])
+            .args(["--memory", &common.memory.to_string()])
+            .args(["--snapshot-every", &common.snapshot_every.to_string()])
+            .args(["--scrub", &common.scrub.to_string()])
             .env(SECRET, &self.secret)
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);
@@ -256,10 +259,10 @@ impl Parent<'_> {
                 &serde_json::to_string(&self.members.values().collect::<Vec<_>>())?,
             ]);
         }
-        if args.allow_strikes {
+        if common.allow_strikes {
             command.arg("--allow-strikes");
         }
-        if args.json {
+        if common.json {
             command.arg("--json");
         }
         let child = command.spawn().context("a replica could not be started")?;
@@ -300,7 +303,7 @@ impl Parent<'_> {
         );
         let mut others = self.clients.clone();
         others.remove(slot);
-        let json = self.args.json;
+        let json = self.common.json;
         let unwanted = self.unwanted.clone();
         let began = place.born;
         tokio::task::spawn_blocking(move || {

@@ -2,17 +2,22 @@
 //!
 //! A binary of its own, which `steadfast kv` executes, so that the launcher of `run` carries no tokio.
 //!
-//! Where to begin: `service` executes and votes, `store` is what is voted on, `sequencer` orders, `local` is the group on one machine.
+//! Where to begin: `service` executes and votes, `store` is what is voted on, `sequencer` orders, `local` is the group on one machine,
+//! `serve` one replica of a group on several.
 
 mod cli;
 mod client;
+mod http;
 mod inherit;
 mod local;
+mod meet;
+mod notify;
 mod peers;
 mod protocol;
 mod replica;
 mod say;
 mod sequencer;
+mod serve;
 mod service;
 mod store;
 mod strike;
@@ -53,11 +58,30 @@ fn main() -> ExitCode {
 
 fn command(cli: Cli) -> anyhow::Result<ExitCode> {
     match (cli.verb, cli.local) {
-        (None, Some(args)) => local::run(&args)?,
-        (None, None) => return Ok(Own::Usage.code().into()),
+        (None, Some(args)) => local::run(&args, &cli.common)?,
+        (None, None) => {
+            say::error(
+                "requirement: --local N, serve, or another command; found: none\n  fix:   steadfast kv --local 3",
+            );
+            return Ok(Own::Usage.code().into());
+        }
         (Some(Verb::Strike { line, at }), _) => return strike(&line.join(" "), at.at),
         (Some(Verb::Verify { at }), _) => return verify(at.at),
         (Some(Verb::Status { at, json }), _) => status(at.at, json)?,
+        (Some(Verb::Serve(args)), _) => serve::run(&args)?,
+        (Some(Verb::Secret), _) => say::result(&local::secret()?),
+        (Some(Verb::Drain { at, secret }), _) => {
+            let secret = serve::secret(&secret.secret_file)?;
+            let answer = local::ask(at.at, &format!("sf drain {secret:032x}"))?;
+            if answer != "DRAINED" {
+                bail!("{}", plain(&answer));
+            }
+            say::result(&format!(
+                "the replica at {} is drained: it votes, and takes no requests",
+                at.at
+            ));
+        }
+        (Some(Verb::Transfer { to, at, secret }), _) => transfer(to, at.at, &secret.secret_file)?,
         (Some(Verb::Completions { shell }), _) => {
             clap_complete::generate(
                 shell,
@@ -120,12 +144,15 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             bytes_max: args.memory << 20,
             snapshot_every: args.snapshot_every,
             secret,
+            scrub_s: args.scrub,
+            who: None,
         },
         client: inherit::listener(args.client_fd)?,
         peer: inherit::listener(args.peer_fd)?,
         founds: args.slot == 0 && !members.is_empty(),
         members,
         connections: args.connections,
+        http: None,
     })
 }
 
@@ -153,18 +180,47 @@ fn strike(line: &str, at: SocketAddr) -> anyhow::Result<ExitCode> {
         .context("the group does not name that replica")?;
     let answer = local::ask(client.parse()?, &format!("sf strike {line}"))?;
     if answer != "STRUCK" {
-        bail!(
-            "{}",
-            answer
-                .trim_start_matches("ERROR ")
-                .replace("; fix: ", "\n  fix:   ")
-        );
+        bail!("{}", plain(&answer));
     }
     say::result(&format!(
-        "struck: replica {} item:{} {} byte {} bit {}",
-        wanted.replica, wanted.key, wanted.field, wanted.byte, wanted.bit
+        "struck: replica {} {}",
+        wanted.replica, wanted.target
     ));
     Ok(ExitCode::SUCCESS)
+}
+
+/// An answer of the service, as a person reads it.
+fn plain(answer: &str) -> String {
+    answer
+        .trim_start_matches("ERROR ")
+        .replace("; fix: ", "\n  fix:   ")
+}
+
+/// Asks whoever leads now, until the wanted one does.
+fn transfer(to: u64, at: SocketAddr, secret: &std::path::Path) -> anyhow::Result<()> {
+    let secret = serve::secret(secret)?;
+    let mut last = String::new();
+    for _ in 0..50 {
+        let status = status_of(at)?;
+        let members = status["members"].as_array().cloned().unwrap_or_default();
+        let leader = members
+            .iter()
+            .find(|member| member["replica"] == status["leader"])
+            .and_then(|member| member["client"].as_str()?.parse().ok())
+            .unwrap_or(at);
+        last = local::ask(leader, &format!("sf transfer {secret:032x} {to}"))?;
+        match last.as_str() {
+            "TRANSFERRED" => {
+                say::result(&format!("replica {to} leads"));
+                return Ok(());
+            }
+            "ASKED" | "ERROR not the leader" => {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            _ => break,
+        }
+    }
+    bail!("{}", plain(&last))
 }
 
 fn verify(at: SocketAddr) -> anyhow::Result<ExitCode> {

@@ -56,8 +56,12 @@ impl Peers {
         }
     }
 
-    pub(crate) fn send(&self, to: To, post: &Post) {
-        let Ok(bytes) = wire::frame(post) else { return };
+    /// The bytes that each receiver gets.
+    pub(crate) fn send(&self, to: To, post: &Post) -> usize {
+        let Ok(bytes) = wire::frame(post) else {
+            return 0;
+        };
+        let length = bytes.len();
         match to {
             To::All => {
                 for line in self.lines.values() {
@@ -70,6 +74,7 @@ impl Peers {
                 }
             }
         }
+        length
     }
 }
 
@@ -106,7 +111,11 @@ async fn keep(
             continue;
         };
         let _ = stream.set_nodelay(true);
-        if stream.write_all(&hello).await.is_err() {
+        if stream
+            .write_all(&[&wire::preamble()[..], &hello].concat())
+            .await
+            .is_err()
+        {
             continue;
         }
         loop {

@@ -6,11 +6,15 @@ use std::net::TcpListener as StdListener;
 use anyhow::Context as _;
 use openraft::async_runtime::WatchReceiver as _;
 use steadfast_crosscheck::Node;
+use tokio::io::AsyncWriteExt as _;
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::client;
+use crate::http;
+use crate::meet::{self, Met};
 use crate::peers::Peers;
 use crate::sequencer::Member;
 use crate::sequencer::raft::{self, Engine, Raft};
@@ -27,6 +31,8 @@ pub(crate) struct Start {
     /// Whether this one founds the group.
     pub(crate) founds: bool,
     pub(crate) connections: usize,
+    /// Where metrics and health are asked for.
+    pub(crate) http: Option<StdListener>,
 }
 
 /// Runs a replica until its process is told to end.
@@ -85,8 +91,53 @@ async fn serve(start: Start) -> anyhow::Result<()> {
             .await
             .context("the group could not be founded")?;
     }
-    let service = Service::new(&start.setup, engine, peers);
-    service.run(received, log).await;
+    if let Some(http) = start.http {
+        let http = listener(http).context("the socket for metrics")?;
+        tokio::spawn(http::serve(http, events.clone()));
+    }
+    let (standing, member) = watch::channel(false);
+    let who = start.setup.who.clone();
+    let service = Service::new(&start.setup, engine.clone(), peers, standing);
+    let Some(who) = who else {
+        service.run(received, log).await;
+        return Ok(());
+    };
+    // What keeps it out of a group, or a signal, ends the process.
+    let json = start.setup.json;
+    let slot = start.setup.slot;
+    let joins = async {
+        meet::join(engine, secret, who, member)
+            .await
+            .map_err(|why| anyhow::anyhow!(why))?;
+        crate::say::line(
+            json,
+            &format!("replica {slot} belongs to the group"),
+            &serde_json::json!({"event": "member", "replica": slot}),
+        );
+        std::future::pending::<anyhow::Result<()>>().await
+    };
+    tokio::select! {
+        () = service.run(received, log) => Ok(()),
+        ended = joins => ended,
+        ended = told_to_end(events, secret) => ended,
+    }
+}
+
+/// SIGTERM and SIGINT: what is under way is answered, the lead is handed on, then the process ends.
+async fn told_to_end(events: mpsc::UnboundedSender<Event>, secret: u128) -> anyhow::Result<()> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    let (reply, drained) = oneshot::channel();
+    let _ = events.send(Event::Own(
+        "drain".to_owned(),
+        format!("{secret:032x}"),
+        reply,
+    ));
+    let _ = drained.await;
     Ok(())
 }
 
@@ -117,7 +168,26 @@ async fn hear(
 ) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let mut stream = BufReader::with_capacity(1 << 16, stream);
+    if let Err(why) = wire::read_preamble(&mut stream).await {
+        // So that the other side can say what it met.
+        let _ = stream.get_mut().write_all(&wire::preamble()).await;
+        return Err(why);
+    }
     match wire::read_hello(&mut stream).await? {
+        Hello::Meet { secret, who } => {
+            let met = if secret == own {
+                let (reply, answer) = oneshot::channel();
+                let _ = events.send(Event::Meet(who, reply));
+                answer.await.map_err(std::io::Error::other)?
+            } else {
+                Met::Refused(
+                    "requirement: the same --secret-file in all replicas; found: another secret"
+                        .to_owned(),
+                )
+            };
+            let answer = [&wire::preamble()[..], &wire::frame(&met)?].concat();
+            stream.get_mut().write_all(&answer).await
+        }
         Hello::Order { secret, .. } | Hello::Vote { secret, .. } if secret != own => {
             Err(std::io::Error::other("not of this group"))
         }

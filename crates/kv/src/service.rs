@@ -14,7 +14,7 @@
 //!
 //! Not covered: reads beside the log.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -22,17 +22,20 @@ use steadfast_crosscheck::{
     Action, Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To, Tuple,
 };
 use steadfast_integrity::digest::crc32c;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::meet::{Met, Who};
+use crate::notify::Notify;
 use crate::peers::Peers;
 use crate::protocol::Request;
 use crate::sequencer::raft::Engine;
 use crate::sequencer::{Delivery, Member, Sequencer as _};
 use crate::store::{self, Delta, SHARDS, Store};
+use crate::strike::Target;
 use crate::wire::{self, Post};
 
 /// How digests are made; replicas of another epoch are not compared with.
-const EPOCH: u32 = 1;
+pub(crate) const EPOCH: u16 = 1;
 /// Own entries in the log at a time; what comes meanwhile is collected into the next one.
 const IN_FLIGHT: usize = 8;
 /// Requests in one entry.
@@ -43,6 +46,20 @@ const RESUBMIT: Duration = Duration::from_millis(300);
 const SILENT: Duration = Duration::from_millis(1500);
 /// Entries that one comparison of everything is split into.
 const VERIFY_PARTS: usize = 16;
+const SHARDS_U32: u32 = 256;
+const _: () = assert!(SHARDS_U32 as usize == SHARDS, "one number, two types");
+/// A new process that asks to be let in is heard of several times in this.
+const FRESH: Duration = Duration::from_secs(3);
+/// How long more than f places must have had new processes before the group counts as lost.
+const LOST: Duration = Duration::from_secs(5);
+/// How long a process may take to be let in: the state has to be sent to it.
+const LET_IN: Duration = Duration::from_secs(120);
+/// Entries that may have come and not been executed while a replica still counts as ready.
+const BEHIND_MAX: u64 = 2000;
+/// Comparisons by the clock that are remembered, to tell what they found from what a request found.
+const SCRUBS_KEPT: usize = 64;
+/// How long a replica that is drained waits for what is under way.
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// How much of the protection is on: the paper's stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -56,6 +73,13 @@ pub(crate) enum Stage {
     Rdg,
     /// And the vote before replies leave, and repair.
     Rdgx,
+}
+
+impl Stage {
+    /// As it is written on the command line.
+    pub(crate) fn word(self) -> String {
+        format!("{self:?}").to_uppercase()
+    }
 }
 
 /// What an entry of the log says.
@@ -75,11 +99,24 @@ enum Body {
 }
 
 /// Where the replies of one group go, or why there are none.
-pub(crate) type ReplyTo = oneshot::Sender<Result<Vec<Vec<u8>>, &'static str>>;
+pub(crate) type ReplyTo = oneshot::Sender<Result<Vec<Reply>, &'static str>>;
 /// How many replies go where.
 type Waiting = Vec<(usize, ReplyTo)>;
 /// A state behind an entry, and who wants it.
 type HandOut = (Index, Vec<u8>, oneshot::Sender<Option<Vec<u8>>>);
+
+/// The bytes of one reply, and the digest that was voted for; none at a stage without a vote.
+#[derive(Debug, Default)]
+pub(crate) struct Reply {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) voted: Option<Digest>,
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self { bytes, voted: None }
+    }
+}
 
 /// Requests of one connection that were sent together, and where their replies go.
 #[derive(Debug)]
@@ -95,6 +132,7 @@ pub(crate) enum Event {
     Post(Node, Post),
     Alive(Node, bool),
     Own(String, String, oneshot::Sender<String>),
+    Meet(Who, oneshot::Sender<Met>),
 }
 
 struct Unacked {
@@ -129,6 +167,16 @@ struct Counts {
     duplicates: u64,
     poison: u64,
     local: u64,
+    /// Sent to each of the others, frames included.
+    check_bytes: u64,
+    /// Repairs of objects that changed while nobody used them.
+    passive: u64,
+    /// Repairs in which one bit was wrong.
+    single_bit: u64,
+    /// Objects that the scrubber has compared.
+    scrubbed: u64,
+    /// Objects that it found different, in any replica.
+    scrub_found: u64,
 }
 
 /// The task's state.
@@ -164,6 +212,35 @@ pub(crate) struct Service {
     counts: Counts,
     started: Instant,
     executed: u64,
+    /// What this process says of itself to those that look for a group; nothing in a group of `--local`.
+    who: Option<Who>,
+    /// Places in which a process runs that belongs to no group, and when it was last heard of.
+    fresh: HashMap<u64, Instant>,
+    lost_since: Option<Instant>,
+    letting_in: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Whether this process is a member.
+    standing: watch::Sender<bool>,
+    drain: Option<Drain>,
+    /// Between two shards; nothing if the scrubber is off.
+    scrub_every: Option<Duration>,
+    scrub_next: usize,
+    scrub_at: Instant,
+    /// One that was ordered and has not been executed.
+    scrub_asked: Option<Instant>,
+    scrubs: VecDeque<Index>,
+    notify: Notify,
+    /// The bit of the next reply that is to flip behind its last check.
+    strike_reply: Option<usize>,
+    /// Whose clients wait for this replica's digests.
+    tell: BTreeSet<Node>,
+    tell_all: bool,
+}
+
+/// A replica that takes no more requests.
+struct Drain {
+    since: Instant,
+    handed_on: Option<Instant>,
+    replies: Vec<oneshot::Sender<String>>,
 }
 
 /// How a replica is set up.
@@ -179,10 +256,19 @@ pub(crate) struct Setup {
     pub(crate) snapshot_every: u64,
     /// Known to the processes of one group: who has it is one of them.
     pub(crate) secret: u128,
+    /// Seconds in which everything is compared once; 0 for never.
+    pub(crate) scrub_s: u64,
+    pub(crate) who: Option<Who>,
 }
 
 impl Service {
-    pub(crate) fn new(setup: &Setup, engine: Engine, peers: Peers) -> Self {
+    pub(crate) fn new(
+        setup: &Setup,
+        engine: Engine,
+        peers: Peers,
+        standing: watch::Sender<bool>,
+    ) -> Self {
+        let scrub = setup.stage == Stage::Rdgx && setup.scrub_s > 0;
         Self {
             me: setup.me,
             slot: setup.slot,
@@ -190,7 +276,7 @@ impl Service {
             allow_strikes: setup.allow_strikes,
             json: setup.json,
             size: setup.size,
-            core: Core::new(setup.me, setup.size, EPOCH),
+            core: Core::new(setup.me, setup.size, EPOCH.into()),
             store: Store::new(setup.stage >= Stage::Rdgx, setup.bytes_max),
             engine,
             peers,
@@ -213,6 +299,21 @@ impl Service {
             counts: Counts::default(),
             started: Instant::now(),
             executed: 0,
+            who: setup.who.clone(),
+            fresh: HashMap::new(),
+            lost_since: None,
+            letting_in: std::sync::Arc::default(),
+            standing,
+            drain: None,
+            scrub_every: scrub.then(|| Duration::from_secs(setup.scrub_s) / SHARDS_U32),
+            scrub_next: 0,
+            scrub_at: Instant::now(),
+            scrub_asked: None,
+            scrubs: VecDeque::new(),
+            notify: Notify::from_environment(),
+            strike_reply: None,
+            tell: BTreeSet::new(),
+            tell_all: false,
         }
     }
 
@@ -235,7 +336,10 @@ impl Service {
                     Some(event) => self.event(event),
                     None => return,
                 },
-                _ = ticks.tick() => self.tick(),
+                _ = ticks.tick() => {
+                    self.tell_all = true;
+                    self.tick();
+                }
             }
             // Whatever else is there already belongs to the same turn, and so to the same CHECK and the same entry.
             for _ in 0..4 * BATCH_MAX {
@@ -250,7 +354,13 @@ impl Service {
             self.execute();
             self.act();
             if self.stage == Stage::Rdgx {
-                self.core.flush();
+                // Whose clients wait is told at once; the others with the next tick, unless something differs.
+                for node in std::mem::take(&mut self.tell) {
+                    self.core.flush_to(node);
+                }
+                if std::mem::take(&mut self.tell_all) {
+                    self.core.flush();
+                }
                 self.act();
             }
             self.submit_collected();
@@ -259,6 +369,11 @@ impl Service {
 
     fn event(&mut self, event: Event) {
         match event {
+            Event::Group(group) if self.drain.is_some() => {
+                let _ = group
+                    .reply
+                    .send(Err("this replica is draining: use another one"));
+            }
             Event::Group(group) => {
                 self.collected += group.requests.len();
                 self.collecting.push(group);
@@ -297,6 +412,175 @@ impl Service {
                 self.act();
             }
             Event::Own(word, rest, reply) => self.own(&word, &rest, reply),
+            Event::Meet(who, reply) => {
+                let _ = reply.send(self.meet(&who));
+            }
+        }
+    }
+
+    /// A process that belongs to no group asks about this one's.
+    fn meet(&mut self, other: &Who) -> Met {
+        let Some(own) = &self.who else {
+            return Met::Refused("this is a group of --local".to_owned());
+        };
+        let differs = if self.is_member() {
+            own.differs(other)
+        } else {
+            own.differs_at_founding(other)
+        };
+        if let Some(why) = differs {
+            return Met::Refused(why);
+        }
+        if !self.is_member() {
+            return Met::New(own.clone());
+        }
+        let node = Node(other.node);
+        if self.members.contains_key(&node) {
+            return Met::Member(None);
+        }
+        let old = self
+            .members
+            .iter()
+            .find(|(_, member)| member.slot == other.slot)
+            .map(|(node, member)| (*node, member.clone()));
+        if let Some((old, member)) = &old
+            && (*old == self.me || self.alive(*old))
+        {
+            return Met::Member(Some(format!(
+                "replica {} of the group runs at {} and answers\n  fix:   stop that process first, or give this one its own --replica",
+                other.slot, member.peer
+            )));
+        }
+        self.fresh.insert(other.slot, Instant::now());
+        if self.engine.is_leader()
+            && !self
+                .letting_in
+                .swap(true, std::sync::atomic::Ordering::Relaxed)
+        {
+            let (engine, busy) = (self.engine.clone(), self.letting_in.clone());
+            let member = other.member();
+            let json = self.json;
+            tokio::spawn(async move {
+                let slot = member.slot;
+                let began = Instant::now();
+                let replaced = engine.replace(old.map(|(node, _)| node), node, member);
+                let done = tokio::time::timeout(LET_IN, replaced).await;
+                let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                match done.unwrap_or_else(|_| Err("it took too long".to_owned())) {
+                    Ok(()) => crate::say::line(
+                        json,
+                        &format!(
+                            "replica {slot} is a fresh process and belongs to the group after {took_ms} ms"
+                        ),
+                        &serde_json::json!({"event": "joined", "replica": slot, "took_ms": took_ms}),
+                    ),
+                    Err(why) => crate::say::line(
+                        json,
+                        &format!("replica {slot} could not be let in: {why}"),
+                        &serde_json::json!({"event": "not_joined", "replica": slot, "why": why}),
+                    ),
+                }
+                busy.store(false, std::sync::atomic::Ordering::Relaxed);
+            });
+        }
+        Met::Member(None)
+    }
+
+    fn alive(&self, node: Node) -> bool {
+        self.heard
+            .get(&node)
+            .is_some_and(|last| last.elapsed() < SILENT)
+    }
+
+    /// Ends where the group can never agree on anything again: more than f of its processes have been followed by new ones.
+    fn end_if_lost(&mut self) {
+        self.fresh.retain(|_, at| at.elapsed() < FRESH);
+        if self.fresh.len() <= self.size / 2 || !self.is_member() {
+            self.lost_since = None;
+            return;
+        }
+        if self.lost_since.get_or_insert_with(Instant::now).elapsed() > LOST {
+            let mut slots: Vec<u64> = self.fresh.keys().copied().collect();
+            slots.sort_unstable();
+            self.say(
+                &format!(
+                    "replicas {slots:?} have begun anew at the same time: the group has lost its majority, and with it what was stored; replica {} ends\n  fix:   start it again (systemd does): when all are new they found a group",
+                    self.slot
+                ),
+                &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
+            );
+            std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
+        }
+    }
+
+    /// Why this replica should not be given requests, if so.
+    fn unready(&self) -> Option<&'static str> {
+        if !self.is_member() {
+            Some("joining")
+        } else if self.drain.is_some() {
+            Some("draining")
+        } else if self.engine.leader().is_none() {
+            Some("no leader")
+        } else if self.core.is_repairing() || !self.held.is_empty() {
+            Some("repairing")
+        } else if self.engine.behind(self.executed) > BEHIND_MAX {
+            Some("behind")
+        } else {
+            None
+        }
+    }
+
+    /// Orders the comparison of the next shard when it is due. Only the leader does; the others know by the log where it is.
+    fn scrub(&mut self) {
+        let due = self
+            .scrub_every
+            .is_some_and(|every| self.scrub_at.elapsed() >= every);
+        // An order is lost with the leader that had it.
+        let asked = self.scrub_asked.is_some_and(|at| at.elapsed() < LOST);
+        if due
+            && !asked
+            && self.engine.is_leader()
+            && self.is_member()
+            && !self.core.is_repairing()
+            && self.unacked.len() < IN_FLIGHT
+        {
+            self.scrub_asked = Some(Instant::now());
+            let shard = u16::try_from(self.scrub_next).unwrap_or(0);
+            self.submit(Body::Scrub(shard, shard + 1), Vec::new(), false);
+        }
+    }
+
+    /// Whether nothing of this replica's clients is under way any more.
+    fn drained(&mut self) {
+        let others: Vec<Node> = self
+            .members
+            .keys()
+            .copied()
+            .filter(|node| *node != self.me && self.alive(*node))
+            .collect();
+        let leads = self.engine.is_leader();
+        let idle = self.unacked.is_empty() && self.out.values().all(|out| out.groups.is_empty());
+        let Some(drain) = &mut self.drain else { return };
+        let again = drain
+            .handed_on
+            .is_none_or(|at| at.elapsed() > Duration::from_secs(1));
+        if leads
+            && again
+            && idle
+            && let Some(to) = others.first()
+        {
+            drain.handed_on = Some(Instant::now());
+            self.engine.transfer(*to);
+        }
+        let answer = if idle && (!leads || others.is_empty()) {
+            "DRAINED"
+        } else if drain.since.elapsed() > DRAIN {
+            "ERROR some requests are still under way, or nobody takes the lead"
+        } else {
+            return;
+        };
+        for reply in drain.replies.drain(..) {
+            let _ = reply.send(answer.to_owned());
         }
     }
 
@@ -370,6 +654,11 @@ impl Service {
         }
         self.verified();
         self.hand_out();
+        self.scrub();
+        self.drained();
+        self.end_if_lost();
+        let unready = self.unready();
+        self.notify.tick(unready);
     }
 
     /// Hands states out that f+1 replicas have by now agreed on; asks for another try where something in one is in doubt.
@@ -430,7 +719,16 @@ impl Service {
         self.core.set_members(&nodes, Index(index));
         self.heard.retain(|node, _| members.contains_key(node));
         self.peers.set(&members);
+        self.fresh.retain(|slot, _| {
+            // Its process may be the one that has just become a member.
+            members.values().all(|member| member.slot != *slot)
+                || self
+                    .members
+                    .iter()
+                    .any(|(node, member)| member.slot == *slot && members.contains_key(node))
+        });
         self.members = members;
+        self.standing.send_replace(self.is_member());
     }
 
     /// Executes one entry; false if it has to wait for a repair.
@@ -453,6 +751,16 @@ impl Service {
         let mut replies: Vec<Vec<u8>> = Vec::new();
         let mut acked = None;
         let mut recover = None;
+        match &entry {
+            Some(Entry {
+                origin,
+                body: Body::Requests(_),
+                ..
+            }) => {
+                self.tell.insert(Node(*origin));
+            }
+            _ => self.tell_all = true,
+        }
         match entry {
             None => self.counts.poison += 1,
             Some(Entry {
@@ -484,9 +792,19 @@ impl Service {
                         }
                         Body::Recover(order) => recover = Some(order),
                         Body::Scrub(from, to) => {
-                            let found = self
-                                .store
-                                .scrub(usize::from(from)..usize::from(to).min(SHARDS), &mut delta);
+                            let shards = usize::from(from).min(SHARDS)..usize::from(to).min(SHARDS);
+                            let single = shards.len() == 1;
+                            let found = self.store.scrub(shards, &mut delta);
+                            if single {
+                                self.counts.scrubbed += found as u64;
+                                self.scrub_next = usize::from(to) % SHARDS;
+                                self.scrub_at = Instant::now();
+                                self.scrub_asked = None;
+                                self.scrubs.push_back(index);
+                                if self.scrubs.len() > SCRUBS_KEPT {
+                                    self.scrubs.pop_front();
+                                }
+                            }
                             if let Some(verify) = &mut self.verify
                                 && acked.as_ref().is_some_and(|own| own.verify)
                             {
@@ -515,7 +833,7 @@ impl Service {
         }
         let groups = acked.map(|own| own.groups).unwrap_or_default();
         if self.stage < Stage::Rdgx {
-            deliver(groups, Ok(replies));
+            deliver(groups, Ok(replies.into_iter().map(Reply::from).collect()));
             return true;
         }
         if !self.is_member() {
@@ -589,7 +907,13 @@ impl Service {
 
     fn action(&mut self, action: Action) {
         match action {
-            Action::Send(to, message) => self.peers.send(to, &Post::Vote(message)),
+            Action::Send(to, message) => {
+                let check = matches!(message, Message::Check { .. });
+                let bytes = self.peers.send(to, &Post::Vote(message));
+                if check {
+                    self.counts.check_bytes += bytes as u64;
+                }
+            }
             Action::Release(index, digests) => {
                 let digests = digests.into_iter().map(|digest| (None, digest)).collect();
                 self.release(index, digests);
@@ -612,6 +936,7 @@ impl Service {
             Action::Order(recover) => self.submit(Body::Recover(recover), Vec::new(), false),
             Action::Mismatch(index) => {
                 self.counts.mismatches += 1;
+                self.tell_all = true;
                 self.mismatch_at.entry(index).or_insert_with(Instant::now);
             }
             Action::Blame {
@@ -690,6 +1015,21 @@ impl Service {
             .zip(&voted)
             .all(|(reply, (_, digest))| Digest::of(reply) == *digest);
         if right {
+            let mut replies: Vec<Reply> = replies
+                .into_iter()
+                .zip(&voted)
+                .map(|(bytes, (_, digest))| Reply {
+                    bytes,
+                    voted: Some(*digest),
+                })
+                .collect();
+            if let Some(bit) = self.strike_reply
+                && let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty())
+            {
+                self.strike_reply = None;
+                let at = bit % (reply.bytes.len() * 8);
+                reply.bytes[at / 8] ^= 1 << (at % 8);
+            }
             deliver(groups, Ok(replies));
         } else {
             self.counts.refused += 1;
@@ -729,12 +1069,16 @@ impl Service {
                 verify.found.push(format!("replica {slots:?} {name}"));
             }
         }
+        let scrub = self.scrubs.contains(&index);
+        if scrub {
+            self.counts.scrub_found += objects.len() as u64;
+        }
         // Everybody knows; one says it: the first of those that are right.
         let speaks = self.members.keys().find(|node| !nodes.contains(node)) == Some(&self.me);
         if self.json && speaks {
             self.say(
                 "",
-                &serde_json::json!({"event": "mismatch", "entry": index.0, "wrong": slots, "objects": names}),
+                &serde_json::json!({"event": "mismatch", "entry": index.0, "wrong": slots, "objects": names, "scrub": scrub}),
             );
         }
     }
@@ -765,7 +1109,12 @@ impl Service {
             .copied()
             .unwrap_or((index, Instant::now()));
         let since = self.mismatch_at.get(&cause).copied().unwrap_or(ordered);
-        let took_us = u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let took_us = us(since.elapsed());
+        // From the mismatch to the recovery's place in the log, and from there to the right bytes.
+        let ordered_us = us(ordered.saturating_duration_since(since));
+        let moved_us = us(ordered.elapsed());
+        self.counts.passive += u64::from(passive);
         let cpu = rustix::thread::sched_getcpu();
         let source = self
             .members
@@ -775,7 +1124,7 @@ impl Service {
         let kind = if passive { "at rest" } else { "while in use" };
         let mut json = serde_json::json!({
             "event": "repaired", "replica": self.slot, "object": name, "entry": cause.0, "passive": passive,
-            "cpu": cpu, "took_us": took_us, "source": source,
+            "cpu": cpu, "took_us": took_us, "ordered_us": ordered_us, "moved_us": moved_us, "source": source,
         });
         let what = match (was, is) {
             (Some(was), Some(is)) if was.len() == is.len() => {
@@ -791,6 +1140,7 @@ impl Service {
                 json["byte"] = place.byte.into();
                 json["bit"] = xor.trailing_zeros().into();
                 json["bits"] = bits.into();
+                self.counts.single_bit += u64::from(bits == 1);
                 if bits == 1 {
                     format!(
                         "{} byte {} bit {} had flipped",
@@ -838,9 +1188,17 @@ impl Service {
                 Ok(strike) if strike.replica != self.slot => {
                     format!("ERROR this is replica {}, the strike is for replica {}", self.slot, strike.replica)
                 }
-                Ok(strike) => match self.store.strike(strike.key.as_bytes(), &strike.field, strike.byte, strike.bit) {
-                    Ok(_) => "STRUCK".to_owned(),
-                    Err(why) => format!("ERROR {why}"),
+                Ok(strike) => match strike.target {
+                    Target::Reply { bit } => {
+                        self.strike_reply = Some(bit);
+                        "STRUCK".to_owned()
+                    }
+                    Target::Item { key, field, byte, bit } => {
+                        match self.store.strike(key.as_bytes(), &field, byte, bit) {
+                            Ok(_) => "STRUCK".to_owned(),
+                            Err(why) => format!("ERROR {why}"),
+                        }
+                    }
                 },
                 Err(why) => format!("ERROR {why}"),
             },
@@ -868,9 +1226,47 @@ impl Service {
                 self.replace(rest, reply);
                 return;
             }
-            _ => "ERROR unknown word; known: status, strike, verify, replace".to_owned(),
+            "drain" if wire::is_secret(rest, self.secret) => {
+                let drain = self.drain.get_or_insert_with(|| Drain {
+                    since: Instant::now(),
+                    handed_on: None,
+                    replies: Vec::new(),
+                });
+                drain.since = Instant::now();
+                drain.replies.push(reply);
+                return;
+            }
+            "transfer" => self.transfer(rest),
+            "drain" => "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it".to_owned(),
+            _ => "ERROR unknown word; known: status, strike, verify, replace, drain, transfer".to_owned(),
         };
         let _ = reply.send(answer);
+    }
+
+    /// `SECRET SLOT`: another member is to lead.
+    fn transfer(&self, rest: &str) -> String {
+        let (secret, slot) = rest.split_once(' ').unwrap_or((rest, ""));
+        if !wire::is_secret(secret, self.secret) {
+            return "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it".to_owned();
+        }
+        let to = self
+            .members
+            .iter()
+            .find(|(_, member)| member.slot.to_string() == slot);
+        let Some((to, _)) = to else {
+            return format!("ERROR the group has no replica '{slot}'");
+        };
+        if self.engine.leader() == Some(*to) {
+            return "TRANSFERRED".to_owned();
+        }
+        if !self.engine.is_leader() {
+            return "ERROR not the leader".to_owned();
+        }
+        if !self.alive(*to) {
+            return format!("ERROR replica {slot} does not answer");
+        }
+        self.engine.transfer(*to);
+        "ASKED".to_owned()
     }
 
     /// Answers a verify once nothing of it is open.
@@ -910,12 +1306,13 @@ impl Service {
                 serde_json::json!({"replica": member.slot, "node": node.0, "client": member.client, "peer": member.peer, "alive": alive})
             })
             .collect();
-        let stage = format!("{:?}", self.stage).to_uppercase();
+        let stage = self.stage.word();
         serde_json::json!({
             "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
             "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "items": items, "bytes": bytes,
             "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
-            "doubts": self.core.doubts(),
+            "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
+            "scrub": {"next_shard": self.scrub_next, "shards": SHARDS, "on": self.scrub_every.is_some()},
         })
     }
 
@@ -994,7 +1391,7 @@ impl Service {
     }
 }
 
-fn deliver(groups: Waiting, replies: Result<Vec<Vec<u8>>, &'static str>) {
+fn deliver(groups: Waiting, replies: Result<Vec<Reply>, &'static str>) {
     match replies {
         Ok(replies) => {
             let mut replies = replies.into_iter();

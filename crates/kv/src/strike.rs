@@ -1,20 +1,45 @@
-//! A strike: one bit of an object's stored bytes, changed behind the back of its digest.
+//! A strike: one bit of an object's stored bytes, changed behind the back of its digest, or of a reply behind its last check.
 //!
 //! ```text
 //! replica=1 object=item:a byte=2 bit=3
 //! replica=1 object=item:a field=cas byte=0 bit=0
+//! replica=1 message=reply bit=77
 //! ```
 //!
-//! Not covered: when. A strike happens as soon as the replica hears of it.
+//! Not covered: when. A strike happens as soon as the replica hears of it, or to the next reply that leaves it.
 
 /// One strike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Strike {
     pub(crate) replica: u64,
-    pub(crate) key: String,
-    pub(crate) field: String,
-    pub(crate) byte: usize,
-    pub(crate) bit: u8,
+    pub(crate) target: Target,
+}
+
+/// What is struck.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Item {
+        key: String,
+        field: String,
+        byte: usize,
+        bit: u8,
+    },
+    /// The next reply that leaves, between its last check and the socket.
+    Reply { bit: usize },
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Item {
+                key,
+                field,
+                byte,
+                bit,
+            } => write!(f, "item:{key} {field} byte {byte} bit {bit}"),
+            Self::Reply { bit } => write!(f, "the next reply, bit {bit}"),
+        }
+    }
 }
 
 const FIELDS: [&str; 6] = ["value", "key", "flags", "expires", "cas", "value length"];
@@ -25,6 +50,7 @@ impl Strike {
         let example = "fix: replica=1 object=item:KEY byte=2 bit=3";
         let mut replica = None;
         let mut object = None;
+        let mut message = None;
         let mut field = None;
         let mut byte = None;
         let mut bit = None;
@@ -37,12 +63,13 @@ impl Strike {
             let slot = match name {
                 "replica" => &mut replica,
                 "object" => &mut object,
+                "message" => &mut message,
                 "field" => &mut field,
                 "byte" => &mut byte,
                 "bit" => &mut bit,
                 _ => {
                     return Err(format!(
-                        "a strike takes replica, object, field, byte and bit, found '{name}'; {example}"
+                        "a strike takes replica, object, message, field, byte and bit, found '{name}'; {example}"
                     ));
                 }
             };
@@ -60,6 +87,19 @@ impl Strike {
             )),
         };
         let replica = number("replica", needed("replica", replica)?, size)?;
+        if let Some(message) = message {
+            if message != "reply" || object.is_some() || field.is_some() || byte.is_some() {
+                return Err(
+                    "message= is reply, and takes replica= and bit= beside it; fix: replica=1 message=reply bit=77"
+                        .to_owned(),
+                );
+            }
+            let bit = number("bit", needed("bit", bit)?, 1 << 24)?;
+            return Ok(Self {
+                replica: replica as u64,
+                target: Target::Reply { bit },
+            });
+        }
         let object = needed("object", object)?;
         let byte = number("byte", needed("byte", byte)?, 1 << 21)?;
         let bit = number("bit", needed("bit", bit)?, 8)?;
@@ -76,10 +116,12 @@ impl Strike {
         }
         Ok(Self {
             replica: replica as u64,
-            key: key.to_owned(),
-            field,
-            byte,
-            bit: u8::try_from(bit).unwrap_or(0),
+            target: Target::Item {
+                key: key.to_owned(),
+                field,
+                byte,
+                bit: u8::try_from(bit).unwrap_or(0),
+            },
         })
     }
 }
@@ -92,10 +134,11 @@ mod tests {
     fn a_line_says_where() {
         let strike = Strike::parse("replica=1 object=item:a byte=2 bit=3", 3).unwrap();
         assert_eq!(
-            (strike.replica, strike.key.as_str(), strike.byte, strike.bit),
-            (1, "a", 2, 3)
+            (strike.replica, strike.target.to_string().as_str()),
+            (1, "item:a value byte 2 bit 3")
         );
-        assert_eq!(strike.field, "value");
+        let strike = Strike::parse("replica=2 message=reply bit=77", 3).unwrap();
+        assert_eq!(strike.target, Target::Reply { bit: 77 });
     }
 
     #[test]
@@ -108,6 +151,11 @@ mod tests {
             ("replica=1 object=item:a byte=2 bit=3 bit=4", "found twice"),
             ("replica=1 object=item:a field=age byte=2 bit=3", "field="),
             ("replica 1", "NAME=VALUE"),
+            ("replica=1 message=check bit=1", "message= is reply"),
+            (
+                "replica=1 message=reply object=item:a bit=1",
+                "message= is reply",
+            ),
             ("whom=1", "found 'whom'"),
         ] {
             let why = Strike::parse(line, 3).unwrap_err();

@@ -11,10 +11,39 @@ use steadfast_crosscheck::{Message, Node};
 use steadfast_integrity::digest::crc32c;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
+use crate::meet::Who;
+use crate::service::EPOCH;
+
 /// A snapshot of a large state is one frame.
 const FRAME_MAX: usize = 1 << 30;
 /// Before the secret has been seen nothing large is taken.
-const HELLO_MAX: usize = 128;
+const HELLO_MAX: usize = 4096;
+/// The version of everything that replicas say to each other.
+pub(crate) const PROTOCOL: u16 = 2;
+
+/// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
+pub(crate) fn preamble() -> [u8; 8] {
+    let [p0, p1] = PROTOCOL.to_le_bytes();
+    let [e0, e1] = EPOCH.to_le_bytes();
+    [b'S', b'F', b'K', b'V', p0, p1, e0, e1]
+}
+
+/// The other side's preamble; an error names both if they differ.
+pub(crate) async fn read_preamble(from: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+    let mut found = [0; 8];
+    from.read_exact(&mut found).await?;
+    if found == preamble() {
+        return Ok(());
+    }
+    let [b'S', b'F', b'K', b'V', p0, p1, e0, e1] = found else {
+        return Err(io::Error::other("no replica of steadfast kv answers there"));
+    };
+    Err(io::Error::other(format!(
+        "it speaks version {} with digests of epoch {}, this one version {PROTOCOL} with epoch {EPOCH}: replicas of one group have the same",
+        u16::from_le_bytes([p0, p1]),
+        u16::from_le_bytes([e0, e1]),
+    )))
+}
 
 /// The first frame of a connection: what it is for, from which process and to which. A process that has taken another's place listens at
 /// the same address, and must not be taken for it.
@@ -24,6 +53,8 @@ pub(crate) enum Hello {
     Order { from: u64, to: u64, secret: u128 },
     /// Messages of the vote, and submissions; nothing is answered.
     Vote { from: u64, to: u64, secret: u128 },
+    /// A process that belongs to no group yet. Answered once.
+    Meet { secret: u128, who: Who },
 }
 
 /// A message that is not answered.

@@ -16,7 +16,12 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use steadfast_integrity::envelope::client::{Connection, hello};
+use steadfast_integrity::envelope::stream::{Sealer, Sender};
 use steadfast_workloads::replay::memcached;
+
+#[path = "group/serve.rs"]
+mod serve;
 
 /// Machines that run these are busy with others of them.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -436,6 +441,97 @@ fn a_comparison_of_everything_finds_what_nobody_asks_for() {
     );
     let (_, said) = verify();
     assert!(said.contains(" 0 differed"), "{said}");
+}
+
+#[test]
+fn a_reply_that_changes_after_its_vote_reaches_a_stock_client_and_never_one_with_the_envelope() {
+    let group = Group::start(&[]);
+    group.connect(0).set("a", "hello");
+    let with_envelope = || {
+        let stream = TcpStream::connect(group.clients[1]).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let line = Connection::negotiate(stream, 0x1234).unwrap();
+        assert!(line.enveloped());
+        line
+    };
+    let ask = |line: &mut Connection<TcpStream>, request: &str| {
+        line.send(request.as_bytes())?;
+        let mut said = Vec::new();
+        while !said.ends_with(b"END\r\n") && !said.ends_with(b"STORED\r\n") {
+            if line.receive(&mut said)? == 0 {
+                return Err(std::io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        std::io::Result::Ok(text(&said))
+    };
+    let mut line = with_envelope();
+    let large = "y".repeat(100_000);
+    let stored = ask(&mut line, &format!("set b 0 0 100000\r\n{large}\r\n"));
+    assert_eq!(stored.unwrap(), "STORED\r\n");
+    assert_eq!(
+        ask(&mut line, "get a b\r\n").unwrap(),
+        format!("VALUE a 0 5\r\nhello\r\nVALUE b 0 100000\r\n{large}\r\nEND\r\n")
+    );
+
+    // Behind the last check of a reply to a stock client there is none.
+    let strike = || {
+        let struck = group.strike("replica=1 message=reply bit=107");
+        assert!(struck.status.success(), "{}", text(&struck.stderr));
+    };
+    strike();
+    assert_ne!(group.connect(1).get("a"), "hello");
+    strike();
+    assert!(ask(&mut line, "get a\r\n").is_err());
+    assert_eq!(
+        ask(&mut with_envelope(), "get a\r\n").unwrap(),
+        "VALUE a 0 5\r\nhello\r\nEND\r\n"
+    );
+
+    // A request that is damaged on its way is not executed.
+    let stream = TcpStream::connect(group.clients[1]).unwrap();
+    let mut stream = BufReader::new(stream);
+    stream.get_mut().write_all(hello(9).as_bytes()).unwrap();
+    let mut agreed = String::new();
+    stream.read_line(&mut agreed).unwrap();
+    let mut sealed = Vec::new();
+    Sealer::new(9, Sender::Client).seal(b"set a 0 0 5\r\nhallo\r\n", &mut sealed);
+    sealed[16 + 14] ^= 1;
+    stream.get_mut().write_all(&sealed).unwrap();
+    let mut rest = Vec::new();
+    let _ = stream.read_to_end(&mut rest);
+    assert_eq!(rest, b"");
+    assert_eq!(group.connect(1).get("a"), "hello");
+}
+
+#[test]
+fn the_scrubber_finds_what_nobody_asks_for_and_is_silent_where_nothing_is_wrong() {
+    // A shard every 8 ms.
+    let group = Group::start(&["--scrub", "2"]);
+    let mut line = group.connect(0);
+    for key in 0..40 {
+        line.set(&format!("cold{key}"), "value");
+    }
+    let counts = |replica| group.status(replica)["counts"].clone();
+    let until = Instant::now() + PATIENCE;
+    // Once around at least.
+    while counts(1)["scrubbed"].as_u64().unwrap() < 80 {
+        assert!(Instant::now() < until, "{}", counts(1));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for alarm in ["mismatches", "repairs", "scrub_found"] {
+        assert_eq!(counts(1)[alarm], 0, "{alarm}");
+    }
+    let struck = group.strike("replica=2 object=item:cold3 byte=0 bit=0");
+    assert!(struck.status.success(), "{}", text(&struck.stderr));
+    let event = group.event("repaired");
+    assert_eq!(
+        (&event["object"], &event["replica"]),
+        (&"item:cold3".into(), &2.into())
+    );
+    while counts(0)["scrub_found"] != 1 {
+        assert!(Instant::now() < until, "{}", counts(0));
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

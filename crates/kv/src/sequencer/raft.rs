@@ -21,7 +21,8 @@ use openraft::entry::RaftEntry as _;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
-    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::storage::{
     EntryResponder, IOFlushed, LogState, RaftLogStorage, RaftStateMachine, Snapshot,
@@ -322,6 +323,7 @@ pub(crate) enum Ask {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
+    Transfer(TransferLeaderRequest<Types>),
     Snapshot(
         VoteOf<Types>,
         SnapshotMetaOf<Types>,
@@ -333,6 +335,7 @@ pub(crate) enum Ask {
 pub(crate) enum Answer {
     Append(AppendEntriesResponse<Types>),
     Vote(VoteResponse<Types>),
+    Transfer(TransferLeaderResponse<Types>),
     Snapshot(SnapshotResponse<Types>),
     Failed(String),
 }
@@ -354,6 +357,10 @@ pub(crate) async fn answer(raft: &Raft, mut stream: BufReader<TcpStream>) -> io:
                 .pre_vote(ask)
                 .await
                 .map_or_else(|why| failed(&why), Answer::Vote),
+            Ask::Transfer(ask) => raft
+                .handle_transfer_leader(ask)
+                .await
+                .map_or_else(|why| failed(&why), Answer::Transfer),
             Ask::Snapshot(vote, meta, bytes) => raft
                 .install_full_snapshot(
                     vote,
@@ -411,13 +418,14 @@ impl Line {
                     let stream = TcpStream::connect(&self.peer).await?;
                     stream.set_nodelay(true)?;
                     let mut stream = BufReader::new(stream);
+                    let hello = wire::frame(&Hello::Order {
+                        from: self.me,
+                        to: self.target,
+                        secret: self.secret,
+                    })?;
                     stream
                         .get_mut()
-                        .write_all(&wire::frame(&Hello::Order {
-                            from: self.me,
-                            to: self.target,
-                            secret: self.secret,
-                        })?)
+                        .write_all(&[&wire::preamble()[..], &hello].concat())
                         .await?;
                     stream
                 }
@@ -476,6 +484,17 @@ impl RaftNetworkV2<Types> for Line {
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
         match self.ask(&Ask::PreVote(rpc), &option).await? {
             Answer::Vote(answer) => Ok(answer),
+            _ => Err(unexpected().into()),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<Types>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<Types>, RPCError<Types>> {
+        match self.ask(&Ask::Transfer(rpc), &option).await? {
+            Answer::Transfer(answer) => Ok(answer),
             _ => Err(unexpected().into()),
         }
     }
@@ -583,6 +602,21 @@ impl Engine {
         Ok(())
     }
 
+    /// Hands the lead to another member, who may decline.
+    pub(crate) fn transfer(&self, to: Node) {
+        let raft = self.raft.clone();
+        tokio::spawn(async move {
+            let _ = raft.trigger().transfer_leader(to.0).await;
+        });
+    }
+
+    /// Entries that have reached this replica and that its service has not been given or has not executed yet.
+    pub(crate) fn behind(&self, executed: u64) -> u64 {
+        let metrics = self.raft.metrics();
+        let last = metrics.borrow_watched().last_log_index.unwrap_or(0);
+        last.saturating_sub(executed)
+    }
+
     pub(crate) fn is_leader(&self) -> bool {
         self.leader() == Some(Node(self.me))
     }
@@ -626,9 +660,25 @@ impl Sequencer for Engine {
             .chain([new.0])
             .collect();
         self.raft
-            .change_membership(voters, false)
+            .change_membership(voters.clone(), false)
             .await
             .map_err(|why| why.to_string())?;
+        // Processes that began to join and died meanwhile.
+        let abandoned: BTreeSet<u64> = {
+            let metrics = self.raft.metrics();
+            let metrics = metrics.borrow_watched();
+            let nodes = metrics.membership_config.nodes();
+            nodes
+                .map(|(id, _)| *id)
+                .filter(|id| !voters.contains(id))
+                .collect()
+        };
+        if !abandoned.is_empty() {
+            self.raft
+                .change_membership(openraft::ChangeMembers::RemoveNodes(abandoned), false)
+                .await
+                .map_err(|why| why.to_string())?;
+        }
         Ok(())
     }
 }

@@ -1,0 +1,395 @@
+//! Replicas of `serve`, each started on its own as on a host of its own, at three addresses of the loopback.
+//!
+//! Not covered: a network that loses or delays packets.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex};
+
+use super::*;
+
+/// Three places, their addresses, and whoever runs there.
+struct Hosts {
+    dir: PathBuf,
+    peers: Vec<String>,
+    clients: Vec<SocketAddr>,
+    http: Vec<SocketAddr>,
+    more: Vec<String>,
+    running: Vec<Option<Child>>,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+}
+
+impl Hosts {
+    fn new(name: &str, more: &[&str]) -> Self {
+        let dir = std::env::temp_dir().join(format!("kv-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let secret = kv().arg("secret").output().unwrap().stdout;
+        let hosts = Self {
+            dir,
+            peers: (0..3).map(|_| free().to_string()).collect(),
+            clients: (0..3).map(|_| free()).collect(),
+            http: (0..3).map(|_| free()).collect(),
+            more: more.iter().map(ToString::to_string).collect(),
+            running: vec![None, None, None],
+            said: Arc::default(),
+        };
+        std::fs::write(hosts.secret(), secret).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(hosts.secret(), mode).unwrap();
+        hosts
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.dir.join("secret")
+    }
+
+    fn command(&self, replica: usize) -> Command {
+        let mut command = kv();
+        command
+            .args(["serve", "--json", "--allow-strikes"])
+            .args(["--replica", &replica.to_string()])
+            .args(["--peers", &self.peers.join(",")])
+            .args(["--listen", &self.clients[replica].to_string()])
+            .args(["--http", &self.http[replica].to_string()])
+            .arg("--secret-file")
+            .arg(self.secret())
+            .args(&self.more)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&mut self, replica: usize) {
+        let mut child = self.command(replica).spawn().unwrap();
+        let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
+        let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
+        for stream in [out, err] {
+            let said = self.said.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(stream).lines().map_while(Result::ok) {
+                    said.lock().unwrap().push(line);
+                }
+            });
+        }
+        self.running[replica] = Some(child);
+    }
+
+    fn end(&mut self, replica: usize, signal: &str) -> ExitStatus {
+        let mut child = self.running[replica].take().unwrap();
+        let pid = child.id().to_string();
+        assert!(
+            Command::new("kill")
+                .args([signal, &pid])
+                .status()
+                .unwrap()
+                .success()
+        );
+        child.wait().unwrap()
+    }
+
+    fn http(&self, replica: usize, path: &str) -> String {
+        let Ok(mut stream) = TcpStream::connect(self.http[replica]) else {
+            return String::new();
+        };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+        let mut said = String::new();
+        let _ = stream.read_to_string(&mut said);
+        said
+    }
+
+    fn wait(&self, what: &str, mut until: impl FnMut() -> bool) {
+        let end = Instant::now() + PATIENCE;
+        while !until() {
+            assert!(
+                Instant::now() < end,
+                "{what}: {:#?}",
+                self.said.lock().unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn wait_ready(&self, replica: usize) {
+        self.wait(&format!("replica {replica} becomes ready"), || {
+            self.http(replica, "/readyz").starts_with("HTTP/1.1 200")
+        });
+    }
+
+    fn heard(&self, words: &str) -> bool {
+        self.said
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|line| line.contains(words))
+    }
+
+    fn connect(&self, replica: usize) -> Line {
+        Line::to(self.clients[replica])
+    }
+
+    fn status(&self, replica: usize) -> Value {
+        serde_json::from_str(&self.connect(replica).ask("sf status\r\n")).unwrap()
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for child in self.running.iter_mut().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+#[test]
+fn replicas_started_one_by_one_found_a_group_and_a_host_that_comes_back_is_let_in() {
+    let mut hosts = Hosts::new("hosts", &[]);
+    hosts.start(1);
+    hosts.start(2);
+    // Two of three found nothing: a majority of an older group might be about.
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(hosts.http(1, "/healthz").starts_with("HTTP/1.1 200"));
+    assert!(hosts.http(1, "/readyz").contains("joining"));
+    hosts.start(0);
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    hosts.connect(0).set("a", "one");
+    assert_eq!(hosts.connect(2).get("a"), "one");
+
+    // The lead goes where it is told to.
+    let secret = hosts.secret();
+    let admin = |verb: &[&str], at: SocketAddr, secret: &std::path::Path| {
+        kv().args(verb)
+            .args(["--at", &at.to_string()])
+            .arg("--secret-file")
+            .arg(secret)
+            .output()
+            .unwrap()
+    };
+    let to = (hosts.status(0)["leader"].as_u64().unwrap() + 1) % 3;
+    let said = admin(
+        &["transfer", "--to", &to.to_string()],
+        hosts.clients[0],
+        &secret,
+    );
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    assert_eq!(hosts.status(0)["leader"], to);
+
+    // Who has another secret drains nothing.
+    let leader = usize::try_from(to).unwrap();
+    let other = hosts.dir.join("other");
+    std::fs::write(&other, "0".repeat(32)).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let said = admin(&["drain"], hosts.clients[leader], &other);
+    assert_eq!(said.status.code(), Some(121));
+    assert!(
+        text(&said.stderr).contains("secret"),
+        "{}",
+        text(&said.stderr)
+    );
+    hosts.wait_ready(leader);
+
+    // The leader is drained, then stopped: the lead is elsewhere by then, and nobody waits for an election.
+    let said = admin(&["drain"], hosts.clients[leader], &secret);
+    assert!(said.status.success(), "{}", text(&said.stderr));
+    assert!(hosts.http(leader, "/readyz").contains("draining"));
+    let refused = hosts.connect(leader).get("a");
+    assert_eq!(
+        refused,
+        "SERVER_ERROR this replica is draining: use another one"
+    );
+    let next = (leader + 1) % 3;
+    assert_ne!(hosts.status(next)["leader"], to);
+    assert!(hosts.end(leader, "-TERM").success());
+    let began = Instant::now();
+    hosts.connect(next).set("b", "two");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    hosts.start(leader);
+    hosts.wait_ready(leader);
+    assert_eq!(hosts.connect(leader).get("b"), "two");
+
+    // One that is killed comes back as well, votes, and is repaired.
+    assert_eq!(hosts.end(next, "-KILL").signal(), Some(9));
+    hosts.connect(leader).set("c", "three");
+    hosts.start(next);
+    hosts.wait_ready(next);
+    let mut line = hosts.connect(next);
+    assert_eq!(line.get("c"), "three");
+    assert_eq!(
+        line.ask(&format!(
+            "sf strike replica={next} object=item:c byte=0 bit=0\r\n"
+        )),
+        "STRUCK\r\n"
+    );
+    assert_eq!(line.get("c"), "three");
+    hosts.wait("the repair is counted", || {
+        hosts
+            .http(next, "/metrics")
+            .contains("steadfast_kv_repairs_total 1\n")
+    });
+    let metrics = hosts.http(next, "/metrics");
+    for line in [
+        "steadfast_kv_passive_total 1\n",
+        "steadfast_kv_single_bit_total 1\n",
+        "steadfast_kv_member_up{replica=\"0\"} 1\n",
+        "# TYPE steadfast_kv_requests_total counter\n",
+    ] {
+        assert!(metrics.contains(line), "{line} {metrics}");
+    }
+
+    // A second process for a place that is taken changes nothing.
+    let mut twin = hosts.command(0);
+    let (bind, listen, http) = (free().to_string(), free().to_string(), free().to_string());
+    twin.args(["--bind", &bind, "--http", &http, "--listen", &listen]);
+    let twin = remade(&twin, &["--http", "--listen"]).output().unwrap();
+    assert_eq!(twin.status.code(), Some(121));
+    assert!(
+        text(&twin.stderr).contains("replica 0 of the group runs at"),
+        "{}",
+        text(&twin.stderr)
+    );
+    assert_eq!(hosts.connect(0).get("c"), "three");
+}
+
+/// The command, with the last of each of these flags alone.
+fn remade(command: &Command, once: &[&str]) -> Command {
+    let mut arguments: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    for flag in once {
+        let first = arguments.iter().position(|word| word == flag).unwrap();
+        arguments.drain(first..first + 2);
+    }
+    let mut made = kv();
+    made.args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    made
+}
+
+#[test]
+fn a_group_that_has_lost_its_majority_says_so_and_is_founded_anew() {
+    let mut hosts = Hosts::new("lost", &[]);
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    hosts.connect(0).set("a", "one");
+    // One at a time is no loss.
+    hosts.end(1, "-KILL");
+    hosts.start(1);
+    hosts.wait_ready(1);
+    assert_eq!(hosts.connect(1).get("a"), "one");
+    for replica in [1, 2] {
+        hosts.end(replica, "-KILL");
+    }
+    for replica in [1, 2] {
+        hosts.start(replica);
+    }
+    let status = hosts.running[0].as_mut().unwrap().wait().unwrap();
+    assert_eq!(status.code(), Some(121));
+    hosts.wait("the survivor says why", || hosts.heard("\"lost\""));
+    hosts.start(0);
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    assert_eq!(hosts.connect(2).get("a"), "END");
+}
+
+#[test]
+fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
+    let hosts = Hosts::new("wrong", &[]);
+    let secret = hosts.secret();
+    let run = |peers: &str, replica: &str, secret: &std::path::Path, more: &[&str]| {
+        let listen = free().to_string();
+        let out = kv()
+            .args([
+                "serve",
+                "--peers",
+                peers,
+                "--replica",
+                replica,
+                "--listen",
+                &listen,
+            ])
+            .arg("--secret-file")
+            .arg(secret)
+            .args(more)
+            .output()
+            .unwrap();
+        (out.status.code(), text(&out.stderr))
+    };
+    let peers = hosts.peers.join(",");
+    let open = hosts.dir.join("open");
+    std::fs::write(&open, "0".repeat(32)).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let short = hosts.dir.join("short");
+    std::fs::write(&short, "0".repeat(31)).unwrap();
+    std::fs::set_permissions(&short, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().to_string();
+    let four = format!("{peers},127.0.0.1:1");
+    let twice = format!("{0},{0},{1}", hosts.peers[0], hosts.peers[1]);
+    let none = hosts.dir.join("none");
+    for (peers, replica, secret, more, words) in [
+        (&four, "0", &secret, &[][..], "3, 5 or 7"),
+        (&twice, "0", &secret, &[], "address twice"),
+        (&"a,b,c".to_owned(), "0", &secret, &[], "HOST:PORT"),
+        (&peers, "3", &secret, &[], "0 to 2"),
+        (&peers, "0", &none, &[], "not there"),
+        (&peers, "0", &open, &[], "chmod 600"),
+        (&peers, "0", &short, &[], "32 hexadecimal digits"),
+        (&peers, "0", &secret, &["--bind", &port], "cannot be had"),
+        (&peers, "0", &secret, &["--http", &port], "--http ADDRESS"),
+    ] {
+        let (code, said) = run(peers, replica, secret, more);
+        assert_eq!(code, Some(121), "{words}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
+
+    // Others that answer, and cannot be of one group with it.
+    let mut others = Hosts::new("others", &[]);
+    others.peers = hosts.peers.clone();
+    std::fs::copy(hosts.secret(), others.secret()).unwrap();
+    others.start(1);
+    others.start(2);
+    others.wait("both live", || {
+        (1..3).all(|replica| others.http(replica, "/healthz").contains("ok"))
+    });
+    let moved = format!("{},{},{}", free(), hosts.peers[1], hosts.peers[2]);
+    let other = hosts.dir.join("other");
+    std::fs::write(&other, "1".repeat(32)).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
+    for (peers, secret, more, words) in [
+        (&moved, &secret, &[][..], "the same --peers"),
+        (&peers, &secret, &["--stage", "RD"], "the same --stage"),
+        (&peers, &secret, &["--memory", "7"], "the same --memory"),
+        (&peers, &other, &[], "the same --secret-file"),
+    ] {
+        let (code, said) = run(peers, "0", secret, more);
+        assert_eq!(code, Some(121), "{words}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    drop(others);
+
+    // Replicas of another version.
+    let listeners: Vec<TcpListener> = hosts.peers[1..]
+        .iter()
+        .map(|at| TcpListener::bind(at).unwrap())
+        .collect();
+    for listener in listeners {
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let _ = stream.unwrap().write_all(b"SFKV\x09\x00\x05\x00");
+            }
+        });
+    }
+    let (code, said) = run(&peers, "0", &secret, &[]);
+    assert_eq!(code, Some(121), "{said}");
+    assert!(said.contains("version 9 with digests of epoch 5"), "{said}");
+}
