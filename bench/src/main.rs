@@ -27,7 +27,7 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
+    inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
     sei_servers, sei_tables, spec, start, touch,
 };
 use steadfast_report::published::Row;
@@ -231,6 +231,30 @@ enum Action {
         #[arg(long, value_name = "PROGRAM")]
         memcached: Option<PathBuf>,
     },
+    /// The stages of `steadfast kv` in turns, its repairs, and a group that is struck under load
+    Kv {
+        /// A steadfast-kv [default: target/release/steadfast-kv]
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// A memcached to measure beside the stages
+        #[arg(long, value_name = "PROGRAM")]
+        memcached: Option<PathBuf>,
+        /// Numbers of clients
+        #[arg(long, value_delimiter = ',', default_value = "1,5,10,20,30,100")]
+        clients: Vec<usize>,
+        /// Milliseconds of each slice
+        #[arg(long, default_value_t = 500)]
+        slice_ms: u64,
+        /// Repairs that are timed
+        #[arg(long, default_value_t = 200)]
+        repairs: usize,
+        /// Strikes under load; 0 leaves them out
+        #[arg(long, default_value_t = 20_000)]
+        strikes: u64,
+        /// The strikes alone
+        #[arg(long)]
+        strikes_only: bool,
+    },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
         /// What `bench spec --json` wrote
@@ -355,6 +379,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
             let report = model::work_out(&load(spec)?, &load(micro)?, *replicas);
             Outcome::new(&report, model::render(&report), true)?
         }
+        measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
         measured => measure(measured, &cli.common)?,
     };
     print!("{}", outcome.table);
@@ -398,6 +423,36 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
         seed: common.seed,
     };
     results::add(file, "What `bench` measured.", outcome.rows.clone(), how)
+}
+
+fn kv(action: &Action, common: &Common) -> Result<Outcome> {
+    let Action::Kv {
+        program,
+        memcached,
+        clients,
+        slice_ms,
+        repairs,
+        strikes,
+        strikes_only,
+    } = action
+    else {
+        bail!("nothing to measure")
+    };
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target/release/steadfast-kv");
+    let plan = kv::Plan {
+        program: program.clone().unwrap_or(built),
+        memcached: memcached.clone(),
+        rounds: common.pairs,
+        clients: clients.clone(),
+        slice: Duration::from_millis(*slice_ms),
+        repairs: *repairs,
+        strikes: *strikes,
+        strikes_only: *strikes_only,
+        seed: common.seed,
+    };
+    let report = kv::measure(&plan, &mut |line| eprintln!("bench: {line}"))?;
+    let outcome = Outcome::new(&report.rows, report.render(), true)?;
+    Ok(outcome.keeping(report.rows))
 }
 
 fn measure(action: &Action, common: &Common) -> Result<Outcome> {
@@ -628,7 +683,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                     .keeping(inject::rows(&report)),
             )
         }
-        Action::Model { .. } | Action::Show { .. } | Action::Reproduce { .. } => {
+        Action::Model { .. }
+        | Action::Show { .. }
+        | Action::Reproduce { .. }
+        | Action::Kv { .. } => {
             bail!("nothing to measure")
         }
     }
