@@ -6,7 +6,7 @@
 //! Invariants
 //!  1. Every reply is judged (`load`): a wrong one at a stage without a strike fails the bench.
 //!  2. The interval of a median goes from the smallest to the largest of the rounds: of seven it covers 98 % (sign test).
-//!  3. A group ends with the bench, whatever becomes of it.
+//!  3. A group ends with its measurement, and with a bench that fails. One that is killed leaves its group behind.
 //!
 //! Not covered: replicas with CPUs of their own, and a network between them.
 
