@@ -47,10 +47,10 @@ impl Load {
         self.requests as f64 / self.seconds
     }
 
-    /// The response time that this share of the requests kept within.
-    pub(crate) fn us(&mut self, share: f64) -> f64 {
+    /// The response time that so many of a thousand requests kept within.
+    pub(crate) fn us(&mut self, permille: usize) -> f64 {
         self.times_us.sort_by(f64::total_cmp);
-        let at = (self.times_us.len() as f64 * share) as usize;
+        let at = self.times_us.len() * permille / 1000;
         let at = at.min(self.times_us.len().saturating_sub(1));
         self.times_us.get(at).copied().unwrap_or(0.0)
     }

@@ -285,7 +285,7 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
                     tails
                         .entry((mix, clients, stage))
                         .or_default()
-                        .push(found.us(0.99));
+                        .push(found.us(990));
                 }
                 // Half of what the slowest stage can do, for all of them.
                 if clients == most && (stage == "RD" || stage == "RDGX") {
@@ -295,8 +295,8 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
                     }
                     let mut found = load.pace(pace, plan.slice * 2)?;
                     without_a_wrong_reply(&found, stage)?;
-                    half.entry((stage, "p50")).or_default().push(found.us(0.5));
-                    half.entry((stage, "p99")).or_default().push(found.us(0.99));
+                    half.entry((stage, "p50")).or_default().push(found.us(500));
+                    half.entry((stage, "p99")).or_default().push(found.us(990));
                 }
             }
         }
