@@ -1,4 +1,4 @@
-/* System V shared memory: memory that another process could reach. */
+/* System V shared memory that nobody else attaches. */
 #include "guest.h"
 #include <sys/shm.h>
 
