@@ -9,10 +9,15 @@ fn main() -> io::Result<()> {
     }
     fs::copy("top/sub/f07", "top/copied")?;
     fs::rename("top/sub/f08", "top/sub/deep/renamed")?;
-    let mut names: Vec<_> = fs::read_dir("top/sub")?.map(|e| e.map(|e| (e.file_name(), e.metadata().map(|m| m.len()).unwrap_or(0)))).collect::<Result<_, _>>()?;
+    let mut names: Vec<_> = fs::read_dir("top/sub")?
+        .map(|e| e.map(|e| (e.file_name(), e.metadata().map(|m| m.len()).unwrap_or(0))))
+        .collect::<Result<_, _>>()?;
     names.sort();
     println!("{} entries, last {:?}", names.len(), names.last());
-    let mut f = fs::OpenOptions::new().read(true).append(true).open("top/copied")?;
+    let mut f = fs::OpenOptions::new()
+        .read(true)
+        .append(true)
+        .open("top/copied")?;
     f.write_all(b"appended")?;
     f.seek(SeekFrom::Start(3))?;
     let mut s = String::new();

@@ -12,5 +12,8 @@ fn main() {
     std::thread::sleep(Duration::from_millis(20));
     println!("in order: {ok}");
     println!("slept: {}", last.elapsed() >= Duration::from_millis(20));
-    println!("wall: {}", wall.elapsed().is_ok_and(|d| d >= Duration::from_millis(20)));
+    println!(
+        "wall: {}",
+        wall.elapsed().is_ok_and(|d| d >= Duration::from_millis(20))
+    );
 }

@@ -5,16 +5,18 @@ use std::path::Path;
 use steadfast_inside::{Build, headers};
 
 const C: [&str; 24] = [
-    "base", "log", "args", "calls", "exec", "spawn", "entropy", "memory", "shared", "signal", "recover", "epoch",
-    "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex", "try", "domain", "storage",
-    "init",
+    "base", "log", "args", "calls", "exec", "spawn", "entropy", "memory", "shared", "signal",
+    "recover", "epoch", "flip", "profile", "private", "wait", "kept", "meet", "thread", "futex",
+    "try", "domain", "storage", "init",
 ];
 
 /// Besides what every such image is built with. The strategies: what the compiler knows the size of is cleared and
 /// copied by stores, never by `rep stos` and `rep movs`, which take tens of cycles to begin (Intel's Optimization
 /// Reference Manual, "REP Prefix and Data Movement"): those on the way of every event were 20 to 100 ns of it.
 const FLAGS: [&str; 6] = [
-    "-g", "-mpopcnt", "-mcrc32",
+    "-g",
+    "-mpopcnt",
+    "-mcrc32",
     "-mmemset-strategy=unrolled_loop:256:noalign,libcall:-1:noalign",
     "-mmemcpy-strategy=unrolled_loop:256:noalign,libcall:-1:noalign",
     "-mprfchw", // a hint, and nothing where the processor lacks it (Intel SDM, PREFETCHW)

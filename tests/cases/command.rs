@@ -63,9 +63,17 @@ fn exec_without_its_memory() -> Trial {
         }
         let wrapper = build::guest("without_call.c", Variant::Dynamic)?;
         let guest = build::guest("execve_dropped.c", Variant::Dynamic)?;
-        let (binary, guest) = (Bench::get().binary().display().to_string(), guest.display().to_string());
+        let (binary, guest) = (
+            Bench::get().binary().display().to_string(),
+            guest.display().to_string(),
+        );
         let words = [PIDFD_GETFD, &binary, "run", "-n", "2", "--", &guest];
-        Ok(refused(&runs(NAME, &wrapper, &words)?, &words, 121, "pidfd_getfd(2)")?)
+        Ok(refused(
+            &runs(NAME, &wrapper, &words)?,
+            &words,
+            121,
+            "pidfd_getfd(2)",
+        )?)
     })
 }
 
@@ -78,17 +86,27 @@ fn truncated() -> Trial {
         // Within the ELF header, at its end, within the program headers, within the first pages, before the last section.
         for length in [63, 64, 100, 1000, 4096, whole.len() / 2] {
             let program = file(&format!("truncated-{length}"), &whole[..length], 0o755);
-            let bare = std::process::Command::new(&program).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let bare = std::process::Command::new(&program)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
             let bare = match bare {
                 Ok(status) => end_words(status),
-                Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => "status 126".to_owned(),
+                Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => {
+                    "status 126".to_owned()
+                }
                 Err(error) => return Err(format!("{length} bytes: {error}").into()),
             };
             let run = says(NAME, &["run", "-n", "2", "--", &program])?;
             let said = String::from_utf8_lossy(&run.stderr);
             let refused = run.end() == "status 126" && said.contains("cannot be executed");
             if !(run.end() == bare || (bare == "signal 11" && refused)) || said.contains("core ") {
-                return Err(format!("{length} bytes: {}, bare {bare}\n{}", run.end(), last_lines(&run)).into());
+                return Err(format!(
+                    "{length} bytes: {}, bare {bare}\n{}",
+                    run.end(),
+                    last_lines(&run)
+                )
+                .into());
             }
         }
         Ok(())
@@ -102,22 +120,45 @@ fn with_sigchld_ignored() -> Trial {
         let ignored = r#"$SIG{CHLD} = "IGNORE"; exec @ARGV"#;
         let binary = Bench::get().binary().display().to_string();
         let shows = ["grep", "^SigIgn", "/proc/self/status"];
-        let perl = |words: &[&str]| runs(NAME, Path::new("/usr/bin/perl"), &[&["-e", ignored][..], words, &shows].concat());
+        let perl = |words: &[&str]| {
+            runs(
+                NAME,
+                Path::new("/usr/bin/perl"),
+                &[&["-e", ignored][..], words, &shows].concat(),
+            )
+        };
         let (bare, run) = (perl(&[])?, perl(&[&binary, "run", "--"])?);
         if run.end() != "status 0" || run.stdout != bare.stdout {
-            return Err(format!("{}, other signals are ignored\n{}", run.end(), last_lines(&run)).into());
+            return Err(format!(
+                "{}, other signals are ignored\n{}",
+                run.end(),
+                last_lines(&run)
+            )
+            .into());
         }
         Ok(())
     })
 }
 
 /// A program that was stopped cannot put its terminal back; one that ended has left it as it wanted.
-fn terminal_put_back(name: &'static str, how: &'static str, status: &'static str, modes: &'static str) -> Trial {
+fn terminal_put_back(
+    name: &'static str,
+    how: &'static str,
+    status: &'static str,
+    modes: &'static str,
+) -> Trial {
     Trial::test(format!("command::{name}"), move || {
         let guest = build::guest("terminal_raw.c", Variant::Dynamic)?;
         let binary = Bench::get().binary().display().to_string();
-        let script = format!("stty sane; {binary} run -- {} {how}; echo status $?; stty -a", guest.display());
-        let run = runs(name, Path::new("/usr/bin/script"), &["-qec", &script, "/dev/null"])?;
+        let script = format!(
+            "stty sane; {binary} run -- {} {how}; echo status $?; stty -a",
+            guest.display()
+        );
+        let run = runs(
+            name,
+            Path::new("/usr/bin/script"),
+            &["-qec", &script, "/dev/null"],
+        )?;
         let shown = String::from_utf8_lossy(&run.stdout).into_owned();
         if !shown.contains(status) || !shown.contains(modes) {
             return Err(format!("expected {status} and {modes:?}\n{shown}").into());
@@ -133,7 +174,11 @@ fn closed_early() -> Trial {
         let binary = Bench::get().binary().display().to_string();
         for script in ["exec >&-; exec sleep 5", "exec 3>&-; exec sleep 5"] {
             // As standard output, and as descriptor 3.
-            let outer = if script.contains('3') { "exec 3>&1 >/dev/null; exec \"$@\"" } else { "exec \"$@\"" };
+            let outer = if script.contains('3') {
+                "exec 3>&1 >/dev/null; exec \"$@\""
+            } else {
+                "exec \"$@\""
+            };
             let mut run = std::process::Command::new("sh")
                 .args(["-c", outer, "sh", &binary, "run", "--", "sh", "-c", script])
                 .stdin(Stdio::null())
@@ -149,7 +194,10 @@ fn closed_early() -> Trial {
             nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
             run.wait()?;
             if !runs || !bytes.is_empty() {
-                return Err(format!("{script}: the pipe ended with the run, or bytes came: {bytes:?}").into());
+                return Err(format!(
+                    "{script}: the pipe ended with the run, or bytes came: {bytes:?}"
+                )
+                .into());
             }
         }
         Ok(())
@@ -162,7 +210,12 @@ fn legacy_layout() -> Trial {
     Trial::test(format!("command::{NAME}"), || {
         let binary = Bench::get().binary().display().to_string();
         let words = ["--addr-compat-layout", &binary, "run", "--", "true"];
-        Ok(refused(&runs(NAME, Path::new("/usr/bin/setarch"), &words)?, &words, 121, "have to be free")?)
+        Ok(refused(
+            &runs(NAME, Path::new("/usr/bin/setarch"), &words)?,
+            &words,
+            121,
+            "have to be free",
+        )?)
     })
 }
 
@@ -179,9 +232,20 @@ fn limits_of_the_caller() -> Trial {
             ("--nofile=7", "ulimit -n 1024"),
         ] {
             let words = [limit, &binary, "run", "--", "true"];
-            refused(&runs(NAME, Path::new("/usr/bin/prlimit"), &words)?, &words, 121, fix)?;
+            refused(
+                &runs(NAME, Path::new("/usr/bin/prlimit"), &words)?,
+                &words,
+                121,
+                fix,
+            )?;
         }
-        let words = ["run", "--", "sh", "-c", "ulimit -f 8; ulimit -v 800000; ulimit -s 64; ulimit -d 8000; ulimit -n 12; exec true"];
+        let words = [
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "ulimit -f 8; ulimit -v 800000; ulimit -s 64; ulimit -d 8000; ulimit -n 12; exec true",
+        ];
         let run = runs(NAME, Bench::get().binary(), &words)?;
         if run.status.code() != Some(0) || !run.stderr.is_empty() {
             return Err(format!("limits set by the program\n{}", last_lines(&run)).into());
@@ -314,8 +378,18 @@ pub(crate) fn trials() -> Vec<Trial> {
         hint(),
         legacy_layout(),
         limits_of_the_caller(),
-        terminal_put_back("terminal_of_a_program_that_was_stopped", "refused", "status 121", " icanon"),
-        terminal_put_back("terminal_of_a_program_that_ended", "", "status 0", "-icanon"),
+        terminal_put_back(
+            "terminal_of_a_program_that_was_stopped",
+            "refused",
+            "status 121",
+            " icanon",
+        ),
+        terminal_put_back(
+            "terminal_of_a_program_that_ended",
+            "",
+            "status 0",
+            "-icanon",
+        ),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(
@@ -366,13 +440,25 @@ pub(crate) fn trials() -> Vec<Trial> {
         // What no replica can have alone is refused by name, with what does it.
         refuses(
             "flip_of_storage",
-            words(&["run", "--flip", "read=*.db n=1 kind=stale", "--", "/bin/true"]),
+            words(&[
+                "run",
+                "--flip",
+                "read=*.db n=1 kind=stale",
+                "--",
+                "/bin/true",
+            ]),
             121,
             "steadfast inject run --replicas",
         ),
         refuses(
             "flip_of_code_of_a_class",
-            words(&["run", "--flip", "replica=1 class=branch n=1 code bit=3", "--", "/bin/true"]),
+            words(&[
+                "run",
+                "--flip",
+                "replica=1 class=branch n=1 code bit=3",
+                "--",
+                "/bin/true",
+            ]),
             121,
             "at=MODULE+OFFSET",
         ),

@@ -129,7 +129,8 @@ fn program(seed: u64, mode: &str, flags: &[&str]) -> Result<(), Failed> {
         Bench::get().passed(&dir);
         return Ok(());
     }
-    let hardened = hardened.map_err(|why| format!("csmith --seed {seed} {}: {why}", SHAPE.join(" ")))?;
+    let hardened =
+        hardened.map_err(|why| format!("csmith --seed {seed} {}: {why}", SHAPE.join(" ")))?;
     if hardened != plain {
         return Err(format!(
             "csmith --seed {seed} {}: {flags:?} prints another sum",

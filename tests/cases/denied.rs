@@ -44,16 +44,27 @@ fn start(name: &str, before: &[&str]) -> Result<(Ran, Duration, PathBuf), Failed
 fn refused(run: &Ran, took: Duration, words: &[&str]) -> Result<(), Failed> {
     let said = String::from_utf8_lossy(&run.stderr);
     let missing = words.iter().find(|word| !said.contains(**word));
-    if run.status.code() == Some(121) && run.stdout.is_empty() && missing.is_none() && took < AT_ONCE {
+    if run.status.code() == Some(121)
+        && run.stdout.is_empty()
+        && missing.is_none()
+        && took < AT_ONCE
+    {
         return Ok(());
     }
-    Err(format!("{} after {took:?}, expected status 121 and {words:?}\n{}", run.end(), last_lines(run)).into())
+    Err(format!(
+        "{} after {took:?}, expected status 121 and {words:?}\n{}",
+        run.end(),
+        last_lines(run)
+    )
+    .into())
 }
 
 /// A filter in front of ptrace(2): one that refuses it, and one that says yes and does nothing.
 fn filtered(name: &'static str, answer: u32) -> Trial {
     Trial::test(format!("command::{name}"), move || {
-        let filter = build::guest("without_call.c", Variant::Dynamic)?.display().to_string();
+        let filter = build::guest("without_call.c", Variant::Dynamic)?
+            .display()
+            .to_string();
         let (run, took, _) = start(name, &[&filter, &format!("{PTRACE}={answer}")])?;
         refused(&run, took, &["seccomp filter", "--cap-add SYS_PTRACE"])
     })
@@ -96,7 +107,12 @@ fn continued() -> Trial {
             running.signal_group(Signal::SIGCONT);
             let run = running.wait(LIMIT)?;
             if run.end() != "status 0" || run.stdout != b"hello\n" {
-                return Err(format!("SIGCONT after {delay_us} us: {}\n{}", run.end(), last_lines(&run)).into());
+                return Err(format!(
+                    "SIGCONT after {delay_us} us: {}\n{}",
+                    run.end(),
+                    last_lines(&run)
+                )
+                .into());
             }
         }
         Bench::get().passed(&dir);
@@ -111,16 +127,25 @@ fn each_call() -> Trial {
     /// sigaltstack, prctl, mount, arch_prctl, sched_setaffinity, waitid, set_tid_address, openat, pipe2, prlimit64, seccomp, memfd_create,
     /// pidfd_open, clone3, close_range.
     const CALLS: [u32; 31] = [
-        1, 3, 7, 10, 13, 14, 17, 18, 32, 39, 53, 57, 59, 61, 72, 110, 131, 157, 165, 158, 203, 247, 218, 257, 293, 302, 317, 319, 434, 435, 436,
+        1, 3, 7, 10, 13, 14, 17, 18, 32, 39, 53, 57, 59, 61, 72, 110, 131, 157, 165, 158, 203, 247,
+        218, 257, 293, 302, 317, 319, 434, 435, 436,
     ];
     Trial::test(format!("command::{NAME}"), || {
-        let filter = build::guest("without_call.c", Variant::Static)?.display().to_string();
+        let filter = build::guest("without_call.c", Variant::Static)?
+            .display()
+            .to_string();
         for call in CALLS {
             let (run, took, events) = start(NAME, &[&filter, &call.to_string()])?;
             let ours = run.stdout.is_empty() && run.end() != "status 0" && took < LIMIT;
-            let agreed = run.end() == "status 0" && run.stdout == b"hello\n" && Log::read(&events).is_ok();
+            let agreed =
+                run.end() == "status 0" && run.stdout == b"hello\n" && Log::read(&events).is_ok();
             if !ours && !agreed {
-                return Err(format!("call {call} refused: {} after {took:?}\n{}", run.end(), last_lines(&run)).into());
+                return Err(format!(
+                    "call {call} refused: {} after {took:?}\n{}",
+                    run.end(),
+                    last_lines(&run)
+                )
+                .into());
             }
         }
         Ok(())
@@ -134,16 +159,32 @@ fn placement() -> Trial {
         let dir = Bench::get().case_dir(NAME);
         let with = |place: &str| -> Result<Ran, Failed> {
             let words = ["run", "--placement", place, "--", SAYS, "hello"].map(str::to_owned);
-            let invocation = Invocation { program: Bench::get().binary().to_path_buf(), args: words.to_vec(), ..Invocation::default() };
+            let invocation = Invocation {
+                program: Bench::get().binary().to_path_buf(),
+                args: words.to_vec(),
+                ..Invocation::default()
+            };
             Ok(invocation.run(&dir, LIMIT)?)
         };
         let begun = Instant::now();
-        refused(&with("977")?, begun.elapsed(), &["found 977", "--placement="])?;
+        refused(
+            &with("977")?,
+            begun.elapsed(),
+            &["found 977", "--placement="],
+        )?;
         let status = std::fs::read_to_string("/proc/self/status")?;
-        let own = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or("0").trim();
+        let own = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
+            .unwrap_or("0")
+            .trim();
         let first = own.split(['-', ',']).next().unwrap_or("0");
         let begun = Instant::now();
-        refused(&with(&format!("{first},977"))?, begun.elapsed(), &["found 977"])?;
+        refused(
+            &with(&format!("{first},977"))?,
+            begun.elapsed(),
+            &["found 977"],
+        )?;
         let run = with(first)?;
         if run.end() != "status 0" || run.stdout != b"hello\n" {
             return Err(format!("{}\n{}", run.end(), last_lines(&run)).into());

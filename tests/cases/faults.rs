@@ -82,8 +82,17 @@ impl Target {
 
     /// A program of the common list.
     fn program(name: &str) -> Result<Self, String> {
-        let Invocation { program, args, stdin, .. } = programs::find(name).case()?.invocation;
-        Ok(Self { program, args, stdin })
+        let Invocation {
+            program,
+            args,
+            stdin,
+            ..
+        } = programs::find(name).case()?.invocation;
+        Ok(Self {
+            program,
+            args,
+            stdin,
+        })
     }
 
     fn invocation(&self, protector: Vec<String>) -> Invocation {
@@ -269,7 +278,9 @@ fn bad_core(replicas: u8, who: u8) -> Trial {
             flip: format!("replica={who} class=int-mul in=products n=1.. reg=rax after bit=13"),
             after: After::Corrected,
         };
-        fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+        fault
+            .strike(&target, &bare, &dir)
+            .map_err(|why| fault.failed(&why, &dir))?;
         let log = Log::read(&dir.join("events"))?;
         let struck = log.lines.iter().find_map(|line| match &line.event.what {
             What::Fault(hit) => Some((hit.replica.0, hit.core)),
@@ -279,7 +290,11 @@ fn bad_core(replicas: u8, who: u8) -> Trial {
             What::Recovery(recovery) => Some((recovery.replica.map(|id| id.0), recovery.core)),
             _ => None,
         });
-        let losses = log.lines.iter().filter(|line| matches!(line.event.what, What::Recovery(_))).count();
+        let losses = log
+            .lines
+            .iter()
+            .filter(|line| matches!(line.event.what, What::Recovery(_)))
+            .count();
         if losses < 2 {
             return Err(fault.failed("a core that is bad was so once", &dir));
         }
@@ -287,7 +302,8 @@ fn bad_core(replicas: u8, who: u8) -> Trial {
             return Err(fault.failed("no event says who was struck, or who was wrong", &dir));
         };
         if (Some(replica), core) != (loser, on) || replica != who {
-            let why = format!("replica {replica} on {core:?} was struck, {loser:?} on {on:?} was blamed");
+            let why =
+                format!("replica {replica} on {core:?} was struck, {loser:?} on {on:?} was blamed");
             return Err(fault.failed(&why, &dir));
         }
         Bench::get().passed(&dir);
@@ -314,9 +330,17 @@ fn by_the_clock(name: &str, replicas: u8, flip: &'static str) -> Trial {
         let dir = Bench::get().case_dir(&format!("faults-{name}"));
         let target = longer()?;
         let bare = target.invocation(Vec::new()).run(&dir, LIMIT)?;
-        let fault = Fault { name: name.clone(), replicas, stop: false, flip: flip.to_owned(), after: After::DetectedOrRight };
+        let fault = Fault {
+            name: name.clone(),
+            replicas,
+            stop: false,
+            flip: flip.to_owned(),
+            after: After::DetectedOrRight,
+        };
         for _ in 0..10 {
-            fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+            fault
+                .strike(&target, &bare, &dir)
+                .map_err(|why| fault.failed(&why, &dir))?;
             let log = Log::read(&dir.join("events"))?;
             if log.report.faults.iter().any(|fault| fault.hits > 0) {
                 Bench::get().passed(&dir);
@@ -359,9 +383,14 @@ fn goes_on_after_exec() -> Trial {
                 after,
             }
         };
-        for (hits, wrong) in [("n=1..", ["before", "after"].as_slice()), ("n=1..9", &["before"])] {
+        for (hits, wrong) in [
+            ("n=1..", ["before", "after"].as_slice()),
+            ("n=1..9", &["before"]),
+        ] {
             let fault = fault(1, hits, After::Unprotected);
-            fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+            fault
+                .strike(&target, &bare, &dir)
+                .map_err(|why| fault.failed(&why, &dir))?;
             let struck = fs::read_to_string(dir.join("stdout"))?;
             let right = String::from_utf8_lossy(&bare.stdout).into_owned();
             let differ: Vec<&str> = right
@@ -376,13 +405,19 @@ fn goes_on_after_exec() -> Trial {
             }
         }
         let fault = fault(2, "n=1..", After::Corrected);
-        fault.strike(&target, &bare, &dir).map_err(|why| fault.failed(&why, &dir))?;
+        fault
+            .strike(&target, &bare, &dir)
+            .map_err(|why| fault.failed(&why, &dir))?;
         let log = Log::read(&dir.join("events"))?;
         let is_exec = |line: &Line| matches!(line.event.what, What::Exec(_));
         let Some(exec) = log.lines.iter().position(is_exec) else {
             return Err(fault.failed("no event says that another program took its place", &dir));
         };
-        let repaired = |lines: &[Line]| lines.iter().any(|line| matches!(line.event.what, What::Recovery(_)));
+        let repaired = |lines: &[Line]| {
+            lines
+                .iter()
+                .any(|line| matches!(line.event.what, What::Recovery(_)))
+        };
         if !repaired(&log.lines[..exec]) || !repaired(&log.lines[exec..]) {
             return Err(fault.failed("no repair before, or none behind, the exec", &dir));
         }
@@ -475,39 +510,115 @@ const WAYS: &[(&str, u8, bool, &str)] = &[
     ("follower_of_3_stops", 3, true, "1"),
 ];
 
-const fn family(name: &'static str, flip: &'static str, target: fn() -> Result<Target, String>) -> Family {
+const fn family(
+    name: &'static str,
+    flip: &'static str,
+    target: fn() -> Result<Target, String>,
+) -> Family {
     Family { name, flip, target }
 }
 
 const FAMILIES: &[Family] = &[
     // The value that every later line depends on; early, in the middle, near the end; a low and a high bit.
     family("value_early", "at=steady!flip_here n=1 reg=rax bit=0", long),
-    family("value_middle", "at=steady!flip_here n=60000 reg=rax bit=17", long),
-    family("value_late", "at=steady!flip_here n=122000 reg=rax bit=63", long),
+    family(
+        "value_middle",
+        "at=steady!flip_here n=60000 reg=rax bit=17",
+        long,
+    ),
+    family(
+        "value_late",
+        "at=steady!flip_here n=122000 reg=rax bit=63",
+        long,
+    ),
     // The stack pointer and the next instruction: the replica crashes.
-    family("stack_pointer", "at=steady!flip_here n=30000 reg=rsp bit=40", long),
-    family("instruction_pointer", "at=steady!flip_here n=30000 ip bit=44", long),
+    family(
+        "stack_pointer",
+        "at=steady!flip_here n=30000 reg=rsp bit=40",
+        long,
+    ),
+    family(
+        "instruction_pointer",
+        "at=steady!flip_here n=30000 ip bit=44",
+        long,
+    ),
     // A thread that does not run: its stack pointer, its way back, its own variables (thread.h).
-    family("parked_stack_pointer", "event=500 mem=[0x2e10000080c0] bit=3", parked),
-    family("parked_way_back", "event=500 mem=[0x2e10000080c8] bit=5", parked),
-    family("parked_fs_base", "event=500 mem=[0x2e1000008040] bit=3", parked),
-    family("bad_core", "class=int-mul in=products n=1.. reg=rax after bit=13", products),
+    family(
+        "parked_stack_pointer",
+        "event=500 mem=[0x2e10000080c0] bit=3",
+        parked,
+    ),
+    family(
+        "parked_way_back",
+        "event=500 mem=[0x2e10000080c8] bit=5",
+        parked,
+    ),
+    family(
+        "parked_fs_base",
+        "event=500 mem=[0x2e1000008040] bit=3",
+        parked,
+    ),
+    family(
+        "bad_core",
+        "class=int-mul in=products n=1.. reg=rax after bit=13",
+        products,
+    ),
     // An instruction of a class is left out, and what follows it stands inside its window; a loop ends early.
-    family("left_out", "class=int-mul in=products n=700 kind=skip", products),
-    family("other_way", "class=branch in=products!main n=700 kind=invert", products),
+    family(
+        "left_out",
+        "class=int-mul in=products n=700 kind=skip",
+        products,
+    ),
+    family(
+        "other_way",
+        "class=branch in=products!main n=700 kind=invert",
+        products,
+    ),
     // Code that goes wrong on the way: a number becomes three times another one instead of twice.
     family("code", "at=survivor!twice n=700 code bit=30", survivor),
     // Memory operands, of addresses that the stack pointer forms: one instruction.
-    family("stack_store", "at=operands!store_here n=700 waddr bit=3", operands),
-    family("stack_load", "at=operands!load_here n=700 raddr bit=4", operands),
-    family("stack_push", "at=operands!push_here n=700 waddr bit=5", operands),
+    family(
+        "stack_store",
+        "at=operands!store_here n=700 waddr bit=3",
+        operands,
+    ),
+    family(
+        "stack_load",
+        "at=operands!load_here n=700 raddr bit=4",
+        operands,
+    ),
+    family(
+        "stack_push",
+        "at=operands!push_here n=700 waddr bit=5",
+        operands,
+    ),
     // A store to a file mapped shared, which no call carries: early and late, whole pages of words apart.
-    family("mapped_early", "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5", mapped),
-    family("mapped_late", "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31", mapped),
-    family("without_rights", "at=drop_steady!flip_here n=60000 reg=rax bit=17", dropped),
+    family(
+        "mapped_early",
+        "at=mmap_shared_rounds!flip_here n=1 mem=[rax] bit=5",
+        mapped,
+    ),
+    family(
+        "mapped_late",
+        "at=mmap_shared_rounds!flip_here n=1200 mem=[rax+4] bit=31",
+        mapped,
+    ),
+    family(
+        "without_rights",
+        "at=drop_steady!flip_here n=60000 reg=rax bit=17",
+        dropped,
+    ),
     // State in huge pages, which a snapshot shares and the follower copies: before and after the first.
-    family("huge_early", "at=huge_state!flip_here n=7000 reg=rax bit=40", huge),
-    family("huge_late", "at=huge_state!flip_here n=240000 reg=rax bit=3", huge),
+    family(
+        "huge_early",
+        "at=huge_state!flip_here n=7000 reg=rax bit=40",
+        huge,
+    ),
+    family(
+        "huge_late",
+        "at=huge_state!flip_here n=240000 reg=rax bit=3",
+        huge,
+    ),
 ];
 
 fn families() -> Vec<Trial> {
@@ -526,7 +637,11 @@ fn families() -> Vec<Trial> {
         fault("alone", 1, false, "", After::Unprotected);
         for (column, &(way, replicas, stop, who)) in WAYS.iter().enumerate() {
             if sampled(row, column) {
-                let after = if stop { After::Detected } else { After::Corrected };
+                let after = if stop {
+                    After::Detected
+                } else {
+                    After::Corrected
+                };
                 fault(way, replicas, stop, &format!("replica={who} "), after);
             }
         }
@@ -558,7 +673,15 @@ fn at_the_exec(name: &'static str, replicas: u8, who: &'static str, effect: &'st
         });
         of_exec.flat_map(|event| [event; 24]).collect()
     };
-    at_events(name, replicas, who, effect, After::DetectedOrRight, two, events)
+    at_events(
+        name,
+        replicas,
+        who,
+        effect,
+        After::DetectedOrRight,
+        two,
+        events,
+    )
 }
 
 /// Strikes at each of the events that `choose` finds in a run without a fault.
@@ -616,7 +739,9 @@ fn from_outside(
     signal: Signal,
     resume: bool,
 ) -> Trial {
-    struck_from_outside(name, replicas, which, signal, resume, || Target::guest("steady.c", &["400"]))
+    struck_from_outside(name, replicas, which, signal, resume, || {
+        Target::guest("steady.c", &["400"])
+    })
 }
 
 fn struck_from_outside(
@@ -627,7 +752,15 @@ fn struck_from_outside(
     resume: bool,
     target: fn() -> Result<Target, String>,
 ) -> Trial {
-    struck_after(&[0, 3, 10, 25, 60], name, replicas, which, signal, resume, target)
+    struck_after(
+        &[0, 3, 10, 25, 60],
+        name,
+        replicas,
+        which,
+        signal,
+        resume,
+        target,
+    )
 }
 
 /// Nobody comes to an event for longer than a replica may take that hangs.
@@ -635,11 +768,29 @@ fn killed_in_a_computation() -> Vec<Trial> {
     let mut trials = Vec::new();
     for (row, replicas) in [2, 3].into_iter().enumerate() {
         for (who, name) in [
-            ["leader_of_2_killed_in_a_computation", "leader_of_3_killed_in_a_computation"],
-            ["follower_of_2_killed_in_a_computation", "follower_of_3_killed_in_a_computation"],
-        ].into_iter().map(|names| names[row]).enumerate() {
+            [
+                "leader_of_2_killed_in_a_computation",
+                "leader_of_3_killed_in_a_computation",
+            ],
+            [
+                "follower_of_2_killed_in_a_computation",
+                "follower_of_3_killed_in_a_computation",
+            ],
+        ]
+        .into_iter()
+        .map(|names| names[row])
+        .enumerate()
+        {
             if paired(0, row, who) {
-                trials.push(struck_after(&[10], name, replicas, who, Signal::SIGKILL, false, computation));
+                trials.push(struck_after(
+                    &[10],
+                    name,
+                    replicas,
+                    who,
+                    Signal::SIGKILL,
+                    false,
+                    computation,
+                ));
             }
         }
     }
@@ -662,22 +813,51 @@ fn apart_in_a_computation() -> Vec<Trial> {
     const CRASH: &str = "ip bit=45";
     const ENDLESS: &str = "reg=rdx bit=40";
     let mut trials = Vec::new();
-    for (row, (name, effect, replicas)) in [("early", EARLY, [2, 3]), ("crash", CRASH, [3, 2]), ("endless", ENDLESS, [2, 3])].into_iter().enumerate() {
+    for (row, (name, effect, replicas)) in [
+        ("early", EARLY, [2, 3]),
+        ("crash", CRASH, [3, 2]),
+        ("endless", ENDLESS, [2, 3]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
         for (column, replicas) in replicas.into_iter().enumerate() {
             for (role, who) in ["leader", "follower"].into_iter().enumerate() {
                 if !paired(row, column, role) {
                     continue;
                 }
                 let flip = format!("replica={who} at=compute!flip_here n=7000 {effect}");
-                let target = if effect == ENDLESS { short_computation } else { computation };
+                let target = if effect == ENDLESS {
+                    short_computation
+                } else {
+                    computation
+                };
                 let name = format!("{who}_{name}_of_{replicas}_in_a_computation");
-                trials.push(Fault { name, replicas, stop: false, flip, after: After::Corrected }.trial(target));
+                trials.push(
+                    Fault {
+                        name,
+                        replicas,
+                        stop: false,
+                        flip,
+                        after: After::Corrected,
+                    }
+                    .trial(target),
+                );
             }
         }
     }
     let flip = format!("replica=follower at=compute!flip_here n=7000 {EARLY}");
     let name = "early_stops_of_2_in_a_computation".to_owned();
-    trials.push(Fault { name, replicas: 2, stop: true, flip, after: After::Detected }.trial(computation));
+    trials.push(
+        Fault {
+            name,
+            replicas: 2,
+            stop: true,
+            flip,
+            after: After::Detected,
+        }
+        .trial(computation),
+    );
     trials
 }
 
@@ -692,17 +872,59 @@ const DOMAIN: u64 = 0x2a18_0000_0000;
 fn in_shared_memory() -> Vec<Trial> {
     let at = "at=shared_fork!report n=1";
     [
-        ("memory_of_2", 2, format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"), After::Detected),
-        ("memory_of_leader_of_3", 3, format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"), After::Detected),
-        ("memory_unread", 2, format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"), After::Agreed),
-        ("baton", 2, format!("replica=1 {at} mem=[{DOMAIN:#x}] bit=7"), After::Detected),
-        ("baton_unread", 3, format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048), After::Agreed),
-        ("killed_follower", 3, format!("replica=2 {at} kill=9"), After::Detected),
-        ("killed_leader", 2, format!("replica=leader {at} kill=9"), After::Detected),
+        (
+            "memory_of_2",
+            2,
+            format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"),
+            After::Detected,
+        ),
+        (
+            "memory_of_leader_of_3",
+            3,
+            format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"),
+            After::Detected,
+        ),
+        (
+            "memory_unread",
+            2,
+            format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"),
+            After::Agreed,
+        ),
+        (
+            "baton",
+            2,
+            format!("replica=1 {at} mem=[{DOMAIN:#x}] bit=7"),
+            After::Detected,
+        ),
+        (
+            "baton_unread",
+            3,
+            format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),
+            After::Agreed,
+        ),
+        (
+            "killed_follower",
+            3,
+            format!("replica=2 {at} kill=9"),
+            After::Detected,
+        ),
+        (
+            "killed_leader",
+            2,
+            format!("replica=leader {at} kill=9"),
+            After::Detected,
+        ),
     ]
     .into_iter()
     .map(|(name, replicas, flip, after)| {
-        Fault { name: format!("sharing_{name}"), replicas, stop: false, flip, after }.trial(shares_memory)
+        Fault {
+            name: format!("sharing_{name}"),
+            replicas,
+            stop: false,
+            flip,
+            after,
+        }
+        .trial(shares_memory)
     })
     .collect()
 }
@@ -719,12 +941,20 @@ fn goes_on(how: &'static str) -> Trial {
         let (mut socket, theirs) = UnixStream::pair()?;
         let (pipe, end) = std::io::pipe()?;
         let (mut from, to): (Box<dyn Read>, Stdio) = match how {
-            "sendmsg" => (Box::new(socket.try_clone()?), OwnedFd::from(theirs.try_clone()?).into()),
+            "sendmsg" => (
+                Box::new(socket.try_clone()?),
+                OwnedFd::from(theirs.try_clone()?).into(),
+            ),
             _ => (Box::new(pipe), end.into()),
         };
         let run = std::process::Command::new(Bench::get().binary())
             .args(["run", "-n", "2", "--events"])
-            .args([events.as_os_str(), "--".as_ref(), guest.as_os_str(), how.as_ref()])
+            .args([
+                events.as_os_str(),
+                "--".as_ref(),
+                guest.as_os_str(),
+                how.as_ref(),
+            ])
             .stdin(OwnedFd::from(theirs))
             .stdout(to)
             .stderr(Stdio::piped())
@@ -758,7 +988,15 @@ fn goes_on(how: &'static str) -> Trial {
 /// While a signal waits in the leader's hand, and while replicas meet for it.
 fn killed_with_a_signal(name: &'static str, replicas: u8, which: usize) -> Trial {
     let delays = &[22, 27, 32, 40, 50, 70];
-    struck_after(delays, name, replicas, which, Signal::SIGKILL, false, || Target::guest("sig_spin.c", &[]))
+    struck_after(
+        delays,
+        name,
+        replicas,
+        which,
+        Signal::SIGKILL,
+        false,
+        || Target::guest("sig_spin.c", &[]),
+    )
 }
 
 fn struck_after(
@@ -834,14 +1072,21 @@ fn all_killed() -> Trial {
             let _group = one_group();
             let run = invocation.start(&dir)?;
             run.await_output("ready\n", LIMIT)?;
-            let pids: Vec<i32> = (0..usize::from(replicas)).map(|r| replica_pid(&events, r)).collect::<Result<_, _>>()?;
+            let pids: Vec<i32> = (0..usize::from(replicas))
+                .map(|r| replica_pid(&events, r))
+                .collect::<Result<_, _>>()?;
             for pid in pids {
                 kill(Pid::from_raw(pid), Signal::SIGKILL)?;
             }
             let run = run.wait(LIMIT)?;
             run.nothing_left(GRACE)?;
             if run.end() != "signal 9" {
-                return Err(format!("ended with {}, expected signal 9\n{}", run.end(), last_lines(&run)).into());
+                return Err(format!(
+                    "ended with {}, expected signal 9\n{}",
+                    run.end(),
+                    last_lines(&run)
+                )
+                .into());
             }
         }
         Bench::get().passed(&dir);
@@ -946,7 +1191,14 @@ impl Drop for MemoryGroup {
 /// Flips in what protects: found by campaigns (`make campaign`), each kept as one case.
 fn in_the_protection() -> Vec<Trial> {
     let case = |name: &str, replicas, flip: String, after| {
-        Fault { name: format!("protection::{name}"), replicas, stop: false, flip, after }.trial(compressor)
+        Fault {
+            name: format!("protection::{name}"),
+            replicas,
+            stop: false,
+            flip,
+            after,
+        }
+        .trial(compressor)
     };
     let mut trials = Vec::new();
     // A leader that is struck when the kernel has answered and the log does not say so yet: a read whose bytes are
@@ -957,41 +1209,120 @@ fn in_the_protection() -> Vec<Trial> {
                 continue;
             }
             let flip = format!("replica=leader at=agent!sf_result_begin n={n} kind=crash");
-            trials.push(case(&format!("answered_{n}_of_{replicas}"), replicas, flip, After::Right));
+            trials.push(case(
+                &format!("answered_{n}_of_{replicas}"),
+                replicas,
+                flip,
+                After::Right,
+            ));
         }
     }
     // What a replica knows of itself (struct sf_me): its slot, its count of events, where the log begins. It goes on as
     // somebody else, or at an event that nobody comes to, and all wait for each other.
-    let words = [("slot", 0, 6), ("count", 8, 46), ("count_low", 8, 3), ("base", 16, 20)];
+    let words = [
+        ("slot", 0, 6),
+        ("count", 8, 46),
+        ("count_low", 8, 3),
+        ("base", 16, 20),
+    ];
     for (row, (what, offset, bit)) in words.into_iter().enumerate() {
         for (who, replica) in [("leader", 0), ("follower", 1)] {
             for replicas in [2, 3] {
                 if !paired(row, replica, usize::from(replicas)) {
                     continue;
                 }
-                let flip = format!("replica={replica} at=agent!sf_arrive n=40 mem=[agent!me+{offset}] bit={bit}");
-                trials.push(case(&format!("{what}_of_{who}_of_{replicas}"), replicas, flip, After::Right));
+                let flip = format!(
+                    "replica={replica} at=agent!sf_arrive n=40 mem=[agent!me+{offset}] bit={bit}"
+                );
+                trials.push(case(
+                    &format!("{what}_of_{who}_of_{replicas}"),
+                    replicas,
+                    flip,
+                    After::Right,
+                ));
             }
         }
     }
     trials.extend([
         // Input that changes in the log before its sum is made: everybody but the leader would believe it.
-        case("input_torn", 2, "replica=leader at=agent!sf_check n=60 mem=[rdi+1] bit=5".to_owned(), After::DetectedOrRight),
-        case("input_torn_of_3", 3, "replica=leader at=agent!sf_check n=60 mem=[rdi+1] bit=5".to_owned(), After::DetectedOrRight),
+        case(
+            "input_torn",
+            2,
+            "replica=leader at=agent!sf_check n=60 mem=[rdi+1] bit=5".to_owned(),
+            After::DetectedOrRight,
+        ),
+        case(
+            "input_torn_of_3",
+            3,
+            "replica=leader at=agent!sf_check n=60 mem=[rdi+1] bit=5".to_owned(),
+            After::DetectedOrRight,
+        ),
         // Words of the control block (struct sf_group): an alarm that nobody raised, a number of replicas, one more that
         // lives.
-        case("alarm", 2, "replica=0 at=agent!sf_arrive n=40 mem=[log+16] bit=7".to_owned(), After::Right),
-        case("alarm_known", 2, "replica=0 at=agent!sf_arrive n=40 mem=[log+16] bit=0".to_owned(), After::Right),
-        case("alarm_of_a_hang", 2, "replica=1 at=agent!sf_arrive n=40 mem=[log+16] mask=0x5".to_owned(), After::Agreed),
-        case("replicas", 2, "replica=0 at=agent!sf_arrive n=40 mem=[log+12] bit=3".to_owned(), After::Right),
-        case("live", 2, format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"), After::Right),
-        case("live_of_3", 3, format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"), After::Right),
+        case(
+            "alarm",
+            2,
+            "replica=0 at=agent!sf_arrive n=40 mem=[log+16] bit=7".to_owned(),
+            After::Right,
+        ),
+        case(
+            "alarm_known",
+            2,
+            "replica=0 at=agent!sf_arrive n=40 mem=[log+16] bit=0".to_owned(),
+            After::Right,
+        ),
+        case(
+            "alarm_of_a_hang",
+            2,
+            "replica=1 at=agent!sf_arrive n=40 mem=[log+16] mask=0x5".to_owned(),
+            After::Agreed,
+        ),
+        case(
+            "replicas",
+            2,
+            "replica=0 at=agent!sf_arrive n=40 mem=[log+12] bit=3".to_owned(),
+            After::Right,
+        ),
+        case(
+            "live",
+            2,
+            format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"),
+            After::Right,
+        ),
+        case(
+            "live_of_3",
+            3,
+            format!("replica=0 at=agent!sf_arrive n=40 mem=[log+{LIVE}] bit=5"),
+            After::Right,
+        ),
         // The row of a call in the agent's table: a repair of the program's memory does not mend it.
-        case("table", 2, format!("replica=leader at=agent!sf_arrive n=40 mem=[agent!sf_calls+{WRITE_ROW}] bit=1"), After::Right),
-        case("table_of_follower", 2, format!("replica=1 at=agent!sf_arrive n=40 mem=[agent!sf_calls+{WRITE_ROW}] bit=1"), After::Right),
+        case(
+            "table",
+            2,
+            format!(
+                "replica=leader at=agent!sf_arrive n=40 mem=[agent!sf_calls+{WRITE_ROW}] bit=1"
+            ),
+            After::Right,
+        ),
+        case(
+            "table_of_follower",
+            2,
+            format!("replica=1 at=agent!sf_arrive n=40 mem=[agent!sf_calls+{WRITE_ROW}] bit=1"),
+            After::Right,
+        ),
         // Code: the follower dies at every event until it is mended or made anew.
-        case("code", 2, "replica=1 at=agent!sf_arrive n=40 mem=[agent!sf_arrive+40] bit=4".to_owned(), After::Right),
-        case("leader_code", 2, "replica=0 at=agent!sf_arrive n=40 mem=[agent!sf_arrive+40] bit=4".to_owned(), After::Right),
+        case(
+            "code",
+            2,
+            "replica=1 at=agent!sf_arrive n=40 mem=[agent!sf_arrive+40] bit=4".to_owned(),
+            After::Right,
+        ),
+        case(
+            "leader_code",
+            2,
+            "replica=0 at=agent!sf_arrive n=40 mem=[agent!sf_arrive+40] bit=4".to_owned(),
+            After::Right,
+        ),
     ]);
     trials
 }
@@ -1004,10 +1335,26 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(in_shared_memory());
     trials.extend([bad_core(2, 1), bad_core(2, 0), bad_core(3, 2)]);
     trials.extend([
-        by_the_clock("register_of_follower", 2, "replica=1 time=10ms reg=rax bit=17"),
-        by_the_clock("register_of_leader", 2, "replica=leader time=10ms reg=rbx bit=3"),
-        by_the_clock("stack_pointer_of_3", 3, "replica=2 time=10ms reg=rsp bit=40"),
-        by_the_clock("in_the_program", 3, "replica=2 every=1ms in=steady reg=xmm15 bit=3"),
+        by_the_clock(
+            "register_of_follower",
+            2,
+            "replica=1 time=10ms reg=rax bit=17",
+        ),
+        by_the_clock(
+            "register_of_leader",
+            2,
+            "replica=leader time=10ms reg=rbx bit=3",
+        ),
+        by_the_clock(
+            "stack_pointer_of_3",
+            3,
+            "replica=2 time=10ms reg=rsp bit=40",
+        ),
+        by_the_clock(
+            "in_the_program",
+            3,
+            "replica=2 every=1ms in=steady reg=xmm15 bit=3",
+        ),
         by_the_clock("vector", 2, "replica=1 time=10ms reg=xmm1 bit=70"),
         by_the_clock("memory", 2, "replica=1 time=10ms mem=[rsp+8] bit=3"),
         by_the_clock("death", 2, "replica=1 time=10ms kind=crash"),
@@ -1015,9 +1362,18 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]);
     // Memory operands: all instructions of a class.
     for (name, flip) in [
-        ("bad_loads", "class=load in=operands!turn n=1400..%1500 rval once bit=9"),
-        ("bad_stores", "class=store in=operands!turn n=1400..%1500 wval bit=9"),
-        ("bad_addresses", "class=store in=operands!turn n=1400..%1500 waddr bit=3"),
+        (
+            "bad_loads",
+            "class=load in=operands!turn n=1400..%1500 rval once bit=9",
+        ),
+        (
+            "bad_stores",
+            "class=store in=operands!turn n=1400..%1500 wval bit=9",
+        ),
+        (
+            "bad_addresses",
+            "class=store in=operands!turn n=1400..%1500 waddr bit=3",
+        ),
     ] {
         for (suffix, replicas, who, after) in [
             ("alone", 1, "", After::Unprotected),
@@ -1040,13 +1396,25 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("vector_here_alone", " once", After::Harmless),
     ] {
         let flip = format!("at=vector_once!flip_here n=1 reg=xmm5{once} bit=3");
-        let fault = Fault { name: name.to_owned(), replicas: 1, stop: false, flip, after };
+        let fault = Fault {
+            name: name.to_owned(),
+            replicas: 1,
+            stop: false,
+            flip,
+            after,
+        };
         trials.push(fault.trial(vector_stored_twice));
     }
     // What a memory check has to see before a snapshot carries it on: struck in follower and leader.
     for (who, name) in [("1", "closed_follower"), ("0", "closed_leader")] {
         let flip = format!("replica={who} at=closed!flip_here n=1 mem=[closed!table+80] bit=3");
-        let fault = Fault { name: name.to_owned(), replicas: 2, stop: false, flip, after: After::Corrected };
+        let fault = Fault {
+            name: name.to_owned(),
+            replicas: 2,
+            stop: false,
+            flip,
+            after: After::Corrected,
+        };
         trials.push(fault.trial(closed));
     }
     let one =
@@ -1188,7 +1556,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]);
     if all() {
         // By the same rule as the follower above, and seconds long.
-        trials.push(one("slower_leader_of_2", 2, true, "replica=0 at=uneven!flip_here n=1 reg=rax bit=31", After::Agreed, uneven));
+        trials.push(one(
+            "slower_leader_of_2",
+            2,
+            true,
+            "replica=0 at=uneven!flip_here n=1 reg=rax bit=31",
+            After::Agreed,
+            uneven,
+        ));
     }
     trials.extend(apart_in_a_computation());
     trials.extend(killed_in_a_computation());

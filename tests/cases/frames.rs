@@ -126,7 +126,9 @@ fn frames(pid: i32) -> Result<BTreeMap<u64, u64>, String> {
         }
         for page in map.range.step_by(4096) {
             let (mut entry, mut bytes) = ([0; 8], [0; 4096]);
-            pagemap.read_exact_at(&mut entry, page / 4096 * 8).map_err(failed)?;
+            pagemap
+                .read_exact_at(&mut entry, page / 4096 * 8)
+                .map_err(failed)?;
             let entry = u64::from_le_bytes(entry);
             let zeros = memory.read_exact_at(&mut bytes, page).is_err() || bytes == [0; 4096];
             if entry & PRESENT != 0 && !zeros {
@@ -144,10 +146,17 @@ fn frames(pid: i32) -> Result<BTreeMap<u64, u64>, String> {
 fn all_apart(leader: i32, follower: i32) -> Result<(), String> {
     let (leader, follower) = (frames(leader)?, frames(follower)?);
     let shared = |(page, frame): &(&u64, &u64)| follower.get(*page) == Some(*frame);
-    let pages: Vec<String> = leader.iter().filter(shared).map(|(page, _)| format!("{page:x}")).collect();
+    let pages: Vec<String> = leader
+        .iter()
+        .filter(shared)
+        .map(|(page, _)| format!("{page:x}"))
+        .collect();
     match (pages.len(), leader.len()) {
         (0, 16..) => Ok(()),
-        (n, of) => Err(format!("{n} of {of} pages have one frame in both replicas: {}", pages.join(" "))),
+        (n, of) => Err(format!(
+            "{n} of {of} pages have one frame in both replicas: {}",
+            pages.join(" ")
+        )),
     }
 }
 
@@ -188,17 +197,29 @@ fn killed_at_the_end() -> Trial {
         run.say("\n")?;
         loop {
             match waitpid(leader, Some(WaitPidFlag::__WALL))? {
-                WaitStatus::PtraceSyscall(_) if ptrace::getregs(leader)?.orig_rax == EXIT_GROUP => break,
-                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return Err("it ended without a call".into()),
+                WaitStatus::PtraceSyscall(_) if ptrace::getregs(leader)?.orig_rax == EXIT_GROUP => {
+                    break;
+                }
+                WaitStatus::Exited(..) | WaitStatus::Signaled(..) => {
+                    return Err("it ended without a call".into());
+                }
                 _ => ptrace::syscall(leader, None)?,
             }
         }
         kill(leader, Signal::SIGKILL)?;
-        while !matches!(waitpid(leader, Some(WaitPidFlag::__WALL))?, WaitStatus::Signaled(..)) {}
+        while !matches!(
+            waitpid(leader, Some(WaitPidFlag::__WALL))?,
+            WaitStatus::Signaled(..)
+        ) {}
         let run = run.wait(LIMIT)?;
         run.nothing_left(GRACE)?;
         if run.status.code() != Some(0) {
-            return Err(format!("ended with {}, expected status 0\n{}", run.end(), last_lines(&run)).into());
+            return Err(format!(
+                "ended with {}, expected status 0\n{}",
+                run.end(),
+                last_lines(&run)
+            )
+            .into());
         }
         Bench::get().passed(&dir);
         Ok(())
@@ -225,8 +246,16 @@ fn no_room_for_a_copy() -> Trial {
         let run = invocation.run(&dir, LIMIT)?;
         run.nothing_left(GRACE)?;
         let said = String::from_utf8_lossy(&run.stderr);
-        if (bare.end(), run.end()) != (shared.end(), "status 121".to_owned()) || !said.contains("--private") {
-            return Err(format!("bare {}, shared {}\n{}", bare.end(), shared.end(), last_lines(&run)).into());
+        if (bare.end(), run.end()) != (shared.end(), "status 121".to_owned())
+            || !said.contains("--private")
+        {
+            return Err(format!(
+                "bare {}, shared {}\n{}",
+                bare.end(),
+                shared.end(),
+                last_lines(&run)
+            )
+            .into());
         }
         Bench::get().passed(&dir);
         Ok(())
@@ -361,7 +390,14 @@ pub(crate) fn trials() -> Vec<Trial> {
             cached,
             right(),
         ),
-        trial("private_behind_a_repair", 2, &["--private", "all"], true, follower_killed, right()),
+        trial(
+            "private_behind_a_repair",
+            2,
+            &["--private", "all"],
+            true,
+            follower_killed,
+            right(),
+        ),
         no_room_for_a_copy(),
         killed_at_the_end(),
         trial("keeper_killed", 2, &[], false, keeper_then_leader, right()),

@@ -408,14 +408,39 @@ pub(crate) fn rows() -> Vec<Row> {
         rows.push(row("mmap_shared_death.c").args(how, &[how]).ends(end));
     }
     for how in ["chdir", "openat", "openat2", "creat"] {
-        rows.push(row("proc_mem_ways.c").args(how, &[how]).expect(Expect::Refused("/mem")));
+        rows.push(
+            row("proc_mem_ways.c")
+                .args(how, &[how])
+                .expect(Expect::Refused("/mem")),
+        );
     }
-    for source in ["shared_fork.c", "shared_file.c", "shared_sysv.c", "shared_kill.c", "shared_dlopen.c", "shared_bytes.c"] {
+    for source in [
+        "shared_fork.c",
+        "shared_file.c",
+        "shared_sysv.c",
+        "shared_kill.c",
+        "shared_dlopen.c",
+        "shared_bytes.c",
+    ] {
         rows.push(row(source).replicas(&[1, 2, 3]));
     }
-    rows.push(row("shared_sysv.c").args("twice", &["twice"]).expect(Expect::Refused("System V")).replicas(&[1, 2]));
-    rows.push(row("shared_bytes.c").args("whole", &["whole"]).expect(Expect::Refused("a call that waits")).replicas(&[2, 3]));
-    rows.push(row("shared_outside.c").expect(Expect::Refused("fork with memory")).replicas(&[2, 3]));
+    rows.push(
+        row("shared_sysv.c")
+            .args("twice", &["twice"])
+            .expect(Expect::Refused("System V"))
+            .replicas(&[1, 2]),
+    );
+    rows.push(
+        row("shared_bytes.c")
+            .args("whole", &["whole"])
+            .expect(Expect::Refused("a call that waits"))
+            .replicas(&[2, 3]),
+    );
+    rows.push(
+        row("shared_outside.c")
+            .expect(Expect::Refused("fork with memory"))
+            .replicas(&[2, 3]),
+    );
     for how in ["fork", "vfork", "spawn", "system", "popen", "clone3"] {
         rows.push(row("fork.c").args(how, &[how]).replicas(&[1, 2, 3]));
     }

@@ -1993,7 +1993,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         "harden::recover::entries_of_no_weight",
         entries_of_no_weight,
     ));
-    for (row, (how, count)) in [("register", "500"), ("jump", "150")].into_iter().enumerate() {
+    for (row, (how, count)) in [("register", "500"), ("jump", "150")]
+        .into_iter()
+        .enumerate()
+    {
         for (column, (way, flags)) in WAYS[1..3].iter().enumerate() {
             if row != column && !all() {
                 continue;
@@ -2004,12 +2007,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             ));
         }
     }
-    for (column, (way, flags)) in WAYS[1..3]
-        .iter()
-        .copied()
-        .chain([REPAIRING])
-        .enumerate()
-    {
+    for (column, (way, flags)) in WAYS[1..3].iter().copied().chain([REPAIRING]).enumerate() {
         // Instructions left out everywhere; each bit of registers in one of the three.
         for (row, how) in [
             &["register", "3", "9"][..],
@@ -2181,7 +2179,10 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.push(Trial::test("harden::crashes_again", crashes_again));
     trials.push(Trial::test("harden::a_missing_piece", a_missing_piece));
     trials.push(Trial::test("harden::nondeterminism", nondeterminism));
-    trials.push(Trial::test("harden::nondeterminism::none", no_nondeterminism));
+    trials.push(Trial::test(
+        "harden::nondeterminism::none",
+        no_nondeterminism,
+    ));
     trials.push(Trial::test("harden::event_line", event_line));
     trials.push(Trial::test("harden::scan_refuses", scan_refuses));
     trials.push(Trial::test("harden::checksums", checksums));

@@ -78,16 +78,33 @@ impl Pair {
         let mut roles = vec![Role::Leader, Role::Keeper];
         roles.extend((1..usize::from(replicas)).map(Role::Follower));
         // Half of the time the leader first: only its repair copies a process from outside.
-        let first = if draw.below(2) == 0 { roles.remove(0) } else { draw.one_of(&mut roles) };
+        let first = if draw.below(2) == 0 {
+            roles.remove(0)
+        } else {
+            draw.one_of(&mut roles)
+        };
         let second = draw.one_of(&mut roles);
-        let size = if draw.below(3) == 0 { (1, 800) } else { (48, 150) };
-        Self { replicas, size, first, second, after_ms: draw.below(150), apart_us: draw.below(APART_MS * 1000) }
+        let size = if draw.below(3) == 0 {
+            (1, 800)
+        } else {
+            (48, 150)
+        };
+        Self {
+            replicas,
+            size,
+            first,
+            second,
+            after_ms: draw.below(150),
+            apart_us: draw.below(APART_MS * 1000),
+        }
     }
 
     /// Whether a replica is left that nobody killed, and that nobody else is needed for.
     fn leaves_one(self) -> bool {
-        let leader_and_keeper = [self.first, self.second].contains(&Role::Leader) && [self.first, self.second].contains(&Role::Keeper);
-        !leader_and_keeper && (self.replicas == 3 || [self.first, self.second].contains(&Role::Keeper))
+        let leader_and_keeper = [self.first, self.second].contains(&Role::Leader)
+            && [self.first, self.second].contains(&Role::Keeper);
+        !leader_and_keeper
+            && (self.replicas == 3 || [self.first, self.second].contains(&Role::Keeper))
     }
 }
 
@@ -96,10 +113,15 @@ fn keeper(launcher: i32, program: &Path, replicas: &[i32]) -> Option<i32> {
     let namespace = |pid: i32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     let ours = namespace(launcher)?;
     let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).ok()?;
-    children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid| {
-        let exe = fs::read_link(format!("/proc/{pid}/exe"));
-        !replicas.contains(pid) && namespace(*pid).as_ref() == Some(&ours) && exe.is_ok_and(|exe| exe == program)
-    })
+    children
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .find(|pid| {
+            let exe = fs::read_link(format!("/proc/{pid}/exe"));
+            !replicas.contains(pid)
+                && namespace(*pid).as_ref() == Some(&ours)
+                && exe.is_ok_and(|exe| exe == program)
+        })
 }
 
 /// How one pair ended.
@@ -115,7 +137,14 @@ fn strike(pair: Pair, program: &Path, bare: &Ran, dir: &Path) -> Result<&'static
     run.await_output("round 0 ", LIMIT)?;
     let mut pids = BTreeMap::new();
     for r in 0..usize::from(pair.replicas) {
-        pids.insert(if r == 0 { Role::Leader } else { Role::Follower(r) }, replica_pid(&events, r)?);
+        pids.insert(
+            if r == 0 {
+                Role::Leader
+            } else {
+                Role::Follower(r)
+            },
+            replica_pid(&events, r)?,
+        );
     }
     let replicas: Vec<i32> = pids.values().copied().collect();
     if let Some(pid) = keeper(run.pid(), program, &replicas) {
@@ -123,7 +152,10 @@ fn strike(pair: Pair, program: &Path, bare: &Ran, dir: &Path) -> Result<&'static
     }
     thread::sleep(Duration::from_millis(pair.after_ms));
     // One that has been made anew has another number, and is not meant.
-    let strike = |role: Role| pids.get(&role).map(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL));
+    let strike = |role: Role| {
+        pids.get(&role)
+            .map(|pid| kill(Pid::from_raw(*pid), Signal::SIGKILL))
+    };
     strike(pair.first);
     thread::sleep(Duration::from_micros(pair.apart_us));
     strike(pair.second);
@@ -131,7 +163,14 @@ fn strike(pair: Pair, program: &Path, bare: &Ran, dir: &Path) -> Result<&'static
     let run = run.wait(LIMIT)?;
     let took = begun.elapsed();
     run.nothing_left(GRACE)?;
-    let why = |what: &str| format!("{what}: {} after {} ms\n{}", run.end(), took.as_millis(), last_lines(&run));
+    let why = |what: &str| {
+        format!(
+            "{what}: {} after {} ms\n{}",
+            run.end(),
+            took.as_millis(),
+            last_lines(&run)
+        )
+    };
     if took > SOON {
         return Err(why("it stood still"));
     }
@@ -157,7 +196,10 @@ fn invocation(program: &Path, (mib, rounds): (u32, u32)) -> Invocation {
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 fn pairs_of_kills() -> Result<(), Failed> {
@@ -172,16 +214,23 @@ fn pairs_of_kills() -> Result<(), Failed> {
         let pair = Pair::draw(&mut draw);
         let bare = match bare.entry(pair.size) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) => new.insert(invocation(&program, pair.size).run(&dir, LIMIT)?),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                new.insert(invocation(&program, pair.size).run(&dir, LIMIT)?)
+            }
         };
         match strike(pair, &program, bare, &dir) {
-            Ok("stopped") if pair.leaves_one() => *ends.entry("stopped with a right replica left").or_default() += 1,
+            Ok("stopped") if pair.leaves_one() => {
+                *ends.entry("stopped with a right replica left").or_default() += 1
+            }
             Ok(end) => *ends.entry(end).or_default() += 1,
             Err(why) => wrong.push(format!("pair {index}, {pair:?}: {why}")),
         }
     }
     if pairs != PAIRS {
-        eprintln!("{pairs} pairs of kills, seed {seed}: {ends:?}, wrong {}", wrong.len());
+        eprintln!(
+            "{pairs} pairs of kills, seed {seed}: {ends:?}, wrong {}",
+            wrong.len()
+        );
     }
     if !wrong.is_empty() {
         let (count, all) = (wrong.len(), wrong.join("\n"));

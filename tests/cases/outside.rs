@@ -219,7 +219,12 @@ fn scenes() -> Vec<Scene> {
         }),
         scene("signals_read", "sig_file.c", &[], |run| {
             ready(run)?;
-            for signal in [Signal::SIGHUP, Signal::SIGUSR1, Signal::SIGCHLD, Signal::SIGTERM] {
+            for signal in [
+                Signal::SIGHUP,
+                Signal::SIGUSR1,
+                Signal::SIGCHLD,
+                Signal::SIGTERM,
+            ] {
                 run.signal(signal);
                 thread::sleep(Duration::from_millis(50));
             }
@@ -406,8 +411,18 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials: Vec<_> = scenes().into_iter().map(Scene::trial).collect();
     trials.extend([
         launcher_killed("launcher_killed_while_asleep", "sleeper.c", &[], 2),
-        launcher_killed("launcher_killed_after_rights_were_dropped", "drop_steady.c", &["1000000"], 2),
-        launcher_killed("launcher_killed_after_capabilities_were_dropped", "drop_steady.c", &["1000000", "caps"], 3),
+        launcher_killed(
+            "launcher_killed_after_rights_were_dropped",
+            "drop_steady.c",
+            &["1000000"],
+            2,
+        ),
+        launcher_killed(
+            "launcher_killed_after_capabilities_were_dropped",
+            "drop_steady.c",
+            &["1000000", "caps"],
+            3,
+        ),
         launcher_killed(
             "launcher_killed_while_computing",
             "spinner.c",

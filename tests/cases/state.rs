@@ -313,7 +313,11 @@ fn containers() -> Result<(), Failed> {
             &out,
         )?;
         let ran = run(&out, &[])?;
-        if !ran.status.success() || !ran.stdout.starts_with(b"trees and lists are as they should be") {
+        if !ran.status.success()
+            || !ran
+                .stdout
+                .starts_with(b"trees and lists are as they should be")
+        {
             return Err(format!("{level}: {}", String::from_utf8_lossy(&ran.stdout)).into());
         }
     }
@@ -618,9 +622,17 @@ fn kept_by_a_library() -> Result<(), Failed> {
         &[],
     )?;
     let long = make("long", &format!("{state}keeps hook_set 0:#4096\n"), true)?;
-    ended(&run(&long, &[])?, 121, &["more bytes than the object has", "fix:"], &[])?;
+    ended(
+        &run(&long, &[])?,
+        121,
+        &["more bytes than the object has", "fix:"],
+        &[],
+    )?;
     match make("mistyped", &format!("{state}keeps hook_sett 0:#16\n"), true) {
-        Err(why) if why.message().is_some_and(|why| why.contains("the policy's hook_sett")) => {}
+        Err(why)
+            if why
+                .message()
+                .is_some_and(|why| why.contains("the policy's hook_sett")) => {}
         other => return Err(format!("a mistyped name of `keeps`: {other:?}").into()),
     }
     Bench::get().passed(&dir);

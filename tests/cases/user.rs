@@ -131,12 +131,20 @@ fn few_processes() -> Trial {
         for most in 1..=8 {
             let mut command = if Uid::effective().is_root() {
                 let mut command = Command::new("/usr/bin/setpriv");
-                command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/prlimit"]);
+                command.args([
+                    "--reuid=65534",
+                    "--regid=65534",
+                    "--clear-groups",
+                    "/usr/bin/prlimit",
+                ]);
                 command
             } else {
                 Command::new("/usr/bin/prlimit")
             };
-            command.arg(format!("--nproc={most}")).arg(&binary).args(["run", "--", "/bin/true"]);
+            command
+                .arg(format!("--nproc={most}"))
+                .arg(&binary)
+                .args(["run", "--", "/bin/true"]);
             let run = command.output()?;
             let said = String::from_utf8_lossy(&run.stderr);
             let refused = run.status.code() == Some(i32::from(Own::Setup.code()));

@@ -615,7 +615,8 @@ mod tests {
 
     #[test]
     fn a_refused_construct_that_a_handler_reaches_is_a_gap() {
-        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nR\tg\tan atomic operation\tc.c:2\n");
+        let all =
+            format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nR\tg\tan atomic operation\tc.c:2\n");
         let gaps = Coverage::parse(&all).gaps();
         assert_eq!(gaps[0].what, "an atomic operation");
         assert_eq!(gaps[0].way, ["h", "a.c:f", "g"]);
@@ -652,7 +653,8 @@ mod tests {
 
     #[test]
     fn a_function_of_the_program_is_not_the_librarys() {
-        let all = format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nF\tstrlen\tc.c:9\t1\t0\t0\t0\t0\t0\n");
+        let all =
+            format!("{LINES}F\tg\tc.c:1\t0\t0\t0\t0\t0\t0\nF\tstrlen\tc.c:9\t1\t0\t0\t0\t0\t0\n");
         assert_eq!(Coverage::parse(&all).gaps(), []);
         let all = format!("{all}B\tstrlen\n");
         let gaps = Coverage::parse(&all).gaps();

@@ -397,7 +397,11 @@ fn hardened(captured: &Captured) -> Option<Detection> {
         let (_, said) = line
             .strip_prefix("steadfast: handler ")?
             .split_once("), event ")?;
-        let ends = ["; stopped, nothing of this event has left", "what it sent may have left", "; runs again"];
+        let ends = [
+            "; stopped, nothing of this event has left",
+            "what it sent may have left",
+            "; runs again",
+        ];
         ends.iter().find(|end| said.ends_with(**end))?;
         let (_, what) = said.split_once(": ")?;
         let what = what.split(": 0x").next()?;
@@ -584,7 +588,10 @@ mod tests {
         );
         let again = stopped.replace("stopped, nothing of this event has left", "runs again");
         assert!(hardened(&captured("", &again)).is_some());
-        let late = stopped.replace("nothing of this event has left", "what it sent may have left");
+        let late = stopped.replace(
+            "nothing of this event has left",
+            "what it sent may have left",
+        );
         assert!(hardened(&captured("", &late)).is_some());
         let scrubbed = "steadfast: outside handlers: state has changed at rest: the copy was wrong, order at 0x8: 0x6b and 0x63; repaired\n";
         let found = hardened(&captured("", scrubbed)).expect("an alarm");

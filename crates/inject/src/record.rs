@@ -677,8 +677,12 @@ fn value<T: DeserializeOwned>(path: &Path, line: u64, text: &str) -> Result<T, R
             version.schema.to_string(),
         ));
     }
-    serde_json::from_str(text)
-        .map_err(|why| wrong("an object of docs/reference/campaign-format.md", why.to_string()))
+    serde_json::from_str(text).map_err(|why| {
+        wrong(
+            "an object of docs/reference/campaign-format.md",
+            why.to_string(),
+        )
+    })
 }
 
 #[cfg(test)]

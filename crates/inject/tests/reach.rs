@@ -65,7 +65,9 @@ fn code_above_a_large_library_is_counted() {
     let mut field = Field::open(&order).expect("a target");
     let profile = field.profile().expect("counts");
     let functions = field.functions(&profile);
-    let counted = functions.iter().any(|f| f.function.as_deref() == Some("said"));
+    let counted = functions
+        .iter()
+        .any(|f| f.function.as_deref() == Some("said"));
     assert!(counted, "{functions:?}");
     clean(&order);
 }

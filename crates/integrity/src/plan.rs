@@ -397,9 +397,9 @@ impl RunReport {
             ProgramEnd::Exited(status) => Exit::Status(status.to_le_bytes()[0]),
             ProgramEnd::Signaled(signal) => Exit::Signal(*signal),
             ProgramEnd::Stopped(StopReason::Refused) => Exit::Own(Own::Setup),
-            ProgramEnd::Stopped(StopReason::Mismatch | StopReason::Unrecoverable | StopReason::Shared) => {
-                Exit::Own(Own::Mismatch)
-            }
+            ProgramEnd::Stopped(
+                StopReason::Mismatch | StopReason::Unrecoverable | StopReason::Shared,
+            ) => Exit::Own(Own::Mismatch),
         }
     }
 }

@@ -386,7 +386,8 @@ impl Plan {
         for place in &self.absolutes {
             let from = usize::try_from(place - arena).expect("inside the arena");
             let word = &mut plan.arena[from..from + 8];
-            let value = u64::from_le_bytes((&*word).try_into().expect("eight bytes")).wrapping_add(by);
+            let value =
+                u64::from_le_bytes((&*word).try_into().expect("eight bytes")).wrapping_add(by);
             word.copy_from_slice(&value.to_le_bytes());
         }
         plan.writes.iter_mut().for_each(|write| at(&mut write.addr));

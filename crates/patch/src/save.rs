@@ -28,14 +28,20 @@ pub fn find_saves(module: &Module<'_>) -> Vec<Save> {
     let index = Index::new(module);
     let mut found: Vec<Save> = Vec::new();
     for view in &index.code {
-        for at in memchr::memmem::find_iter(view.bytes, b"\x0f\xae").chain(memchr::memmem::find_iter(view.bytes, b"\x0f\xc7")) {
+        for at in memchr::memmem::find_iter(view.bytes, b"\x0f\xae")
+            .chain(memchr::memmem::find_iter(view.bytes, b"\x0f\xc7"))
+        {
             // Groups 15 /4 and /6, group 9 /4, with a memory operand.
-            let Some(modrm) = view.bytes.get(at + 2) else { continue };
+            let Some(modrm) = view.bytes.get(at + 2) else {
+                continue;
+            };
             if modrm >> 6 == 3 || !matches!(modrm >> 3 & 7, 4 | 6) {
                 continue;
             }
             let addr = view.addr + at as u64;
-            let Some(unit) = index.unit_holding(addr) else { continue };
+            let Some(unit) = index.unit_holding(addr) else {
+                continue;
+            };
             let decoded = index.decoded(unit);
             let insn = decoded
                 .holding(addr)
@@ -67,5 +73,9 @@ fn save_of(insn: &Instruction) -> Option<Save> {
     lea.set_op1_kind(iced_x86::OpKind::Memory);
     let mut encoder = Encoder::new(64);
     encoder.encode(&lea, insn.ip()).ok()?;
-    Some(Save { addr: insn.ip(), compact, lea_rcx: encoder.take_buffer() })
+    Some(Save {
+        addr: insn.ip(),
+        compact,
+        lea_rcx: encoder.take_buffer(),
+    })
 }

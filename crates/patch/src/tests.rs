@@ -7,8 +7,9 @@
 use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
 
 use crate::{
-    Analysis, ArenaSpec, CodeView, Coverage, Dest, Entries, Existing, Hook, Module, Open, Patched, Place, Plan,
-    RefusedReason, Site, SiteKind, Survey, find_open, find_sites, plan, plan_hooks, replan, site_at,
+    Analysis, ArenaSpec, CodeView, Coverage, Dest, Entries, Existing, Hook, Module, Open, Patched,
+    Place, Plan, RefusedReason, Site, SiteKind, Survey, find_open, find_sites, plan, plan_hooks,
+    replan, site_at,
 };
 
 const CODE: u64 = 0x7000_0000_0000;
@@ -1140,14 +1141,37 @@ fn addresses_of_the_vsyscall_page_are_found_where_code_loads_them() {
     .concat();
     let mut module = module(&code);
     let found = Analysis::new(&module).legacy_loads();
-    let load = |at, call, register| LegacyLoad { addr: CODE + at, call, register };
-    assert_eq!(found, [load(0, Legacy::Time, 14), load(7, Legacy::Gettimeofday, 0), load(14, Legacy::Getcpu, 11)]);
+    let load = |at, call, register| LegacyLoad {
+        addr: CODE + at,
+        call,
+        register,
+    };
+    assert_eq!(
+        found,
+        [
+            load(0, Legacy::Time, 14),
+            load(7, Legacy::Gettimeofday, 0),
+            load(14, Legacy::Getcpu, 11)
+        ]
+    );
     // movabs r14, imm64.
-    assert_eq!(found[0].load(0x1122_3344_5566_7788), [0x49, 0xBE, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
+    assert_eq!(
+        found[0].load(0x1122_3344_5566_7788),
+        [0x49, 0xBE, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]
+    );
     assert_eq!(find_open(&module), []);
     let word = 0xffff_ffff_ff60_0800_u64.to_le_bytes();
-    module.data = vec![CodeView { addr: CODE + 0x1000, bytes: &word }];
-    assert_eq!(find_open(&module), [Open { addr: CODE + 0x1000, what: "a call of the vsyscall page" }]);
+    module.data = vec![CodeView {
+        addr: CODE + 0x1000,
+        bytes: &word,
+    }];
+    assert_eq!(
+        find_open(&module),
+        [Open {
+            addr: CODE + 0x1000,
+            what: "a call of the vsyscall page"
+        }]
+    );
 }
 
 #[test]
@@ -1163,6 +1187,12 @@ fn instructions_that_nothing_intercepts_are_named_where_they_stand() {
     ]
     .concat();
     let found = find_open(&module(&code));
-    let found: Vec<_> = found.iter().map(|open| (open.addr - CODE, open.what)).collect();
-    assert_eq!(found, [(5, "lsl"), (8, "sgdt"), (11, "smsw"), (14, "rdpru")]);
+    let found: Vec<_> = found
+        .iter()
+        .map(|open| (open.addr - CODE, open.what))
+        .collect();
+    assert_eq!(
+        found,
+        [(5, "lsl"), (8, "sgdt"), (11, "smsw"), (14, "rdpru")]
+    );
 }

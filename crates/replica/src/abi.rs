@@ -227,10 +227,22 @@ pub(crate) struct Boot {
     pub(crate) vdso_ok: u8,
 }
 
-const _: () = assert!(size_of::<Arrival>() == 128, "shared with crates/agent/src/abi.h");
-const _: () = assert!(size_of::<Result>() == 64, "shared with crates/agent/src/abi.h");
-const _: () = assert!(size_of::<Slot>() == 192, "shared with crates/agent/src/abi.h");
-const _: () = assert!(size_of::<Group>() <= OFF_ARRIVALS, "shared with crates/agent/src/abi.h");
+const _: () = assert!(
+    size_of::<Arrival>() == 128,
+    "shared with crates/agent/src/abi.h"
+);
+const _: () = assert!(
+    size_of::<Result>() == 64,
+    "shared with crates/agent/src/abi.h"
+);
+const _: () = assert!(
+    size_of::<Slot>() == 192,
+    "shared with crates/agent/src/abi.h"
+);
+const _: () = assert!(
+    size_of::<Group>() <= OFF_ARRIVALS,
+    "shared with crates/agent/src/abi.h"
+);
 
 /// Byte offset of a slot in the shared memory.
 pub(crate) const fn slot(index: usize) -> usize {

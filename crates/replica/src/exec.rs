@@ -56,7 +56,9 @@ impl Supervisor<'_> {
             abi::NR_EXEC_COUNT
         } else if procfs::holds_record_lock(self.replicas[0].pid) {
             abi::NR_EXEC_LOCKS
-        } else if !self.has_left_the_domain() || self.exec.traced.is_none() && ptrace::seize_for_exec(self.replicas[0].pid).is_err() {
+        } else if !self.has_left_the_domain()
+            || self.exec.traced.is_none() && ptrace::seize_for_exec(self.replicas[0].pid).is_err()
+        {
             abi::NR_EXEC_TRACE
         } else {
             self.exec.traced = Some(self.replicas[0].pid);
@@ -68,7 +70,9 @@ impl Supervisor<'_> {
 
     /// It did not: the answer follows when it has been let go.
     pub(crate) fn let_stay(&mut self) {
-        let Some(pid) = self.exec.traced else { return self.group.answer(0) };
+        let Some(pid) = self.exec.traced else {
+            return self.group.answer(0);
+        };
         if !std::mem::replace(&mut self.exec.stays, true) {
             // A leader that has ended meanwhile is noticed as such.
             let _ = ptrace::request_stop(pid);
@@ -79,7 +83,9 @@ impl Supervisor<'_> {
     pub(crate) fn traced_stop(&mut self, pid: i32) {
         let known = self.exec.traced == Some(pid);
         match ptrace::poll(pid) {
-            Ok(Some(ptrace::Waited::Stopped { stop, event, .. })) if known && event == libc::PTRACE_EVENT_EXEC => {
+            Ok(Some(ptrace::Waited::Stopped { stop, event, .. }))
+                if known && event == libc::PTRACE_EVENT_EXEC =>
+            {
                 self.exec.done = Some(stop);
             }
             Ok(Some(ptrace::Waited::Stopped { stop, .. })) if self.exec.stays => {
@@ -89,11 +95,19 @@ impl Supervisor<'_> {
                 self.group.answer(0);
             }
             // A stop of a group has the signal too, and goes on.
-            Ok(Some(ptrace::Waited::Stopped { stop, signal, event })) => {
+            Ok(Some(ptrace::Waited::Stopped {
+                stop,
+                signal,
+                event,
+            })) => {
                 let _ = stop.resume_with(if event == 0 { signal } else { 0 });
             }
-            Ok(Some(ptrace::Waited::Exited(status))) => self.child_changed(pid, child::Change::Exited(status)),
-            Ok(Some(ptrace::Waited::Signaled(signal))) => self.child_changed(pid, child::Change::Signaled(signal)),
+            Ok(Some(ptrace::Waited::Exited(status))) => {
+                self.child_changed(pid, child::Change::Exited(status))
+            }
+            Ok(Some(ptrace::Waited::Signaled(signal))) => {
+                self.child_changed(pid, child::Change::Signaled(signal))
+            }
             Ok(None) | Err(_) => {}
         }
     }
@@ -103,7 +117,8 @@ impl Supervisor<'_> {
     pub(crate) fn died_in_exec(&mut self, pid: i32, change: child::Change) {
         if self.exec.traced == Some(pid) {
             self.forget_exec(pid);
-            self.exec.fatal = matches!(change, child::Change::Signaled(signal) if signal != libc::SIGKILL);
+            self.exec.fatal =
+                matches!(change, child::Change::Signaled(signal) if signal != libc::SIGKILL);
         }
     }
 
@@ -122,20 +137,36 @@ impl Supervisor<'_> {
     /// Ends what is left of the group and starts one from the new program.
     pub(crate) fn become_another(&mut self) -> Result<(), LaunchError> {
         let began = Instant::now();
-        let Becoming { mask, done: Some(stop), .. } = std::mem::take(&mut self.exec) else { return Ok(()) };
+        let Becoming {
+            mask,
+            done: Some(stop),
+            ..
+        } = std::mem::take(&mut self.exec)
+        else {
+            return Ok(());
+        };
         let started = self.start_again(stop, mask);
         let (program, fixed) = started?;
         self.ready(fixed)?;
         self.setup += began.elapsed();
         let args = procfs::command_line(self.replicas[0].pid);
-        let exec = Exec { event: EventIndex(self.past_events), program, args, replicas: self.replica_starts() };
+        let exec = Exec {
+            event: EventIndex(self.past_events),
+            program,
+            args,
+            replicas: self.replica_starts(),
+        };
         self.emit(What::Exec(exec));
         self.emit(What::Coverage(self.modules.coverage()));
         self.go();
         Ok(())
     }
 
-    fn start_again(&mut self, stop: ptrace::Stopped, mask: u64) -> Result<(String, u64), LaunchError> {
+    fn start_again(
+        &mut self,
+        stop: ptrace::Stopped,
+        mask: u64,
+    ) -> Result<(String, u64), LaunchError> {
         let pid = stop.pid();
         self.note_faults();
         self.end_all_but_the_leader();
@@ -143,7 +174,13 @@ impl Supervisor<'_> {
         self.past_events = self.event(old.get64(at!(own 0, next))).0;
         let options = old.get32(at!(options));
         let equal_pids = options & option::PRIV_NS != 0;
-        let group = control_block(self.plan, &self.cores, equal_pids, has_sys_admin(&pid.to_string()), options & option::TREE)?;
+        let group = control_block(
+            self.plan,
+            &self.cores,
+            equal_pids,
+            has_sys_admin(&pid.to_string()),
+            options & option::TREE,
+        )?;
         if self.plan.equal_pids == EqualPids::Auto {
             group.set32(at!(options), group.get32(at!(options)) | option::NS_OR_NOT);
         }
@@ -154,7 +191,11 @@ impl Supervisor<'_> {
         for word in [at!(pdeathsig), at!(pdeathsig_inv)] {
             group.set32(word, old.get32(word));
         }
-        let flips = std::mem::take(&mut self.modules.flips).carry_on(self.plan, &old.memory, self.past_events)?;
+        let flips = std::mem::take(&mut self.modules.flips).carry_on(
+            self.plan,
+            &old.memory,
+            self.past_events,
+        )?;
         self.post_sentry(&group)?;
         let launched = launch::launch_again(stop, &group.memory, mask, flips)?;
         self.group = Arc::new(group);

@@ -28,7 +28,8 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::event::FaultHit;
 use steadfast_integrity::fault::{
-    Effect, EventPhase, Fault, InsnClass, Location, Mishap, Module, Part, Processes, Replicas, Scope, Target, Trigger,
+    Effect, EventPhase, Fault, InsnClass, Location, Mishap, Module, Part, Processes, Replicas,
+    Scope, Target, Trigger,
 };
 use steadfast_integrity::ids::{CoreId, GuestAddr, Site};
 use steadfast_integrity::plan::{FaultReport, Plan};
@@ -84,7 +85,9 @@ struct Clock {
 impl Clock {
     /// Whether it strikes now. Moments that went by while nobody looked are one.
     fn strikes(&mut self, now: Duration) -> bool {
-        let Some(next) = self.next.filter(|next| *next <= now) else { return false };
+        let Some(next) = self.next.filter(|next| *next <= now) else {
+            return false;
+        };
         self.next = self.every.map(|every| {
             let periods = (now - next).as_nanos() / every.as_nanos() + 1;
             next + every.saturating_mul(u32::try_from(periods).unwrap_or(u32::MAX))
@@ -137,7 +140,9 @@ impl One {
     /// is wrong in one process: who is made again has it whole.
     fn lasts(&self) -> bool {
         match self.fault.trigger() {
-            Trigger::Site { hits, .. } | Trigger::Class { hits, .. } => hits.last.is_none() && self.strike.what != What::Code,
+            Trigger::Site { hits, .. } | Trigger::Class { hits, .. } => {
+                hits.last.is_none() && self.strike.what != What::Code
+            }
             Trigger::Clock { every_ns, .. } => every_ns.is_some(),
             _ => false,
         }
@@ -146,7 +151,9 @@ impl One {
     /// Whether the instructions of its class share a record: what is hit does not depend on which one it is.
     fn shares(&self) -> bool {
         let alike = match self.fault.effect() {
-            Effect::Bits { target, .. } => matches!(target, Target::Register(..) | Target::Memory(..)),
+            Effect::Bits { target, .. } => {
+                matches!(target, Target::Register(..) | Target::Memory(..))
+            }
             Effect::Mishap(mishap) => matches!(mishap, Mishap::Crash | Mishap::Stop | Mishap::Hang),
             Effect::Kill(_) => true,
             Effect::Storage(_) => false,
@@ -161,7 +168,10 @@ impl One {
         out.extend(u64::from(self.slots).to_le_bytes());
         out.extend(self.event.to_le_bytes());
         out.extend(&self.choice);
-        out.extend(self.strike.record(&self.fault, self.addr, self.when as u8, agent));
+        out.extend(
+            self.strike
+                .record(&self.fault, self.addr, self.when as u8, agent),
+        );
         out.resize(FLIP_BYTES, 0);
         out
     }
@@ -184,7 +194,13 @@ impl Loaded<'_> {
     fn is(&self, module: &Module) -> bool {
         match module {
             Module::Agent => self.agent,
-            Module::Name(name) => !self.agent && self.name.file_name().is_some_and(|own| own.to_string_lossy() == *name),
+            Module::Name(name) => {
+                !self.agent
+                    && self
+                        .name
+                        .file_name()
+                        .is_some_and(|own| own.to_string_lossy() == *name)
+            }
             Module::BuildId(id) => {
                 let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
                 self.build_id.is_some_and(|own| own == hex)
@@ -197,7 +213,11 @@ impl Loaded<'_> {
         match location {
             Location::Absolute(address) => self.region.contains(address).then_some(Ok(*address)),
             Location::Offset { module, offset } => self.is(module).then(|| Ok(self.start + offset)),
-            Location::Symbol { module, symbol, offset } => self.is(module).then(|| {
+            Location::Symbol {
+                module,
+                symbol,
+                offset,
+            } => self.is(module).then(|| {
                 self.file
                     .symbols()
                     .chain(self.file.dynamic_symbols())
@@ -214,7 +234,9 @@ impl Loaded<'_> {
         if !self.is(&scope.module) {
             return None;
         }
-        let Some(symbol) = &scope.symbol else { return Some(self.region.clone()) };
+        let Some(symbol) = &scope.symbol else {
+            return Some(self.region.clone());
+        };
         let mut all = self.file.symbols().chain(self.file.dynamic_symbols());
         let found = all.find(|s| s.name() == Ok(symbol.as_str()) && !s.is_undefined())?;
         let start = found.address().wrapping_add(self.bias);
@@ -222,7 +244,11 @@ impl Loaded<'_> {
     }
 
     fn instruction(&self, addr: u64) -> Option<(Instruction, &[u8])> {
-        let view = self.module.code.iter().find(|view| view.range().contains(&addr))?;
+        let view = self
+            .module
+            .code
+            .iter()
+            .find(|view| view.range().contains(&addr))?;
         let at = usize::try_from(addr - view.addr).ok()?;
         let insn = Decoder::with_ip(64, &view.bytes[at..], addr, DecoderOptions::NONE).decode();
         (!insn.is_invalid()).then(|| (insn, &view.bytes[at..at + insn.len()]))
@@ -245,7 +271,12 @@ impl Flips {
     /// Checks what can be checked without the program.
     pub(crate) fn compile(plan: &Plan) -> Result<Self, Refusal> {
         if let Some(fault) = plan.flips.get(FLIPS_MAX) {
-            return Err(refuse(fault, "a run with at most 16 faults", plan.flips.len().to_string(), "one run for each"));
+            return Err(refuse(
+                fault,
+                "a run with at most 16 faults",
+                plan.flips.len().to_string(),
+                "one run for each",
+            ));
         }
         let list = plan
             .flips
@@ -253,22 +284,48 @@ impl Flips {
             .enumerate()
             .map(|(index, fault)| compile(index, fault, plan.replicas))
             .collect::<Result<_, _>>()?;
-        let ticks_per_us = if plan.flips.is_empty() { 0 } else { u64::from(steadfast_sys::cpu::ticks_per_us()) };
-        Ok(Self { list, ticks_per_us, ..Self::default() })
+        let ticks_per_us = if plan.flips.is_empty() {
+            0
+        } else {
+            u64::from(steadfast_sys::cpu::ticks_per_us())
+        };
+        Ok(Self {
+            list,
+            ticks_per_us,
+            ..Self::default()
+        })
     }
 
     /// Those that have not hit, and those that last, for the program that takes this one's place after `events` events of
     /// the run. What has waited for one of these is over.
-    pub(crate) fn carry_on(self, plan: &Plan, memory: &Shared, events: u64) -> Result<Self, Refusal> {
-        let mut next = Self { ticks_per_us: self.ticks_per_us, began: self.began, ..Self::default() };
+    pub(crate) fn carry_on(
+        self,
+        plan: &Plan,
+        memory: &Shared,
+        events: u64,
+    ) -> Result<Self, Refusal> {
+        let mut next = Self {
+            ticks_per_us: self.ticks_per_us,
+            began: self.began,
+            ..Self::default()
+        };
         for (one, report) in self.list.iter().zip(self.reports_of_list(memory)) {
-            let anew = One { clock: one.clock, ..compile(one.index, &one.fault, plan.replicas)? };
+            let anew = One {
+                clock: one.clock,
+                ..compile(one.index, &one.fault, plan.replicas)?
+            };
             if one.lasts() {
-                next.list.push(One { hits_before: report.hits, ..anew });
+                next.list.push(One {
+                    hits_before: report.hits,
+                    ..anew
+                });
             } else if report.hits > 0 || (anew.event > 0 && anew.event <= events) {
                 next.past.push((one.index, report));
             } else {
-                next.list.push(One { event: anew.event.saturating_sub(events), ..anew });
+                next.list.push(One {
+                    event: anew.event.saturating_sub(events),
+                    ..anew
+                });
             }
         }
         next.past.extend(self.past);
@@ -312,11 +369,20 @@ impl Flips {
     }
 
     /// What became of those payloads, in a module whose code is this.
-    pub(crate) fn planted(&mut self, plan: &mut patch::Plan, arena: u64, code: &[patch::CodeView<'_>]) {
+    pub(crate) fn planted(
+        &mut self,
+        plan: &mut patch::Plan,
+        arena: u64,
+        code: &[patch::CodeView<'_>],
+    ) {
         for refused in &plan.refused {
-            let patch::Asked::Hook(hook) = &refused.asked else { continue };
+            let patch::Asked::Hook(hook) = &refused.asked else {
+                continue;
+            };
             // Of a class, those are struck that can be.
-            let Some(one) = self.list.iter().find(|one| one.addr == hook.addr) else { continue };
+            let Some(one) = self.list.iter().find(|one| one.addr == hook.addr) else {
+                continue;
+            };
             self.error = Some(refuse(
                 &one.fault,
                 "an instruction with room for a jump in its place",
@@ -325,7 +391,9 @@ impl Flips {
             ));
         }
         for one in &mut self.list {
-            let Some(hooked) = plan.hooked.iter().find(|h| h.hook.addr == one.addr) else { continue };
+            let Some(hooked) = plan.hooked.iter().find(|h| h.hook.addr == one.addr) else {
+                continue;
+            };
             if one.strike.what == What::Code
                 && let Err(error) = one.uncover(hooked, plan, code)
             {
@@ -338,12 +406,20 @@ impl Flips {
 
     /// Where execution goes on past an instruction of a class that is left out: each has that in a record of its own.
     fn lead_on(&mut self, plan: &mut patch::Plan, arena: u64) {
-        let left_out: Vec<_> = self.list.iter_mut().flat_map(|one| one.left_out.drain(..)).collect();
+        let left_out: Vec<_> = self
+            .list
+            .iter_mut()
+            .flat_map(|one| one.left_out.drain(..))
+            .collect();
         if left_out.is_empty() {
             return;
         }
         let mut words = Vec::new();
-        for hooked in plan.hooked.iter().filter(|hooked| left_out.contains(&hooked.hook)) {
+        for hooked in plan
+            .hooked
+            .iter()
+            .filter(|hooked| left_out.contains(&hooked.hook))
+        {
             let end = usize::try_from(hooked.payload.end - arena).expect("inside the arena");
             let at = end - TRAILER.len() - record::STRIKE_BYTES + record::STRIKE_NEXT;
             let next = u64::from_le_bytes(plan.arena[at..at + 8].try_into().expect("eight bytes"));
@@ -373,7 +449,9 @@ impl Flips {
                 continue;
             }
             for slot in (0..SLOTS).filter(|slot| one.slots >> slot & 1 == 1) {
-                memory.u32(OFF_DUE + 4 * slot).fetch_or(1 << i, Ordering::AcqRel);
+                memory
+                    .u32(OFF_DUE + 4 * slot)
+                    .fetch_or(1 << i, Ordering::AcqRel);
             }
             concerned |= one.slots;
         }
@@ -392,7 +470,9 @@ impl Flips {
                     continue;
                 }
                 one.seen[slot] = true;
-                let shown = |value: u64| ((one.strike.what as u32) <= What::Ip as u32).then(|| format!("{value:#x}"));
+                let shown = |value: u64| {
+                    ((one.strike.what as u32) <= What::Ip as u32).then(|| format!("{value:#x}"))
+                };
                 out.push(FaultHit {
                     fault: Box::new(one.fault.clone()),
                     replica: id(slot),
@@ -409,18 +489,29 @@ impl Flips {
 
     /// What became of each fault.
     pub(crate) fn reports(&self, memory: &Shared) -> Vec<FaultReport> {
-        let now = self.list.iter().map(|one| one.index).zip(self.reports_of_list(memory));
+        let now = self
+            .list
+            .iter()
+            .map(|one| one.index)
+            .zip(self.reports_of_list(memory));
         let mut all: Vec<_> = self.past.iter().cloned().chain(now).collect();
         all.sort_by_key(|(index, _)| *index);
         all.into_iter().map(|(_, report)| report).collect()
     }
 
     fn reports_of_list(&self, memory: &Shared) -> Vec<FaultReport> {
-        let hits = |i: usize| (0..SLOTS).map(|slot| memory.get64(OFF_HITS + (i * SLOTS + slot) * HIT_BYTES)).sum::<u64>();
+        let hits = |i: usize| {
+            (0..SLOTS)
+                .map(|slot| memory.get64(OFF_HITS + (i * SLOTS + slot) * HIT_BYTES))
+                .sum::<u64>()
+        };
         self.list
             .iter()
             .enumerate()
-            .map(|(i, one)| FaultReport { fault: one.fault.clone(), hits: one.hits_before + hits(i) })
+            .map(|(i, one)| FaultReport {
+                fault: one.fault.clone(),
+                hits: one.hits_before + hits(i),
+            })
             .collect()
     }
 
@@ -446,11 +537,28 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         Some(Replicas::Follower) => 2,
         Some(Replicas::Set(set)) => u32::from(*set),
     };
-    if !matches!(victim.process, None | Some(Processes::All | Processes::Rank(0))) {
-        return Err(refuse(fault, "the first process", "another one", "process=0"));
+    if !matches!(
+        victim.process,
+        None | Some(Processes::All | Processes::Rank(0))
+    ) {
+        return Err(refuse(
+            fault,
+            "the first process",
+            "another one",
+            "process=0",
+        ));
     }
-    if victim.thread.as_ref().is_some_and(|thread| !thread.ranks().is_empty()) {
-        return Err(refuse(fault, "the first thread", "another one", "thread=main"));
+    if victim
+        .thread
+        .as_ref()
+        .is_some_and(|thread| !thread.ranks().is_empty())
+    {
+        return Err(refuse(
+            fault,
+            "the first thread",
+            "another one",
+            "thread=main",
+        ));
     }
     if fault.is_storage() {
         return Err(refuse(
@@ -462,7 +570,10 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
     }
     let mut strike = Strike::of(fault)?;
     if strike.place.from == From::Log {
-        strike.place = Place { from: From::Log, ..strike.place.at(abi::SHARED) };
+        strike.place = Place {
+            from: From::Log,
+            ..strike.place.at(abi::SHARED)
+        };
     }
     let mut one = One {
         index,
@@ -497,7 +608,11 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
             };
         }
         Trigger::File { .. } => unreachable!("refused above"),
-        Trigger::Class { classes, within, hits } => {
+        Trigger::Class {
+            classes,
+            within,
+            hits,
+        } => {
             // What stands in an instruction's place is written back for one alone.
             if one.strike.what == What::Code {
                 return Err(refuse(
@@ -510,13 +625,27 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
             one.choice = record::choice(fault, Some(hits))?;
             one.class = Some((classes.clone(), within.clone()));
         }
-        Trigger::Clock { after_ns, every_ns, within } => {
-            if fault.part() == Part::Agent && one.strike.what != What::Mem || one.strike.place.from == From::Entry {
-                return Err(refuse(fault, "the program's own state, for time=", "the agent's, or an entry of the log", "event=1"));
+        Trigger::Clock {
+            after_ns,
+            every_ns,
+            within,
+        } => {
+            if fault.part() == Part::Agent && one.strike.what != What::Mem
+                || one.strike.place.from == From::Entry
+            {
+                return Err(refuse(
+                    fault,
+                    "the program's own state, for time=",
+                    "the agent's, or an entry of the log",
+                    "event=1",
+                ));
             }
             let every = every_ns.map(|every| Duration::from_nanos(every.get()));
             one.when = When::Tick;
-            one.clock = Some(Clock { next: after_ns.map(Duration::from_nanos).or(every), every });
+            one.clock = Some(Clock {
+                next: after_ns.map(Duration::from_nanos).or(every),
+                every,
+            });
             one.within.clone_from(within);
             if within.is_some() {
                 confine(&mut one.strike, &NOWHERE_YET);
@@ -524,7 +653,12 @@ fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
         }
     }
     if one.strike.what == What::Code && one.when != When::Site {
-        return Err(refuse(fault, "an instruction, for code", "another moment", "at=MODULE+OFFSET n=1 code bit=5"));
+        return Err(refuse(
+            fault,
+            "an instruction, for code",
+            "another moment",
+            "at=MODULE+OFFSET n=1 code bit=5",
+        ));
     }
     Ok(one)
 }
@@ -541,19 +675,34 @@ impl One {
     /// Fills in what this module tells. `true`: the site lies in it.
     fn resolve(&mut self, loaded: &Loaded<'_>) -> Result<bool, Refusal> {
         let wrong = |fault: &Fault, found: String| {
-            refuse(fault, "a place that exists", found, "an address that objdump -d prints for this file")
+            refuse(
+                fault,
+                "a place that exists",
+                found,
+                "an address that objdump -d prints for this file",
+            )
         };
         if self.place.from == From::File
-            && let Some(found) = self.strike.start.as_ref().and_then(|start| loaded.address(start))
+            && let Some(found) = self
+                .strike
+                .start
+                .as_ref()
+                .and_then(|start| loaded.address(start))
         {
-            self.strike.place = self.place.at(found.map_err(|found| wrong(&self.fault, found))?);
+            self.strike.place = self
+                .place
+                .at(found.map_err(|found| wrong(&self.fault, found))?);
         }
         if self.clock.is_some()
             && let Some(range) = self.within.as_ref().and_then(|scope| loaded.range(scope))
         {
             // A module's code may be mapped in parts.
             let known = self.strike.next..self.strike.target;
-            let all = if known == NOWHERE_YET { range } else { known.start.min(range.start)..known.end.max(range.end) };
+            let all = if known == NOWHERE_YET {
+                range
+            } else {
+                known.start.min(range.start)..known.end.max(range.end)
+            };
             confine(&mut self.strike, &all);
         }
         let Some(found) = self.site.as_ref().and_then(|site| loaded.address(site)) else {
@@ -593,11 +742,18 @@ impl One {
         let survey = patch::Survey::new(loaded.module, patch::ArenaSpec { addr: 0, len: 0 });
         let mut hooks = Vec::new();
         let mut records = 0;
-        for addr in survey.blocks().iter().flat_map(|block| &block.starts).copied() {
+        for addr in survey
+            .blocks()
+            .iter()
+            .flat_map(|block| &block.starts)
+            .copied()
+        {
             if !inside.contains(&addr) || !loaded.region.contains(&addr) {
                 continue;
             }
-            let Some((insn, bytes)) = loaded.instruction(addr) else { continue };
+            let Some((insn, bytes)) = loaded.instruction(addr) else {
+                continue;
+            };
             let mut strike = self.strike.clone();
             let concerned = class::of(&insn).iter().any(|one| classes.contains(one));
             if !concerned || strike.fit(&self.fault, &insn, bytes).is_err() {
@@ -623,17 +779,28 @@ impl One {
     }
 
     /// What has to stand in the instruction's place for it to be executed there, as the fault makes it.
-    fn uncover(&mut self, hooked: &patch::Hooked, plan: &patch::Plan, code: &[patch::CodeView<'_>]) -> Result<(), Refusal> {
+    fn uncover(
+        &mut self,
+        hooked: &patch::Hooked,
+        plan: &patch::Plan,
+        code: &[patch::CodeView<'_>],
+    ) -> Result<(), Refusal> {
         let window = &hooked.window;
         let meets = |other: &Range<u64>| other.start < window.end && window.start < other.end;
         let others = plan.patched.iter().any(|other| meets(&other.window))
-            || plan.hooked.iter().any(|other| other.hook.addr != self.addr && meets(&other.window));
+            || plan
+                .hooked
+                .iter()
+                .any(|other| other.hook.addr != self.addr && meets(&other.window));
         let room = self.strike.place.disp.len() * 8;
         let len = usize::try_from(window.end - window.start).unwrap_or(usize::MAX);
-        let bytes = code.iter().find(|view| view.range().contains(&window.start)).and_then(|view| {
-            let at = usize::try_from(window.start - view.addr).ok()?;
-            view.bytes.get(at..at.checked_add(len)?)
-        });
+        let bytes = code
+            .iter()
+            .find(|view| view.range().contains(&window.start))
+            .and_then(|view| {
+                let at = usize::try_from(window.start - view.addr).ok()?;
+                view.bytes.get(at..at.checked_add(len)?)
+            });
         let Some(bytes) = bytes.filter(|_| !others && len <= room) else {
             return Err(refuse(
                 &self.fault,
@@ -708,7 +875,11 @@ fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
     const ENTER_LEN: usize = 12 + 7;
 
     let rest = u32::try_from(LEAVE_LEN + own.len() + TRAILER.len()).expect("short");
-    let which = if own.is_empty() { which } else { which | FLIP_OWN };
+    let which = if own.is_empty() {
+        which
+    } else {
+        which | FLIP_OWN
+    };
     let mut out = Vec::with_capacity(96 + own.len());
     let gs = |out: &mut Vec<u8>, opcode: &[u8], at: u32| {
         out.extend(opcode);
@@ -744,15 +915,35 @@ fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
 /// # Errors
 /// What is in the way.
 pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal> {
-    let mut flips = Flips { list: vec![compile(0, fault, 1)?], ..Flips::default() };
-    let broken = || refuse(fault, "a 64-bit x86-64 ELF file", name.display().to_string(), "the program's own file");
+    let mut flips = Flips {
+        list: vec![compile(0, fault, 1)?],
+        ..Flips::default()
+    };
+    let broken = || {
+        refuse(
+            fault,
+            "a 64-bit x86-64 ELF file",
+            name.display().to_string(),
+            "the program's own file",
+        )
+    };
     let parsed = object::File::parse(file).map_err(|_| broken())?;
-    let start = object::ObjectSegment::address(&parsed.segments().next().ok_or_else(broken)?) & !0xfff;
+    let start =
+        object::ObjectSegment::address(&parsed.segments().next().ok_or_else(broken)?) & !0xfff;
     // Anywhere that an arena can be near.
     let bias = 0x1000_0000 - start.min(0x1000_0000);
     let module = patch::elf::module(file, bias).map_err(|_| broken())?;
-    let build_id = parsed.build_id().ok().flatten().map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
-    let end = module.code.iter().map(|view| view.range().end).max().unwrap_or(0);
+    let build_id = parsed
+        .build_id()
+        .ok()
+        .flatten()
+        .map(|id| id.iter().map(|b| format!("{b:02x}")).collect::<String>());
+    let end = module
+        .code
+        .iter()
+        .map(|view| view.range().end)
+        .max()
+        .unwrap_or(0);
     let hooks = flips.hooks(&Loaded {
         name,
         build_id: build_id.as_deref(),
@@ -767,9 +958,22 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal>
         return Err(error);
     }
     let sites = patch::find_sites(&module);
-    let entries = patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY };
-    let arena = patch::ArenaSpec { addr: 0x800_0000, len: 1 << 20 };
-    let mut plan = patch::replan(&module, &sites, &entries, &hooks, patch::Existing::default(), arena);
+    let entries = patch::Entries {
+        syscall: abi::ENTRY_SYSCALL,
+        entropy: abi::ENTRY_ENTROPY,
+    };
+    let arena = patch::ArenaSpec {
+        addr: 0x800_0000,
+        len: 1 << 20,
+    };
+    let mut plan = patch::replan(
+        &module,
+        &sites,
+        &entries,
+        &hooks,
+        patch::Existing::default(),
+        arena,
+    );
     flips.planted(&mut plan, arena.addr, &module.code);
     flips.take_error().map_or(Ok(()), Err)
 }
@@ -779,7 +983,10 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal>
 /// # Errors
 /// What is in the way.
 pub fn plantable_in_agent(fault: &Fault) -> Result<(), Refusal> {
-    let mut flips = Flips { list: vec![compile(0, fault, 8)?], ..Flips::default() };
+    let mut flips = Flips {
+        list: vec![compile(0, fault, 8)?],
+        ..Flips::default()
+    };
     let mut image = crate::image::Image::new();
     agent_hooks(&mut flips, &mut image.bytes);
     flips.take_error().map_or(Ok(()), Err)
@@ -816,7 +1023,9 @@ pub fn own_places() -> OwnPlaces {
         written: image.fixed..wide(image.bytes.len()),
         control: 0..wide(size_of::<abi::Group>()),
         claims: (0..abi::SLOTS_MAX)
-            .map(|slot| wide(abi::OFF_ARRIVALS + slot * ring)..wide(abi::OFF_ARRIVALS + (slot + 1) * ring))
+            .map(|slot| {
+                wide(abi::OFF_ARRIVALS + slot * ring)..wide(abi::OFF_ARRIVALS + (slot + 1) * ring)
+            })
             .collect(),
         results: wide(abi::OFF_RESULTS),
         result_bytes: wide(size_of::<abi::Result>()),
@@ -842,7 +1051,10 @@ pub(crate) fn agent_hooks(flips: &mut Flips, image: &mut [u8]) -> Option<Vec<u8>
     if hooks.is_empty() {
         return None;
     }
-    let arena = patch::ArenaSpec { addr: AGENT_ARENA, len: AGENT_ARENA_BYTES };
+    let arena = patch::ArenaSpec {
+        addr: AGENT_ARENA,
+        len: AGENT_ARENA_BYTES,
+    };
     let mut plan = patch::plan_hooks(&module, &hooks, patch::Existing::default(), arena);
     flips.planted(&mut plan, AGENT_ARENA, &module.code);
     for write in &plan.writes {
@@ -860,7 +1072,10 @@ pub(crate) fn agent_site(addr: u64) -> Option<Site> {
     let file = object::File::parse(steadfast_agent::ELF).ok()?;
     let symbol = file
         .symbols()
-        .filter(|s| s.kind() == object::SymbolKind::Text && (s.address()..s.address() + s.size()).contains(&addr))
+        .filter(|s| {
+            s.kind() == object::SymbolKind::Text
+                && (s.address()..s.address() + s.size()).contains(&addr)
+        })
         .find_map(|s| Some(format!("{}+{:#x}", s.name().ok()?, addr - s.address())));
     Some(Site {
         module: Some("agent".into()),

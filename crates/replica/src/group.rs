@@ -19,16 +19,22 @@ macro_rules! at {
         $crate::abi::slot($index) + std::mem::offset_of!($crate::abi::Slot, $field)
     };
     (own $index:expr, $field:ident) => {
-        $crate::abi::slot($index) + std::mem::offset_of!($crate::abi::Slot, own) + std::mem::offset_of!($crate::abi::SlotOwn, $field)
+        $crate::abi::slot($index)
+            + std::mem::offset_of!($crate::abi::Slot, own)
+            + std::mem::offset_of!($crate::abi::SlotOwn, $field)
     };
     (seen $index:expr, $field:ident) => {
-        $crate::abi::slot($index) + std::mem::offset_of!($crate::abi::Slot, seen) + std::mem::offset_of!($crate::abi::SlotSeen, $field)
+        $crate::abi::slot($index)
+            + std::mem::offset_of!($crate::abi::Slot, seen)
+            + std::mem::offset_of!($crate::abi::SlotSeen, $field)
     };
     (wait $field:ident) => {
-        std::mem::offset_of!($crate::abi::Group, wait) + std::mem::offset_of!($crate::abi::Sleepers, $field)
+        std::mem::offset_of!($crate::abi::Group, wait)
+            + std::mem::offset_of!($crate::abi::Sleepers, $field)
     };
     (rpc $field:ident) => {
-        std::mem::offset_of!($crate::abi::Group, rpc) + std::mem::offset_of!($crate::abi::Rpc, $field)
+        std::mem::offset_of!($crate::abi::Group, rpc)
+            + std::mem::offset_of!($crate::abi::Rpc, $field)
     };
 }
 pub(crate) use at;
@@ -48,7 +54,9 @@ pub(crate) struct Claim {
 
 /// As crates/agent/src/recover.c, `sf_rpc`. The constant is the golden ratio's, odd.
 fn rpc_sum(op: u32, arg: [u64; 5]) -> u64 {
-    arg.iter().fold(u64::from(op), |sum, arg| (sum.rotate_left(13) ^ arg).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    arg.iter().fold(u64::from(op), |sum, arg| {
+        (sum.rotate_left(13) ^ arg).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    })
 }
 
 #[derive(Debug)]
@@ -64,7 +72,10 @@ const DEAF: Duration = Duration::from_secs(1);
 
 impl Group {
     pub(crate) fn new(memory: Shared) -> Self {
-        Self { memory, pids: Default::default() }
+        Self {
+            memory,
+            pids: Default::default(),
+        }
     }
 
     /// Whose process a slot is from now on.
@@ -86,7 +97,8 @@ impl Group {
         }
         if end != abi::end::RUNNING && inverse.count_ones() <= 1 {
             let word = self.memory.u32(at!(end));
-            let _ = word.compare_exchange(end, abi::end::RUNNING, Ordering::AcqRel, Ordering::Relaxed);
+            let _ =
+                word.compare_exchange(end, abi::end::RUNNING, Ordering::AcqRel, Ordering::Relaxed);
         }
         abi::end::RUNNING
     }
@@ -210,7 +222,11 @@ impl Group {
         }
         let arg = [0, 1, 2, 3, 4].map(|index| self.get64(at!(rpc arg) + 8 * index));
         let sum = rpc_sum(op, arg);
-        Some(if self.get64(at!(rpc_sum)) == sum { Ok((op, arg)) } else { Err(()) })
+        Some(if self.get64(at!(rpc_sum)) == sum {
+            Ok((op, arg))
+        } else {
+            Err(())
+        })
     }
 
     pub(crate) fn answer(&self, ret: i64) {
@@ -225,7 +241,13 @@ impl Group {
     pub(crate) fn claim(&self, slot: usize, seq: u64) -> Option<Claim> {
         let mut raw = [0; size_of::<abi::Arrival>()];
         self.memory.read(abi::arrival(slot, seq), &mut raw);
-        let word = |index: usize| u64::from_le_bytes(raw[8 * index..8 * index + 8].try_into().expect("eight bytes"));
+        let word = |index: usize| {
+            u64::from_le_bytes(
+                raw[8 * index..8 * index + 8]
+                    .try_into()
+                    .expect("eight bytes"),
+            )
+        };
         if word(0) != seq || word(1) != !seq {
             return None;
         }
@@ -262,7 +284,8 @@ impl Group {
     /// Forgets results from `seq` on: a leader that was replaced had published them.
     pub(crate) fn clear_results(&self, base: u64, from: u64) {
         for index in from.saturating_sub(base)..abi::RESULTS_MAX as u64 {
-            let at = abi::OFF_RESULTS + usize::try_from(index).expect("below RESULTS_MAX") * size_of::<abi::Result>();
+            let at = abi::OFF_RESULTS
+                + usize::try_from(index).expect("below RESULTS_MAX") * size_of::<abi::Result>();
             let seq = self.get64(at);
             // Results are written in order: the first that is no later event ends them.
             if seq == u64::MAX || seq < from {
@@ -287,10 +310,12 @@ impl Group {
             0, // checksums: below
             0,
         ];
-        let checked: Vec<u8> = [words[0], words[2], words[3], words[4], words[5], 0, words[7]]
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
+        let checked: Vec<u8> = [
+            words[0], words[2], words[3], words[4], words[5], 0, words[7],
+        ]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
         // The agent's instruction neither inverts its start value nor its result.
         let crc = !crc32c::crc32c_append(u32::MAX, &checked);
         self.set64(at, u64::MAX);
@@ -310,16 +335,20 @@ impl Group {
     /// The same for any slot that is to claim what another has.
     pub(crate) fn echo_as(&self, from: usize, slot: usize, seq: u64) {
         let (source, to) = (abi::arrival(from, seq), abi::arrival(slot, seq));
-        let mut words: Vec<u64> = (0..size_of::<abi::Arrival>() / 8).map(|index| self.get64(source + 8 * index)).collect();
+        let mut words: Vec<u64> = (0..size_of::<abi::Arrival>() / 8)
+            .map(|index| self.get64(source + 8 * index))
+            .collect();
         if words[0] != seq {
             return;
         }
         let slot = slot as u64;
         // log.c, `arrival_crc`.
-        let checked: Vec<u8> = [words[0], words[2], slot, words[4], words[5], words[6], words[7]]
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect();
+        let checked: Vec<u8> = [
+            words[0], words[2], slot, words[4], words[5], words[6], words[7],
+        ]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
         let crc = !crc32c::crc32c_append(u32::MAX, &checked);
         words[3] = u64::from(crc) | slot << 32;
         self.set64(to, u64::MAX);
@@ -331,8 +360,13 @@ impl Group {
 
     /// Whether the leader has told the others how event `seq` ended.
     pub(crate) fn published(&self, base: u64, seq: u64) -> bool {
-        let index = seq.checked_sub(base).and_then(|index| usize::try_from(index).ok()).filter(|index| *index < abi::RESULTS_MAX);
-        index.is_some_and(|index| self.get64(abi::OFF_RESULTS + index * size_of::<abi::Result>()) == seq)
+        let index = seq
+            .checked_sub(base)
+            .and_then(|index| usize::try_from(index).ok())
+            .filter(|index| *index < abi::RESULTS_MAX);
+        index.is_some_and(|index| {
+            self.get64(abi::OFF_RESULTS + index * size_of::<abi::Result>()) == seq
+        })
     }
 
     /// Where the payload of the event before `seq` ends.
@@ -341,7 +375,8 @@ impl Group {
             return 0;
         }
         let at = abi::OFF_RESULTS
-            + usize::try_from(seq - 1 - base).expect("checked by log_base") * size_of::<abi::Result>();
+            + usize::try_from(seq - 1 - base).expect("checked by log_base")
+                * size_of::<abi::Result>();
         let end = u64::from(self.get32(at + 36)) + u64::from(self.get32(at + 32));
         u32::try_from(end.next_multiple_of(64)).unwrap_or(0)
     }
@@ -370,17 +405,28 @@ mod tests {
         match next(state) % 4 {
             0 => next(state),
             1 => next(state) % (2 * abi::RESULTS_MAX as u64),
-            2 => *[0, 1, u64::MAX, i64::MAX.cast_unsigned(), u64::from(u32::MAX), abi::RESULTS_MAX as u64].get(next(state).leading_zeros() as usize).unwrap_or(&2),
+            2 => *[
+                0,
+                1,
+                u64::MAX,
+                i64::MAX.cast_unsigned(),
+                u64::from(u32::MAX),
+                abi::RESULTS_MAX as u64,
+            ]
+            .get(next(state).leading_zeros() as usize)
+            .unwrap_or(&2),
             _ => (next(state) % 64) ^ 1 << (next(state) % 64),
         }
     }
 
     #[test]
-    fn whatever_stands_in_the_log_is_read_without_harm_and_a_claim_only_where_both_numbers_name_it() {
+    fn whatever_stands_in_the_log_is_read_without_harm_and_a_claim_only_where_both_numbers_name_it()
+    {
         let group = Group::new(Shared::new(c"log", abi::SHARED_BYTES).expect("shared memory"));
         let mut state = 0x5eed;
         for _ in 0..20_000 {
-            let slot = usize::try_from(next(&mut state) % abi::SLOTS_MAX as u64).expect("few slots");
+            let slot =
+                usize::try_from(next(&mut state) % abi::SLOTS_MAX as u64).expect("few slots");
             let (seq, base) = (number(&mut state), number(&mut state));
             for word in 0..size_of::<abi::Arrival>() / 8 {
                 group.set64(abi::arrival(slot, seq) + 8 * word, number(&mut state));
@@ -389,9 +435,13 @@ mod tests {
                 group.set64(abi::arrival(slot, seq), seq);
                 group.set64(abi::arrival(slot, seq) + 8, !seq);
             }
-            let named = group.get64(abi::arrival(slot, seq)) == seq && group.get64(abi::arrival(slot, seq) + 8) == !seq;
+            let named = group.get64(abi::arrival(slot, seq)) == seq
+                && group.get64(abi::arrival(slot, seq) + 8) == !seq;
             assert_eq!(group.claim(slot, seq).is_some(), named);
-            let index = seq.checked_sub(base).and_then(|index| usize::try_from(index).ok()).filter(|index| *index < abi::RESULTS_MAX);
+            let index = seq
+                .checked_sub(base)
+                .and_then(|index| usize::try_from(index).ok())
+                .filter(|index| *index < abi::RESULTS_MAX);
             if let Some(index) = index {
                 let at = abi::OFF_RESULTS + index * size_of::<abi::Result>();
                 for word in 0..size_of::<abi::Result>() / 8 {

@@ -43,7 +43,9 @@ fn step<T>(step: Step, result: io::Result<T>) -> Result<T, LaunchError> {
 fn remote(stop: ptrace::Stopped, nr: i64, args: [u64; 6]) -> io::Result<(ptrace::Stopped, u64)> {
     let (stop, rc) = stop.call(nr, args)?;
     if (-4095..0).contains(&rc) {
-        return Err(io::Error::from_raw_os_error(i32::try_from(-rc).expect("an errno")));
+        return Err(io::Error::from_raw_os_error(
+            i32::try_from(-rc).expect("an errno"),
+        ));
     }
     Ok((stop, rc.cast_unsigned()))
 }
@@ -53,12 +55,19 @@ const RW: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
 const RX: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
 
 /// Maps `bytes` at `addr` in the stopped process, executable when `exec` bytes lead it.
-fn install(mut stop: ptrace::Stopped, addr: u64, bytes: &[u8], exec: u64) -> io::Result<ptrace::Stopped> {
+fn install(
+    mut stop: ptrace::Stopped,
+    addr: u64,
+    bytes: &[u8],
+    exec: u64,
+) -> io::Result<ptrace::Stopped> {
     let len = (bytes.len() as u64).next_multiple_of(4096);
     let at;
     (stop, at) = remote(stop, libc::SYS_mmap, [addr, len, RW, MAP, u64::MAX, 0])?;
     if at != addr {
-        return Err(io::Error::other(format!("mapped at {at:#x} instead of {addr:#x}")));
+        return Err(io::Error::other(format!(
+            "mapped at {at:#x} instead of {addr:#x}"
+        )));
     }
     stop.write(addr, bytes)?;
     if exec > 0 {
@@ -97,7 +106,10 @@ pub(crate) fn launch(
         let why = ptrace::why_denied(pid);
         child::end_soon(pid);
         return Err(match child.why() {
-            Some(child::Failed::Before(source)) => LaunchError::Step { step: Step::Inherit, source },
+            Some(child::Failed::Before(source)) => LaunchError::Step {
+                step: Step::Inherit,
+                source,
+            },
             _ => LaunchError::Untraceable { why, source },
         });
     }
@@ -107,10 +119,14 @@ pub(crate) fn launch(
             Some(child::Failed::Before(source)) => source,
             _ => source,
         };
-        return Err(LaunchError::Step { step: Step::Inherit, source });
+        return Err(LaunchError::Step {
+            step: Step::Inherit,
+            source,
+        });
     }
     let stop = exec_stop(plan, &mut child).inspect_err(|_| child::end(pid))?;
-    let launched = step(Step::Exec, stop.leave_exec()).and_then(|stop| prepare(stop, group, group.fd(), mask, flips));
+    let launched = step(Step::Exec, stop.leave_exec())
+        .and_then(|stop| prepare(stop, group, group.fd(), mask, flips));
     launched.inspect_err(|_| child::end(pid))
 }
 
@@ -118,23 +134,38 @@ pub(crate) fn launch(
 fn exec_stop(plan: &Plan, child: &mut child::Waiting) -> Result<ptrace::Stopped, LaunchError> {
     loop {
         match step(Step::Exec, ptrace::wait(child.pid()))? {
-            ptrace::Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_EXEC => return Ok(stop),
+            ptrace::Waited::Stopped { stop, event, .. } if event == libc::PTRACE_EVENT_EXEC => {
+                return Ok(stop);
+            }
             // The kernel kills by a signal whom it has no way to load any more (execve(2)).
-            ptrace::Waited::Stopped { stop, signal, event } => {
-                step(Step::Exec, stop.resume_with(if event == 0 { signal } else { 0 }))?;
+            ptrace::Waited::Stopped {
+                stop,
+                signal,
+                event,
+            } => {
+                step(
+                    Step::Exec,
+                    stop.resume_with(if event == 0 { signal } else { 0 }),
+                )?;
             }
             ended @ (ptrace::Waited::Exited(_) | ptrace::Waited::Signaled(_)) => {
                 let source = match (child.why(), ended) {
                     (Some(child::Failed::Exec(source)), _) => source,
                     (Some(child::Failed::Before(source)), _) => {
-                        return Err(LaunchError::Step { step: Step::Inherit, source });
+                        return Err(LaunchError::Step {
+                            step: Step::Inherit,
+                            source,
+                        });
                     }
-                    (_, ptrace::Waited::Signaled(signal)) => {
-                        io::Error::other(format!("the kernel could not load it, and killed it by signal {signal}"))
-                    }
+                    (_, ptrace::Waited::Signaled(signal)) => io::Error::other(format!(
+                        "the kernel could not load it, and killed it by signal {signal}"
+                    )),
                     _ => io::Error::other("the process ended in exec"),
                 };
-                return Err(LaunchError::Exec { path: plan.path.clone(), source });
+                return Err(LaunchError::Exec {
+                    path: plan.path.clone(),
+                    source,
+                });
             }
         }
     }
@@ -169,7 +200,10 @@ fn check_program(pid: i32) -> Result<(), LaunchError> {
     // e_ident[EI_CLASS] 2 is 64-bit; e_machine 62 is x86-64 (System V ABI, ELF header).
     let machine = u16::from_le_bytes([elf[18], elf[19]]);
     if elf[4] != 2 || machine != 62 {
-        return Err(LaunchError::NotX86_64 { machine, class: elf[4] });
+        return Err(LaunchError::NotX86_64 {
+            machine,
+            class: elf[4],
+        });
     }
 
     {
@@ -178,7 +212,9 @@ fn check_program(pid: i32) -> Result<(), LaunchError> {
         // A traced exec gains no rights (execve(2)): the program would run without those it is for.
         let gains = file.mode() & 0o6000;
         if gains != 0 && !procfs::is_privileged() {
-            return Err(LaunchError::SetId { mode: file.mode() & 0o7777 });
+            return Err(LaunchError::SetId {
+                mode: file.mode() & 0o7777,
+            });
         }
     }
     Ok(())
@@ -191,7 +227,10 @@ fn give_shared(mut stop: ptrace::Stopped, group: &Shared) -> io::Result<(ptrace:
     let path = format!("/proc/{}/fd/{}\0", std::process::id(), group.fd());
     stop.write(at, path.as_bytes())?;
     let opened;
-    (stop, opened) = stop.call(libc::SYS_open, [at, libc::O_RDWR.cast_unsigned().into(), 0, 0, 0, 0])?;
+    (stop, opened) = stop.call(
+        libc::SYS_open,
+        [at, libc::O_RDWR.cast_unsigned().into(), 0, 0, 0, 0],
+    )?;
     stop.write(at, &vec![0; path.len()])?;
     match i32::try_from(opened) {
         Ok(fd) if fd >= 0 => Ok((stop, fd)),
@@ -202,16 +241,46 @@ fn give_shared(mut stop: ptrace::Stopped, group: &Shared) -> io::Result<(ptrace:
 /// The same for one that has lost the right to open it, or sight of /proc, before it became this program: through a pair
 /// of sockets of its own, of which one end is taken here. That needs no name in any namespace, and a kernel or container
 /// in which a process may take descriptors of those it traces.
-fn send_shared(mut stop: ptrace::Stopped, group: &Shared, at: u64) -> io::Result<(ptrace::Stopped, i32)> {
+fn send_shared(
+    mut stop: ptrace::Stopped,
+    group: &Shared,
+    at: u64,
+) -> io::Result<(ptrace::Stopped, i32)> {
     // The pair, a byte, struct iovec, struct msghdr, room for the control message (recvmsg(2)).
     let (byte, data, message, control) = (at + 8, at + 16, at + 32, at + 88);
-    let words = [0, 0, byte, 1, 0, 0, data, 1, control, RIGHTS_BYTES as u64, 0, 0, 0, 0];
-    let bytes: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_le_bytes()).collect();
+    let words = [
+        0,
+        0,
+        byte,
+        1,
+        0,
+        0,
+        data,
+        1,
+        control,
+        RIGHTS_BYTES as u64,
+        0,
+        0,
+        0,
+        0,
+    ];
+    let bytes: Vec<u8> = words
+        .iter()
+        .flat_map(|word: &u64| word.to_le_bytes())
+        .collect();
     stop.write(at, &bytes)?;
-    let pair = [libc::AF_UNIX, libc::SOCK_STREAM, 0].map(|number| u64::from(number.cast_unsigned()));
-    (stop, _) = remote(stop, libc::SYS_socketpair, [pair[0], pair[1], pair[2], at, 0, 0])?;
+    let pair =
+        [libc::AF_UNIX, libc::SOCK_STREAM, 0].map(|number| u64::from(number.cast_unsigned()));
+    (stop, _) = remote(
+        stop,
+        libc::SYS_socketpair,
+        [pair[0], pair[1], pair[2], at, 0, 0],
+    )?;
     let (ours, theirs) = (number_at(&mut stop, at)?, number_at(&mut stop, at + 4)?);
-    descriptor::hand_over(descriptor::duplicate(stop.pid(), ours)?.as_fd(), group.as_fd())?;
+    descriptor::hand_over(
+        descriptor::duplicate(stop.pid(), ours)?.as_fd(),
+        group.as_fd(),
+    )?;
     let theirs = u64::from(theirs.cast_unsigned());
     (stop, _) = remote(stop, libc::SYS_recvmsg, [theirs, message, 0, 0, 0, 0])?;
     let fd = number_at(&mut stop, control + 16)?;
@@ -238,8 +307,14 @@ fn prepare(
     let pid = stop.pid();
     check_program(pid)?;
     let maps = step(Step::Read, procfs::maps(pid))?;
-    if let Some(map) = maps.iter().find(|map| map.range.start < abi::AGENT_END && map.range.end > abi::BASE) {
-        return Err(LaunchError::Layout { what: map.path.display().to_string(), at: map.range.start });
+    if let Some(map) = maps
+        .iter()
+        .find(|map| map.range.start < abi::AGENT_END && map.range.end > abi::BASE)
+    {
+        return Err(LaunchError::Layout {
+            what: map.path.display().to_string(),
+            at: map.range.start,
+        });
     }
     let auxv = step(Step::Read, procfs::auxv(pid))?;
     let aux = |kind: u64| auxv.iter().find(|(k, _)| *k == kind).map(|(_, v)| *v);
@@ -247,18 +322,32 @@ fn prepare(
     let mut image = Image::new();
 
     let interpreter = aux(AT_BASE).filter(|base| *base != 0);
-    let Patches { modules, program, prepared, agent_arena } = plan_patches(pid, &maps, interpreter, flips, &mut image)?;
+    let Patches {
+        modules,
+        program,
+        prepared,
+        agent_arena,
+    } = plan_patches(pid, &maps, interpreter, flips, &mut image)?;
     modules.flips.write(group);
 
-    stop = step(Step::Inject, install(stop, abi::BASE, &image.bytes, image.fixed))?;
+    stop = step(
+        Step::Inject,
+        install(stop, abi::BASE, &image.bytes, image.fixed),
+    )?;
     if let Some(arena) = agent_arena {
-        stop = step(Step::Inject, install(stop, flips::AGENT_ARENA, &arena, arena.len() as u64))?;
+        stop = step(
+            Step::Inject,
+            install(stop, flips::AGENT_ARENA, &arena, arena.len() as u64),
+        )?;
     }
     let traps;
     (stop, traps) = apply(stop, &prepared)?;
     let vdso = vdso_of(&mut stop, &maps, aux(AT_SYSINFO_EHDR).unwrap_or(0))?;
     // Only these are read without entering the kernel (vdso(7), clocksource drivers).
-    let fast = matches!(procfs::clock_source().as_str(), "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page");
+    let fast = matches!(
+        procfs::clock_source().as_str(),
+        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page"
+    );
 
     // The auxiliary vector lies on the stack behind argv and envp: rewrite two entries.
     let auxv_at = step(Step::Read, find_auxv(&mut stop, entry.rsp))?;
@@ -276,9 +365,24 @@ fn prepare(
     step(Step::Inject, random::fill(&mut secret))?;
     let boot = Boot {
         regs: [
-            entry.r15, entry.r14, entry.r13, entry.r12, entry.rbp, entry.rbx, entry.r11, entry.r10,
-            entry.r9, entry.r8, entry.rax, entry.rcx, entry.rdx, entry.rsi, entry.rdi, entry.rsp,
-            entry.rip, entry.eflags,
+            entry.r15,
+            entry.r14,
+            entry.r13,
+            entry.r12,
+            entry.rbp,
+            entry.rbx,
+            entry.r11,
+            entry.r10,
+            entry.r9,
+            entry.r8,
+            entry.rax,
+            entry.rcx,
+            entry.rdx,
+            entry.rsi,
+            entry.rdi,
+            entry.rsp,
+            entry.rip,
+            entry.eflags,
         ],
         vdso,
         shared_fd,
@@ -303,7 +407,12 @@ fn prepare(
     step(Step::Inject, stop.set_regs(&regs))?;
     group.set32(std::mem::offset_of!(abi::Group, go), 0);
     step(Step::Trace, stop.detach())?;
-    Ok(Launched { pid, modules, program, fixed: image.fixed })
+    Ok(Launched {
+        pid,
+        modules,
+        program,
+        fixed: image.fixed,
+    })
 }
 
 /// What is to be written before the program's first instruction.
@@ -333,14 +442,21 @@ fn plan_patches(
     let mut prepared = Vec::new();
     for map in maps.iter().filter(|m| m.executable && m.inode != 0) {
         let is_interpreter = interpreter.is_some_and(|base| {
-            maps.iter().any(|m| m.range.start == base && m.inode == map.inode)
+            maps.iter()
+                .any(|m| m.range.start == base && m.inode == map.inode)
         });
         let link = format!("/proc/{pid}/exe");
-        let open_as: &Path = if is_interpreter { &map.path } else { Path::new(&link) };
+        let open_as: &Path = if is_interpreter {
+            &map.path
+        } else {
+            Path::new(&link)
+        };
         if !is_interpreter {
             program = map.path.to_string_lossy().into_owned();
         }
-        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, || Some(taken.clone())) {
+        if let Some(one) = modules.add(&map.path, open_as, map.range.clone(), map.offset, || {
+            Some(taken.clone())
+        }) {
             taken.push(one.arena..one.arena + (1 << 20));
             prepared.push(one);
         }
@@ -348,15 +464,26 @@ fn plan_patches(
     if let Some(error) = modules.flips.take_error() {
         return Err(error.into());
     }
-    Ok(Patches { modules, program, prepared, agent_arena })
+    Ok(Patches {
+        modules,
+        program,
+        prepared,
+        agent_arena,
+    })
 }
 
 /// Writes the patches. The breakpoints among them, as the agent's table holds them.
-fn apply(mut stop: ptrace::Stopped, prepared: &[Prepared]) -> Result<(ptrace::Stopped, Vec<u8>), LaunchError> {
+fn apply(
+    mut stop: ptrace::Stopped,
+    prepared: &[Prepared],
+) -> Result<(ptrace::Stopped, Vec<u8>), LaunchError> {
     let mut traps = Vec::new();
     for one in prepared.iter().filter(|one| !one.writes.is_empty()) {
         if !one.arena_bytes.is_empty() {
-            stop = step(Step::Patch, install(stop, one.arena, &one.arena_bytes, one.arena_len()))?;
+            stop = step(
+                Step::Patch,
+                install(stop, one.arena, &one.arena_bytes, one.arena_len()),
+            )?;
         }
         for trap in &one.traps {
             traps.extend(trap.addr.to_le_bytes());
@@ -371,11 +498,18 @@ fn apply(mut stop: ptrace::Stopped, prepared: &[Prepared]) -> Result<(ptrace::St
 }
 
 /// The functions of the kernel's vDSO that ours asks.
-fn vdso_of(stop: &mut ptrace::Stopped, maps: &[procfs::Mapping], at: u64) -> Result<[u64; 5], LaunchError> {
+fn vdso_of(
+    stop: &mut ptrace::Stopped,
+    maps: &[procfs::Mapping],
+    at: u64,
+) -> Result<[u64; 5], LaunchError> {
     if at == 0 {
         return Ok([0; 5]);
     }
-    let len = maps.iter().find(|m| m.range.start == at).map_or(0, |m| m.range.end - m.range.start);
+    let len = maps
+        .iter()
+        .find(|m| m.range.start == at)
+        .map_or(0, |m| m.range.end - m.range.start);
     let mut bytes = vec![0; usize::try_from(len).expect("a few pages")];
     step(Step::Read, stop.read(at, &mut bytes))?;
     Ok(vdso_functions(&bytes, at))
@@ -449,7 +583,10 @@ pub(crate) fn cores(plan: &Plan) -> Result<Vec<usize>, LaunchError> {
         _ => allowed.clone(),
     };
     if order.iter().any(|core| !allowed.contains(core)) {
-        let wanted = order.into_iter().filter(|core| !allowed.contains(core)).collect();
+        let wanted = order
+            .into_iter()
+            .filter(|core| !allowed.contains(core))
+            .collect();
         return Err(LaunchError::Placement { wanted, allowed });
     }
     if plan.smt_siblings == SmtSiblings::Avoid {
@@ -473,12 +610,20 @@ pub(crate) fn cores(plan: &Plan) -> Result<Vec<usize>, LaunchError> {
 
 /// The same cores, going round the last-level caches.
 fn one_per_cache(cores: &[usize]) -> Vec<usize> {
-    let mut caches: std::collections::BTreeMap<usize, Vec<usize>> = std::collections::BTreeMap::new();
+    let mut caches: std::collections::BTreeMap<usize, Vec<usize>> =
+        std::collections::BTreeMap::new();
     for core in cores {
-        caches.entry(cpu::last_level_cache(*core)).or_default().push(*core);
+        caches
+            .entry(cpu::last_level_cache(*core))
+            .or_default()
+            .push(*core);
     }
     let longest = caches.values().map(Vec::len).max().unwrap_or(0);
     (0..longest)
-        .flat_map(|round| caches.values().filter_map(move |cache| cache.get(round).copied()))
+        .flat_map(|round| {
+            caches
+                .values()
+                .filter_map(move |cache| cache.get(round).copied())
+        })
         .collect()
 }

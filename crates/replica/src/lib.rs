@@ -39,10 +39,10 @@ pub use profile::{Executed, Profile, profile};
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 use steadfast_integrity::plan::{EqualPids, EventSink, Plan, ProgramEnd, RunReport};
+pub use steadfast_strike::Refusal;
 use steadfast_sys::child::Limited;
 use steadfast_sys::ptrace::Denial;
 use steadfast_sys::terminal::Terminal;
-pub use steadfast_strike::Refusal;
 
 use crate::supervise::Supervisor;
 
@@ -76,8 +76,12 @@ impl Step {
             Step::Inject => "the agent has to be placed in the program",
             Step::Patch => "system calls of the program have to be patched",
             Step::Replicate => "the leader has to be copied",
-            Step::HandOn => "descriptors that are handed on to the program have to be known (/proc/self/fd)",
-            Step::Give => "a program that takes the place of another has to be given the group's memory (by this command's /proc/PID/fd, or pidfd_getfd(2))",
+            Step::HandOn => {
+                "descriptors that are handed on to the program have to be known (/proc/self/fd)"
+            }
+            Step::Give => {
+                "a program that takes the place of another has to be given the group's memory (by this command's /proc/PID/fd, or pidfd_getfd(2))"
+            }
         }
     }
 }
@@ -93,7 +97,10 @@ pub enum LaunchError {
     Untraceable { why: Denial, source: io::Error },
     /// Cores that are not there, or not for this process.
     #[error("--placement takes CPUs that this command may run on, {}, found {}", list(.allowed), list(.wanted))]
-    Placement { wanted: Vec<usize>, allowed: Vec<usize> },
+    Placement {
+        wanted: Vec<usize>,
+        allowed: Vec<usize>,
+    },
     /// execve(2) failed.
     #[error("{} cannot be executed", .path.display())]
     Exec { path: PathBuf, source: io::Error },
@@ -101,11 +108,16 @@ pub enum LaunchError {
     #[error("64-bit x86-64 programs are supported, found ELF class {class}, machine {machine}")]
     NotX86_64 { machine: u16, class: u8 },
     /// A program that runs with another user's rights.
-    #[error("programs with set-user-id or set-group-id need root to be protected, found mode {mode:o}")]
+    #[error(
+        "programs with set-user-id or set-group-id need root to be protected, found mode {mode:o}"
+    )]
     SetId { mode: u32 },
     /// The kernel places mappings where the agent and the log are.
-    #[error("addresses from {:#x} to {:#x} have to be free, found {what} at {at:#x} (the legacy layout of memory, personality(2))",
-        crate::abi::BASE, crate::abi::AGENT_END)]
+    #[error(
+        "addresses from {:#x} to {:#x} have to be free, found {what} at {at:#x} (the legacy layout of memory, personality(2))",
+        crate::abi::BASE,
+        crate::abi::AGENT_END
+    )]
     Layout { what: String, at: u64 },
     /// A limit below what a group needs.
     #[error("{}", limits::told(*.what, *.found))]
@@ -118,12 +130,21 @@ pub enum LaunchError {
     NulInArguments,
     /// The agent could not set up a replica.
     #[error("replica {replica} needs a process of its own, step {step} failed")]
-    Agent { replica: u32, step: u32, source: io::Error },
+    Agent {
+        replica: u32,
+        step: u32,
+        source: io::Error,
+    },
     /// Calls that come past the agent would reach the kernel.
     #[error("the backstop needs {what}, and the kernel refused")]
-    Backstop { what: &'static str, source: io::Error },
+    Backstop {
+        what: &'static str,
+        source: io::Error,
+    },
     /// The agent stopped on an assertion.
-    #[error("the agent of replica {replica} failed its own check at line {line} (value {value:#x})")]
+    #[error(
+        "the agent of replica {replica} failed its own check at line {line} (value {value:#x})"
+    )]
     Bug { replica: u32, line: u32, value: i64 },
     /// A fault that was asked for cannot be injected.
     #[error(transparent)]
@@ -149,21 +170,27 @@ fn untraced(why: &Denial) -> String {
 fn traceable(why: &Denial) -> Remedy {
     match why {
         Denial::Tracer { name, .. } => Remedy::with_note(
-            format!("steadfast run without {name} above it, or with {name} not following its children"),
+            format!(
+                "steadfast run without {name} above it, or with {name} not following its children"
+            ),
             "a process has one tracer: strace without -f, gdb with detach-on-fork on",
         ),
         Denial::Filter => Remedy::with_note(
             "docker run --cap-add SYS_PTRACE",
             "elsewhere a profile that allows ptrace(2): --security-opt seccomp=FILE, or SystemCallFilter=ptrace in a unit",
         ),
-        Denial::Yama(2) => {
-            Remedy::with_note("sysctl kernel.yama.ptrace_scope=1", "or run steadfast with the right CAP_SYS_PTRACE, as root has it")
-        }
+        Denial::Yama(2) => Remedy::with_note(
+            "sysctl kernel.yama.ptrace_scope=1",
+            "or run steadfast with the right CAP_SYS_PTRACE, as root has it",
+        ),
         Denial::Yama(_) => Remedy::with_note(
             "kernel.yama.ptrace_scope = 1 in /etc/sysctl.d, and a reboot",
             "a scope of 3 cannot be lowered while the system runs",
         ),
-        Denial::Unknown => Remedy::with_note("steadfast check", "which security module refuses ptrace(2): dmesg, ausearch"),
+        Denial::Unknown => Remedy::with_note(
+            "steadfast check",
+            "which security module refuses ptrace(2): dmesg, ausearch",
+        ),
     }
 }
 
@@ -176,7 +203,13 @@ fn list(cpus: &[usize]) -> String {
             _ => ranges.push((*cpu, *cpu)),
         }
     }
-    let text = |(first, last): &(usize, usize)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let text = |(first, last): &(usize, usize)| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first}-{last}")
+        }
+    };
     ranges.iter().map(text).collect::<Vec<_>>().join(",")
 }
 
@@ -203,26 +236,38 @@ impl Advise for LaunchError {
                 format!("--placement={}", list(allowed)),
                 "taskset(1) and cpusets say which CPUs a command may run on",
             ),
-            LaunchError::Step { step: Step::Memory, source } if source.raw_os_error() == Some(libc::EFBIG) => {
-                Remedy::with_note("ulimit -f unlimited", "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'")
+            LaunchError::Step {
+                step: Step::Memory,
+                source,
+            } if source.raw_os_error() == Some(libc::EFBIG) => Remedy::with_note(
+                "ulimit -f unlimited",
+                "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'",
+            ),
+            LaunchError::Limit { what, .. } => Remedy::with_note(
+                limits::fix(*what),
+                "the program may have its limit: run -- sh -c 'ulimit …; exec …'",
+            ),
+            LaunchError::Private { .. } => {
+                Remedy::new("more memory, or copies of less of it (--private=text)")
             }
-            LaunchError::Limit { what, .. } => {
-                Remedy::with_note(limits::fix(*what), "the program may have its limit: run -- sh -c 'ulimit …; exec …'")
-            }
-            LaunchError::Private { .. } => Remedy::new("more memory, or copies of less of it (--private=text)"),
             LaunchError::Agent { .. } => Remedy::with_note(
                 "sysctl user.max_user_namespaces=64 user.max_pid_namespaces=64",
                 "to keep it: a file in /etc/sysctl.d, see sysctl.d(5)",
             ),
-            LaunchError::Backstop { what, .. } if what.contains("seccomp") => Remedy::new("--backstop=token"),
+            LaunchError::Backstop { what, .. } if what.contains("seccomp") => {
+                Remedy::new("--backstop=token")
+            }
             LaunchError::Backstop { .. } => Remedy::new("--backstop=seccomp"),
             LaunchError::Flip(error) => Remedy::new(error.fix.clone()),
             LaunchError::NotX86_64 { .. } => Remedy::new("install the amd64 build of the program"),
-            LaunchError::Layout { .. } => {
-                Remedy::with_note("sysctl vm.legacy_va_layout=0", "and run without setarch --addr-compat-layout")
-            }
+            LaunchError::Layout { .. } => Remedy::with_note(
+                "sysctl vm.legacy_va_layout=0",
+                "and run without setarch --addr-compat-layout",
+            ),
             LaunchError::SetId { .. } => Remedy::new("run steadfast as root"),
-            LaunchError::Bug { .. } => Remedy::new("report this with the program and its arguments"),
+            LaunchError::Bug { .. } => {
+                Remedy::new("report this with the program and its arguments")
+            }
             _ => Remedy::new("steadfast check"),
         })
     }
@@ -247,7 +292,12 @@ pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchErr
     if own != i32::try_from(std::process::id()).ok() {
         let found = own.map_or_else(
             || "none of them: another pid namespace's, or no procfs at all".to_owned(),
-            |number| format!("another one's: it calls process {} number {number}", std::process::id()),
+            |number| {
+                format!(
+                    "another one's: it calls process {} number {number}",
+                    std::process::id()
+                )
+            },
         );
         return Err(LaunchError::Procfs { found });
     }
@@ -255,8 +305,11 @@ pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchErr
     // The agent answers for process numbers: namespaces are for who asks for them.
     let equal_pids = plan.equal_pids == EqualPids::On;
     let terminal = Terminal::as_found();
-    let result = Supervisor::start(plan, &hearing, equal_pids, 0, sink).and_then(Supervisor::until_end);
-    let by_itself = result.as_ref().is_ok_and(|report| !matches!(report.end, ProgramEnd::Stopped(_)));
+    let result =
+        Supervisor::start(plan, &hearing, equal_pids, 0, sink).and_then(Supervisor::until_end);
+    let by_itself = result
+        .as_ref()
+        .is_ok_and(|report| !matches!(report.end, ProgramEnd::Stopped(_)));
     if let Some(terminal) = terminal
         && !by_itself
     {

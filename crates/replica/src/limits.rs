@@ -29,8 +29,16 @@ pub(crate) fn told(what: Limited, found: u64) -> String {
             least >> 20,
             found >> 20
         ),
-        Limited::Data => format!("{} MiB of data are needed, found a limit of {} MiB", least >> 20, found >> 20),
-        Limited::Stack => format!("a stack of {} KiB is needed, found a limit of {} KiB", least >> 10, found >> 10),
+        Limited::Data => format!(
+            "{} MiB of data are needed, found a limit of {} MiB",
+            least >> 20,
+            found >> 20
+        ),
+        Limited::Stack => format!(
+            "a stack of {} KiB is needed, found a limit of {} KiB",
+            least >> 10,
+            found >> 10
+        ),
         Limited::Descriptors => format!("{least} descriptors are needed, found a limit of {found}"),
     }
 }
@@ -61,5 +69,7 @@ pub fn stack() -> Result<(), LaunchError> {
 
 /// Whether there is room for a group.
 pub(crate) fn room() -> Result<(), LaunchError> {
-    [Limited::Descriptors, Limited::Data, Limited::AddressSpace].into_iter().try_for_each(enough)
+    [Limited::Descriptors, Limited::Data, Limited::AddressSpace]
+        .into_iter()
+        .try_for_each(enough)
 }

@@ -51,7 +51,11 @@ const RUN_MAX: Duration = Duration::from_secs(16);
 const REACH: u32 = 16;
 /// What counts is looked at after these; what it has counted is in proportion to its time on a core, but for this factor: to
 /// pause and to go on takes some time as well.
-const PROBES: [Duration; 3] = [Duration::from_millis(1), Duration::from_millis(4), Duration::from_millis(10)];
+const PROBES: [Duration; 3] = [
+    Duration::from_millis(1),
+    Duration::from_millis(4),
+    Duration::from_millis(10),
+];
 const PROPORTION: i64 = 3;
 /// Who is known to be behind runs on freely until what is left takes less than this; these passes are looked at one by one,
 /// which takes up to a hundred times as long.
@@ -151,7 +155,10 @@ impl Supervisor<'_> {
             Some((at, since)) if at == place => since,
             _ => self.meeting.waits.insert((place, Instant::now())).1,
         };
-        let due = self.meeting.not_before.map_or(since + PATIENCE, |earliest| earliest.max(since + PATIENCE));
+        let due = self
+            .meeting
+            .not_before
+            .map_or(since + PATIENCE, |earliest| earliest.max(since + PATIENCE));
         let now = Instant::now();
         if now < due {
             return due - now;
@@ -160,7 +167,8 @@ impl Supervisor<'_> {
         self.meeting.failed = if met { 0 } else { self.meeting.failed + 1 };
         let pause = (PATIENCE * 2_u32.saturating_pow(self.meeting.failed)).min(PATIENCE_MAX);
         let ran = std::mem::take(&mut self.meeting.ran);
-        self.meeting.not_before = Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
+        self.meeting.not_before =
+            Some(Instant::now() + pause.max(SPACING * now.elapsed().saturating_sub(ran) + ran / 2));
         self.meeting.waits = None;
         self.meeting.computes = None;
         PATIENCE
@@ -179,7 +187,9 @@ impl Supervisor<'_> {
             self.meeting.computes = None;
             return SHARE;
         }
-        let Some(burned) = procfs::burned_ns(self.replicas[0].pid) else { return Duration::MAX };
+        let Some(burned) = procfs::burned_ns(self.replicas[0].pid) else {
+            return Duration::MAX;
+        };
         let since = match self.meeting.computes {
             Some((at, since)) if at == place => since,
             _ => self.meeting.computes.insert((place, burned)).1,
@@ -188,7 +198,10 @@ impl Supervisor<'_> {
         if !left.is_zero() {
             return left.max(LOOK);
         }
-        if let Some(left) = self.meeting.not_before.map(|earliest| earliest.saturating_duration_since(Instant::now()))
+        if let Some(left) = self
+            .meeting
+            .not_before
+            .map(|earliest| earliest.saturating_duration_since(Instant::now()))
             && !left.is_zero()
         {
             return left;
@@ -252,7 +265,11 @@ impl Supervisor<'_> {
                 self.group.order(r, cmd::HEAR, 1, ANSWER);
             }
         }
-        self.meeting.strays = if (0..n).all(|r| self.pauses(r)) { 0 } else { STRAY_LOOKS };
+        self.meeting.strays = if (0..n).all(|r| self.pauses(r)) {
+            0
+        } else {
+            STRAY_LOOKS
+        };
         self.send_on();
         // What was burned on the way says nothing about who hangs.
         self.watch.pace.clear();
@@ -268,7 +285,9 @@ impl Supervisor<'_> {
         let begun = Instant::now();
         loop {
             let seen = self.group.bell();
-            let out: Vec<usize> = (0..self.replicas.len()).filter(|r| !self.pauses(*r)).collect();
+            let out: Vec<usize> = (0..self.replicas.len())
+                .filter(|r| !self.pauses(*r))
+                .collect();
             if out.is_empty() {
                 return !self.disturbed();
             }
@@ -283,7 +302,9 @@ impl Supervisor<'_> {
     }
 
     fn send_on(&self) {
-        let here: Vec<usize> = (0..self.replicas.len()).filter(|r| self.pauses(*r)).collect();
+        let here: Vec<usize> = (0..self.replicas.len())
+            .filter(|r| self.pauses(*r))
+            .collect();
         for r in &here {
             self.group.command(*r, cmd::RESUME, 0);
         }
@@ -310,7 +331,9 @@ impl Supervisor<'_> {
             return false;
         }
         // A loop that only looks at a variable brings everybody to the same state again and again.
-        let Some(stands) = self.stands_at(0) else { return false };
+        let Some(stands) = self.stands_at(0) else {
+            return false;
+        };
         // A jump that was planted, or the way through an arena, is nobody's state.
         let rip = self.modules.original(stands);
         let planted = rip != stands || self.modules.ours(rip) || self.planted_near(rip).is_some();
@@ -330,7 +353,9 @@ impl Supervisor<'_> {
         let mut ahead = burned.iter().position(|ns| *ns == most).unwrap_or(0);
         // Looks are a tenth of a second apart: what is more than that is no error. Past a payload a loop takes up to
         // eight times as long.
-        let first = RUN.max(apart * if apart > WATCH { 8 } else { 2 }).max(self.meeting.reach / REACH);
+        let first = RUN
+            .max(apart * if apart > WATCH { 8 } else { 2 })
+            .max(self.meeting.reach / REACH);
         let mut run = 0;
         while run < RUNS && !self.is_late() {
             let trusted = self.meeting.trusted;
@@ -340,7 +365,10 @@ impl Supervisor<'_> {
             self.group.set64(abi::OFF_SEEK_WORDS + 8, 0);
             let limit = (first * 4_u32.pow(run)).min(RUN_MAX);
             self.meeting.reach = limit;
-            match (0..n).filter(|r| *r != ahead).find(|r| !self.catches_up(*r, ahead, site, limit)) {
+            match (0..n)
+                .filter(|r| *r != ahead)
+                .find(|r| !self.catches_up(*r, ahead, site, limit))
+            {
                 None => {
                     self.meeting.reach = Duration::ZERO;
                     return true;
@@ -374,7 +402,11 @@ impl Supervisor<'_> {
     }
 
     fn planted_near(&self, rip: u64) -> Option<u64> {
-        self.modules.meets.iter().map(|(site, _)| *site).find(|site| site.abs_diff(rip) < NEAR)
+        self.modules
+            .meets
+            .iter()
+            .map(|(site, _)| *site)
+            .find(|site| site.abs_diff(rip) < NEAR)
     }
 
     /// A payload in the loop around an address, in all replicas: one that is there, or a new one. It stays, and is
@@ -394,19 +426,25 @@ impl Supervisor<'_> {
         let hook = self.modules.plan_hook(rip, &payload(number), &taken)?;
         let n = self.replicas.len();
         let plan = hook.prepared.encode(protection);
-        if self.may_return_into(&hook.window) || !(0..n).all(|r| self.steps_aside(r, &hook.window)) || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO {
+        if self.may_return_into(&hook.window)
+            || !(0..n).all(|r| self.steps_aside(r, &hook.window))
+            || abi::OFF_REMAP + plan.len() > abi::OFF_UNDO
+        {
             return None;
         }
         self.modules.meets_given += 1;
         // Replicas that count passes of payloads begin anew (log.c, SF_C_PATCH); a re-run would not.
-        if self.group.get32(at!(options)) & option::RETAIN != 0 && self.group.get32(at!(threads)) > 1 {
+        if self.group.get32(at!(options)) & option::RETAIN != 0
+            && self.group.get32(at!(threads)) > 1
+        {
             self.group.set32(at!(snapshot_broken), 1);
         }
         self.group.memory.write(abi::OFF_REMAP, &plan);
         let site = hook.window.start;
         self.modules.hooked(hook);
         for r in 0..n {
-            self.group.command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);
+            self.group
+                .command2(r, cmd::PATCH, abi::OFF_REMAP as u64, plan.len() as u64);
             self.group.obeyed(r, ANSWER)?;
         }
         self.modules.meets.push((site, number));
@@ -416,7 +454,11 @@ impl Supervisor<'_> {
     /// Whether a handler that has not returned yet may do so to bytes that are replaced, other than the first one: where
     /// a signal was heard, or about where a fault was, whose handler may pass over the instruction.
     fn may_return_into(&self, window: &Range<u64>) -> bool {
-        let heard = self.meeting.heard.iter().any(|rip| window.contains(rip) && *rip != window.start);
+        let heard = self
+            .meeting
+            .heard
+            .iter()
+            .any(|rip| window.contains(rip) && *rip != window.start);
         let known = self.group.get32(at!(faults_n)) as usize;
         let near = window.start.saturating_sub(INSTRUCTION_MAX)..window.end;
         let fault = |i| self.group.get64(at!(fault_at) + 8 * i);
@@ -426,7 +468,9 @@ impl Supervisor<'_> {
     /// Nobody may stand on bytes that are replaced, but for the first one.
     fn steps_aside(&mut self, r: usize, window: &Range<u64>) -> bool {
         for _ in 0..STEPS_ASIDE {
-            let Some(rip) = self.stands_at(r) else { return false };
+            let Some(rip) = self.stands_at(r) else {
+                return false;
+            };
             if rip == window.start || !window.contains(&rip) {
                 return true;
             }
@@ -437,7 +481,12 @@ impl Supervisor<'_> {
 
     /// Has a replica run until it comes by a payload.
     fn goes_to(&mut self, r: usize, site: u64) -> bool {
-        let number = self.modules.meets.iter().find(|(other, _)| *other == site).map_or(u32::MAX, |(_, number)| *number);
+        let number = self
+            .modules
+            .meets
+            .iter()
+            .find(|(other, _)| *other == site)
+            .map_or(u32::MAX, |(_, number)| *number);
         self.group.set64(abi::OFF_SEEK_WORDS, number.into());
         self.group.set64(SENT_RIP, site);
         self.seek(r, STEPS, seek::PLACE, SEARCH)
@@ -446,7 +495,11 @@ impl Supervisor<'_> {
     /// Brings a replica to where another has said that it stands.
     fn comes_to(&mut self, r: usize, to: usize, how: u64, limit: Duration) -> bool {
         for look in 0..LOOKS {
-            let how = if how == seek::HERE && look > 0 { seek::ON } else { how };
+            let how = if how == seek::HERE && look > 0 {
+                seek::ON
+            } else {
+                how
+            };
             let begun = Instant::now();
             let found = self.seek(r, STEPS, how, limit);
             if how == seek::FREE {
@@ -455,7 +508,10 @@ impl Supervisor<'_> {
             if !found {
                 return false;
             }
-            if self.digest(r).is_some_and(|own| Some(own) == self.digest(to)) {
+            if self
+                .digest(r)
+                .is_some_and(|own| Some(own) == self.digest(to))
+            {
                 return true;
             }
             if how == seek::FREE && !self.learn(r, to) {
@@ -468,14 +524,23 @@ impl Supervisor<'_> {
     /// Brings a replica to where another one stands at a payload. What counts there is believed, since it spares
     /// everybody the time in which somebody looks for what lies behind him; only as long as it proves true.
     fn catches_up(&mut self, r: usize, to: usize, site: u64, limit: Duration) -> bool {
-        let distance = if self.meeting.trusted > 0 { self.distance(r, to, site) } else { None };
+        let distance = if self.meeting.trusted > 0 {
+            self.distance(r, to, site)
+        } else {
+            None
+        };
         match distance {
             Some(distance) if distance.passes < 0 => {
                 self.meeting.trusted -= 1;
                 return false;
             }
             // Where one stands nobody comes by again.
-            Some(distance) if distance.passes == 0 && self.digest(r).is_some_and(|own| Some(own) == self.digest(to)) => {
+            Some(distance)
+                if distance.passes == 0
+                    && self
+                        .digest(r)
+                        .is_some_and(|own| Some(own) == self.digest(to)) =>
+            {
                 return self.stands_at(to) == Some(site);
             }
             Some(distance) if !self.approaches(r, site, distance) => {
@@ -487,7 +552,16 @@ impl Supervisor<'_> {
         if !self.pauses(r) || self.stands_at(to) != Some(site) {
             return false;
         }
-        let found = self.comes_to(r, to, seek::FREE, if distance.is_some() { limit.max(SEARCH) } else { limit });
+        let found = self.comes_to(
+            r,
+            to,
+            seek::FREE,
+            if distance.is_some() {
+                limit.max(SEARCH)
+            } else {
+                limit
+            },
+        );
         if distance.is_some() && !found {
             self.meeting.trusted = 0; // one that begins anew again and again
         }
@@ -497,11 +571,18 @@ impl Supervisor<'_> {
     /// How far a replica is behind another one, if something counts.
     fn distance(&mut self, r: usize, to: usize, site: u64) -> Option<Distance> {
         let mut counters: Vec<Counter> = (0..abi::REGISTERS).map(Counter::Register).collect();
-        let mut wanted = counters.iter().map(|counter| self.sent(to, *counter)).collect::<Option<Vec<u64>>>()?;
+        let mut wanted = counters
+            .iter()
+            .map(|counter| self.sent(to, *counter))
+            .collect::<Option<Vec<u64>>>()?;
         let mut seen = Vec::new();
         // Where the first one is taken it may have paused just before it came by the payload.
         for sample in 0..4 {
-            let there = if sample == 0 { self.goes_to(r, site) } else { self.seek(r, STEPS, seek::NEXT, SEARCH) };
+            let there = if sample == 0 {
+                self.goes_to(r, site)
+            } else {
+                self.seek(r, STEPS, seek::NEXT, SEARCH)
+            };
             if !there || self.stands_at(r) != Some(site) {
                 return None;
             }
@@ -514,36 +595,65 @@ impl Supervisor<'_> {
                 counters.push(Counter::Word(address));
                 wanted.push(value);
             }
-            seen.push(counters.iter().map(|counter| self.sent(r, *counter)).collect::<Option<Vec<u64>>>()?);
+            seen.push(
+                counters
+                    .iter()
+                    .map(|counter| self.sent(r, *counter))
+                    .collect::<Option<Vec<u64>>>()?,
+            );
         }
         let distances = counters.iter().enumerate().filter_map(|(i, counter)| {
             let step = seen[1][i].wrapping_sub(seen[0][i]).cast_signed();
             let left = wanted[i].wrapping_sub(seen[2][i]).cast_signed();
             let counts = step != 0 && seen[2][i].wrapping_sub(seen[1][i]).cast_signed() == step;
-            (counts && left.checked_rem(step) == Some(0))
-                .then(|| Distance { counter: *counter, wanted: wanted[i], passes: left / step })
+            (counts && left.checked_rem(step) == Some(0)).then(|| Distance {
+                counter: *counter,
+                wanted: wanted[i],
+                passes: left / step,
+            })
         });
         // What begins anew inside of something else that counts is never as far.
         let distance = distances.max_by_key(|distance| distance.passes.unsigned_abs())?;
-        if self.meeting.rate.is_some_and(|(counter, _)| counter == distance.counter) {
+        if self
+            .meeting
+            .rate
+            .is_some_and(|(counter, _)| counter == distance.counter)
+        {
             return Some(distance);
         }
-        let i = counters.iter().position(|counter| *counter == distance.counter)?;
+        let i = counters
+            .iter()
+            .position(|counter| *counter == distance.counter)?;
         let step = seen[1][i].wrapping_sub(seen[0][i]).cast_signed();
         let (rate, now) = self.goes_on_counting(r, site, distance.counter, seen[2][i], step)?;
         self.meeting.rate = Some((distance.counter, rate));
-        Some(Distance { passes: distance.wanted.wrapping_sub(now).cast_signed() / step, ..distance })
+        Some(Distance {
+            passes: distance.wanted.wrapping_sub(now).cast_signed() / step,
+            ..distance
+        })
     }
 
     /// How many passes a replica makes in a millisecond, and what the counter is then. None where it does not count on in
     /// proportion to the time: one of an inner loop begins anew.
-    fn goes_on_counting(&mut self, r: usize, site: u64, counter: Counter, from: u64, step: i64) -> Option<(i64, u64)> {
+    fn goes_on_counting(
+        &mut self,
+        r: usize,
+        site: u64,
+        counter: Counter,
+        from: u64,
+        step: i64,
+    ) -> Option<(i64, u64)> {
         let mut before = from;
         let mut rates = Vec::new();
         for time in PROBES {
             let begun = procfs::cpu_ns(self.replicas[r].pid)?;
             let now = self.runs_to(r, site, time, counter)?;
-            let ns = i64::try_from(procfs::cpu_ns(self.replicas[r].pid)?.saturating_sub(begun).max(1)).ok()?;
+            let ns = i64::try_from(
+                procfs::cpu_ns(self.replicas[r].pid)?
+                    .saturating_sub(begun)
+                    .max(1),
+            )
+            .ok()?;
             let moved = now.wrapping_sub(before).cast_signed();
             if moved % step != 0 || moved / step < 1 {
                 return None;
@@ -557,17 +667,23 @@ impl Supervisor<'_> {
 
     /// Lets a replica go on for a while, and to the payload again. What a counter is there.
     fn runs_to(&mut self, r: usize, site: u64, time: Duration, counter: Counter) -> Option<u64> {
-        let there = self.runs_for(r, time) && self.goes_to(r, site) && self.stands_at(r) == Some(site);
+        let there =
+            self.runs_for(r, time) && self.goes_to(r, site) && self.stands_at(r) == Some(site);
         if there { self.sent(r, counter) } else { None }
     }
 
     /// What a counter is in the replica that has said all about itself last.
     fn sent(&self, r: usize, counter: Counter) -> Option<u64> {
         match counter {
-            Counter::Register(number) => Some(self.group.get64(abi::OFF_TRANSFER + 16 + 8 * number)),
+            Counter::Register(number) => {
+                Some(self.group.get64(abi::OFF_TRANSFER + 16 + 8 * number))
+            }
             Counter::Word(address) => {
                 let mut bytes = [0; 8];
-                Remote::open(self.replicas[r].pid).ok()?.read(address, &mut bytes).ok()?;
+                Remote::open(self.replicas[r].pid)
+                    .ok()?
+                    .read(address, &mut bytes)
+                    .ok()?;
                 Some(u64::from_le_bytes(bytes))
             }
         }
@@ -575,17 +691,26 @@ impl Supervisor<'_> {
 
     /// Has a replica run on, without looking for anything, until few of the passes that it lacks are left.
     fn approaches(&mut self, r: usize, site: u64, mut distance: Distance) -> bool {
-        let Some((_, rate)) = self.meeting.rate else { return false };
+        let Some((_, rate)) = self.meeting.rate else {
+            return false;
+        };
         let begun = Instant::now();
         while distance.passes / rate >= CLOSE_MS && begun.elapsed() < RUN_MAX && !self.is_late() {
-            let Some(before) = self.sent(r, distance.counter) else { return false };
+            let Some(before) = self.sent(r, distance.counter) else {
+                return false;
+            };
             // Short of it: whoever is called runs on until he hears it.
             let ms = u64::try_from(distance.passes / rate).unwrap_or(0);
-            let Some(now) = self.runs_to(r, site, Duration::from_millis(ms) * 3 / 4, distance.counter) else { return false };
+            let Some(now) =
+                self.runs_to(r, site, Duration::from_millis(ms) * 3 / 4, distance.counter)
+            else {
+                return false;
+            };
             // Of what was left so much is done: a share, since steps may be of any size and sign.
             let part = |from: u64, to: u64| i128::from(to.wrapping_sub(from).cast_signed());
             let (done, all) = (part(before, now), part(before, distance.wanted));
-            distance.passes -= i64::try_from(i128::from(distance.passes) * done / all).unwrap_or(i64::MAX);
+            distance.passes -=
+                i64::try_from(i128::from(distance.passes) * done / all).unwrap_or(i64::MAX);
         }
         self.meeting.ran += begun.elapsed();
         distance.passes >= 0
@@ -602,7 +727,9 @@ impl Supervisor<'_> {
     fn learn(&self, other: usize, to: usize) -> bool {
         let known = self.group.get64(abi::OFF_SEEK_WORDS + 8);
         let at = abi::OFF_SEEK_WORDS + 16 + 16 * usize::try_from(known).unwrap_or(abi::SEEK_WORDS);
-        let Some((address, value)) = self.differing_word(other, to) else { return false };
+        let Some((address, value)) = self.differing_word(other, to) else {
+            return false;
+        };
         if known < abi::SEEK_WORDS as u64 {
             self.group.set64(at, address);
             self.group.set64(at + 8, value);
@@ -626,7 +753,10 @@ impl Supervisor<'_> {
     /// Waits for a replica to pause that has come to no event since `place`, and calls it when `limit` is over.
     fn pauses_after(&mut self, r: usize, place: u64, limit: Duration) -> bool {
         let begun = Instant::now();
-        let limit = self.meeting.deadline.map_or(limit, |at| limit.min(at.saturating_duration_since(begun)));
+        let limit = self
+            .meeting
+            .deadline
+            .map_or(limit, |at| limit.min(at.saturating_duration_since(begun)));
         while !self.pauses(r) {
             let seen = self.group.bell();
             // One that comes to an event seeks no longer, and everybody has one soon.
@@ -638,7 +768,10 @@ impl Supervisor<'_> {
                 self.signal_replica(r, NUDGE);
             }
             if !self.pauses(r) {
-                self.group.sleep(seen, limit.saturating_sub(begun.elapsed()).clamp(LOOK_MIN, LOOK));
+                self.group.sleep(
+                    seen,
+                    limit.saturating_sub(begun.elapsed()).clamp(LOOK_MIN, LOOK),
+                );
             }
         }
         !self.disturbed()
@@ -646,7 +779,10 @@ impl Supervisor<'_> {
 
     fn digest(&self, r: usize) -> Option<[u64; 2]> {
         self.group.order(r, cmd::HASH, 0, ANSWER)?;
-        Some([self.group.get64(at!(own r, hash)), self.group.get64(at!(own r, hash) + 8)])
+        Some([
+            self.group.get64(at!(own r, hash)),
+            self.group.get64(at!(own r, hash) + 8),
+        ])
     }
 }
 
@@ -672,8 +808,21 @@ fn payload(number: u32) -> Vec<u8> {
     const LEA_RCX_LESS: [u8; 4] = [0x48, 0x8d, 0x49, 0xff];
     /// Registers as the processor numbers them, with their places in `struct sf_regs`; those that change most often first.
     const REGISTERS: [(u8, u32); 15] = [
-        (0, 10), (2, 12), (6, 13), (7, 14), (8, 9), (9, 8), (10, 7), (11, 6),
-        (3, 5), (5, 4), (12, 3), (13, 2), (14, 1), (15, 0), (4, 15),
+        (0, 10),
+        (2, 12),
+        (6, 13),
+        (7, 14),
+        (8, 9),
+        (9, 8),
+        (10, 7),
+        (11, 6),
+        (3, 5),
+        (5, 4),
+        (12, 3),
+        (13, 2),
+        (14, 1),
+        (15, 0),
+        (4, 15),
     ];
     /// mov, lea, jrcxz; mov, jmp.
     const BLOCK: usize = 9 + 5 + 2 + GO_ON;
@@ -744,52 +893,109 @@ mod tests {
     #[test]
     fn whatever_differs_gives_rcx_back_and_leads_to_the_end() {
         let (list, end) = (decoded(), payload(3).len() as u64);
-        let jumps: Vec<_> = (0..list.len()).filter(|i| list[*i].code() == Code::Jmp_rel32_64).collect();
+        let jumps: Vec<_> = (0..list.len())
+            .filter(|i| list[*i].code() == Code::Jmp_rel32_64)
+            .collect();
         assert_eq!(jumps.len(), 16);
         // The first one is for any state, and leads to the way in.
-        let enters = list.iter().position(|insn| insn.ip() == list[jumps[0]].near_branch_target()).expect("an instruction");
+        let enters = list
+            .iter()
+            .position(|insn| insn.ip() == list[jumps[0]].near_branch_target())
+            .expect("an instruction");
         assert_eq!(list[enters].code(), Code::Mov_rm32_imm32);
         for jump in jumps.into_iter().skip(1) {
             assert_eq!(list[jump].near_branch_target(), end);
-            assert_eq!((list[jump - 1].op0_register(), list[jump - 1].memory_displacement64()), (Register::RCX, 0));
+            assert_eq!(
+                (
+                    list[jump - 1].op0_register(),
+                    list[jump - 1].memory_displacement64()
+                ),
+                (Register::RCX, 0)
+            );
         }
         // What is equal leads past such a jump.
-        for equal in list.iter().filter(|insn| insn.code() == Code::Jrcxz_rel8_64).skip(1) {
-            let to = list.iter().position(|insn| insn.ip() == equal.near_branch_target()).expect("an instruction");
+        for equal in list
+            .iter()
+            .filter(|insn| insn.code() == Code::Jrcxz_rel8_64)
+            .skip(1)
+        {
+            let to = list
+                .iter()
+                .position(|insn| insn.ip() == equal.near_branch_target())
+                .expect("an instruction");
             assert_eq!(list[to - 1].code(), Code::Jmp_rel32_64);
         }
         // The agent goes back behind all of it.
-        let resume = list.iter().rfind(|insn| insn.is_ip_rel_memory_operand() && insn.code() == Code::Lea_r64_m);
+        let resume = list
+            .iter()
+            .rfind(|insn| insn.is_ip_rel_memory_operand() && insn.code() == Code::Lea_r64_m);
         assert_eq!(resume.map(Instruction::ip_rel_memory_address), Some(end));
     }
 
     #[test]
     fn a_budget_that_is_used_up_enters_the_agent_and_what_follows_begins_with_its_own_rcx() {
         let list = decoded();
-        let at = |address: u64| list.iter().position(|insn| insn.ip() == address).expect("an instruction");
-        let counts = list.iter().position(|insn| insn.code() == Code::Jrcxz_rel8_64).expect("a look at the budget");
-        assert_eq!((list[counts - 2].code(), list[counts - 2].memory_displacement64()), (Code::Lea_r64_m, u64::MAX));
-        assert_eq!((list[counts - 1].memory_displacement64(), list[counts - 3].memory_displacement64()), (112, 112));
+        let at = |address: u64| {
+            list.iter()
+                .position(|insn| insn.ip() == address)
+                .expect("an instruction")
+        };
+        let counts = list
+            .iter()
+            .position(|insn| insn.code() == Code::Jrcxz_rel8_64)
+            .expect("a look at the budget");
+        assert_eq!(
+            (
+                list[counts - 2].code(),
+                list[counts - 2].memory_displacement64()
+            ),
+            (Code::Lea_r64_m, u64::MAX)
+        );
+        assert_eq!(
+            (
+                list[counts - 1].memory_displacement64(),
+                list[counts - 3].memory_displacement64()
+            ),
+            (112, 112)
+        );
         let enters = at(list[counts].near_branch_target());
-        assert_eq!((list[enters].memory_displacement64(), list[enters].immediate32()), (8, 0xf7));
+        assert_eq!(
+            (
+                list[enters].memory_displacement64(),
+                list[enters].immediate32()
+            ),
+            (8, 0xf7)
+        );
         // From the agent rcx comes back as the program's, past it as what it is in the page.
         let back = at(list[enters + 1].ip_rel_memory_address());
-        assert_eq!((list[back].code(), list[back].memory_displacement64()), (Code::Mov_rm64_r64, 0));
+        assert_eq!(
+            (list[back].code(), list[back].memory_displacement64()),
+            (Code::Mov_rm64_r64, 0)
+        );
         assert_eq!(list[counts + 1].near_branch_target(), list[back + 1].ip());
     }
 
     #[test]
     fn every_register_but_rcx_is_compared_once_and_nothing_else_is_touched() {
         let list = decoded();
-        let compared = list.iter().filter(|insn| insn.code() == Code::Lea_r64_m && insn.memory_index() != Register::None);
-        let mut seen: Vec<_> = compared.inspect(|insn| assert_eq!(insn.memory_index(), Register::RCX)).map(Instruction::memory_base).collect();
+        let compared = list
+            .iter()
+            .filter(|insn| insn.code() == Code::Lea_r64_m && insn.memory_index() != Register::None);
+        let mut seen: Vec<_> = compared
+            .inspect(|insn| assert_eq!(insn.memory_index(), Register::RCX))
+            .map(Instruction::memory_base)
+            .collect();
         seen.sort_by_key(|register| register.number());
-        let all = (0..16).filter(|number| *number != 1).map(|number| Register::RAX + number);
+        let all = (0..16)
+            .filter(|number| *number != 1)
+            .map(|number| Register::RAX + number);
         assert!(seen.into_iter().eq(all));
         for insn in &list {
             let branches = insn.flow_control() != FlowControl::Next;
-            let to_rcx = insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RCX;
-            let to_page = insn.op0_kind() == OpKind::Memory && insn.memory_segment() == Register::GS;
+            let to_rcx =
+                insn.op0_kind() == OpKind::Register && insn.op0_register() == Register::RCX;
+            let to_page =
+                insn.op0_kind() == OpKind::Memory && insn.memory_segment() == Register::GS;
             assert!(branches || to_rcx || to_page, "{insn}");
             assert_eq!(insn.rflags_modified(), 0, "{insn}");
         }

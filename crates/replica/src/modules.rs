@@ -51,7 +51,10 @@ impl Module {
     /// An address that stands for `original` in this module; its symbol is for the caller.
     fn site(&self, addr: u64, original: u64) -> Site {
         let mut site = Site::at(GuestAddr(addr));
-        site.module = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        site.module = self
+            .path
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
         site.offset = Some(GuestAddr(original - self.range.start));
         site.build_id.clone_from(&self.build_id);
         site
@@ -95,7 +98,9 @@ impl Prepared {
         // A system call that keeps its instruction meets the backstop; an entropy instruction
         // has none, so a breakpoint stands on those that are certainly instructions.
         for refused in &plan.refused {
-            let patch::Asked::Site(site) = &refused.asked else { continue };
+            let patch::Asked::Site(site) = &refused.asked else {
+                continue;
+            };
             let entropy = site.kind >= patch::SiteKind::Rdtsc;
             if entropy && site.proven && prepared.traps.len() < room {
                 let on = site.fallback.unwrap_or(site.end());
@@ -104,7 +109,10 @@ impl Prepared {
                     desc: site.descriptor(),
                     len: u32::try_from(on.wrapping_sub(site.addr)).unwrap_or(u32::from(site.len)),
                 });
-                prepared.writes.push(patch::Write { addr: site.addr, bytes: vec![INT3] });
+                prepared.writes.push(patch::Write {
+                    addr: site.addr,
+                    bytes: vec![INT3],
+                });
             }
         }
         prepared
@@ -153,8 +161,11 @@ impl Prepared {
 
 /// What code at an address may be used for when it has been patched: as before. Some programs write beside it.
 pub(crate) fn protection_at(maps: &[procfs::Mapping], addr: u64) -> u64 {
-    let writable = maps.iter().any(|map| map.writable && map.range.contains(&addr));
-    let protection = libc::PROT_READ | libc::PROT_EXEC | if writable { libc::PROT_WRITE } else { 0 };
+    let writable = maps
+        .iter()
+        .any(|map| map.writable && map.range.contains(&addr));
+    let protection =
+        libc::PROT_READ | libc::PROT_EXEC | if writable { libc::PROT_WRITE } else { 0 };
     u64::from(protection.cast_unsigned())
 }
 
@@ -203,7 +214,12 @@ impl Key {
         Some(Self {
             file: [data.dev(), data.ino()],
             bytes: data.len(),
-            changed: [data.mtime(), data.mtime_nsec(), data.ctime(), data.ctime_nsec()],
+            changed: [
+                data.mtime(),
+                data.mtime_nsec(),
+                data.ctime(),
+                data.ctime_nsec(),
+            ],
             offset,
             region: region.end - region.start,
         })
@@ -321,27 +337,39 @@ impl Modules {
     ) -> Option<Prepared> {
         let on_disk = fs::File::open(open_as).ok()?;
         // A fault is planted in one process alone.
-        let key = self.flips.is_none().then(|| Key::of(&on_disk, offset, &region)).flatten();
+        let key = self
+            .flips
+            .is_none()
+            .then(|| Key::of(&on_disk, offset, &region))
+            .flatten();
         let known = key.as_ref().and_then(|key| known().get(key).cloned());
         let Some(known) = known else {
             let mut scratch = std::mem::take(&mut self.scratch);
-            let prepared =
-                read(&on_disk, &mut scratch).and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
+            let prepared = read(&on_disk, &mut scratch)
+                .and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
             self.scratch = scratch;
             if let (Some(key), Some(prepared), Some(module)) = (key, &prepared, self.list.last()) {
                 remember(key, module, prepared.arena);
             }
             return prepared;
         };
-        let taken = if known.plan.writes.is_empty() && known.plan.refused.is_empty() { Vec::new() } else { taken()? };
+        let taken = if known.plan.writes.is_empty() && known.plan.refused.is_empty() {
+            Vec::new()
+        } else {
+            taken()?
+        };
         self.forget(&region);
-        self.again(&known, name, on_disk, region.clone(), &taken).or_else(|file| {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let prepared =
-                read(&file, &mut scratch).ok_or(()).map(|bytes| self.look_at(name, file, bytes, region, offset, || Some(taken)));
-            self.scratch = scratch;
-            prepared
-        }).ok().flatten()
+        self.again(&known, name, on_disk, region.clone(), &taken)
+            .or_else(|file| {
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let prepared = read(&file, &mut scratch)
+                    .ok_or(())
+                    .map(|bytes| self.look_at(name, file, bytes, region, offset, || Some(taken)));
+                self.scratch = scratch;
+                prepared
+            })
+            .ok()
+            .flatten()
     }
 
     /// The plan for a file that has been looked at before, at another address. The file comes back where its arena is
@@ -355,8 +383,14 @@ impl Modules {
         taken: &[Range<u64>],
     ) -> Result<Option<Prepared>, fs::File> {
         let by = region.start.wrapping_sub(known.region.start);
-        let arena = if known.arena == 0 { 0 } else { known.arena.wrapping_add(by) };
-        let free = taken.iter().all(|t| arena + ARENA_MAX <= t.start || arena >= t.end);
+        let arena = if known.arena == 0 {
+            0
+        } else {
+            known.arena.wrapping_add(by)
+        };
+        let free = taken
+            .iter()
+            .all(|t| arena + ARENA_MAX <= t.start || arena >= t.end);
         if arena != 0 && !(free && (0x10000..abi::BASE + (1 << 46)).contains(&arena)) {
             return Err(file);
         }
@@ -381,8 +415,13 @@ impl Modules {
 
     /// What was mapped there is gone: a program loads libraries one in the place of the other, thousands of times.
     fn forget(&mut self, region: &Range<u64>) {
-        let gone = |module: &Module| module.region.start < region.end && region.start < module.region.end;
-        let traps = self.list.iter().filter(|module| gone(module)).flat_map(|module| &module.traps);
+        let gone =
+            |module: &Module| module.region.start < region.end && region.start < module.region.end;
+        let traps = self
+            .list
+            .iter()
+            .filter(|module| gone(module))
+            .flat_map(|module| &module.traps);
         // The agent has forgotten those with the mapping that they were in (memory.c).
         self.traps -= traps.filter(|trap| region.contains(trap)).count();
         self.list.retain(|module| !gone(module));
@@ -442,16 +481,26 @@ impl Modules {
         );
         // Most libraries call the kernel through another one.
         let nothing = sites.is_empty() && hooks.is_empty();
-        let arena = if nothing { 0 } else { self.place(&extent, &taken()?) };
+        let arena = if nothing {
+            0
+        } else {
+            self.place(&extent, &taken()?)
+        };
         let mut plan = if nothing {
             patch::Plan::default()
         } else {
             analysis.replan(
                 &sites,
-                &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+                &patch::Entries {
+                    syscall: abi::ENTRY_SYSCALL,
+                    entropy: abi::ENTRY_ENTROPY,
+                },
                 &hooks,
                 patch::Existing::default(),
-                patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+                patch::ArenaSpec {
+                    addr: arena,
+                    len: ARENA_MAX,
+                },
             )
         };
         self.flips.planted(&mut plan, arena, &module.code);
@@ -473,30 +522,53 @@ impl Modules {
     /// Plans a jump at a call instruction that has trapped, which proves where it starts.
     /// Nothing when it lies in no file, or no window fits that ends with it: it goes on trapping.
     pub(crate) fn add_site(&mut self, addr: u64, taken: &[Range<u64>]) -> Option<Prepared> {
-        let index = self.list.iter().position(|module| module.range.contains(&addr))?;
+        let index = self
+            .list
+            .iter()
+            .position(|module| module.range.contains(&addr))?;
         let arena = self.place(&self.list[index].range.clone(), taken);
         let known = &self.list[index];
         let file = contents(&known.file)?;
         let module = patch::elf::module(&file, known.bias).ok()?;
         let site = patch::site_at(&module, addr, patch::SiteKind::Syscall)?;
-        let (patched, hooked): (Vec<_>, Vec<_>) =
-            known.plans.iter().map(|plan| (plan.patched.clone(), plan.hooked.clone())).unzip();
+        let (patched, hooked): (Vec<_>, Vec<_>) = known
+            .plans
+            .iter()
+            .map(|plan| (plan.patched.clone(), plan.hooked.clone()))
+            .unzip();
         let (patched, hooked) = (patched.concat(), hooked.concat());
         let plan = patch::replan(
             &module,
             &[site],
-            &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
+            &patch::Entries {
+                syscall: abi::ENTRY_SYSCALL,
+                entropy: abi::ENTRY_ENTROPY,
+            },
             &[],
-            patch::Existing { patched: &patched, hooked: &hooked },
-            patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+            patch::Existing {
+                patched: &patched,
+                hooked: &hooked,
+            },
+            patch::ArenaSpec {
+                addr: arena,
+                len: ARENA_MAX,
+            },
         );
         // The call that has trapped comes back behind its instruction: nothing may have moved from there.
         let behind = addr + SYSCALL_LEN;
-        if plan.writes.iter().any(|write| write.addr < behind && behind < write.addr + write.bytes.len() as u64) {
+        if plan
+            .writes
+            .iter()
+            .any(|write| write.addr < behind && behind < write.addr + write.bytes.len() as u64)
+        {
             return None;
         }
         let from = plan.writes.first()?.addr;
-        let to = plan.writes.iter().map(|write| write.addr + write.bytes.len() as u64).max()?;
+        let to = plan
+            .writes
+            .iter()
+            .map(|write| write.addr + write.bytes.len() as u64)
+            .max()?;
         let prepared = Prepared {
             region: from & !(PAGE - 1)..to,
             arena,
@@ -510,26 +582,55 @@ impl Modules {
     }
 
     /// Plans a payload at the first instruction from here on that can become a jump to it.
-    pub(crate) fn plan_hook(&mut self, addr: u64, code: &[u8], taken: &[Range<u64>]) -> Option<PlannedHook> {
-        let module = self.list.iter().position(|module| module.range.contains(&addr))?;
+    pub(crate) fn plan_hook(
+        &mut self,
+        addr: u64,
+        code: &[u8],
+        taken: &[Range<u64>],
+    ) -> Option<PlannedHook> {
+        let module = self
+            .list
+            .iter()
+            .position(|module| module.range.contains(&addr))?;
         let arena = self.place(&self.list[module].range.clone(), taken);
         let known = &self.list[module];
         let file = contents(&known.file)?;
         let view = patch::elf::module(&file, known.bias).ok()?;
-        let (patched, hooked): (Vec<_>, Vec<_>) =
-            known.plans.iter().map(|plan| (plan.patched.clone(), plan.hooked.clone())).unzip();
+        let (patched, hooked): (Vec<_>, Vec<_>) = known
+            .plans
+            .iter()
+            .map(|plan| (plan.patched.clone(), plan.hooked.clone()))
+            .unzip();
         let (patched, hooked) = (patched.concat(), hooked.concat());
         let analysis = patch::Analysis::new(&view);
         steps(&view, addr).into_iter().find_map(|addr| {
             let plan = analysis.replan(
                 &[],
-                &patch::Entries { syscall: abi::ENTRY_SYSCALL, entropy: abi::ENTRY_ENTROPY },
-                &[patch::Hook { addr, place: patch::Place::Before, code: code.to_vec() }],
-                patch::Existing { patched: &patched, hooked: &hooked },
-                patch::ArenaSpec { addr: arena, len: ARENA_MAX },
+                &patch::Entries {
+                    syscall: abi::ENTRY_SYSCALL,
+                    entropy: abi::ENTRY_ENTROPY,
+                },
+                &[patch::Hook {
+                    addr,
+                    place: patch::Place::Before,
+                    code: code.to_vec(),
+                }],
+                patch::Existing {
+                    patched: &patched,
+                    hooked: &hooked,
+                },
+                patch::ArenaSpec {
+                    addr: arena,
+                    len: ARENA_MAX,
+                },
             );
             // Replicas will stand at the instruction: it has to be the one that becomes a jump.
-            let window = plan.hooked.iter().find(|hooked| hooked.hook.addr == addr)?.window.clone();
+            let window = plan
+                .hooked
+                .iter()
+                .find(|hooked| hooked.hook.addr == addr)?
+                .window
+                .clone();
             let prepared = Prepared {
                 region: window.start & !(PAGE - 1)..window.end,
                 arena,
@@ -537,7 +638,12 @@ impl Modules {
                 writes: plan.writes.clone(),
                 traps: Vec::new(),
             };
-            (window.start == addr).then_some(PlannedHook { window, prepared, module, plan })
+            (window.start == addr).then_some(PlannedHook {
+                window,
+                prepared,
+                module,
+                plan,
+            })
         })
     }
 
@@ -550,13 +656,19 @@ impl Modules {
     fn place(&mut self, module: &Range<u64>, taken: &[Range<u64>]) -> u64 {
         let free = |from: u64| {
             from >= 0x10000
-                && taken.iter().all(|t| from + ARENA_MAX <= t.start || from >= t.end)
+                && taken
+                    .iter()
+                    .all(|t| from + ARENA_MAX <= t.start || from >= t.end)
         };
         let near_libraries = module.start > 0x7000_0000_0000;
         let mut at = if near_libraries {
             let pool = self.pool.unwrap_or(module.start - LIBRARY_GAP);
             // A module out of reach of the pool gets a pool of its own.
-            if module.end.abs_diff(pool) < 0x6000_0000 { pool - ARENA_MAX } else { module.start - LIBRARY_GAP }
+            if module.end.abs_diff(pool) < 0x6000_0000 {
+                pool - ARENA_MAX
+            } else {
+                module.start - LIBRARY_GAP
+            }
         } else {
             (module.start.saturating_sub(PROGRAM_GAP + ARENA_MAX)) & !(PAGE - 1)
         };
@@ -579,7 +691,11 @@ impl Modules {
 
     /// The place in a module that an address in an arena stands for; any other address for itself.
     pub(crate) fn original(&self, addr: u64) -> u64 {
-        self.list.iter().flat_map(|module| &module.plans).find_map(|plan| plan.original(addr)).unwrap_or(addr)
+        self.list
+            .iter()
+            .flat_map(|module| &module.plans)
+            .find_map(|plan| plan.original(addr))
+            .unwrap_or(addr)
     }
 
     /// As much as is known about an address of the guest.
@@ -588,38 +704,62 @@ impl Modules {
             return site;
         }
         let original = self.original(addr);
-        let Some(module) = self.list.iter().find(|module| module.range.contains(&original)) else {
+        let Some(module) = self
+            .list
+            .iter()
+            .find(|module| module.range.contains(&original))
+        else {
             return Site::at(GuestAddr(addr));
         };
         let mut site = module.site(addr, original);
-        site.symbol = contents(&module.file)
-            .and_then(|file| Functions::of(&object::File::parse(&*file).ok()?).at(original.wrapping_sub(module.bias)));
+        site.symbol = contents(&module.file).and_then(|file| {
+            Functions::of(&object::File::parse(&*file).ok()?).at(original.wrapping_sub(module.bias))
+        });
         site
     }
 
     /// The instruction of a module that an executed address stands for: itself, or what was
     /// moved to a trampoline. Nothing for the jumps that lead there and back.
     pub(crate) fn executed(&self, addr: u64) -> Option<(&Module, u64)> {
-        let plans = || self.list.iter().flat_map(|m| m.plans.iter().map(move |plan| (m, plan)));
+        let plans = || {
+            self.list
+                .iter()
+                .flat_map(|m| m.plans.iter().map(move |plan| (m, plan)))
+        };
         for (module, plan) in plans() {
-            if plan.writes.iter().any(|write| write.addr == addr && write.bytes.len() > 1) {
+            if plan
+                .writes
+                .iter()
+                .any(|write| write.addr == addr && write.bytes.len() > 1)
+            {
                 return None;
             }
-            let Some(done) = plan.patched.iter().find(|p| p.trampoline.contains(&addr)) else { continue };
+            let Some(done) = plan.patched.iter().find(|p| p.trampoline.contains(&addr)) else {
+                continue;
+            };
             let from = plan.map.binary_search_by_key(&addr, |(at, _)| *at).ok()?;
             let original = plan.map[from].1;
-            return done.window.contains(&original).then_some((module, original));
+            return done
+                .window
+                .contains(&original)
+                .then_some((module, original));
         }
-        let module = self.list.iter().find(|module| module.range.contains(&addr))?;
+        let module = self
+            .list
+            .iter()
+            .find(|module| module.range.contains(&addr))?;
         Some((module, addr))
     }
 
     /// Whether an address is a jump to a trampoline, or in one.
     pub(crate) fn ours(&self, addr: u64) -> bool {
-        self.list.iter().flat_map(|module| &module.plans).any(|plan| {
-            plan.writes.iter().any(|write| write.addr == addr)
-                || plan.patched.iter().any(|p| p.trampoline.contains(&addr))
-        })
+        self.list
+            .iter()
+            .flat_map(|module| &module.plans)
+            .any(|plan| {
+                plan.writes.iter().any(|write| write.addr == addr)
+                    || plan.patched.iter().any(|p| p.trampoline.contains(&addr))
+            })
     }
 
     /// What may differ between replicas without a fault and is not intercepted. The modules' code is read through.
@@ -658,17 +798,26 @@ impl Modules {
             let mut patched = BTreeMap::new();
             let mut slow = 0;
             let named = module.plans.iter().any(|plan| !plan.refused.is_empty());
-            let file = named.then(|| contents(&module.file)).flatten().unwrap_or_default();
-            let functions = object::File::parse(&*file).ok().map(|file| Functions::of(&file));
+            let file = named
+                .then(|| contents(&module.file))
+                .flatten()
+                .unwrap_or_default();
+            let functions = object::File::parse(&*file)
+                .ok()
+                .map(|file| Functions::of(&file));
             for plan in &module.plans {
                 for done in &plan.patched {
                     *patched.entry(done.site.kind.name().to_owned()).or_insert(0) += 1;
                 }
                 for refused in &plan.refused {
-                    let patch::Asked::Site(site) = &refused.asked else { continue };
+                    let patch::Asked::Site(site) = &refused.asked else {
+                        continue;
+                    };
                     slow += 1;
                     let mut place = module.site(site.addr, site.addr);
-                    place.symbol = functions.as_ref().and_then(|list| list.at(site.addr.wrapping_sub(module.bias)));
+                    place.symbol = functions
+                        .as_ref()
+                        .and_then(|list| list.at(site.addr.wrapping_sub(module.bias)));
                     total.slow_sites.push(SlowSite {
                         site: place,
                         instruction: site.kind.name().to_owned(),
@@ -715,7 +864,11 @@ fn after_save(save: &patch::Save) -> patch::Hook {
     code.extend(14_u32.to_le_bytes());
     code.extend([0xff, 0x25, 0, 0, 0, 0]); // jmp qword ptr [rip]
     code.extend(abi::ENTRY_ENTROPY.to_le_bytes());
-    patch::Hook { addr: save.addr, place: patch::Place::After, code }
+    patch::Hook {
+        addr: save.addr,
+        place: patch::Place::After,
+        code,
+    }
 }
 
 /// After an instruction that loads the address of a call in the vsyscall page: the address of the same call in the
@@ -742,7 +895,9 @@ fn steps(module: &patch::Module<'_>, from: u64) -> Vec<u64> {
     let mut found = Vec::new();
     let mut at = from;
     while found.len() < MOST && !found.contains(&at) {
-        let Some(view) = module.code.iter().find(|view| view.range().contains(&at)) else { break };
+        let Some(view) = module.code.iter().find(|view| view.range().contains(&at)) else {
+            break;
+        };
         let bytes = &view.bytes[usize::try_from(at - view.addr).expect("within the view")..];
         let insn = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).decode();
         if insn.is_invalid() {
@@ -753,7 +908,9 @@ fn steps(module: &patch::Module<'_>, from: u64) -> Vec<u64> {
         at = match insn.flow_control() {
             FlowControl::Return | FlowControl::IndirectBranch | FlowControl::Exception => break,
             FlowControl::UnconditionalBranch => target,
-            FlowControl::ConditionalBranch if target < insn.ip() && !found.contains(&target) => target,
+            FlowControl::ConditionalBranch if target < insn.ip() && !found.contains(&target) => {
+                target
+            }
             _ => insn.next_ip(),
         };
     }
@@ -773,7 +930,9 @@ impl<'a> Functions<'a> {
             .symbols()
             .chain(file.dynamic_symbols())
             .filter(|symbol| symbol.kind() == object::SymbolKind::Text)
-            .filter_map(|symbol| Some((symbol.address(), symbol.size().max(1), symbol.name().ok()?)))
+            .filter_map(|symbol| {
+                Some((symbol.address(), symbol.size().max(1), symbol.name().ok()?))
+            })
             .collect();
         list.sort_by_key(|(address, ..)| *address);
         Self(list)
@@ -782,7 +941,11 @@ impl<'a> Functions<'a> {
     /// The one around an address of the file.
     fn at(&self, in_file: u64) -> Option<String> {
         let behind = self.0.partition_point(|(address, ..)| *address <= in_file);
-        let around = self.0[..behind].iter().rev().take(NESTED).find(|(address, size, _)| in_file - address < *size);
+        let around = self.0[..behind]
+            .iter()
+            .rev()
+            .take(NESTED)
+            .find(|(address, size, _)| in_file - address < *size);
         around.map(|(address, _, name)| format!("{name}+{:#x}", in_file - address))
     }
 }
@@ -790,6 +953,10 @@ impl<'a> Functions<'a> {
 /// Run-time addresses a file occupies.
 fn extent(file: &object::File<'_>, bias: u64) -> Range<u64> {
     let from = file.segments().map(|s| s.address()).min().unwrap_or(0) & !(PAGE - 1);
-    let to = file.segments().map(|s| s.address() + s.size()).max().unwrap_or(0);
+    let to = file
+        .segments()
+        .map(|s| s.address() + s.size())
+        .max()
+        .unwrap_or(0);
     from.wrapping_add(bias)..to.next_multiple_of(PAGE).wrapping_add(bias)
 }

@@ -57,7 +57,11 @@ impl Track {
             self.pid = look.pid;
             self.seen.clear();
         }
-        if self.seen.back().is_none_or(|&(place, _)| place != look.place) {
+        if self
+            .seen
+            .back()
+            .is_none_or(|&(place, _)| place != look.place)
+        {
             self.seen.push_back((look.place, look.cpu_ns));
         }
     }
@@ -65,8 +69,12 @@ impl Track {
     /// At most this much was needed from `place` to the event behind it.
     fn needed(&self, place: u64) -> u64 {
         let behind = self.seen.partition_point(|&(seen, _)| seen <= place);
-        let Some(&(_, end)) = self.seen.get(behind) else { return 0 };
-        let start = behind.checked_sub(1).map_or(0, |before| self.seen[before].1);
+        let Some(&(_, end)) = self.seen.get(behind) else {
+            return 0;
+        };
+        let start = behind
+            .checked_sub(1)
+            .map_or(0, |before| self.seen[before].1);
         end.saturating_sub(start)
     }
 
@@ -94,7 +102,9 @@ impl Pace {
         }
         let last = looks.iter().flatten().map(|look| look.place).min()?;
         let all = 0..looks.len();
-        let hung = all.clone().find_map(|r| self.judge(r, looks).filter(|(_, outvoted)| *outvoted));
+        let hung = all
+            .clone()
+            .find_map(|r| self.judge(r, looks).filter(|(_, outvoted)| *outvoted));
         let finding = match hung {
             Some((late, _)) => Some(Finding::Hung(late)),
             None => all.clone().find_map(|r| self.doubt(r, looks)),
@@ -110,21 +120,33 @@ impl Pace {
         let look = looks[replica]?;
         let (_, since) = *self.tracks[replica].seen.back()?;
         let cpu_ns = look.cpu_ns.saturating_sub(since);
-        let there = looks.iter().zip(&self.tracks).filter(|(other, _)| other.is_some_and(|other| other.place > look.place));
+        let there = looks
+            .iter()
+            .zip(&self.tracks)
+            .filter(|(other, _)| other.is_some_and(|other| other.place > look.place));
         let mut needed: Vec<u64> = there.map(|(_, track)| track.needed(look.place)).collect();
         needed.sort_unstable();
         // The last one of the majority, or of those who are there: one alone may have come too early.
         let majority = looks.len() / 2 + 1;
         let needed_ns = *needed.get(majority - 1).or(needed.last())?;
         let limit_ns = (2 * needed_ns).max(needed_ns + SECOND_NS);
-        (cpu_ns > limit_ns).then_some((Late { replica, cpu_ns, limit_ns }, needed.len() >= majority))
+        (cpu_ns > limit_ns).then_some((
+            Late {
+                replica,
+                cpu_ns,
+                limit_ns,
+            },
+            needed.len() >= majority,
+        ))
     }
 
     /// Whether everybody who has not come farther than this replica is late.
     fn doubt(&self, replica: usize, looks: &[Option<Look>]) -> Option<Finding> {
         let place = looks[replica]?.place;
         let behind = (0..looks.len()).filter(|r| looks[*r].is_none_or(|look| look.place <= place));
-        let late = behind.map(|r| self.judge(r, looks).map(|(late, _)| late)).collect::<Option<Vec<Late>>>()?;
+        let late = behind
+            .map(|r| self.judge(r, looks).map(|(late, _)| late))
+            .collect::<Option<Vec<Late>>>()?;
         Some(Finding::Doubt { place, late })
     }
 
@@ -151,16 +173,29 @@ mod tests {
     }
 
     fn looks(pace: &mut Pace, at: &[(u64, u64)]) -> Option<Finding> {
-        let look = |(pid, (place, ms)): (i32, &(u64, u64))| Some(Look { pid, place: *place, cpu_ns: ms * MS });
+        let look = |(pid, (place, ms)): (i32, &(u64, u64))| {
+            Some(Look {
+                pid,
+                place: *place,
+                cpu_ns: ms * MS,
+            })
+        };
         pace.look(&(1..).zip(at).map(look).collect::<Vec<_>>())
     }
 
     fn late(replica: usize, ms: u64, limit: u64) -> Late {
-        Late { replica, cpu_ns: ms * MS, limit_ns: limit * MS }
+        Late {
+            replica,
+            cpu_ns: ms * MS,
+            limit_ns: limit * MS,
+        }
     }
 
     fn doubt(place: u64, late: &[Late]) -> Option<Finding> {
-        Some(Finding::Doubt { place, late: late.to_vec() })
+        Some(Finding::Doubt {
+            place,
+            late: late.to_vec(),
+        })
     }
 
     #[test]
@@ -180,7 +215,10 @@ mod tests {
         let mut pace = Pace::default();
         two(&mut pace, (5, 0), (5, 0));
         two(&mut pace, (6, 7000), (5, 7000));
-        assert_eq!(two(&mut pace, (6, 7000), (5, 14_001)), doubt(5, &[late(1, 14_001, 14_000)]));
+        assert_eq!(
+            two(&mut pace, (6, 7000), (5, 14_001)),
+            doubt(5, &[late(1, 14_001, 14_000)])
+        );
     }
 
     #[test]
@@ -212,7 +250,10 @@ mod tests {
         two(&mut pace, (5, 100), (5, 100));
         assert_eq!(two(&mut pace, (9, 102), (6, 102)), None);
         assert_eq!(two(&mut pace, (9, 102), (6, 1100)), None);
-        assert_eq!(two(&mut pace, (9, 102), (6, 1105)), doubt(6, &[late(1, 1003, 1002)]));
+        assert_eq!(
+            two(&mut pace, (9, 102), (6, 1105)),
+            doubt(6, &[late(1, 1003, 1002)])
+        );
     }
 
     #[test]
@@ -223,7 +264,10 @@ mod tests {
         two(&mut pace, (6, 3000), (5, 3000));
         two(&mut pace, (40, 3100), (5, 3100));
         assert_eq!(two(&mut pace, (40, 3100), (5, 5900)), None);
-        assert_eq!(two(&mut pace, (40, 3100), (5, 6001)), doubt(5, &[late(1, 6001, 6000)]));
+        assert_eq!(
+            two(&mut pace, (40, 3100), (5, 6001)),
+            doubt(5, &[late(1, 6001, 6000)])
+        );
     }
 
     #[test]
@@ -231,10 +275,28 @@ mod tests {
         let mut pace = Pace::default();
         two(&mut pace, (5, 9000), (5, 9000));
         let again = |ms: u64| {
-            [Some(Look { pid: 1, place: 6, cpu_ns: 9100 * MS }), Some(Look { pid: 3, place: 5, cpu_ns: ms * MS })]
+            [
+                Some(Look {
+                    pid: 1,
+                    place: 6,
+                    cpu_ns: 9100 * MS,
+                }),
+                Some(Look {
+                    pid: 3,
+                    place: 5,
+                    cpu_ns: ms * MS,
+                }),
+            ]
         };
         assert_eq!(pace.look(&again(10)), None);
         assert_eq!(pace.look(&again(900)), None);
-        assert_eq!(pace.look(&[Some(Look { pid: 3, place: 5, cpu_ns: 90_000 * MS })]), None);
+        assert_eq!(
+            pace.look(&[Some(Look {
+                pid: 3,
+                place: 5,
+                cpu_ns: 90_000 * MS
+            })]),
+            None
+        );
     }
 }

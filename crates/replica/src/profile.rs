@@ -62,7 +62,8 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
     plan.flips.clear();
     let mut nobody = ();
     let hearing = Hearing::start(&plan);
-    let mut supervisor = Supervisor::start(&plan, &hearing, false, abi::option::PROFILE, &mut nobody)?;
+    let mut supervisor =
+        Supervisor::start(&plan, &hearing, false, abi::option::PROFILE, &mut nobody)?;
     let ended = supervisor.watch_over();
     supervisor.kill_all();
     ended?;
@@ -83,7 +84,9 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
             } else if replica > 0 {
                 // The same program once more.
             } else if let Some((module, addr)) = supervisor.modules.executed(ip) {
-                *sites.entry((module.path.clone(), addr - module.range.start)).or_default() += count;
+                *sites
+                    .entry((module.path.clone(), addr - module.range.start))
+                    .or_default() += count;
             } else if supervisor.modules.ours(ip) {
                 profile.jumps += count;
             } else {
@@ -96,11 +99,18 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
     }
     profile.sites = sites
         .into_iter()
-        .map(|((module, offset), count)| Executed { module, offset, count })
+        .map(|((module, offset), count)| Executed {
+            module,
+            offset,
+            count,
+        })
         .collect();
     if profile.sites.is_empty() {
         let source = std::io::Error::other("nothing was counted");
-        return Err(LaunchError::Step { step: Step::Trace, source });
+        return Err(LaunchError::Step {
+            step: Step::Trace,
+            source,
+        });
     }
     Ok((supervisor.report(), profile))
 }

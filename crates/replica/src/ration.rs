@@ -52,14 +52,19 @@ impl Supervisor<'_> {
                 self.ration.used[r] = Duration::from_nanos(before + now);
             }
         }
-        let killed = (0..n).any(|r| matches!(self.died(r), Some(child::Change::Signaled(libc::SIGKILL))));
+        let killed =
+            (0..n).any(|r| matches!(self.died(r), Some(child::Change::Signaled(libc::SIGKILL))));
         let short_of = if killed { NEAR } else { BEFORE };
         let used = &self.ration.used;
         let most = (0..n).max_by_key(|r| used[*r]).unwrap_or(0);
         let place = |r: usize| self.group.get64(at!(own r, next));
         let right = (0..n).all(|r| used[r] >= limit / SHARE || place(r) <= place(most));
         if used[most] + short_of < limit || !right {
-            return Some(limit.saturating_sub(used[most] + short_of).max(Duration::from_millis(1)));
+            return Some(
+                limit
+                    .saturating_sub(used[most] + short_of)
+                    .max(Duration::from_millis(1)),
+            );
         }
         self.ration.up = true;
         if self.leader_end.is_none() {

@@ -17,7 +17,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::event::{
-    Cause, CoreSuspect, Difference, Divergence, Judgement, LogCheck, Recovery, RecoveryAction, Role, SuspectAction, Vote, What,
+    Cause, CoreSuspect, Difference, Divergence, Judgement, LogCheck, Recovery, RecoveryAction,
+    Role, SuspectAction, Vote, What,
 };
 use steadfast_integrity::ids::{EventIndex, GuestAddr, Site};
 use steadfast_integrity::plan::StopReason;
@@ -96,14 +97,17 @@ fn transplanted(map: &procfs::Mapping) -> bool {
 }
 
 fn of_the_kernel(map: &procfs::Mapping) -> bool {
-    [&"[vdso]", &"[vvar]", &"[vvar_vclock]"].iter().any(|name| map.path == Path::new(name))
+    [&"[vdso]", &"[vvar]", &"[vvar_vclock]"]
+        .iter()
+        .any(|name| map.path == Path::new(name))
 }
 
 fn covered(maps: &[procfs::Mapping], wanted: &procfs::Mapping) -> bool {
     maps.iter().any(|m| {
         m.range.start <= wanted.range.start
             && m.range.end >= wanted.range.end
-            && (m.readable, m.writable, m.executable) == (wanted.readable, wanted.writable, wanted.executable)
+            && (m.readable, m.writable, m.executable)
+                == (wanted.readable, wanted.writable, wanted.executable)
     })
 }
 
@@ -117,7 +121,10 @@ pub(crate) enum Standing {
 
 impl Standing {
     fn hung(late: Late) -> Self {
-        Self::Hung { cpu_ns: late.cpu_ns, limit_ns: late.limit_ns }
+        Self::Hung {
+            cpu_ns: late.cpu_ns,
+            limit_ns: late.limit_ns,
+        }
     }
 }
 
@@ -158,7 +165,8 @@ impl Supervisor<'_> {
     fn raise(&mut self, why: u32, r: usize) {
         self.watch.accused = (why == alarm::HUNG).then_some(r);
         self.group.set64(at!(alarm_seq), 0);
-        self.group.set32(at!(alarm_slot), u32::try_from(r).expect("few replicas"));
+        self.group
+            .set32(at!(alarm_slot), u32::try_from(r).expect("few replicas"));
         self.group.set32(at!(alarm), why);
         for r in 0..self.replicas.len() {
             self.group.ring(r);
@@ -190,7 +198,9 @@ impl Supervisor<'_> {
             let place = self.come_to(r);
             looks.push(cpu_ns.map(|cpu_ns| Look { pid, place, cpu_ns }));
         }
-        let Some(found) = self.watch.pace.look(&looks) else { return self.look_for_a_standstill(place) };
+        let Some(found) = self.watch.pace.look(&looks) else {
+            return self.look_for_a_standstill(place);
+        };
         self.watch.pace.clear();
         match &found {
             Finding::Hung(late) => self.raise(alarm::HUNG, late.replica),
@@ -234,13 +244,24 @@ impl Supervisor<'_> {
         let pid = self.process_of(r);
         let claimed = |nr: u32| {
             // A write-back makes several calls, and a file is looked at before it is opened.
-            let of = |claim: Claim| claim.nr == nr || claim.kind != kind::SYSCALL || i64::from(nr) == libc::SYS_openat;
+            let of = |claim: Claim| {
+                claim.nr == nr || claim.kind != kind::SYSCALL || i64::from(nr) == libc::SYS_openat
+            };
             (0..self.replicas.len()).any(|r| self.group.claim(r, place).is_some_and(of))
         };
         let in_turn = procfs::waits_on(pid, &(abi::DOMAIN..abi::DOMAIN + 4096));
-        let stray = !in_turn && procfs::sleeps(pid) && procfs::sleeps_in(pid).is_some_and(|nr| r > 0 || !claimed(nr));
+        let stray = !in_turn
+            && procfs::sleeps(pid)
+            && procfs::sleeps_in(pid).is_some_and(|nr| r > 0 || !claimed(nr));
         let (who, looks) = self.watch.asleep;
-        self.watch.asleep = (r, if stray { if who == r { looks + 1 } else { 1 } } else { 0 });
+        self.watch.asleep = (
+            r,
+            if stray {
+                if who == r { looks + 1 } else { 1 }
+            } else {
+                0
+            },
+        );
         // Time in the kernel is the call's: its results may be large.
         let user = procfs::times(pid).map_or(0, |(user, _)| user);
         let in_event = self.group.claim(r, place).is_some() && !self.is_done(r, place);
@@ -266,19 +287,27 @@ impl Supervisor<'_> {
     }
 
     fn waits_in_the_log(&self, r: usize) -> bool {
-        procfs::waits_on(self.process_of(r), &(abi::SHARED..abi::SHARED + abi::SHARED_BYTES as u64))
+        procfs::waits_on(
+            self.process_of(r),
+            &(abi::SHARED..abi::SHARED + abi::SHARED_BYTES as u64),
+        )
     }
 
     /// Waits until every replica is paused or known to be out.
     fn gather(&mut self) -> Vec<Standing> {
         let n = self.replicas.len();
-        let start: Vec<u64> = (0..n).map(|r| procfs::burned_ns(self.process_of(r)).unwrap_or(0)).collect();
+        let start: Vec<u64> = (0..n)
+            .map(|r| procfs::burned_ns(self.process_of(r)).unwrap_or(0))
+            .collect();
         // Of shared memory this is not believed: a stray store of one replica would be the end of another.
         let hung_slot = self.watch.accused;
         let mut standing: Vec<Option<Standing>> = vec![None; n];
         let mut silence = Instant::now();
         // An event that nobody is near was struck on its way here: it would be waited for in vain.
-        let furthest = (0..n).map(|r| self.group.get64(at!(own r, next))).max().unwrap_or(0);
+        let furthest = (0..n)
+            .map(|r| self.group.get64(at!(own r, next)))
+            .max()
+            .unwrap_or(0);
         if self.group.get64(at!(alarm_seq)) > furthest + 1 {
             self.group.set64(at!(alarm_seq), 0);
             (0..n).for_each(|r| self.group.ring(r));
@@ -293,7 +322,9 @@ impl Supervisor<'_> {
                 return Vec::new();
             }
             // Looked at before it is nudged again: a nudge wakes also who goes back to sleep at once.
-            let asleep = (0..n).filter(|r| standing[*r].is_none()).all(|r| procfs::sleeps(self.process_of(r)));
+            let asleep = (0..n)
+                .filter(|r| standing[*r].is_none())
+                .all(|r| procfs::sleeps(self.process_of(r)));
             if standing[0].is_none() {
                 self.nudge();
             }
@@ -303,7 +334,11 @@ impl Supervisor<'_> {
                     self.signal_replica(r, NUDGE);
                 }
             }
-            for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
+            for (r, one) in standing
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, one)| one.is_none())
+            {
                 if r > 0 && procfs::is_stopped(self.replicas[r].pid) {
                     child::kill(self.replicas[r].pid, libc::SIGCONT);
                 }
@@ -315,7 +350,10 @@ impl Supervisor<'_> {
                     // Called out of its loop it may pause now; it has lost all the same.
                     *one = Some(match self.watch.found {
                         Some(Finding::Hung(late)) if late.replica == r => Standing::hung(late),
-                        _ => Standing::Hung { cpu_ns: 0, limit_ns: 0 },
+                        _ => Standing::Hung {
+                            cpu_ns: 0,
+                            limit_ns: 0,
+                        },
                     });
                 } else if self.group.phase(r) == phase::PAUSED && !self.is_going(r) {
                     *one = Some(Standing::Paused);
@@ -329,19 +367,33 @@ impl Supervisor<'_> {
                 silence = Instant::now();
             } else if silence.elapsed() > DEAF {
                 for one in &mut standing {
-                    one.get_or_insert(Standing::Hung { cpu_ns: 0, limit_ns: 0 });
+                    one.get_or_insert(Standing::Hung {
+                        cpu_ns: 0,
+                        limit_ns: 0,
+                    });
                 }
                 continue;
             }
             let paused = standing.iter().flatten().count();
-            for (r, one) in standing.iter_mut().enumerate().filter(|(_, one)| one.is_none()) {
+            for (r, one) in standing
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, one)| one.is_none())
+            {
                 // The others wait: a straggler may burn as much as twice the run so far, and a
                 // second more, before it is given up. Who is late already has only to pause.
                 let now = procfs::burned_ns(self.process_of(r)).unwrap_or(0);
                 let late = matches!(&self.watch.found, Some(Finding::Doubt { late, .. }) if late.iter().any(|late| late.replica == r));
-                let limit_ns = if late { SECOND_NS } else { (2 * start[r]).max(SECOND_NS) };
+                let limit_ns = if late {
+                    SECOND_NS
+                } else {
+                    (2 * start[r]).max(SECOND_NS)
+                };
                 if paused > 0 && now.saturating_sub(start[r]) > limit_ns {
-                    *one = Some(Standing::Hung { cpu_ns: now - start[r], limit_ns });
+                    *one = Some(Standing::Hung {
+                        cpu_ns: now - start[r],
+                        limit_ns,
+                    });
                 }
             }
             self.group.sleep(seen, Duration::from_millis(5));
@@ -351,11 +403,18 @@ impl Supervisor<'_> {
     /// Whose place nobody can have come to: farther ahead than the rings allow, behind an event whose
     /// result does not exist. The count of events of such a replica was struck.
     fn out_of_reach(&self, paused: &[usize]) -> u32 {
-        let place = |r: &usize| self.group.get64(at!(own *r, again));
+        let place = |r: &usize| self.group.get64(at!(own * r, again));
         let base = self.group.get64(at!(base));
-        let Some(last) = paused.iter().map(place).min() else { return 0 };
-        let impossible = |at: u64| at > last + abi::RING as u64 && !self.group.published(base, at - 1);
-        paused.iter().filter(|r| impossible(place(r))).map(|r| 1 << r).sum()
+        let Some(last) = paused.iter().map(place).min() else {
+            return 0;
+        };
+        let impossible =
+            |at: u64| at > last + abi::RING as u64 && !self.group.published(base, at - 1);
+        paused
+            .iter()
+            .filter(|r| impossible(place(r)))
+            .map(|r| 1 << r)
+            .sum()
     }
 
     /// Everything between an alarm and the next instruction of the program.
@@ -390,12 +449,18 @@ impl Supervisor<'_> {
             return true;
         }
         // The program had ended, agreed on by all, before whoever raised this was struck.
-        if self.leader_end.is_some() && matches!(self.group.end(), abi::end::EXITED | abi::end::SIGNALED) {
+        if self.leader_end.is_some()
+            && matches!(self.group.end(), abi::end::EXITED | abi::end::SIGNALED)
+        {
             self.divergences -= 1;
             self.group.set32(at!(alarm), alarm::QUIET);
             return true;
         }
-        if self.leader_end.is_some() && standing.iter().all(|one| *one == Standing::Died(child::Change::Signaled(libc::SIGKILL))) {
+        if self.leader_end.is_some()
+            && standing
+                .iter()
+                .all(|one| *one == Standing::Died(child::Change::Signaled(libc::SIGKILL)))
+        {
             self.divergences -= 1;
             self.killed = true;
             self.group.set32(at!(alarm), alarm::QUIET);
@@ -417,16 +482,29 @@ impl Supervisor<'_> {
         let leader = self.replicas[0].pid;
         let burned = procfs::burned_ns(leader).unwrap_or(0);
         let (repaired, before) = self.watch.burned;
-        let went_on = burned.saturating_sub(if repaired == leader { before } else { 0 }) > PROGRESS_NS;
-        self.watch.repeats = if self.watch.repaired_at == again && !went_on { self.watch.repeats + 1 } else { 0 };
+        let went_on =
+            burned.saturating_sub(if repaired == leader { before } else { 0 }) > PROGRESS_NS;
+        self.watch.repeats = if self.watch.repaired_at == again && !went_on {
+            self.watch.repeats + 1
+        } else {
+            0
+        };
         self.watch.repaired_at = again;
         self.watch.burned = (leader, burned);
-        if self.watch.repeats > REPEATS_MAX + LOSSES_MAX * u32::from(!self.watch.unmade.is_empty()) {
+        if self.watch.repeats > REPEATS_MAX + LOSSES_MAX * u32::from(!self.watch.unmade.is_empty())
+        {
             return self.gives_up(StopReason::Unrecoverable, begun);
         }
-        let paused: Vec<usize> = (0..n).filter(|r| standing[*r] == Standing::Paused).collect();
-        let absent: u32 = (0..n).filter(|r| standing[*r] != Standing::Paused).map(|r| 1 << r).sum();
-        let absent = absent | self.out_of_reach(&paused) | self.watch.unmade.keys().map(|r| 1 << r).sum::<u32>();
+        let paused: Vec<usize> = (0..n)
+            .filter(|r| standing[*r] == Standing::Paused)
+            .collect();
+        let absent: u32 = (0..n)
+            .filter(|r| standing[*r] != Standing::Paused)
+            .map(|r| 1 << r)
+            .sum();
+        let absent = absent
+            | self.out_of_reach(&paused)
+            | self.watch.unmade.keys().map(|r| 1 << r).sum::<u32>();
 
         let Some((losers, reran)) = self.decide(seq, &paused, absent, &doubt) else {
             self.divergences -= 1;
@@ -435,7 +513,10 @@ impl Supervisor<'_> {
         };
         // For the report: where it pauses now it can be put right all the same.
         let mut found = standing.clone();
-        for late in doubt.iter().filter(|late| losers != all && losers & 1 << late.replica != 0) {
+        for late in doubt
+            .iter()
+            .filter(|late| losers != all && losers & 1 << late.replica != 0)
+        {
             found[late.replica] = Standing::hung(*late);
         }
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
@@ -454,18 +535,29 @@ impl Supervisor<'_> {
         }
         // Of those who are right the one that has seen most: what the leader did is in its past,
         // and must not be done again.
-        let ahead = |r: &usize| (self.group.get64(at!(own *r, again)), std::cmp::Reverse(*r));
+        let ahead = |r: &usize| (self.group.get64(at!(own * r, again)), std::cmp::Reverse(*r));
         let Some(winner) = (0..n).filter(|r| losers & 1 << r == 0).max_by_key(ahead) else {
             return self.gives_up(StopReason::Unrecoverable, begun);
         };
         let losers: Vec<usize> = (0..n).filter(|r| losers & 1 << r != 0).collect();
         for (index, r) in losers.iter().copied().enumerate() {
-            if self.make_anew(r, winner, standing[r], &found[r], reran.map(|events| (seq, events)), begun) {
+            if self.make_anew(
+                r,
+                winner,
+                standing[r],
+                &found[r],
+                reran.map(|events| (seq, events)),
+                begun,
+            ) {
                 self.watch.unmade.remove(&r);
                 continue;
             }
             // The donor has died, or the copy: whoever is left begins again.
-            let (donor, copy) = if r == 0 { (winner, self.watch.hollow && self.is_going(0)) } else { (0, self.watch.stillborn) };
+            let (donor, copy) = if r == 0 {
+                (winner, self.watch.hollow && self.is_going(0))
+            } else {
+                (0, self.watch.stillborn)
+            };
             if !copy && !self.is_going(donor) {
                 return self.gives_up(StopReason::Unrecoverable, begun);
             }
@@ -488,28 +580,43 @@ impl Supervisor<'_> {
     /// Who is late at an event that others have come to, if that is in doubt: everybody counts who is there and who is
     /// not. Who has come meanwhile, to the same end, was slow.
     fn doubt(&self, found: Option<Finding>, standing: &[Standing]) -> Vec<Late> {
-        let Some(Finding::Doubt { place, late }) = found else { return Vec::new() };
-        let ours = self.group.get32(at!(alarm)) == alarm::REQUEST && standing.iter().all(|one| *one == Standing::Paused);
+        let Some(Finding::Doubt { place, late }) = found else {
+            return Vec::new();
+        };
+        let ours = self.group.get32(at!(alarm)) == alarm::REQUEST
+            && standing.iter().all(|one| *one == Standing::Paused);
         if !ours {
             return Vec::new();
         }
         self.group.set64(at!(alarm_seq), place + 1);
-        late.into_iter().filter(|late| self.group.claim(late.replica, place + 1).is_none()).collect()
+        late.into_iter()
+            .filter(|late| self.group.claim(late.replica, place + 1).is_none())
+            .collect()
     }
 
     /// Who has lost, as a set, and how many events were run again to know it; nothing when everybody agrees
     /// after all.
-    fn decide(&mut self, seq: u64, paused: &[usize], absent: u32, doubt: &[Late]) -> Option<(u32, Option<u64>)> {
+    fn decide(
+        &mut self,
+        seq: u64,
+        paused: &[usize],
+        absent: u32,
+        doubt: &[Late],
+    ) -> Option<(u32, Option<u64>)> {
         let n = self.replicas.len();
         let all = (1_u32 << n) - 1;
         let mut reran = None;
         // An alarm about an event at which nobody stands is none: its words were struck.
-        let at_it = |r: &usize| self.group.get64(at!(own *r, next)) <= seq && self.group.claim(*r, seq).is_some();
+        let at_it = |r: &usize| {
+            self.group.get64(at!(own * r, next)) <= seq && self.group.claim(*r, seq).is_some()
+        };
         let disputed = paused.iter().any(at_it);
-        let standstill = doubt.is_empty() && self.group.get32(at!(alarm)) == alarm::REQUEST || absent == 0 && !disputed;
+        let standstill = doubt.is_empty() && self.group.get32(at!(alarm)) == alarm::REQUEST
+            || absent == 0 && !disputed;
         let reader = self.group.get32(at!(alarm_slot));
         let follower = (1..n).any(|r| u32::try_from(r) == Ok(reader));
-        let damaged = self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && follower;
+        let damaged =
+            self.group.get32(at!(alarm)) == alarm::LOG && self.watch.repeats > 0 && follower;
         let losers = if absent != 0 {
             // Who is gone or hangs has lost, whatever the others think of each other; they
             // meet again at the event and vote then.
@@ -519,7 +626,8 @@ impl Supervisor<'_> {
         } else {
             let counted = self.count(paused);
             if counted == all && n == 2 && self.recovers() && !self.shares_memory() {
-                let (losers, events) = self.third_opinion(seq, paused, doubt.first().map(|late| late.limit_ns));
+                let (losers, events) =
+                    self.third_opinion(seq, paused, doubt.first().map(|late| late.limit_ns));
                 reran = Some(events);
                 losers
             } else {
@@ -544,7 +652,13 @@ impl Supervisor<'_> {
     /// Makes a loser again, and says so; `reran` is the event that was disputed and how many were run
     /// again for it. Whether it worked.
     fn make_anew(
-        &mut self, r: usize, winner: usize, standing: Standing, found: &Standing, reran: Option<(u64, u64)>, begun: Instant,
+        &mut self,
+        r: usize,
+        winner: usize,
+        standing: Standing,
+        found: &Standing,
+        reran: Option<(u64, u64)>,
+        begun: Instant,
     ) -> bool {
         let cause = match found {
             Standing::Paused => Cause::Outvoted,
@@ -554,15 +668,20 @@ impl Supervisor<'_> {
         };
         let core = self.replicas[r].core;
         // The leader first (it is the lowest): followers are then made again from it.
-        let repaired = if r == 0 { self.replace_leader(winner, standing) } else { self.replace(r) };
+        let repaired = if r == 0 {
+            self.replace_leader(winner, standing)
+        } else {
+            self.replace(r)
+        };
         if !repaired {
             return false;
         }
         self.recoveries += 1;
         let action = match reran {
-            Some((seq, events)) => {
-                RecoveryAction::RolledBack { to: EventIndex(self.event(seq).0.saturating_sub(events)), reran: events }
-            }
+            Some((seq, events)) => RecoveryAction::RolledBack {
+                to: EventIndex(self.event(seq).0.saturating_sub(events)),
+                reran: events,
+            },
             None if r == 0 => RecoveryAction::Reforked { from: id(winner) },
             None => RecoveryAction::Reforked { from: id(0) },
         };
@@ -584,8 +703,14 @@ impl Supervisor<'_> {
     fn mend_agents(&self, standing: &[Standing]) {
         let right = &self.agent_fixed;
         let mut found = vec![0; right.len()];
-        for (r, _) in standing.iter().enumerate().filter(|(_, one)| !matches!(one, Standing::Died(_))) {
-            let Ok(memory) = Remote::open(self.replicas[r].pid) else { continue };
+        for (r, _) in standing
+            .iter()
+            .enumerate()
+            .filter(|(_, one)| !matches!(one, Standing::Died(_)))
+        {
+            let Ok(memory) = Remote::open(self.replicas[r].pid) else {
+                continue;
+            };
             if memory.read(abi::BASE, &mut found).is_err() || found == *right {
                 continue;
             }
@@ -608,7 +733,13 @@ impl Supervisor<'_> {
         let seq = self.group.get64(at!(own 0, next));
         let claims: Vec<Option<Claim>> = (0..n).map(|r| self.group.claim(r, seq)).collect();
         let all = (1_u32 << n) - 1;
-        self.tell(&vec![Standing::Paused; n], &claims, seq, all, Judgement::Unresolvable);
+        self.tell(
+            &vec![Standing::Paused; n],
+            &claims,
+            seq,
+            all,
+            Judgement::Unresolvable,
+        );
         self.give_up(StopReason::Unrecoverable, begun);
     }
 
@@ -627,7 +758,9 @@ impl Supervisor<'_> {
     fn verdict(&self, paused: &[usize], n: usize) -> u32 {
         let mut votes: HashMap<u32, usize> = HashMap::new();
         for r in paused {
-            *votes.entry(self.group.get32(at!(own *r, losers))).or_default() += 1;
+            *votes
+                .entry(self.group.get32(at!(own * r, losers)))
+                .or_default() += 1;
         }
         votes
             .into_iter()
@@ -662,7 +795,10 @@ impl Supervisor<'_> {
             let said = self.said_child(r);
             said > 1 && !child::exists(said)
         };
-        let stands = self.group.wait_until(ANSWER, || self.group.phase(r) == phase::PAUSED || gone()) && !gone();
+        let stands = self
+            .group
+            .wait_until(ANSWER, || self.group.phase(r) == phase::PAUSED || gone())
+            && !gone();
         if stands {
             self.adopt(r);
         } else {
@@ -691,7 +827,9 @@ impl Supervisor<'_> {
         child::kill(child, libc::SIGKILL);
         self.leaving.push(child);
         let deadline = Instant::now() + ANSWER;
-        while !(procfs::has_no_memory(child) && procfs::has_no_memory(pid)) && Instant::now() < deadline {
+        while !(procfs::has_no_memory(child) && procfs::has_no_memory(pid))
+            && Instant::now() < deadline
+        {
             std::thread::yield_now();
         }
     }
@@ -726,8 +864,10 @@ impl Supervisor<'_> {
         }
         let next = self.group.get64(at!(own winner, again));
         self.group.clear_ring(0);
-        self.group.clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
-        let received = self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0) && self.is_copy(winner);
+        self.group
+            .clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
+        let received =
+            self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0) && self.is_copy(winner);
         self.watch.hollow &= !received;
         received
     }
@@ -755,21 +895,25 @@ impl Supervisor<'_> {
     fn settle_last_write(&mut self, winner: usize) {
         let seq = self.group.get64(at!(wrote_seq));
         let before = self.group.get64(at!(wrote_before));
-        let (Some(claim), Some(written)) =
-            (self.group.claim(winner, seq), self.accounts.final_count(self.replicas[0].child))
-        else {
+        let (Some(claim), Some(written)) = (
+            self.group.claim(winner, seq),
+            self.accounts.final_count(self.replicas[0].child),
+        ) else {
             return;
         };
         let moved = written.saturating_sub(before);
         if self.group.get64(at!(own winner, next)) != seq || moved == 0 {
             return;
         }
-        let Some(base) = self.log_base(winner, seq) else { return };
+        let Some(base) = self.log_base(winner, seq) else {
+            return;
+        };
         if self.group.published(base, seq) {
             return; // the winner has taken it, and computes on
         }
         let payload_at = self.group.payload_end(base, seq);
-        self.group.publish(base, seq, &claim, moved.cast_signed(), payload_at);
+        self.group
+            .publish(base, seq, &claim, moved.cast_signed(), payload_at);
         self.pass(winner, seq);
     }
 
@@ -783,16 +927,21 @@ impl Supervisor<'_> {
         if made & !abi::MADE_OUT != seq {
             return true;
         }
-        let Some(base) = self.log_base(winner, seq) else { return true };
+        let Some(base) = self.log_base(winner, seq) else {
+            return true;
+        };
         if self.group.published(base, seq) {
             return true;
         }
-        let Some(claim) = self.group.claim(winner, seq) else { return true };
+        let Some(claim) = self.group.claim(winner, seq) else {
+            return true;
+        };
         let ret = self.group.get64(at!(seen 0, made_ret)).cast_signed();
         if made & abi::MADE_OUT != 0 && ret >= 0 {
             return false;
         }
-        self.group.publish(base, seq, &claim, ret, self.group.payload_end(base, seq));
+        self.group
+            .publish(base, seq, &claim, ret, self.group.payload_end(base, seq));
         self.pass(winner, seq);
         true
     }
@@ -810,15 +959,21 @@ impl Supervisor<'_> {
         self.group.echo(winner, seq);
         self.group.set64(at!(alarm_seq), seq + 1);
         let n = self.replicas.len();
-        let passed: Vec<usize> = (1..n).filter(|r| self.died(*r).is_none() && self.group.phase(*r) == phase::PAUSED).collect();
+        let passed: Vec<usize> = (1..n)
+            .filter(|r| self.died(*r).is_none() && self.group.phase(*r) == phase::PAUSED)
+            .collect();
         for r in &passed {
             self.group.order(*r, cmd::RESUME, 0, ANSWER);
         }
         // Then wherever they are: their next event may be far.
         let group = &self.group;
-        group.wait_until(ANSWER, || passed.iter().all(|r| {
-            group.get64(at!(own *r, done)) > seq || group.is_gone(*r) || group.phase(*r) == phase::PAUSED
-        }));
+        group.wait_until(ANSWER, || {
+            passed.iter().all(|r| {
+                group.get64(at!(own * r, done)) > seq
+                    || group.is_gone(*r)
+                    || group.phase(*r) == phase::PAUSED
+            })
+        });
         self.group.set64(at!(alarm_seq), 0);
         self.gather();
     }
@@ -829,7 +984,9 @@ impl Supervisor<'_> {
             return false;
         }
         child::kill(self.acting(), NUDGE);
-        self.group.wait_until(Duration::from_millis(50), || self.group.phase(0) == phase::PAUSED)
+        self.group.wait_until(Duration::from_millis(50), || {
+            self.group.phase(0) == phase::PAUSED
+        })
     }
 
     fn spawn_leader(&mut self, winner: usize) -> bool {
@@ -837,7 +994,9 @@ impl Supervisor<'_> {
         if self.keeper == 0 || self.gone.contains_key(&self.keeper) {
             return false;
         }
-        let Ok(maps) = procfs::maps(self.replicas[winner].pid) else { return false };
+        let Ok(maps) = procfs::maps(self.replicas[winner].pid) else {
+            return false;
+        };
         let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
         let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
         let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
@@ -853,23 +1012,42 @@ impl Supervisor<'_> {
         let list: Vec<u64> = maps
             .iter()
             // What the program has closed or made code of is no longer as brk made it.
-            .filter(|m| transplanted(m) && (m.path != Path::new("[heap]") || m.executable || !m.writable))
+            .filter(|m| {
+                transplanted(m) && (m.path != Path::new("[heap]") || m.executable || !m.writable)
+            })
             .filter(|m| m.range.end <= stack.range.start)
             .flat_map(|m| {
-                let protection = u64::from(m.readable) | u64::from(m.writable) << 1 | u64::from(m.executable) << 2;
+                let protection = u64::from(m.readable)
+                    | u64::from(m.writable) << 1
+                    | u64::from(m.executable) << 2;
                 [m.range.start, m.range.end - m.range.start, protection]
             })
             .collect();
         let kernel = maps.iter().filter(|m| of_the_kernel(m));
-        let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| (from.min(m.range.start), to.max(m.range.end)));
-        let words = [list.len() as u64 / 3, stack.range.start, stack.range.end, heap_end, from, to];
-        let bytes: Vec<u8> = words.iter().chain(&list).flat_map(|w| w.to_le_bytes()).collect();
+        let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| {
+            (from.min(m.range.start), to.max(m.range.end))
+        });
+        let words = [
+            list.len() as u64 / 3,
+            stack.range.start,
+            stack.range.end,
+            heap_end,
+            from,
+            to,
+        ];
+        let bytes: Vec<u8> = words
+            .iter()
+            .chain(&list)
+            .flat_map(|w| w.to_le_bytes())
+            .collect();
         if abi::OFF_REMAP + bytes.len() > abi::OFF_UNDO {
             return false;
         }
         self.group.memory.write(abi::OFF_REMAP, &bytes);
         self.group.set32(at!(slot 0, phase), 0);
-        let Some(pid) = self.group.order(abi::KEEPER, cmd::SPAWN, 0, ANSWER) else { return false };
+        let Some(pid) = self.group.order(abi::KEEPER, cmd::SPAWN, 0, ANSWER) else {
+            return false;
+        };
         self.replicas[0].child = 0;
         let pid = self.new_child(i32::try_from(pid).unwrap_or(0));
         if pid <= 0 {
@@ -881,7 +1059,9 @@ impl Supervisor<'_> {
         self.accounts.open(pid);
         self.promotions += 1;
         self.group.set32(at!(remade), 1);
-        self.group.wait_until(ANSWER, || self.group.phase(0) == phase::PAUSED || !child::exists(pid));
+        self.group.wait_until(ANSWER, || {
+            self.group.phase(0) == phase::PAUSED || !child::exists(pid)
+        });
         if self.group.phase(0) != phase::PAUSED || !child::exists(pid) {
             return false;
         }
@@ -913,8 +1093,16 @@ impl Supervisor<'_> {
             }
             // Of a file the new process has nothing.
             let whole = fresh && map.readable && map.inode != 0;
-            let runs = if whole { vec![map.range.clone()] } else { from.owned(map.range.clone())? };
-            let mut stale = if fresh { Vec::new() } else { to.owned(map.range.clone())? };
+            let runs = if whole {
+                vec![map.range.clone()]
+            } else {
+                from.owned(map.range.clone())?
+            };
+            let mut stale = if fresh {
+                Vec::new()
+            } else {
+                to.owned(map.range.clone())?
+            };
             for run in runs {
                 let mut at = run.start;
                 while at < run.end {
@@ -967,7 +1155,9 @@ impl Supervisor<'_> {
             self.group.command(r, cmd::RESUME, 0);
         }
         for r in 0..self.replicas.len() {
-            self.group.wait_until(ANSWER, || self.group.acknowledged(r) || self.group.is_gone(r));
+            self.group.wait_until(ANSWER, || {
+                self.group.acknowledged(r) || self.group.is_gone(r)
+            });
         }
     }
 
@@ -997,12 +1187,24 @@ impl Supervisor<'_> {
             } else {
                 SuspectAction::Reported
             };
-            let suspect = CoreSuspect { core, strikes: strikes.into(), divergences: self.divergences, action };
+            let suspect = CoreSuspect {
+                core,
+                strikes: strikes.into(),
+                divergences: self.divergences,
+                action,
+            };
             self.emit(What::CoreSuspect(suspect));
         }
     }
 
-    fn tell(&mut self, standing: &[Standing], claims: &[Option<Claim>], seq: u64, losers: u32, judgement: Judgement) {
+    fn tell(
+        &mut self,
+        standing: &[Standing],
+        claims: &[Option<Claim>],
+        seq: u64,
+        losers: u32,
+        judgement: Judgement,
+    ) {
         let first = claims.iter().flatten().next().copied();
         let call = first.map(|claim| match claim.kind {
             kind::SYSCALL => steadfast_agent::call(claim.nr).0.to_owned(),
@@ -1021,7 +1223,9 @@ impl Supervisor<'_> {
             .map(|r| {
                 // Who has come to no event, and whose absence is no accident.
                 let absent = camps.len() + usize::from(standing[r] != Standing::Paused);
-                let camp = claims[r].map_or(absent, |claim| camps.iter().position(|c| *c == claim).unwrap_or(absent));
+                let camp = claims[r].map_or(absent, |claim| {
+                    camps.iter().position(|c| *c == claim).unwrap_or(absent)
+                });
                 Vote {
                     replica: id(r),
                     role: if r == 0 { Role::Leader } else { Role::Follower },
@@ -1050,10 +1254,15 @@ impl Supervisor<'_> {
         let right = Remote::open(self.replicas[b].pid).ok()?;
         let (mut first, mut count) = (None, 0);
         let (mut x, mut y) = ([0; 4096], [0; 4096]);
-        for map in procfs::maps(self.replicas[a].pid).ok()?.iter().filter(|m| m.writable && transplanted(m)) {
+        for map in procfs::maps(self.replicas[a].pid)
+            .ok()?
+            .iter()
+            .filter(|m| m.writable && transplanted(m))
+        {
             let mut runs = left.owned(map.range.clone()).ok()?;
             runs.extend(right.owned(map.range.clone()).ok()?);
-            let pages: std::collections::BTreeSet<u64> = runs.into_iter().flat_map(|run| run.step_by(4096)).collect();
+            let pages: std::collections::BTreeSet<u64> =
+                runs.into_iter().flat_map(|run| run.step_by(4096)).collect();
             for page in pages {
                 if left.read(page, &mut x).is_ok() && right.read(page, &mut y).is_ok() && x != y {
                     first.get_or_insert(page);
@@ -1068,28 +1277,58 @@ impl Supervisor<'_> {
     pub(crate) fn differing_word(&self, a: usize, b: usize) -> Option<(u64, u64)> {
         let (page, _) = self.differing_pages(a, b)?;
         let (mut x, mut y) = ([0; 4096], [0; 4096]);
-        Remote::open(self.replicas[a].pid).ok()?.read(page, &mut x).ok()?;
-        Remote::open(self.replicas[b].pid).ok()?.read(page, &mut y).ok()?;
-        let at = (0..4096).step_by(8).find(|at| x[*at..at + 8] != y[*at..at + 8])?;
-        Some((page + at as u64, u64::from_le_bytes(y[at..at + 8].try_into().expect("eight bytes"))))
+        Remote::open(self.replicas[a].pid)
+            .ok()?
+            .read(page, &mut x)
+            .ok()?;
+        Remote::open(self.replicas[b].pid)
+            .ok()?
+            .read(page, &mut y)
+            .ok()?;
+        let at = (0..4096)
+            .step_by(8)
+            .find(|at| x[*at..at + 8] != y[*at..at + 8])?;
+        Some((
+            page + at as u64,
+            u64::from_le_bytes(y[at..at + 8].try_into().expect("eight bytes")),
+        ))
     }
 
-    fn difference(&self, standing: &[Standing], claims: &[Option<Claim>], losers: u32) -> Difference {
+    fn difference(
+        &self,
+        standing: &[Standing],
+        claims: &[Option<Claim>],
+        losers: u32,
+    ) -> Difference {
         let torn = self.group.end() == abi::end::TORN;
         if torn || self.group.get32(at!(alarm)) == alarm::LOG {
-            return Difference::Log { check: LogCheck::Checksum };
+            return Difference::Log {
+                check: LogCheck::Checksum,
+            };
         }
         for one in standing {
             match one {
-                Standing::Died(child::Change::Signaled(signal)) => return Difference::Death { signal: Some(*signal) },
+                Standing::Died(child::Change::Signaled(signal)) => {
+                    return Difference::Death {
+                        signal: Some(*signal),
+                    };
+                }
                 Standing::Died(_) => return Difference::Death { signal: None },
                 Standing::Hung { cpu_ns, limit_ns } => {
-                    return Difference::Hang { cpu_ns: *cpu_ns, limit_ns: *limit_ns };
+                    return Difference::Hang {
+                        cpu_ns: *cpu_ns,
+                        limit_ns: *limit_ns,
+                    };
                 }
                 Standing::Paused => {}
             }
         }
-        let Some(odd) = claims.iter().enumerate().filter(|(r, _)| losers & 1 << r != 0).find_map(|(_, c)| *c) else {
+        let Some(odd) = claims
+            .iter()
+            .enumerate()
+            .filter(|(r, _)| losers & 1 << r != 0)
+            .find_map(|(_, c)| *c)
+        else {
             return Difference::Call;
         };
         if odd.kind == kind::FAULT {
@@ -1098,28 +1337,43 @@ impl Supervisor<'_> {
                 address: GuestAddr(odd.args[1]),
             };
         }
-        if claims.iter().any(Option::is_none) && claims.iter().flatten().all(|claim| *claim == odd) {
+        if claims.iter().any(Option::is_none) && claims.iter().flatten().all(|claim| *claim == odd)
+        {
             return Difference::Early;
         }
         for other in claims.iter().flatten().filter(|c| **c != odd) {
             if other.kind == kind::FAULT {
-                return Difference::Fault { signal: other.nr.cast_signed(), address: GuestAddr(other.args[1]) };
+                return Difference::Fault {
+                    signal: other.nr.cast_signed(),
+                    address: GuestAddr(other.args[1]),
+                };
             }
             if (other.nr, other.kind, other.ip) != (odd.nr, odd.kind, odd.ip) {
                 return Difference::Call;
             }
             if let Some(index) = (0..6).find(|i| other.args[*i] != odd.args[*i]) {
-                return Difference::Argument { index: u8::try_from(index).expect("below six") };
+                return Difference::Argument {
+                    index: u8::try_from(index).expect("below six"),
+                };
             }
             if odd.kind == kind::CHECK {
                 let differ = |c: &Option<Claim>| c.is_some_and(|c| c.bytes != odd.bytes);
-                let pair = claims.iter().position(|c| *c == Some(odd)).zip(claims.iter().position(differ));
+                let pair = claims
+                    .iter()
+                    .position(|c| *c == Some(odd))
+                    .zip(claims.iter().position(differ));
                 if let Some((page, pages)) = pair.and_then(|(a, b)| self.differing_pages(a, b)) {
-                    return Difference::Memory { page: GuestAddr(page), pages };
+                    return Difference::Memory {
+                        page: GuestAddr(page),
+                        pages,
+                    };
                 }
             }
             if other.bytes != odd.bytes {
-                return Difference::Buffer { argument: 1, offset: None };
+                return Difference::Buffer {
+                    argument: 1,
+                    offset: None,
+                };
             }
             if other.sp != odd.sp {
                 return Difference::Register { name: "rsp".into() };

@@ -49,11 +49,17 @@ fn watch(group: &Group, launcher: i32) {
             futex::wake(group.memory.u32(at!(sentry_answer)));
         }
         let still = group.get32(at!(standstill));
-        let pause = if still == standstill::LEADER { LOOK_WHILE_STOPPED } else { LOOK };
+        let pause = if still == standstill::LEADER {
+            LOOK_WHILE_STOPPED
+        } else {
+            LOOK
+        };
         futex::wait(group.memory.u32(at!(sentry_bell)), bell, pause);
         let now = group.get32(at!(beat));
         match group.get32(at!(standstill)) {
-            standstill::LEADER if !procfs::is_stopped(pid(group, launcher, 0)) => child::kill(launcher, libc::SIGCONT),
+            standstill::LEADER if !procfs::is_stopped(pid(group, launcher, 0)) => {
+                child::kill(launcher, libc::SIGCONT)
+            }
             standstill::MOVING if now == beat && procfs::is_stopped(launcher) => {
                 group.set32(at!(standstill), standstill::LAUNCHER);
                 signal_all(group, launcher, libc::SIGSTOP);
@@ -72,7 +78,11 @@ fn watch(group: &Group, launcher: i32) {
 /// only for a process of its own: a fault can make the number anybody's.
 fn pid(group: &Group, launcher: i32, r: usize) -> i32 {
     let pid = group.get32(at!(own r, pid)).cast_signed();
-    if pid > 1 && procfs::descends(pid, launcher) { pid } else { 0 }
+    if pid > 1 && procfs::descends(pid, launcher) {
+        pid
+    } else {
+        0
+    }
 }
 
 fn signal_all(group: &Group, launcher: i32, signal: i32) {
@@ -98,7 +108,9 @@ pub(crate) fn was_for_all(group: &Group, signal: i32) -> bool {
         if answer & !1 == ask {
             return answer & 1 != 0;
         }
-        let Some(left) = ANSWER.checked_sub(start.elapsed()) else { return false };
+        let Some(left) = ANSWER.checked_sub(start.elapsed()) else {
+            return false;
+        };
         futex::wait(word, answer, left);
     }
 }

@@ -640,12 +640,21 @@ impl Site {
         // What the log holds is done first.
         loop {
             match self.news(Duration::from_millis(5)) {
-                Some(News::Question(_)) => return Err("its disk gives other bytes than the lost primary's, and nobody is left to ask".into()),
-                Some(News::Alarm(event, claims)) => return Err(format!("at event {event} the two programs claimed different things ({claims})")),
+                Some(News::Question(_)) => return Err(
+                    "its disk gives other bytes than the lost primary's, and nobody is left to ask"
+                        .into(),
+                ),
+                Some(News::Alarm(event, claims)) => {
+                    return Err(format!(
+                        "at event {event} the two programs claimed different things ({claims})"
+                    ));
+                }
                 Some(News::End(_)) => return Err("its program has ended".into()),
                 None => {}
             }
-            if self.claimed_last(Part::Secondary) >= place.seq && self.group.get64(at!(own 1, done)) >= place.seq {
+            if self.claimed_last(Part::Secondary) >= place.seq
+                && self.group.get64(at!(own 1, done)) >= place.seq
+            {
                 break;
             }
         }
@@ -661,15 +670,23 @@ impl Site {
         match self.group.order(1, cmd::LEAD, 0, LEAD_LIMIT) {
             Some(0) => {}
             Some(refused) if refused <= -1000 => {
-                return Err(format!("descriptor {} of the program was the primary's alone (a pipe, timer, event counter, outgoing connection, or file of procfs)", -1000 - refused));
+                return Err(format!(
+                    "descriptor {} of the program was the primary's alone (a pipe, timer, event counter, outgoing connection, or file of procfs)",
+                    -1000 - refused
+                ));
             }
-            Some(-1) => return Err("the program has made more settings of its process than are kept for a take-over".into()),
+            Some(-1) => return Err(
+                "the program has made more settings of its process than are kept for a take-over"
+                    .into(),
+            ),
             _ => return Err("its program does not answer".into()),
         }
         self.group.set_pid(0, self.pid);
         self.group.set_pid(1, 0);
         self.group.set32(at!(alarm), alarm::QUIET);
-        self.group.order(0, cmd::RESUME, 0, LEAD_LIMIT).ok_or("its program does not go on")?;
+        self.group
+            .order(0, cmd::RESUME, 0, LEAD_LIMIT)
+            .ok_or("its program does not go on")?;
         Ok((self.group.get32(CARRIED), self.group.get32(CARRIED + 4)))
     }
 

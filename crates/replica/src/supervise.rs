@@ -20,7 +20,8 @@ use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, W
 use steadfast_integrity::exit::Verdict;
 use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
 use steadfast_integrity::plan::{
-    Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport, StopReason, Timings,
+    Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime,
+    RunReport, StopReason, Timings,
 };
 use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;
@@ -90,14 +91,27 @@ impl Hearing {
         let mask = signals::block_all();
         child::adopt_orphans();
         let (tell, news) = channel();
-        let post = Post { tell, bell: Arc::default() };
+        let post = Post {
+            tell,
+            bell: Arc::default(),
+        };
         let tree = Tree::new(plan);
         tree.set_first(post.clone());
-        Self { mask, post, news, tree }
+        Self {
+            mask,
+            post,
+            news,
+            tree,
+        }
     }
 
     pub(crate) fn of(mask: u64, post: Post, news: Receiver<News>, tree: Arc<Tree>) -> Self {
-        Self { mask, post, news, tree }
+        Self {
+            mask,
+            post,
+            news,
+            tree,
+        }
     }
 
     pub(crate) fn post(&self) -> &Post {
@@ -133,7 +147,12 @@ impl Hearing {
 
     /// Rings this group from now on; whether it is the first.
     pub(crate) fn ring(&self, group: &Arc<Group>) -> bool {
-        self.post.bell.lock().expect("no panic under it").replace(Arc::clone(group)).is_none()
+        self.post
+            .bell
+            .lock()
+            .expect("no panic under it")
+            .replace(Arc::clone(group))
+            .is_none()
     }
 
     /// Begins to take signals, and rings this group.
@@ -247,22 +266,36 @@ fn bytes_written(file: &mut std::fs::File) -> Option<u64> {
     let mut text = String::new();
     file.rewind().ok()?;
     file.read_to_string(&mut text).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
+    text.lines()
+        .find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
 }
 
 impl Accounts {
     /// Begins to count for a new leader. Opened while it lives: afterwards only its reader's
     /// rights at opening count.
     pub(crate) fn open(&self, pid: i32) {
-        let account = std::fs::File::open(format!("/proc/{pid}/io")).ok().and_then(|mut file| {
-            let base = bytes_written(&mut file)?;
-            Some(Account { pid, file, base, last: None })
-        });
+        let account = std::fs::File::open(format!("/proc/{pid}/io"))
+            .ok()
+            .and_then(|mut file| {
+                let base = bytes_written(&mut file)?;
+                Some(Account {
+                    pid,
+                    file,
+                    base,
+                    last: None,
+                })
+            });
         *self.0.lock().expect("no panic under it") = account;
     }
 
     fn look(&self, pid: i32) {
-        if let Some(account) = self.0.lock().expect("no panic under it").as_mut().filter(|a| a.pid == pid) {
+        if let Some(account) = self
+            .0
+            .lock()
+            .expect("no panic under it")
+            .as_mut()
+            .filter(|a| a.pid == pid)
+        {
             account.last = bytes_written(&mut account.file);
         }
     }
@@ -284,7 +317,11 @@ fn spin_ticks(plan: &Plan, cores: &[usize]) -> (u32, u32) {
     // before giving the core away. With fewer cores than replicas the one waited for may need
     // this very core, so yield at once.
     let us = cpu::ticks_per_us();
-    if cores.len() >= usize::from(plan.replicas) { (us * 40, 0) } else { (us, 50) }
+    if cores.len() >= usize::from(plan.replicas) {
+        (us * 40, 0)
+    } else {
+        (us, 50)
+    }
 }
 
 /// A new control block for a plan's group. `privileged`: its replicas may make namespaces as they are.
@@ -308,9 +345,16 @@ pub(crate) fn control_block(
     group.set32(at!(yields), yields);
     group.set64(at!(slice_tsc), u64::from(cpu::ticks_per_us()) * SLICE_US);
     let affinity = cpu::affinity();
-    group.memory.write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
-    group.memory.write(at!(wait allowed), &affinity[..affinity.len().min(256)]);
-    group.set32(at!(wait affinity_bytes), u32::try_from(affinity.len().min(256)).expect("small"));
+    group
+        .memory
+        .write(at!(wait affinity), &affinity[..affinity.len().min(256)]);
+    group
+        .memory
+        .write(at!(wait allowed), &affinity[..affinity.len().min(256)]);
+    group.set32(
+        at!(wait affinity_bytes),
+        u32::try_from(affinity.len().min(256)).expect("small"),
+    );
     let mut options = match plan.backstop {
         Backstop::Token => option::SUD,
         Backstop::Seccomp => option::SECCOMP,
@@ -421,15 +465,37 @@ impl<'a> Supervisor<'a> {
         hearing: &'a Hearing,
         birth: Birth,
     ) -> Result<Self, LaunchError> {
-        let Birth { group, modules, leader, process, cores } = birth;
-        let mut this = Self::new(plan, hearing, sink, hearing.tree.since, group, modules, cores);
-        this.replicas[0] = ReplicaInfo { child: leader, pid: leader, ..ReplicaInfo::default() };
+        let Birth {
+            group,
+            modules,
+            leader,
+            process,
+            cores,
+        } = birth;
+        let mut this = Self::new(
+            plan,
+            hearing,
+            sink,
+            hearing.tree.since,
+            group,
+            modules,
+            cores,
+        );
+        this.replicas[0] = ReplicaInfo {
+            child: leader,
+            pid: leader,
+            ..ReplicaInfo::default()
+        };
         let process = Arc::new(process);
         this.process = Some(Arc::clone(&process));
         let post = hearing.post().clone();
         let watch = move || {
             while !process.ends_within(Duration::from_secs(3600)) {}
-            post.send(News::Child(leader, child::Change::Exited(0), child::Usage::default()));
+            post.send(News::Child(
+                leader,
+                child::Change::Exited(0),
+                child::Usage::default(),
+            ));
         };
         io_step(Step::Thread, std::thread::Builder::new().spawn(watch))?;
         Ok(this)
@@ -443,13 +509,25 @@ impl<'a> Supervisor<'a> {
     /// Who makes the leader's calls: itself, or the child of vfork(2) that it waits for.
     pub(crate) fn acting(&self) -> i32 {
         let leader = self.replicas[0].pid;
-        let said = self.group.meant(at!(stand_in), at!(stand_in_inv)).unwrap_or(0).cast_signed();
-        if said > 1 && said != leader && procfs::descends(said, leader) { said } else { leader }
+        let said = self
+            .group
+            .meant(at!(stand_in), at!(stand_in_inv))
+            .unwrap_or(0)
+            .cast_signed();
+        if said > 1 && said != leader && procfs::descends(said, leader) {
+            said
+        } else {
+            leader
+        }
     }
 
     /// The process of a replica, or who acts for it.
     pub(crate) fn process_of(&self, r: usize) -> i32 {
-        if r == 0 { self.acting() } else { self.replicas[r].pid }
+        if r == 0 {
+            self.acting()
+        } else {
+            self.replicas[r].pid
+        }
     }
 
     /// `more`: options that no flag sets.
@@ -469,7 +547,9 @@ impl<'a> Supervisor<'a> {
         let group = Arc::new(group);
         let accounts = Arc::new(Accounts::default());
         accounts.open(launched.pid);
-        let heard = hearing.listen(&group).and_then(|()| hearing.attend(&accounts));
+        let heard = hearing
+            .listen(&group)
+            .and_then(|()| hearing.attend(&accounts));
         if heard.is_err() {
             child::end(launched.pid);
             child::end(sentry);
@@ -480,7 +560,11 @@ impl<'a> Supervisor<'a> {
         this.sentry = sentry;
         hearing.claim(launched.pid);
         hearing.claim(sentry);
-        this.replicas[0] = ReplicaInfo { child: launched.pid, pid: launched.pid, ..ReplicaInfo::default() };
+        this.replicas[0] = ReplicaInfo {
+            child: launched.pid,
+            pid: launched.pid,
+            ..ReplicaInfo::default()
+        };
         let program = launched.program;
         this.ready(launched.fixed)?;
         this.setup = this.started.elapsed();
@@ -514,20 +598,33 @@ impl<'a> Supervisor<'a> {
             self.take_news();
             self.setup_failed()?;
             if self.is_child() && (self.hearing.tree.is_ending() || self.leader_end.is_some()) {
-                return Err(LaunchError::Early { replica: 0, how: "it was ended".into() });
+                return Err(LaunchError::Early {
+                    replica: 0,
+                    how: "it was ended".into(),
+                });
             }
             if (0..self.replicas.len()).all(|r| self.group.phase(r) == phase::RUNNING) {
                 break;
             }
             for r in 0..self.replicas.len() {
-                let child = if r == 0 { self.replicas[0].child } else { self.said_child(r) };
+                let child = if r == 0 {
+                    self.replicas[0].child
+                } else {
+                    self.said_child(r)
+                };
                 self.hearing.claim(child);
                 if let Some(change) = self.gone.get(&child) {
-                    return Err(LaunchError::Early { replica: r, how: format!("{change:?}") });
+                    return Err(LaunchError::Early {
+                        replica: r,
+                        how: format!("{change:?}"),
+                    });
                 }
             }
             if Instant::now() > deadline {
-                return Err(LaunchError::Early { replica: 0, how: "it did not stand in time".into() });
+                return Err(LaunchError::Early {
+                    replica: 0,
+                    how: "it did not stand in time".into(),
+                });
             }
             self.group.sleep(seen, Duration::from_millis(20));
         }
@@ -550,7 +647,10 @@ impl<'a> Supervisor<'a> {
     /// it left anybody's; then it is the one child that nobody else is.
     pub(crate) fn new_child(&self, said: i32) -> i32 {
         let known = |pid: i32| {
-            pid == self.keeper || pid == self.sentry || self.leaving.contains(&pid) || self.replicas.iter().any(|info| info.child == pid)
+            pid == self.keeper
+                || pid == self.sentry
+                || self.leaving.contains(&pid)
+                || self.replicas.iter().any(|info| info.child == pid)
         };
         if said > 1 && !known(said) && child::is_child(said) {
             self.hearing.claim(said);
@@ -561,15 +661,24 @@ impl<'a> Supervisor<'a> {
             return 0;
         }
         let own = i32::try_from(std::process::id()).expect("a process number");
-        procfs::children(own).into_iter().find(|pid| !known(*pid) && !self.gone.contains_key(pid)).unwrap_or(0)
+        procfs::children(own)
+            .into_iter()
+            .find(|pid| !known(*pid) && !self.gone.contains_key(pid))
+            .unwrap_or(0)
     }
 
     pub(crate) fn adopt_keeper(&mut self) {
         self.keeper = 0;
         // The replicas are not known yet at the start, but said to be children.
-        let others: Vec<i32> = (1..self.replicas.len()).map(|r| self.said_child(r)).collect();
+        let others: Vec<i32> = (1..self.replicas.len())
+            .map(|r| self.said_child(r))
+            .collect();
         let said = self.said_child(abi::KEEPER);
-        self.keeper = if others.contains(&said) { 0 } else { self.new_child(said) };
+        self.keeper = if others.contains(&said) {
+            0
+        } else {
+            self.new_child(said)
+        };
         self.group.set_pid(abi::KEEPER, self.keeper);
     }
 
@@ -579,7 +688,11 @@ impl<'a> Supervisor<'a> {
             self.replicas[r].child = 0;
             let child = self.new_child(self.said_child(r));
             let private = self.group.get32(at!(options)) & option::PRIV_NS != 0;
-            let pid = if private { procfs::only_child(child).unwrap_or(child) } else { child };
+            let pid = if private {
+                procfs::only_child(child).unwrap_or(child)
+            } else {
+                child
+            };
             self.replicas[r].child = child;
             self.replicas[r].pid = pid;
         }
@@ -595,9 +708,17 @@ impl<'a> Supervisor<'a> {
         let good: Vec<_> = self
             .cores
             .iter()
-            .filter(|core| !self.suspects.contains(&CoreId(u32::try_from(**core).unwrap_or(u32::MAX))))
+            .filter(|core| {
+                !self
+                    .suspects
+                    .contains(&CoreId(u32::try_from(**core).unwrap_or(u32::MAX)))
+            })
             .collect();
-        let pool = if good.is_empty() { self.cores.iter().collect() } else { good };
+        let pool = if good.is_empty() {
+            self.cores.iter().collect()
+        } else {
+            good
+        };
         pool.get(r % pool.len().max(1)).map(|core| **core)
     }
 
@@ -626,7 +747,10 @@ impl<'a> Supervisor<'a> {
             unix_ms: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
-            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().into(),
+            kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
+                .unwrap_or_default()
+                .trim()
+                .into(),
             replicas,
             faults: self.plan.flips.clone(),
         };
@@ -636,7 +760,10 @@ impl<'a> Supervisor<'a> {
     }
 
     pub(crate) fn emit(&mut self, what: What) {
-        let event = Event { t_ns: ns(self.started.elapsed()), what };
+        let event = Event {
+            t_ns: ns(self.started.elapsed()),
+            what,
+        };
         match &mut self.held_back {
             Some(events) => events.push(event),
             None => self.send(event),
@@ -646,7 +773,11 @@ impl<'a> Supervisor<'a> {
     /// Names of places are looked up here: that reads a library and its symbols.
     fn send(&mut self, mut event: Event) {
         if let What::Divergence(divergence) = &mut event.what {
-            for site in divergence.votes.iter_mut().filter_map(|vote| vote.site.as_mut()) {
+            for site in divergence
+                .votes
+                .iter_mut()
+                .filter_map(|vote| vote.site.as_mut())
+            {
                 *site = self.modules.site(site.address.0);
             }
         }
@@ -662,7 +793,10 @@ impl<'a> Supervisor<'a> {
         self.note_faults();
         let before = self.held_back.take().unwrap_or_default();
         for event in before {
-            self.send(Event { t_ns: began, ..event });
+            self.send(Event {
+                t_ns: began,
+                ..event
+            });
         }
         for event in after {
             self.send(event);
@@ -678,14 +812,31 @@ impl<'a> Supervisor<'a> {
                 let source = std::io::Error::from_raw_os_error(i32::try_from(-value).unwrap_or(0));
                 Err(match nr {
                     // crates/agent/src/init.c: the filter, user dispatch, private copies, signals, then the keeper and replicas.
-                    2 => LaunchError::Backstop { what: "a seccomp filter", source },
-                    3 => LaunchError::Backstop { what: "syscall user dispatch, Linux 5.11", source },
+                    2 => LaunchError::Backstop {
+                        what: "a seccomp filter",
+                        source,
+                    },
+                    3 => LaunchError::Backstop {
+                        what: "syscall user dispatch, Linux 5.11",
+                        source,
+                    },
                     4 => LaunchError::Private { source },
-                    5 => LaunchError::Step { step: Step::Inherit, source },
-                    _ => LaunchError::Agent { replica: nr.saturating_sub(10), step: nr, source },
+                    5 => LaunchError::Step {
+                        step: Step::Inherit,
+                        source,
+                    },
+                    _ => LaunchError::Agent {
+                        replica: nr.saturating_sub(10),
+                        step: nr,
+                        source,
+                    },
                 })
             }
-            end::BUG => Err(LaunchError::Bug { replica, line: nr, value }),
+            end::BUG => Err(LaunchError::Bug {
+                replica,
+                line: nr,
+                value,
+            }),
             _ => Ok(()),
         }
     }
@@ -729,9 +880,7 @@ impl<'a> Supervisor<'a> {
                 return failed;
             }
             self.collect();
-            let asked = |news: &News| {
-                matches!(news, News::Signal(taken) if matches!(taken.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT))
-            };
+            let asked = |news: &News| matches!(news, News::Signal(taken) if matches!(taken.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT));
             if self.mail.drain(..).any(|news| asked(&news)) {
                 tree.end();
             }
@@ -835,7 +984,9 @@ impl<'a> Supervisor<'a> {
             self.note_faults();
             let mut until = WATCH;
             if self.group.end() == end::RUNNING {
-                until = self.look_at_the_limit().map_or(until, |left| until.min(left));
+                until = self
+                    .look_at_the_limit()
+                    .map_or(until, |left| until.min(left));
                 if !self.ration.up {
                     self.look_for_the_keeper();
                     self.look_for_the_dead();
@@ -888,7 +1039,10 @@ impl<'a> Supervisor<'a> {
                 signal.signal < REAL_TIME
                     && signal.signal != libc::SIGCONT
                     && !stops(signal.signal)
-                    && self.mail.iter().any(|news| matches!(news, News::Signal(other) if other == signal))
+                    && self
+                        .mail
+                        .iter()
+                        .any(|news| matches!(news, News::Signal(other) if other == signal))
             };
             if !matches!(&news, News::Signal(taken) if waits(taken)) {
                 self.mail.push_back(news);
@@ -918,7 +1072,10 @@ impl<'a> Supervisor<'a> {
             at!(epoch_tsc) + 4,
             at!(wait live),
         ];
-        self.constants = words.iter().map(|at| (*at, self.group.get32(*at))).collect();
+        self.constants = words
+            .iter()
+            .map(|at| (*at, self.group.get32(*at)))
+            .collect();
         let memory = Remote::open(self.replicas[0].pid);
         if !memory.is_ok_and(|memory| memory.read(abi::BASE, &mut self.agent_fixed).is_ok()) {
             self.agent_fixed.clear();
@@ -937,7 +1094,8 @@ impl<'a> Supervisor<'a> {
 
     /// A replica that failed its own check, when making it anew did not help.
     fn failed_check(&self) -> Option<LaunchError> {
-        let r = (0..self.replicas.len()).find(|r| self.group.get32(at!(seen *r, fault_signo)) == abi::BUG_SIGNO)?;
+        let r = (0..self.replicas.len())
+            .find(|r| self.group.get32(at!(seen * r, fault_signo)) == abi::BUG_SIGNO)?;
         Some(LaunchError::Bug {
             replica: u32::try_from(r).expect("few replicas"),
             line: self.group.get32(at!(seen r, fault_code)),
@@ -950,7 +1108,9 @@ impl<'a> Supervisor<'a> {
     pub(crate) fn take_news(&mut self) {
         self.collect();
         for _ in 0..self.mail.len() {
-            let Some(news) = self.mail.pop_front() else { return };
+            let Some(news) = self.mail.pop_front() else {
+                return;
+            };
             match news {
                 News::Child(pid, change, usage) => {
                     self.charge(pid, usage);
@@ -995,7 +1155,9 @@ impl<'a> Supervisor<'a> {
                     self.leader_end = Some(change);
                 }
             }
-            child::Change::Stopped(signal) if pid == self.replicas[0].child => self.leader_stopped(signal),
+            child::Change::Stopped(signal) if pid == self.replicas[0].child => {
+                self.leader_stopped(signal)
+            }
             child::Change::Traced => self.traced_stop(pid),
             child::Change::Stopped(_) | child::Change::Continued => {}
         }
@@ -1015,7 +1177,10 @@ impl<'a> Supervisor<'a> {
             }
             self.outbox.pop_front();
         }
-        let wanted = self.group.meant(at!(pdeathsig), at!(pdeathsig_inv)).unwrap_or(self.parent_death);
+        let wanted = self
+            .group
+            .meant(at!(pdeathsig), at!(pdeathsig_inv))
+            .unwrap_or(self.parent_death);
         if wanted != self.parent_death {
             self.parent_death = wanted;
             child::when_parent_dies(wanted.cast_signed());
@@ -1040,7 +1205,11 @@ impl<'a> Supervisor<'a> {
             self.signal_replica(r, libc::SIGSTOP);
         }
         // A terminal's stop signal means nothing to a process group that is not the leader's.
-        child::stop_self(if child::in_our_group(self.leader()) { signal } else { libc::SIGSTOP });
+        child::stop_self(if child::in_our_group(self.leader()) {
+            signal
+        } else {
+            libc::SIGSTOP
+        });
         self.was_stopped = true;
         self.go_on();
     }
@@ -1093,7 +1262,10 @@ impl<'a> Supervisor<'a> {
     /// A signal to us is one to the program, if the program has not had it already.
     fn forward(&mut self, taken: signals::Taken) {
         let (signal, from_kernel) = (taken.signal, taken.code > 0);
-        let of_our_own = matches!(signal, libc::SIGCHLD | libc::SIGPIPE | libc::SIGXCPU | libc::SIGXFSZ);
+        let of_our_own = matches!(
+            signal,
+            libc::SIGCHLD | libc::SIGPIPE | libc::SIGXCPU | libc::SIGXFSZ
+        );
         if taken.pid == self.sentry && signal == libc::SIGCONT {
             self.was_stopped = false;
         }
@@ -1101,7 +1273,10 @@ impl<'a> Supervisor<'a> {
         if stops(signal) && self.was_stopped {
             return;
         }
-        if (from_kernel && of_our_own) || taken.pid.cast_unsigned() == std::process::id() || taken.pid == self.sentry {
+        if (from_kernel && of_our_own)
+            || taken.pid.cast_unsigned() == std::process::id()
+            || taken.pid == self.sentry
+        {
             return;
         }
         // kill(2) and the kernel can mean a group, sigqueue(3) and tgkill(2) cannot. The sentry
@@ -1142,7 +1317,7 @@ impl<'a> Supervisor<'a> {
     /// The program's number of an entry of the log, which counts memory checks and deliveries of
     /// signals as well: these come by the clock.
     pub(crate) fn event(&self, seq: u64) -> EventIndex {
-        let there = |r: &usize| self.group.get64(at!(own *r, next)) == seq;
+        let there = |r: &usize| self.group.get64(at!(own * r, next)) == seq;
         let r = (0..self.replicas.len()).find(there).unwrap_or(0);
         EventIndex(self.past_events + seq.saturating_sub(self.group.get64(at!(seen r, own_events))))
     }
@@ -1153,7 +1328,10 @@ impl<'a> Supervisor<'a> {
         let steadfast_agent::Row { name, note } = steadfast_agent::command(nr, detail);
         let (why, fix) = match note.split_once("; fix: ") {
             Some((why, fix)) => (why, fix),
-            None => (note.as_str(), "run the program without steadfast, or report what needs this call"),
+            None => (
+                note.as_str(),
+                "run the program without steadfast, or report what needs this call",
+            ),
         };
         let fix = fix.to_owned();
         let ip = self.group.get64(at!(end_ip));
@@ -1185,7 +1363,8 @@ impl<'a> Supervisor<'a> {
         }
         let (concerned, next) = self.modules.flips.strike_by_the_clock(&self.group.memory);
         for (r, replica) in self.replicas.iter().enumerate() {
-            if concerned >> r & 1 == 1 && replica.pid > 1 && !self.gone.contains_key(&replica.child) {
+            if concerned >> r & 1 == 1 && replica.pid > 1 && !self.gone.contains_key(&replica.child)
+            {
                 child::kill(replica.pid, crate::recovery::NUDGE);
             }
         }
@@ -1208,7 +1387,11 @@ impl<'a> Supervisor<'a> {
         };
         let ret = match request {
             abi::RPC_PATCH => {
-                let plan = self.plan_patches(arg[0]..arg[0].saturating_add(arg[1]), arg[2].cast_signed(), arg[3]);
+                let plan = self.plan_patches(
+                    arg[0]..arg[0].saturating_add(arg[1]),
+                    arg[2].cast_signed(),
+                    arg[3],
+                );
                 self.give(&plan, arg[4])
             }
             abi::RPC_SITE => {
@@ -1223,7 +1406,11 @@ impl<'a> Supervisor<'a> {
             abi::RPC_SPAWN => self.let_spawn(arg[0], arg[1]),
             abi::RPC_FORK => self.let_fork(),
             abi::RPC_UNFORK => {
-                if let Some(asked) = self.asked.take().filter(|asked| u64::try_from(asked.number()) == Ok(arg[0])) {
+                if let Some(asked) = self
+                    .asked
+                    .take()
+                    .filter(|asked| u64::try_from(asked.number()) == Ok(arg[0]))
+                {
                     asked.forget();
                 }
                 0
@@ -1259,7 +1446,13 @@ impl<'a> Supervisor<'a> {
         }
         let fixed = self.agent_fixed.len() as u64;
         let modules = self.modules.copy();
-        match tree::by_fork(&self.hearing.tree, &self.group, self.hearing.mask, modules, fixed) {
+        match tree::by_fork(
+            &self.hearing.tree,
+            &self.group,
+            self.hearing.mask,
+            modules,
+            fixed,
+        ) {
             Ok(asked) => {
                 let number = asked.number();
                 self.asked = Some(asked);
@@ -1275,12 +1468,18 @@ impl<'a> Supervisor<'a> {
     }
 
     fn post_reaper(&self) -> std::io::Result<()> {
-        if self.is_child() { Ok(()) } else { self.hearing.tree.post_reaper() }
+        if self.is_child() {
+            Ok(())
+        } else {
+            self.hearing.tree.post_reaper()
+        }
     }
 
     /// Writes a plan to the payload; its length.
     fn give(&self, answer: &[u8], out: u64) -> i64 {
-        let Ok(out) = usize::try_from(out) else { return 0 };
+        let Ok(out) = usize::try_from(out) else {
+            return 0;
+        };
         if out.saturating_add(answer.len()) > abi::PAYLOAD_BYTES {
             return 0;
         }
@@ -1291,7 +1490,11 @@ impl<'a> Supervisor<'a> {
     /// A program with stores to a shared mapping dies at its next event, where they can be agreed
     /// on. One that comes to none in time dies where it is: the leader does so at the second signal.
     fn hasten_death(&mut self) -> Duration {
-        let signal = self.group.meant(at!(dying), at!(dying_inv)).unwrap_or(0).cast_signed();
+        let signal = self
+            .group
+            .meant(at!(dying), at!(dying_inv))
+            .unwrap_or(0)
+            .cast_signed();
         if signal == 0 || self.leader_end.is_some() {
             self.dying = None;
             return WATCH;
@@ -1307,11 +1510,15 @@ impl<'a> Supervisor<'a> {
     }
 
     fn plan_site(&mut self, addr: u64) -> Vec<u8> {
-        let Ok(maps) = procfs::maps(self.replicas[0].pid) else { return Vec::new() };
+        let Ok(maps) = procfs::maps(self.replicas[0].pid) else {
+            return Vec::new();
+        };
         let protection = protection_at(&maps, addr);
         let mut taken: Vec<_> = maps.into_iter().map(|m| m.range).collect();
         taken.push(abi::BASE..abi::AGENT_END);
-        self.modules.add_site(addr, &taken).map_or_else(Vec::new, |prepared| prepared.encode(protection))
+        self.modules
+            .add_site(addr, &taken)
+            .map_or_else(Vec::new, |prepared| prepared.encode(protection))
     }
 
     fn plan_patches(&mut self, region: Range<u64>, fd: i64, offset: u64) -> Vec<u8> {
@@ -1352,14 +1559,22 @@ impl<'a> Supervisor<'a> {
     /// Ends whoever would be left over when the leader has become another program. Its stop has the
     /// thread that waits for children stand still, so they are waited for here.
     pub(crate) fn end_all_but_the_leader(&mut self) {
-        let keeper = if self.keeper == 0 { self.said_child(abi::KEEPER) } else { self.keeper };
+        let keeper = if self.keeper == 0 {
+            self.said_child(abi::KEEPER)
+        } else {
+            self.keeper
+        };
         let mut ends = vec![keeper, self.sentry];
         for r in 1..self.replicas.len() {
             self.charge_follower(r);
             ends.push(self.replicas[r].child);
         }
         for pid in ends {
-            if pid > 1 && pid != self.replicas[0].pid && !self.gone.contains_key(&pid) && child::is_child(pid) {
+            if pid > 1
+                && pid != self.replicas[0].pid
+                && !self.gone.contains_key(&pid)
+                && child::is_child(pid)
+            {
                 child::end(pid);
             }
         }
@@ -1384,11 +1599,19 @@ impl<'a> Supervisor<'a> {
         {
             process.signal(libc::SIGKILL);
         }
-        let keeper = if self.keeper == 0 { self.said_child(abi::KEEPER) } else { self.keeper };
+        let keeper = if self.keeper == 0 {
+            self.said_child(abi::KEEPER)
+        } else {
+            self.keeper
+        };
         let mut children = vec![keeper, self.sentry];
         for r in (0..self.replicas.len()).rev() {
             let known = self.replicas[r].child;
-            children.push(if known == 0 && r > 0 { self.said_child(r) } else { known });
+            children.push(if known == 0 && r > 0 {
+                self.said_child(r)
+            } else {
+                known
+            });
         }
         // All at once: each takes its time to die, with its namespaces.
         for child in &children {
@@ -1442,8 +1665,12 @@ impl<'a> Supervisor<'a> {
         let end = match (self.stop, self.leader_end) {
             (Some(reason), _) => ProgramEnd::Stopped(reason),
             // The leader was killed on its way to the end that all have agreed on.
-            (None, Some(child::Change::Signaled(_))) if said == end::EXITED => ProgramEnd::Exited(value),
-            (None, Some(child::Change::Signaled(_))) if said == end::SIGNALED => ProgramEnd::Signaled(value),
+            (None, Some(child::Change::Signaled(_))) if said == end::EXITED => {
+                ProgramEnd::Exited(value)
+            }
+            (None, Some(child::Change::Signaled(_))) if said == end::SIGNALED => {
+                ProgramEnd::Signaled(value)
+            }
             (None, Some(child::Change::Exited(status))) => ProgramEnd::Exited(status),
             (None, Some(child::Change::Signaled(signal))) => ProgramEnd::Signaled(signal),
             (None, _) => ProgramEnd::Stopped(StopReason::Unrecoverable),
@@ -1476,7 +1703,11 @@ impl<'a> Supervisor<'a> {
                 cpu_ns: (0..self.replicas.len())
                     .map(|r| {
                         let child::Usage { user_ns, system_ns } = self.replicas[r].used;
-                        ReplicaTime { replica: id(r), user_ns, system_ns }
+                        ReplicaTime {
+                            replica: id(r),
+                            user_ns,
+                            system_ns,
+                        }
                     })
                     .collect(),
                 repair_pause_ns_max: self.pause_max.map(ns),

@@ -97,7 +97,9 @@ pub(crate) struct Tree {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Tree {
@@ -138,12 +140,23 @@ impl Tree {
 
     /// A child, or a process that somebody here traces, has changed.
     pub(crate) fn deliver(&self, pid: i32, change: child::Change, usage: child::Usage) {
-        let ended = matches!(change, child::Change::Exited(_) | child::Change::Signaled(_));
+        let ended = matches!(
+            change,
+            child::Change::Exited(_) | child::Change::Signaled(_)
+        );
         let mut register = locked(&self.register);
-        let post = if ended { register.posts.remove(&pid) } else { register.posts.get(&pid).cloned() };
+        let post = if ended {
+            register.posts.remove(&pid)
+        } else {
+            register.posts.get(&pid).cloned()
+        };
         if post.is_none() && ended {
-            register.unclaimed.retain(|_, (_, _, when)| when.elapsed() < UNCLAIMED);
-            register.unclaimed.insert(pid, (change, usage, Instant::now()));
+            register
+                .unclaimed
+                .retain(|_, (_, _, when)| when.elapsed() < UNCLAIMED);
+            register
+                .unclaimed
+                .insert(pid, (change, usage, Instant::now()));
         }
         drop(register);
         if let Some(post) = post {
@@ -226,7 +239,9 @@ fn reap(list: &Shared) {
     for _ in 0..3 {
         for index in 0..LEADERS_MAX {
             let (pid, since) = (list.get64(16 * index), list.get64(16 * index + 8));
-            let Ok(pid) = i32::try_from(pid) else { continue };
+            let Ok(pid) = i32::try_from(pid) else {
+                continue;
+            };
             if pid > 1 && procfs::start_time(pid) == Some(since) {
                 child::kill(pid, libc::SIGKILL);
             }
@@ -243,8 +258,14 @@ struct Told {
 
 impl EventSink for Told {
     fn emit(&mut self, event: Event) {
-        let what = What::Process(Box::new(OfProcess { pid: self.pid.cast_unsigned(), what: event.what }));
-        locked(&self.tree.told).push(Event { t_ns: event.t_ns, what });
+        let what = What::Process(Box::new(OfProcess {
+            pid: self.pid.cast_unsigned(),
+            what: event.what,
+        }));
+        locked(&self.tree.told).push(Event {
+            t_ns: event.t_ns,
+            what,
+        });
         if let Some(first) = locked(&self.tree.first).as_ref() {
             first.ring();
         }
@@ -283,13 +304,24 @@ impl Drop for Life {
     }
 }
 
-fn begin(tree: &Arc<Tree>, mask: u64, life: impl FnOnce(Hearing, Life) + Send + 'static) -> std::io::Result<Post> {
+fn begin(
+    tree: &Arc<Tree>,
+    mask: u64,
+    life: impl FnOnce(Hearing, Life) + Send + 'static,
+) -> std::io::Result<Post> {
     let (tell, news) = channel();
-    let post = Post { tell, bell: Arc::default() };
+    let post = Post {
+        tell,
+        bell: Arc::default(),
+    };
     let id = tree.born.fetch_add(1, Ordering::SeqCst) + 1;
     locked(&tree.living).insert(id, post.clone());
     let hearing = Hearing::of(mask, post.clone(), news, Arc::clone(tree));
-    let alive = Life { tree: Arc::clone(tree), id, entry: None };
+    let alive = Life {
+        tree: Arc::clone(tree),
+        id,
+        entry: None,
+    };
     std::thread::Builder::new().spawn(move || life(hearing, alive))?;
     Ok(post)
 }
@@ -332,22 +364,40 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
     }
     let process = Process::open(pid);
     let _ = ready.send(true);
-    let (Some(stop), Ok(process)) = (exec_stop(hearing, &tree, pid), process) else { return };
+    let (Some(stop), Ok(process)) = (exec_stop(hearing, &tree, pid), process) else {
+        return;
+    };
     let started = Instant::now();
     let made = launched(hearing, &tree, life.id, stop, mask, started, process);
-    let mut told = Told { tree: Arc::clone(&tree), pid };
+    let mut told = Told {
+        tree: Arc::clone(&tree),
+        pid,
+    };
     match made {
         Ok((group, launched, process)) => {
-            let birth = Birth { group, modules: launched.modules, leader: pid, process, cores: cores(&tree.plan, life.id) };
-            let end = Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(|mut supervisor| {
-                supervisor.ready(launched.fixed)?;
-                supervisor.setup = started.elapsed();
-                let args = procfs::command_line(pid);
-                let exec = Exec { event: EventIndex(0), program: launched.program, args, replicas: supervisor.replica_starts() };
-                supervisor.emit(What::Exec(exec));
-                supervisor.go();
-                supervisor.until_childs_end()
-            });
+            let birth = Birth {
+                group,
+                modules: launched.modules,
+                leader: pid,
+                process,
+                cores: cores(&tree.plan, life.id),
+            };
+            let end = Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(
+                |mut supervisor| {
+                    supervisor.ready(launched.fixed)?;
+                    supervisor.setup = started.elapsed();
+                    let args = procfs::command_line(pid);
+                    let exec = Exec {
+                        event: EventIndex(0),
+                        program: launched.program,
+                        args,
+                        replicas: supervisor.replica_starts(),
+                    };
+                    supervisor.emit(What::Exec(exec));
+                    supervisor.go();
+                    supervisor.until_childs_end()
+                },
+            );
             over(&tree, end);
         }
         Err(error) => tree.fail(Failure::Launch(error)),
@@ -370,8 +420,16 @@ fn exec_stop(hearing: &Hearing, tree: &Tree, pid: i32) -> Option<ptrace::Stopped
     loop {
         match hearing.next(LOOK) {
             Ok(News::Child(of, child::Change::Traced, _)) if of == pid => match ptrace::poll(pid) {
-                Ok(Some(ptrace::Waited::Stopped { stop, event, .. })) if event == libc::PTRACE_EVENT_EXEC => return Some(stop),
-                Ok(Some(ptrace::Waited::Stopped { stop, signal, event })) => match stays.take() {
+                Ok(Some(ptrace::Waited::Stopped { stop, event, .. }))
+                    if event == libc::PTRACE_EVENT_EXEC =>
+                {
+                    return Some(stop);
+                }
+                Ok(Some(ptrace::Waited::Stopped {
+                    stop,
+                    signal,
+                    event,
+                })) => match stays.take() {
                     Some(reply) => {
                         let _ = stop.detach();
                         let _ = reply.send(());
@@ -384,7 +442,11 @@ fn exec_stop(hearing: &Hearing, tree: &Tree, pid: i32) -> Option<ptrace::Stopped
                 Ok(Some(_)) => return None,
                 Ok(None) | Err(_) => {}
             },
-            Ok(News::Child(of, child::Change::Exited(_) | child::Change::Signaled(_), _)) if of == pid => return None,
+            Ok(News::Child(of, child::Change::Exited(_) | child::Change::Signaled(_), _))
+                if of == pid =>
+            {
+                return None;
+            }
             Ok(News::Stay(reply)) => {
                 stays = Some(reply);
                 // One that has ended meanwhile is heard of as such.
@@ -413,7 +475,13 @@ fn launched(
     _started: Instant,
     process: Process,
 ) -> Result<Made, LaunchError> {
-    let group = control_block(&tree.plan, &cores(&tree.plan, id), false, false, option::TREE)?;
+    let group = control_block(
+        &tree.plan,
+        &cores(&tree.plan, id),
+        false,
+        false,
+        option::TREE,
+    )?;
     let launched = launch::launch_again(stop, &group.memory, mask, Flips::default())?;
     let group = Arc::new(group);
     hearing.ring(&group);
@@ -421,16 +489,31 @@ fn launched(
 }
 
 /// A group for copies of a group's replicas. Its memory is descriptor [`Asked::number`] of this process.
-pub(crate) fn by_fork(tree: &Arc<Tree>, parent: &Group, mask: u64, modules: Modules, fixed: u64) -> Result<Asked, LaunchError> {
+pub(crate) fn by_fork(
+    tree: &Arc<Tree>,
+    parent: &Group,
+    mask: u64,
+    modules: Modules,
+    fixed: u64,
+) -> Result<Asked, LaunchError> {
     let id = tree.born.load(Ordering::SeqCst) + 1;
-    let group = Arc::new(control_block(&tree.plan, &cores(&tree.plan, id), false, false, option::TREE)?);
+    let group = Arc::new(control_block(
+        &tree.plan,
+        &cores(&tree.plan, id),
+        false,
+        false,
+        option::TREE,
+    )?);
     let mut affinity = [0; 256];
     parent.memory.read(at!(wait affinity), &mut affinity);
     group.memory.write(at!(wait affinity), &affinity);
     let number = group.memory.fd();
     let its = Arc::clone(&group);
     let life = move |hearing: Hearing, life: Life| fork(&hearing, life, its, modules, fixed);
-    let post = begin(tree, mask, life).map_err(|source| LaunchError::Step { step: crate::Step::Thread, source })?;
+    let post = begin(tree, mask, life).map_err(|source| LaunchError::Step {
+        step: crate::Step::Thread,
+        source,
+    })?;
     Ok(Asked { number, post })
 }
 
@@ -474,13 +557,23 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
         }
     };
     tree.claim(pid, hearing.post());
-    let mut told = Told { tree: Arc::clone(&tree), pid };
-    let birth = Birth { group, modules, leader: pid, process, cores: cores(&tree.plan, life.id) };
-    let end = Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(|mut supervisor| {
-        supervisor.ready(fixed)?;
-        supervisor.setup = started.elapsed();
-        supervisor.go();
-        supervisor.until_childs_end()
-    });
+    let mut told = Told {
+        tree: Arc::clone(&tree),
+        pid,
+    };
+    let birth = Birth {
+        group,
+        modules,
+        leader: pid,
+        process,
+        cores: cores(&tree.plan, life.id),
+    };
+    let end =
+        Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(|mut supervisor| {
+            supervisor.ready(fixed)?;
+            supervisor.setup = started.elapsed();
+            supervisor.go();
+            supervisor.until_childs_end()
+        });
     over(&tree, end);
 }

@@ -204,7 +204,9 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         let _ = fs::remove_file(program);
         return Ok(Exit::Status(1));
     }
-    if !for_another && let Some((name, verb)) = policy.own_names().find(|(name, _)| !coverage.has(name)) {
+    if !for_another
+        && let Some((name, verb)) = policy.own_names().find(|(name, _)| !coverage.has(name))
+    {
         console.say(&format!(
             "steadfast: the policy's `{verb} {name}`: no function or variable {name} is in {}\n  fix:   correct the name, or take the statement out; ?{name} in its place may be missing\n",
             program.display()

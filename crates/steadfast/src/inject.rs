@@ -44,19 +44,28 @@ pub(crate) enum Verb {
     ///   steadfast inject run --replicas 2 --out protected --seed 7 -- ./prog
     ///   steadfast inject run --driver ./client --ready 7000 -- ./server --port 7000
     ///   steadfast inject run --fault 'class=int-mul n=1.. reg=rax after bit=13' --runs 1 -- ./prog
-    #[command(verbatim_doc_comment, override_usage = "steadfast inject run [OPTIONS] [--] CMD [ARGS]...")]
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject run [OPTIONS] [--] CMD [ARGS]..."
+    )]
     Run(Box<run::RunArgs>),
     /// Draw and write down the faults of a campaign, without running them
     ///
     /// Example:
     ///   steadfast inject plan --out results --seed 7 --runs 1000 -- gzip -c /usr/share/dict/words
-    #[command(verbatim_doc_comment, override_usage = "steadfast inject plan [OPTIONS] [--] CMD [ARGS]...")]
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject plan [OPTIONS] [--] CMD [ARGS]..."
+    )]
     Plan(Box<run::RunArgs>),
     /// Count what a program executes, at native speed, and how much of it faults can reach
     ///
     /// Example:
     ///   steadfast inject profile -- gzip -c /usr/share/dict/words
-    #[command(verbatim_doc_comment, override_usage = "steadfast inject profile [OPTIONS] [--] CMD [ARGS]...")]
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject profile [OPTIONS] [--] CMD [ARGS]..."
+    )]
     Profile(Box<profile::ProfileArgs>),
     /// Repeat one run of a campaign
     ///
@@ -65,7 +74,10 @@ pub(crate) enum Verb {
     /// Examples:
     ///   steadfast inject replay results 17
     ///   steadfast inject replay results 17 --gdb
-    #[command(verbatim_doc_comment, override_usage = "steadfast inject replay [OPTIONS] DIR ID")]
+    #[command(
+        verbatim_doc_comment,
+        override_usage = "steadfast inject replay [OPTIONS] DIR ID"
+    )]
     Replay(replay::ReplayArgs),
     /// Find out whether the injector can be believed on this machine
     ///
@@ -195,9 +207,9 @@ impl Advise for PageError {
             Self::TwoOutputs => Some(Remedy::new(
                 "--json=FILE or --markdown=FILE for one of them",
             )),
-            Self::Swapped { gate, dir } => Some(Remedy::new(format!(
-                "steadfast inject gate '{gate}' {dir}"
-            ))),
+            Self::Swapped { gate, dir } => {
+                Some(Remedy::new(format!("steadfast inject gate '{gate}' {dir}")))
+            }
         }
     }
 }

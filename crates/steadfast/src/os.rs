@@ -146,7 +146,11 @@ pub(crate) fn closed_to(path: &std::path::Path, user: u32) -> Option<std::path::
             user == 0 || meta.mode() >> shift & needed == needed
         })
     };
-    path.ancestors().filter(|part| !part.as_os_str().is_empty()).filter(|part| !may(part)).last().map(Into::into)
+    path.ancestors()
+        .filter(|part| !part.as_os_str().is_empty())
+        .filter(|part| !may(part))
+        .last()
+        .map(Into::into)
 }
 
 #[cfg(test)]

@@ -348,7 +348,14 @@ fn stopping_early_allows_for_having_looked() {
     );
     // Whoever means the program is not given the launcher's share of faults.
     place.refused(
-        &["run", "--", env!("CARGO_BIN_EXE_steadfast"), "run", "--", "true"],
+        &[
+            "run",
+            "--",
+            env!("CARGO_BIN_EXE_steadfast"),
+            "run",
+            "--",
+            "true",
+        ],
         121,
         "--replicas 2",
     );

@@ -1,7 +1,10 @@
 //! Address: has this host answer to another IPv4 address, and tells the network that it has moved here
 //! (netdevice(7); gratuitous ARP, RFC 5227, section 3). No process is started for it.
 
-#![allow(unsafe_code, reason = "packet(7) sockets and netdevice(7) are only reachable through libc")]
+#![allow(
+    unsafe_code,
+    reason = "packet(7) sockets and netdevice(7) are only reachable through libc"
+)]
 
 use std::ffi::CString;
 use std::io;
@@ -13,7 +16,11 @@ const ETH_P_ARP: u16 = 0x0806;
 fn request(name: &str) -> libc::ifreq {
     // SAFETY: all zeros is a value of it.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.as_bytes().iter().take(libc::IFNAMSIZ - 1)) {
+    for (to, from) in request
+        .ifr_name
+        .iter_mut()
+        .zip(name.as_bytes().iter().take(libc::IFNAMSIZ - 1))
+    {
         *to = from.cast_signed();
     }
     request
@@ -25,7 +32,9 @@ fn label(device: &str) -> io::Result<String> {
     if label.len() < libc::IFNAMSIZ {
         Ok(label)
     } else {
-        Err(io::Error::other(format!("the name {device} is too long for an alias, give the device a shorter one")))
+        Err(io::Error::other(format!(
+            "the name {device} is too long for an alias, give the device a shorter one"
+        )))
     }
 }
 
@@ -36,7 +45,13 @@ fn internet(address: Ipv4Addr) -> libc::sockaddr {
     for (to, from) in data[2..6].iter_mut().zip(octets) {
         *to = from.cast_signed();
     }
-    libc::sockaddr { sa_family: libc::AF_INET.unsigned_abs().try_into().expect("a small number"), sa_data: data }
+    libc::sockaddr {
+        sa_family: libc::AF_INET
+            .unsigned_abs()
+            .try_into()
+            .expect("a small number"),
+        sa_data: data,
+    }
 }
 
 /// A further address of a device, for as long as this lives.
@@ -59,7 +74,10 @@ impl Alias {
         // SAFETY: `fd` is new, and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
-        for (operation, value) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, Ipv4Addr::from(mask))] {
+        for (operation, value) in [
+            (libc::SIOCSIFADDR, address),
+            (libc::SIOCSIFNETMASK, Ipv4Addr::from(mask)),
+        ] {
             let mut request = request(&label);
             request.ifr_ifru.ifru_addr = internet(value);
             // SAFETY: `request` is one, with the member that the operation reads.
@@ -76,7 +94,13 @@ impl Drop for Alias {
         // An alias without IFF_UP is no more.
         let mut request = request(&self.label);
         // SAFETY: `request` is one; its flags are zeros.
-        unsafe { libc::ioctl(self.socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) };
+        unsafe {
+            libc::ioctl(
+                self.socket.as_raw_fd(),
+                libc::SIOCSIFFLAGS,
+                &raw mut request,
+            )
+        };
     }
 }
 
@@ -118,7 +142,11 @@ impl Announcer {
         for (to, from) in hardware.iter_mut().zip(address.sa_data) {
             *to = from.cast_unsigned();
         }
-        Ok(Self { socket, index: index.cast_signed(), hardware })
+        Ok(Self {
+            socket,
+            index: index.cast_signed(),
+            hardware,
+        })
     }
 
     /// Says that `address` is here: as a request and as a reply, since hosts differ in which they heed.
@@ -128,7 +156,10 @@ impl Announcer {
     pub fn announce(&self, address: Ipv4Addr) -> io::Result<()> {
         // SAFETY: all zeros is a value of it.
         let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        to.sll_family = libc::AF_PACKET.unsigned_abs().try_into().expect("a small number");
+        to.sll_family = libc::AF_PACKET
+            .unsigned_abs()
+            .try_into()
+            .expect("a small number");
         to.sll_protocol = ETH_P_ARP.to_be();
         to.sll_ifindex = self.index;
         to.sll_halen = 6;
@@ -139,9 +170,20 @@ impl Announcer {
                 packet.extend(hardware);
                 packet.extend(address.octets());
             }
-            let len = size_of::<libc::sockaddr_ll>().try_into().expect("a small number");
+            let len = size_of::<libc::sockaddr_ll>()
+                .try_into()
+                .expect("a small number");
             // SAFETY: `packet` and `to` are read, within their lengths.
-            let sent = unsafe { libc::sendto(self.socket.as_raw_fd(), packet.as_ptr().cast(), packet.len(), 0, (&raw const to).cast(), len) };
+            let sent = unsafe {
+                libc::sendto(
+                    self.socket.as_raw_fd(),
+                    packet.as_ptr().cast(),
+                    packet.len(),
+                    0,
+                    (&raw const to).cast(),
+                    len,
+                )
+            };
             if sent < 0 {
                 return Err(io::Error::last_os_error());
             }

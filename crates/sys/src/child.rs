@@ -112,9 +112,14 @@ impl Waiting {
     pub fn why(&mut self) -> Option<Failed> {
         let mut said = [0; 8];
         self.report.read_exact(&mut said).ok()?;
-        let [stage, errno] = [0, 4].map(|at| i32::from_le_bytes([0, 1, 2, 3].map(|i| said[at + i])));
+        let [stage, errno] =
+            [0, 4].map(|at| i32::from_le_bytes([0, 1, 2, 3].map(|i| said[at + i])));
         let error = io::Error::from_raw_os_error(errno);
-        Some(if stage == 0 { Failed::Exec(error) } else { Failed::Before(error) })
+        Some(if stage == 0 {
+            Failed::Exec(error)
+        } else {
+            Failed::Before(error)
+        })
     }
 }
 
@@ -124,7 +129,12 @@ impl Waiting {
     clippy::multiple_unsafe_ops_per_block,
     reason = "one straight line between fork and exec"
 )]
-unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], parent: i32, [gate, report]: [RawFd; 2]) -> ! {
+unsafe fn become_program(
+    spawn: &Spawn<'_>,
+    argv: &[*const libc::c_char],
+    parent: i32,
+    [gate, report]: [RawFd; 2],
+) -> ! {
     let fail = |stage: i32| -> ! {
         let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
         let said = (i64::from(errno) << 32 | i64::from(stage)).to_le_bytes();
@@ -161,7 +171,10 @@ unsafe fn become_program(spawn: &Spawn<'_>, argv: &[*const libc::c_char], parent
         need(libc::fcntl(spawn.inherit, libc::F_SETFD, 0) == 0);
         for (fd, closed) in (0..).zip(spawn.closed) {
             if closed {
-                need(libc::close(fd) == 0 || io::Error::last_os_error().raw_os_error() == Some(libc::EBADF));
+                need(
+                    libc::close(fd) == 0
+                        || io::Error::last_os_error().raw_os_error() == Some(libc::EBADF),
+                );
             }
         }
         let mut word = 0_u8;

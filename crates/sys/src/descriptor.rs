@@ -48,7 +48,12 @@ pub fn duplicate(pid: i32, fd: i32) -> io::Result<File> {
 pub fn let_go_of_inherited() -> io::Result<()> {
     let mut numbers = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
-        numbers.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()));
+        numbers.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<i32>().ok()),
+        );
     }
     for fd in numbers.into_iter().filter(|fd| *fd > 2) {
         // SAFETY: numbers only. What this process has opened itself is closed by exec, and stays.

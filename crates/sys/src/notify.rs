@@ -57,7 +57,6 @@ pub(crate) fn filter(calls: &[i64]) -> Vec<libc::sock_filter> {
     out
 }
 
-
 /// Puts the filter around this process and sends its listener through a socket. `false`: it could
 /// not.
 ///

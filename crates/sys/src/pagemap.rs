@@ -72,7 +72,12 @@ const _: () = assert!(
 ///
 /// # Errors
 /// ENOTTY before Linux 6.7; EPERM for `CHECK_WPASYNC`; EINTR.
-pub fn scan(pagemap: &File, range: &Range<u64>, wanted: &Wanted, found: &mut [Region]) -> io::Result<(usize, u64)> {
+pub fn scan(
+    pagemap: &File,
+    range: &Range<u64>,
+    wanted: &Wanted,
+    found: &mut [Region],
+) -> io::Result<(usize, u64)> {
     let mut argument = Argument {
         size: size_of::<Argument>() as u64,
         flags: wanted.flags,

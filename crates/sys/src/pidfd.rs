@@ -1,6 +1,9 @@
 //! A process by a descriptor: it names this one, whoever gets its number later.
 
-#![allow(unsafe_code, reason = "pidfd_open(2) and pidfd_send_signal(2) have no wrappers in libc")]
+#![allow(
+    unsafe_code,
+    reason = "pidfd_open(2) and pidfd_send_signal(2) have no wrappers in libc"
+)]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -28,13 +31,25 @@ impl Process {
     /// Sends a signal; a process that is gone already is as good as reached.
     pub fn signal(&self, signal: i32) {
         // SAFETY: the descriptor is open, and no siginfo is given.
-        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, std::ptr::null::<u8>(), 0) };
+        unsafe {
+            libc::syscall(
+                libc::SYS_pidfd_send_signal,
+                self.0.as_raw_fd(),
+                signal,
+                std::ptr::null::<u8>(),
+                0,
+            )
+        };
     }
 
     /// Whether it has ended by then.
     #[must_use]
     pub fn ends_within(&self, limit: Duration) -> bool {
-        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut poll = libc::pollfd {
+            fd: self.0.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         let ms = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: one entry, valid for the call.
         unsafe { libc::poll(&raw mut poll, 1, ms) > 0 }

@@ -200,8 +200,14 @@ pub fn has_no_memory(pid: i32) -> bool {
 /// Whether `pid` is anywhere below `ancestor`.
 #[must_use]
 pub fn is_below(pid: i32, ancestor: i32) -> bool {
-    let parent = |pid: &i32| state(*pid).map(|(_, parent)| parent).filter(|parent| *parent > 0);
-    std::iter::successors(parent(&pid), parent).take(4096).any(|above| above == ancestor)
+    let parent = |pid: &i32| {
+        state(*pid)
+            .map(|(_, parent)| parent)
+            .filter(|parent| *parent > 0)
+    };
+    std::iter::successors(parent(&pid), parent)
+        .take(4096)
+        .any(|above| above == ancestor)
 }
 
 /// Whether `pid` is a child of `ancestor`, or a child's child.

@@ -196,7 +196,9 @@ pub fn seize_for_exec(pid: i32) -> io::Result<()> {
     let this_thread = unsafe { libc::gettid() };
     match crate::procfs::tracer(pid) {
         Some(tracer) if tracer == this_thread => Ok(()),
-        _ => Err(io::Error::other("the call succeeded, and nothing is traced")),
+        _ => Err(io::Error::other(
+            "the call succeeded, and nothing is traced",
+        )),
     }
 }
 
@@ -222,12 +224,19 @@ pub fn why_denied(pid: i32) -> Denial {
     let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, 0, 0, 0) };
     let filtered = rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-    denial(tracer, filtered, scope.ok().and_then(|scope| scope.trim().parse().ok()))
+    denial(
+        tracer,
+        filtered,
+        scope.ok().and_then(|scope| scope.trim().parse().ok()),
+    )
 }
 
 fn denial(tracer: Option<i32>, filtered: bool, scope: Option<u8>) -> Denial {
     match (tracer, filtered, scope) {
-        (Some(pid), ..) => Denial::Tracer { pid, name: crate::procfs::name(pid) },
+        (Some(pid), ..) => Denial::Tracer {
+            pid,
+            name: crate::procfs::name(pid),
+        },
         (None, true, _) => Denial::Filter,
         (None, false, Some(scope @ 2..)) => Denial::Yama(scope),
         _ => Denial::Unknown,
@@ -791,7 +800,9 @@ mod tests {
     #[test]
     fn a_tracer_is_named_before_a_filter_and_a_filter_before_yama() {
         let own = i32::try_from(std::process::id()).expect("a process number");
-        assert!(matches!(denial(Some(own), true, Some(3)), Denial::Tracer { pid, name } if pid == own && !name.is_empty()));
+        assert!(
+            matches!(denial(Some(own), true, Some(3)), Denial::Tracer { pid, name } if pid == own && !name.is_empty())
+        );
         assert_eq!(denial(None, true, Some(3)), Denial::Filter);
         assert_eq!(denial(None, false, Some(3)), Denial::Yama(3));
         assert_eq!(denial(None, false, Some(2)), Denial::Yama(2));

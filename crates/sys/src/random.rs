@@ -13,7 +13,10 @@ pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     match usize::try_from(got) {
         Ok(got) if got == bytes.len() => Ok(()),
-        Ok(got) => Err(io::Error::other(format!("{got} of {} random bytes", bytes.len()))),
+        Ok(got) => Err(io::Error::other(format!(
+            "{got} of {} random bytes",
+            bytes.len()
+        ))),
         Err(_) => Err(io::Error::last_os_error()),
     }
 }

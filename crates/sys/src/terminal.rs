@@ -20,12 +20,19 @@ impl Terminal {
     #[must_use]
     pub fn as_found() -> Option<Self> {
         let mut options = File::options();
-        options.read(true).write(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
+        options
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK);
         let file = options.open("/dev/tty").ok()?;
         let modes = modes(&file).ok()?;
         // SAFETY: numbers only.
         let foreground = unsafe { libc::tcgetpgrp(file.as_raw_fd()) };
-        Some(Self { file, modes, foreground })
+        Some(Self {
+            file,
+            modes,
+            foreground,
+        })
     }
 
     /// Puts back what has changed, from the background as well. The group that had the terminal gets it only if that is
@@ -46,7 +53,13 @@ impl Terminal {
         }
         let now = modes(&self.file)?;
         let same = (now.c_iflag, now.c_oflag, now.c_cflag, now.c_lflag, now.c_cc)
-            == (self.modes.c_iflag, self.modes.c_oflag, self.modes.c_cflag, self.modes.c_lflag, self.modes.c_cc);
+            == (
+                self.modes.c_iflag,
+                self.modes.c_oflag,
+                self.modes.c_cflag,
+                self.modes.c_lflag,
+                self.modes.c_cc,
+            );
         // SAFETY: `modes` is valid for the call.
         if !same && unsafe { libc::tcsetattr(fd, libc::TCSANOW, &raw const self.modes) } < 0 {
             return Err(io::Error::last_os_error());

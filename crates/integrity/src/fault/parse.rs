@@ -101,8 +101,16 @@ const CLAUSES: [(&str, bool, &str); 39] = [
         "a fault without at=, class=, read=, write=, time= or every=",
     ),
     ("after-vote", false, "event="),
-    ("time", true, "a fault without at=, class=, read=, write= or event="),
-    ("every", true, "a fault without at=, class=, read=, write= or event="),
+    (
+        "time",
+        true,
+        "a fault without at=, class=, read=, write= or event=",
+    ),
+    (
+        "every",
+        true,
+        "a fault without at=, class=, read=, write= or event=",
+    ),
     ("target", true, "a fault in bits"),
     ("reg", true, "bit=, bits= or mask="),
     ("flag", true, "a fault without reg= and bit="),
@@ -455,9 +463,10 @@ fn trigger(line: &mut Line<'_>) -> Result<Trigger, FaultError> {
             } else {
                 Access::Write
             };
-            let path = clause.value.parse().map_err(|why: String| {
-                line.wrong(clause, why, format!("{}=*.db", clause.name))
-            })?;
+            let path = clause
+                .value
+                .parse()
+                .map_err(|why: String| line.wrong(clause, why, format!("{}=*.db", clause.name)))?;
             let offset = match line.take("offset") {
                 None => None,
                 Some(clause) => Some(clause.value.parse().map_err(|()| {
@@ -653,7 +662,11 @@ fn storage(line: &mut Line<'_>, access: Access) -> Result<Effect, FaultError> {
     };
     if clause.name == "byte" {
         let byte = text::number(clause.value).ok_or_else(|| {
-            line.wrong(clause, "byte= takes a number of bytes", "byte=0 for the first")
+            line.wrong(
+                clause,
+                "byte= takes a number of bytes",
+                "byte=0 for the first",
+            )
         })?;
         let target = Target::Data(byte);
         return Ok(Effect::Bits {
@@ -679,15 +692,13 @@ fn storage(line: &mut Line<'_>, access: Access) -> Result<Effect, FaultError> {
         "lost" => Storage::Lost,
         "torn" => {
             let Some(keep) = line.take("keep") else {
-                return Err(line.missing(
-                    "kind=torn needs keep=, the bytes that arrive",
-                    "keep=512",
-                ));
+                return Err(
+                    line.missing("kind=torn needs keep=, the bytes that arrive", "keep=512")
+                );
             };
             Storage::Torn {
-                keep: text::number(keep.value).ok_or_else(|| {
-                    line.wrong(keep, "keep= takes a number of bytes", "keep=512")
-                })?,
+                keep: text::number(keep.value)
+                    .ok_or_else(|| line.wrong(keep, "keep= takes a number of bytes", "keep=512"))?,
             }
         }
         _ => {
@@ -704,7 +715,11 @@ fn storage(line: &mut Line<'_>, access: Access) -> Result<Effect, FaultError> {
                 .and_then(NonZeroI64::new);
             Storage::Misdirected {
                 by: by_bytes.ok_or_else(|| {
-                    line.wrong(by, "by= takes a distance in bytes other than 0", "by=4096 or by=-4096")
+                    line.wrong(
+                        by,
+                        "by= takes a distance in bytes other than 0",
+                        "by=4096 or by=-4096",
+                    )
                 })?,
             }
         }

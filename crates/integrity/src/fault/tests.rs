@@ -188,7 +188,11 @@ fn each_rule_has_a_line_that_breaks_it() {
             14,
             "seed goes with one-in=",
         ),
-        ("event=1 n=1 reg=rax bit=0", 9, "n goes with at=, class=, read= or write="),
+        (
+            "event=1 n=1 reg=rax bit=0",
+            9,
+            "n goes with at=, class=, read= or write=",
+        ),
         (
             "event=1 in=a reg=rax bit=0",
             9,
@@ -382,17 +386,45 @@ fn each_rule_has_a_line_that_breaks_it() {
             "target= takes app, agent or log",
         ),
         ("read=* byte=0 bit=0", 20, "read= needs n="),
-        ("read=* offset=9-9 n=1 byte=0 bit=0", 8, "offset= takes a position"),
+        (
+            "read=* offset=9-9 n=1 byte=0 bit=0",
+            8,
+            "offset= takes a position",
+        ),
         ("read=* n=1", 11, "a fault of read= says what it hits"),
         ("read=* n=1 byte=-1 bit=0", 12, "byte= takes a number"),
-        ("read=* n=1 byte=0", 18, "'byte=0' needs bit=, bits= or mask="),
-        ("read=* n=1 kind=lost", 12, "a read can be stale, misdirected"),
-        ("write=* n=1 kind=stale", 13, "a write can be lost, torn, misdirected"),
-        ("write=* n=1 kind=crash", 13, "a write can be lost, torn, misdirected"),
+        (
+            "read=* n=1 byte=0",
+            18,
+            "'byte=0' needs bit=, bits= or mask=",
+        ),
+        (
+            "read=* n=1 kind=lost",
+            12,
+            "a read can be stale, misdirected",
+        ),
+        (
+            "write=* n=1 kind=stale",
+            13,
+            "a write can be lost, torn, misdirected",
+        ),
+        (
+            "write=* n=1 kind=crash",
+            13,
+            "a write can be lost, torn, misdirected",
+        ),
         ("write=* n=1 kind=torn", 22, "kind=torn needs keep="),
-        ("write=* n=1 kind=misdirected by=0", 30, "by= takes a distance"),
+        (
+            "write=* n=1 kind=misdirected by=0",
+            30,
+            "by= takes a distance",
+        ),
         ("write=* n=1 kind=lost by=8", 23, "by goes with"),
-        ("write=* n=1 reg=rax bit=0", 26, "a fault of write= says what it hits"),
+        (
+            "write=* n=1 reg=rax bit=0",
+            26,
+            "a fault of write= says what it hits",
+        ),
         ("at=a+0 n=1 kind=torn", 12, "this needs a transfer"),
         ("event=1 byte=1 bit=0", 9, "byte goes with"),
         ("event=1 offset=1 reg=rax bit=0", 9, "offset goes with"),
@@ -601,7 +633,10 @@ fn the_fault_of_the_manual_is_the_fault_of_the_parser() {
         let shown = examples.iter().any(|line| {
             Fault::parse_all(line).is_ok_and(|f| f.iter().any(|f| f.model() == *model))
         });
-        assert!(shown, "docs/reference/fault-grammar.md has no example of {model}");
+        assert!(
+            shown,
+            "docs/reference/fault-grammar.md has no example of {model}"
+        );
     }
 }
 

@@ -3,7 +3,12 @@ use super::*;
 #[test]
 fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
     let own = [0x5a; record::STRIKE_BYTES];
-    for (code, own) in [(count(0, &[]), 0), (finish(15, &[]), 0), (count(3, &own), own.len()), (finish(3, &own), own.len())] {
+    for (code, own) in [
+        (count(0, &[]), 0),
+        (finish(15, &[]), 0),
+        (count(3, &own), own.len()),
+        (finish(3, &own), own.len()),
+    ] {
         let mut decoder = Decoder::with_ip(64, &code, 0x1000, DecoderOptions::NONE);
         let mut seen = Vec::new();
         while decoder.can_decode() {
@@ -12,19 +17,32 @@ fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
                 // The address it jumps through is the entry of the agent.
                 let at = usize::try_from(insn.ip_rel_memory_address() - 0x1000).expect("inside");
                 assert_eq!(code[at..at + 8], ENTRY_FLIP.to_le_bytes());
-                assert_eq!(code.len() - at, 8 + own + 4, "ud2 and a jump to itself end the payload");
+                assert_eq!(
+                    code.len() - at,
+                    8 + own + 4,
+                    "ud2 and a jump to itself end the payload"
+                );
                 break;
             }
             seen.push(insn);
         }
         let end = 0x1000 + code.len() as u64;
-        let hot = seen.iter().find(|i| i.code() == iced_x86::Code::Jmp_rel32_64).expect("the hot way out");
+        let hot = seen
+            .iter()
+            .find(|i| i.code() == iced_x86::Code::Jmp_rel32_64)
+            .expect("the hot way out");
         assert_eq!(hot.near_branch_target(), end);
-        let cold = seen.iter().find(|i| i.code() == iced_x86::Code::Jrcxz_rel8_64).expect("the countdown");
+        let cold = seen
+            .iter()
+            .find(|i| i.code() == iced_x86::Code::Jrcxz_rel8_64)
+            .expect("the countdown");
         assert_eq!(cold.near_branch_target(), hot.next_ip());
         let resume = seen.last().expect("lea rcx, [rip+end]");
         assert_eq!(resume.ip_rel_memory_address(), end);
-        assert!(seen.iter().all(|i| i.rflags_modified() == 0), "no flag is touched");
+        assert!(
+            seen.iter().all(|i| i.rflags_modified() == 0),
+            "no flag is touched"
+        );
     }
 }
 
@@ -45,11 +63,17 @@ fn what_a_class_cannot_have_is_refused() {
         "replica=1 class=branch n=1.. kind=skip",
         "replica=1 class=branch n=1.. kind=invert",
     ] {
-        assert!(compiled(line).is_ok_and(|one| one.class.is_some()), "{line}");
+        assert!(
+            compiled(line).is_ok_and(|one| one.class.is_some()),
+            "{line}"
+        );
     }
     let line = "replica=1 class=load n=1.. code bit=3";
     let refusal = compiled(line).expect_err(line);
-    assert!(refusal.fix.contains("at=MODULE+OFFSET"), "{line}: {refusal}");
+    assert!(
+        refusal.fix.contains("at=MODULE+OFFSET"),
+        "{line}: {refusal}"
+    );
 }
 
 #[test]
@@ -63,26 +87,46 @@ fn storage_is_refused_by_name_with_what_does_it() {
         "write=*.db n=1 kind=torn keep=512",
     ] {
         let refusal = compile(0, &line.parse().expect(line), 2).expect_err(line);
-        assert!(refusal.found.contains("storage") && refusal.fix.contains("inject run --replicas"), "{line}: {refusal}");
+        assert!(
+            refusal.found.contains("storage") && refusal.fix.contains("inject run --replicas"),
+            "{line}: {refusal}"
+        );
     }
 }
 
 #[test]
 fn moments_that_went_by_are_one_and_the_next_is_on_the_beat() {
-    let clock = |line: &str| compile(0, &line.parse().expect(line), 2).expect(line).clock.expect("a clock");
+    let clock = |line: &str| {
+        compile(0, &line.parse().expect(line), 2)
+            .expect(line)
+            .clock
+            .expect("a clock")
+    };
     let ms = Duration::from_millis;
     let mut once = clock("replica=1 time=10ms reg=rax bit=3");
-    assert!(!once.strikes(ms(9)) && once.strikes(ms(10)) && !once.strikes(ms(11)), "{once:?}");
+    assert!(
+        !once.strikes(ms(9)) && once.strikes(ms(10)) && !once.strikes(ms(11)),
+        "{once:?}"
+    );
     let mut beat = clock("replica=1 every=10ms reg=rax bit=3");
     assert!(!beat.strikes(ms(9)) && beat.strikes(ms(10)) && !beat.strikes(ms(19)));
-    assert!(beat.strikes(ms(57)) && !beat.strikes(ms(59)) && beat.strikes(ms(60)), "{beat:?}");
+    assert!(
+        beat.strikes(ms(57)) && !beat.strikes(ms(59)) && beat.strikes(ms(60)),
+        "{beat:?}"
+    );
     let mut later = clock("replica=1 time=5ms every=10ms in=libc.so.6!memcpy reg=rsp bit=3");
-    assert!(later.strikes(ms(5)) && !later.strikes(ms(14)) && later.strikes(ms(15)), "{later:?}");
+    assert!(
+        later.strikes(ms(5)) && !later.strikes(ms(14)) && later.strikes(ms(15)),
+        "{later:?}"
+    );
 }
 
 #[test]
 fn what_a_clock_cannot_strike_is_refused() {
-    for line in ["replica=1 time=1ms target=agent reg=r13 bit=3", "replica=1 time=1ms mem=[entry+8] bit=3"] {
+    for line in [
+        "replica=1 time=1ms target=agent reg=r13 bit=3",
+        "replica=1 time=1ms mem=[entry+8] bit=3",
+    ] {
         // Some of these are no lines of the grammar at all.
         let Ok(fault) = line.parse() else { continue };
         compile(0, &fault, 2).expect_err(line);

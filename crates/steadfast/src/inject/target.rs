@@ -225,7 +225,8 @@ impl TargetArgs {
         let env = self.environment()?;
         let path = look_up(program, &env)?;
         let ourselves = std::env::current_exe().and_then(|own| own.canonicalize());
-        if ourselves.is_ok_and(|own| own == path) && args.first().is_some_and(|verb| verb == "run") {
+        if ourselves.is_ok_and(|own| own == path) && args.first().is_some_and(|verb| verb == "run")
+        {
             return Err(OrderError::Campaign(
                 "a target needs to be the program itself, found 'steadfast run', of which the launcher alone would be struck".into(),
                 Some("--replicas 2 -- CMD".into()),
