@@ -230,6 +230,7 @@ struct sf_me {
 	s32 parent; /* follower: whom it dies with */
 	s32 readable; /* in a pause: what sf_readable answered */
 	u32 own_event; /* that in progress is one of the agent's own */
+	u32 replicas; /* of the group, dead ones too; its own, since a word that all read would be struck for all */
 	u32 fatal; /* a signal that ends the program waits for the next event */
 	u32 seek;  /* instructions left on the way to where another replica stands (meet.c) */
 	u32 how;   /* enum sf_seek */
@@ -304,7 +305,7 @@ INLINE u64 sf_mix(u64 h, u64 v)
 /* One replica alone compares with nobody: its records would have no reader. */
 INLINE int sf_alone(void)
 {
-	return G->replicas == 1;
+	return me.replicas == 1;
 }
 
 void sf_tsc_faults(int yes);

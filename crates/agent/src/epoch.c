@@ -313,7 +313,7 @@ struct sf_hash sf_memory_hash(int dirty_only)
 					p += 6; /* offset, device, inode */
 					hex(&p), p++, hex(&p), p++, hex(&p), p++;
 					int view, small = *p != '0' && to - from <= FILE_ALL;
-					noting = *p == '0' && me.role == SF_FOLLOWER && me.slot == G->replicas - 1 &&
+					noting = *p == '0' && me.role == SF_FOLLOWER && me.slot == me.replicas - 1 &&
 						 (G->options & SF_O_RETAIN) && !dirty_only;
 					if (dirty_only && *p == '0' && refresh(pagemap, from, to)) {
 						add_remembered(&sum, pagemap, from, to);
@@ -493,7 +493,7 @@ static void sleep_as_snapshot(u32 slot)
 /* After an agreed epoch, on the last follower: leave a snapshot behind. */
 void sf_snapshot(void)
 {
-	u32 slot = G->replicas; /* the first slot beyond the replicas */
+	u32 slot = me.replicas; /* the first slot beyond the replicas */
 	s32 old = me.snapshot_pid;
 	if (old > 0) {
 		/* Not by a signal: the program may have given up the right to send it one. */
@@ -572,7 +572,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	(void)res, (void)arg;
 	me.next = e->seq + 1;
-	if (me.slot != G->replicas - 1 || me.role != SF_FOLLOWER || !(G->options & SF_O_RETAIN))
+	if (me.slot != me.replicas - 1 || me.role != SF_FOLLOWER || !(G->options & SF_O_RETAIN))
 		return 0;
 	me.snapshot = e->bytes;
 	me.snapshot_remade = G->remade;
@@ -602,7 +602,7 @@ void sf_epoch(struct sf_regs *r)
 	me.doing = SF_D_EPOCH;
 	if (me.heard)
 		G->snapshot_broken = 1; /* no re-run would come to this event by itself; from the next one on there is a new log */
-	if (me.slot == G->replicas - 1 && (G->options & SF_O_RETAIN))
+	if (me.slot == me.replicas - 1 && (G->options & SF_O_RETAIN))
 		G->copied = me.snapshot_faults ? page_faults() - me.snapshot_faults : 0;
 	s32 flags = sf_event(&e, r, &check, NULL);
 	if (me.slot == 0) {

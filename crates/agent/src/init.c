@@ -59,6 +59,7 @@ NORETURN void sf_init(void)
 		raw6(3, (u64)r, 0, 0, 0, 0, 0);
 	app.blind = r == -2 /* ENOENT */ || r == -20 /* ENOTDIR */; /* a program before this one has changed its root directory */
 	me.role = SF_LEADER;
+	me.replicas = G->replicas;
 	me.next = me.base = 1; /* fresh shared memory is all zeros: 0 would look like a record */
 	G->base = 1;
 	app.pdeathsig = G->pdeathsig; /* of the program that this one has replaced */
@@ -81,7 +82,7 @@ NORETURN void sf_init(void)
 		sf_pair_init();
 	else if (!(G->options & SF_O_TREE) && (r = sf_make_keeper()) < 0)
 		sf_setup_failed(step, r);
-	for (u32 s = 1; s < G->replicas && !(G->options & SF_O_PAIR); s++) {
+	for (u32 s = 1; s < me.replicas && !(G->options & SF_O_PAIR); s++) {
 		step = 10 + s;
 		r = sf_fork_follower(s);
 		if (me.slot != 0)
@@ -95,7 +96,7 @@ NORETURN void sf_init(void)
 	me.epoch_gap = G->epoch_tsc;
 	/* Two replicas can settle a difference from the first event on: this copy is the state
 	 * that all have in common. */
-	if (me.slot != 0 && me.slot == G->replicas - 1 && (G->options & SF_O_RETAIN)) {
+	if (me.slot != 0 && me.slot == me.replicas - 1 && (G->options & SF_O_RETAIN)) {
 		sf_snapshot();
 		if (me.role == SF_RERUN)
 			sf_leave((const struct sf_regs *)sf_boot.regs);

@@ -416,7 +416,7 @@ s64 sf_call_agreed(const struct sf_event *e, const u64 call[7])
 /* Every follower has consumed all events below seq. */
 static int followers_at(u64 seq, u64 now)
 {
-	for (u32 s = 1; s < G->replicas; s++)
+	for (u32 s = 1; s < me.replicas; s++)
 		if (!wait_for(&G->slot[s].done, seq, SF_W_REACHED, s, now))
 			return 0;
 	return 1;
@@ -619,7 +619,7 @@ void sf_raise(u32 alarm, u64 seq)
 		store(&G->alarm_seq, seq);
 	}
 	if (__atomic_compare_exchange_n(&G->alarm, &quiet, alarm, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-		for (u32 s = 0; s < G->replicas; s++)
+		for (u32 s = 0; s < me.replicas; s++)
 			if (s != me.slot)
 				sf_wake(s);
 	}
