@@ -287,7 +287,9 @@ fn many_clients_at_once_and_a_strike_every_few_requests_and_no_reply_is_wrong() 
             });
         }
     });
-    let strikes = clients * rounds / 10;
+    let strikes = (clients * rounds / 10) as u64;
+    // The right reply came from another replica, so the next `set` may take the place of a struck value before it is repaired.
+    let least = strikes * 3 / 4;
     let until = Instant::now() + PATIENCE;
     let repairs = loop {
         let statuses: Vec<Value> = (0..3).map(|replica| group.status(replica)).collect();
@@ -299,12 +301,19 @@ fn many_clients_at_once_and_a_strike_every_few_requests_and_no_reply_is_wrong() 
             .map(|status| status["counts"]["repairs"].as_u64().unwrap())
             .sum();
         // The last repair may still be under way behind its reply.
-        if repairs >= strikes as u64 || Instant::now() > until {
+        if repairs >= least || Instant::now() > until {
             break repairs;
         }
         std::thread::sleep(Duration::from_millis(20));
     };
-    assert_eq!(repairs, strikes as u64);
+    assert!(
+        (least..=strikes).contains(&repairs),
+        "{repairs} of {strikes}"
+    );
+    // Whatever was not repaired was written anew.
+    let at = group.clients[0].to_string();
+    let verified = kv().args(["verify", "--at", &at]).output().unwrap();
+    assert!(verified.status.success(), "{verified:?}");
 }
 
 #[test]
