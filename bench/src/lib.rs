@@ -52,6 +52,7 @@ pub mod start;
 pub mod stats;
 pub mod table;
 pub mod touch;
+pub mod trees;
 pub mod verdict;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
     inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
-    sei_servers, sei_tables, spec, start, touch,
+    sei_servers, sei_tables, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -136,6 +136,8 @@ enum Action {
     },
     /// What starting under protection costs
     Start,
+    /// Children and threads: a spawn, make -j2, a switch between threads, a free mutex
+    Trees,
     /// One hardened handler: empty, stores, copies, against the same handler compiled plain
     Sei {
         /// Multiplies how often each handler is called
@@ -537,6 +539,20 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             Ok(
                 Outcome::new(&report, start::render(&report), report.complete)?
                     .keeping(start::rows(&report)),
+            )
+        }
+        Action::Trees => {
+            let report = trees::measure(
+                &runner,
+                &guests,
+                common.pairs,
+                common.seed,
+                machine,
+                &mut says,
+            )?;
+            Ok(
+                Outcome::new(&report, trees::render(&report), report.complete)?
+                    .keeping(trees::rows(&report)),
             )
         }
         Action::Sei { scale } => {
