@@ -149,6 +149,12 @@ static COLD int wait_slow(const u64 *word, u64 want, enum sf_wait how, u32 owner
 			own->sleeping = 0;
 		}
 		__atomic_fetch_and(&G->sleepers, ~(1u << me.slot), __ATOMIC_SEQ_CST);
+		/* Of a replica that does not live nothing will come: the word that named it was struck, and the launcher has
+		 * set it right meanwhile. */
+		if (unlikely(!(load(&G->live) >> owner & 1)) && !holds(word, want, how)) {
+			sf_raise(SF_A_LOG, seq);
+			return 0;
+		}
 	}
 }
 

@@ -552,9 +552,10 @@ s64 sf_make_keeper(void)
 		die_with_parent(sf_boot.launcher_pid);
 		u64 all = ~0ull;
 		raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
-		u32 traps = me.tsc_traps;
+		u32 traps = me.tsc_traps, replicas = me.replicas;
 		memset(&me, 0, sizeof me);
 		me.tsc_traps = traps; /* the kernel's switch is inherited */
+		me.replicas = replicas;
 		me.next = me.base = 1;
 		me.slot = SF_KEEPER_SLOT;
 		me.role = SF_KEEPER;
