@@ -1,4 +1,8 @@
-//! Keeps rows in a file of `results/`, with what has to stand beside them.
+//! Keeps rows in a file of `results/`, with what has to stand beside them: date, commit, machine, load, command.
+//!
+//! Invariant: a file is written only when it passes the checks of `steadfast_report::published`.
+//!
+//! Not covered: whether the program that was measured is of that commit; `make bench` builds it first.
 
 use std::fs;
 use std::path::Path;

@@ -9,6 +9,8 @@
 //!
 //! Columns: bare; two unconnected copies side by side, the floor; two replicas. Copies and replicas are pinned alike, one to a CPU.
 //!
+//! Invariant: every column runs the same words, and what it prints is compared with the bare run's.
+//!
 //! Not covered: servers under load (redis, nginx, PostgreSQL).
 
 use std::fs;

@@ -1119,19 +1119,26 @@ static s64 restore_one(const struct sf_map *m, s64 fd)
 	return failed(r) ? r : 0;
 }
 
+/* The file of a mapping, as the launcher holds it open. */
+static void held_by_launcher(const struct sf_map *m, char path[64])
+{
+	u32 n = 6;
+	memcpy(path, "/proc/", 6);
+	n += digits(path + n, (u64)sf_boot.launcher_pid);
+	memcpy(path + n, "/fd/", 4);
+	n += 4;
+	n += digits(path + n, (u64)m->hold);
+	path[n] = 0;
+}
+
 static void restore_all(void)
 {
 	for (u32 i = 0; i < restore.from->maps && !restore.ret; i++) {
 		const struct sf_map *m = &restore.from->map[i];
-		char path[64] = "/proc/";
-		u32 n = 6;
+		char path[64];
 		if (!m->ref)
 			continue;
-		n += digits(path + n, (u64)sf_boot.launcher_pid);
-		memcpy(path + n, "/fd/", 4);
-		n += 4;
-		n += digits(path + n, (u64)m->hold);
-		path[n] = 0;
+		held_by_launcher(m, path);
 		s64 fd = m->hold < 0 ? -EBADF : sys3(NR_open, path, 02000002 /* O_RDWR|O_CLOEXEC */, 0);
 		restore.ret = fd < 0 ? fd : restore_one(m, fd);
 	}
@@ -1166,15 +1173,10 @@ int sf_shared_may_join(void)
 	struct stat st;
 	for (u32 i = 0; i < app.maps && !sf_alone(); i++) {
 		const struct sf_map *m = &app.map[i];
-		char path[64] = "/proc/";
-		u32 n = 6;
+		char path[64];
 		if (!m->ref)
 			continue;
-		n += digits(path + n, (u64)sf_boot.launcher_pid);
-		memcpy(path + n, "/fd/", 4);
-		n += 4;
-		n += digits(path + n, (u64)m->hold);
-		path[n] = 0;
+		held_by_launcher(m, path);
 		if (m->hold < 0 || sys2(NR_stat, path, &st) < 0 || st.nlink != 0)
 			return 0;
 	}

@@ -3,6 +3,8 @@
 //! Invariants
 //!  1. No edge, no call: a component, or the script, reaches those alone that an edge leads to, and there what the edge allows.
 //!  2. Components start in the order of their edges, callees first; a cycle is refused.
+//!
+//! Not covered: components that are added while others run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,13 @@
 //! `steadfast host run` and `host check`: an application of components, from its app.toml.
 //!
 //! What a component prints goes to standard output, each line behind the component's name. Failures are events; a summary ends on standard
-//! error. The exit status is 0 when the run function returned ok or true and every call of the script what it must, else 1.
+//! error.
+//!
+//! Invariant: nothing is called before every component has been loaded and started; `check` ends there.
+//!
+//! Not covered: input for components, and several clients at once.
+//!
+//! The exit status is 0 when the run function returned ok or true and every call of the script what it must, else 1.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -4,7 +4,11 @@
 //! |---|---|---|
 //! | `/healthz` | the task that executes answers | it does not, within two seconds |
 //! | `/readyz` | this replica may be given requests | it is joining, draining, repairing, behind, or without a leader |
-//! | `/metrics` | always | |
+//! | `/metrics` | the task that executes answers | it does not |
+//!
+//! Invariant: a monitor that is slow, or asks for ever, holds up nothing but its own connection.
+//!
+//! Not covered: TLS, connections that stay open, a limit on their number.
 
 use std::fmt::Write as _;
 use std::io;

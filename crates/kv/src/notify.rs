@@ -1,4 +1,8 @@
 //! What systemd is told: that a replica is ready, what it does, and that it lives (sd_notify(3), Type=notify, WatchdogSec=).
+//!
+//! Invariant: the watchdog hears of a replica only while the task that executes requests answers.
+//!
+//! Not covered: reloading, and descriptors kept by systemd.
 
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

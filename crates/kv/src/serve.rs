@@ -1,4 +1,8 @@
 //! `steadfast kv serve`: one replica of a group on several hosts. What is wrong with its set-up is said before anything starts.
+//!
+//! Invariant: a process never has a node number that another process of the group has had; its log was in memory.
+//!
+//! Not covered: TLS. The secret keeps out who does not listen; it goes over the network in the clear.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, ToSocketAddrs as _};

@@ -4,6 +4,8 @@
 //! ledger follows as before, so that the files can be held against it later, and each page of a read is
 //! held against it before the program goes on: nobody is left to repair it from, but nothing wrong leaves.
 //!
+//! Invariant: no step is done before its page has been held against the ledger, and none before the witness has answered.
+//!
 //! Not covered: errors of processor and memory, which only another run of the program would show.
 
 use std::net::Ipv4Addr;

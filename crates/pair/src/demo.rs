@@ -390,27 +390,23 @@ pub(crate) fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
     ))
 }
 
+/// A pair of network devices, each in the namespace of a process.
+pub(crate) fn cable(ends: [(&str, u32); 2]) -> Result<(), PairError> {
+    let [(a, in_a), (b, in_b)] = ends;
+    let (in_a, in_b) = (in_a.to_string(), in_b.to_string());
+    run_tool(Command::new("ip").args([
+        "link", "add", a, "netns", &in_a, "type", "veth", "peer", "name", b, "netns", &in_b,
+    ]))
+    .map(drop)
+}
+
 /// Has both hosts come up, with a pair of network devices between them.
 pub(crate) fn connect(a: &mut Host, b: &mut Host) -> io::Result<()> {
     for host in [&mut *a, &mut *b] {
         host.line()?;
     }
-    let numbers = [a.child.id(), b.child.id()].map(|pid| pid.to_string());
-    run_tool(Command::new("ip").args([
-        "link",
-        "add",
-        "steadfast-a",
-        "netns",
-        &numbers[0],
-        "type",
-        "veth",
-        "peer",
-        "name",
-        "steadfast-b",
-        "netns",
-        &numbers[1],
-    ]))
-    .map_err(io::Error::other)?;
+    let ends = [("steadfast-a", a.child.id()), ("steadfast-b", b.child.id())];
+    cable(ends).map_err(io::Error::other)?;
     for host in [b, a] {
         host.say("net")?;
         host.line()?;

@@ -5,6 +5,8 @@
 //! the connection over, and the download completes.
 //!
 //! What is left behind: nothing, as in demo.rs.
+//!
+//! Not shown: a primary whose processes die while its kernel lives (that kernel closes the connections), failback.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use steadfast_integrity::digest::vote128;
 
 use crate::cli::Demo;
-use crate::demo::{DATA, Host, Images, STRUCK_PAGE, Scratch, run_tool, strike};
+use crate::demo::{DATA, Host, Images, STRUCK_PAGE, Scratch, cable, run_tool, strike};
 use crate::error::PairError;
 
 const SERVER: &str = "10.97.0.5:8080";
@@ -128,25 +130,6 @@ fn download(rate: usize) -> io::Result<(u128, Duration)> {
     Ok((vote128(&all[end + 4..]), longest))
 }
 
-fn link(a: &Host, b: &str, number: u32, peer: &str) -> Result<(), PairError> {
-    let numbers = [a.number().to_string(), number.to_string()];
-    run_tool(Command::new("ip").args([
-        "link",
-        "add",
-        b,
-        "netns",
-        &numbers[0],
-        "type",
-        "veth",
-        "peer",
-        "name",
-        peer,
-        "netns",
-        &numbers[1],
-    ]))
-    .map(drop)
-}
-
 fn asked(client: &mut Host, rate: usize) -> io::Result<()> {
     client.say(&format!("get {rate}"))
 }
@@ -194,8 +177,8 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
     for host in [&mut a, &mut b, &mut c] {
         host.line().map_err(told)?;
     }
-    link(&a, "steadfast-a", c.number(), "steadfast-ca")?;
-    link(&b, "steadfast-b", c.number(), "steadfast-cb")?;
+    cable([("steadfast-a", a.number()), ("steadfast-ca", c.number())])?;
+    cable([("steadfast-b", b.number()), ("steadfast-cb", c.number())])?;
     for host in [&mut c, &mut b, &mut a] {
         host.say("net").map_err(told)?;
         host.line().map_err(told)?;

@@ -10,6 +10,8 @@
 //!                                no answer: the program is held until there is one
 //! ```
 //!
+//! Invariant: of two sites that ask under one name at most one is told to go on, and it is told the same whenever it asks again.
+//!
 //! Not covered: access control and TLS of etcd.
 
 use std::io::{self, Read, Write};

@@ -224,6 +224,13 @@ impl<'a> Index<'a> {
         (insn.code() != Code::INVALID).then_some(insn)
     }
 
+    /// The instruction around `addr`, if the function that holds it decodes without a doubt.
+    pub(crate) fn certain_at(&self, addr: u64) -> Option<Instruction> {
+        let decoded = self.decoded(self.unit_holding(addr)?);
+        let at = decoded.holding(addr).filter(|_| decoded.clean)?;
+        self.instruction(decoded.ins[at].addr)
+    }
+
     /// Every aligned word of the data, for those that are addresses of code.
     pub(crate) fn pointers(&self) -> impl Iterator<Item = u64> + use<'a> {
         self.module.data.iter().flat_map(|view| {

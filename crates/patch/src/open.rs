@@ -140,16 +140,7 @@ fn named(insn: &Instruction) -> Option<&'static str> {
 fn certain(index: &Index<'_>, bytes: &[u8; 2], mut each: impl FnMut(&Instruction)) {
     for view in &index.code {
         for at in memchr::memmem::find_iter(view.bytes, bytes) {
-            let addr = view.addr + at as u64;
-            let Some(unit) = index.unit_holding(addr) else {
-                continue;
-            };
-            let decoded = index.decoded(unit);
-            let insn = decoded
-                .holding(addr)
-                .filter(|_| decoded.clean)
-                .and_then(|i| index.instruction(decoded.ins[i].addr));
-            if let Some(insn) = insn {
+            if let Some(insn) = index.certain_at(view.addr + at as u64) {
                 each(&insn);
             }
         }

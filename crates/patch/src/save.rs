@@ -38,18 +38,8 @@ pub fn find_saves(module: &Module<'_>) -> Vec<Save> {
             if modrm >> 6 == 3 || !matches!(modrm >> 3 & 7, 4 | 6) {
                 continue;
             }
-            let addr = view.addr + at as u64;
-            let Some(unit) = index.unit_holding(addr) else {
-                continue;
-            };
-            let decoded = index.decoded(unit);
-            let insn = decoded
-                .holding(addr)
-                .filter(|_| decoded.clean)
-                .and_then(|i| index.instruction(decoded.ins[i].addr));
-            if let Some(save) = insn.and_then(|insn| save_of(&insn)) {
-                found.push(save);
-            }
+            let insn = index.certain_at(view.addr + at as u64);
+            found.extend(insn.and_then(|insn| save_of(&insn)));
         }
     }
     found.sort_by_key(|save| save.addr);

@@ -19,7 +19,6 @@
 //! Not covered: `docs/concepts/restart.md`, "What in-process isolation does not confine".
 //! See Song, Wittrock and Parmer, "Predictable, efficient system-level fault tolerance in C3", RTSS 2013.
 
-mod body;
 pub mod engine;
 pub mod host;
 pub mod model;

@@ -1,5 +1,9 @@
 //! Address: has this host answer to another IPv4 address, and tells the network that it has moved here
 //! (netdevice(7); gratuitous ARP, RFC 5227, section 3). No process is started for it.
+//!
+//! Invariant: the address is taken away again when its [`Alias`] is dropped.
+//!
+//! Not covered: IPv6, and an address that another host still answers to.
 
 #![allow(
     unsafe_code,

@@ -2,6 +2,10 @@
 //!
 //! A reply can be sealed with a judge: it looks at the sealed bytes once their checksum has been computed over them. What the judge has
 //! seen is what the checksum vouches for, so nothing between a vote on a reply and the client goes unchecked.
+//!
+//! Invariant: a request whose checksum or place in the sequence does not fit is never handed out.
+//!
+//! Not covered: datagrams; a request between its last check here and whoever executes it.
 
 use super::Damage;
 use super::client::AGREED;

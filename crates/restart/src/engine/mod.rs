@@ -65,8 +65,6 @@ pub enum LoadError {
     },
     #[error("{component} does not start: {found}")]
     Start { component: String, found: String },
-    #[error("the process of {component} does not start: {found}")]
-    Process { component: String, found: String },
     #[error("{what}")]
     System {
         what: &'static str,
@@ -93,9 +91,6 @@ impl LoadError {
             Self::Export { .. } => "the WIT beside the component must be the one it was built from",
             Self::Start { .. } => {
                 "see the message; memory_mib in app.toml raises the limit of memory"
-            }
-            Self::Process { .. } => {
-                "see the cause; transport = \"process\" needs /proc and the rights to start processes"
             }
             Self::System { .. } => "see the cause",
         }
@@ -328,8 +323,6 @@ pub enum Failure {
     Hang(u64),
     /// What it returned is no value of its type.
     Invalid(String),
-    /// The process that it ran in ended, or does not answer.
-    Death(String),
     /// A second body asked other components for something else.
     Differs(String),
     /// A component that it called has no answer.
@@ -416,6 +409,9 @@ struct Live {
     instance: Instance,
     funcs: Vec<Option<Func>>,
 }
+
+/// An object inside a body. Valid until the body is reset.
+pub(crate) type Inner = ResourceAny;
 
 /// One running incarnation of a component, in this process.
 pub(crate) struct Body {

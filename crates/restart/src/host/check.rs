@@ -1,4 +1,8 @@
-//! What a call may be given, and what it may return.
+//! What a call may be given, and what it may return: handles, ranges, and results that are known beforehand.
+//!
+//! Invariant: a check looks and changes nothing; what fails it before the call is the caller's error, behind it the component's.
+//!
+//! Not covered: results that nothing is known about; two bodies compare these.
 
 use super::core::{Core, Stop};
 use super::words::{CallError, Cause};

@@ -32,9 +32,8 @@ use steadfast_sys::inherit::PiMutex;
 
 use self::core::Core;
 pub use self::words::{CallError, Cause, Listener, Policy, Report, Stats};
-use crate::body::Body;
 use crate::engine::{
-    Callee, Engine, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
+    Body, Callee, Engine, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
 };
 use crate::model::{Model, Role};
 use crate::table::Table;
@@ -283,7 +282,8 @@ impl Host {
                 steadfast_sys::cpu::run_when_idle();
                 for mut bodies in receiver {
                     // A second fault here costs a try, not the spare.
-                    let mut ready = |body: &mut Body| (0..3).any(|_| body.reset(&image).is_ok());
+                    let mut ready =
+                        |body: &mut Body| (0..3).any(|_| body.reset(Some(&image)).is_ok());
                     if bodies.iter_mut().all(&mut ready) {
                         *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
                     }

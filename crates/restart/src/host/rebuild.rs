@@ -1,10 +1,11 @@
-//! How objects come back: parents first, then the maker, the way to the state, data, fields; names with what they stand for.
+//! How objects come back after a reset, when they are used next or all at once: parents first, then the maker, the way to the state,
+//! data, fields; names with what they stand for.
 
 use std::time::Instant;
 
 use super::core::{Core, Stop, failed};
 use super::words::{CallError, Cause, sample};
-use crate::body::Inner;
+use crate::engine::Inner;
 use crate::model::{Effect, When};
 use crate::shape::Shape;
 use crate::table::{BLOCK, Bad, Record};

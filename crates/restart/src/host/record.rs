@@ -1,4 +1,6 @@
 //! What a call that succeeded has changed, noted in the slot table and the keeper.
+//!
+//! Invariant: nothing is noted of a call that failed, or whose results differed.
 
 use super::core::{Core, Stop};
 use crate::model::{Effect, Role, Source};

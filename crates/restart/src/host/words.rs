@@ -25,8 +25,6 @@ pub enum Cause {
     Replay,
     /// Another component, which it had called, gave no answer.
     Callee,
-    /// Its process ended.
-    Death,
     /// A reset that was asked for.
     Asked,
 }
@@ -45,7 +43,6 @@ impl Cause {
             Self::Wrong => "wrong result",
             Self::Replay => "replay failed",
             Self::Callee => "callee failed",
-            Self::Death => "process died",
             Self::Asked => "asked for",
         }
     }
