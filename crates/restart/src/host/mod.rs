@@ -263,7 +263,7 @@ impl Host {
         }
         // Every body starts from the image, the first one included: two must not differ by how they were made.
         for body in &mut bodies {
-            body.reset(&image).map_err(|found| LoadError::Start {
+            body.reset(Some(&image)).map_err(|found| LoadError::Start {
                 component: component.name.clone(),
                 found,
             })?;
