@@ -576,6 +576,8 @@ static void log_words(struct sf_context *c, uintptr_t at, size_t length) {
 
 static inline struct sf_range *range_at(struct sf_context *c, size_t index) { return (struct sf_range *)c->ranges.base + index; }
 static inline size_t range_count(struct sf_context *c) { return c->ranges.used / sizeof(struct sf_range); }
+/* What this run has reached: the first one makes them, the second goes over them. */
+static inline size_t ranges_so_far(struct sf_context *c) { return __sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor; }
 
 /* Of a range the first bytes that are either all to be logged or all not. What was a range before a part of it was ignored, is one in
    both runs. */
@@ -585,7 +587,7 @@ struct piece {
 };
 
 static struct piece first_piece(struct sf_context *c, uintptr_t at, size_t length) {
-  size_t now = __sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor;
+  size_t now = ranges_so_far(c);
   struct piece p = {length, in_frames(c, at)};
   for (size_t i = 0; unlikely(i < c->ignored_count); i++) {
     const struct sf_ignored *s = &c->ignored[i];
@@ -663,7 +665,7 @@ static bool has_bytes(struct sf_context *c, uintptr_t at, size_t length) {
   struct piece p = first_piece(c, at, length);
   if (unlikely(p.length < length || p.exempt))
     return true;
-  size_t index = (__sf_tls.phase == SF_E1 ? range_count(c) : c->range_cursor) - 1;
+  size_t index = ranges_so_far(c) - 1;
   if (unlikely(c->twin != NULL) && unlikely(!sf_twin_has_range(c, index, at, length)))
     return false;
   return likely(index < range_count(c)) && range_at(c, index)->at == at && range_at(c, index)->length == length;
@@ -1100,6 +1102,14 @@ SF_API size_t sf_crc_count(void) {
   return c->crcs.used / 4 - c->crc_cursor;
 }
 
+/* From here on in either run: a range that was logged before is one in both. */
+void sf_ignore_words(struct sf_context *c, uintptr_t at, size_t length) {
+  if (c->ignored_count == SF_IGNORED)
+    sf_stop("a handler may have at most 8 ignored ranges and exceptions at once", "ignore fewer, say `ignore` in a policy, or split the handler");
+  c->ignored[c->ignored_count++] = (struct sf_ignored){at, length, ranges_so_far(c)};
+  __sf_tls.limit = NULL; /* store.S does not know about these */
+}
+
 SF_API void sf_ignore(const void *bytes, size_t length) {
   struct sf_context *c = sf_inside("sf_ignore belongs inside a handler");
   uintptr_t low = ((uintptr_t)bytes + 7) & ~7ull, high = ((uintptr_t)bytes + length) & ~7ull;
@@ -1107,10 +1117,7 @@ SF_API void sf_ignore(const void *bytes, size_t length) {
     sf_stop("sf_ignore is for memory without a copy or a checksum", "take the object out of what is protected");
   if (__sf_tls.phase == SF_E2 || low >= high)
     return; /* whole words only: the bytes at the edges stay logged */
-  if (c->ignored_count == SF_IGNORED)
-    sf_stop("a handler may ignore at most 8 ranges", "ignore fewer, or say `ignore` in a policy");
-  c->ignored[c->ignored_count++] = (struct sf_ignored){low, high - low, range_count(c)};
-  __sf_tls.limit = NULL; /* store.S does not know about these */
+  sf_ignore_words(c, low, high - low);
 }
 
 SF_API int sf_run(void) { return (int)__sf_tls.phase; }

@@ -231,10 +231,7 @@ SF_API void *__sf_w_cxa_allocate_exception(size_t n) {
         c->ignored[i].length = n;
       return p;
     }
-  if (c->ignored_count == SF_IGNORED)
-    sf_stop("a handler has more than 8 exceptions and ignored ranges at once", "split the handler");
-  c->ignored[c->ignored_count++] = (struct sf_ignored){(uintptr_t)p & ~7ull, (n + 7) & ~7ull, 0};
-  __sf_tls.limit = NULL; /* store.S does not know about these */
+  sf_ignore_words(c, (uintptr_t)p & ~7ull, (n + 7) & ~7ull);
   return p;
 }
 

@@ -133,7 +133,7 @@ struct sf_span {
 struct sf_ignored {
   uintptr_t at;
   size_t length;
-  size_t after; /* ranges logged before */
+  size_t after; /* so many ranges of the run */
 };
 
 #define SF_SLOTS 2048  /* 16 KiB of tags, 2 KiB of masks */
@@ -337,6 +337,7 @@ _Noreturn void sf_split_again(struct sf_context *);  /* after a rollback: the fi
 void sf_split_free(struct sf_context *);
 /* core.c: phase I of what follows a wait. */
 void sf_begin_half(struct sf_context *);
+void sf_ignore_words(struct sf_context *, uintptr_t at, size_t length);
 /* fail.c: the two lines about a mismatch; action is "retry" or "stopped". */
 void sf_tell(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second, const char *action);
 

@@ -189,6 +189,8 @@ _Noreturn void sf_wait(void *cond, void *mutex, const struct timespec *until, in
     c->messages[i] = left[i];
   c->message_count = messages;
   c->ignored_count = s->ignored = ignored;
+  for (size_t i = 0; i < ignored; i++)
+    c->ignored[i].after = 0; /* of this half's ranges */
   c->split_state = SF_SPLIT_HALF;
   sf_begin_half(c);
   go_on(s, 0);

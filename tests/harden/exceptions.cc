@@ -164,6 +164,23 @@ SF_LOCAL_HANDLER int any(int i) {
   return n;
 }
 
+/* Loops that fill memory, before and behind an exception that is caught. */
+SF_LOCAL_HANDLER unsigned filled(unsigned n) {
+  std::vector<unsigned> before(4 + n % 40, n);
+  unsigned sum = 0;
+  try {
+    sum += static_cast<unsigned>(half(static_cast<int>(n)));
+  } catch (const Odd &) {
+    sum++;
+  }
+  std::vector<unsigned> behind(4 + n % 30, sum);
+  for (unsigned each : before)
+    sum += each;
+  for (unsigned each : behind)
+    sum += each;
+  return sum;
+}
+
 int main() {
   unsigned random = 1, sum = 0;
   for (unsigned i = 0; i < 2400; i++) {
@@ -176,6 +193,7 @@ int main() {
     std::printf("%d\n", temporaries(i));
     std::printf("%d\n", streams(i + 1));
     std::printf("%d\n", any(i));
+    std::printf("%u\n", filled(static_cast<unsigned>(i)));
     try {
       std::printf("%d\n", leaves(i));
     } catch (const std::exception &e) {
