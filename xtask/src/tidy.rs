@@ -424,8 +424,10 @@ fn walk(root: &Path, at: &Path, files: &mut Vec<String>) -> std::io::Result<()> 
     entries.sort();
     for path in entries {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let built = at == root && ["target", "build", "shared"].contains(&name.as_ref());
-        if name.starts_with('.') || name == "node_modules" || built || path.is_symlink() {
+        // A workspace of its own (crates/host) builds beside itself when cargo is called there by hand.
+        let built = ["target", "node_modules"].contains(&name.as_ref())
+            || at == root && ["build", "shared"].contains(&name.as_ref());
+        if name.starts_with('.') || built || path.is_symlink() {
             continue;
         }
         if path.is_dir() {
