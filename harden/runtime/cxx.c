@@ -46,6 +46,7 @@ extern void *__cxa_begin_catch(void *) WEAK;
 extern void __cxa_end_catch(void) WEAK;
 extern struct globals *__cxa_get_globals(void) WEAK;
 extern _Noreturn void _ZSt17__throw_bad_allocv(void) WEAK;
+extern _Noreturn void _ZSt9terminatev(void) WEAK;
 extern int _Unwind_Resume_or_Rethrow(struct unwind_exception *) WEAK;
 
 extern void *__sf_w_malloc(size_t);
@@ -389,7 +390,8 @@ SF_API size_t __sf_w_next_bucket(struct rehash *p, size_t n) {
 
 SF_API _Noreturn void __sf_throw_again(struct unwind_exception *u) {
   _Unwind_Resume_or_Rethrow(u);
-  sf_bug("an exception could not be thrown again");
+  __cxa_begin_catch(u); /* nobody catches it: as __cxa_throw ends then */
+  _ZSt9terminatev();
 }
 
 /* Behind pointers: virtual functions that a class of the C++ library has. Those that only read, and the way out of

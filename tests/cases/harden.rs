@@ -11,6 +11,7 @@
 //! Not covered: flips of registers and addresses drawn at random (make campaign).
 
 use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -302,6 +303,19 @@ pub(crate) fn run(program: &Path, arguments: &[&str]) -> Result<Output, String> 
         .args(arguments)
         .output()
         .map_err(|why| format!("{}: {why}", program.display()))
+}
+
+/// An exception that leaves a handler and that nobody catches ends the program as it ends the plain one.
+fn uncaught() -> Result<(), Failed> {
+    let (way, flags) = WAYS[1];
+    for hardened in [false, true] {
+        let ran = run(&program("exceptions.cc", way, flags, hardened)?, &["x"])?;
+        let said = String::from_utf8_lossy(&ran.stderr);
+        if ran.status.signal() != Some(6) || !said.contains("'(anonymous namespace)::Odd'") {
+            return Err(format!("hardened {hardened}: {}\n{said}", ran.status).into());
+        }
+    }
+    Ok(())
 }
 
 fn same(guest: &str, way: &str, flags: &[&str]) -> Result<(), Failed> {
@@ -2172,6 +2186,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         "harden::half_an_output_twice",
         half_an_output_twice,
     ));
+    trials.push(Trial::test("harden::uncaught", uncaught));
     trials.push(Trial::test("harden::policy", by_policy));
     trials.push(Trial::test("harden::policy_fields", policy_fields));
     trials.push(Trial::test("harden::messages_outside", messages_outside));
