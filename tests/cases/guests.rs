@@ -371,6 +371,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("rust_thread.rs"),
         row("threads_sync.c").shapes(&[Dynamic, Static]),
         row("threads_race.c").shapes(&[Dynamic, Static]),
+        row("threads_child.c"),
         row("threads_wait.c"),
         row("threads_parked.c"),
         row("threads_signal.c"),

@@ -312,7 +312,7 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 		sys3(NR_fcntl, a[0], 4 /* F_SETFL */, sys3(NR_fcntl, a[0], 3, 0) & ~(s64)O_NONBLOCK);
 		break;
 	case INFO: /* nobody has changed its state: the number is 0 (waitid(2)) */
-		none = none && sf_user_bytes(&info, a[2] + 12, 4) == 0 && !info;
+		none = none && sf_user_bytes(&info, a[2] + 16, 4) == 0 && !info; /* si_pid: behind four bytes that the kernel does not write */
 		if (none)
 			put_back(a[2], 28, &from);
 		break;
