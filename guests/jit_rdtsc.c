@@ -1,4 +1,4 @@
-/* rdtsc and cpuid in a page of code made at run time: no patcher saw them when the program started. */
+/* rdtsc in a page of code made at run time: no patcher saw them when the program started. */
 #include "guest.h"
 
 int main(void) {

@@ -228,6 +228,7 @@ pub(crate) fn rows() -> Vec<Row> {
         row("dlopen_own.c").args("", &["./plugin.so"]).library("plugin.lib.c"),
         row("loaded_code.c").args("", &["./hidden_code.so"]).library("hidden_code.lib.c"),
         row("jit_syscall.c").shapes(Variant::PAIR),
+        row("jit_cpuid.c"),
         row("jit_rdtsc.c").expect(Expect::Limit("an instruction in a page made at run time that traps nowhere")),
         row("self_modify.c"),
         row("data_as_code.c"),

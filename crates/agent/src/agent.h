@@ -212,7 +212,7 @@ struct sf_me {
 	u32 fresh;      /* a leader made anew: what the kernel held for the program is gone */
 	u32 reborn;     /* ... for good: its timers have other numbers */
 	u32 renumbered; /* ... and so has the process */
-	u32 tsc_traps; /* rdtsc faults: code was mapped that nobody could patch */
+	u32 tsc_traps; /* rdtsc and cpuid fault: code was mapped that nobody could patch */
 	u32 stepping;
 	u32 restarted; /* a transplant replaced the registers of the event in progress */
 	u32 poison; /* this replica's own execution of an agreed call failed: it must lose the next vote */
@@ -309,6 +309,8 @@ INLINE int sf_alone(void)
 }
 
 void sf_tsc_faults(int yes);
+void sf_cpuid_faults(int yes);
+void sf_code_traps(int yes);
 INLINE u64 sf_tsc(void)
 {
 	u32 lo, hi;

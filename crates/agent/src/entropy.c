@@ -3,7 +3,8 @@
  * Each is an event: the leader asks the hardware, the log carries the answer, followers
  * take it. docs/reference/entropy.md lists every source and its treatment (entropy.def).
  *
- * Not covered: rdtsc, cpuid, rdrand or rdpid in code that was never patched (JIT pages);
+ * Not covered: rdrand or rdpid in code that was never patched (JIT pages), and cpuid there if the processor
+ * cannot let it fault;
  * `steadfast run --explain` counts unpatched executable bytes.
  */
 #include "agent.h"
@@ -33,7 +34,11 @@ static u64 *reg_of(struct sf_regs *r, u32 n)
 
 static void cpuid(u32 leaf, u32 sub, u32 out[4])
 {
+	if (me.tsc_traps)
+		sf_cpuid_faults(0);
 	__asm__ volatile("cpuid" : "=a"(out[0]), "=b"(out[1]), "=c"(out[2]), "=d"(out[3]) : "a"(leaf), "c"(sub));
+	if (me.tsc_traps)
+		sf_cpuid_faults(1);
 	/* The number of the core that answers, and transactional memory, whose aborts are
 	 * timing: Intel SDM vol. 2, CPUID; AMD APM vol. 3, appendix E. */
 	switch (leaf) {

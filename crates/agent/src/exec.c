@@ -19,7 +19,6 @@
 #include "agent.h"
 
 enum { NR_prctl = 157, NR_execveat = 322, NR_faccessat2 = 439 };
-enum { PR_SET_TSC = 26, TSC_ENABLE = 1, TSC_SIGSEGV = 2 };
 #define AT_FDCWD (-100)
 #define AT_EACCESS 0x200
 #define X_OK 1
@@ -45,7 +44,7 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 		sf_end(SF_E_REFUSED, (u32)r, (s64)a[1], me.regs);
 	sf_signals_bequeath();
 	if (me.tsc_traps)
-		sys2(NR_prctl, PR_SET_TSC, TSC_ENABLE);
+		sf_code_traps(0);
 	return 0;
 }
 
@@ -55,6 +54,6 @@ void sf_exec_failed(void)
 		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 9);
 	sf_rpc(SF_RPC_STAY, 0, 0, 0, 0, 0);
 	if (me.tsc_traps)
-		sys2(NR_prctl, PR_SET_TSC, TSC_SIGSEGV);
+		sf_code_traps(1);
 	sf_signals_reclaim();
 }

@@ -451,7 +451,7 @@ s64 sf_kept_restore(void)
 		if (i < REAL_TIMERS || K->timer[i].used)
 			arm_again(i);
 	if (me.tsc_traps)
-		sys2(NR_prctl, 26 /* PR_SET_TSC */, 2 /* PR_TSC_SIGSEGV */);
+		sf_code_traps(1);
 	sf_die_with_launcher();
 	return 0;
 }

@@ -56,8 +56,8 @@ static int touches_agent(u64 addr, u64 len)
 	return addr < SF_OWN_END + SF_THREADS_BYTES && addr + len > SF_BASE && len;
 }
 
-/* Code that no file holds cannot be searched for rdtsc before it runs: let it fault from now
- * on, here and in the kernel's vDSO, so the leader's clocks become calls (PR_SET_TSC). */
+/* Code that no file holds cannot be searched before it runs: let rdtsc fault from now on, here and in the
+ * kernel's vDSO, so the leader's clocks become calls (PR_SET_TSC); and cpuid, where the processor can. */
 static void code_appears(void)
 {
 	if (me.tsc_traps)
@@ -65,7 +65,19 @@ static void code_appears(void)
 	sf_boot.vdso_ok = 0;
 	me.fake_tsc = sf_tsc();
 	me.tsc_traps = 1;
-	sf_tsc_faults(1);
+	sf_code_traps(1);
+}
+
+void sf_code_traps(int yes)
+{
+	sf_tsc_faults(yes);
+	sf_cpuid_faults(yes);
+}
+
+/* ENODEV where the processor has no such switch: cpuid then runs unseen (arch_prctl(2)). */
+void sf_cpuid_faults(int yes)
+{
+	sf_sys(158 /* arch_prctl */, 0x1012 /* ARCH_CPUID_SET */, !yes, 0, 0, 0, 0);
 }
 
 void sf_tsc_faults(int yes)

@@ -1065,7 +1065,7 @@ u64 sf_frame_fp(u64 frame)
 /* ---- the kernel's entry ---- */
 
 /* Entropy instructions that could not be patched: a breakpoint stands on those that are known,
- * and rdtsc faults once code has appeared that was never searched (memory.c). */
+ * and rdtsc and cpuid fault once code has appeared that was never searched (memory.c). */
 static int on_entropy_trap(int s, const struct sf_siginfo *info, struct sigcontext *m)
 {
 	u64 at = m->rip, next = 0, desc = 0;
@@ -1081,6 +1081,8 @@ static int on_entropy_trap(int s, const struct sf_siginfo *info, struct sigconte
 		u8 code[3] = { 0, 0, 0 };
 		if (get(code, at, 2) == 0 && code[0] == 0x0f && code[1] == 0x31)
 			next = at + 2, desc = SF_I_RDTSC;
+		else if (code[0] == 0x0f && code[1] == 0xa2)
+			next = at + 2, desc = SF_I_CPUID;
 		else if (get(code, at, 3) == 0 && code[0] == 0x0f && code[1] == 0x01 && code[2] == 0xf9)
 			next = at + 3, desc = SF_I_RDTSCP;
 	}
