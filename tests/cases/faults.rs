@@ -27,7 +27,7 @@ use crate::programs;
 use crate::run::{Invocation, Ran, Stdin};
 use crate::sample::{all, apart, paired, sampled};
 
-// A replica that answers no command is given 20 s (docs/concepts/replication.md), and twice where its repair has to begin again.
+// A replica that answers no command is given 20 s (docs/concepts/replication.md); the rest is room on a machine that does other work.
 const LIMIT: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// Offset of `live` in struct sf_group (crates/agent/src/abi.h).

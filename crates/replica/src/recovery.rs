@@ -65,8 +65,9 @@ pub(crate) struct Watch {
     hollow: bool,
     /// A follower that was being made died before it stood.
     stillborn: bool,
-    /// Where everybody was at the last look.
+    /// Where everybody was at the last look, and the CPU time of each.
     still: Vec<u64>,
+    still_burned: Vec<u64>,
     /// Looks in a row, without anybody having moved, at which all waited in the log, and at which
     /// this replica alone did not wait there: asleep, and at work.
     still_looks: u32,
@@ -77,6 +78,8 @@ pub(crate) struct Watch {
 /// Looks (every 100 ms) at which all have to wait for each other before that is a standstill: a
 /// hand-over takes microseconds, and milliseconds where cores are short.
 const STILL_LOOKS: u32 = 10;
+/// CPU time between two looks below which a replica does not compute: a hundredth of it. Two wakings of who waits in the log take 0.04 ms.
+const MOMENT_NS: u64 = 1_000_000;
 /// The same for a replica that sleeps where no claim of it says so.
 const STRAY_LOOKS: u32 = 20;
 /// What the agent may compute between a claim and its result while all others wait for that: copies
@@ -199,7 +202,10 @@ impl Supervisor<'_> {
             looks.push(cpu_ns.map(|cpu_ns| Look { pid, place, cpu_ns }));
         }
         let Some(found) = self.watch.pace.look(&looks) else {
-            return self.look_for_a_standstill(place);
+            let burned = looks
+                .iter()
+                .map(|look| look.as_ref().map_or(0, |look| look.cpu_ns));
+            return self.look_for_a_standstill(place, burned.collect());
         };
         self.watch.pace.clear();
         match &found {
@@ -218,10 +224,12 @@ impl Supervisor<'_> {
 
     /// Everybody waits for somebody in the log and nobody comes: what one of them waits for, or
     /// the waiter, is damaged. All start their events again; who cannot is given up.
-    fn look_for_a_standstill(&mut self, place: Vec<u64>) {
+    fn look_for_a_standstill(&mut self, place: Vec<u64>, burned: Vec<u64>) {
         let n = self.replicas.len();
         let moved = self.watch.still != place;
-        let awake: Vec<usize> = (0..n).filter(|r| !self.waits_in_the_log(*r)).collect();
+        let awake: Vec<usize> = (0..n)
+            .filter(|&r| !self.waits_in_the_log(r) && !self.wakes_for_a_moment(r, burned[r]))
+            .collect();
         let waits = n > 1 && !moved && awake.is_empty();
         self.watch.still_looks = if waits { self.watch.still_looks + 1 } else { 0 };
         if self.watch.still_looks > STILL_LOOKS {
@@ -236,6 +244,13 @@ impl Supervisor<'_> {
             }
         }
         self.watch.still = place;
+        self.watch.still_burned = burned;
+    }
+
+    /// Who waits in the log looks around many times a second, and may do so whenever the launcher looks.
+    fn wakes_for_a_moment(&self, r: usize, burned: u64) -> bool {
+        let before = self.watch.still_burned.get(r).copied().unwrap_or(0);
+        procfs::runs(self.process_of(r)) && burned.saturating_sub(before) < MOMENT_NS
     }
 
     /// All others wait for this one. It may be in the call that all have claimed, or compute on; it

@@ -176,6 +176,12 @@ pub fn sleeps(pid: i32) -> bool {
     state(pid).is_some_and(|(letter, _)| letter == b'S')
 }
 
+/// Whether a process has a processor or waits for one.
+#[must_use]
+pub fn runs(pid: i32) -> bool {
+    state(pid).is_some_and(|(letter, _)| letter == b'R')
+}
+
 /// Whether a process has ended, reaped or not.
 #[must_use]
 pub fn has_ended(pid: i32) -> bool {
