@@ -543,6 +543,21 @@ pub(crate) fn trials() -> Vec<Trial> {
         }
         Err(last_lines(&run).into())
     }));
+    trials.push(Trial::test(
+        "command::explain_names_threads_and_the_flag_without",
+        || {
+            for (program, says_so) in [("sort", true), ("bzip2", false)] {
+                let run = says("explain-threads", &["run", "--explain", "--", program])?;
+                let text = String::from_utf8_lossy(&run.stdout);
+                let named = text.contains("  sort: fork, pthread_create\n")
+                    && text.contains("to do without threads: sort --parallel=1\n");
+                if run.status.code() != Some(0) || named != says_so {
+                    return Err(format!("{program}:\n{text}{}", last_lines(&run)).into());
+                }
+            }
+            Ok(())
+        },
+    ));
     trials.push(Trial::test("command::json_is_one_object", || {
         let guest = build::guest("nothing.c", Variant::Dynamic)?
             .display()

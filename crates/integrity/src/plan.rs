@@ -487,6 +487,9 @@ pub struct ModuleCoverage {
     pub executable_bytes: u64,
     /// Executable bytes that were not decoded.
     pub unpatched_bytes: u64,
+    /// Functions of other modules that it may call to start threads or processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub starts: Vec<String>,
 }
 
 /// A site on the slow path.

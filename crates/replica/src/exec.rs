@@ -157,7 +157,7 @@ impl Supervisor<'_> {
             replicas: self.replica_starts(),
         };
         self.emit(What::Exec(exec));
-        self.emit(What::Coverage(self.modules.coverage()));
+        self.emit(What::Coverage(self.modules.coverage(false)));
         self.go();
         Ok(())
     }

@@ -792,19 +792,19 @@ impl Modules {
     }
 
     /// What was intercepted, and how.
-    pub(crate) fn coverage(&self) -> Coverage {
+    /// In full it also reads what each module imports, which a run does not wait for.
+    pub(crate) fn coverage(&self, in_full: bool) -> Coverage {
         let mut total = Coverage::default();
         for module in &self.list {
             let mut patched = BTreeMap::new();
             let mut slow = 0;
             let named = module.plans.iter().any(|plan| !plan.refused.is_empty());
-            let file = named
+            let file = (named || in_full)
                 .then(|| contents(&module.file))
                 .flatten()
                 .unwrap_or_default();
-            let functions = object::File::parse(&*file)
-                .ok()
-                .map(|file| Functions::of(&file));
+            let parsed = object::File::parse(&*file).ok();
+            let functions = parsed.as_ref().filter(|_| named).map(Functions::of);
             for plan in &module.plans {
                 for done in &plan.patched {
                     *patched.entry(done.site.kind.name().to_owned()).or_insert(0) += 1;
@@ -838,10 +838,40 @@ impl Modules {
                 slow_path: slow,
                 executable_bytes: module.region.end - module.region.start,
                 unpatched_bytes: 0,
+                starts: parsed
+                    .filter(|_| in_full)
+                    .map_or(Vec::new(), |file| starts(&file)),
             });
         }
         total
     }
+}
+
+/// What a file imports to start threads or processes with. Code that makes the system call itself imports nothing.
+fn starts(file: &object::File<'_>) -> Vec<String> {
+    const STARTERS: &[&str] = &[
+        "clone",
+        "daemon",
+        "fork",
+        "forkpty",
+        "popen",
+        "posix_spawn",
+        "posix_spawnp",
+        "pthread_create",
+        "system",
+        "thrd_create",
+        "vfork",
+    ];
+    let mut found: Vec<String> = file
+        .dynamic_symbols()
+        .filter(|symbol| symbol.is_undefined())
+        .filter_map(|symbol| symbol.name().ok())
+        .filter(|name| STARTERS.contains(name))
+        .map(str::to_owned)
+        .collect();
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// After an instruction that saves vector state: have the agent complete the image, whose

@@ -755,7 +755,7 @@ impl<'a> Supervisor<'a> {
             faults: self.plan.flips.clone(),
         };
         self.emit(What::RunStart(start));
-        let coverage = self.modules.coverage();
+        let coverage = self.modules.coverage(self.plan.explain);
         self.emit(What::Coverage(coverage));
     }
 
@@ -1682,7 +1682,7 @@ impl<'a> Supervisor<'a> {
             (_, 0, _) => Verdict::Agreed,
             _ => Verdict::Corrected,
         };
-        let mut coverage = self.modules.coverage();
+        let mut coverage = self.modules.coverage(self.plan.explain);
         if self.divergences > 0 {
             coverage.open_sites = self.modules.open_sites();
         }

@@ -22,6 +22,7 @@ mod inject;
 mod manual;
 mod os;
 mod parts;
+mod remedies;
 mod report;
 mod run;
 mod summary;

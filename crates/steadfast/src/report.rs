@@ -13,11 +13,14 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::io;
 use std::panic::PanicHookInfo;
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::{Exit, Own};
 use steadfast_integrity::plan::Coverage;
+
+use crate::remedies;
 
 /// The two streams that the command may write to.
 pub(crate) struct Console<'a> {
@@ -154,8 +157,8 @@ pub(crate) fn bug(info: &PanicHookInfo<'_>) -> String {
     )
 }
 
-/// `--explain`: what is patched, trapped, denied and unknown.
-pub(crate) fn explain(coverage: &Coverage) -> String {
+/// `--explain`: what is patched, trapped, denied and unknown, and what the program may start.
+pub(crate) fn explain(coverage: &Coverage, program: &Path) -> String {
     let mut text = format!(
         "{} sites jump to the agent, {} trap into it; {} executable bytes were not decoded\n",
         coverage.patched, coverage.slow_path, coverage.unpatched_bytes
@@ -190,6 +193,24 @@ pub(crate) fn explain(coverage: &Coverage) -> String {
                 kinds.join(", ")
             );
         }
+    }
+    let starters: Vec<_> = coverage
+        .modules
+        .iter()
+        .filter(|module| !module.starts.is_empty())
+        .collect();
+    if !starters.is_empty() {
+        text.push_str("\nmay start threads or processes (code loaded later is not seen)\n");
+        for module in starters {
+            let _ = writeln!(text, "  {}: {}", module.module, module.starts.join(", "));
+        }
+        text.push_str(
+            "  of a replica's threads one runs at a time; each process is a group of its own\n",
+        );
+    }
+    if let Some(flag) = remedies::one_thread(program) {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(text, "\nto do without threads: {name} {flag}");
     }
     if !coverage.slow_sites.is_empty() {
         text.push_str("\non the slow path\n");

@@ -129,7 +129,7 @@ pub(crate) fn run(
     }
     if plan.explain {
         if args.json().is_none() {
-            console.result(&report::explain(&found.coverage));
+            console.result(&report::explain(&found.coverage, Path::new(&plan.program)));
         }
         return Exit::Status(0);
     }

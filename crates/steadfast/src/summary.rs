@@ -5,6 +5,7 @@
 //!  2. Nothing to say, nothing said, unless `--verbose` asked.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use steadfast_integrity::event::{
     Cause, CoreSuspect, Difference, Divergence, FaultHit, Judgement, LogCheck, Recovery,
@@ -15,6 +16,7 @@ use steadfast_integrity::ids::ReplicaId;
 use steadfast_integrity::plan::{Plan, ProgramEnd, RunReport, StopReason};
 
 use crate::cli::Volume;
+use crate::remedies;
 
 /// As many as fit a screen with their two lines each; the rest is in `--events`.
 const SHOWN_MAX: usize = 8;
@@ -105,7 +107,7 @@ impl Summary {
             );
         }
         if let Some(refused) = &self.refused {
-            tell_refusal(&mut text, refused);
+            tell_refusal(&mut text, refused, Path::new(&plan.program));
         }
         if let Some(open) = report.coverage.open_sites.first() {
             let beyond = report.coverage.open_sites.len() - 1;
@@ -326,7 +328,7 @@ fn tell_hit(text: &mut String, hit: &FaultHit) {
     text.push('\n');
 }
 
-fn tell_refusal(text: &mut String, refused: &Refused) {
+fn tell_refusal(text: &mut String, refused: &Refused, program: &Path) {
     let _ = write!(
         text,
         "steadfast: {} is not supported: {}",
@@ -338,6 +340,10 @@ fn tell_refusal(text: &mut String, refused: &Refused) {
     text.push('\n');
     if let Some(fix) = &refused.fix {
         let _ = writeln!(text, "  fix:   {fix}");
+    }
+    if let Some(flag) = remedies::one_thread(program) {
+        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let _ = writeln!(text, "  or:    {name} {flag}   (no threads)");
     }
 }
 

@@ -39,6 +39,7 @@ fn coverage() -> Coverage {
             slow_path: 1,
             executable_bytes: 1_396_736,
             unpatched_bytes: 12,
+            starts: Vec::new(),
         }],
         slow_sites: vec![SlowSite {
             site: Site::at(GuestAddr(0x7fff_f7dd_1000)),

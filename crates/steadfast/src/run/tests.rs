@@ -74,6 +74,7 @@ fn report(verdict: Verdict, end: ProgramEnd, divergences: u64) -> RunReport {
                     slow_path: 0,
                     executable_bytes: 151_552,
                     unpatched_bytes: 0,
+                    starts: Vec::new(),
                 },
                 ModuleCoverage {
                     module: "libc.so.6".to_owned(),
@@ -82,6 +83,7 @@ fn report(verdict: Verdict, end: ProgramEnd, divergences: u64) -> RunReport {
                     slow_path: 1,
                     executable_bytes: 1_396_736,
                     unpatched_bytes: 12,
+                    starts: vec!["pthread_create".to_owned()],
                 },
             ],
             slow_sites: vec![SlowSite {
