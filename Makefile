@@ -23,7 +23,7 @@ pcdir := $(DESTDIR)$(PREFIX)/share/pkgconfig
 bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-pages := run check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
+pages := run ps top check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 host_pages := demo run check compile generate
 
 .PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host

@@ -50,6 +50,7 @@ mod sample;
 mod sanitize;
 mod service;
 mod state;
+mod status;
 mod tree;
 mod user;
 

@@ -433,5 +433,6 @@ pub(crate) fn trials() -> Vec<Trial> {
         reader_gone(),
         idle_is_cheap(),
     ]);
+    trials.extend(crate::status::trials());
     trials
 }

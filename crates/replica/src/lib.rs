@@ -27,6 +27,7 @@ mod ration;
 mod recovery;
 mod sentry;
 pub mod site;
+pub mod status;
 mod supervise;
 mod tree;
 

@@ -35,7 +35,7 @@ use crate::meeting::Meeting;
 use crate::modules::{Modules, protection_at};
 use crate::ration::Ration;
 use crate::tree::{self, Post, Tree};
-use crate::{LaunchError, Step, launch, limits, sentry};
+use crate::{LaunchError, Step, launch, limits, sentry, status};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
 /// enough to cost an idle group nothing (10 wakes of about 20 µs a second).
@@ -221,6 +221,10 @@ pub(crate) struct Supervisor<'a> {
     parent_death: u32,
     pub(crate) divergences: u64,
     pub(crate) recoveries: u64,
+    /// Those of them that were other groups', whose events the first one tells.
+    recoveries_elsewhere: u64,
+    /// Where this group is seen from outside; nothing before it stands, and when its leader has ended.
+    row: Option<status::Row>,
     pub(crate) signals: u64,
     pub(crate) pause_max: Option<Duration>,
     pub(crate) strikes: HashMap<usize, u32>,
@@ -438,6 +442,8 @@ impl<'a> Supervisor<'a> {
             parent_death: 0,
             divergences: 0,
             recoveries: 0,
+            recoveries_elsewhere: 0,
+            row: None,
             signals: 0,
             pause_max: None,
             strikes: HashMap::new(),
@@ -540,6 +546,7 @@ impl<'a> Supervisor<'a> {
     ) -> Result<Self, LaunchError> {
         let started = Instant::now();
         let cores = launch::cores(plan)?;
+        io_step(Step::Memory, hearing.tree.make_visible())?;
         let group = control_block(plan, &cores, equal_pids, has_sys_admin("self"), more)?;
         let sentry = io_step(Step::Fork, sentry::post(&group))?;
         let launched = launch::launch(plan, &group.memory, hearing.mask, cores.first().copied());
@@ -582,6 +589,7 @@ impl<'a> Supervisor<'a> {
         }
         self.agent_fixed = vec![0; usize::try_from(fixed).expect("a small image")];
         self.remember_constants();
+        self.row = self.hearing.tree.row();
         Ok(())
     }
 
@@ -853,6 +861,7 @@ impl<'a> Supervisor<'a> {
         if result.is_err() || self.stop.is_some() {
             self.hearing.tree.end();
         }
+        self.row = None;
         self.kill_all();
         let rest = self.until_the_tree_ends();
         self.kill_reaper();
@@ -894,7 +903,10 @@ impl<'a> Supervisor<'a> {
             if let What::Process(of) = &event.what {
                 match of.what {
                     What::Divergence(_) => self.divergences += 1,
-                    What::Recovery(_) => self.recoveries += 1,
+                    What::Recovery(_) => {
+                        self.recoveries += 1;
+                        self.recoveries_elsewhere += 1;
+                    }
                     _ => {}
                 }
             }
@@ -930,6 +942,7 @@ impl<'a> Supervisor<'a> {
             let seen = self.group.bell();
             self.beat();
             self.take_news();
+            self.show(false);
             if self.has_become_another() {
                 return Ok(());
             }
@@ -975,6 +988,7 @@ impl<'a> Supervisor<'a> {
                 return Err(error.into());
             }
             if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
+                self.show(true);
                 self.first(Self::recover);
                 if self.stop.is_some() {
                     return self.failed_check().map_or(Ok(()), Err);
@@ -1006,6 +1020,27 @@ impl<'a> Supervisor<'a> {
                 steadfast_sys::memory::trim();
             }
         }
+    }
+
+    /// Has `steadfast ps` see how this group is.
+    fn show(&mut self, repairing: bool) {
+        let Some(mut row) = self.row.take() else {
+            return;
+        };
+        let replica = |info: &ReplicaInfo| status::Replica {
+            pid: info.pid,
+            core: info.core.and_then(|core| u32::try_from(core).ok()),
+        };
+        let replicas: Vec<_> = self.replicas.iter().map(replica).collect();
+        row.show(&status::Shown {
+            repairing,
+            threads: self.group.get32(at!(threads)).max(1),
+            events: self.event(self.group.get64(at!(own 0, next))).0,
+            repairs: self.recoveries - self.recoveries_elsewhere,
+            at_ns: ns(self.started.elapsed()),
+            replicas: &replicas,
+        });
+        self.row = Some(row);
     }
 
     /// Whether this process shares writable memory with others of its tree (domain.c).

@@ -21,7 +21,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::event::{Event, Exec, OfProcess, What};
@@ -36,10 +36,10 @@ use crate::flips::Flips;
 use crate::group::{Group, at};
 use crate::modules::Modules;
 use crate::supervise::{Birth, Hearing, News, Supervisor, control_block};
-use crate::{LaunchError, launch};
+use crate::{LaunchError, launch, status};
 
 /// Leaders that the reaper knows at most; more are refused.
-const LEADERS_MAX: usize = 4096;
+pub(crate) const LEADERS_MAX: usize = 4096;
 /// How long somebody's death is remembered for a group that has not heard of its life.
 const UNCLAIMED: Duration = Duration::from_secs(10);
 /// How often a thread that waits for its child looks whether the tree has ended.
@@ -94,6 +94,7 @@ pub(crate) struct Tree {
     ending: AtomicBool,
     list: Mutex<Option<Shared>>,
     reaper: AtomicI32,
+    shown: OnceLock<Arc<status::Table>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -116,12 +117,25 @@ impl Tree {
             ending: AtomicBool::new(false),
             list: Mutex::default(),
             reaper: AtomicI32::new(0),
+            shown: OnceLock::new(),
         })
     }
 
     /// Where events of the tree are to be heard.
     pub(crate) fn set_first(&self, post: Post) {
         *locked(&self.first) = Some(post);
+    }
+
+    /// Makes the table that groups are shown in; called before the first one starts.
+    pub(crate) fn make_visible(&self) -> std::io::Result<()> {
+        let table = status::Table::new()?;
+        self.shown.get_or_init(|| table);
+        Ok(())
+    }
+
+    /// Where a group shows itself.
+    pub(crate) fn row(&self) -> Option<status::Row> {
+        self.shown.get()?.row()
     }
 
     /// From here on changes of this process are this group's.

@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, CommandFactory, Parser, Subcommand};
@@ -51,6 +52,26 @@ pub(crate) enum Command {
     /// Each feature of the kernel and the processor is used once, in a process of its own, the way
     /// `run` uses it. The exit status is 0 if `run` can work here, and 121 if not.
     Check(CheckArgs),
+    /// List the running programs that this user protects
+    ///
+    /// One line is one process of a program: a group of replicas. LAUNCHER is the `steadfast run` that
+    /// it belongs to, PID its own number, CORES where its replicas run, EVENTS what they have agreed on.
+    /// It takes a third of a second, in which EVENTS/S is measured. Programs in a container are listed
+    /// inside it, and those of other users never.
+    ///
+    ///   steadfast ps
+    ///   steadfast ps --json | jq '.trees[].groups[] | select(.repairs > 0)'
+    #[command(verbatim_doc_comment)]
+    Ps(PsArgs),
+    /// Show the running programs that this user protects, again and again
+    ///
+    /// The same lines as `steadfast ps`, in place on a terminal, one below the other elsewhere. Ctrl-C
+    /// ends it.
+    ///
+    ///   steadfast top
+    ///   steadfast top --interval 0.5 --count 10 --json > rates.jsonl
+    #[command(verbatim_doc_comment)]
+    Top(TopArgs),
     /// Find out how often faults lead to wrong answers, and how much protection helps
     ///
     /// A campaign strikes a program with one planned fault a run, thousands of times, and judges
@@ -201,6 +222,57 @@ pub(crate) struct RunArgs {
     /// The program and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PsArgs {
+    /// Write one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+impl PsArgs {
+    pub(crate) const fn json(&self) -> bool {
+        self.json
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Write one JSON object a line instead of tables
+    #[arg(long)]
+    json: bool,
+
+    /// Time between two looks, 0.2 to 3600
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+    interval: Duration,
+
+    /// How often to look; without it, until Ctrl-C
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+}
+
+impl TopArgs {
+    pub(crate) const fn json(&self) -> bool {
+        self.json
+    }
+
+    pub(crate) const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    pub(crate) const fn count(&self) -> Option<u64> {
+        self.count
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    // Launchers write ten times a second: a shorter look would see nothing new.
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.2..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "an interval is 0.2 to 3600 seconds".to_owned())
 }
 
 #[derive(Debug, Args)]

@@ -25,6 +25,7 @@ mod parts;
 mod remedies;
 mod report;
 mod run;
+mod status;
 mod summary;
 
 use std::io::{self, Write as _};
@@ -73,6 +74,8 @@ fn command() -> Exit {
     match cli::parse(arguments) {
         Ok(cli::Command::Run(args)) => run::run(&args, &mut console, engine::run),
         Ok(cli::Command::Check(args)) => check::check(&args, &mut console),
+        Ok(cli::Command::Ps(args)) => status::ps(&args, &mut console),
+        Ok(cli::Command::Top(args)) => status::top(&args, &mut console),
         Ok(cli::Command::Inject { verb }) => inject::inject(&verb, &mut console),
         // Only reached by a form that is not a call of a compiler: help has been printed already.
         Ok(cli::Command::Cc { arguments }) => cc::compile(false, &arguments, &mut console),

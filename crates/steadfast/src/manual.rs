@@ -227,7 +227,7 @@ The whole grammar is in docs/fault\\-grammar.md.\n";
 fn see_also(page: Option<&str>) -> &'static str {
     match page {
         None => {
-            ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1), \\fBsteadfast\\-check\\fR(1), \\fBsteadfast\\-inject\\fR(1)\n"
+            ".SH \"SEE ALSO\"\n\\fBsteadfast\\-run\\fR(1), \\fBsteadfast\\-ps\\fR(1), \\fBsteadfast\\-check\\fR(1), \\fBsteadfast\\-inject\\fR(1)\n"
         }
         Some("cc") => {
             ".SH \"SEE ALSO\"\n\\fBsteadfast\\-policy\\fR(5), \\fBsteadfast\\fR(1), steadfast/sei.h\n"

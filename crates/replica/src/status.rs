@@ -1,0 +1,373 @@
+//! Status: what each launcher shows of its groups, and who reads it (`steadfast ps`, `steadfast top`).
+//!
+//! ```text
+//!   supervisor ──► row of a memfd, in the launcher alone ──► /proc/LAUNCHER/fd/N ──► trees()
+//! ```
+//!
+//! A launcher keeps one memfd with a row for each group. The memory lives as long as the launcher, so a launcher that is
+//! killed leaves nothing behind. Readers find it by its name in /proc, where the kernel checks who may look.
+//!
+//! Invariants
+//!  1. A row is read twice and taken only if both are equal and no writer was at it.
+//!  2. Nothing is decided by a row: no replica has this memory, and no launcher reads its own.
+//!  3. A copy of the descriptor in another process is no launcher: number and start time in the header must be the owner's.
+//!
+//! Not covered: launchers of other users and of other pid namespaces. A container's trees are listed inside it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+
+use steadfast_sys::procfs;
+use steadfast_sys::shared::Shared;
+
+use crate::abi;
+
+const NAME: &std::ffi::CStr = c"steadfast-status";
+/// How /proc/PID/fd shows it (proc_pid_fd(5)).
+const LINK: &str = "/memfd:steadfast-status (deleted)";
+/// Another layout has another number, and its readers skip this one.
+const MAGIC: u64 = 0x5354_4154_5553_0001;
+const WORDS: usize = 32;
+const ROW: usize = 8 * WORDS;
+/// One row for each leader that the reaper knows, the first group's, and the header, which is row 0.
+const ROWS: usize = crate::tree::LEADERS_MAX + 2;
+/// Words of a row: the replicas follow.
+const VERSION: usize = 0;
+const TAKEN: usize = 1;
+const REPLICAS: usize = 9;
+const _: () = assert!(REPLICAS + abi::SLOTS_MAX <= WORDS);
+
+/// What a group is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Running,
+    /// Replicas stand still while one is made anew.
+    Repairing,
+    /// Job control has stopped its leader.
+    Stopped,
+}
+
+impl State {
+    /// As tables and JSON say it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Repairing => "repairing",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+/// One process that stands for a group's program. Nobody: pid 0, while it is made anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replica {
+    pub pid: i32,
+    /// Where it was placed; the kernel chooses if nothing is said.
+    pub core: Option<u32>,
+}
+
+/// One process of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The leader's: the program's own number.
+    pub pid: i32,
+    pub command: Vec<String>,
+    /// The leader first.
+    pub replicas: Vec<Replica>,
+    pub threads: u32,
+    /// Events since this process became a group.
+    pub events: u64,
+    pub repairs: u64,
+    pub state: State,
+    /// When the launcher wrote this, on its own clock.
+    pub at_ns: u64,
+}
+
+/// One run: a launcher and its groups.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    pub launcher: i32,
+    pub groups: Vec<Group>,
+}
+
+/// What a supervisor tells of its group.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown<'a> {
+    pub(crate) repairing: bool,
+    pub(crate) threads: u32,
+    pub(crate) events: u64,
+    pub(crate) repairs: u64,
+    pub(crate) at_ns: u64,
+    pub(crate) replicas: &'a [Replica],
+}
+
+/// The memory of one launcher.
+#[derive(Debug)]
+pub(crate) struct Table(Shared);
+
+impl Table {
+    pub(crate) fn new() -> io::Result<Arc<Self>> {
+        let memory = Shared::new(NAME, ROW * ROWS)?;
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        memory.set64(8, u64::try_from(own).unwrap_or(0));
+        memory.set64(16, procfs::start_time(own).unwrap_or(0));
+        memory.set64(0, MAGIC);
+        Ok(Arc::new(Self(memory)))
+    }
+
+    /// A row of one's own. Nothing: all are taken.
+    pub(crate) fn row(self: &Arc<Self>) -> Option<Row> {
+        use std::sync::atomic::Ordering::SeqCst;
+        let taken = |row: &usize| self.0.u64(ROW * row + 8 * TAKEN);
+        let free =
+            (1..ROWS).find(|row| taken(row).compare_exchange(0, 1, SeqCst, SeqCst).is_ok())?;
+        Some(Row {
+            table: Arc::clone(self),
+            at: ROW * free,
+            leader: (0, 0),
+        })
+    }
+}
+
+/// A group's place in the table; empty again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Row {
+    table: Arc<Table>,
+    at: usize,
+    /// Number and start time of the leader that was shown last.
+    leader: (i32, u64),
+}
+
+impl Row {
+    pub(crate) fn show(&mut self, shown: &Shown<'_>) {
+        let leader = shown.replicas.first().map_or(0, |replica| replica.pid);
+        if leader != self.leader.0 {
+            self.leader = (leader, procfs::start_time(leader).unwrap_or(0));
+        }
+        let count = shown.replicas.len().min(abi::SLOTS_MAX);
+        let mut words = vec![
+            u64::try_from(leader).unwrap_or(0),
+            self.leader.1,
+            shown.at_ns,
+            shown.events,
+            shown.repairs,
+            u64::from(shown.threads),
+            count as u64 | u64::from(shown.repairing) << 32,
+        ];
+        words.extend(shown.replicas[..count].iter().map(|replica| {
+            let core = replica.core.map_or(u32::MAX, |core| core);
+            u64::from(core) << 32 | u64::from(replica.pid.cast_unsigned())
+        }));
+        self.write(&words);
+    }
+
+    fn write(&self, words: &[u64]) {
+        let memory = &self.table.0;
+        let version = memory.get64(self.at + 8 * VERSION);
+        memory.set64(self.at + 8 * VERSION, version | 1);
+        for (index, word) in words.iter().enumerate() {
+            memory.set64(self.at + 8 * (TAKEN + 1 + index), *word);
+        }
+        memory.set64(self.at + 8 * VERSION, (version | 1) + 1);
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        self.write(&[0]);
+        self.table.0.set64(self.at + 8 * TAKEN, 0);
+    }
+}
+
+/// Every running tree of this user, by the number of its launcher.
+///
+/// # Errors
+/// When /proc cannot be read. A process that ends meanwhile is no error.
+pub fn trees() -> io::Result<Vec<Tree>> {
+    let own = fs::metadata("/proc/self")?.uid();
+    let mut trees = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(pid) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        // Of one that is another's, or has just ended, nothing is read.
+        if entry.metadata().is_ok_and(|meta| meta.uid() == own)
+            && let Some(table) = table_of(pid)
+        {
+            trees.push(Tree {
+                launcher: pid,
+                groups: groups(&table),
+            });
+        }
+    }
+    trees.sort_by_key(|tree| tree.launcher);
+    Ok(trees)
+}
+
+fn table_of(pid: i32) -> Option<File> {
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .ok()?
+        .flatten()
+        .filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == LINK))
+        .filter_map(|fd| File::open(fd.path()).ok())
+        .find(|table| {
+            let mut header = [0; 24];
+            table.read_exact_at(&mut header, 0).is_ok()
+                && word(&header, 0) == MAGIC
+                && word(&header, 1) == u64::from(pid.cast_unsigned())
+                && Some(word(&header, 2)) == procfs::start_time(pid)
+        })
+}
+
+fn word(row: &[u8], index: usize) -> u64 {
+    let bytes = &row[8 * index..8 * index + 8];
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+fn low(word: u64) -> u32 {
+    u32::try_from(word & 0xffff_ffff).expect("masked")
+}
+
+fn groups(table: &File) -> Vec<Group> {
+    let mut groups: Vec<Group> = (1..ROWS)
+        .map_while(|index| row_of(table, index))
+        .filter(|row| word(row, TAKEN) != 0)
+        .filter_map(|row| group(&row))
+        .collect();
+    groups.sort_by_key(|group| group.pid);
+    groups
+}
+
+/// Nothing: no row was ever taken from here on, since the lowest free one is.
+fn row_of(table: &File, index: usize) -> Option<[u8; ROW]> {
+    const TRIES: usize = 100;
+    let read = || {
+        let mut row = [0; ROW];
+        table.read_exact_at(&mut row, (ROW * index) as u64).ok()?;
+        Some(row)
+    };
+    let mut last = read()?;
+    for _ in 0..TRIES {
+        let next = read()?;
+        if next == last && word(&next, VERSION).is_multiple_of(2) {
+            let ever = word(&next, VERSION) != 0 || word(&next, TAKEN) != 0;
+            return ever.then_some(next);
+        }
+        last = next;
+    }
+    // Its writer stands in the middle of it.
+    Some([0; ROW])
+}
+
+fn group(row: &[u8]) -> Option<Group> {
+    let field = |index: usize| word(row, TAKEN + 1 + index);
+    let pid = i32::try_from(field(0)).ok().filter(|pid| *pid > 1)?;
+    if procfs::start_time(pid) != Some(field(1)) || procfs::has_ended(pid) {
+        return None;
+    }
+    let count = usize::try_from(low(field(6))).ok()?.min(abi::SLOTS_MAX);
+    let replicas = (0..count).map(|r| {
+        let (core, pid) = (
+            low(word(row, REPLICAS + r) >> 32),
+            low(word(row, REPLICAS + r)),
+        );
+        Replica {
+            pid: pid.cast_signed(),
+            core: (core != u32::MAX).then_some(core),
+        }
+    });
+    let state = match (procfs::is_stopped(pid), field(6) >> 32) {
+        (true, _) => State::Stopped,
+        (false, 0) => State::Running,
+        (false, _) => State::Repairing,
+    };
+    Some(Group {
+        pid,
+        command: procfs::command_line(pid),
+        replicas: replicas.collect(),
+        threads: low(field(5)),
+        events: field(3),
+        repairs: field(4),
+        state,
+        at_ns: field(2),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_listed_while_its_row_lives_and_only_for_the_process_that_it_names() {
+        let table = Table::new().expect("a memfd");
+        let own = i32::try_from(std::process::id()).expect("a process number");
+        let mine = || {
+            let trees = trees().expect("/proc");
+            trees.into_iter().find(|tree| tree.launcher == own)
+        };
+        assert_eq!(mine().expect("a launcher").groups, []);
+
+        let mut row = table.row().expect("a free row");
+        assert_eq!(
+            mine().expect("a launcher").groups,
+            [],
+            "taken, not yet shown"
+        );
+        let replicas = [
+            Replica {
+                pid: own,
+                core: Some(3),
+            },
+            Replica {
+                pid: 77,
+                core: None,
+            },
+        ];
+        let shown = Shown {
+            repairing: true,
+            threads: 4,
+            events: u64::MAX,
+            repairs: 2,
+            at_ns: 9,
+            replicas: &replicas,
+        };
+        row.show(&shown);
+        let groups = mine().expect("a launcher").groups;
+        assert_eq!(groups.len(), 1);
+        let group = &groups[0];
+        assert_eq!((group.pid, group.threads, group.events), (own, 4, u64::MAX));
+        assert_eq!((group.repairs, group.at_ns), (2, 9));
+        assert_eq!(
+            (group.state, &group.replicas[..]),
+            (State::Repairing, &replicas[..])
+        );
+        assert!(!group.command.is_empty());
+
+        // A number that is another process's by now.
+        table.0.set64(row.at + 8 * (TAKEN + 2), 1);
+        assert_eq!(mine().expect("a launcher").groups, []);
+        row.show(&shown);
+        // A writer that stands in the middle of it.
+        let version = table.0.get64(row.at);
+        table.0.set64(row.at, version | 1);
+        assert_eq!(mine().expect("a launcher").groups, []);
+        table.0.set64(row.at, version);
+        assert_eq!(mine().expect("a launcher").groups.len(), 1);
+
+        let other = table.row().expect("another");
+        assert_ne!(other.at, row.at);
+        drop(row);
+        assert_eq!(mine().expect("a launcher").groups, []);
+
+        // A copy of the descriptor in a process that is no launcher.
+        table.0.set64(16, 1);
+        assert_eq!(mine(), None);
+    }
+}
