@@ -1331,6 +1331,7 @@ fn in_the_protection() -> Vec<Trial> {
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = in_the_protection();
     trials.extend(crate::frames::trials());
+    trials.extend(crate::children::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
     trials.extend(in_shared_memory());

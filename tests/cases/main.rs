@@ -29,6 +29,7 @@ mod bench;
 mod between;
 mod build;
 mod check;
+mod children;
 mod command;
 mod csmith;
 mod denied;

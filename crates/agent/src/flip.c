@@ -282,6 +282,7 @@ void sf_flip_disarm(void)
 
 void sf_flip_arm(void)
 {
+	memset(own, 0, sizeof own);
 	sf_flip_disarm();
 	for (u32 i = 0; i < SF_FLIPS_MAX; i++) {
 		const struct sf_flip *f = FLIP(i);

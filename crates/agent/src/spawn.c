@@ -394,7 +394,7 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	app.pdeathsig = 0;
 	memset(app.kept.timer, 0, sizeof app.kept.timer);
 	sf_log_anew();
-	sf_flip_disarm();
+	sf_flip_arm();
 	me.last_epoch_tsc = sf_tsc();
 	me.epoch_gap = G->epoch_tsc;
 	struct sf_replica *own = &G->slot[me.slot];

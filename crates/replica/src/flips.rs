@@ -148,6 +148,11 @@ impl One {
         }
     }
 
+    /// Whether processes that this one will make may be its victims.
+    fn may_strike_elsewhere(&self) -> bool {
+        !matches!(self.fault.victim().process, None | Some(Processes::Rank(0)))
+    }
+
     /// Whether the instructions of its class share a record: what is hit does not depend on which one it is.
     fn shares(&self) -> bool {
         let alike = match self.fault.effect() {
@@ -265,11 +270,13 @@ pub(crate) struct Flips {
     past: Vec<(usize, FaultReport)>,
     /// When the program began.
     began: Option<Instant>,
+    /// Which process of the tree they are armed in, by order of creation.
+    rank: u32,
 }
 
 impl Flips {
     /// Checks what can be checked without the program.
-    pub(crate) fn compile(plan: &Plan) -> Result<Self, Refusal> {
+    pub(crate) fn compile(plan: &Plan, rank: u32) -> Result<Self, Refusal> {
         if let Some(fault) = plan.flips.get(FLIPS_MAX) {
             return Err(refuse(
                 fault,
@@ -282,7 +289,7 @@ impl Flips {
             .flips
             .iter()
             .enumerate()
-            .map(|(index, fault)| compile(index, fault, plan.replicas))
+            .map(|(index, fault)| compile(index, fault, plan.replicas, rank))
             .collect::<Result<_, _>>()?;
         let ticks_per_us = if plan.flips.is_empty() {
             0
@@ -292,6 +299,35 @@ impl Flips {
         Ok(Self {
             list,
             ticks_per_us,
+            rank,
+            ..Self::default()
+        })
+    }
+
+    /// The same for a copy of this process: what is planted in its code is there already, and nothing has hit yet.
+    pub(crate) fn of_copy(&self, plan: &Plan, rank: u32) -> Result<Self, Refusal> {
+        let anew = |one: &One| {
+            let anew = compile(one.index, &one.fault, plan.replicas, rank)?;
+            Ok(One {
+                slots: anew.slots,
+                event: anew.event,
+                clock: anew.clock,
+                seen: [false; SLOTS],
+                hits_before: 0,
+                ..one.clone()
+            })
+        };
+        let list = self.list.iter().map(anew).collect::<Result<_, _>>()?;
+        // Those are no other process's, or they would be in the list.
+        let past = self.past.iter().map(|(index, report)| {
+            let fault = report.fault.clone();
+            (*index, FaultReport { fault, hits: 0 })
+        });
+        Ok(Self {
+            list,
+            past: past.collect(),
+            ticks_per_us: self.ticks_per_us,
+            rank,
             ..Self::default()
         })
     }
@@ -307,23 +343,33 @@ impl Flips {
         let mut next = Self {
             ticks_per_us: self.ticks_per_us,
             began: self.began,
+            rank: self.rank,
             ..Self::default()
         };
         for (one, report) in self.list.iter().zip(self.reports_of_list(memory)) {
             let anew = One {
                 clock: one.clock,
-                ..compile(one.index, &one.fault, plan.replicas)?
+                ..compile(one.index, &one.fault, plan.replicas, self.rank)?
             };
+            let over = report.hits > 0 || (anew.event > 0 && anew.event <= events);
             if one.lasts() {
                 next.list.push(One {
                     hits_before: report.hits,
                     ..anew
                 });
-            } else if report.hits > 0 || (anew.event > 0 && anew.event <= events) {
+            } else if over && one.may_strike_elsewhere() {
+                next.list.push(One {
+                    slots: 0,
+                    hits_before: report.hits,
+                    ..anew
+                });
+            } else if over {
                 next.past.push((one.index, report));
             } else {
                 next.list.push(One {
                     event: anew.event.saturating_sub(events),
+                    hits_before: report.hits,
+                    slots: one.slots & anew.slots,
                     ..anew
                 });
             }
@@ -527,27 +573,23 @@ impl Flips {
     }
 }
 
-fn compile(index: usize, fault: &Fault, replicas: u8) -> Result<One, Refusal> {
+/// `rank`: the process that it is to be armed in; in one that is no victim it strikes no replica.
+fn compile(index: usize, fault: &Fault, replicas: u8, rank: u32) -> Result<One, Refusal> {
     let victim = fault.victim();
     let all = (1_u32 << replicas) - 1;
+    let is_victim = match victim.process {
+        None => rank == 0,
+        Some(Processes::All) => true,
+        Some(Processes::Rank(wanted)) => rank == wanted,
+    };
     let slots = match &victim.replicas {
+        _ if !is_victim => 0,
         None | Some(Replicas::All) => all,
         // The leader keeps slot 0: a repair makes it anew in place.
         Some(Replicas::Leader) => 1,
         Some(Replicas::Follower) => 2,
         Some(Replicas::Set(set)) => u32::from(*set),
     };
-    if !matches!(
-        victim.process,
-        None | Some(Processes::All | Processes::Rank(0))
-    ) {
-        return Err(refuse(
-            fault,
-            "the first process",
-            "another one",
-            "process=0",
-        ));
-    }
     if victim
         .thread
         .as_ref()
@@ -916,7 +958,7 @@ fn payload(which: u32, word: u32, counts: bool, own: &[u8]) -> Vec<u8> {
 /// What is in the way.
 pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal> {
     let mut flips = Flips {
-        list: vec![compile(0, fault, 1)?],
+        list: vec![compile(0, fault, 1, 0)?],
         ..Flips::default()
     };
     let broken = || {
@@ -984,7 +1026,7 @@ pub fn plantable(name: &Path, file: &[u8], fault: &Fault) -> Result<(), Refusal>
 /// What is in the way.
 pub fn plantable_in_agent(fault: &Fault) -> Result<(), Refusal> {
     let mut flips = Flips {
-        list: vec![compile(0, fault, 8)?],
+        list: vec![compile(0, fault, 8, 0)?],
         ..Flips::default()
     };
     let mut image = crate::image::Image::new();

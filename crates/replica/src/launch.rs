@@ -84,7 +84,7 @@ pub(crate) fn launch(
     first_cpu: Option<usize>,
 ) -> Result<Launched, LaunchError> {
     let cstring = |bytes: &[u8]| CString::new(bytes).map_err(|_| LaunchError::NulInArguments);
-    let flips = Flips::compile(plan)?;
+    let flips = Flips::compile(plan, 0)?;
     let path = cstring(plan.path.as_os_str().as_bytes())?;
     let mut argv = vec![cstring(plan.program.as_bytes())?];
     for arg in &plan.args {

@@ -299,7 +299,7 @@ fn build_id(file: &object::File<'_>) -> Option<String> {
 }
 
 impl Modules {
-    /// What a copy of the program has as well; no fault is planted in it.
+    /// What a copy of the program has as well; its faults are yet to be chosen.
     pub(crate) fn copy(&self) -> Self {
         let list = self.list.iter().filter_map(|module| {
             Some(Module {

@@ -932,8 +932,8 @@ impl<'a> Supervisor<'a> {
         }
         self.kill_all();
         result?;
-        let stop = self.stop;
-        self.report();
+        let (stop, tree) = (self.stop, Arc::clone(&self.hearing.tree));
+        tree.count_hits(&self.report().faults);
         Ok(stop)
     }
 
@@ -1480,7 +1480,12 @@ impl<'a> Supervisor<'a> {
             return -i64::from(libc::EAGAIN);
         }
         let fixed = self.agent_fixed.len() as u64;
-        let modules = self.modules.copy();
+        let mut modules = self.modules.copy();
+        let rank = self.hearing.tree.next_rank();
+        match self.modules.flips.of_copy(self.plan, rank) {
+            Ok(flips) => modules.flips = flips,
+            Err(_) => return -i64::from(libc::EAGAIN),
+        }
         match tree::by_fork(
             &self.hearing.tree,
             &self.group,
@@ -1721,6 +1726,10 @@ impl<'a> Supervisor<'a> {
         if self.divergences > 0 {
             coverage.open_sites = self.modules.open_sites();
         }
+        let mut faults = self.modules.flips.reports(&self.group.memory);
+        if !self.is_child() {
+            self.hearing.tree.add_hits(&mut faults);
+        }
         let report = RunReport {
             verdict,
             end,
@@ -1729,7 +1738,7 @@ impl<'a> Supervisor<'a> {
             recoveries: self.recoveries,
             promotions: self.promotions,
             signals: self.signals,
-            faults: self.modules.flips.reports(&self.group.memory),
+            faults,
             suspects: self.suspects.clone(),
             coverage,
             timings: Timings {

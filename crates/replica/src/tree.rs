@@ -19,14 +19,14 @@
 //! until the last process of the tree has ended.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::event::{Event, Exec, OfProcess, What};
 use steadfast_integrity::ids::EventIndex;
-use steadfast_integrity::plan::{EventSink, Plan, StopReason};
+use steadfast_integrity::plan::{EventSink, FaultReport, Plan, StopReason};
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, procfs, ptrace};
@@ -88,6 +88,9 @@ pub(crate) struct Tree {
     register: Mutex<Register>,
     living: Mutex<HashMap<usize, Post>>,
     born: AtomicUsize,
+    /// Processes that have become groups, the first one not counted; and what faults have done in those that have ended.
+    ranked: AtomicU32,
+    hits: Mutex<Vec<u64>>,
     told: Mutex<Vec<Event>>,
     first: Mutex<Option<Post>>,
     failed: Mutex<Option<Failure>>,
@@ -111,6 +114,8 @@ impl Tree {
             register: Mutex::default(),
             living: Mutex::default(),
             born: AtomicUsize::new(0),
+            ranked: AtomicU32::new(0),
+            hits: Mutex::default(),
             told: Mutex::default(),
             first: Mutex::default(),
             failed: Mutex::default(),
@@ -136,6 +141,28 @@ impl Tree {
     /// Where a group shows itself.
     pub(crate) fn row(&self) -> Option<status::Row> {
         self.shown.get()?.row()
+    }
+
+    /// The place of a new group in the order of creation, which faults name it by; the first process has 0.
+    pub(crate) fn next_rank(&self) -> u32 {
+        self.ranked.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// What the faults of the plan have done in a group that has ended.
+    pub(crate) fn count_hits(&self, faults: &[FaultReport]) {
+        let mut hits = locked(&self.hits);
+        let len = hits.len().max(faults.len());
+        hits.resize(len, 0);
+        for (all, one) in hits.iter_mut().zip(faults) {
+            *all += one.hits;
+        }
+    }
+
+    /// Adds what they have done in all groups but the first.
+    pub(crate) fn add_hits(&self, faults: &mut [FaultReport]) {
+        for (one, elsewhere) in faults.iter_mut().zip(locked(&self.hits).iter()) {
+            one.hits += elsewhere;
+        }
     }
 
     /// From here on changes of this process are this group's.
@@ -496,7 +523,12 @@ fn launched(
         false,
         option::TREE,
     )?;
-    let launched = launch::launch_again(stop, &group.memory, mask, Flips::default())?;
+    let launched = launch::launch_again(
+        stop,
+        &group.memory,
+        mask,
+        Flips::compile(&tree.plan, tree.next_rank())?,
+    )?;
     let group = Arc::new(group);
     hearing.ring(&group);
     Ok((group, launched, process))
@@ -521,6 +553,7 @@ pub(crate) fn by_fork(
     let mut affinity = [0; 256];
     parent.memory.read(at!(wait affinity), &mut affinity);
     group.memory.write(at!(wait affinity), &affinity);
+    modules.flips.write(&group.memory);
     let number = group.memory.fd();
     let its = Arc::clone(&group);
     let life = move |hearing: Hearing, life: Life| fork(&hearing, life, its, modules, fixed);

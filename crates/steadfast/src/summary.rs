@@ -21,10 +21,19 @@ use crate::remedies;
 /// As many as fit a screen with their two lines each; the rest is in `--events`.
 const SHOWN_MAX: usize = 8;
 
+/// A disagreement and what was done about it. Each process of a program counts its own.
+#[derive(Debug)]
+struct Told {
+    /// Nothing: the first process.
+    process: Option<u32>,
+    divergence: Divergence,
+    recoveries: Vec<Recovery>,
+}
+
 /// Collects what is worth telling.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
-    divergences: Vec<(Divergence, Vec<Recovery>)>,
+    divergences: Vec<Told>,
     divergences_beyond: u64,
     hits: Vec<FaultHit>,
     suspects: Vec<CoreSuspect>,
@@ -34,20 +43,27 @@ pub(crate) struct Summary {
 impl Summary {
     /// Takes note of an event.
     pub(crate) fn see(&mut self, what: &What) {
+        self.see_in(None, what);
+    }
+
+    fn see_in(&mut self, process: Option<u32>, what: &What) {
         match what {
             What::Divergence(divergence) if self.divergences.len() < SHOWN_MAX => {
-                self.divergences.push((divergence.clone(), Vec::new()));
+                self.divergences.push(Told {
+                    process,
+                    divergence: divergence.clone(),
+                    recoveries: Vec::new(),
+                });
             }
             What::Divergence(_) => self.divergences_beyond += 1,
             What::Recovery(recovery) => {
-                let told = self
-                    .divergences
-                    .iter_mut()
-                    .find(|(divergence, _)| divergence.id == recovery.divergence);
-                if let Some((_, recoveries)) = told
-                    && recoveries.len() < SHOWN_MAX
+                let told = self.divergences.iter_mut().find(|told| {
+                    told.process == process && told.divergence.id == recovery.divergence
+                });
+                if let Some(told) = told
+                    && told.recoveries.len() < SHOWN_MAX
                 {
-                    recoveries.push(recovery.clone());
+                    told.recoveries.push(recovery.clone());
                 }
             }
             What::Fault(hit) if self.hits.len() < SHOWN_MAX => self.hits.push(hit.clone()),
@@ -56,7 +72,7 @@ impl Summary {
                 self.suspects.retain(|other| other.core != suspect.core);
                 self.suspects.push(suspect.clone());
             }
-            What::Process(of) => self.see(&of.what),
+            What::Process(of) => self.see_in(Some(of.pid), &of.what),
             What::Refused(refused) => self.refused = Some(refused.clone()),
             _ => {}
         }
@@ -65,8 +81,8 @@ impl Summary {
     /// The divergences and what was done about them.
     pub(crate) fn divergences(&self) -> String {
         let mut text = String::new();
-        for (divergence, recoveries) in &self.divergences {
-            tell(&mut text, divergence, recoveries);
+        for told in &self.divergences {
+            tell(&mut text, told);
         }
         if self.divergences_beyond > 0 {
             let _ = writeln!(
@@ -171,7 +187,12 @@ fn verdict(plan: &Plan, report: &RunReport) -> String {
     }
 }
 
-fn tell(text: &mut String, divergence: &Divergence, recoveries: &[Recovery]) {
+fn tell(text: &mut String, told: &Told) {
+    let Told {
+        process,
+        divergence,
+        recoveries,
+    } = told;
     let blamed = match divergence.judgement {
         Judgement::Blamed(replica) => Some(replica),
         Judgement::Undecided | Judgement::Unresolvable => None,
@@ -187,6 +208,9 @@ fn tell(text: &mut String, divergence: &Divergence, recoveries: &[Recovery]) {
         (None, _) => "the replicas".to_owned(),
     };
     let _ = write!(text, "steadfast: {who} disagreed");
+    if let Some(pid) = process {
+        let _ = write!(text, " in process {pid}");
+    }
     if let Some(event) = divergence.event {
         let _ = write!(text, " at event {event}");
     }

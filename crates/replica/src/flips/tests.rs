@@ -48,7 +48,7 @@ fn a_payload_keeps_rcx_and_jumps_over_its_cold_part() {
 
 #[test]
 fn what_a_class_cannot_have_is_refused() {
-    let compiled = |line: &str| compile(0, &line.parse().expect(line), 2);
+    let compiled = |line: &str| compile(0, &line.parse().expect(line), 2, 0);
     for line in [
         "replica=1 class=int-mul n=1.. reg=rax after bit=3",
         "replica=all cpu=1 class=fp-mul n=1.. one-in=1000 seed=7 reg=xmm0 after bit=51",
@@ -86,7 +86,7 @@ fn storage_is_refused_by_name_with_what_does_it() {
         "write=*.db-journal n=2 kind=lost",
         "write=*.db n=1 kind=torn keep=512",
     ] {
-        let refusal = compile(0, &line.parse().expect(line), 2).expect_err(line);
+        let refusal = compile(0, &line.parse().expect(line), 2, 0).expect_err(line);
         assert!(
             refusal.found.contains("storage") && refusal.fix.contains("inject run --replicas"),
             "{line}: {refusal}"
@@ -97,7 +97,7 @@ fn storage_is_refused_by_name_with_what_does_it() {
 #[test]
 fn moments_that_went_by_are_one_and_the_next_is_on_the_beat() {
     let clock = |line: &str| {
-        compile(0, &line.parse().expect(line), 2)
+        compile(0, &line.parse().expect(line), 2, 0)
             .expect(line)
             .clock
             .expect("a clock")
@@ -129,6 +129,6 @@ fn what_a_clock_cannot_strike_is_refused() {
     ] {
         // Some of these are no lines of the grammar at all.
         let Ok(fault) = line.parse() else { continue };
-        compile(0, &fault, 2).expect_err(line);
+        compile(0, &fault, 2, 0).expect_err(line);
     }
 }
