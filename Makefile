@@ -207,6 +207,7 @@ else
 	$(STEADFAST) inject plan --quiet --out build/campaign/exact --runs 250 --seed 3 -- gzip -c $(CURDIR)/README.md
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
 	KILLS=3000 KILLS_SEED=23 $(CARGO) test -p steadfast-tests -- faults::pairs_of_kills
+	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]

@@ -1,6 +1,13 @@
 //! Flips in processes of a tree that are not its first: `process=` names them by order of creation.
 //!
-//! A flip of one replica, with nothing compared, shows that the fault reaches the process that it names.
+//! A flip of one replica, with nothing compared, shows that the fault reaches the process that it names. Others are drawn, over a
+//! pipeline, subshells and programs, in any process of them: what leaves is right, or the run is stopped with a beginning of it.
+//!
+//! ```text
+//! TREES=2000 TREES_SEED=7 cargo test -p steadfast-tests -- faults::in_children::drawn
+//! ```
+//!
+//! Not covered: a child's leader that is killed, which ends that child as it would bare (docs/reference/limits-run.md).
 
 use libtest_mimic::{Failed, Trial};
 use std::time::Duration;
@@ -8,7 +15,8 @@ use steadfast_integrity::event::What;
 use steadfast_integrity::exit::Verdict;
 
 use crate::bench::{Bench, one_group};
-use crate::check::{Log, last_lines, output_difference, protector};
+use crate::check::{Log, last_lines, output_difference, protector, repeat};
+use crate::kills::{Draw, number};
 use crate::run::Invocation;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -17,6 +25,16 @@ const GRACE: Duration = Duration::from_secs(5);
 const GRANDCHILD: &str = "sh -c 'wc -c < /bin/sh; :'; echo end";
 /// A copy of the shell that becomes no other program.
 const COPY: &str = "(echo in the copy; :); echo end";
+
+/// Pipelines, a subshell, substitutions: about fifteen processes.
+const TREE: &str = "sort < /etc/services | uniq -c | sort -rn | head -20; (cd /; ls | wc -l); x=$(wc -c < /bin/sh); echo $x; \
+    awk '{ n += NF } END { print n }' /etc/services; gzip -c /etc/services | gunzip | md5sum";
+/// Drawn flips in the suite; a campaign asks for thousands.
+const DRAWN: u64 = 16;
+const REGISTERS: [&str; 15] = [
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+    "r15",
+];
 
 /// What a flip does in a tree.
 struct Flip {
@@ -73,6 +91,76 @@ impl Flip {
         Bench::get().passed(&dir);
         Ok(())
     }
+}
+
+/// A flip of a register or of a word of the stack, in one process of the tree or in each.
+fn draw(from: &mut Draw, replicas: u8) -> String {
+    let process = match from.below(16) {
+        15 => "all".to_owned(),
+        rank => rank.to_string(),
+    };
+    let replica = match from.below(u64::from(replicas) + 1) {
+        0 => "leader".to_owned(),
+        slot => (slot - 1).to_string(),
+    };
+    let event = 1 + from.below(150);
+    let bit = from.below(64);
+    let place = match from.below(3) {
+        0 => format!("mem=[rsp+{}]", 8 * from.below(30)),
+        _ => {
+            let register = usize::try_from(from.below(REGISTERS.len() as u64)).expect("a few");
+            format!("reg={}", REGISTERS[register])
+        }
+    };
+    format!("process={process} replica={replica} event={event} {place} bit={bit}")
+}
+
+fn drawn() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("children-drawn");
+    let (flips, seed) = (number("TREES", DRAWN), number("TREES_SEED", 5));
+    let mut from = Draw::new(seed);
+    let mut invocation = Invocation {
+        program: "/bin/sh".into(),
+        args: ["-c", TREE].map(str::to_owned).to_vec(),
+        ..Invocation::default()
+    };
+    let bare = invocation.run(&dir, LIMIT)?;
+    let events = dir.join("events");
+    let (mut right, mut stopped, mut hits) = (0, 0, 0);
+    for index in 0..flips {
+        let replicas = if from.below(3) == 0 { 3 } else { 2 };
+        let line = draw(&mut from, replicas);
+        let _ = std::fs::remove_file(&events);
+        invocation.protector = protector(replicas, &events, &["--quiet", "--flip", &line]);
+        let _group = one_group();
+        let ran = invocation.run(&dir, LIMIT)?;
+        ran.nothing_left(GRACE)?;
+        match ran.end().as_str() {
+            end if end == bare.end() && ran.stdout == bare.stdout => right += 1,
+            "status 122" if bare.stdout.starts_with(&ran.stdout) => stopped += 1,
+            end => {
+                return Err(format!(
+                    "flip {index}, {line:?}: {end}, neither right nor stopped\n{}  run:    {}\n  repeat: TREES={flips} TREES_SEED={seed} {}",
+                    last_lines(&ran),
+                    invocation.shell_line(),
+                    repeat("faults::in_children::drawn")
+                )
+                .into());
+            }
+        }
+        let report = Log::read(&events)?.report;
+        hits += report.faults.iter().map(|fault| fault.hits).sum::<u64>();
+    }
+    if flips != DRAWN {
+        eprintln!(
+            "{flips} flips in a tree, seed {seed}: right {right}, stopped {stopped}, hits {hits}"
+        );
+    }
+    if hits == 0 {
+        return Err("no flip hit anything".into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
 }
 
 pub(crate) fn trials() -> Vec<Trial> {
@@ -133,5 +221,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             flip.check().map_err(Failed::from)
         })
     };
-    flips.into_iter().map(trial).collect()
+    let drawn = Trial::test("faults::in_children::drawn", drawn);
+    flips.into_iter().map(trial).chain([drawn]).collect()
 }

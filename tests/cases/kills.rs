@@ -43,10 +43,14 @@ enum Role {
 }
 
 /// xorshift64*, from one seed that is printed.
-struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -195,7 +199,7 @@ fn invocation(program: &Path, (mib, rounds): (u32, u32)) -> Invocation {
     }
 }
 
-fn number(name: &str, otherwise: u64) -> u64 {
+pub(crate) fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name)
         .ok()
         .and_then(|text| text.parse().ok())
@@ -206,7 +210,7 @@ fn pairs_of_kills() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("faults-pairs-of-kills");
     let program: PathBuf = build::guest("state_rounds.c", Variant::Dynamic)?;
     let (pairs, seed) = (number("KILLS", PAIRS), number("KILLS_SEED", 19));
-    let mut draw = Draw(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut draw = Draw::new(seed);
     let mut bare: BTreeMap<(u32, u32), Ran> = BTreeMap::new();
     let mut ends: BTreeMap<&str, u64> = BTreeMap::new();
     let mut wrong = Vec::new();
