@@ -247,10 +247,11 @@ impl Supervisor<'_> {
         self.watch.still_burned = burned;
     }
 
-    /// Who waits in the log looks around many times a second, and may do so whenever the launcher looks.
+    /// Who waits in the log looks around many times a second, and may do so whenever the launcher looks. One that gets no
+    /// processor at all burns nothing, and is not meant.
     fn wakes_for_a_moment(&self, r: usize, burned: u64) -> bool {
         let before = self.watch.still_burned.get(r).copied().unwrap_or(0);
-        procfs::runs(self.process_of(r)) && burned.saturating_sub(before) < MOMENT_NS
+        procfs::runs(self.process_of(r)) && (before + 1..before + MOMENT_NS).contains(&burned)
     }
 
     /// All others wait for this one. It may be in the call that all have claimed, or compute on; it
