@@ -365,7 +365,9 @@ fn tell_refusal(text: &mut String, refused: &Refused, program: &Path) {
     if let Some(fix) = &refused.fix {
         let _ = writeln!(text, "  fix:   {fix}");
     }
-    if let Some(flag) = remedies::one_thread(program) {
+    // Of a tree it is not known who asked: the flag is the first program's, and helps only against threads.
+    let of_threads = refused.what.to_ascii_lowercase().contains("thread");
+    if let Some(flag) = remedies::one_thread(program).filter(|_| of_threads) {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let _ = writeln!(text, "  or:    {name} {flag}   (no threads)");
     }

@@ -23,10 +23,19 @@ struct Said {
 
 /// Runs `steadfast run ARGS -- sh` with an engine that emits `events` and ends with `result`.
 fn run_with(args: &[&str], events: Vec<What>, result: Result<RunReport, Failure>) -> Said {
+    run_program("sh", args, events, result)
+}
+
+fn run_program(
+    program: &str,
+    args: &[&str],
+    events: Vec<What>,
+    result: Result<RunReport, Failure>,
+) -> Said {
     let words = ["steadfast", "run"]
         .iter()
         .chain(args)
-        .chain(&["--", "sh"])
+        .chain([&"--", &program])
         .map(OsString::from);
     let Ok(Command::Run(args)) = cli::parse(words) else {
         panic!("arguments")
@@ -542,4 +551,36 @@ fn an_error_of_the_engine_has_the_common_shape() {
     let said = run_with(&[], vec![], Err(Box::new(Denied { source })));
     assert_eq!(said.exit, Exit::Own(Own::Setup));
     insta::assert_snapshot!("engine_error", said.err);
+}
+
+#[test]
+fn a_refusal_of_threads_names_the_flag_without_them_and_no_other_refusal_does() {
+    for (what, named) in [
+        (
+            "threads in a process that shares writable memory with another one",
+            true,
+        ),
+        ("io_uring_setup", false),
+    ] {
+        let refused = What::Refused(Refused {
+            what: what.to_owned(),
+            reason: "a reason".to_owned(),
+            event: None,
+            site: None,
+            fix: None,
+        });
+        let end = ProgramEnd::Stopped(StopReason::Refused);
+        let said = run_program(
+            "sort",
+            &[],
+            vec![refused],
+            Ok(report(Verdict::Refused, end, 0)),
+        );
+        assert_eq!(
+            said.err.contains("or:    sort --parallel=1   (no threads)"),
+            named,
+            "{}",
+            said.err
+        );
+    }
 }
