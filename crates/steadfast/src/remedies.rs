@@ -11,11 +11,12 @@ use std::path::Path;
 /// A program, by the name of its file, and what to add to its command line.
 const ONE_THREAD: &[(&str, &str)] = &[
     ("7z", "-mmt=off"),
-    ("7zz", "-mmt=off"),
     ("convert", "-limit thread 1"),
-    ("ffmpeg", "-threads 1"),
-    ("git", "-c pack.threads=1 -c index.threads=1"),
-    ("magick", "-limit thread 1"),
+    ("ffmpeg", "-threads 1 -i INPUT -threads 1"),
+    (
+        "git",
+        "-c core.preloadIndex=false -c index.threads=1 -c pack.threads=1 -c grep.threads=1",
+    ),
     ("pigz", "-p 1"),
     ("rg", "-j1"),
     ("sort", "--parallel=1"),
