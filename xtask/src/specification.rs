@@ -29,7 +29,7 @@ Commands run from the repository after `make build`; `bench` stands for `cargo r
 Costs of whole programs stand over a floor: as many unconnected copies side by side, pinned as replicas are, the faster of two page sizes.
 Coverage (sites patched, on the slow path, denied) is printed beside every measurement of a whole program.
 
-Every value, with its commit, machine, load, date and earlier values: [results](reference/results.md).
+Every value, with its commit, machine, load, date and the value before: [results](reference/results.md).
 What was tried on the way: [notes](notes/README.md).
 
 ";

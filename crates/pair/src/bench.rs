@@ -90,7 +90,7 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
     let (middle, low, high) = median(&outages);
     let n = outages.len();
     let rows = serde_json::json!([
-        { "key": "outage.median", "what": "a download stands still when its host dies, 300 ms of silence included", "value": middle, "low": low, "high": high, "unit": "ms", "n": n },
+        { "key": "outage.median", "what": "a download stands still when its host dies, between two reads of a client that sleeps between them", "value": middle, "low": low, "high": high, "unit": "ms", "n": n },
         { "key": "outage.worst", "what": "the longest of these", "value": high, "low": high, "high": high, "unit": "ms", "n": n },
         { "key": "outage.wrong", "what": "downloads that did not complete, or were wrong", "value": wrong, "low": wrong, "high": wrong, "unit": "", "n": n },
     ]);

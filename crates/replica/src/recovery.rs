@@ -251,7 +251,7 @@ impl Supervisor<'_> {
     /// processor at all burns nothing, and is not meant.
     fn wakes_for_a_moment(&self, r: usize, burned: u64) -> bool {
         let before = self.watch.still_burned.get(r).copied().unwrap_or(0);
-        procfs::runs(self.process_of(r)) && (before + 1..before + MOMENT_NS).contains(&burned)
+        procfs::runs(self.process_of(r)) && is_a_moment(burned.saturating_sub(before))
     }
 
     /// All others wait for this one. It may be in the call that all have claimed, or compute on; it
@@ -1396,5 +1396,22 @@ impl Supervisor<'_> {
             }
         }
         Difference::Stack
+    }
+}
+
+/// Whether somebody who has a processor, or waits for one, has only looked around with so much CPU time.
+fn is_a_moment(burned_ns: u64) -> bool {
+    (1..MOMENT_NS).contains(&burned_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_gets_no_processor_and_who_computes_do_not_look_around() {
+        assert!(is_a_moment(11_000));
+        assert!(!is_a_moment(0), "others kept its core for themselves");
+        assert!(!is_a_moment(MOMENT_NS), "it computes");
     }
 }

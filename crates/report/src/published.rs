@@ -733,7 +733,7 @@ impl Promise {
     }
 }
 
-/// Every value of every file as a page, newest runs last.
+/// Every value of every file as a page with the one before it, newest runs last.
 #[must_use]
 pub fn values_page(files: &Files) -> String {
     let mut out = String::new();
@@ -749,19 +749,16 @@ pub fn values_page(files: &Files) -> String {
                 run.date, run.commit, run.machine, run.load, run.command
             );
             for row in &run.rows {
-                let mut notes: Vec<String> = row.note.iter().cloned().collect();
-                notes.extend(row.earlier.iter().map(|old| {
-                    let note = old
-                        .note
-                        .as_ref()
-                        .map_or(String::new(), |note| format!(" ({note})"));
-                    format!(
-                        "{} on {}: {}{note}",
-                        old.date,
-                        old.commit,
-                        old.text(&row.unit)
-                    )
-                }));
+                // The value before this one; a row is one fact, and the file has the others.
+                let before = row.earlier.first().map(|old| {
+                    let value = old.text(&row.unit);
+                    let more = match row.earlier.len() - 1 {
+                        0 => String::new(),
+                        more => format!(", {more} older in the file"),
+                    };
+                    format!("{} on {}: {value}{more}", old.date, old.commit)
+                });
+                let notes: Vec<String> = row.note.iter().cloned().chain(before).collect();
                 let _ = writeln!(
                     out,
                     "| `{}` | {} | {} | {} | {} |",
