@@ -1,9 +1,24 @@
 /* One handler of each kind, called very often: nanoseconds a call, a line each, "name count ns".
    The stores are distinct words, scattered as fields of objects are (not one array that a range log would swallow).
 
-   Built twice, by clang (STEADFAST_PLAIN) and by `steadfast cc`, with the same flags. */
+   Built twice, by clang (STEADFAST_PLAIN) and by `steadfast cc`, with the same flags; with libsei (LIBSEI) by gcc, in whose transactions
+   neither assembly nor volatile accesses may stand. */
 #define _GNU_SOURCE
+#ifdef LIBSEI
+#include <sei.h>
+#include <sei/compat.h>
+#define SF_LOCAL_HANDLER __attribute__((noinline))
+#define BEGIN __begin_nm();
+#define END __end();
+#define NOTHING
+#define STORED
+#else
 #include <steadfast/sei.h>
+#define BEGIN
+#define END
+#define NOTHING __asm__ volatile("") /* else the optimiser sees that the handler does nothing */
+#define STORED volatile
+#endif
 
 #include <stdint.h>
 #include <stdio.h>
@@ -23,32 +38,48 @@ struct object *order[WORDS_MAX];
 unsigned char from[65536], to[65536];
 uint64_t input;
 
-SF_LOCAL_HANDLER void empty(void) { __asm__ volatile(""); /* else the optimiser sees that it does nothing */ }
+SF_LOCAL_HANDLER void empty(void) {
+  BEGIN
+  NOTHING;
+  END
+}
 
 SF_LOCAL_HANDLER void stores(size_t n) {
+  BEGIN
   for (size_t i = 0; i < n; i++)
     order[i]->c = input + i;
+  END
 }
 
 /* The same word again: what a loop that keeps its counter in memory does. */
 SF_LOCAL_HANDLER void repeated(size_t n) {
+  BEGIN
   for (size_t i = 0; i < n; i++)
-    *(volatile uint64_t *)&objects[0].d = input + i;
+    *(STORED uint64_t *)&objects[0].d = input + i;
+  END
 }
 
 SF_LOCAL_HANDLER void sequential(size_t n) {
+  BEGIN
   uint64_t *words = (uint64_t *)to;
   for (size_t i = 0; i < n; i++)
     words[i] = input ^ i;
+  END
 }
 
 /* Byte by byte up to an end that it finds, as string libraries do: no vector of it. */
 SF_LOCAL_HANDLER void bytes(size_t n) {
+  BEGIN
   for (size_t i = 0; i < n && from[i]; i++)
     to[i] = from[i];
+  END
 }
 
-SF_LOCAL_HANDLER void copy(size_t n) { memcpy(to, from, n); }
+SF_LOCAL_HANDLER void copy(size_t n) {
+  BEGIN
+  memcpy(to, from, n);
+  END
+}
 
 static double now(void) {
   struct timespec t;

@@ -9,6 +9,7 @@
 //! | `bench memory` | memory of N replicas against N copies |
 //! | `bench start` | what starting under protection costs |
 //! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
+//! | `bench servers` | redis, nginx, memcached and PostgreSQL under load, with two replicas |
 //! | `bench kv` | the stages of `steadfast kv`, its repairs, and what a struck group answers |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
@@ -47,6 +48,7 @@ pub mod sei;
 pub mod sei_alarms;
 pub mod sei_servers;
 pub mod sei_tables;
+pub mod servers;
 pub mod spec;
 pub mod start;
 pub mod stats;

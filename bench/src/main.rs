@@ -28,7 +28,7 @@ use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
     inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
-    sei_servers, sei_tables, spec, start, touch, trees,
+    sei_servers, sei_tables, servers, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -138,6 +138,18 @@ enum Action {
     Start,
     /// Children and threads: a spawn, make -j2, a switch between threads, a free mutex
     Trees,
+    /// Servers under load: redis, nginx, memcached, PostgreSQL, against two unconnected copies and one
+    Servers {
+        /// Only jobs whose name begins so: redis, nginx, memcached, pgbench
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        jobs: Vec<String>,
+        /// Seconds of each run
+        #[arg(long, value_name = "S", default_value_t = 2)]
+        seconds: u64,
+        /// Seconds for which idle servers are looked at; 0 leaves them out
+        #[arg(long, value_name = "S", default_value_t = 10)]
+        idle: u64,
+    },
     /// One hardened handler: empty, stores, copies, against the same handler compiled plain
     Sei {
         /// Multiplies how often each handler is called
@@ -279,6 +291,9 @@ enum Action {
         /// Where values and page go
         #[arg(long, value_name = "DIR", default_value = "build/reproduce")]
         out: PathBuf,
+        /// Measure nothing: run every command of the specification as small as it goes, to see that it runs (an hour at most)
+        #[arg(long, conflicts_with_all = ["minutes", "out"])]
+        smallest: bool,
     },
     /// Print the table of a file that any of these wrote, or of several of spec that measured other programs
     Show {
@@ -341,15 +356,19 @@ impl Outcome {
     }
 }
 
-/// Everything that takes at most so long, and the page.
-fn reproduced(minutes: f64, out: &Path) -> Result<ExitCode> {
+/// Everything that takes at most so long, and the page; or all of it as small as it goes.
+fn reproduced(minutes: f64, out: &Path, smallest: bool) -> Result<ExitCode> {
     let stop = interrupts()?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("");
     let interrupted = || stop.load(std::sync::atomic::Ordering::Relaxed);
-    let (page, good) = reproduce::run(&root, out, minutes, &interrupted, &mut |line| {
-        eprintln!("{line}")
-    })?;
-    println!("{}", page.display());
+    let mut say = |line: &str| eprintln!("{line}");
+    let good = if smallest {
+        reproduce::smallest(&root, &interrupted, &mut say)?
+    } else {
+        let (page, good) = reproduce::run(&root, out, minutes, &interrupted, &mut say)?;
+        println!("{}", page.display());
+        good
+    };
     Ok(if good {
         ExitCode::SUCCESS
     } else {
@@ -368,8 +387,13 @@ fn interrupts() -> Result<Arc<AtomicBool>> {
 }
 
 fn act(cli: &Cli) -> Result<ExitCode> {
-    if let Action::Reproduce { minutes, out } = &cli.action {
-        return reproduced(*minutes, out);
+    if let Action::Reproduce {
+        minutes,
+        out,
+        smallest,
+    } = &cli.action
+    {
+        return reproduced(*minutes, out, *smallest);
     }
     let outcome = match &cli.action {
         Action::Show { files } => show(files)?,
@@ -554,6 +578,27 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 Outcome::new(&report, trees::render(&report), report.complete)?
                     .keeping(trees::rows(&report)),
             )
+        }
+        Action::Servers {
+            jobs,
+            seconds,
+            idle,
+        } => {
+            let plan = servers::Plan {
+                product: &Product::find(),
+                dir: &place.join("servers"),
+                jobs: jobs.clone(),
+                rounds: common.pairs,
+                time: Duration::from_secs(*seconds),
+                idle: Duration::from_secs(*idle),
+                seed: common.seed,
+            };
+            let report = servers::measure(&plan, machine, &|| runner.interrupted(), &mut |step| {
+                says.say(step);
+            })?;
+            let complete = report.complete && report.failures.is_empty();
+            Ok(Outcome::new(&report, servers::render(&report), complete)?
+                .keeping(servers::rows(&report)))
         }
         Action::Sei { scale } => {
             let report = sei::measure(

@@ -209,6 +209,13 @@ fn poll(running: &[Running], which: &[usize], deadline: Instant) -> io::Result<V
     Ok(ready.map(|(&index, _)| index).collect())
 }
 
+/// Asks a child that was started elsewhere, and not yet waited for, to end.
+pub(crate) fn terminate(pid: u32) {
+    if let Ok(pid) = libc::pid_t::try_from(pid) {
+        signal(pid, libc::SIGTERM);
+    }
+}
+
 fn signal(pid: libc::pid_t, signal: libc::c_int) {
     // SAFETY: kill(2) takes two numbers. The process has not been waited for, so the number is
     // still its own. A failure means that it has ended, which is what was wanted.

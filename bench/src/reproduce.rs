@@ -3,6 +3,9 @@
 //! What is measured follows from `docs/specification.toml`: every command there that is one of `bench`. A step is one of them. Its values go
 //! into a file of the output directory, in the form of `results/`; a step whose file is of the commit that is checked out has been done.
 //!
+//! [`smallest`] runs every command of the specification, those of other programs too, as small as it goes: what it shows is that each
+//! can be run where only `make setup` and the command itself have installed anything.
+//!
 //! Invariants
 //!  1. `results/` is only read.
 //!  2. A step that fails or is interrupted leaves no file; the next call begins with it.
@@ -91,6 +94,14 @@ struct Done {
     commits: BTreeMap<String, String>,
 }
 
+impl Done {
+    /// Nothing, where there is none yet or it is no such file.
+    fn read(note: &Path) -> Done {
+        let bytes = fs::read(note).unwrap_or_default();
+        serde_json::from_slice(&bytes).unwrap_or_default()
+    }
+}
+
 /// The specification and `results/` of a repository.
 ///
 /// # Errors
@@ -132,10 +143,7 @@ pub fn run(
     let (promises, published) = read(root)?;
     fs::create_dir_all(out).with_context(|| out.display().to_string())?;
     let note = out.join("done.json");
-    let mut done: Done = fs::read(&note)
-        .ok()
-        .and_then(|text| serde_json::from_slice(&text).ok())
-        .unwrap_or_default();
+    let mut done = Done::read(&note);
     let commit = machine::commit();
     let (steps, long): (Vec<Step>, Vec<Step>) = steps(&promises)
         .into_iter()
@@ -186,6 +194,75 @@ pub fn run(
     let here = files(out)?;
     fs::write(&page, html(&promises, &published, &here))?;
     Ok((page, good))
+}
+
+/// Where the smallest runs leave what they make.
+const SMALLEST: &str = "build/smallest";
+
+/// Runs every command of the specification at its smallest size; true if each succeeded. What one printed lies in a file.
+///
+/// # Errors
+/// When the specification cannot be read, or a command not be started.
+pub fn smallest(
+    root: &Path,
+    interrupted: &dyn Fn() -> bool,
+    say: &mut dyn FnMut(&str),
+) -> Result<bool> {
+    let (promises, _) = read(root)?;
+    let out = root.join(SMALLEST);
+    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+    let note = out.join("done.json");
+    let mut done = Done::read(&note);
+    let commit = machine::commit();
+    let begin = Instant::now();
+    let mut failed = Vec::new();
+    let count = promises.smallest.len();
+    for (at, size) in promises.smallest.iter().enumerate() {
+        let name = size.commands.join(", ");
+        let head = format!("[{}/{count}] {name}", at + 1);
+        if done.commits.get(&name) == Some(&commit) {
+            say(&format!("{head}: done before"));
+            continue;
+        }
+        if interrupted() {
+            bail!("interrupted; the same call goes on with {name}");
+        }
+        let log = out.join(format!("{}.log", at + 1));
+        let start = Instant::now();
+        if shell(root, &size.run, &log)? {
+            done.commits.insert(name, commit.clone());
+            fs::write(&note, serde_json::to_vec_pretty(&done)?)?;
+            say(&format!(
+                "{head}: ok, {:.0} s",
+                start.elapsed().as_secs_f64()
+            ));
+        } else {
+            say(&format!("{head}: FAILED, see {}", log.display()));
+            failed.push(name);
+        }
+    }
+    say(&format!(
+        "{} of {count} commands of the specification run, in {}",
+        count - failed.len(),
+        minutes(begin.elapsed())
+    ));
+    Ok(failed.is_empty())
+}
+
+/// Lines of a shell in the repository, with what is built there on the path.
+fn shell(root: &Path, lines: &str, log: &Path) -> Result<bool> {
+    let built = root.join("target/release");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let log = fs::File::create(log).with_context(|| log.display().to_string())?;
+    let status = Command::new("sh")
+        .args(["-euxc", lines])
+        .current_dir(root)
+        .env("PATH", format!("{}:{path}", built.display()))
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .status()?;
+    Ok(status.success())
 }
 
 fn minutes(time: Duration) -> String {

@@ -10,7 +10,7 @@
 //!
 //! Not covered: replicas with CPUs of their own, and a network between them.
 
-mod load;
+pub(crate) mod load;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -389,7 +389,15 @@ pub fn counts(order: &Order, most: u64) -> Result<(usize, Vec<String>), Campaign
     let profile = field.profile()?;
     let sites: Vec<(usize, u64)> = profile.sites.iter().map(|s| (s.module, s.addr)).collect();
     let limit = Duration::from_secs(200);
-    let Tell::Counts(steps, ran) = field.warden().ask(&Ask::Steps(sites, most), limit)? else {
+    let Tell::Counts(steps, ran) = field.warden().ask(
+        &Ask::Steps {
+            sites,
+            from_entry: false,
+            most,
+        },
+        limit,
+    )?
+    else {
         return Ok((0, vec!["no counts".into()]));
     };
     if ran.timed_out {

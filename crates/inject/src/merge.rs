@@ -249,9 +249,10 @@ fn same(a: &Campaign, b: &Campaign, paths: (&Path, &Path)) -> Result<(), MergeEr
     equal("the environment", &a.environment, &b.environment)?;
     equal("the protection", &a.protection, &b.protection)?;
     equal("the engine", &a.engine, &b.engine)?;
-    // What a sample estimates differs from part to part.
+    // What a sample estimates differs from part to part, and what there was time for.
     let counted = |campaign: &Campaign| Population {
         uncounted: 0,
+        surplus: None,
         ..campaign.population.clone()
     };
     equal("the population", &counted(a), &counted(b))?;

@@ -157,6 +157,20 @@ pub struct Population {
     /// Executions in code without a counter: an estimate from a sample of moments, not part of `dynamic`.
     #[serde(default, skip_serializing_if = "none")]
     pub uncounted: u64,
+    /// What counters make the target execute besides; nothing where that was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surplus: Option<Surplus>,
+}
+
+/// Executions from the entry point on, of a run with counters against one without, by single steps.
+///
+/// They differ where the target looks at itself: `/proc/self/maps` has more lines in a run with counters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surplus {
+    /// Without counters.
+    pub bare: u64,
+    /// More of them with counters, or fewer, by module; modules without a difference are left out.
+    pub by_module: BTreeMap<String, i64>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]

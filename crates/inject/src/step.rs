@@ -24,7 +24,7 @@ use steadfast_sys::ptrace::{Regs, Stopped, TRAP_HWBKPT, Waited};
 use steadfast_strike::Refusal;
 
 use crate::payload::Counting;
-use crate::target::{Bench, Hit, Ran, SetupError, Started};
+use crate::target::{Bench, Hit, Planted, Ran, SetupError, Started, to_entry};
 
 /// What a stop of the program turned out to be.
 enum Next {
@@ -1118,13 +1118,14 @@ fn address_of(mut stop: Stopped, expr: &MemExpr) -> Result<(Stopped, Option<u64>
     ))
 }
 
-/// Executes the whole program by single steps and counts.
+/// Executes the program by single steps and counts: the whole of it, or from the entry point on where `from_entry`.
 ///
 /// # Errors
 /// When it cannot be started.
 pub(crate) fn count(
     bench: &Bench,
     sites: &[(usize, u64)],
+    from_entry: bool,
     most: u64,
     limit: Duration,
 ) -> Result<(Vec<u64>, Ran), SetupError> {
@@ -1133,6 +1134,22 @@ pub(crate) fn count(
     let Started { mut stop, at } = bench.launch(limit, false)?;
     let pid = stop.pid();
     let deadline = Instant::now() + limit;
+    if from_entry {
+        stop = match to_entry(stop)? {
+            Planted::Stands(stop) => stop,
+            Planted::Ended(ended) => {
+                return Ok((
+                    vec![0; sites.len()],
+                    Ran {
+                        status: ended.status,
+                        signal: ended.signal,
+                        timed_out: ended.timed_out,
+                        ..Ran::default()
+                    },
+                ));
+            }
+        };
+    }
     let mut deliver = 0;
     let mut last = u64::MAX;
     let mut steps = 0;

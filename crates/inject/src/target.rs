@@ -866,11 +866,23 @@ pub struct Discovered {
 
 /// A program on its way to its first instruction behind the loader.
 #[derive(Debug)]
-enum Planted {
+pub(crate) enum Planted {
     /// It stands there.
     Stands(Stopped),
     /// It did not come so far.
     Ended(Ended),
+}
+
+/// Runs up to the program's entry point, behind the loader.
+pub(crate) fn to_entry(stop: Stopped) -> Result<Planted, SetupError> {
+    const AT_ENTRY: u64 = 9;
+    let what = || os("the program has to be traced");
+    let auxv = steadfast_sys::procfs::auxv(stop.pid()).map_err(what())?;
+    let entry = auxv.iter().find(|(kind, _)| *kind == AT_ENTRY);
+    match entry {
+        Some((_, entry)) if stop.regs().map_err(what())?.rip != *entry => run_to(stop, *entry),
+        _ => Ok(Planted::Stands(stop)),
+    }
 }
 
 /// Runs up to an address.

@@ -35,8 +35,12 @@ pub enum Ask {
     Reach,
     /// Count these instructions.
     Audit(Vec<(usize, u64)>),
-    /// Count these by single steps from outside: the oracle. At most so many steps.
-    Steps(Vec<(usize, u64)>, u64),
+    /// Count these by single steps from outside, from the entry point on or all: the oracle. At most so many steps.
+    Steps {
+        sites: Vec<(usize, u64)>,
+        from_entry: bool,
+        most: u64,
+    },
     /// Write down what it transfers between itself and its files.
     Transfers,
     /// Run this around it, with these faults of storage.
@@ -315,8 +319,12 @@ fn answer(
             let (counts, ran) = profile::audit(bench, &sites, limit)?;
             Tell::Counts(counts, ran)
         }
-        Ask::Steps(sites, most) => {
-            let (counts, ran) = step::count(bench, &sites, most, limit)?;
+        Ask::Steps {
+            sites,
+            from_entry,
+            most,
+        } => {
+            let (counts, ran) = step::count(bench, &sites, from_entry, most, limit)?;
             Tell::Counts(counts.into_iter().map(Some).collect(), ran)
         }
         Ask::Bare(other) => {

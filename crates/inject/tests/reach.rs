@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::process::Command;
 
 use common::{clean, guest, order};
@@ -79,4 +80,31 @@ fn a_constructor_of_a_library_is_seen() {
     let share = unknown_share(&order);
     assert!(share > 0.8, "nearly all of its time: {share}");
     clean(&order);
+}
+
+/// What counting makes the guest execute besides, by module.
+fn surplus(name: &str, arguments: &[&str]) -> BTreeMap<String, i64> {
+    let mut order = order("reach", name, 65534);
+    guest(&mut order, "looks", &["-O1"]);
+    order
+        .spec
+        .argv
+        .extend(arguments.iter().map(|word| (*word).into()));
+    let mut field = Field::open(&order).expect("a target");
+    let profile = field.profile().expect("counts");
+    let found = field.surplus(&profile).expect("steps");
+    clean(&order);
+    found.expect("a short program").by_module
+}
+
+#[test]
+fn who_reads_its_map_executes_more_than_bare() {
+    let found = surplus("looks", &["x"]);
+    assert!(found.values().any(|more| *more > 100), "{found:?}");
+}
+
+#[test]
+fn who_does_not_executes_what_a_bare_run_does() {
+    let found = surplus("looks-elsewhere", &[]);
+    assert!(found.is_empty(), "{found:?}");
 }

@@ -373,6 +373,19 @@ fn is_commit(text: &str) -> bool {
 #[serde(deny_unknown_fields)]
 pub struct Promises {
     pub promise: Vec<Promise>,
+    /// How the commands of the promises are run to see that they run at all.
+    #[serde(default)]
+    pub smallest: Vec<Smallest>,
+}
+
+/// The smallest size of commands.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Smallest {
+    /// As [`Promise::commands`] has them.
+    pub commands: Vec<String>,
+    /// Lines for a shell, in the repository; each must succeed.
+    pub run: String,
 }
 
 /// One line of the specification.
@@ -560,6 +573,12 @@ impl Promise {
         }
     }
 
+    /// What `command` has between backquotes and is no file: two words and more, or a program's path with its arguments.
+    pub fn commands(&self) -> impl Iterator<Item = &str> {
+        let quoted = self.command.split('`').skip(1).step_by(2);
+        quoted.filter(|word| word.contains(' '))
+    }
+
     fn errors(&self, files: &Files, exists: impl Fn(&str) -> bool) -> Vec<String> {
         let mut errors = Vec::new();
         let mut wrong = |why: String| errors.push(format!("promise {}: {why}", self.id));
@@ -620,6 +639,32 @@ impl Promises {
                 errors.push(format!(
                     "promise {}: its part is {:?}, one of {PARTS:?} is required",
                     promise.id, promise.part
+                ));
+            }
+        }
+        errors.extend(self.errors_of_smallest());
+        errors
+    }
+
+    /// Each command has one smallest size, and each of these is of a command.
+    fn errors_of_smallest(&self) -> Vec<String> {
+        let mut sizes: BTreeMap<&str, usize> = self
+            .promise
+            .iter()
+            .flat_map(Promise::commands)
+            .map(|command| (command, 0))
+            .collect();
+        let mut errors = Vec::new();
+        for command in self.smallest.iter().flat_map(|size| &size.commands) {
+            match sizes.get_mut(command.as_str()) {
+                Some(count) => *count += 1,
+                None => errors.push(format!("smallest: no promise has the command {command:?}")),
+            }
+        }
+        for (command, count) in sizes {
+            if count != 1 {
+                errors.push(format!(
+                    "the command {command:?} has {count} entries [[smallest]], one is required"
                 ));
             }
         }

@@ -4,15 +4,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::time::Duration;
 
 use iced_x86::{Formatter as _, IntelFormatter};
 
 use super::golden::unanswered;
 use super::{CampaignError, Field, needs};
-use crate::profile::Profile;
+use crate::profile::{Executed, Profile};
 use crate::reach::Reach;
-use crate::record::{Function, Place, Population, SCHEMA};
+use crate::record::{Function, Place, Population, SCHEMA, Surplus};
 use crate::warden::{Ask, Tell};
+
+/// Executions that are compared with single steps, of about 4 µs each: a second.
+const STEPS: u64 = 250_000;
+const STEPPING: Duration = Duration::from_secs(30);
 
 impl Field {
     /// Counts what the target executes.
@@ -57,6 +62,48 @@ impl Field {
             Tell::Reach(reach) => Ok(reach),
             _ => Err(needs("an answer about reach", "another", "report this")),
         }
+    }
+
+    /// What counting makes the target execute besides: the same places in a run without counters, by single steps. Nothing where that
+    /// takes more than [`STEPS`], or where the target makes or reads its own code.
+    ///
+    /// # Errors
+    /// When it cannot be traced.
+    pub fn surplus(&mut self, profile: &Profile) -> Result<Option<Surplus>, CampaignError> {
+        // The loader is counted from its first instruction on.
+        let loader = self.discovered.interpreter.clone();
+        let sites: Vec<&Executed> = profile
+            .sites
+            .iter()
+            .filter(|site| Some(self.modules[site.module].path()) != loader.as_deref())
+            .collect();
+        let counted: u64 = sites.iter().map(|site| site.count).sum();
+        if counted > STEPS {
+            return Ok(None);
+        }
+        let ask = Ask::Steps {
+            sites: sites.iter().map(|site| (site.module, site.addr)).collect(),
+            from_entry: true,
+            most: 4 * STEPS,
+        };
+        let Tell::Counts(counts, ran) = self.wardens[0].ask(&ask, STEPPING)? else {
+            return Err(needs("an answer about steps", "another", "report this"));
+        };
+        if ran.timed_out || ran.status != profile.ran.status {
+            return Ok(None);
+        }
+        let mut out = Surplus::default();
+        for (site, bare) in sites.iter().zip(counts) {
+            let bare = bare.unwrap_or(0);
+            out.bare += bare;
+            let more = i64::try_from(site.count).unwrap_or(i64::MAX)
+                - i64::try_from(bare).unwrap_or(i64::MAX);
+            *out.by_module
+                .entry(self.modules[site.module].name.clone())
+                .or_default() += more;
+        }
+        out.by_module.retain(|_, more| *more != 0);
+        Ok(Some(out))
     }
 
     /// What the target said first in the first counted run that did not end with 0.

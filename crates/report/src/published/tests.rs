@@ -158,11 +158,38 @@ fn ids_are_unique_and_in_order() {
     };
     let table = |ids: &[u32]| Promises {
         promise: ids.iter().copied().map(promise).collect(),
+        smallest: Vec::new(),
     };
     let errors = |ids: &[u32]| table(ids).errors(&Files::new(), |_| true).len();
     assert_eq!(errors(&[1, 2, 4]), 0);
     assert_eq!(errors(&[1, 1]), 1);
     assert_eq!(errors(&[2, 1]), 1);
+}
+
+#[test]
+fn every_command_has_one_smallest_size() {
+    let table = |sizes: &[&str]| Promises {
+        promise: vec![Promise {
+            id: 1,
+            part: "run".to_owned(),
+            what: "w".to_owned(),
+            command: "`bench micro`, `tests/cases/guests.rs`".to_owned(),
+            pending: "not yet".to_owned(),
+            ..Promise::default()
+        }],
+        smallest: sizes
+            .iter()
+            .map(|command| Smallest {
+                commands: vec![(*command).to_owned()],
+                run: "true".to_owned(),
+            })
+            .collect(),
+    };
+    let errors = |sizes: &[&str]| table(sizes).errors(&Files::new(), |_| true);
+    assert!(errors(&["bench micro"]).is_empty());
+    assert!(errors(&[])[0].contains("has 0 entries"));
+    assert!(errors(&["bench micro"; 2])[0].contains("has 2 entries"));
+    assert!(errors(&["bench micro", "bench other"])[0].contains("bench other"));
 }
 
 #[test]

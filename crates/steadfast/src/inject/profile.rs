@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use steadfast_inject::campaign::Field;
+use steadfast_inject::record::Population;
 use steadfast_integrity::exit::Exit;
 
 use super::run::share;
@@ -24,6 +25,19 @@ pub(crate) struct ProfileArgs {
     target: TargetArgs,
 }
 
+/// What counters make the target execute besides, a line for each module: nothing where that is nothing, or not known.
+pub(super) fn more_than_bare(population: &Population, indent: &str) -> String {
+    let mut text = String::new();
+    for (module, more) in population.surplus.iter().flat_map(|found| &found.by_module) {
+        let all = population.by_module.get(module).copied().unwrap_or(0);
+        let _ = writeln!(
+            text,
+            "{indent}more than in a bare run: {more} of {all} in {module} (/proc/self/maps shows it the injector)"
+        );
+    }
+    text
+}
+
 /// Counts.
 pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
     finish(console, |console| {
@@ -32,6 +46,7 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
         let profile = field.profile()?;
         let mut population = field.population(&profile, None);
         population.uncounted = field.reach()?.uncounted(population.dynamic);
+        population.surplus = field.surplus(&profile)?;
         let population = population.with_uncounted();
         let functions = field.functions(&profile);
         if let (Some(said), Some(status)) = (field.said(), profile.ran.status) {
@@ -55,6 +70,7 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
                 share(*n, population.dynamic)
             );
         }
+        text.push_str(&more_than_bare(&population, "  "));
         text.push_str("\n executions  share  function\n");
         for f in functions.iter().take(args.top) {
             let name = f.function.as_deref().unwrap_or("(no symbol)");

@@ -236,6 +236,7 @@ fn planned(campaign: &Campaign, out: &std::path::Path) -> String {
             share(*n, p.dynamic)
         );
     }
+    text.push_str(&super::profile::more_than_bare(p, "inject:   "));
     if p.unstable > 0 {
         let _ = writeln!(
             text,
