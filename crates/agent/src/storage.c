@@ -77,6 +77,8 @@ struct line {
 #define SENT_BYTES (1ull << 20)
 #define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */
 static struct { struct line l; u64 got, sent, born; u32 backlog; } line[FDS_MAX];
+#define ANSWER_MS 30
+static u32 mute; /* connections are set up, and nobody has heard of them yet */
 #define STAMP_LEAP 2200000u /* ms: above INT_MAX / 1000 */
 #define SENT(fd) ((u8 *)(SF_STAGE + SENT_BYTES * (fd))) /* private.c has no use for the place in a pair */
 
@@ -501,25 +503,22 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 		line[fd].got += (u64)ret;
 }
 
-/* The secondary's socket becomes the connection that the primary had: 0, or why not. */
-static s64 go_on_with(u64 fd)
+/* The secondary's socket becomes the connection that the primary had, with everything that was sent up to `from` behind it:
+ * 0, or why not. What is behind that and was sent as well waits for the peer's acknowledgement. */
+static s64 stand_in(u64 fd, u64 from)
 {
 	const struct line *l = &line[fd].l;
-	u64 back = line[fd].sent < SENT_BYTES ? line[fd].sent : SENT_BYTES;
 	const u32 next = l->gets + (u32)line[fd].got;
 	struct { u32 code, value; } option[4];
 	u32 n = 0, window[5];
 	s64 r;
-	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
-		return r;
-	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
-	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, l->sends + (u32)(line[fd].sent - back))) < 0)
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, l->sends + (u32)from)) < 0)
 		return r;
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, RECV_QUEUE);
 	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, next)) < 0)
 		return r;
-	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = sys3(NR_connect, fd, l->peer, l->peer_len)) < 0)
+	if ((r = sys3(NR_connect, fd, l->peer, l->peer_len)) < 0)
 		return r;
 	option[n].code = 2 /* TCPOPT_MSS */, option[n++].value = l->segment;
 	if (l->options & 2)
@@ -536,15 +535,6 @@ static s64 go_on_with(u64 fd)
 	const u64 age = sf_now() - line[fd].born;
 	const u32 micro = l->stamp & 1; /* the kernel's mark of a clock in microseconds, not part of the time (Linux 6.7) */
 	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
-	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
-	for (u64 at = line[fd].sent - back; at < line[fd].sent;) {
-		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
-		r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
-		if (r <= 0)
-			return r;
-		at += (u64)r;
-	}
-	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
 	/* snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup: the peer's answer to the probe brings its own. */
 	if (get_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window) == 0) {
 		window[0] = next - 1;
@@ -553,7 +543,102 @@ static s64 go_on_with(u64 fd)
 		window[4] = next;
 		set_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window);
 	}
-	return set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+	return 0;
+}
+
+/* Gives the kernel the bytes that the program has sent from `at` on: 0, or why not. */
+static s64 give_sent(u64 fd, u64 at)
+{
+	while (at < line[fd].sent) {
+		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
+		s64 r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
+		if (r <= 0)
+			return r ? r : -EPIPE;
+		at += (u64)r;
+	}
+	return 0;
+}
+
+static u64 oldest_sent(u64 fd)
+{
+	return line[fd].sent < SENT_BYTES ? 0 : line[fd].sent - SENT_BYTES;
+}
+
+static s64 go_on_with(u64 fd)
+{
+	const struct line *l = &line[fd].l;
+	s64 r;
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
+		return r;
+	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
+	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = stand_in(fd, oldest_sent(fd))) < 0)
+		return r;
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
+	r = give_sent(fd, oldest_sent(fd));
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
+	return r;
+}
+
+/* Whether the peer has answered the probe. */
+static int has_answered(u64 fd)
+{
+	u32 info[36]; /* up to tcpi_segs_in */
+	return get_option(fd, IPPROTO_TCP, TCP_INFO, info, sizeof info) == 0 && info[35] > 0;
+}
+
+/* The peer has said what it has. What it lacks counts as sent by this kernel, which has measured no round trip and would wait
+ * for 3 s before it sends that again (RFC 6298, 5.7). So the connection is set up once more, from what the peer has, and
+ * what it lacks is sent. Packets that come meanwhile are dropped by a filter: an acknowledged byte would be lost. */
+static void send_again(u64 fd)
+{
+	static const struct { u16 code; u8 jt, jf; u32 k; } none = { 6 /* BPF_RET|BPF_K */, 0, 0, 0 };
+	const struct { u64 n; const void *p; } filter = { 1, &none };
+	const u64 nobody[2] = { 0 /* AF_UNSPEC */, 0 };
+	s32 lacks = 0, came = 0;
+	u32 error;
+	if (set_option(fd, 1 /* SOL_SOCKET */, 26 /* SO_ATTACH_FILTER */, &filter, sizeof filter) < 0)
+		return;
+	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= line[fd].sent &&
+	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && came == 0 && set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
+		const u64 from = line[fd].sent - (u64)lacks;
+		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
+		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
+		stand_in(fd, from);
+		set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
+		set_word(fd, IPPROTO_TCP, TCP_REPAIR, -1u); /* without a probe */
+		set_word(fd, 1, 27 /* SO_DETACH_FILTER */, 0);
+		give_sent(fd, from);
+		return;
+	}
+	set_word(fd, 1, 27, 0);
+}
+
+/* The connections that this site goes on with begin to speak: each asks its peer what it has (the probe of tcp(7), TCP_REPAIR).
+ * The address has been announced by then: before that the answers would go to the lost primary. Peers that are farther
+ * away than ANSWER_MS are not waited for. */
+void sf_pair_speak(void)
+{
+	static u8 waits[FDS_MAX];
+	const struct { s64 sec, nsec; } pause = { 0, 500000 };
+	const u64 until = mute ? sf_now() + ANSWER_MS * 1000000ull : 0;
+	u32 left = 0;
+	for (u64 fd = 0; mute && fd < FDS_MAX; fd++)
+		if (class[fd] == F_CONNECTION && line[fd].l.known) {
+			set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+			waits[fd] = line[fd].sent > 0;
+			left += waits[fd];
+		}
+	mute = 0;
+	while (left && sf_now() < until) {
+		for (u64 fd = 0; fd < FDS_MAX; fd++)
+			if (waits[fd] && has_answered(fd)) {
+				waits[fd] = 0;
+				left--;
+				send_again(fd);
+			}
+		if (left)
+			sys2(35 /* nanosleep */, &pause, 0);
+	}
 }
 
 /* Of the primary: what it makes that is no file, and what the secondary has to do alike. 1: noted. */
@@ -992,7 +1077,8 @@ s64 sf_pair_lead(void)
 		if (line[fd].l.known && go_on_with(fd) == 0)
 			PAIR->carried++;
 		else
-			PAIR->dropped++;
+			PAIR->dropped++, line[fd].l.known = 0;
 	}
+	mute = 1;
 	return 0;
 }

@@ -86,6 +86,9 @@ pub(crate) struct Demo {
     /// Keep the images and what the two sites printed in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    /// With a server: milliseconds without a word after which a host counts as lost
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    pub(crate) lost_after: u64,
     /// In place of sqlite3 a server of one process, which serves /mnt/data by HTTP on port 8080: a download stays right while
     /// the bit flips, and completes although the primary's host dies in the middle
     #[arg(last = true, value_name = "SERVER")]
@@ -101,6 +104,8 @@ pub(crate) struct DemoHost {
     /// Run the program without a pair
     #[arg(long)]
     pub(crate) bare: bool,
+    #[arg(long, default_value_t = 300)]
+    pub(crate) lost_after: u64,
     /// The server, in place of sqlite3
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
@@ -117,6 +122,9 @@ pub(crate) struct Bench {
     /// Write the rows to this file, as results/README.md has them
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// With a server: milliseconds without a word after which a host counts as lost
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) lost_after: u64,
     /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
     #[arg(last = true, value_name = "SERVER")]
     pub(crate) command: Vec<String>,

@@ -284,7 +284,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     } else {
         command.args([
             "--lost-after",
-            "300",
+            &host.lost_after.to_string(),
             "--address",
             &format!("10.97.0.5/29@{device}"),
         ]);

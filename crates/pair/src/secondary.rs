@@ -200,14 +200,16 @@ fn lead(
     if let Some(address) = &mut address {
         address.take()?;
     }
-    let (carried, dropped) = site.lead(&place).map_err(|why| {
+    let announce = || {
+        if let Some(address) = &address {
+            address.announce();
+        }
+    };
+    let (carried, dropped) = site.lead(&place, announce).map_err(|why| {
         PairError::Stopped(format!(
             "the primary is lost, and this site cannot go on: {why}"
         ))
     })?;
-    if let Some(address) = &address {
-        address.announce();
-    }
     eprintln!(
         "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
         began.elapsed().as_millis()

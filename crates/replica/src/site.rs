@@ -632,11 +632,12 @@ impl Site {
     }
 
     /// Secondary whose primary is lost: has the program lead, from the event at `place` on, of which the log holds
-    /// nothing. No relay may run. Connections that the program goes on with, and those that it has lost.
+    /// nothing. No relay may run. `announce` is called when its connections are set up, and before they speak: an answer to
+    /// what they say has to come here. Connections that the program goes on with, and those that it has lost.
     ///
     /// # Errors
     /// When it cannot: why.
-    pub fn lead(&self, place: &Place) -> Result<(u32, u32), String> {
+    pub fn lead(&self, place: &Place, announce: impl FnOnce()) -> Result<(u32, u32), String> {
         // What the log holds is done first.
         loop {
             match self.news(Duration::from_millis(5)) {
@@ -684,6 +685,7 @@ impl Site {
         self.group.set_pid(0, self.pid);
         self.group.set_pid(1, 0);
         self.group.set32(at!(alarm), alarm::QUIET);
+        announce();
         self.group
             .order(0, cmd::RESUME, 0, LEAD_LIMIT)
             .ok_or("its program does not go on")?;
