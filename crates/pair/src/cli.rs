@@ -23,6 +23,10 @@ pub(crate) enum Command {
     Check(Side),
     /// Hold the protected files against a ledger, at rest
     Verify(Verify),
+    /// What a site of this machine is doing; status 1 when the peer is lost or the program is held
+    Status(Status),
+    /// The same as a line each second, with what has come since the line before
+    Top(Top),
     /// Two hosts in namespaces on this machine, sqlite3, and a bit that flips on one disk (root)
     Demo(Demo),
     /// Time commits of sqlite3: bare, two bare copies side by side, and the pair (root)
@@ -31,6 +35,12 @@ pub(crate) enum Command {
     /// One host of the demo
     #[command(hide = true)]
     DemoHost(DemoHost),
+    /// Shell completions
+    #[command(hide = true)]
+    Completions { shell: clap_complete::Shell },
+    /// The manual page
+    #[command(hide = true)]
+    Man,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -63,6 +73,14 @@ pub(crate) struct Side {
     /// Append incidents to this file, a JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
+    /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// Set by the command itself, from systemd's environment
+    #[arg(long, hide = true)]
+    pub(crate) notify_socket: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) watchdog_usec: Option<u64>,
     /// Seconds that the primary waits for the secondary at the start
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) patience: u64,
@@ -76,6 +94,29 @@ pub(crate) struct Verify {
     /// Directory of the ledger
     #[arg(long, value_name = "DIR")]
     pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Status {
+    /// Directory of the site's ledger
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Top {
+    /// Directory of the site's ledger
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+    /// Milliseconds between two lines
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub(crate) every: u64,
+    /// Lines; without it until the site ends
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -32,7 +32,9 @@ pub(crate) enum PairError {
         seconds: u64,
         source: io::Error,
     },
-    #[error("port {address} has to be free for the peer")]
+    #[error("a site has to run with this ledger, and {} does not answer", .path.display())]
+    Silent { path: PathBuf, source: io::Error },
+    #[error("{address} has to be free to listen on")]
     Listen { address: String, source: io::Error },
     #[error("what the peer says has to be understood")]
     Link(#[source] io::Error),
@@ -93,6 +95,13 @@ impl Advise for PairError {
             Self::Ledger(LedgerError::Damaged { path, .. }) => Remedy::with_note(
                 format!("rm {}", path.display()),
                 "both sites then enrol anew: compare their files first",
+            ),
+            Self::Silent { .. } => Remedy::new(
+                "give the ledger of a site that runs on this machine; steadfast pair verify looks at one at rest",
+            ),
+            Self::Ledger(LedgerError::Busy { .. }) => Remedy::with_note(
+                "end the site that runs with it first",
+                "steadfast pair status says what it does",
             ),
             Self::Peer { .. } => Remedy::new(
                 "start steadfast pair secondary on the other host first, and let its port through",

@@ -22,7 +22,9 @@ use crate::files::Files;
 use crate::incident::Incident;
 use crate::ledger::{Ledger, page_digest};
 use crate::link::{self, Ask, Greeting, Listed, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::notify::Notify;
 use crate::prepare;
+use crate::status::{Board, Source, State, forward_signals};
 
 fn connect(side: &Side) -> Result<TcpStream, PairError> {
     let Some(address) = side.peer.clone() else {
@@ -184,6 +186,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let sender = Arc::new(sender);
     let shared = Arc::new(Shared::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
+    let board = Arc::new(Board::default());
+    let source = Source {
+        part: Part::Primary,
+        site: Arc::clone(&site),
+        files: Arc::clone(&files),
+        board: Arc::clone(&board),
+        command: side.command.clone(),
+        run: name.clone(),
+        witness: side.witness.clone(),
+    };
+    forward_signals(&source)?;
+    source.serve(side)?;
+    let mut notify = Notify::to(side.notify_socket.as_deref(), side.watchdog_usec);
     if let Some(address) = &mut address {
         address.take()?;
         address.announce();
@@ -210,7 +225,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             Arc::clone(&shared),
             Arc::clone(&files),
         );
-        let events = side.events.clone();
+        let (events, board) = (side.events.clone(), Arc::clone(&board));
         std::thread::spawn(move || {
             take(
                 &site,
@@ -218,18 +233,20 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
                 &mut receiver,
                 &shared,
                 &files,
+                &board,
                 events.as_deref(),
             )
         })
     };
-    let result = watch(&site, &shared, || {
-        crate::alone::decide(side, &name, 'A')?;
+    let result = watch(&site, &shared, &board, &mut notify, |round| {
+        crate::alone::decide(side, &name, 'A', round)?;
         eprintln!(
             "steadfast pair: the secondary is lost; this site goes on alone, as the witness says"
         );
         Ok(())
     });
     shared.close();
+    board.set(State::Ended);
     let place = outward.join().expect("the relay does not panic");
     match &result {
         Ok(end) => {
@@ -267,9 +284,13 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
 fn watch(
     site: &Site,
     shared: &Shared,
-    decide: impl Fn() -> Result<(), PairError>,
+    board: &Board,
+    notify: &mut Notify,
+    decide: impl Fn(&mut dyn FnMut()) -> Result<(), PairError>,
 ) -> Result<End, PairError> {
     loop {
+        board.tick();
+        notify.tick(board.state());
         if let Some(error) = shared.stopped() {
             return Err(error);
         }
@@ -278,7 +299,12 @@ fn watch(
             if let Some(error) = shared.stopped() {
                 return Err(error);
             }
-            decide()?;
+            board.set(State::Held);
+            decide(&mut || {
+                board.tick();
+                notify.tick(State::Held);
+            })?;
+            board.go_alone();
             shared.alone.store(true, Ordering::SeqCst);
         }
         match site.news(Duration::from_millis(20)) {
@@ -350,6 +376,7 @@ fn take(
     receiver: &mut Receiver,
     shared: &Shared,
     files: &Mutex<Files>,
+    board: &Board,
     events: Option<&Path>,
 ) {
     loop {
@@ -357,6 +384,7 @@ fn take(
             shared.lose();
             return;
         };
+        board.hear();
         match frame.tag {
             Tag::Claims => {
                 let Some((done, claims)) = frame.body.split_first_chunk() else {
@@ -377,6 +405,7 @@ fn take(
             }
             Tag::Incident => {
                 if let Ok(incident) = frame.parse::<Incident>() {
+                    board.count(&incident);
                     incident.tell(events);
                 }
             }

@@ -27,8 +27,10 @@ use crate::files::{Files, Where};
 use crate::incident::{Incident, bits};
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::notify::Notify;
 use crate::prepare;
 use crate::primary::{Shared, answer, beat};
+use crate::status::{Board, Source, State, forward_signals};
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -96,6 +98,7 @@ struct Pair<'a> {
     files: &'a Mutex<Files>,
     newest: &'a Newest,
     tells: &'a Inbox<Tell>,
+    board: &'a Board,
     tries: (u64, u32),
 }
 
@@ -128,6 +131,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let newest = Arc::new(Newest::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
     let (told, tells) = channel();
+    let board = Arc::new(Board::default());
+    let source = Source {
+        part: Part::Secondary,
+        site: Arc::clone(&site),
+        files: Arc::clone(&files),
+        board: Arc::clone(&board),
+        command: side.command.clone(),
+        run: name.clone(),
+        witness: side.witness.clone(),
+    };
+    forward_signals(&source)?;
+    source.serve(side)?;
+    let mut notify = Notify::to(side.notify_socket.as_deref(), side.watchdog_usec);
     site.go()?;
 
     let inward = {
@@ -137,7 +153,18 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             Arc::clone(&files),
             Arc::clone(&newest),
         );
-        std::thread::spawn(move || take(&site, &mut receiver, &shared, &files, &newest, &told))
+        let board = Arc::clone(&board);
+        std::thread::spawn(move || {
+            take(
+                &site,
+                &mut receiver,
+                &shared,
+                &files,
+                &newest,
+                &told,
+                &board,
+            )
+        })
     };
     let beats = {
         let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
@@ -155,12 +182,17 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         files: &files,
         newest: &newest,
         tells: &tells,
+        board: &board,
         tries: (0, 0),
     };
-    let mut result = pair.watch(&shared);
+    let mut result = pair.watch(&shared, &mut notify);
     let mut decided = Ok(());
     if matches!(result, Err(PairError::Lost)) {
-        decided = crate::alone::decide(side, &name, 'B');
+        board.set(State::Held);
+        decided = crate::alone::decide(side, &name, 'B', || {
+            board.tick();
+            notify.tick(State::Held);
+        });
     } else {
         shared.close();
         let _ = match &result {
@@ -174,11 +206,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let place = inward.join().expect("the relay does not panic");
     match (&result, decided) {
         (Err(PairError::Lost), Ok(())) => {
-            result = lead(&site, &shared, &files, place, address.as_mut());
+            let led = Led {
+                site: &site,
+                shared: &shared,
+                files: &files,
+                board: &board,
+                notify: &mut notify,
+            };
+            result = led.lead(place, address.as_mut());
         }
         (_, Err(error)) => result = Err(error),
         _ => {}
     }
+    board.set(State::Ended);
     site.kill();
     files
         .lock()
@@ -188,59 +228,74 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     result
 }
 
-/// The primary is lost, and this site is the one that goes on: its program leads from here.
-fn lead(
-    site: &Arc<Site>,
-    shared: &Arc<Shared>,
-    files: &Arc<Mutex<Files>>,
-    place: Place,
-    mut address: Option<&mut Address>,
-) -> Result<End, PairError> {
-    let began = Instant::now();
-    if let Some(address) = &mut address {
-        address.take()?;
-    }
-    let announce = || {
-        if let Some(address) = &address {
-            address.announce();
+/// What a secondary that goes on alone works with.
+struct Led<'a> {
+    site: &'a Arc<Site>,
+    shared: &'a Arc<Shared>,
+    files: &'a Arc<Mutex<Files>>,
+    board: &'a Board,
+    notify: &'a mut Notify,
+}
+
+impl Led<'_> {
+    /// The primary is lost, and this site is the one that goes on: its program leads from here.
+    fn lead(self, place: Place, mut address: Option<&mut Address>) -> Result<End, PairError> {
+        let Self {
+            site,
+            shared,
+            files,
+            board,
+            notify,
+        } = self;
+        let began = Instant::now();
+        if let Some(address) = &mut address {
+            address.take()?;
         }
-    };
-    let (carried, dropped) = site.lead(&place, announce).map_err(|why| {
-        PairError::Stopped(format!(
-            "the primary is lost, and this site cannot go on: {why}"
-        ))
-    })?;
-    eprintln!(
-        "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
-        began.elapsed().as_millis()
-    );
-    let place = Place {
-        seq: place.seq,
-        base: place.seq,
-    };
-    let carrier = {
-        let (site, shared, files) = (Arc::clone(site), Arc::clone(shared), Arc::clone(files));
-        std::thread::spawn(move || {
-            crate::alone::carry(&site, &shared, &files, place, place.seq - 1, None)
-        })
-    };
-    let result = loop {
-        if let Some(error) = shared.stopped() {
-            break Err(error);
-        }
-        match site.news(Duration::from_millis(20)) {
-            None => {}
-            Some(News::End(end)) => break Ok(end),
-            Some(News::Alarm(..) | News::Question(_)) => {
-                break Err(PairError::Bug(
-                    "a site that is alone contradicts itself".into(),
-                ));
+        let announce = || {
+            if let Some(address) = &address {
+                address.announce();
             }
-        }
-    };
-    shared.close();
-    carrier.join().expect("the relay does not panic");
-    result
+        };
+        let (carried, dropped) = site.lead(&place, announce).map_err(|why| {
+            PairError::Stopped(format!(
+                "the primary is lost, and this site cannot go on: {why}"
+            ))
+        })?;
+        eprintln!(
+            "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
+            began.elapsed().as_millis()
+        );
+        board.go_alone();
+        let place = Place {
+            seq: place.seq,
+            base: place.seq,
+        };
+        let carrier = {
+            let (site, shared, files) = (Arc::clone(site), Arc::clone(shared), Arc::clone(files));
+            std::thread::spawn(move || {
+                crate::alone::carry(&site, &shared, &files, place, place.seq - 1, None)
+            })
+        };
+        let result = loop {
+            board.tick();
+            notify.tick(State::Alone);
+            if let Some(error) = shared.stopped() {
+                break Err(error);
+            }
+            match site.news(Duration::from_millis(20)) {
+                None => {}
+                Some(News::End(end)) => break Ok(end),
+                Some(News::Alarm(..) | News::Question(_)) => {
+                    break Err(PairError::Bug(
+                        "a site that is alone contradicts itself".into(),
+                    ));
+                }
+            }
+        };
+        shared.close();
+        carrier.join().expect("the relay does not panic");
+        result
+    }
 }
 
 fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) {
@@ -267,6 +322,7 @@ fn take(
     files: &Mutex<Files>,
     newest: &Newest,
     told: &Outbox<Tell>,
+    board: &Board,
 ) -> Place {
     let mut place = Place::first();
     loop {
@@ -274,6 +330,7 @@ fn take(
             shared.lose();
             return place;
         };
+        board.hear();
         match frame.tag {
             Tag::Step => {
                 let Some((head, payload)) = frame.body.split_at_checked(Step::HEAD) else {
@@ -336,8 +393,10 @@ fn take(
 }
 
 impl Pair<'_> {
-    fn watch(&mut self, shared: &Shared) -> Result<End, PairError> {
+    fn watch(&mut self, shared: &Shared, notify: &mut Notify) -> Result<End, PairError> {
         loop {
+            self.board.tick();
+            notify.tick(self.board.state());
             if let Some(error) = shared.stopped() {
                 return Err(error);
             }
@@ -354,7 +413,9 @@ impl Pair<'_> {
                     )));
                 }
                 Some(News::Question(question)) => {
+                    self.board.set(State::Arbitrating);
                     self.decide(question)?;
+                    self.board.set(State::Running);
                     self.site.answer(0);
                 }
             }
@@ -454,6 +515,7 @@ impl Pair<'_> {
         }
         for incident in &mut incidents {
             incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.board.count(incident);
             incident.tell(self.side.events.as_deref());
             let _ = self.sender.say(Tag::Incident, incident);
         }

@@ -625,6 +625,18 @@ impl Site {
         done().then(|| self.take_step(place, at))
     }
 
+    /// The event that a site's program has come to, and the newest that the other one has done.
+    #[must_use]
+    pub fn progress(&self, part: Part) -> (u64, u64) {
+        let claimed = self.claimed_last(part);
+        let done = match part {
+            Part::Primary => self.group.get64(at!(own 1, done)),
+            // What the log holds is done on the primary.
+            Part::Secondary => self.claimed_last(Part::Primary),
+        };
+        (claimed, done)
+    }
+
     /// The event that a slot has claimed last.
     #[must_use]
     pub fn claimed_last(&self, part: Part) -> u64 {

@@ -1,0 +1,11 @@
+//! Two sites in mount namespaces of their own: each alarm rings, and each stays silent.
+//!
+//! Data and ledger are tmpfs, where what is stored past the program is at once what the "disk" returns; the demo does the
+//! same on disk images, below the page cache. As an ordinary user the namespaces need user namespaces, and the demo is
+//! asserted to be refused.
+
+mod disks;
+mod lost;
+mod shown;
+mod sites;
+mod status;
