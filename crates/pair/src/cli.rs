@@ -73,6 +73,9 @@ pub(crate) struct Side {
     /// Append incidents to this file, a JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
+    /// MiB a second that the scrubber reads from the device, past the page cache, and holds against the ledger; 0: none
+    #[arg(long, value_name = "MIB", default_value_t = 4)]
+    pub(crate) scrub: u32,
     /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,

@@ -352,6 +352,13 @@ impl Ledger {
         (self.names.len() as u64, pages.sum())
     }
 
+    /// Pages of a file.
+    pub(crate) fn pages(&self, id: FileId) -> u64 {
+        self.files
+            .get(&id)
+            .map_or(0, |entry| entry.pages.len() as u64)
+    }
+
     /// A file under a name, new or known.
     pub(crate) fn file(&mut self, path: &Path) -> FileId {
         use std::os::unix::ffi::OsStrExt;

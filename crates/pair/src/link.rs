@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -36,10 +36,12 @@ pub(crate) enum Tag {
     Bye,
     /// Nothing new: this site is there.
     Beat,
+    /// A page that the primary's scrubber does not find as the ledger has it.
+    Suspect,
 }
 
 impl Tag {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -54,6 +56,7 @@ impl Tag {
         Self::Stop,
         Self::Bye,
         Self::Beat,
+        Self::Suspect,
     ];
 }
 
@@ -224,6 +227,12 @@ pub(crate) struct Listed {
 pub(crate) enum Ask {
     /// What the primary has there, on its disk and in its ledger.
     Page { path: String, page: u64 },
+    /// The same, past the page cache.
+    OnDevice { path: String, page: u64 },
+    /// Let the program come to no further event that changes anything.
+    Hold,
+    /// Let it go on.
+    Release,
     /// This is right: put it there, and give the program these bytes for what it has read at event `seq`.
     Repair {
         path: String,
@@ -236,8 +245,15 @@ pub(crate) enum Ask {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Tell {
-    Page { bytes: String, ledger: Vec<String> },
+    Page {
+        bytes: String,
+        ledger: Vec<String>,
+    },
     Done,
+    /// The program is held, and the newest event that it has done is this.
+    Held(u64),
+    /// A storage call is under way, or the program computes.
+    Busy,
     Failed(String),
 }
 

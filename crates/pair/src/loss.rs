@@ -196,7 +196,8 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
         digest(&first)
     );
     let path = b.file(&format!("{DATA}/{FILE}"));
-    let (was, is, place) = strike(&path, &images.path_of_data("b")).map_err(bad)?;
+    let (was, is, place) =
+        strike(&path, &images.path_of_data("b"), STRUCK_PAGE, false).map_err(bad)?;
     println!(
         "a bit flips on B's disk: page {STRUCK_PAGE} of {FILE}, byte {place} of the image; direct I/O reads {is:#04x}, it was {was:#04x}"
     );

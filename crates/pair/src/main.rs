@@ -27,6 +27,7 @@ mod loss;
 mod notify;
 mod prepare;
 mod primary;
+mod scrub;
 mod secondary;
 mod status;
 mod witness;

@@ -9,7 +9,7 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,11 @@ use crate::ledger::{Ledger, page_digest};
 use crate::link::{self, Ask, Greeting, Listed, Receiver, Sender, Tag, Tell, hex, unhex};
 use crate::notify::Notify;
 use crate::prepare;
+use crate::scrub::Scrubber;
 use crate::status::{Board, Source, State, forward_signals};
+
+/// A program that computes is held another time.
+const HOLD_LIMIT: Duration = Duration::from_millis(200);
 
 fn connect(side: &Side) -> Result<TcpStream, PairError> {
     let Some(address) = side.peer.clone() else {
@@ -115,6 +119,8 @@ pub(crate) struct Shared {
     pub(crate) farewell: AtomicBool,
     lost: AtomicBool,
     alone: AtomicBool,
+    /// Primary: the newest event that the ledger has taken in.
+    followed: AtomicU64,
     why: Mutex<Option<PairError>>,
 }
 
@@ -238,6 +244,24 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             )
         })
     };
+    let scrubber = {
+        let (sender, shared, files, board) = (
+            Arc::clone(&sender),
+            Arc::clone(&shared),
+            Arc::clone(&files),
+            Arc::clone(&board),
+        );
+        let rate = side.scrub;
+        std::thread::spawn(move || {
+            let scrubber = Scrubber {
+                files: &files,
+                shared: &shared,
+                board: &board,
+                rate,
+            };
+            scrubber.run(|suspect| drop(sender.say(Tag::Suspect, &suspect)));
+        })
+    };
     let result = watch(&site, &shared, &board, &mut notify, |round| {
         crate::alone::decide(side, &name, 'A', round)?;
         eprintln!(
@@ -272,6 +296,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     sender.close();
     let _ = inward.join();
     let _ = beats.join();
+    let _ = scrubber.join();
     site.kill();
     files
         .lock()
@@ -364,6 +389,7 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
             return place;
         }
         drop(files);
+        shared.followed.store(step.seq(), Ordering::SeqCst);
         if step.note().is_some_and(|note| note.kind == Kind::Read) {
             read = Some(step);
         }
@@ -379,6 +405,8 @@ fn take(
     board: &Board,
     events: Option<&Path>,
 ) {
+    // While the program is held, the secondary's claims wait here: without them it comes to nothing further.
+    let mut gate: Option<Vec<u8>> = None;
     loop {
         let Ok(frame) = receiver.next() else {
             shared.lose();
@@ -390,17 +418,29 @@ fn take(
                 let Some((done, claims)) = frame.body.split_first_chunk() else {
                     continue;
                 };
-                for claim in claims.chunks(128) {
-                    site.put_claim(claim);
+                match &mut gate {
+                    Some(waiting) => waiting.extend_from_slice(claims),
+                    None => put_claims(site, claims),
                 }
                 drop(files.lock().expect("no panic under it"));
                 site.put_done(u64::from_le_bytes(*done));
             }
             Tag::Ask => {
-                let told = frame.parse().map_or_else(
-                    |error| Tell::Failed(error.to_string()),
-                    |ask| tell(site, files, ask),
-                );
+                let told = match frame.parse() {
+                    Ok(Ask::Hold) => {
+                        gate.get_or_insert_default();
+                        hold(site, shared, files)
+                    }
+                    Ok(Ask::Release) => {
+                        put_claims(site, &gate.take().unwrap_or_default());
+                        Tell::Done
+                    }
+                    Ok(ask) => tell(site, files, ask),
+                    Err(error) => Tell::Failed(error.to_string()),
+                };
+                if matches!(told, Tell::Busy) {
+                    put_claims(site, &gate.take().unwrap_or_default());
+                }
                 let _ = sender.say(Tag::Tell, &told);
             }
             Tag::Incident => {
@@ -421,20 +461,76 @@ fn take(
     }
 }
 
+fn put_claims(site: &Site, claims: &[u8]) {
+    for claim in claims.chunks(128) {
+        site.put_claim(claim);
+    }
+}
+
+/// Waits until the program has done all that both sites have claimed. The secondary's claims are not handed on meanwhile, so
+/// it comes to nothing further that changes anything: queries alone are made before the other site has claimed them.
+fn hold(site: &Site, shared: &Shared, files: &Mutex<Files>) -> Tell {
+    let deadline = Instant::now() + HOLD_LIMIT;
+    while Instant::now() < deadline {
+        let agreed = site.claimed_last(Part::Secondary);
+        let followed = shared.followed.load(Ordering::SeqCst);
+        let waits = || {
+            site.claimed_call(Part::Primary, agreed)
+                .is_some_and(|(nr, first)| is_wait(files, nr, first))
+        };
+        if followed >= agreed || (followed + 1 == agreed && waits()) {
+            return Tell::Held(followed);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Tell::Busy
+}
+
+/// A call that may last, and that touches no file.
+fn is_wait(files: &Mutex<Files>, nr: u32, first: u64) -> bool {
+    match i64::from(nr) {
+        libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_nanosleep
+        | libc::SYS_clock_nanosleep
+        | libc::SYS_pause => true,
+        libc::SYS_read | libc::SYS_readv => {
+            let fd = u32::try_from(first & 0xffff_ffff).map_or(-1, u32::cast_signed);
+            files.lock().expect("no panic under it").at(fd).is_none()
+        }
+        _ => false,
+    }
+}
+
 /// Answers the secondary, which arbitrates.
 fn tell(site: &Site, files: &Mutex<Files>, ask: Ask) -> Tell {
     let done = |result: std::io::Result<()>| {
         result.map_or_else(|error| Tell::Failed(error.to_string()), |()| Tell::Done)
     };
     match ask {
-        Ask::Page { path, page } => {
+        Ask::Hold | Ask::Release => Tell::Failed("asked of the wrong one".into()),
+        Ask::Page { ref path, page } | Ask::OnDevice { ref path, page } => {
             let path = PathBuf::from(path);
             let files = files.lock().expect("no panic under it");
             let ledger = files
                 .ledger
                 .id(&path)
                 .map_or_else(Vec::new, |id| files.ledger.accepted(id, page));
-            match crate::disk::page(&path, page) {
+            let read = if matches!(ask, Ask::OnDevice { .. }) {
+                crate::disk::page_on_device(&path, page)
+            } else {
+                crate::disk::page(&path, page)
+            };
+            match read {
                 Ok(bytes) => Tell::Page {
                     bytes: hex(&bytes),
                     ledger: ledger

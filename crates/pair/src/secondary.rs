@@ -24,12 +24,13 @@ use crate::arbiter::{Opinions, Verdict, judge};
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::{Files, Where};
-use crate::incident::{Incident, bits};
+use crate::incident::{Found, Incident, bits};
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Receiver, Sender, Tag, Tell, hex, unhex};
 use crate::notify::Notify;
 use crate::prepare;
 use crate::primary::{Shared, answer, beat};
+use crate::scrub::{Scrubber, Suspect};
 use crate::status::{Board, Source, State, forward_signals};
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
@@ -98,7 +99,9 @@ struct Pair<'a> {
     files: &'a Mutex<Files>,
     newest: &'a Newest,
     tells: &'a Inbox<Tell>,
+    suspects: &'a Inbox<Suspect>,
     board: &'a Board,
+    shared: &'a Shared,
     tries: (u64, u32),
 }
 
@@ -131,6 +134,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let newest = Arc::new(Newest::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
     let (told, tells) = channel();
+    let (suspected, suspects) = channel();
     let board = Arc::new(Board::default());
     let source = Source {
         part: Part::Secondary,
@@ -153,7 +157,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             Arc::clone(&files),
             Arc::clone(&newest),
         );
-        let board = Arc::clone(&board);
+        let (board, suspected) = (Arc::clone(&board), suspected.clone());
         std::thread::spawn(move || {
             take(
                 &site,
@@ -161,7 +165,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
                 &shared,
                 &files,
                 &newest,
-                &told,
+                (&told, &suspected),
                 &board,
             )
         })
@@ -175,6 +179,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         let files = Arc::clone(&files);
         std::thread::spawn(move || send_claims(&site, &sender, &shared, &files))
     };
+    let scrubber = {
+        let (shared, files, board) = (Arc::clone(&shared), Arc::clone(&files), Arc::clone(&board));
+        let rate = side.scrub;
+        std::thread::spawn(move || {
+            let scrubber = Scrubber {
+                files: &files,
+                shared: &shared,
+                board: &board,
+                rate,
+            };
+            scrubber.run(|suspect| drop(suspected.send(suspect)));
+        })
+    };
     let mut pair = Pair {
         side,
         site: &site,
@@ -182,7 +199,9 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         files: &files,
         newest: &newest,
         tells: &tells,
+        suspects: &suspects,
         board: &board,
+        shared: &shared,
         tries: (0, 0),
     };
     let mut result = pair.watch(&shared, &mut notify);
@@ -203,6 +222,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let _ = outward.join();
     sender.close();
     let _ = beats.join();
+    let _ = scrubber.join();
     let place = inward.join().expect("the relay does not panic");
     match (&result, decided) {
         (Err(PairError::Lost), Ok(())) => {
@@ -321,7 +341,7 @@ fn take(
     shared: &Shared,
     files: &Mutex<Files>,
     newest: &Newest,
-    told: &Outbox<Tell>,
+    (told, suspected): (&Outbox<Tell>, &Outbox<Suspect>),
     board: &Board,
 ) -> Place {
     let mut place = Place::first();
@@ -384,6 +404,11 @@ fn take(
                 let _ = told.send(tell);
             }
             Tag::Beat => {}
+            Tag::Suspect => {
+                if let Ok(suspect) = frame.parse() {
+                    let _ = suspected.send(suspect);
+                }
+            }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
             _ => shared.stop(PairError::Link(std::io::Error::other(
                 "the primary says what only a secondary says",
@@ -405,7 +430,11 @@ impl Pair<'_> {
                 return Err(shared.stopped().unwrap_or(PairError::Lost));
             }
             match self.site.news(Duration::from_millis(20)) {
-                None => {}
+                None => {
+                    if let Ok(suspect) = self.suspects.try_recv() {
+                        self.arbitrate_scrubbed(&suspect)?;
+                    }
+                }
                 Some(News::End(end)) => return Ok(end),
                 Some(News::Alarm(event, claims)) => {
                     return Err(PairError::Stopped(format!(
@@ -508,7 +537,7 @@ impl Pair<'_> {
         let len = u64::try_from(theirs).unwrap_or(0);
         let mut incidents = Vec::new();
         for page in offset / PAGE as u64..=(offset + len.max(1) - 1) / PAGE as u64 {
-            incidents.extend(self.page_differs(seq, &at, page)?);
+            incidents.extend(self.page_differs(seq, &at, page, Found::Read)?);
         }
         if incidents.iter().any(|incident| incident.disk_of == 'A') {
             self.correct(seq, &at, offset, len)?;
@@ -522,13 +551,76 @@ impl Pair<'_> {
         Ok(())
     }
 
-    fn page_differs(&self, seq: u64, at: &Where, page: u64) -> Result<Option<Incident>, PairError> {
+    /// A page that some scrubber does not find as its ledger has it: both programs are held, and both devices looked at again.
+    fn arbitrate_scrubbed(&self, suspect: &Suspect) -> Result<(), PairError> {
+        let began = Instant::now();
+        // The scrubber comes by again; a primary that is lost is noticed elsewhere.
+        let Ok(Tell::Held(seq)) = self.ask(&Ask::Hold) else {
+            return Ok(());
+        };
+        let deadline = began + TELL_LIMIT / 10;
+        while self.site.done() < seq && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut found = Ok(None);
+        // Otherwise its program asks about an event: that comes first.
+        if self.site.done() >= seq {
+            let file = self
+                .files
+                .lock()
+                .expect("no panic under it")
+                .ledger
+                .id(&suspect.path);
+            if file.is_some() {
+                let at = Where {
+                    path: suspect.path.clone(),
+                    file,
+                };
+                self.board.set(State::Arbitrating);
+                found = self.page_differs(seq, &at, suspect.page, Found::Scrub);
+                self.board.set(State::Running);
+            }
+        }
+        if let Some(mut incident) = self.unless_lost(found)? {
+            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.board.count(&incident);
+            incident.tell(self.side.events.as_deref());
+            let _ = self.sender.say(Tag::Incident, &incident);
+        }
+        self.unless_lost(self.ask(&Ask::Release).map(|_| None))?;
+        Ok(())
+    }
+
+    /// A primary that is lost is no reason to stop: nothing has been repaired, and the program knows nothing of it.
+    fn unless_lost(
+        &self,
+        found: Result<Option<Incident>, PairError>,
+    ) -> Result<Option<Incident>, PairError> {
+        match found {
+            Err(_) if self.shared.has_lost() => Ok(None),
+            other => other,
+        }
+    }
+
+    fn page_differs(
+        &self,
+        seq: u64,
+        at: &Where,
+        page: u64,
+        how: Found,
+    ) -> Result<Option<Incident>, PairError> {
         let path = at.path.display().to_string();
-        let Tell::Page { bytes, ledger } = self.ask(&Ask::Page {
-            path: path.clone(),
-            page,
-        })?
-        else {
+        let asked = match how {
+            Found::Read => Ask::Page {
+                path: path.clone(),
+                page,
+            },
+            Found::Scrub => Ask::OnDevice {
+                path: path.clone(),
+                page,
+            },
+        };
+        let Tell::Page { bytes, ledger } = self.ask(&asked)? else {
             return Err(PairError::Link(std::io::Error::other(
                 "a page was asked for",
             )));
@@ -538,7 +630,11 @@ impl Pair<'_> {
             path: at.path.clone(),
             source,
         };
-        let own = crate::disk::page(&at.path, page).map_err(unreadable)?;
+        let own = match how {
+            Found::Read => crate::disk::page(&at.path, page),
+            Found::Scrub => crate::disk::page_on_device(&at.path, page),
+        };
+        let own = own.map_err(unreadable)?;
         let secondary_ledger = self
             .files
             .lock()
@@ -558,6 +654,7 @@ impl Pair<'_> {
         let (count, first_bit) = bits(&theirs, &own);
         let incident = |disk_of: char, agrees: char, on_device: bool| Incident {
             event: seq,
+            found: how,
             path: path.clone(),
             page,
             disk_of,
@@ -570,7 +667,17 @@ impl Pair<'_> {
             pause_us: 0,
         };
         match judge(&opinions) {
-            Verdict::Equal => Ok(None),
+            Verdict::Equal => {
+                let vouched = [&opinions.primary_ledger, &opinions.secondary_ledger]
+                    .iter()
+                    .all(|ledger| ledger.contains(&opinions.primary));
+                if how == Found::Scrub && !vouched {
+                    eprintln!(
+                        "steadfast pair: scrubber: page {page} of {path} is equal on both sites, and not as a ledger has it; nothing is repaired"
+                    );
+                }
+                Ok(None)
+            }
             Verdict::SecondaryWrong => {
                 let on_device =
                     crate::disk::page_on_device(&at.path, page).is_ok_and(|bytes| bytes == own);

@@ -637,6 +637,19 @@ impl Site {
         (claimed, done)
     }
 
+    /// The system call that a site's program has claimed as event `seq`: its number and first argument.
+    #[must_use]
+    pub fn claimed_call(&self, part: Part, seq: u64) -> Option<(u32, u64)> {
+        let claim = self.group.claim(part.slot(), seq)?;
+        (claim.kind == abi::kind::SYSCALL).then_some((claim.nr, claim.args[0]))
+    }
+
+    /// Secondary: the newest event that it has done.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.group.get64(at!(own 1, done))
+    }
+
     /// The event that a slot has claimed last.
     #[must_use]
     pub fn claimed_last(&self, part: Part) -> u64 {

@@ -6,6 +6,7 @@
 
 mod disks;
 mod lost;
+mod scrub;
 mod shown;
 mod sites;
 mod status;

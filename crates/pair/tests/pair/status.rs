@@ -26,7 +26,7 @@ fn told(child: &Child, args: &[&str]) -> Output {
     output.expect("nsenter is installed")
 }
 
-fn status(child: &Child) -> (Option<i32>, Value) {
+pub(crate) fn status(child: &Child) -> (Option<i32>, Value) {
     let output = told(child, &["status", "--json"]);
     let value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
         panic!("{}", String::from_utf8_lossy(&output.stderr));
