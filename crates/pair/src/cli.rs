@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::link::Right;
+
 /// One program on two hosts, each with a disk of its own: what one disk returns wrong is found, attributed and
 /// repaired before the program sees it.
 #[derive(Debug, Parser)]
@@ -73,6 +75,10 @@ pub(crate) struct Side {
     /// Append incidents to this file, a JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
+    /// Where files differ at the start, those of this site are right, and the other one gets them, page by page; both sites
+    /// have to be told the same. It is verified against its own ledger first
+    #[arg(long, value_name = "SITE")]
+    pub(crate) right: Option<Right>,
     /// MiB a second that the scrubber reads from the device, past the page cache, and holds against the ledger; 0: none
     #[arg(long, value_name = "MIB", default_value_t = 4)]
     pub(crate) scrub: u32,

@@ -46,6 +46,8 @@ pub(crate) enum PairError {
     },
     #[error("the protected files have to be equal on both sites:\n    {}", .lines.join("\n    "))]
     Files { lines: Vec<String> },
+    #[error("the site that is said to be right has to be as its ledger has it:\n    {}", .lines.join("\n    "))]
+    NotRight { lines: Vec<String> },
     #[error("the peer refuses: {0}")]
     Refused(String),
     #[error("{0}")]
@@ -107,7 +109,11 @@ impl Advise for PairError {
                 "start steadfast pair secondary on the other host first, and let its port through",
             ),
             Self::Files { .. } => Remedy::with_note(
-                "copy the right files to the other site",
+                "--right primary, or --right secondary, on both sites: the other one gets its files",
+                "steadfast pair verify says which pages are not as the ledger has them",
+            ),
+            Self::NotRight { .. } => Remedy::with_note(
+                "name the other site, if its files are right",
                 "steadfast pair verify says which pages are not as the ledger has them",
             ),
             Self::Unequal { .. } => {

@@ -316,6 +316,9 @@ impl Ledger {
             self.pending.clear();
             return Ok(());
         };
+        if self.pending.is_empty() && !durable {
+            return Ok(());
+        }
         let done = journal
             .write_all(&self.pending)
             .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });

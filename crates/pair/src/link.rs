@@ -36,12 +36,14 @@ pub(crate) enum Tag {
     Bye,
     /// Nothing new: this site is there.
     Beat,
+    /// From the site that is right to the other one, before anything starts: what its files lack (bring.rs).
+    Patch,
     /// A page that the primary's scrubber does not find as the ledger has it.
     Suspect,
 }
 
 impl Tag {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -56,6 +58,7 @@ impl Tag {
         Self::Stop,
         Self::Bye,
         Self::Beat,
+        Self::Patch,
         Self::Suspect,
     ];
 }
@@ -161,6 +164,8 @@ pub(crate) struct Greeting {
     pub(crate) environment: Vec<String>,
     pub(crate) data: Vec<String>,
     pub(crate) witness: String,
+    /// Which site's files are right, where they differ.
+    pub(crate) right: Option<Right>,
     pub(crate) kernel: String,
     pub(crate) processor: String,
     /// The primary's; 32 hexadecimal digits.
@@ -170,7 +175,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 10] = [
+        let rows: [(&'static str, String, String); 11] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -203,6 +208,11 @@ impl Greeting {
                 other.data.join(" "),
             ),
             ("witness", self.witness.clone(), other.witness.clone()),
+            (
+                "word on whose files are right (--right)",
+                format!("{:?}", self.right),
+                format!("{:?}", other.right),
+            ),
             ("kernel", self.kernel.clone(), other.kernel.clone()),
             ("processor", self.processor.clone(), other.processor.clone()),
         ];
@@ -210,6 +220,63 @@ impl Greeting {
             .filter(|(_, here, there)| here != there)
             .collect()
     }
+}
+
+/// The site whose files the other one gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub(crate) enum Right {
+    Primary,
+    Secondary,
+}
+
+/// Rights and owners of a name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) mode: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+impl Owner {
+    pub(crate) fn of(meta: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            mode: meta.mode() & 0o7777,
+            user: meta.uid(),
+            group: meta.gid(),
+        }
+    }
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mode {:04o} of {}:{}", self.mode, self.user, self.group)
+    }
+}
+
+/// Everything below the protected directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) files: Vec<Listed>,
+    /// Each before what it holds.
+    pub(crate) directories: Vec<Directory>,
+    /// Symbolic links, and what else has a name: what it is.
+    pub(crate) others: Vec<(String, String)>,
+}
+
+impl Manifest {
+    /// The files were brought: a ledger that knew others is written anew.
+    pub(crate) fn forget_wrong(&mut self) {
+        for file in &mut self.files {
+            file.wrong.clear();
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Directory {
+    pub(crate) path: String,
+    pub(crate) owner: Owner,
 }
 
 /// A file as a site has it. Digests are hexadecimal.
@@ -220,6 +287,14 @@ pub(crate) struct Listed {
     pub(crate) pages: Vec<String>,
     /// Pages that are not as the site's own ledger has them.
     pub(crate) wrong: Vec<u64>,
+    pub(crate) owner: Owner,
+}
+
+impl Listed {
+    /// Whatever the ledgers say.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.size == other.size && self.pages == other.pages && self.owner == other.owner
+    }
 }
 
 /// The secondary to the primary, about pages of one file.

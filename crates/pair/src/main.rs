@@ -14,6 +14,7 @@
 mod alone;
 mod arbiter;
 mod bench;
+mod bring;
 mod check;
 mod cli;
 mod demo;

@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use steadfast_replica::site::{End, Kind, News, Part, Place, Site};
 
 use crate::alone::Address;
+use crate::bring;
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::Files;
 use crate::incident::Incident;
 use crate::ledger::{Ledger, page_digest};
-use crate::link::{self, Ask, Greeting, Listed, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::notify::Notify;
 use crate::prepare;
 use crate::scrub::Scrubber;
@@ -78,15 +79,28 @@ fn greet(
         return Err(PairError::Unequal { what, here, there });
     }
     let mut ledger = Ledger::open(&prepared.ledger_dir)?;
-    let own = prepare::manifest(&prepared.data, &ledger)?;
-    let theirs: Vec<Listed> = answer(receiver, Tag::Manifest)?;
+    let mut own = prepare::manifest(&prepared.data, &ledger)?;
+    let mut theirs: Manifest = answer(receiver, Tag::Manifest)?;
+    match prepared.greeting.right {
+        None => {}
+        Some(Right::Primary) => {
+            bring::verify(&own, &ledger)?;
+            bring::send(sender, &own, &theirs)?.tell("the secondary gets");
+            theirs = answer(receiver, Tag::Manifest)?;
+        }
+        Some(Right::Secondary) => {
+            sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+            bring::receive(receiver, &prepared.data)?.tell("the secondary has given");
+            own = prepare::manifest(&prepared.data, &ledger)?;
+            own.forget_wrong();
+        }
+    }
+    if prepared.greeting.right.is_some() {
+        theirs.forget_wrong();
+    }
     let lines = prepare::differences(&own, &theirs);
     if !lines.is_empty() {
-        let error = PairError::Files { lines };
-        sender
-            .say(Tag::Refusal, &error.to_string())
-            .map_err(PairError::Link)?;
-        return Err(error);
+        return Err(PairError::Files { lines });
     }
     prepare::enrol(&mut ledger, &own)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
@@ -171,7 +185,11 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
     let mut address = side.address.as_deref().map(Address::parse).transpose()?;
     let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
-    let (prepared, ledger) = greet(prepared, &sender, &mut receiver)?;
+    let greeted = greet(prepared, &sender, &mut receiver);
+    if let Err(error) = &greeted {
+        let _ = sender.say(Tag::Refusal, &error.to_string());
+    }
+    let (prepared, ledger) = greeted?;
     let random = unhex(&prepared.greeting.random)
         .ok()
         .and_then(|bytes| bytes.try_into().ok())

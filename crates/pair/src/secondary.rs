@@ -21,12 +21,13 @@ use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step
 
 use crate::alone::Address;
 use crate::arbiter::{Opinions, Verdict, judge};
+use crate::bring;
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::{Files, Where};
 use crate::incident::{Found, Incident, bits};
 use crate::ledger::{Ledger, PAGE, page_digest};
-use crate::link::{self, Ask, Greeting, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::notify::Notify;
 use crate::prepare;
 use crate::primary::{Shared, answer, beat};
@@ -70,8 +71,21 @@ fn greet(
     }
     prepared.greeting.random = theirs.random;
     let mut ledger = Ledger::open(&prepared.ledger_dir)?;
-    let own = prepare::manifest(&prepared.data, &ledger)?;
+    let mut own = prepare::manifest(&prepared.data, &ledger)?;
     sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+    match prepared.greeting.right {
+        None => {}
+        Some(Right::Primary) => {
+            bring::receive(receiver, &prepared.data)?.tell("the primary has given");
+            own = prepare::manifest(&prepared.data, &ledger)?;
+            sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+        }
+        Some(Right::Secondary) => {
+            let theirs: Manifest = answer(receiver, Tag::Manifest)?;
+            bring::verify(&own, &ledger)?;
+            bring::send(sender, &own, &theirs)?.tell("the primary gets");
+        }
+    }
     let () = answer(receiver, Tag::Ready)?;
     prepare::enrol(&mut ledger, &own)?;
     Ok((prepared, ledger))

@@ -101,6 +101,7 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
     let site = |command: &[&str]| Site {
         seed: dir.clone(),
         ledger_bytes: "4m",
+        ledger: None,
         command: command.iter().map(|word| (*word).to_owned()).collect(),
     };
     let fork = site(&["sh", "-c", "(echo a); echo b"]);
@@ -140,6 +141,7 @@ fn check_starts_nothing_and_tells_what_it_finds() {
     let site = Site {
         seed: dir.clone(),
         ledger_bytes: "4m",
+        ledger: None,
         command: vec!["/bin/true".into()],
     };
     let output = start(&site, "check", &[])
@@ -181,6 +183,7 @@ fn a_peer_of_another_version_is_refused() {
     let site = Site {
         seed: dir.clone(),
         ledger_bytes: "4m",
+        ledger: None,
         command: vec!["true".into()],
     };
     let mut b = start(&site, "secondary", &["--listen", &address]);

@@ -19,6 +19,8 @@ pub(crate) fn is_root() -> bool {
 pub(crate) struct Site {
     pub(crate) seed: PathBuf,
     pub(crate) ledger_bytes: &'static str,
+    /// A ledger from before.
+    pub(crate) ledger: Option<PathBuf>,
     pub(crate) command: Vec<String>,
 }
 
@@ -62,6 +64,7 @@ pub(crate) fn sqlite_site(seed: &Path) -> Site {
     Site {
         seed: seed.into(),
         ledger_bytes: "4m",
+        ledger: None,
         command: ["sqlite3", "-batch", "x.db"].map(String::from).to_vec(),
     }
 }
@@ -78,9 +81,15 @@ pub(crate) fn start_as(
 ) -> Child {
     let script = format!(
         "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs none /mnt/data && \
-         mount -t tmpfs -o size={} none /mnt/ledger && cp -r {}/. /mnt/data && cd /mnt/data && exec \"$@\"",
+         mount -t tmpfs -o size={} none /mnt/ledger && cp -a {}/. /mnt/data && {} cd /mnt/data && exec \"$@\"",
         site.ledger_bytes,
-        site.seed.display()
+        site.seed.display(),
+        site.ledger
+            .as_ref()
+            .map_or_else(String::new, |ledger| format!(
+                "cp {}/ledger /mnt/ledger/ && ",
+                ledger.display()
+            )),
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
