@@ -93,6 +93,10 @@ pub(crate) struct Side {
     /// Seconds that the primary waits for the secondary at the start
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) patience: u64,
+    /// Strike the program of this site with a fault, to see what a pair does about it: replica 0 is the primary's, 1 the
+    /// secondary's; docs/reference/fault-grammar.md
+    #[arg(long, value_name = "FAULT")]
+    pub(crate) flip: Vec<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,

@@ -164,7 +164,11 @@ pub(crate) struct Greeting {
     pub(crate) environment: Vec<String>,
     pub(crate) data: Vec<String>,
     pub(crate) witness: String,
+    /// Who the program runs as, and its umask: rights and owners of its files follow from them.
+    #[serde(default)]
+    pub(crate) user: String,
     /// Which site's files are right, where they differ.
+    #[serde(default)]
     pub(crate) right: Option<Right>,
     pub(crate) kernel: String,
     pub(crate) processor: String,
@@ -175,7 +179,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 11] = [
+        let rows: [(&'static str, String, String); 12] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -208,6 +212,7 @@ impl Greeting {
                 other.data.join(" "),
             ),
             ("witness", self.witness.clone(), other.witness.clone()),
+            ("user and umask", self.user.clone(), other.user.clone()),
             (
                 "word on whose files are right (--right)",
                 format!("{:?}", self.right),

@@ -15,6 +15,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_integrity::digest::vote128;
+use steadfast_integrity::fault::Fault;
 use steadfast_integrity::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
 use steadfast_replica::LaunchError;
 use steadfast_replica::site::{Part, Setup, Site};
@@ -114,6 +115,17 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         side.command[1..].iter().map(OsString::from).collect(),
     );
     plan.replicas = 2;
+    for text in &side.flip {
+        let faults = Fault::parse_all(text).map_err(|why| {
+            PairError::Missing(
+                format!("--flip: {why}"),
+                "see docs/reference/fault-grammar.md".into(),
+            )
+        })?;
+        plan.flips.extend(faults);
+    }
+    plan.check()
+        .map_err(|why| PairError::Missing(why.to_string(), "name replica 0 or 1".into()))?;
     plan.on_mismatch = OnMismatch::Stop;
     plan.check_memory = CheckMemory::Off;
     plan.huge_pages = HugePages::Off;
@@ -133,6 +145,9 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             .collect(),
         data: data.iter().map(|dir| dir.display().to_string()).collect(),
         witness: side.witness.clone(),
+        user: ["Uid", "Gid", "Umask"]
+            .map(|field| first_line("/proc/self/status", field).replace('\t', " "))
+            .join(", "),
         right: side.right,
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()

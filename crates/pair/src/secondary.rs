@@ -488,8 +488,13 @@ impl Pair<'_> {
                     .expect("no panic under it")
                     .at(fd)
                     .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
+                let what = match name {
+                    "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),
+                    _ if own == theirs => "gave different rights, owners or links".to_owned(),
+                    _ => format!("gave {theirs} on A and {own} on B"),
+                };
                 Err(PairError::Stopped(format!(
-                    "at event {seq} {name}{file} gave {theirs} on A and {own} on B: the metadata of one site is wrong, or its disk is full"
+                    "at event {seq} {name}{file} {what}: the metadata of one site is wrong, or its disk is full"
                 )))
             }
         }

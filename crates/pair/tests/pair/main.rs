@@ -7,6 +7,8 @@
 mod back;
 mod disks;
 mod lost;
+mod names;
+mod processor;
 mod scrub;
 mod shown;
 mod sites;
