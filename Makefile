@@ -91,6 +91,7 @@ install:
 	[ ! -x $(KV) ] || install -m 755 $(KV) $(bindir)/steadfast-kv
 	[ ! -x $(KV) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/kv/systemd/steadfast-kv@.service >$(unitdir)/steadfast-kv@.service; }
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
+	[ ! -x $(PAIR) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/pair/systemd/steadfast-pair@.service >$(unitdir)/steadfast-pair@.service; }
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
 	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(HARDEN)/steadfast-envelope.o $(libdir)
@@ -111,12 +112,15 @@ install:
 	$(STEADFAST) completions fish > $(fishdir)/steadfast.fish
 	[ ! -x $(KV) ] || { $(KV) man > $(man1dir)/steadfast-kv.1 && $(KV) completions bash > $(bashdir)/steadfast-kv && \
 		$(KV) completions zsh > $(zshdir)/_steadfast-kv && $(KV) completions fish > $(fishdir)/steadfast-kv.fish; }
+	[ ! -x $(PAIR) ] || { $(PAIR) man > $(man1dir)/steadfast-pair.1 && $(PAIR) completions bash > $(bashdir)/steadfast-pair && \
+		$(PAIR) completions zsh > $(zshdir)/_steadfast-pair && $(PAIR) completions fish > $(fishdir)/steadfast-pair.fish; }
 
 uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc
 	rm -rf $(libdir) $(includedir)
-	rm -f $(unitdir)/steadfast-kv@.service
+	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service
+	rm -f $(man1dir)/steadfast-pair.1 $(bashdir)/steadfast-pair $(zshdir)/_steadfast-pair $(fishdir)/steadfast-pair.fish
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish
 	rm -f $(bashdir)/steadfast $(zshdir)/_steadfast $(fishdir)/steadfast.fish

@@ -559,6 +559,7 @@ void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_c
 void sf_pair_init(void);
 const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *, struct sf_call *own);
 s64 sf_pair_lead(void);
+void sf_pair_speak(void);
 
 /* exec.c */
 s64 sf_exec_begin(u32 nr, const u64 a[6]);

@@ -753,6 +753,7 @@ void sf_pause(void)
 			/* fall through */
 		case SF_C_RESUME:
 			me.raised = 0;
+			sf_pair_speak();
 			if (me.readable != 1)
 				sf_readable(me.readable);
 			store(&own->phase, SF_P_RUNNING);

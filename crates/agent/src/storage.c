@@ -39,7 +39,7 @@ enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR
        NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_tee, NR_sync_file_range, NR_vmsplice,
        NR_inotify_init = 253, NR_utimensat = 280, NR_signalfd = 282, NR_timerfd_create, NR_eventfd, NR_fallocate = 285,
        NR_accept4 = 288, NR_signalfd4, NR_eventfd2, NR_epoll_create1, NR_dup3, NR_pipe2, NR_inotify_init1, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
-       NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
+       NR_getdents64 = 217, NR_statx = 332, NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
 
 #define PAGE 4096ull
 #define O_WRONLY 1
@@ -77,6 +77,8 @@ struct line {
 #define SENT_BYTES (1ull << 20)
 #define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */
 static struct { struct line l; u64 got, sent, born; u32 backlog; } line[FDS_MAX];
+#define ANSWER_MS 30
+static u32 mute; /* connections are set up, and nobody has heard of them yet */
 #define STAMP_LEAP 2200000u /* ms: above INT_MAX / 1000 */
 #define SENT(fd) ((u8 *)(SF_STAGE + SENT_BYTES * (fd))) /* private.c has no use for the place in a pair */
 
@@ -501,25 +503,22 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 		line[fd].got += (u64)ret;
 }
 
-/* The secondary's socket becomes the connection that the primary had: 0, or why not. */
-static s64 go_on_with(u64 fd)
+/* The secondary's socket becomes the connection that the primary had, with everything that was sent up to `from` behind it:
+ * 0, or why not. What is behind that and was sent as well waits for the peer's acknowledgement. */
+static s64 stand_in(u64 fd, u64 from)
 {
 	const struct line *l = &line[fd].l;
-	u64 back = line[fd].sent < SENT_BYTES ? line[fd].sent : SENT_BYTES;
 	const u32 next = l->gets + (u32)line[fd].got;
 	struct { u32 code, value; } option[4];
 	u32 n = 0, window[5];
 	s64 r;
-	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
-		return r;
-	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
-	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, l->sends + (u32)(line[fd].sent - back))) < 0)
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, l->sends + (u32)from)) < 0)
 		return r;
 	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, RECV_QUEUE);
 	if ((r = set_word(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, next)) < 0)
 		return r;
-	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = sys3(NR_connect, fd, l->peer, l->peer_len)) < 0)
+	if ((r = sys3(NR_connect, fd, l->peer, l->peer_len)) < 0)
 		return r;
 	option[n].code = 2 /* TCPOPT_MSS */, option[n++].value = l->segment;
 	if (l->options & 2)
@@ -536,15 +535,6 @@ static s64 go_on_with(u64 fd)
 	const u64 age = sf_now() - line[fd].born;
 	const u32 micro = l->stamp & 1; /* the kernel's mark of a clock in microseconds, not part of the time (Linux 6.7) */
 	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
-	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
-	for (u64 at = line[fd].sent - back; at < line[fd].sent;) {
-		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
-		r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
-		if (r <= 0)
-			return r;
-		at += (u64)r;
-	}
-	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
 	/* snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup: the peer's answer to the probe brings its own. */
 	if (get_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window) == 0) {
 		window[0] = next - 1;
@@ -553,7 +543,102 @@ static s64 go_on_with(u64 fd)
 		window[4] = next;
 		set_option(fd, IPPROTO_TCP, TCP_REPAIR_WINDOW, window, sizeof window);
 	}
-	return set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+	return 0;
+}
+
+/* Gives the kernel the bytes that the program has sent from `at` on: 0, or why not. */
+static s64 give_sent(u64 fd, u64 at)
+{
+	while (at < line[fd].sent) {
+		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
+		s64 r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
+		if (r <= 0)
+			return r ? r : -EPIPE;
+		at += (u64)r;
+	}
+	return 0;
+}
+
+static u64 oldest_sent(u64 fd)
+{
+	return line[fd].sent < SENT_BYTES ? 0 : line[fd].sent - SENT_BYTES;
+}
+
+static s64 go_on_with(u64 fd)
+{
+	const struct line *l = &line[fd].l;
+	s64 r;
+	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
+		return r;
+	set_word(fd, 1, SO_SNDBUFFORCE, 4 * SENT_BYTES);
+	if ((r = sys3(NR_bind, fd, l->own, l->own_len)) < 0 || (r = stand_in(fd, oldest_sent(fd))) < 0)
+		return r;
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, SEND_QUEUE);
+	r = give_sent(fd, oldest_sent(fd));
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
+	return r;
+}
+
+/* Whether the peer has answered the probe. */
+static int has_answered(u64 fd)
+{
+	u32 info[36]; /* up to tcpi_segs_in */
+	return get_option(fd, IPPROTO_TCP, TCP_INFO, info, sizeof info) == 0 && info[35] > 0;
+}
+
+/* The peer has said what it has. What it lacks counts as sent by this kernel, which has measured no round trip and would wait
+ * for 3 s before it sends that again (RFC 6298, 5.7). So the connection is set up once more, from what the peer has, and
+ * what it lacks is sent. Packets that come meanwhile are dropped by a filter: an acknowledged byte would be lost. */
+static void send_again(u64 fd)
+{
+	static const struct { u16 code; u8 jt, jf; u32 k; } none = { 6 /* BPF_RET|BPF_K */, 0, 0, 0 };
+	const struct { u64 n; const void *p; } filter = { 1, &none };
+	const u64 nobody[2] = { 0 /* AF_UNSPEC */, 0 };
+	s32 lacks = 0, came = 0;
+	u32 error;
+	if (set_option(fd, 1 /* SOL_SOCKET */, 26 /* SO_ATTACH_FILTER */, &filter, sizeof filter) < 0)
+		return;
+	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= line[fd].sent &&
+	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && came == 0 && set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
+		const u64 from = line[fd].sent - (u64)lacks;
+		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
+		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
+		stand_in(fd, from);
+		set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
+		set_word(fd, IPPROTO_TCP, TCP_REPAIR, -1u); /* without a probe */
+		set_word(fd, 1, 27 /* SO_DETACH_FILTER */, 0);
+		give_sent(fd, from);
+		return;
+	}
+	set_word(fd, 1, 27, 0);
+}
+
+/* The connections that this site goes on with begin to speak: each asks its peer what it has (the probe of tcp(7), TCP_REPAIR).
+ * The address has been announced by then: before that the answers would go to the lost primary. Peers that are farther
+ * away than ANSWER_MS are not waited for. */
+void sf_pair_speak(void)
+{
+	static u8 waits[FDS_MAX];
+	const struct { s64 sec, nsec; } pause = { 0, 500000 };
+	const u64 until = mute ? sf_now() + ANSWER_MS * 1000000ull : 0;
+	u32 left = 0;
+	for (u64 fd = 0; mute && fd < FDS_MAX; fd++)
+		if (class[fd] == F_CONNECTION && line[fd].l.known) {
+			set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+			waits[fd] = line[fd].sent > 0;
+			left += waits[fd];
+		}
+	mute = 0;
+	while (left && sf_now() < until) {
+		for (u64 fd = 0; fd < FDS_MAX; fd++)
+			if (waits[fd] && has_answered(fd)) {
+				waits[fd] = 0;
+				left--;
+				send_again(fd);
+			}
+		if (left)
+			sys2(35 /* nanosleep */, &pause, 0);
+	}
 }
 
 /* Of the primary: what it makes that is no file, and what the secondary has to do alike. 1: noted. */
@@ -819,31 +904,138 @@ static int follow_read(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	}
 }
 
-static int follow_size(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r)
+/* Whether a path of the program is one of a protected file or directory: as it stands, or below the directory that it is relative to. */
+static int is_protected_name(s64 dir, const char *path, u64 len)
+{
+	static char whole[8192];
+	if (path[0] == '/')
+		return is_protected_path(path, len);
+	s64 base = dir == -100 /* AT_FDCWD */ ? sys3(NR_readlink, "/proc/self/cwd", whole, 4095) : sf_fd_name((u64)dir, whole, 4095);
+	if (base <= 0)
+		return 0;
+	whole[base] = '/';
+	memcpy(whole + base + 1, path, len + 1);
+	return is_protected_path(whole, (u64)base + 1 + len);
+}
+
+/* What both sites have to know alike of a name. Times, inode numbers and blocks are each site's own; so is how many
+ * bytes a directory takes. */
+struct facts { u64 mode, owner, links, size; };
+
+static struct facts facts_of(u64 mode, u32 uid, u32 gid, u64 links, u64 size)
+{
+	const int is_file = (mode & S_IFMT) == S_IFREG;
+	return (struct facts){ mode & 0177777, (u64)uid << 32 | gid, is_file ? links : 0, is_file ? size : 0 };
+}
+
+static int same_facts(struct sf_event *e, u32 nr, s64 own, struct facts o, struct facts t, u64 fd)
+{
+	if (own < 0)
+		return may_end_so(e, nr, own, 0, fd);
+	if (o.size != t.size)
+		return may_end_so(e, nr, (s64)o.size, (s64)t.size, fd);
+	return (o.mode == t.mode && o.owner == t.owner && o.links == t.links) || may_end_so(e, nr, 0, 0, fd);
+}
+
+/* The secondary looks at its own file when the program asks about one that is protected. */
+static int follow_facts(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r)
 {
 	static char name[4096];
+	const u8 *log = PAYLOAD + r->out_off;
+	const int at = nr == NR_newfstatat || nr == NR_statx;
 	struct stat st, theirs;
-	s64 own;
-	if (r->ret != 0 || r->out_len < sizeof st)
+	u8 x[256];
+	s64 own, len = 0;
+	if (r->ret != 0 || r->out_len < (nr == NR_statx ? sizeof x : sizeof st))
 		return 1;
-	if (nr == NR_fstat) {
+	if (nr != NR_fstat && (len = sf_user_string(name, at ? a[1] : a[0], sizeof name)) < 0)
+		return 1;
+	if (nr == NR_fstat || (at && len == 0)) {
 		if (kind_of(a[0]) != F_PROTECTED)
 			return 1;
-		own = sys2(NR_fstat, (u32)a[0], &st);
-	} else {
-		u64 path = nr == NR_newfstatat ? a[1] : a[0];
-		s64 len = sf_user_string(name, path, sizeof name);
-		if (nr == NR_newfstatat && len == 0 && kind_of(a[0]) == F_PROTECTED)
-			own = sys2(NR_fstat, (u32)a[0], &st);
-		else if (len > 0 && is_protected_path(name, (u64)len))
-			own = nr == NR_newfstatat ? sys4(nr, (u32)a[0], name, &st, a[3]) : sys2(nr, name, &st);
-		else
-			return 1;
-	}
-	memcpy(&theirs, PAYLOAD + r->out_off, sizeof theirs);
-	if (own == 0 && ((st.mode ^ theirs.mode) & S_IFMT) == 0 && ((st.mode & S_IFMT) != S_IFREG || st.size == theirs.size))
+	} else if (len == 0 || len >= (s64)sizeof name || !is_protected_name(at ? (s32)a[0] : -100, name, (u64)len)) {
 		return 1;
-	return may_end_so(e, nr, own < 0 ? own : st.size, theirs.size, a[0]);
+	}
+	if (nr == NR_statx) {
+		own = sys6(nr, (u32)a[0], name, a[2], a[3], x, 0);
+		const u32 *o = (const u32 *)x, *t = (const u32 *)log;
+		const u32 both = o[0] & t[0]; /* stx_mask: bits 0 to 3 type, mode, links, uid; 4 gid; 9 size */
+		if (own == 0 && (both & 0x21f) != 0x21f)
+			return 1;
+		return same_facts(e, nr, own, facts_of((u16)o[7], o[5], o[6], o[4], *(const u64 *)(x + 40)),
+		                  facts_of((u16)t[7], t[5], t[6], t[4], *(const u64 *)(log + 40)), a[0]);
+	}
+	own = nr == NR_fstat || (at && len == 0) ? sys2(NR_fstat, (u32)a[0], &st) :
+	      at ? sys4(nr, (u32)a[0], name, &st, a[3]) : sys2(nr, name, &st);
+	memcpy(&theirs, log, sizeof theirs);
+	return same_facts(e, nr, own, facts_of(st.mode, st.uid, st.gid, st.nlink, (u64)st.size),
+	                  facts_of(theirs.mode, theirs.uid, theirs.gid, theirs.nlink, (u64)theirs.size), nr == NR_fstat || at ? a[0] : ~0ull);
+}
+
+/* A listing of a protected directory, as a sum over its names: each file system has an order of its own. A listing in
+ * which names changed may or may not have them, and says nothing. */
+static struct { u64 sum, count, changes; u8 begun, broken; } listing[FDS_MAX];
+static u64 changes;
+
+static void add_names(const u8 *p, u64 n, u64 *sum, u64 *count)
+{
+	for (u64 i = 0; i + 19 < n;) {
+		u64 len = *(const u16 *)(p + i + 16), h = 0xcbf29ce484222325ull;
+		if (len < 20 || len > n - i)
+			return;
+		for (const u8 *c = p + i + 19; c < p + i + len && *c; c++)
+			h = (h ^ *c) * 0x100000001b3ull;
+		*sum += h ^ h >> 29;
+		++*count;
+		i += len;
+	}
+}
+
+static int follow_names(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r)
+{
+	static char name[4096];
+	static u8 piece[8192];
+	const u64 fd = (u32)a[0];
+	u64 sum = 0, count = 0;
+	if (r->ret < 0 || fd >= FDS_MAX || kind_of(fd) != F_DIRECTORY)
+		return 1;
+	if (!listing[fd].begun) {
+		listing[fd].begun = 1;
+		listing[fd].sum = listing[fd].count = 0;
+		listing[fd].changes = changes;
+	}
+	if (r->ret > 0) {
+		add_names(PAYLOAD + r->out_off, (u64)r->ret < r->out_len ? (u64)r->ret : r->out_len, &listing[fd].sum, &listing[fd].count);
+		return 1;
+	}
+	listing[fd].begun = 0;
+	s64 len = sf_fd_name(fd, name, sizeof name - 1);
+	if (listing[fd].broken || listing[fd].changes != changes || len <= 0 || !is_protected_path(name, (u64)len))
+		return 1;
+	s64 own = sys4(NR_openat, fd, ".", 02200000 /* O_RDONLY|O_DIRECTORY|O_CLOEXEC */, 0), n = own;
+	while (n > 0 && (n = sys3(NR_getdents64, own, piece, sizeof piece)) > 0)
+		add_names(piece, (u64)n, &sum, &count);
+	if (own >= 0)
+		sys1(NR_close, own);
+	if (own >= 0 && n == 0 && sum == listing[fd].sum && count == listing[fd].count)
+		return 1;
+	return may_end_so(e, nr, own < 0 ? own : n < 0 ? n : (s64)count, (s64)listing[fd].count, fd);
+}
+
+/* What begins a listing anew, or leaves it in the middle. */
+static void follow_place(u32 nr, const u64 a[6], s64 ret)
+{
+	const u64 fd = nr == NR_open || nr == NR_openat ? (u64)ret : (u32)a[0];
+	if (ret >= 0 && (name_row(nr) >= 0 || nr == NR_creat || nr == NR_openat2 || (nr == NR_open && (a[1] & 0100)) || (nr == NR_openat && (a[2] & 0100))))
+		changes++;
+	if (fd >= FDS_MAX)
+		return;
+	if (nr == NR_open || nr == NR_openat || nr == NR_openat2 || nr == NR_close)
+		listing[fd].begun = listing[fd].broken = 0;
+	if (nr == NR_lseek) {
+		listing[fd].begun = 0;
+		listing[fd].broken = ret != 0;
+	}
 }
 
 /* The secondary: its own part of an agreed call. 0: it does not fit the log. */
@@ -852,6 +1044,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 	const struct sf_note *n = NOTE(e->seq);
 	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	s64 own;
+	follow_place(nr, a, r->ret);
 	if (n->seq != e->seq) {
 		sf_scatter(r, c, a, r->ret);
 		return r->ret == -EINTR; /* a signal came before the call: the primary has not made it either */
@@ -894,9 +1087,11 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 			return 0;
 		break;
 	default:
-		if (nr == NR_fstat || nr == NR_stat || nr == NR_lstat || nr == NR_newfstatat)
-			if (!follow_size(e, nr, a, r))
+		if (nr == NR_fstat || nr == NR_stat || nr == NR_lstat || nr == NR_newfstatat || nr == NR_statx)
+			if (!follow_facts(e, nr, a, r))
 				return 0;
+		if (nr == NR_getdents64 && !follow_names(e, nr, a, r))
+			return 0;
 	}
 	sf_scatter(r, c, a, r->ret);
 	count(nr, a, r->ret);
@@ -992,7 +1187,8 @@ s64 sf_pair_lead(void)
 		if (line[fd].l.known && go_on_with(fd) == 0)
 			PAIR->carried++;
 		else
-			PAIR->dropped++;
+			PAIR->dropped++, line[fd].l.known = 0;
 	}
+	mute = 1;
 	return 0;
 }

@@ -22,14 +22,20 @@ use crate::ledger::{PAGE, page_digest};
 use crate::primary::Shared;
 use crate::witness::Witness;
 
-/// Asks the witness until it answers; the program is held meanwhile.
-pub(crate) fn decide(side: &Side, run: &str, site: char) -> Result<(), PairError> {
+/// Asks the witness until it answers; the program is held meanwhile. `round` is called each time.
+pub(crate) fn decide(
+    side: &Side,
+    run: &str,
+    site: char,
+    mut round: impl FnMut(),
+) -> Result<(), PairError> {
     let witness = Witness::parse(&side.witness)?;
     if witness == Witness::None {
         return Err(PairError::Lost);
     }
     let mut told = false;
     loop {
+        round();
         match witness.claim(run, site) {
             Ok(true) => return Ok(()),
             Ok(false) => return Err(PairError::Outvoted),

@@ -15,7 +15,7 @@ const NOT_PROTECTED: [&str; 6] = [
     "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary",
     "threads, child processes and mapped protected files are refused when the program asks for them",
     "errors of processor and memory are detected, and stop the program; they are not repaired",
-    "a page that the page cache still holds is not read from the disk: its error shows later, or in steadfast pair verify",
+    "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
     "the link is neither encrypted nor authenticated: it belongs into a network of its own",
 ];
 

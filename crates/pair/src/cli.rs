@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::link::Right;
+
 /// One program on two hosts, each with a disk of its own: what one disk returns wrong is found, attributed and
 /// repaired before the program sees it.
 #[derive(Debug, Parser)]
@@ -23,6 +25,10 @@ pub(crate) enum Command {
     Check(Side),
     /// Hold the protected files against a ledger, at rest
     Verify(Verify),
+    /// What a site of this machine is doing; status 1 when the peer is lost or the program is held
+    Status(Status),
+    /// The same as a line each second, with what has come since the line before
+    Top(Top),
     /// Two hosts in namespaces on this machine, sqlite3, and a bit that flips on one disk (root)
     Demo(Demo),
     /// Time commits of sqlite3: bare, two bare copies side by side, and the pair (root)
@@ -31,6 +37,12 @@ pub(crate) enum Command {
     /// One host of the demo
     #[command(hide = true)]
     DemoHost(DemoHost),
+    /// Shell completions
+    #[command(hide = true)]
+    Completions { shell: clap_complete::Shell },
+    /// The manual page
+    #[command(hide = true)]
+    Man,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -63,9 +75,28 @@ pub(crate) struct Side {
     /// Append incidents to this file, a JSON object a line
     #[arg(long, value_name = "FILE")]
     pub(crate) events: Option<PathBuf>,
+    /// Where files differ at the start, those of this site are right, and the other one gets them, page by page; both sites
+    /// have to be told the same. It is verified against its own ledger first
+    #[arg(long, value_name = "SITE")]
+    pub(crate) right: Option<Right>,
+    /// MiB a second that the scrubber reads from the device, past the page cache, and holds against the ledger; 0: none
+    #[arg(long, value_name = "MIB", default_value_t = 4)]
+    pub(crate) scrub: u32,
+    /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) http: Option<String>,
+    /// Set by the command itself, from systemd's environment
+    #[arg(long, hide = true)]
+    pub(crate) notify_socket: Option<String>,
+    #[arg(long, hide = true)]
+    pub(crate) watchdog_usec: Option<u64>,
     /// Seconds that the primary waits for the secondary at the start
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub(crate) patience: u64,
+    /// Strike the program of this site with a fault, to see what a pair does about it: replica 0 is the primary's, 1 the
+    /// secondary's; docs/reference/fault-grammar.md
+    #[arg(long, value_name = "FAULT")]
+    pub(crate) flip: Vec<String>,
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
@@ -79,6 +110,29 @@ pub(crate) struct Verify {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct Status {
+    /// Directory of the site's ledger
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Top {
+    /// Directory of the site's ledger
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+    /// Milliseconds between two lines
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
+    pub(crate) every: u64,
+    /// Lines; without it until the site ends
+    #[arg(long, value_name = "N")]
+    pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Demo {
     /// Which site's disk the bit flips on: a or b
     #[arg(long, value_name = "SITE", default_value = "b")]
@@ -86,6 +140,9 @@ pub(crate) struct Demo {
     /// Keep the images and what the two sites printed in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) keep: Option<PathBuf>,
+    /// With a server: milliseconds without a word after which a host counts as lost
+    #[arg(long, value_name = "MS", default_value_t = 300)]
+    pub(crate) lost_after: u64,
     /// In place of sqlite3 a server of one process, which serves /mnt/data by HTTP on port 8080: a download stays right while
     /// the bit flips, and completes although the primary's host dies in the middle
     #[arg(last = true, value_name = "SERVER")]
@@ -101,6 +158,8 @@ pub(crate) struct DemoHost {
     /// Run the program without a pair
     #[arg(long)]
     pub(crate) bare: bool,
+    #[arg(long, default_value_t = 300)]
+    pub(crate) lost_after: u64,
     /// The server, in place of sqlite3
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
@@ -117,6 +176,9 @@ pub(crate) struct Bench {
     /// Write the rows to this file, as results/README.md has them
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+    /// With a server: milliseconds without a word after which a host counts as lost
+    #[arg(long, value_name = "MS", default_value_t = 100)]
+    pub(crate) lost_after: u64,
     /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
     #[arg(last = true, value_name = "SERVER")]
     pub(crate) command: Vec<String>,

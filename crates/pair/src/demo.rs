@@ -284,7 +284,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     } else {
         command.args([
             "--lost-after",
-            "300",
+            &host.lost_after.to_string(),
             "--address",
             &format!("10.97.0.5/29@{device}"),
         ]);
@@ -368,9 +368,15 @@ impl Images<'_> {
 }
 
 /// Flips the bit in the image of a host, below everything. The bytes before, and after as direct I/O gives them.
-pub(crate) fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
+/// `cached`: the page cache keeps what it has.
+pub(crate) fn strike(
+    path: &Path,
+    image: &Path,
+    page: u64,
+    cached: bool,
+) -> io::Result<(u8, u8, u64)> {
     let file = File::open(path)?;
-    let place = steadfast_sys::disk::place(&file, STRUCK_PAGE * PAGE as u64)?
+    let place = steadfast_sys::disk::place(&file, page * PAGE as u64)?
         .ok_or_else(|| io::Error::other("the page has no place on the device"))?;
     let disk = OpenOptions::new().read(true).write(true).open(image)?;
     let mut byte = [0];
@@ -379,15 +385,28 @@ pub(crate) fn strike(path: &Path, image: &Path) -> io::Result<(u8, u8, u64)> {
     byte[0] ^= 1 << STRUCK_BIT;
     disk.write_all_at(&byte, place + STRUCK_BYTE)?;
     disk.sync_all()?;
-    let on_device = crate::disk::page_on_device(path, STRUCK_PAGE)?;
+    let on_device = crate::disk::page_on_device(path, page)?;
     let index = usize::try_from(STRUCK_BYTE).expect("below a page");
     // The page cache still has the right byte; the program would find the wrong one when the cache lets it go.
-    steadfast_sys::disk::forget(&file)?;
+    if !cached {
+        steadfast_sys::disk::forget(&file)?;
+    }
     Ok((
         before,
         on_device.get(index).copied().unwrap_or(before),
         place + STRUCK_BYTE,
     ))
+}
+
+fn wait_for(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        if holds() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
 }
 
 /// A pair of network devices, each in the namespace of a process.
@@ -458,7 +477,8 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     let before = a.line().map_err(told)?;
     println!("sqlite3 runs on both; the content of x.db:              {before}");
     let path = if struck == "a" { &a } else { &b }.file(&format!("{DATA}/x.db"));
-    let (was, is, place) = strike(&path, &images.path("data", struck)).map_err(bad)?;
+    let (was, is, place) =
+        strike(&path, &images.path("data", struck), STRUCK_PAGE, false).map_err(bad)?;
     println!(
         "bit {STRUCK_BIT} flips on {}'s disk: page {STRUCK_PAGE} of x.db, byte {place} of the image; direct I/O reads {is:#04x}, it was {was:#04x}",
         struck.to_uppercase()
@@ -483,6 +503,15 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     println!("the pair answers:                                       {after}");
     let healed = crate::disk::page_on_device(&path, STRUCK_PAGE).map_err(bad)?;
     let healed = healed.get(usize::try_from(STRUCK_BYTE).expect("below a page")) == Some(&was);
+    let (was_below, is_below, place) =
+        strike(&path, &images.path("data", struck), STRUCK_PAGE + 1, true).map_err(bad)?;
+    println!(
+        "another bit flips, byte {place} of the image: {is_below:#04x}, it was {was_below:#04x}; the page cache hides it, and nobody reads it"
+    );
+    let scrubbed = wait_for(LIMIT / 4, || {
+        let page = crate::disk::page_on_device(&path, STRUCK_PAGE + 1).unwrap_or_default();
+        page.get(usize::try_from(STRUCK_BYTE).expect("below a page")) == Some(&was_below)
+    });
     a.say("INSERT INTO t VALUES(1000, 'after the repair');\nPRAGMA integrity_check;\n.quit")
         .map_err(told)?;
     let sound = a.line().map_err(told)?;
@@ -506,6 +535,10 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
             "one of the two sites did not end well",
         ),
         (said.contains("repaired"), "nothing was reported"),
+        (
+            was_below != is_below && scrubbed && said.contains("scrubber: disk of"),
+            "the scrubber has not repaired what the page cache hides",
+        ),
     ];
     for (_, what) in verdict.iter().filter(|(holds, _)| !holds) {
         println!("demo: {what}");

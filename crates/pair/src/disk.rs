@@ -34,6 +34,12 @@ pub(crate) fn page(path: &Path, page: u64) -> io::Result<Vec<u8>> {
 /// A page as the device gives it: past the cache, by direct I/O. Where the file system knows none, from the cache
 /// that was told to forget it.
 pub(crate) fn page_on_device(path: &Path, number: u64) -> io::Result<Vec<u8>> {
+    pages_on_device(path, number, 1)
+}
+
+/// The same for several pages in one piece; shorter at the end of the file.
+pub(crate) fn pages_on_device(path: &Path, number: u64, count: u64) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(count).map_err(io::Error::other)? * PAGE;
     let direct = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_DIRECT)
@@ -43,13 +49,27 @@ pub(crate) fn page_on_device(path: &Path, number: u64) -> io::Result<Vec<u8>> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = File::open(path)?;
             steadfast_sys::disk::forget(&file)?;
-            return page(path, number);
+            file
         }
         Err(error) => return Err(error),
     };
-    let mut room = vec![0; 2 * PAGE];
+    let mut room = vec![0; len + PAGE];
     let skip = room.as_ptr().align_offset(PAGE);
-    let n = file.read_at(&mut room[skip..skip + PAGE], number * PAGE as u64)?;
+    let mut n = 0;
+    while n < len {
+        match file.read_at(
+            &mut room[skip + n..skip + len],
+            number * PAGE as u64 + n as u64,
+        )? {
+            0 => break,
+            // What is no whole page is the file's end: direct I/O goes on at none but a page.
+            more if more % PAGE != 0 => {
+                n += more;
+                break;
+            }
+            more => n += more,
+        }
+    }
     Ok(room[skip..skip + n].to_vec())
 }
 

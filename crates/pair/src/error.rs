@@ -32,7 +32,9 @@ pub(crate) enum PairError {
         seconds: u64,
         source: io::Error,
     },
-    #[error("port {address} has to be free for the peer")]
+    #[error("a site has to run with this ledger, and {} does not answer", .path.display())]
+    Silent { path: PathBuf, source: io::Error },
+    #[error("{address} has to be free to listen on")]
     Listen { address: String, source: io::Error },
     #[error("what the peer says has to be understood")]
     Link(#[source] io::Error),
@@ -44,6 +46,8 @@ pub(crate) enum PairError {
     },
     #[error("the protected files have to be equal on both sites:\n    {}", .lines.join("\n    "))]
     Files { lines: Vec<String> },
+    #[error("the site that is said to be right has to be as its ledger has it:\n    {}", .lines.join("\n    "))]
+    NotRight { lines: Vec<String> },
     #[error("the peer refuses: {0}")]
     Refused(String),
     #[error("{0}")]
@@ -94,11 +98,22 @@ impl Advise for PairError {
                 format!("rm {}", path.display()),
                 "both sites then enrol anew: compare their files first",
             ),
+            Self::Silent { .. } => Remedy::new(
+                "give the ledger of a site that runs on this machine; steadfast pair verify looks at one at rest",
+            ),
+            Self::Ledger(LedgerError::Busy { .. }) => Remedy::with_note(
+                "end the site that runs with it first",
+                "steadfast pair status says what it does",
+            ),
             Self::Peer { .. } => Remedy::new(
                 "start steadfast pair secondary on the other host first, and let its port through",
             ),
             Self::Files { .. } => Remedy::with_note(
-                "copy the right files to the other site",
+                "--right primary, or --right secondary, on both sites: the other one gets its files",
+                "steadfast pair verify says which pages are not as the ledger has them",
+            ),
+            Self::NotRight { .. } => Remedy::with_note(
+                "name the other site, if its files are right",
                 "steadfast pair verify says which pages are not as the ledger has them",
             ),
             Self::Unequal { .. } => {

@@ -83,13 +83,19 @@ impl Files {
     /// Takes the next event in. Whether the ledger has to be on its disk ([`Ledger::flush`]) before anybody hears
     /// that the event is done.
     pub(crate) fn follow(&mut self, step: &Step) -> Result<bool, FollowError> {
+        let durable = self.take_in(step)?;
+        // Whoever is killed leaves files and a ledger that fit each other.
+        self.ledger.flush(false)?;
+        Ok(durable)
+    }
+
+    fn take_in(&mut self, step: &Step) -> Result<bool, FollowError> {
         let Some(note) = step.note() else {
             return Ok(false);
         };
         match note.kind {
             Kind::Open => self.opened(&note, step.extra())?,
             Kind::Close => {
-                self.ledger.flush(false)?;
                 if note.fd >= 0 {
                     self.open.remove(&note.fd);
                 } else {

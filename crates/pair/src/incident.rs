@@ -6,10 +6,19 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+/// How an error came to light.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Found {
+    Read,
+    Scrub,
+}
+
 /// One page that the two disks returned differently.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Incident {
     pub(crate) event: u64,
+    pub(crate) found: Found,
     pub(crate) path: String,
     pub(crate) page: u64,
     /// The site whose disk was wrong: A is the primary, B the secondary.
@@ -33,8 +42,12 @@ impl Incident {
             |name| name.to_string_lossy().into_owned(),
         );
         let plural = |n: u32| if n == 1 { "page" } else { "pages" };
+        let scrubber = match self.found {
+            Found::Read => "",
+            Found::Scrub => "scrubber: ",
+        };
         format!(
-            "disk of {}, {name} page {}, ledger agrees with {}; repaired, {} {}, {} {} of memory, {}.{} ms",
+            "{scrubber}disk of {}, {name} page {}, ledger agrees with {}; repaired, {} {}, {} {} of memory, {}.{} ms",
             self.disk_of,
             self.page,
             self.ledger_agrees_with,

@@ -59,6 +59,8 @@ pub(crate) enum LedgerError {
     Damaged { path: PathBuf, at: usize },
     #[error("the ledger has to be on another device than the data, and {} and {} are on the same one", .ledger.display(), .data.display())]
     SameDevice { ledger: PathBuf, data: PathBuf },
+    #[error("a ledger has to belong to one site, and {} is in use", .path.display())]
+    Busy { path: PathBuf },
     #[error("{} has to be a directory that can be read", .path.display())]
     Directory { path: PathBuf, source: io::Error },
 }
@@ -73,6 +75,8 @@ pub(crate) struct Wrong {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     path: PathBuf,
+    /// Held while this is open: a second site, or a look at rest, would write the journal anew beneath this one.
+    _lock: Option<File>,
     journal: Option<File>,
     pending: Vec<u8>,
     files: HashMap<FileId, Entry>,
@@ -101,6 +105,7 @@ impl Ledger {
         })?;
         let mut this = Self::in_memory();
         this.path = path.clone();
+        this._lock = Some(lock(dir)?);
         match fs::read(&path) {
             Ok(bytes) => this.replay(&bytes)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -113,6 +118,7 @@ impl Ledger {
     pub(crate) fn in_memory() -> Self {
         Self {
             path: PathBuf::new(),
+            _lock: None,
             journal: None,
             pending: Vec::new(),
             files: HashMap::new(),
@@ -310,6 +316,9 @@ impl Ledger {
             self.pending.clear();
             return Ok(());
         };
+        if self.pending.is_empty() && !durable {
+            return Ok(());
+        }
         let done = journal
             .write_all(&self.pending)
             .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });
@@ -338,6 +347,19 @@ impl Ledger {
                 self.files.get(id).map_or(0, |entry| entry.size),
             )
         })
+    }
+
+    /// Files and pages that it has.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        let pages = self.files.values().map(|entry| entry.pages.len() as u64);
+        (self.names.len() as u64, pages.sum())
+    }
+
+    /// Pages of a file.
+    pub(crate) fn pages(&self, id: FileId) -> u64 {
+        self.files
+            .get(&id)
+            .map_or(0, |entry| entry.pages.len() as u64)
     }
 
     /// A file under a name, new or known.
@@ -560,6 +582,19 @@ impl Ledger {
             wrong.push(entry.size.div_ceil(PAGE as u64));
         }
         Ok(wrong)
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, LedgerError> {
+    let path = dir.join("lock");
+    let file = File::create(&path).map_err(|source| LedgerError::Write {
+        path: path.clone(),
+        source,
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(LedgerError::Busy { path: dir.into() }),
+        Err(fs::TryLockError::Error(source)) => Err(LedgerError::Write { path, source }),
     }
 }
 

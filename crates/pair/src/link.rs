@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -36,10 +36,14 @@ pub(crate) enum Tag {
     Bye,
     /// Nothing new: this site is there.
     Beat,
+    /// From the site that is right to the other one, before anything starts: what its files lack (bring.rs).
+    Patch,
+    /// A page that the primary's scrubber does not find as the ledger has it.
+    Suspect,
 }
 
 impl Tag {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 16] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -54,6 +58,8 @@ impl Tag {
         Self::Stop,
         Self::Bye,
         Self::Beat,
+        Self::Patch,
+        Self::Suspect,
     ];
 }
 
@@ -158,6 +164,12 @@ pub(crate) struct Greeting {
     pub(crate) environment: Vec<String>,
     pub(crate) data: Vec<String>,
     pub(crate) witness: String,
+    /// Who the program runs as, and its umask: rights and owners of its files follow from them.
+    #[serde(default)]
+    pub(crate) user: String,
+    /// Which site's files are right, where they differ.
+    #[serde(default)]
+    pub(crate) right: Option<Right>,
     pub(crate) kernel: String,
     pub(crate) processor: String,
     /// The primary's; 32 hexadecimal digits.
@@ -167,7 +179,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 10] = [
+        let rows: [(&'static str, String, String); 12] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -200,6 +212,12 @@ impl Greeting {
                 other.data.join(" "),
             ),
             ("witness", self.witness.clone(), other.witness.clone()),
+            ("user and umask", self.user.clone(), other.user.clone()),
+            (
+                "word on whose files are right (--right)",
+                format!("{:?}", self.right),
+                format!("{:?}", other.right),
+            ),
             ("kernel", self.kernel.clone(), other.kernel.clone()),
             ("processor", self.processor.clone(), other.processor.clone()),
         ];
@@ -207,6 +225,63 @@ impl Greeting {
             .filter(|(_, here, there)| here != there)
             .collect()
     }
+}
+
+/// The site whose files the other one gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+pub(crate) enum Right {
+    Primary,
+    Secondary,
+}
+
+/// Rights and owners of a name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) mode: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+impl Owner {
+    pub(crate) fn of(meta: &std::fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        Self {
+            mode: meta.mode() & 0o7777,
+            user: meta.uid(),
+            group: meta.gid(),
+        }
+    }
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "mode {:04o} of {}:{}", self.mode, self.user, self.group)
+    }
+}
+
+/// Everything below the protected directories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Manifest {
+    pub(crate) files: Vec<Listed>,
+    /// Each before what it holds.
+    pub(crate) directories: Vec<Directory>,
+    /// Symbolic links, and what else has a name: what it is.
+    pub(crate) others: Vec<(String, String)>,
+}
+
+impl Manifest {
+    /// The files were brought: a ledger that knew others is written anew.
+    pub(crate) fn forget_wrong(&mut self) {
+        for file in &mut self.files {
+            file.wrong.clear();
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Directory {
+    pub(crate) path: String,
+    pub(crate) owner: Owner,
 }
 
 /// A file as a site has it. Digests are hexadecimal.
@@ -217,6 +292,14 @@ pub(crate) struct Listed {
     pub(crate) pages: Vec<String>,
     /// Pages that are not as the site's own ledger has them.
     pub(crate) wrong: Vec<u64>,
+    pub(crate) owner: Owner,
+}
+
+impl Listed {
+    /// Whatever the ledgers say.
+    pub(crate) fn same(&self, other: &Self) -> bool {
+        self.size == other.size && self.pages == other.pages && self.owner == other.owner
+    }
 }
 
 /// The secondary to the primary, about pages of one file.
@@ -224,6 +307,12 @@ pub(crate) struct Listed {
 pub(crate) enum Ask {
     /// What the primary has there, on its disk and in its ledger.
     Page { path: String, page: u64 },
+    /// The same, past the page cache.
+    OnDevice { path: String, page: u64 },
+    /// Let the program come to no further event that changes anything.
+    Hold,
+    /// Let it go on.
+    Release,
     /// This is right: put it there, and give the program these bytes for what it has read at event `seq`.
     Repair {
         path: String,
@@ -236,8 +325,15 @@ pub(crate) enum Ask {
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Tell {
-    Page { bytes: String, ledger: Vec<String> },
+    Page {
+        bytes: String,
+        ledger: Vec<String>,
+    },
     Done,
+    /// The program is held, and the newest event that it has done is this.
+    Held(u64),
+    /// A storage call is under way, or the program computes.
+    Busy,
     Failed(String),
 }
 

@@ -23,8 +23,6 @@ use crate::error::PairError;
 const SERVER: &str = "10.97.0.5:8080";
 const FILE: &str = "large.bin";
 const BYTES: usize = 24 << 20;
-/// Of a download that is to last about two seconds.
-const BYTES_PER_SECOND: usize = 12 << 20;
 
 fn bad(source: io::Error) -> PairError {
     PairError::Kernel {
@@ -82,21 +80,19 @@ pub(crate) fn client() -> Result<u8, PairError> {
                 }
                 println!("connected");
             }
-            Some(("get", rate)) => {
-                let rate = rate.parse().map_err(io::Error::other).map_err(bad)?;
-                match download(rate) {
-                    Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
-                    Err(error) => println!("failed: {error}"),
-                }
-            }
+            Some(("get", how)) => match download(how == "telling") {
+                Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
+                Err(error) => println!("failed: {error}"),
+            },
             _ => return Err(bad(io::Error::other(format!("what is {line}?")))),
         }
     }
     Ok(0)
 }
 
-/// The digest of the file as it comes, and the longest wait for more of it. A rate of 0 is as fast as it goes.
-fn download(rate: usize) -> io::Result<(u128, Duration)> {
+/// The digest of the file as it comes, and the longest wait for more of it. The client always reads: one that sleeps finds
+/// what came before the outage in its buffer, and sees less of it. `telling`: says when a quarter has come.
+fn download(telling: bool) -> io::Result<(u128, Duration)> {
     let mut stream = TcpStream::connect_timeout(
         &SERVER.parse().map_err(io::Error::other)?,
         Duration::from_secs(1),
@@ -115,12 +111,9 @@ fn download(rate: usize) -> io::Result<(u128, Duration)> {
             break;
         }
         all.extend_from_slice(&piece[..n]);
-        if let Some(micros) = (n * 1_000_000).checked_div(rate) {
-            std::thread::sleep(Duration::from_micros(micros as u64));
-            if !told && all.len() > BYTES / 4 {
-                println!("a quarter");
-                told = true;
-            }
+        if telling && !told && all.len() > BYTES / 4 {
+            println!("a quarter");
+            told = true;
         }
     }
     let end = all
@@ -130,16 +123,16 @@ fn download(rate: usize) -> io::Result<(u128, Duration)> {
     Ok((vote128(&all[end + 4..]), longest))
 }
 
-fn asked(client: &mut Host, rate: usize) -> io::Result<()> {
-    client.say(&format!("get {rate}"))
+fn asked(client: &mut Host, how: &str) -> io::Result<()> {
+    client.say(&format!("get {how}"))
 }
 
 pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     show(options).map(|(status, _)| status)
 }
 
-/// The demo's status, and for how long the client had no byte while a host was lost.
-pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
+/// The demo's status, and for how many ms the client had no byte while a host was lost, if its download completed.
+pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
     let scratch = Scratch::new(options.keep.as_ref()).map_err(bad)?;
     let dir = scratch.path.as_path();
     let seed = dir.join("seed");
@@ -159,7 +152,9 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
     println!(
         "three hosts in namespaces of their own: A and B with a disk and a ledger each, C with a client"
     );
-    let more: Vec<&str> = std::iter::once("--")
+    let lost_after = options.lost_after.to_string();
+    let more: Vec<&str> = ["--lost-after", &lost_after, "--"]
+        .into_iter()
         .chain(options.command.iter().map(String::as_str))
         .collect();
     let mut c = Host::start_with(dir, "c", &[]).map_err(bad)?;
@@ -186,7 +181,7 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
 
     let deadline = Instant::now() + Duration::from_secs(30);
     let first = loop {
-        asked(&mut c, 0).map_err(told)?;
+        asked(&mut c, "plain").map_err(told)?;
         let answer = c.line().map_err(told)?;
         if answer.starts_with("got") || Instant::now() > deadline {
             break answer;
@@ -201,18 +196,19 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
         digest(&first)
     );
     let path = b.file(&format!("{DATA}/{FILE}"));
-    let (was, is, place) = strike(&path, &images.path_of_data("b")).map_err(bad)?;
+    let (was, is, place) =
+        strike(&path, &images.path_of_data("b"), STRUCK_PAGE, false).map_err(bad)?;
     println!(
         "a bit flips on B's disk: page {STRUCK_PAGE} of {FILE}, byte {place} of the image; direct I/O reads {is:#04x}, it was {was:#04x}"
     );
-    asked(&mut c, 0).map_err(told)?;
+    asked(&mut c, "plain").map_err(told)?;
     let second = c.line().map_err(told)?;
     println!(
         "C downloads it again:                                  {}",
         digest(&second)
     );
 
-    asked(&mut c, BYTES_PER_SECOND).map_err(told)?;
+    asked(&mut c, "telling").map_err(told)?;
     let quarter = c.line().map_err(told)?;
     // The cable first: a kernel that lives on would close the connections of a process that it kills.
     let pulled = [
@@ -239,7 +235,7 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
         digest(&third),
         third.rsplit(' ').next().unwrap_or_default()
     );
-    asked(&mut c, 0).map_err(told)?;
+    asked(&mut c, "plain").map_err(told)?;
     let fourth = c.line().map_err(told)?;
     println!(
         "and a new one, from B alone:                           {}",
@@ -274,8 +270,12 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, u64), PairError> {
         println!("demo: {what}");
         status = 1;
     }
-    let outage = third.rsplit(' ').next().and_then(|ms| ms.parse().ok());
-    Ok((status, outage.unwrap_or(u64::MAX)))
+    let outage = if digest(&third) == right {
+        third.rsplit(' ').next().and_then(|ms| ms.parse().ok())
+    } else {
+        None
+    };
+    Ok((status, outage))
 }
 
 fn digest(line: &str) -> &str {

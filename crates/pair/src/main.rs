@@ -14,6 +14,7 @@
 mod alone;
 mod arbiter;
 mod bench;
+mod bring;
 mod check;
 mod cli;
 mod demo;
@@ -24,15 +25,18 @@ mod incident;
 mod ledger;
 mod link;
 mod loss;
+mod notify;
 mod prepare;
 mod primary;
+mod scrub;
 mod secondary;
+mod status;
 mod witness;
 
 use std::os::unix::process::CommandExt;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use steadfast_integrity::advice::Advise;
 use steadfast_replica::site::{DESCRIPTORS_MAX, End};
 
@@ -56,9 +60,21 @@ fn main() -> ExitCode {
             .and_then(status),
         Command::Check(side) => check::run(side),
         Command::Verify(verify) => verify_at_rest(verify),
+        Command::Status(options) => status::show(options),
+        Command::Top(options) => status::top(options),
         Command::Demo(options) => demo::run(options),
         Command::Bench(options) => bench::run(options),
         Command::DemoHost(host) => demo::host(host),
+        Command::Completions { shell } => {
+            clap_complete::generate(
+                *shell,
+                &mut Cli::command(),
+                "steadfast-pair",
+                &mut std::io::stdout(),
+            );
+            Ok(0)
+        }
+        Command::Man => man(),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -69,8 +85,32 @@ fn main() -> ExitCode {
     }
 }
 
+/// The page of the command, with a section for each of its verbs.
+fn man() -> Result<u8, PairError> {
+    use std::io::Write as _;
+    let mut page = Vec::new();
+    let command = Cli::command();
+    let rendered = (|| {
+        clap_mangen::Man::new(command.clone()).render(&mut page)?;
+        for verb in command
+            .get_subcommands()
+            .filter(|verb| !verb.is_hide_set() && verb.get_name() != "help")
+        {
+            writeln!(page, ".SH \"{}\"", verb.get_name().to_uppercase())?;
+            let verb = clap_mangen::Man::new(verb.clone().disable_help_flag(true));
+            verb.render_description_section(&mut page)?;
+            verb.render_options_section(&mut page)?;
+        }
+        std::io::stdout().write_all(&page)
+    })();
+    rendered.map(|()| 0).map_err(|source| PairError::Kernel {
+        part: "standard output",
+        source,
+    })
+}
+
 /// Executes this command again with the environment that the program is to have: both sites then lay out
-/// the program's stack alike.
+/// the program's stack alike. What systemd has said goes along as flags.
 fn settle(side: &Side) -> Result<(), PairError> {
     let wanted = prepare::environment(&side.env);
     let kernel = |source| PairError::Kernel {
@@ -81,13 +121,25 @@ fn settle(side: &Side) -> Result<(), PairError> {
         let own = std::fs::read_link("/proc/self/exe").map_err(kernel)?;
         return Err(kernel(
             std::process::Command::new(own)
-                .args(std::env::args_os().skip(1))
+                .args(std::env::args_os().skip(1).take(1))
+                .args(manager())
+                .args(std::env::args_os().skip(2))
                 .env_clear()
                 .envs(wanted)
                 .exec(),
         ));
     }
     steadfast_sys::layout::settle(DESCRIPTORS_MAX).map_err(kernel)
+}
+
+fn manager() -> Vec<String> {
+    [
+        ("NOTIFY_SOCKET", "--notify-socket"),
+        ("WATCHDOG_USEC", "--watchdog-usec"),
+    ]
+    .into_iter()
+    .filter_map(|(name, flag)| Some(format!("{flag}={}", std::env::var(name).ok()?)))
+    .collect()
 }
 
 fn status(end: End) -> Result<u8, PairError> {

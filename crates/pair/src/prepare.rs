@@ -9,12 +9,13 @@
 //!   primary ── go ──► secondary
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use steadfast_integrity::digest::vote128;
+use steadfast_integrity::fault::Fault;
 use steadfast_integrity::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, Plan};
 use steadfast_replica::LaunchError;
 use steadfast_replica::site::{Part, Setup, Site};
@@ -22,7 +23,7 @@ use steadfast_replica::site::{Part, Setup, Site};
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::ledger::Ledger;
-use crate::link::{Greeting, Listed, VERSION};
+use crate::link::{Directory, Greeting, Listed, Manifest, Owner, VERSION};
 use crate::witness::Witness;
 
 /// A site that knows what it has been asked for.
@@ -114,6 +115,17 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
         side.command[1..].iter().map(OsString::from).collect(),
     );
     plan.replicas = 2;
+    for text in &side.flip {
+        let faults = Fault::parse_all(text).map_err(|why| {
+            PairError::Missing(
+                format!("--flip: {why}"),
+                "see docs/reference/fault-grammar.md".into(),
+            )
+        })?;
+        plan.flips.extend(faults);
+    }
+    plan.check()
+        .map_err(|why| PairError::Missing(why.to_string(), "name replica 0 or 1".into()))?;
     plan.on_mismatch = OnMismatch::Stop;
     plan.check_memory = CheckMemory::Off;
     plan.huge_pages = HugePages::Off;
@@ -133,6 +145,10 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             .collect(),
         data: data.iter().map(|dir| dir.display().to_string()).collect(),
         witness: side.witness.clone(),
+        user: ["Uid", "Gid", "Umask"]
+            .map(|field| first_line("/proc/self/status", field).replace('\t', " "))
+            .join(", "),
+        right: side.right,
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
             .trim()
@@ -150,29 +166,61 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
 
 /// Regular files below a directory, links not followed, by name.
 pub(crate) fn walk(dir: &Path, into: &mut Vec<PathBuf>) -> io::Result<()> {
+    let mut found = Found::default();
+    look(dir, &mut found)?;
+    into.append(&mut found.files);
+    Ok(())
+}
+
+/// What stands below a directory, by name.
+#[derive(Debug, Default)]
+struct Found {
+    files: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
+    others: Vec<(String, String)>,
+}
+
+fn look(dir: &Path, into: &mut Found) -> io::Result<()> {
     let mut entries: Vec<_> = std::fs::read_dir(dir)?.collect::<Result<_, _>>()?;
     entries.sort_by_key(std::fs::DirEntry::path);
     for entry in entries {
-        let kind = entry.file_type()?;
+        let (kind, path) = (entry.file_type()?, entry.path());
         if kind.is_dir() {
-            walk(&entry.path(), into)?;
+            into.directories.push(path.clone());
+            look(&path, into)?;
         } else if kind.is_file() {
-            into.push(entry.path());
+            into.files.push(path);
+        } else {
+            let what = if kind.is_symlink() {
+                format!("a link to {}", std::fs::read_link(&path)?.display())
+            } else {
+                "a pipe, socket or device".to_owned()
+            };
+            into.others.push((path.display().to_string(), what));
         }
     }
     Ok(())
 }
 
 /// All protected files of this site, and where its own ledger finds them wrong.
-pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Vec<Listed>, PairError> {
-    let mut files = Vec::new();
+pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, PairError> {
+    let mut found = Found::default();
     for dir in data {
-        walk(dir, &mut files).map_err(|source| PairError::Directory {
+        look(dir, &mut found).map_err(|source| PairError::Directory {
             path: dir.clone(),
             source,
         })?;
     }
-    files
+    let owner = |path: &Path| {
+        let meta = path.symlink_metadata();
+        meta.map(|meta| Owner::of(&meta))
+            .map_err(|source| PairError::Directory {
+                path: path.into(),
+                source,
+            })
+    };
+    let files = found
+        .files
         .into_iter()
         .map(|path| {
             let unreadable = |source| PairError::Directory {
@@ -194,13 +242,52 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Vec<Listed>,
                     .map(|digest| format!("{digest:032x}"))
                     .collect(),
                 wrong,
+                owner: owner(&path)?,
             })
         })
-        .collect()
+        .collect::<Result<_, PairError>>()?;
+    let directories = found
+        .directories
+        .into_iter()
+        .map(|path| {
+            Ok(Directory {
+                path: path.display().to_string(),
+                owner: owner(&path)?,
+            })
+        })
+        .collect::<Result<_, PairError>>()?;
+    Ok(Manifest {
+        files,
+        directories,
+        others: found.others,
+    })
 }
 
 /// What differs between the two sites' files, a line each, with what the ledgers say about it.
-pub(crate) fn differences(primary: &[Listed], secondary: &[Listed]) -> Vec<String> {
+pub(crate) fn differences(primary: &Manifest, secondary: &Manifest) -> Vec<String> {
+    let mut lines = differing_files(&primary.files, &secondary.files);
+    let names = |of: &Manifest| {
+        let directories = of
+            .directories
+            .iter()
+            .map(|one| (one.path.clone(), format!("a directory, {}", one.owner)));
+        directories.chain(of.others.iter().cloned()).collect()
+    };
+    let (here, there): (BTreeMap<_, _>, BTreeMap<_, _>) = (names(primary), names(secondary));
+    for path in here.keys().chain(there.keys()).collect::<BTreeSet<_>>() {
+        let nothing = "nothing".to_owned();
+        let (a, b) = (
+            here.get(path).unwrap_or(&nothing),
+            there.get(path).unwrap_or(&nothing),
+        );
+        if a != b {
+            lines.push(format!("{path}: {a} on the primary, {b} on the secondary"));
+        }
+    }
+    lines
+}
+
+fn differing_files(primary: &[Listed], secondary: &[Listed]) -> Vec<String> {
     let by_name = |list: &'_ [Listed]| {
         list.iter()
             .map(|file| (file.path.clone(), file.clone()))
@@ -217,6 +304,12 @@ pub(crate) fn differences(primary: &[Listed], secondary: &[Listed]) -> Vec<Strin
             lines.push(format!(
                 "{path}: {} bytes on the primary, {} on the secondary",
                 file.size, other.size
+            ));
+        }
+        if file.owner != other.owner {
+            lines.push(format!(
+                "{path}: {} on the primary, {} on the secondary",
+                file.owner, other.owner
             ));
         }
         for (page, _) in (0_u64..)
@@ -249,7 +342,8 @@ pub(crate) fn differences(primary: &[Listed], secondary: &[Listed]) -> Vec<Strin
 }
 
 /// The ledger as it is from now on: what both sites agree on.
-pub(crate) fn enrol(ledger: &mut Ledger, files: &[Listed]) -> Result<(), PairError> {
+pub(crate) fn enrol(ledger: &mut Ledger, own: &Manifest) -> Result<(), PairError> {
+    let files = &own.files;
     let stale: Vec<PathBuf> = ledger
         .names()
         .map(|(path, _)| path.to_path_buf())

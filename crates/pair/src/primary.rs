@@ -9,20 +9,27 @@
 
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{End, Kind, News, Part, Place, Site};
 
 use crate::alone::Address;
+use crate::bring;
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::Files;
 use crate::incident::Incident;
 use crate::ledger::{Ledger, page_digest};
-use crate::link::{self, Ask, Greeting, Listed, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
+use crate::notify::Notify;
 use crate::prepare;
+use crate::scrub::Scrubber;
+use crate::status::{Board, Source, State, forward_signals};
+
+/// A program that computes is held another time.
+const HOLD_LIMIT: Duration = Duration::from_millis(200);
 
 fn connect(side: &Side) -> Result<TcpStream, PairError> {
     let Some(address) = side.peer.clone() else {
@@ -72,15 +79,28 @@ fn greet(
         return Err(PairError::Unequal { what, here, there });
     }
     let mut ledger = Ledger::open(&prepared.ledger_dir)?;
-    let own = prepare::manifest(&prepared.data, &ledger)?;
-    let theirs: Vec<Listed> = answer(receiver, Tag::Manifest)?;
+    let mut own = prepare::manifest(&prepared.data, &ledger)?;
+    let mut theirs: Manifest = answer(receiver, Tag::Manifest)?;
+    match prepared.greeting.right {
+        None => {}
+        Some(Right::Primary) => {
+            bring::verify(&own, &ledger)?;
+            bring::send(sender, &own, &theirs)?.tell("the secondary gets");
+            theirs = answer(receiver, Tag::Manifest)?;
+        }
+        Some(Right::Secondary) => {
+            sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+            bring::receive(receiver, &prepared.data)?.tell("the secondary has given");
+            own = prepare::manifest(&prepared.data, &ledger)?;
+            own.forget_wrong();
+        }
+    }
+    if prepared.greeting.right.is_some() {
+        theirs.forget_wrong();
+    }
     let lines = prepare::differences(&own, &theirs);
     if !lines.is_empty() {
-        let error = PairError::Files { lines };
-        sender
-            .say(Tag::Refusal, &error.to_string())
-            .map_err(PairError::Link)?;
-        return Err(error);
+        return Err(PairError::Files { lines });
     }
     prepare::enrol(&mut ledger, &own)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
@@ -113,6 +133,8 @@ pub(crate) struct Shared {
     pub(crate) farewell: AtomicBool,
     lost: AtomicBool,
     alone: AtomicBool,
+    /// Primary: the newest event that the ledger has taken in.
+    followed: AtomicU64,
     why: Mutex<Option<PairError>>,
 }
 
@@ -163,7 +185,11 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
     let mut address = side.address.as_deref().map(Address::parse).transpose()?;
     let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
-    let (prepared, ledger) = greet(prepared, &sender, &mut receiver)?;
+    let greeted = greet(prepared, &sender, &mut receiver);
+    if let Err(error) = &greeted {
+        let _ = sender.say(Tag::Refusal, &error.to_string());
+    }
+    let (prepared, ledger) = greeted?;
     let random = unhex(&prepared.greeting.random)
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
@@ -184,6 +210,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let sender = Arc::new(sender);
     let shared = Arc::new(Shared::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
+    let board = Arc::new(Board::default());
+    let source = Source {
+        part: Part::Primary,
+        site: Arc::clone(&site),
+        files: Arc::clone(&files),
+        board: Arc::clone(&board),
+        command: side.command.clone(),
+        run: name.clone(),
+        witness: side.witness.clone(),
+    };
+    forward_signals(&source)?;
+    source.serve(side)?;
+    let mut notify = Notify::to(side.notify_socket.as_deref(), side.watchdog_usec);
     if let Some(address) = &mut address {
         address.take()?;
         address.announce();
@@ -210,7 +249,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             Arc::clone(&shared),
             Arc::clone(&files),
         );
-        let events = side.events.clone();
+        let (events, board) = (side.events.clone(), Arc::clone(&board));
         std::thread::spawn(move || {
             take(
                 &site,
@@ -218,18 +257,38 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
                 &mut receiver,
                 &shared,
                 &files,
+                &board,
                 events.as_deref(),
             )
         })
     };
-    let result = watch(&site, &shared, || {
-        crate::alone::decide(side, &name, 'A')?;
+    let scrubber = {
+        let (sender, shared, files, board) = (
+            Arc::clone(&sender),
+            Arc::clone(&shared),
+            Arc::clone(&files),
+            Arc::clone(&board),
+        );
+        let rate = side.scrub;
+        std::thread::spawn(move || {
+            let scrubber = Scrubber {
+                files: &files,
+                shared: &shared,
+                board: &board,
+                rate,
+            };
+            scrubber.run(|suspect| drop(sender.say(Tag::Suspect, &suspect)));
+        })
+    };
+    let result = watch(&site, &shared, &board, &mut notify, |round| {
+        crate::alone::decide(side, &name, 'A', round)?;
         eprintln!(
             "steadfast pair: the secondary is lost; this site goes on alone, as the witness says"
         );
         Ok(())
     });
     shared.close();
+    board.set(State::Ended);
     let place = outward.join().expect("the relay does not panic");
     match &result {
         Ok(end) => {
@@ -255,6 +314,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     sender.close();
     let _ = inward.join();
     let _ = beats.join();
+    let _ = scrubber.join();
     site.kill();
     files
         .lock()
@@ -267,9 +327,13 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
 fn watch(
     site: &Site,
     shared: &Shared,
-    decide: impl Fn() -> Result<(), PairError>,
+    board: &Board,
+    notify: &mut Notify,
+    decide: impl Fn(&mut dyn FnMut()) -> Result<(), PairError>,
 ) -> Result<End, PairError> {
     loop {
+        board.tick();
+        notify.tick(board.state());
         if let Some(error) = shared.stopped() {
             return Err(error);
         }
@@ -278,7 +342,12 @@ fn watch(
             if let Some(error) = shared.stopped() {
                 return Err(error);
             }
-            decide()?;
+            board.set(State::Held);
+            decide(&mut || {
+                board.tick();
+                notify.tick(State::Held);
+            })?;
+            board.go_alone();
             shared.alone.store(true, Ordering::SeqCst);
         }
         match site.news(Duration::from_millis(20)) {
@@ -338,6 +407,7 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
             return place;
         }
         drop(files);
+        shared.followed.store(step.seq(), Ordering::SeqCst);
         if step.note().is_some_and(|note| note.kind == Kind::Read) {
             read = Some(step);
         }
@@ -350,33 +420,50 @@ fn take(
     receiver: &mut Receiver,
     shared: &Shared,
     files: &Mutex<Files>,
+    board: &Board,
     events: Option<&Path>,
 ) {
+    // While the program is held, the secondary's claims wait here: without them it comes to nothing further.
+    let mut gate: Option<Vec<u8>> = None;
     loop {
         let Ok(frame) = receiver.next() else {
             shared.lose();
             return;
         };
+        board.hear();
         match frame.tag {
             Tag::Claims => {
                 let Some((done, claims)) = frame.body.split_first_chunk() else {
                     continue;
                 };
-                for claim in claims.chunks(128) {
-                    site.put_claim(claim);
+                match &mut gate {
+                    Some(waiting) => waiting.extend_from_slice(claims),
+                    None => put_claims(site, claims),
                 }
                 drop(files.lock().expect("no panic under it"));
                 site.put_done(u64::from_le_bytes(*done));
             }
             Tag::Ask => {
-                let told = frame.parse().map_or_else(
-                    |error| Tell::Failed(error.to_string()),
-                    |ask| tell(site, files, ask),
-                );
+                let told = match frame.parse() {
+                    Ok(Ask::Hold) => {
+                        gate.get_or_insert_default();
+                        hold(site, shared, files)
+                    }
+                    Ok(Ask::Release) => {
+                        put_claims(site, &gate.take().unwrap_or_default());
+                        Tell::Done
+                    }
+                    Ok(ask) => tell(site, files, ask),
+                    Err(error) => Tell::Failed(error.to_string()),
+                };
+                if matches!(told, Tell::Busy) {
+                    put_claims(site, &gate.take().unwrap_or_default());
+                }
                 let _ = sender.say(Tag::Tell, &told);
             }
             Tag::Incident => {
                 if let Ok(incident) = frame.parse::<Incident>() {
+                    board.count(&incident);
                     incident.tell(events);
                 }
             }
@@ -392,20 +479,76 @@ fn take(
     }
 }
 
+fn put_claims(site: &Site, claims: &[u8]) {
+    for claim in claims.chunks(128) {
+        site.put_claim(claim);
+    }
+}
+
+/// Waits until the program has done all that both sites have claimed. The secondary's claims are not handed on meanwhile, so
+/// it comes to nothing further that changes anything: queries alone are made before the other site has claimed them.
+fn hold(site: &Site, shared: &Shared, files: &Mutex<Files>) -> Tell {
+    let deadline = Instant::now() + HOLD_LIMIT;
+    while Instant::now() < deadline {
+        let agreed = site.claimed_last(Part::Secondary);
+        let followed = shared.followed.load(Ordering::SeqCst);
+        let waits = || {
+            site.claimed_call(Part::Primary, agreed)
+                .is_some_and(|(nr, first)| is_wait(files, nr, first))
+        };
+        if followed >= agreed || (followed + 1 == agreed && waits()) {
+            return Tell::Held(followed);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Tell::Busy
+}
+
+/// A call that may last, and that touches no file.
+fn is_wait(files: &Mutex<Files>, nr: u32, first: u64) -> bool {
+    match i64::from(nr) {
+        libc::SYS_poll
+        | libc::SYS_ppoll
+        | libc::SYS_select
+        | libc::SYS_pselect6
+        | libc::SYS_epoll_wait
+        | libc::SYS_epoll_pwait
+        | libc::SYS_epoll_pwait2
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_nanosleep
+        | libc::SYS_clock_nanosleep
+        | libc::SYS_pause => true,
+        libc::SYS_read | libc::SYS_readv => {
+            let fd = u32::try_from(first & 0xffff_ffff).map_or(-1, u32::cast_signed);
+            files.lock().expect("no panic under it").at(fd).is_none()
+        }
+        _ => false,
+    }
+}
+
 /// Answers the secondary, which arbitrates.
 fn tell(site: &Site, files: &Mutex<Files>, ask: Ask) -> Tell {
     let done = |result: std::io::Result<()>| {
         result.map_or_else(|error| Tell::Failed(error.to_string()), |()| Tell::Done)
     };
     match ask {
-        Ask::Page { path, page } => {
+        Ask::Hold | Ask::Release => Tell::Failed("asked of the wrong one".into()),
+        Ask::Page { ref path, page } | Ask::OnDevice { ref path, page } => {
             let path = PathBuf::from(path);
             let files = files.lock().expect("no panic under it");
             let ledger = files
                 .ledger
                 .id(&path)
                 .map_or_else(Vec::new, |id| files.ledger.accepted(id, page));
-            match crate::disk::page(&path, page) {
+            let read = if matches!(ask, Ask::OnDevice { .. }) {
+                crate::disk::page_on_device(&path, page)
+            } else {
+                crate::disk::page(&path, page)
+            };
+            match read {
                 Ok(bytes) => Tell::Page {
                     bytes: hex(&bytes),
                     ledger: ledger

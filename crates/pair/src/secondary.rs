@@ -21,14 +21,18 @@ use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step
 
 use crate::alone::Address;
 use crate::arbiter::{Opinions, Verdict, judge};
+use crate::bring;
 use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::{Files, Where};
-use crate::incident::{Incident, bits};
+use crate::incident::{Found, Incident, bits};
 use crate::ledger::{Ledger, PAGE, page_digest};
-use crate::link::{self, Ask, Greeting, Receiver, Sender, Tag, Tell, hex, unhex};
+use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
+use crate::notify::Notify;
 use crate::prepare;
 use crate::primary::{Shared, answer, beat};
+use crate::scrub::{Scrubber, Suspect};
+use crate::status::{Board, Source, State, forward_signals};
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -67,8 +71,21 @@ fn greet(
     }
     prepared.greeting.random = theirs.random;
     let mut ledger = Ledger::open(&prepared.ledger_dir)?;
-    let own = prepare::manifest(&prepared.data, &ledger)?;
+    let mut own = prepare::manifest(&prepared.data, &ledger)?;
     sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+    match prepared.greeting.right {
+        None => {}
+        Some(Right::Primary) => {
+            bring::receive(receiver, &prepared.data)?.tell("the primary has given");
+            own = prepare::manifest(&prepared.data, &ledger)?;
+            sender.say(Tag::Manifest, &own).map_err(PairError::Link)?;
+        }
+        Some(Right::Secondary) => {
+            let theirs: Manifest = answer(receiver, Tag::Manifest)?;
+            bring::verify(&own, &ledger)?;
+            bring::send(sender, &own, &theirs)?.tell("the primary gets");
+        }
+    }
     let () = answer(receiver, Tag::Ready)?;
     prepare::enrol(&mut ledger, &own)?;
     Ok((prepared, ledger))
@@ -96,6 +113,9 @@ struct Pair<'a> {
     files: &'a Mutex<Files>,
     newest: &'a Newest,
     tells: &'a Inbox<Tell>,
+    suspects: &'a Inbox<Suspect>,
+    board: &'a Board,
+    shared: &'a Shared,
     tries: (u64, u32),
 }
 
@@ -128,6 +148,20 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let newest = Arc::new(Newest::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
     let (told, tells) = channel();
+    let (suspected, suspects) = channel();
+    let board = Arc::new(Board::default());
+    let source = Source {
+        part: Part::Secondary,
+        site: Arc::clone(&site),
+        files: Arc::clone(&files),
+        board: Arc::clone(&board),
+        command: side.command.clone(),
+        run: name.clone(),
+        witness: side.witness.clone(),
+    };
+    forward_signals(&source)?;
+    source.serve(side)?;
+    let mut notify = Notify::to(side.notify_socket.as_deref(), side.watchdog_usec);
     site.go()?;
 
     let inward = {
@@ -137,7 +171,18 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
             Arc::clone(&files),
             Arc::clone(&newest),
         );
-        std::thread::spawn(move || take(&site, &mut receiver, &shared, &files, &newest, &told))
+        let (board, suspected) = (Arc::clone(&board), suspected.clone());
+        std::thread::spawn(move || {
+            take(
+                &site,
+                &mut receiver,
+                &shared,
+                &files,
+                &newest,
+                (&told, &suspected),
+                &board,
+            )
+        })
     };
     let beats = {
         let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
@@ -148,6 +193,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         let files = Arc::clone(&files);
         std::thread::spawn(move || send_claims(&site, &sender, &shared, &files))
     };
+    let scrubber = {
+        let (shared, files, board) = (Arc::clone(&shared), Arc::clone(&files), Arc::clone(&board));
+        let rate = side.scrub;
+        std::thread::spawn(move || {
+            let scrubber = Scrubber {
+                files: &files,
+                shared: &shared,
+                board: &board,
+                rate,
+            };
+            scrubber.run(|suspect| drop(suspected.send(suspect)));
+        })
+    };
     let mut pair = Pair {
         side,
         site: &site,
@@ -155,12 +213,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         files: &files,
         newest: &newest,
         tells: &tells,
+        suspects: &suspects,
+        board: &board,
+        shared: &shared,
         tries: (0, 0),
     };
-    let mut result = pair.watch(&shared);
+    let mut result = pair.watch(&shared, &mut notify);
     let mut decided = Ok(());
     if matches!(result, Err(PairError::Lost)) {
-        decided = crate::alone::decide(side, &name, 'B');
+        board.set(State::Held);
+        decided = crate::alone::decide(side, &name, 'B', || {
+            board.tick();
+            notify.tick(State::Held);
+        });
     } else {
         shared.close();
         let _ = match &result {
@@ -171,14 +236,23 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let _ = outward.join();
     sender.close();
     let _ = beats.join();
+    let _ = scrubber.join();
     let place = inward.join().expect("the relay does not panic");
     match (&result, decided) {
         (Err(PairError::Lost), Ok(())) => {
-            result = lead(&site, &shared, &files, place, address.as_mut());
+            let led = Led {
+                site: &site,
+                shared: &shared,
+                files: &files,
+                board: &board,
+                notify: &mut notify,
+            };
+            result = led.lead(place, address.as_mut());
         }
         (_, Err(error)) => result = Err(error),
         _ => {}
     }
+    board.set(State::Ended);
     site.kill();
     files
         .lock()
@@ -188,57 +262,74 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     result
 }
 
-/// The primary is lost, and this site is the one that goes on: its program leads from here.
-fn lead(
-    site: &Arc<Site>,
-    shared: &Arc<Shared>,
-    files: &Arc<Mutex<Files>>,
-    place: Place,
-    mut address: Option<&mut Address>,
-) -> Result<End, PairError> {
-    let began = Instant::now();
-    if let Some(address) = &mut address {
-        address.take()?;
-    }
-    let (carried, dropped) = site.lead(&place).map_err(|why| {
-        PairError::Stopped(format!(
-            "the primary is lost, and this site cannot go on: {why}"
-        ))
-    })?;
-    if let Some(address) = &address {
-        address.announce();
-    }
-    eprintln!(
-        "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
-        began.elapsed().as_millis()
-    );
-    let place = Place {
-        seq: place.seq,
-        base: place.seq,
-    };
-    let carrier = {
-        let (site, shared, files) = (Arc::clone(site), Arc::clone(shared), Arc::clone(files));
-        std::thread::spawn(move || {
-            crate::alone::carry(&site, &shared, &files, place, place.seq - 1, None)
-        })
-    };
-    let result = loop {
-        if let Some(error) = shared.stopped() {
-            break Err(error);
+/// What a secondary that goes on alone works with.
+struct Led<'a> {
+    site: &'a Arc<Site>,
+    shared: &'a Arc<Shared>,
+    files: &'a Arc<Mutex<Files>>,
+    board: &'a Board,
+    notify: &'a mut Notify,
+}
+
+impl Led<'_> {
+    /// The primary is lost, and this site is the one that goes on: its program leads from here.
+    fn lead(self, place: Place, mut address: Option<&mut Address>) -> Result<End, PairError> {
+        let Self {
+            site,
+            shared,
+            files,
+            board,
+            notify,
+        } = self;
+        let began = Instant::now();
+        if let Some(address) = &mut address {
+            address.take()?;
         }
-        match site.news(Duration::from_millis(20)) {
-            None => {}
-            Some(News::End(end)) => break Ok(end),
-            Some(News::Alarm(..) | News::Question(_)) => {
-                break Err(PairError::Bug(
-                    "a site that is alone contradicts itself".into(),
-                ));
+        let announce = || {
+            if let Some(address) = &address {
+                address.announce();
             }
-        }
-    };
-    shared.close();
-    carrier.join().expect("the relay does not panic");
-    result
+        };
+        let (carried, dropped) = site.lead(&place, announce).map_err(|why| {
+            PairError::Stopped(format!(
+                "the primary is lost, and this site cannot go on: {why}"
+            ))
+        })?;
+        eprintln!(
+            "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
+            began.elapsed().as_millis()
+        );
+        board.go_alone();
+        let place = Place {
+            seq: place.seq,
+            base: place.seq,
+        };
+        let carrier = {
+            let (site, shared, files) = (Arc::clone(site), Arc::clone(shared), Arc::clone(files));
+            std::thread::spawn(move || {
+                crate::alone::carry(&site, &shared, &files, place, place.seq - 1, None)
+            })
+        };
+        let result = loop {
+            board.tick();
+            notify.tick(State::Alone);
+            if let Some(error) = shared.stopped() {
+                break Err(error);
+            }
+            match site.news(Duration::from_millis(20)) {
+                None => {}
+                Some(News::End(end)) => break Ok(end),
+                Some(News::Alarm(..) | News::Question(_)) => {
+                    break Err(PairError::Bug(
+                        "a site that is alone contradicts itself".into(),
+                    ));
+                }
+            }
+        };
+        shared.close();
+        carrier.join().expect("the relay does not panic");
+        result
+    }
 }
 
 fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) {
@@ -264,7 +355,8 @@ fn take(
     shared: &Shared,
     files: &Mutex<Files>,
     newest: &Newest,
-    told: &Outbox<Tell>,
+    (told, suspected): (&Outbox<Tell>, &Outbox<Suspect>),
+    board: &Board,
 ) -> Place {
     let mut place = Place::first();
     loop {
@@ -272,6 +364,7 @@ fn take(
             shared.lose();
             return place;
         };
+        board.hear();
         match frame.tag {
             Tag::Step => {
                 let Some((head, payload)) = frame.body.split_at_checked(Step::HEAD) else {
@@ -325,6 +418,11 @@ fn take(
                 let _ = told.send(tell);
             }
             Tag::Beat => {}
+            Tag::Suspect => {
+                if let Ok(suspect) = frame.parse() {
+                    let _ = suspected.send(suspect);
+                }
+            }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
             _ => shared.stop(PairError::Link(std::io::Error::other(
                 "the primary says what only a secondary says",
@@ -334,8 +432,10 @@ fn take(
 }
 
 impl Pair<'_> {
-    fn watch(&mut self, shared: &Shared) -> Result<End, PairError> {
+    fn watch(&mut self, shared: &Shared, notify: &mut Notify) -> Result<End, PairError> {
         loop {
+            self.board.tick();
+            notify.tick(self.board.state());
             if let Some(error) = shared.stopped() {
                 return Err(error);
             }
@@ -344,7 +444,11 @@ impl Pair<'_> {
                 return Err(shared.stopped().unwrap_or(PairError::Lost));
             }
             match self.site.news(Duration::from_millis(20)) {
-                None => {}
+                None => {
+                    if let Ok(suspect) = self.suspects.try_recv() {
+                        self.arbitrate_scrubbed(&suspect)?;
+                    }
+                }
                 Some(News::End(end)) => return Ok(end),
                 Some(News::Alarm(event, claims)) => {
                     return Err(PairError::Stopped(format!(
@@ -352,7 +456,9 @@ impl Pair<'_> {
                     )));
                 }
                 Some(News::Question(question)) => {
+                    self.board.set(State::Arbitrating);
                     self.decide(question)?;
+                    self.board.set(State::Running);
                     self.site.answer(0);
                 }
             }
@@ -382,8 +488,13 @@ impl Pair<'_> {
                     .expect("no panic under it")
                     .at(fd)
                     .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
+                let what = match name {
+                    "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),
+                    _ if own == theirs => "gave different rights, owners or links".to_owned(),
+                    _ => format!("gave {theirs} on A and {own} on B"),
+                };
                 Err(PairError::Stopped(format!(
-                    "at event {seq} {name}{file} gave {theirs} on A and {own} on B: the metadata of one site is wrong, or its disk is full"
+                    "at event {seq} {name}{file} {what}: the metadata of one site is wrong, or its disk is full"
                 )))
             }
         }
@@ -445,26 +556,90 @@ impl Pair<'_> {
         let len = u64::try_from(theirs).unwrap_or(0);
         let mut incidents = Vec::new();
         for page in offset / PAGE as u64..=(offset + len.max(1) - 1) / PAGE as u64 {
-            incidents.extend(self.page_differs(seq, &at, page)?);
+            incidents.extend(self.page_differs(seq, &at, page, Found::Read)?);
         }
         if incidents.iter().any(|incident| incident.disk_of == 'A') {
             self.correct(seq, &at, offset, len)?;
         }
         for incident in &mut incidents {
             incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.board.count(incident);
             incident.tell(self.side.events.as_deref());
             let _ = self.sender.say(Tag::Incident, incident);
         }
         Ok(())
     }
 
-    fn page_differs(&self, seq: u64, at: &Where, page: u64) -> Result<Option<Incident>, PairError> {
+    /// A page that some scrubber does not find as its ledger has it: both programs are held, and both devices looked at again.
+    fn arbitrate_scrubbed(&self, suspect: &Suspect) -> Result<(), PairError> {
+        let began = Instant::now();
+        // The scrubber comes by again; a primary that is lost is noticed elsewhere.
+        let Ok(Tell::Held(seq)) = self.ask(&Ask::Hold) else {
+            return Ok(());
+        };
+        let deadline = began + TELL_LIMIT / 10;
+        while self.site.done() < seq && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut found = Ok(None);
+        // Otherwise its program asks about an event: that comes first.
+        if self.site.done() >= seq {
+            let file = self
+                .files
+                .lock()
+                .expect("no panic under it")
+                .ledger
+                .id(&suspect.path);
+            if file.is_some() {
+                let at = Where {
+                    path: suspect.path.clone(),
+                    file,
+                };
+                self.board.set(State::Arbitrating);
+                found = self.page_differs(seq, &at, suspect.page, Found::Scrub);
+                self.board.set(State::Running);
+            }
+        }
+        if let Some(mut incident) = self.unless_lost(found)? {
+            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+            self.board.count(&incident);
+            incident.tell(self.side.events.as_deref());
+            let _ = self.sender.say(Tag::Incident, &incident);
+        }
+        self.unless_lost(self.ask(&Ask::Release).map(|_| None))?;
+        Ok(())
+    }
+
+    /// A primary that is lost is no reason to stop: nothing has been repaired, and the program knows nothing of it.
+    fn unless_lost(
+        &self,
+        found: Result<Option<Incident>, PairError>,
+    ) -> Result<Option<Incident>, PairError> {
+        match found {
+            Err(_) if self.shared.has_lost() => Ok(None),
+            other => other,
+        }
+    }
+
+    fn page_differs(
+        &self,
+        seq: u64,
+        at: &Where,
+        page: u64,
+        how: Found,
+    ) -> Result<Option<Incident>, PairError> {
         let path = at.path.display().to_string();
-        let Tell::Page { bytes, ledger } = self.ask(&Ask::Page {
-            path: path.clone(),
-            page,
-        })?
-        else {
+        let asked = match how {
+            Found::Read => Ask::Page {
+                path: path.clone(),
+                page,
+            },
+            Found::Scrub => Ask::OnDevice {
+                path: path.clone(),
+                page,
+            },
+        };
+        let Tell::Page { bytes, ledger } = self.ask(&asked)? else {
             return Err(PairError::Link(std::io::Error::other(
                 "a page was asked for",
             )));
@@ -474,7 +649,11 @@ impl Pair<'_> {
             path: at.path.clone(),
             source,
         };
-        let own = crate::disk::page(&at.path, page).map_err(unreadable)?;
+        let own = match how {
+            Found::Read => crate::disk::page(&at.path, page),
+            Found::Scrub => crate::disk::page_on_device(&at.path, page),
+        };
+        let own = own.map_err(unreadable)?;
         let secondary_ledger = self
             .files
             .lock()
@@ -494,6 +673,7 @@ impl Pair<'_> {
         let (count, first_bit) = bits(&theirs, &own);
         let incident = |disk_of: char, agrees: char, on_device: bool| Incident {
             event: seq,
+            found: how,
             path: path.clone(),
             page,
             disk_of,
@@ -506,7 +686,17 @@ impl Pair<'_> {
             pause_us: 0,
         };
         match judge(&opinions) {
-            Verdict::Equal => Ok(None),
+            Verdict::Equal => {
+                let vouched = [&opinions.primary_ledger, &opinions.secondary_ledger]
+                    .iter()
+                    .all(|ledger| ledger.contains(&opinions.primary));
+                if how == Found::Scrub && !vouched {
+                    eprintln!(
+                        "steadfast pair: scrubber: page {page} of {path} is equal on both sites, and not as a ledger has it; nothing is repaired"
+                    );
+                }
+                Ok(None)
+            }
             Verdict::SecondaryWrong => {
                 let on_device =
                     crate::disk::page_on_device(&at.path, page).is_ok_and(|bytes| bytes == own);

@@ -625,6 +625,31 @@ impl Site {
         done().then(|| self.take_step(place, at))
     }
 
+    /// The event that a site's program has come to, and the newest that the other one has done.
+    #[must_use]
+    pub fn progress(&self, part: Part) -> (u64, u64) {
+        let claimed = self.claimed_last(part);
+        let done = match part {
+            Part::Primary => self.group.get64(at!(own 1, done)),
+            // What the log holds is done on the primary.
+            Part::Secondary => self.claimed_last(Part::Primary),
+        };
+        (claimed, done)
+    }
+
+    /// The system call that a site's program has claimed as event `seq`: its number and first argument.
+    #[must_use]
+    pub fn claimed_call(&self, part: Part, seq: u64) -> Option<(u32, u64)> {
+        let claim = self.group.claim(part.slot(), seq)?;
+        (claim.kind == abi::kind::SYSCALL).then_some((claim.nr, claim.args[0]))
+    }
+
+    /// Secondary: the newest event that it has done.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.group.get64(at!(own 1, done))
+    }
+
     /// The event that a slot has claimed last.
     #[must_use]
     pub fn claimed_last(&self, part: Part) -> u64 {
@@ -632,11 +657,12 @@ impl Site {
     }
 
     /// Secondary whose primary is lost: has the program lead, from the event at `place` on, of which the log holds
-    /// nothing. No relay may run. Connections that the program goes on with, and those that it has lost.
+    /// nothing. No relay may run. `announce` is called when its connections are set up, and before they speak: an answer to
+    /// what they say has to come here. Connections that the program goes on with, and those that it has lost.
     ///
     /// # Errors
     /// When it cannot: why.
-    pub fn lead(&self, place: &Place) -> Result<(u32, u32), String> {
+    pub fn lead(&self, place: &Place, announce: impl FnOnce()) -> Result<(u32, u32), String> {
         // What the log holds is done first.
         loop {
             match self.news(Duration::from_millis(5)) {
@@ -684,6 +710,7 @@ impl Site {
         self.group.set_pid(0, self.pid);
         self.group.set_pid(1, 0);
         self.group.set32(at!(alarm), alarm::QUIET);
+        announce();
         self.group
             .order(0, cmd::RESUME, 0, LEAD_LIMIT)
             .ok_or("its program does not go on")?;

@@ -125,6 +125,13 @@ fn it_is_the_same_after_it_was_closed_and_after_a_torn_end_and_refused_after_dam
     ledger.flush(true).expect("room");
     let before: Vec<_> = (0..3).map(|page| ledger.accepted(id, page)).collect();
 
+    let second = Ledger::open(&dir);
+    assert!(
+        matches!(second, Err(LedgerError::Busy { .. })),
+        "{second:?}"
+    );
+    drop(ledger);
+
     let path = dir.join("ledger");
     let whole = fs::read(&path).expect("the journal");
     fs::write(&path, [&whole[..], &[3, 200, 0]].concat()).expect("a torn record");
@@ -137,6 +144,7 @@ fn it_is_the_same_after_it_was_closed_and_after_a_torn_end_and_refused_after_dam
         before
     );
     assert_eq!(again.id(Path::new("/data/x.db")), None);
+    drop(again);
 
     for at in [9, 30, whole.len() / 2] {
         let mut struck = fs::read(&path).expect("the journal");

@@ -1,0 +1,554 @@
+//! Status: what a site is doing, for people, programs and Prometheus, and how `pair status` and `pair top` ask for it.
+//!
+//! A site answers on a socket in the directory of its ledger (`status`), and with `--http` on a port of its own. Both only
+//! read; nothing can be changed here.
+//!
+//! | Path of `--http` | 200 | 503 |
+//! |---|---|---|
+//! | `/metrics` | always | |
+//! | `/healthz` | the thread that decides answers | it has not come round for ten seconds |
+//! | `/readyz` | both sites run, or this one goes on alone | it waits for the peer or for the witness |
+//!
+//! Invariant: whoever asks slowly, or for ever, holds up nothing but this.
+//!
+//! Not covered: TLS; connections that stay open.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use steadfast_replica::site::{Part, Site};
+use steadfast_sys::{child, signals};
+
+use crate::cli::{self, Side};
+use crate::error::PairError;
+use crate::files::Files;
+use crate::incident::Incident;
+
+/// For a whole exchange, and for the answer to `pair status`.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The thread that decides comes round every 20 ms; a repair may take this long.
+const HUNG: Duration = Duration::from_secs(10);
+const HEAD_MAX: usize = 8192;
+
+/// What a site is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[repr(u8)]
+pub(crate) enum State {
+    Running,
+    Arbitrating,
+    /// The peer is lost, and the witness has not answered: the program is held.
+    Held,
+    Alone,
+    Ended,
+}
+
+impl State {
+    const ALL: [Self; 5] = [
+        Self::Running,
+        Self::Arbitrating,
+        Self::Held,
+        Self::Alone,
+        Self::Ended,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        ["running", "arbitrating", "held", "alone", "ended"][self as usize]
+    }
+
+    fn is_ready(self) -> bool {
+        !matches!(self, Self::Held | Self::Ended)
+    }
+}
+
+/// What the threads of a site count.
+#[derive(Debug)]
+pub(crate) struct Board {
+    state: AtomicU8,
+    /// Times that the witness has given the program to this site.
+    pub(crate) generation: AtomicU64,
+    pub(crate) repairs: AtomicU64,
+    pub(crate) scrubbed: AtomicU64,
+    pub(crate) scrub_found: AtomicU64,
+    pub(crate) scrub_rounds: AtomicU64,
+    /// Since `began`, in ms: the last word of the peer; the last round of the thread that decides; the event that has
+    /// waited longest for the other site.
+    heard: AtomicU64,
+    round: AtomicU64,
+    waiting: Mutex<(u64, u64)>,
+    began: Instant,
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self {
+            state: AtomicU8::new(0),
+            generation: zero(),
+            repairs: zero(),
+            scrubbed: zero(),
+            scrub_found: zero(),
+            scrub_rounds: zero(),
+            heard: zero(),
+            round: zero(),
+            waiting: Mutex::new((0, 0)),
+            began: Instant::now(),
+        }
+    }
+}
+
+impl Board {
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn set(&self, state: State) {
+        self.state.store(state as u8, Ordering::SeqCst);
+    }
+
+    pub(crate) fn state(&self) -> State {
+        State::ALL[usize::from(self.state.load(Ordering::SeqCst))]
+    }
+
+    /// The witness has given the program to this site.
+    pub(crate) fn go_alone(&self) {
+        self.generation.store(1, Ordering::SeqCst);
+        self.set(State::Alone);
+    }
+
+    /// A page was repaired, on either site.
+    pub(crate) fn count(&self, incident: &Incident) {
+        self.repairs
+            .fetch_add(incident.pages_repaired.into(), Ordering::Relaxed);
+    }
+
+    /// The peer has said something.
+    pub(crate) fn hear(&self) {
+        self.heard.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// The thread that decides has come round.
+    pub(crate) fn tick(&self) {
+        self.round.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// For how long the events after `done` have been open, of which there are `open`.
+    fn lag(&self, done: u64, open: u64) -> u64 {
+        let mut waiting = self.waiting.lock().expect("no panic under it");
+        if open == 0 || waiting.0 != done {
+            *waiting = (done, self.now());
+        }
+        self.now() - waiting.1
+    }
+}
+
+/// What one site answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// A is the primary, B the secondary.
+    pub(crate) site: char,
+    pub(crate) state: State,
+    pub(crate) command: Vec<String>,
+    pub(crate) pid: i32,
+    pub(crate) run: String,
+    pub(crate) witness: String,
+    /// 0 while both run; 1 when the witness has given the program to this site.
+    pub(crate) generation: u64,
+    pub(crate) seconds: u64,
+    pub(crate) events: u64,
+    /// Events that this site has come to and the other one has not done.
+    pub(crate) events_open: u64,
+    /// For how long the oldest of these has been open, as far as anybody has looked.
+    pub(crate) lag_ms: u64,
+    /// Since the last word of the peer.
+    pub(crate) silent_ms: u64,
+    /// Pages that were read on both sites and compared.
+    pub(crate) pages_verified: u64,
+    pub(crate) pages_written: u64,
+    /// Pages that the scrubber has read from the device and held against the ledger; those that were wrong; whole rounds.
+    pub(crate) pages_scrubbed: u64,
+    pub(crate) scrub_found: u64,
+    pub(crate) scrub_rounds: u64,
+    pub(crate) repairs: u64,
+    pub(crate) ledger_files: u64,
+    pub(crate) ledger_pages: u64,
+    #[serde(default)]
+    hung: bool,
+}
+
+/// What a site knows of itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(crate) part: Part,
+    pub(crate) site: Arc<Site>,
+    pub(crate) files: Arc<Mutex<Files>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) command: Vec<String>,
+    pub(crate) run: String,
+    pub(crate) witness: String,
+}
+
+/// Hands the signals of this command on to the program, from now on. Call it before there is a second thread. A secondary that
+/// does not lead ends instead: to the primary it is lost.
+pub(crate) fn forward_signals(source: &Source) -> Result<(), PairError> {
+    let _ = signals::block_all();
+    let (site, part, board) = (
+        Arc::clone(&source.site),
+        source.part,
+        Arc::clone(&source.board),
+    );
+    let forward = move || {
+        loop {
+            let taken = signals::next();
+            match taken.signal {
+                libc::SIGCHLD | libc::SIGPIPE | libc::SIGCONT | libc::SIGURG => {}
+                signal if part == Part::Secondary && board.state() != State::Alone => {
+                    std::process::exit(128 + signal)
+                }
+                // A terminal signals the whole group.
+                _ if taken.code > 0 && child::in_our_group(site.pid()) => {}
+                signal => child::kill(site.pid(), signal),
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .spawn(forward)
+        .map(drop)
+        .map_err(|source| PairError::Kernel {
+            part: "a thread for signals",
+            source,
+        })
+}
+
+impl Source {
+    fn status(&self) -> Status {
+        let board = &self.board;
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let (claimed, done) = self.site.progress(self.part);
+        let state = board.state();
+        // Alone nobody is waited for.
+        let events_open = if state == State::Alone {
+            0
+        } else {
+            claimed.saturating_sub(done)
+        };
+        let lag_ms = board.lag(done, events_open);
+        let files = self.files.lock().expect("no panic under it");
+        let (ledger_files, ledger_pages) = files.ledger.extent();
+        Status {
+            site: if self.part == Part::Primary { 'A' } else { 'B' },
+            state,
+            command: self.command.clone(),
+            pid: self.site.pid(),
+            run: self.run.clone(),
+            witness: self.witness.clone(),
+            generation: count(&board.generation),
+            seconds: board.began.elapsed().as_secs(),
+            events: claimed,
+            events_open,
+            lag_ms,
+            silent_ms: board.now().saturating_sub(count(&board.heard)),
+            pages_verified: files.pages_read,
+            pages_written: files.pages_written,
+            pages_scrubbed: count(&board.scrubbed),
+            scrub_found: count(&board.scrub_found),
+            scrub_rounds: count(&board.scrub_rounds),
+            repairs: count(&board.repairs),
+            ledger_files,
+            ledger_pages,
+            hung: board.now().saturating_sub(count(&board.round))
+                > u64::try_from(HUNG.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// Answers from now on, until the process ends.
+    ///
+    /// # Errors
+    /// When one of the two sockets cannot be had.
+    pub(crate) fn serve(self, side: &Side) -> Result<(), PairError> {
+        let path = socket(&side.ledger);
+        // Of a process that has ended: the ledger's lock says that no other one lives.
+        let _ = std::fs::remove_file(&path);
+        let local = UnixListener::bind(&path).map_err(|source| PairError::Directory {
+            path: path.clone(),
+            source,
+        })?;
+        let this = self.clone();
+        std::thread::spawn(move || {
+            for mut stream in local.incoming().flatten() {
+                let _ = stream.set_write_timeout(Some(PATIENCE));
+                let text = serde_json::to_vec(&this.status()).expect("plain data");
+                let _ = stream.write_all(&text);
+            }
+        });
+        let Some(address) = &side.http else {
+            return Ok(());
+        };
+        let listener = TcpListener::bind(address).map_err(|source| PairError::Listen {
+            address: address.clone(),
+            source,
+        })?;
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let limited = stream
+                    .set_read_timeout(Some(PATIENCE))
+                    .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
+                if limited.is_ok() {
+                    let _ = answer(stream, || self.status());
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+fn answer(mut stream: impl Read + Write, status: impl Fn() -> Status) -> io::Result<()> {
+    let began = Instant::now();
+    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
+    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        let n = stream.read(&mut piece)?;
+        head.extend_from_slice(&piece[..n]);
+        if n == 0 || head.len() > HEAD_MAX || began.elapsed() > PATIENCE {
+            return Ok(());
+        }
+    }
+    let line = String::from_utf8_lossy(&head);
+    let mut words = line.split_ascii_whitespace();
+    let (code, body) = if words.next() == Some("GET") {
+        reply(words.next().unwrap_or_default(), &status())
+    } else {
+        ("405 Method Not Allowed", "only GET\n".to_owned())
+    };
+    let text = format!(
+        "HTTP/1.1 {code}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(text.as_bytes())
+}
+
+fn reply(path: &str, status: &Status) -> (&'static str, String) {
+    const BUSY: &str = "503 Service Unavailable";
+    match path.split('?').next().unwrap_or_default() {
+        "/metrics" => ("200 OK", metrics(status)),
+        "/healthz" if status.hung => (BUSY, "the thread that decides does not answer\n".into()),
+        "/healthz" => ("200 OK", "ok\n".into()),
+        "/readyz" if status.state.is_ready() => ("200 OK", "ready\n".into()),
+        "/readyz" => (BUSY, format!("{}\n", status.state.name())),
+        _ => (
+            "404 Not Found",
+            "known: /metrics, /healthz, /readyz\n".into(),
+        ),
+    }
+}
+
+fn metrics(status: &Status) -> String {
+    let mut out = String::new();
+    let mut put = |kind: &str, name: &str, help: &str, value: u64| {
+        let _ = writeln!(
+            out,
+            "# HELP steadfast_pair_{name} {help}\n# TYPE steadfast_pair_{name} {kind}\nsteadfast_pair_{name}{{site=\"{}\"}} {value}",
+            status.site
+        );
+    };
+    let counters = [
+        (
+            "events_total",
+            "events that this site has come to",
+            status.events,
+        ),
+        (
+            "pages_verified_total",
+            "pages that were read on both sites and compared",
+            status.pages_verified,
+        ),
+        (
+            "pages_written_total",
+            "pages that were written",
+            status.pages_written,
+        ),
+        (
+            "pages_scrubbed_total",
+            "pages that the scrubber has held against the ledger",
+            status.pages_scrubbed,
+        ),
+        (
+            "scrub_found_total",
+            "pages that the scrubber has found wrong",
+            status.scrub_found,
+        ),
+        (
+            "scrub_rounds_total",
+            "times that the scrubber has gone through all files",
+            status.scrub_rounds,
+        ),
+        (
+            "repairs_total",
+            "pages of this pair that were repaired",
+            status.repairs,
+        ),
+    ];
+    for (name, help, value) in counters {
+        put("counter", name, help, value);
+    }
+    let gauges = [
+        (
+            "events_open",
+            "events that the other site has not done",
+            status.events_open,
+        ),
+        (
+            "lag_milliseconds",
+            "for how long the oldest of these has been open",
+            status.lag_ms,
+        ),
+        (
+            "silent_milliseconds",
+            "since the last word of the peer",
+            status.silent_ms,
+        ),
+        (
+            "generation",
+            "0 while both sites run, 1 when the witness has given the program to this one",
+            status.generation,
+        ),
+        (
+            "ready",
+            "whether the program runs, and is not held",
+            u64::from(status.state.is_ready()),
+        ),
+        (
+            "alone",
+            "whether the peer is lost and this site goes on",
+            u64::from(status.state == State::Alone),
+        ),
+        ("ledger_files", "files in the ledger", status.ledger_files),
+        ("ledger_pages", "pages in the ledger", status.ledger_pages),
+    ];
+    for (name, help, value) in gauges {
+        put("gauge", name, help, value);
+    }
+    out
+}
+
+fn socket(ledger: &Path) -> PathBuf {
+    ledger.join("status")
+}
+
+fn ask(ledger: &Path) -> Result<Status, PairError> {
+    let path = socket(ledger);
+    let silent = |source| PairError::Silent {
+        path: path.clone(),
+        source,
+    };
+    let mut stream = UnixStream::connect(&path).map_err(silent)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    let mut text = Vec::new();
+    stream.read_to_end(&mut text).map_err(silent)?;
+    serde_json::from_slice(&text).map_err(|error| silent(io::Error::other(error)))
+}
+
+/// `pair status`: 0 when both sites run, 1 when one of them is lost or this one is held.
+pub(crate) fn show(options: &cli::Status) -> Result<u8, PairError> {
+    let status = ask(&options.ledger)?;
+    if options.json {
+        println!("{}", serde_json::to_string(&status).expect("plain data"));
+    } else {
+        print!("{}", page(&status));
+    }
+    Ok(u8::from(!matches!(
+        status.state,
+        State::Running | State::Arbitrating
+    )))
+}
+
+fn page(status: &Status) -> String {
+    let part = if status.site == 'A' {
+        "primary"
+    } else {
+        "secondary"
+    };
+    let rows = [
+        ("site", format!("{} ({part})", status.site)),
+        ("state", status.state.name().to_owned()),
+        (
+            "program",
+            format!("{}, pid {}", status.command.join(" "), status.pid),
+        ),
+        (
+            "witness",
+            format!("{}, generation {}", status.witness, status.generation),
+        ),
+        ("up", format!("{} s", status.seconds)),
+        (
+            "events",
+            format!(
+                "{}, {} open for {} ms; peer silent for {} ms",
+                status.events, status.events_open, status.lag_ms, status.silent_ms
+            ),
+        ),
+        (
+            "pages",
+            format!(
+                "{} read and compared, {} written, {} repaired",
+                status.pages_verified, status.pages_written, status.repairs
+            ),
+        ),
+        (
+            "scrubber",
+            format!(
+                "{} pages, {} wrong, {} rounds",
+                status.pages_scrubbed, status.scrub_found, status.scrub_rounds
+            ),
+        ),
+        (
+            "ledger",
+            format!(
+                "{} files, {} pages",
+                status.ledger_files, status.ledger_pages
+            ),
+        ),
+    ];
+    rows.iter().fold(String::new(), |mut out, (name, value)| {
+        let _ = writeln!(out, "{name:9} {value}");
+        out
+    })
+}
+
+/// `pair top`: a line each interval, with what has come since the line before.
+pub(crate) fn top(options: &cli::Top) -> Result<u8, PairError> {
+    let mut before = ask(&options.ledger)?;
+    let seconds = Duration::from_millis(options.every).as_secs_f64();
+    println!(
+        "site state        events/s   open  lag ms  read/s written/s scrubbed/s  wrong repaired"
+    );
+    let mut left = options.count;
+    while left != Some(0) {
+        std::thread::sleep(Duration::from_millis(options.every));
+        let now = ask(&options.ledger)?;
+        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        println!(
+            "{:4} {:11} {:10.0} {:6} {:7} {:7.0} {:9.0} {:10.0} {:6} {:8}",
+            now.site,
+            now.state.name(),
+            rate(now.events, before.events),
+            now.events_open,
+            now.lag_ms,
+            rate(now.pages_verified, before.pages_verified),
+            rate(now.pages_written, before.pages_written),
+            rate(now.pages_scrubbed, before.pages_scrubbed),
+            now.scrub_found,
+            now.repairs,
+        );
+        before = now;
+        left = left.map(|left| left - 1);
+    }
+    Ok(0)
+}

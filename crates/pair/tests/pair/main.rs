@@ -1,0 +1,15 @@
+//! Two sites in mount namespaces of their own: each alarm rings, and each stays silent.
+//!
+//! Data and ledger are tmpfs, where what is stored past the program is at once what the "disk" returns; the demo does the
+//! same on disk images, below the page cache. As an ordinary user the namespaces need user namespaces, and the demo is
+//! asserted to be refused.
+
+mod back;
+mod disks;
+mod lost;
+mod names;
+mod processor;
+mod scrub;
+mod shown;
+mod sites;
+mod status;

@@ -1,0 +1,101 @@
+//! Metadata: names, types, sizes, rights and owners of protected files are each site's own, and compared.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use crate::sites::*;
+
+const LIST: &str = "SELECT count(*) FROM fsdir('.');";
+
+fn with_files(name: &str) -> PathBuf {
+    let dir = with_table(name);
+    fs::create_dir(dir.join("sub")).expect("a directory");
+    for file in ["one", "two", "three"] {
+        fs::write(dir.join("sub").join(file), file).expect("a file");
+    }
+    dir
+}
+
+#[test]
+fn listings_and_facts_are_equal_while_names_come_and_go() {
+    let dir = with_files("facts");
+    let site = sqlite_site(&dir);
+    let mut both = Both::start(&site, &site);
+    assert_eq!(both.ask(LIST), "6");
+    assert_eq!(
+        both.ask("CREATE TEMP TABLE n AS WITH RECURSIVE i(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM i WHERE x < 40) SELECT x FROM i; SELECT sum(writefile('sub/f' || x, 'abc')) FROM n;"),
+        "120"
+    );
+    assert_eq!(both.ask(LIST), "46");
+    // With a journal that is there for as long as the transaction.
+    assert_eq!(
+        both.ask(&format!("BEGIN; DELETE FROM t WHERE a = 1; {LIST} COMMIT;")),
+        "47"
+    );
+    assert_eq!(
+        both.ask(&format!("CREATE TABLE u AS SELECT * FROM t; {LIST}")),
+        "46"
+    );
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    assert_eq!(ends.said(), "");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_name_or_a_fact_that_one_site_alone_has_stops_the_program() {
+    let dir = with_files("lost-name");
+    let site = sqlite_site(&dir);
+    type Change = fn(PathBuf);
+    let changes: [(&str, Change, &str); 5] = [
+        (
+            "more",
+            |data| fs::write(data.join("sub/four"), "x").expect("a file"),
+            "getdents64",
+        ),
+        (
+            "less",
+            |data| fs::remove_file(data.join("sub/two")).expect("a file"),
+            "getdents64",
+        ),
+        (
+            "another",
+            |data| fs::rename(data.join("sub/two"), data.join("sub/TWO")).expect("a file"),
+            "listed",
+        ),
+        (
+            "size",
+            |data| fs::write(data.join("sub/two"), "twofold").expect("a file"),
+            "gave",
+        ),
+        (
+            "rights",
+            |data| {
+                fs::set_permissions(data.join("sub/two"), fs::Permissions::from_mode(0o600))
+                    .expect("a file");
+            },
+            "gave different rights, owners or links",
+        ),
+    ];
+    for (name, change, line) in changes {
+        for struck in ["A", "B"] {
+            let mut both = Both::start(&site, &site);
+            assert_eq!(both.ask(LIST), "6");
+            let child = if struck == "A" { &both.a } else { &both.b };
+            change(PathBuf::from(format!("/proc/{}/root/mnt/data", child.id())));
+            assert_eq!(
+                both.ask(LIST),
+                "",
+                "{name} on {struck}: nothing wrong leaves"
+            );
+            let ends = both.end();
+            assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
+            // A name that is missing on B is met by lstat first, one on A by the listing.
+            let found = ends.said().contains(line)
+                || (matches!(name, "more" | "less" | "another") && ends.said().contains("gave"));
+            assert!(found, "{name} on {struck}: {}", ends.said());
+        }
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}

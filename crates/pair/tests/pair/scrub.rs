@@ -1,0 +1,109 @@
+//! The scrubber: what nobody reads is found as well, and nothing is found where nothing is wrong.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use crate::sites::*;
+use crate::status::status;
+
+fn byte(both: &std::process::Child) -> u8 {
+    let file = fs::File::open(format!("/proc/{}/root/mnt/data/x.db", both.id())).expect("a file");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, PLACE).expect("inside");
+    byte[0]
+}
+
+#[test]
+fn a_page_that_nobody_reads_is_found_on_either_disk_and_repaired() {
+    let dir = with_table("scrub");
+    let site = sqlite_site(&dir);
+    for (struck, line) in [
+        (
+            "A",
+            "scrubber: disk of A, x.db page 8, ledger agrees with B",
+        ),
+        (
+            "B",
+            "scrubber: disk of B, x.db page 8, ledger agrees with A",
+        ),
+    ] {
+        let mut both = Both::start(&site, &site);
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        let child = if struck == "A" { &both.a } else { &both.b };
+        let right = byte(child);
+        both.strike(child, PLACE, 1);
+        let deadline = Instant::now() + LIMIT;
+        while byte(child) != right {
+            assert!(Instant::now() < deadline, "{struck}: nobody repairs it");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // The program has gone on.
+        assert_eq!(both.ask("SELECT count(*)+1 FROM t;"), "101");
+        let (_, said) = status(if struck == "A" { &both.a } else { &both.b });
+        assert_eq!(said["scrub_found"], 1, "{said}");
+        assert_eq!(said["repairs"], 1, "{said}");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn on_both_disks_the_program_stops_and_without_a_scrubber_nobody_notices() {
+    let dir = with_table("scrub-both");
+    let site = sqlite_site(&dir);
+    let mut both = Both::start(&site, &site);
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    // In one page, in different places.
+    both.strike(&both.a, PLACE, 1);
+    both.strike(&both.b, PLACE + 1, 1);
+    let deadline = Instant::now() + LIMIT;
+    while both.a.try_wait().expect("a child").is_none() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
+    assert!(
+        ends.said()
+            .contains("the ledgers do not tell which is right"),
+        "{}",
+        ends.said()
+    );
+
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut both = Both::start_with(&site, &site, &address, &address, &["--scrub", "0"]);
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    both.strike(&both.a, PLACE, 1);
+    std::thread::sleep(Duration::from_secs(2));
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    assert_eq!(ends.said(), "");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn it_is_silent_while_the_program_writes() {
+    let dir = with_table("scrub-silent");
+    let site = sqlite_site(&dir);
+    let address = format!("127.0.0.1:{}", free_port());
+    let mut both = Both::start_with(&site, &site, &address, &address, &["--scrub", "1000"]);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) {
+        let done = both.ask(
+            "UPDATE t SET b = b || 'x' WHERE a % 3 = 0; INSERT INTO t SELECT a+1000, b FROM t WHERE a < 50; DELETE FROM t WHERE a >= 1000; SELECT 1;",
+        );
+        assert_eq!(done, "1");
+    }
+    for child in [&both.a, &both.b] {
+        let (_, said) = status(child);
+        assert!(said["scrub_rounds"].as_u64() > Some(1), "{said}");
+        assert!(said["pages_scrubbed"].as_u64() > Some(20), "{said}");
+        assert_eq!(said["scrub_found"], 0, "{said}");
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    assert_eq!(ends.said(), "");
+    fs::remove_dir_all(dir).expect("clean");
+}

@@ -1,0 +1,57 @@
+//! The demonstration, on disk images.
+
+use std::fs;
+use std::process::Command;
+
+use crate::sites::*;
+
+#[test]
+fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
+    for struck in ["a", "b"] {
+        let output = Command::new(PAIR)
+            .args(["demo", "--strike", struck])
+            .output()
+            .expect("it runs");
+        let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat())
+            .into_owned();
+        if is_root() {
+            assert_eq!(output.status.code(), Some(0), "{said}");
+            assert!(said.contains("x.db page 8, ledger agrees with"), "{said}");
+        } else {
+            assert_eq!(output.status.code(), Some(121), "{said}");
+            assert!(said.contains("needs root"), "{said}");
+        }
+    }
+    let dir = seed("web");
+    let web = dir.join("web");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&web)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/web.c"))
+        .status()
+        .expect("cc is installed");
+    assert!(built.success());
+    let output = Command::new(PAIR)
+        .args(["demo", "--"])
+        .arg(&web)
+        .output()
+        .expect("it runs");
+    let said =
+        String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
+    if is_root() {
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("with 1 connections (0 cut)"), "{said}");
+    } else {
+        assert_eq!(output.status.code(), Some(121), "{said}");
+    }
+    fs::remove_dir_all(dir).expect("clean");
+    let loops = Command::new("losetup")
+        .arg("--list")
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    assert!(
+        !String::from_utf8_lossy(&loops).contains("steadfast-pair-"),
+        "a loop device is left behind"
+    );
+}

@@ -1,0 +1,255 @@
+//! Two sites in mount namespaces of their own, and what tests do to them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) const PAIR: &str = env!("CARGO_BIN_EXE_steadfast-pair");
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+/// What a site starts from.
+pub(crate) struct Site {
+    pub(crate) seed: PathBuf,
+    pub(crate) ledger_bytes: &'static str,
+    /// A ledger from before.
+    pub(crate) ledger: Option<PathBuf>,
+    pub(crate) command: Vec<String>,
+}
+
+pub(crate) fn seed(name: &str) -> PathBuf {
+    let dir =
+        std::env::temp_dir().join(format!("steadfast-pair-test-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).expect("a directory");
+    dir
+}
+
+pub(crate) fn sqlite(dir: &Path, script: &str) -> String {
+    let mut child = Command::new("sqlite3")
+        .args(["-batch", "x.db"])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sqlite3 is installed");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(script.as_bytes())
+        .expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) const TABLE: &str = "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT);
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i<100)
+INSERT INTO t SELECT i, substr(replace(hex(zeroblob(1000)), '0', char(65 + i % 26)), 1, 1500) FROM n;";
+
+pub(crate) fn with_table(name: &str) -> PathBuf {
+    let dir = seed(name);
+    sqlite(&dir, TABLE);
+    dir
+}
+
+pub(crate) fn sqlite_site(seed: &Path) -> Site {
+    Site {
+        seed: seed.into(),
+        ledger_bytes: "4m",
+        ledger: None,
+        command: ["sqlite3", "-batch", "x.db"].map(String::from).to_vec(),
+    }
+}
+
+pub(crate) fn start(site: &Site, side: &str, more: &[&str]) -> Child {
+    start_as(site, side, more, |_| {})
+}
+
+pub(crate) fn start_as(
+    site: &Site,
+    side: &str,
+    more: &[&str],
+    adjust: impl FnOnce(&mut Command),
+) -> Child {
+    let script = format!(
+        "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs none /mnt/data && \
+         mount -t tmpfs -o size={} none /mnt/ledger && cp -a {}/. /mnt/data && {} cd /mnt/data && exec \"$@\"",
+        site.ledger_bytes,
+        site.seed.display(),
+        site.ledger
+            .as_ref()
+            .map_or_else(String::new, |ledger| format!(
+                "cp {}/ledger /mnt/ledger/ && ",
+                ledger.display()
+            )),
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]);
+    if !is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command
+        .args(["--", "sh", "-c", &script, "sh", PAIR, side])
+        .args(more);
+    command
+        .args(["--ledger", "/mnt/ledger", "--data", "/mnt/data", "--"])
+        .args(&site.command);
+    adjust(&mut command);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("unshare is installed")
+}
+
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port()
+}
+
+pub(crate) struct Both {
+    pub(crate) a: Child,
+    pub(crate) b: Child,
+    pub(crate) to: Option<ChildStdin>,
+    pub(crate) from: BufReader<ChildStdout>,
+}
+
+pub(crate) struct Ends {
+    pub(crate) a: Output,
+    pub(crate) b: Output,
+}
+
+impl Ends {
+    pub(crate) fn codes(&self) -> [Option<i32>; 2] {
+        [self.a.status.code(), self.b.status.code()]
+    }
+
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&[&self.a.stderr[..], &self.b.stderr[..]].concat()).into_owned()
+    }
+}
+
+impl Both {
+    pub(crate) fn start(a: &Site, b: &Site) -> Self {
+        let address = format!("127.0.0.1:{}", free_port());
+        Self::start_with(a, b, &address, &address, &[])
+    }
+
+    /// `listen`: where the secondary is; `peer`: where the primary believes it to be.
+    pub(crate) fn start_with(a: &Site, b: &Site, listen: &str, peer: &str, more: &[&str]) -> Self {
+        let b = start(b, "secondary", &[&["--listen", listen], more].concat());
+        Self::with(start(a, "primary", &[&["--peer", peer], more].concat()), b)
+    }
+
+    pub(crate) fn with(mut a: Child, b: Child) -> Self {
+        let (to, from) = (
+            a.stdin.take(),
+            BufReader::new(a.stdout.take().expect("piped")),
+        );
+        Self { a, b, to, from }
+    }
+
+    pub(crate) fn ask(&mut self, sql: &str) -> String {
+        writeln!(self.to.as_ref().expect("open"), "{sql}").expect("it reads");
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("it answers");
+        line.trim_end().to_owned()
+    }
+
+    /// Flips a bit of the database where one site keeps it. The program runs by then: it has answered.
+    pub(crate) fn strike(&self, child: &Child, at: u64, bit: u8) {
+        let path = format!("/proc/{}/root/mnt/data/x.db", child.id());
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .expect("the site's file");
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at).expect("inside the file");
+        byte[0] ^= 1 << bit;
+        file.write_all_at(&byte, at).expect("it is stored");
+    }
+
+    pub(crate) fn end(mut self) -> Ends {
+        drop(self.to.take());
+        let deadline = Instant::now() + LIMIT;
+        for child in [&mut self.a, &mut self.b] {
+            while child.try_wait().expect("a child").is_none() {
+                if Instant::now() > deadline {
+                    child.kill().expect("a child");
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        let mut rest = Vec::new();
+        self.from.read_to_end(&mut rest).expect("it has ended");
+        let (mut a, b) = (
+            self.a.wait_with_output().expect("a"),
+            self.b.wait_with_output().expect("b"),
+        );
+        a.stdout = rest;
+        Ends { a, b }
+    }
+}
+
+pub(crate) const ASK: &str = ".open x.db\n.sha3sum";
+/// In a text of the table, far from any header.
+pub(crate) const PLACE: u64 = 8 * 4096 + 2000;
+
+/// A directory that both sites see.
+pub(crate) struct Witness(pub(crate) PathBuf);
+
+impl Witness {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(seed(&format!("witness-{name}")))
+    }
+
+    pub(crate) fn flags(&self, lost_after: u64) -> [String; 4] {
+        [
+            "--witness".into(),
+            format!("dir:{}", self.0.display()),
+            "--lost-after".into(),
+            lost_after.to_string(),
+        ]
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the secondary's own program answers: it leads by then.
+pub(crate) fn ask_secondary(
+    child: &mut Child,
+    from: &mut BufReader<ChildStdout>,
+    sql: &str,
+) -> String {
+    writeln!(child.stdin.as_ref().expect("piped"), "{sql}").expect("it reads");
+    let mut line = String::new();
+    from.read_line(&mut line).expect("it answers");
+    line.trim_end().to_owned()
+}
+
+pub(crate) fn witnessed(site: &Site, witness: &Witness) -> Both {
+    let address = format!("127.0.0.1:{}", free_port());
+    let flags = witness.flags(5000);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Both::start_with(site, site, &address, &address, &flags)
+}
+
+pub(crate) const CHANGE: &str = "INSERT INTO t SELECT a+(SELECT max(a) FROM t), b FROM t; UPDATE t SET b = b || 'x' WHERE a % 5 = 0; SELECT count(*) FROM t;";
+pub(crate) const SUM: &str =
+    "SELECT count(*) || ' ' || sum(length(b)) || ' ' || max(a) FROM t; PRAGMA integrity_check;";
