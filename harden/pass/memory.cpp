@@ -352,6 +352,14 @@ private:
     Value *Lowest = First->getPointerOperand();
     if (int64_t At = Stores.front()->At - Low)
       Lowest = B.CreateConstGEP1_64(B.getInt8Ty(), Lowest, uint64_t(-At));
+    if (C.Sei) { // one that goes elsewhere is missed in its own place (V4)
+      for (Near *N : Stores) {
+        N->Store->setMetadata(SharedMetadata, MDNode::get(Ctx, {}));
+        N->Taken = true;
+      }
+      word(*First, *Last, Lowest, Bytes);
+      return;
+    }
     // The register that all of them take, compared with the address that was looked up when they have happened. That is one that the
     // compiler does not know: it would make a constant anew for the long way, and look up another word than is written.
     Value *Address = B.CreateCall(Sum, {B.CreatePtrToInt(Lowest, B.getInt64Ty())});

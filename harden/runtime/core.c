@@ -42,6 +42,26 @@ SF_API const int __sf_abi_6 = SF_ABI;
 extern void __sf_slow8(void), __sf_slow_part(void), __sf_check(void);
 SF_API void (*const __sf_stores[])(void) = {__sf_slow8, __sf_slow_part, __sf_check};
 
+/* --protect: a program has one, and its link the same. Modules with hardened code say theirs in this section (pass/plugin.cpp). */
+#define LEVEL_SEI 1
+#define LEVEL_FULL 2
+extern const uint64_t __start_sf_levels[] __attribute__((weak, visibility("hidden")));
+extern const uint64_t __stop_sf_levels[] __attribute__((weak, visibility("hidden")));
+
+__attribute__((constructor(103))) static void one_level(void) {
+  const uint64_t *from = __start_sf_levels, *to = __stop_sf_levels;
+  sf_opaque(from);
+  sf_opaque(to);
+  for (; from != to; from++)
+    if (*from != (SF_BEYOND ? LEVEL_FULL : LEVEL_SEI))
+      sf_stop(SF_BEYOND ? "a program needs one --protect for all its files, found a file with sei and a link with full"
+                        : "a program needs one --protect for all its files, found a file with full and a link with sei",
+              "give all files and the link the same --protect");
+  if (!SF_BEYOND && (sf_recovers() || sf_async()))
+    sf_stop("--recover and --validate=async rest on checks that --protect=sei leaves out, found them together",
+            "leave --protect=sei out, or the other flag");
+}
+
 /* Eight bits to eight bytes. */
 static inline uint64_t spread(uint64_t bits) {
   /* Copy the bits into every byte, keep bit k in byte k, then make each byte that is not zero all ones. */
@@ -79,7 +99,7 @@ const char sf_entry_elsewhere[] = "an entry of the log has gone to another place
 
 /* After it: also of a direction flag, or a count, that changes on the way, nothing else tells outside what is logged. */
 static inline void ends_at(const void *is, const void *should, size_t length) {
-  if (unlikely(is != should))
+  if (SF_CHECKED(PLACES) && unlikely(is != should))
     sf_differ(sf_wrong_place, (uint64_t)should, length, (uint64_t)is);
 }
 
@@ -280,7 +300,7 @@ static inline uint64_t bytes_of(const struct sf_entry *e) { return e->where >> 5
 
 /* By both records of the bounds: one that has changed lets no store pass for one to a frame. */
 static inline bool in_frames(const struct sf_context *c, uintptr_t at) {
-  return at - __sf_tls.stack_low < __sf_tls.stack_length && at - c->stack_low < c->run_bytes;
+  return at - __sf_tls.stack_low < __sf_tls.stack_length && (!SF_CHECKED(FRAMES) || at - c->stack_low < c->run_bytes);
 }
 
 /* Inline: a result that was handed over in a register would be believed without the second look. */
@@ -370,7 +390,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   /* From the tag, not from what went into the entry: of two that differ, the log would put back one, and know the other. */
   uint64_t shown = *tag_at(s);
   sf_opaque(tag); /* what it had before, once more */
-  if (unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor)) {
+  if (SF_CHECKED(PLACES) && unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor)) {
     c = own_again();
     sf_differ((uintptr_t)e - (uintptr_t)c->entries < c->capacity * sizeof *e ? sf_entry_elsewhere : sf_wrong_place, word,
               (uint64_t)__sf_tls.cursor, (uint64_t)e);
@@ -913,7 +933,7 @@ SF_API uint64_t __sf_load_once(const void *at, size_t size) {
     return sf_replay(c, "a volatile load", (uint64_t)at)->result;
   struct sf_record *r = sf_record(c, "a volatile load", (uint64_t)at, 0);
   for (;;) {
-    uint64_t first = look(at, size), second = look(at, size), difference = first ^ second;
+    uint64_t first = look(at, size), second = SF_CHECKED(PLACES) ? look(at, size) : first, difference = first ^ second;
     r->result = second;
     sf_opaque(difference); /* or the compiler would take one for the other */
     if (likely(difference == 0))
@@ -1268,7 +1288,7 @@ static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
 /* The bounds of the run's frames: with others, stores that no log knows pass for those to frames. */
 static inline bool frames_hold(const struct sf_context *c) {
   uint64_t other = (__sf_tls.stack_low ^ c->stack_low) | (__sf_tls.stack_length ^ c->run_bytes);
-  return likely((other | (c->stack_high - c->stack_low - c->stack_bytes)) == 0);
+  return !SF_CHECKED(FRAMES) || likely((other | (c->stack_high - c->stack_low - c->stack_bytes)) == 0);
 }
 
 static void check_frames(struct sf_context *c) {
@@ -1661,9 +1681,11 @@ static inline void reset_words(struct sf_context *c, size_t from, size_t to, str
       put_8(&word, old);
     } else {
       uint64_t put = bytes > BYTES ? 0 : put_bytes(word, old, bytes);
-      if (unlikely(put != bytes))
+      if (SF_CHECKED(PLACES) && unlikely(put != bytes))
         sf_differ(sf_wrong_place, word, bytes, put);
     }
+    if (!SF_CHECKED(PLACES))
+      continue;
     uint64_t where = ((const volatile struct sf_entry *)c->entries)[i].where;
     /* Where it went: the right place may have had the old value anyway. */
     wrong |= (where ^ word) << 8 | (where >> 56 ^ bytes ^ BYTES);
@@ -1868,7 +1890,8 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     }
     struct sf_put put = unlikely(c->twin != NULL) ? sf_twin_put_back(c) : put_back(c);
     wrong |= put.wrong;
-    sum = put.sum;
+    if (SF_CHECKED(PLACES))
+      sum = put.sum;
   }
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);

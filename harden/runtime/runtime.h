@@ -27,6 +27,19 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* Checks that the paper's rules do not have (docs/concepts/hardening.md, "Levels"). --protect=full has all of them; the runtime of
+   --protect=sei is compiled with none (Makefile: LEVELS), so there they cost nothing. A sum, to find out what one of them costs. */
+#define SF_INPUTS 1  /* inputs are what was received, and of streams none is handled twice (carry.c) */
+#define SF_OUTPUTS 2 /* what the kernel is handed is what handlers have sent (carry.c) */
+#define SF_PLACES 4  /* where it went what is put back, copied, entered in the log or added to a table */
+#define SF_FRAMES 8  /* the bounds of the run's frames are kept twice */
+#define SF_LOCKS 16  /* between V and their release the list of locks has its sum */
+#define SF_ALL 31
+#ifndef SF_BEYOND
+#define SF_BEYOND SF_ALL
+#endif
+#define SF_CHECKED(WHAT) ((SF_BEYOND & SF_##WHAT) != 0)
+
 /* The compiler must not carry what it knows about a value across this line: a check that follows looks again. */
 #define sf_opaque(x) __asm__ volatile("" : "+r"(x))
 #define sf_reload() __asm__ volatile("" ::: "memory")
@@ -409,7 +422,7 @@ static inline void *sf_grow(struct sf_buffer *b, size_t bytes) {
   uint8_t *at = b->base + used;
   b->used = used + bytes;
   sf_reload();
-  if (unlikely(b->used != used + bytes || b->used > b->size || at != b->base + used)) {
+  if (SF_CHECKED(PLACES) && unlikely(b->used != used + bytes || b->used > b->size || at != b->base + used)) {
     b->used = used;
     sf_differ("a table of the runtime did not grow as it should", (uint64_t)at, used, bytes);
   }
