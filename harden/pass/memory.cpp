@@ -98,7 +98,7 @@ public:
     for (Instruction &I : instructions(Clone))
       if (isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<LoadInst>(I))
         Work.push_back(&I);
-    if (!C.Recover && !C.Dup && !C.Crc && !C.Trace)
+    if (!C.Dup && !C.Crc && !C.Trace)
       for (BasicBlock &Block : make_early_inc_range(Clone))
         neighbours(Block);
     for (Instruction *I : Work) {
@@ -372,6 +372,10 @@ private:
       N->Store->setMetadata(SharedMetadata, Done);
       N->Taken = true;
     }
+    if (C.Recover) { // which looks at that register before the first as well
+      word(*First, *Last, B.CreateIntToPtr(Address, B.getPtrTy()), Bytes, B.CreatePtrToInt(Own, B.getInt64Ty()));
+      return;
+    }
     Instruction *Behind = Last->getNextNode();
     IRBuilder<> A(Behind);
     A.SetCurrentDebugLocation(Last->getDebugLoc());
@@ -435,7 +439,7 @@ private:
       auto needOf = [&](IRBuilder<> &B, Value *At) -> Value * {
         return Bytes == 8 ? P.Need : B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(At, B.getInt64(7)));
       };
-      Value *Was = B.CreateCall(Sum, {Own}); // the store's register, whatever has been compared before
+      Value *Was = B.CreateCall(&S == &Last ? Sum : this->Again, {Own}); // the store's register, whatever has been compared before
       Value *Other = B.CreateXor(B.CreateAnd(Was, B.getInt64(~(8 - Bytes))), P.Word);
       if (Bytes != 8)
         Other = B.CreateOr(Other, B.CreateXor(P.Need, needOf(B, Was)));

@@ -95,6 +95,7 @@ void sf_unmap(void *base, size_t bytes) {
 }
 
 const char sf_wrong_place[] = "a copy, a fill or an entry has gone elsewhere than it should";
+const char sf_logs_differ[] = "the two logs of old values differ"; /* of recover.c and store.S */
 const char sf_entry_elsewhere[] = "an entry of the log has gone to another place of it";
 
 /* After it: also of a direction flag, or a count, that changes on the way, nothing else tells outside what is logged. */
@@ -548,6 +549,14 @@ void sf_store_slow(uintptr_t at, uint64_t need, const volatile struct sf_store *
   /* What is not there before the store can still be repaired. */
   if (unlikely(c->twin != NULL) && unlikely(!ready_for_store(c) || !has_store(caller->at, caller->need)))
     sf_differ(not_yet_logged, caller->at, at, need);
+}
+
+/* store.S: an entry has gone to another place than the next of its log. In a table of entries it has struck what is not counted, or the log
+   lacks its sum. */
+_Noreturn SF_COLD void sf_entry_astray(uintptr_t word, uintptr_t is) {
+  struct sf_context *c = own_again();
+  bool entry = is - (uintptr_t)c->entries < c->capacity * sizeof *c->entries || (c->twin && sf_twin_has_entry(c, is));
+  sf_differ(entry ? sf_entry_elsewhere : sf_wrong_place, word, (uint64_t)__sf_tls.cursor, is);
 }
 
 /* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
@@ -1128,6 +1137,7 @@ void sf_ignore_words(struct sf_context *c, uintptr_t at, size_t length) {
     sf_stop("a handler may have at most 8 ignored ranges and exceptions at once", "ignore fewer, say `ignore` in a policy, or split the handler");
   c->ignored[c->ignored_count++] = (struct sf_ignored){at, length, ranges_so_far(c)};
   __sf_tls.limit = NULL; /* store.S does not know about these */
+  __sf_tls.twin = __sf_tls.twin_again = NULL;
 }
 
 SF_API void sf_ignore(const void *bytes, size_t length) {
@@ -1617,8 +1627,10 @@ void sf_begin_half(struct sf_context *c) {
   if (likely(c->again == 0))
     count_event(c);
   open_run(c, c->handler);
-  if (unlikely(c->ignored_count))
+  if (unlikely(c->ignored_count)) {
     __sf_tls.limit = NULL;
+    __sf_tls.twin = __sf_tls.twin_again = NULL;
+  }
 }
 
 /* A store, and then the registers that it had for its place: the compiler would take another one to look at it. */
@@ -1806,11 +1818,15 @@ static void check_message(struct sf_context *c, const struct sf_message *m);
 
 /* With --recover: a value of the first run has come where it belongs. In its place was the opposite, so what differs from it by a bit
    has been changed there. */
-static inline void see_new(size_t i, uint64_t value) {
+static SF_COLD void see_new_again(size_t i, uint64_t value);
+
+static inline __attribute__((always_inline)) void see_new(size_t i, uint64_t value) {
+  if (unlikely((*(volatile uint64_t *)&own_again()->news[i] ^ value) != 0))
+    see_new_again(i, value);
+}
+
+static void see_new_again(size_t i, uint64_t value) {
   uint64_t other = *(volatile uint64_t *)&own_again()->news[i] ^ value;
-  if (likely(other == 0))
-    return;
-  other = *(volatile uint64_t *)&own_again()->news[i] ^ value;
   sf_differ(__builtin_popcountll(other) <= 1 ? "the log did not keep a new value" : sf_wrong_place, (uint64_t)__sf_own->news, i, value);
 }
 
@@ -1860,17 +1876,23 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   if (likely((__sf_tls.partial | ranges) == 0)) {
     wrong = swap_words(c, &sum);
   } else {
+    bool twin = c->twin != NULL;
     for (size_t i = 0; i < count; i++) {
       sum += weigh(c->entries[i].where, c->entries[i].old);
       uint64_t now = sf_live(word_of(&c->entries[i]));
-      if (unlikely(c->twin != NULL)) {
+      if (unlikely(twin)) {
         /* What an earlier handler has left there may be the same, and hide that it came elsewhere. */
         *(volatile uint64_t *)&c->news[i] = ~now;
         see_new(i, ~now);
-      }
-      *(volatile uint64_t *)&c->news[i] = now;
-      if (unlikely(c->twin != NULL))
+        *(volatile uint64_t *)&c->news[i] = now;
         see_new(i, now);
+        continue;
+      }
+      uintptr_t at = (uintptr_t)&c->news[i];
+      sf_opaque(at);
+      put_8(&at, now);
+      if (SF_CHECKED(PLACES) && unlikely(at != (uintptr_t)&own_again()->news[i]))
+        sf_differ(sf_wrong_place, at, i, now);
       wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
     }
     /* Before anything is put back: an address in the log that has changed is somebody else's. */
@@ -1879,8 +1901,8 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     if (unlikely(c->twin != NULL)) {
       if (unlikely(!key_holds(c)))
         sf_differ("the key of the first run has changed", __sf_tls.epoch_key, c->epoch, __sf_tls.key_whole);
-      if (unlikely(!sf_twin_even(c) || !sf_twin_agrees(c)))
-        sf_differ("the two logs of old values differ", (uint64_t)c->entries, count, 0);
+      if (unlikely(!sf_twin_even(c))) /* that they agree is seen where each word is put back */
+        sf_differ(sf_logs_differ, (uint64_t)c->entries, count, 0);
       if (unlikely(!sf_twin_ranges_hold(c)))
         sf_differ("the log of old bytes has changed", (uint64_t)c->ranges.base, ranges, 0);
     }
@@ -1910,6 +1932,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   __sf_tls.epoch_key = (c->epoch + 1) << SF_EPOCH_SHIFT;
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.limit = NULL;
+  __sf_tls.twin = __sf_tls.twin_again = NULL;
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
   end_phase(c, h, END_R);

@@ -268,6 +268,7 @@ bool sf_equal(const void *, const void *, size_t length);
 /* Of differences. */
 extern const char sf_wrong_place[]; /* something has been written where no log knows */
 extern const char sf_entry_elsewhere[];
+extern const char sf_logs_differ[];
 size_t sf_length(const char *);
 /* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
 struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);
@@ -298,10 +299,10 @@ void sf_twin_places_mend(struct sf_context *) __attribute__((weak));
 const char *sf_twin_mend(struct sf_context *) __attribute__((weak)); /* the log, from the one that holds; or why not */
 void sf_twin_opened(struct sf_context *) __attribute__((weak));   /* I has ended */
 uint64_t sf_twin_event(struct sf_context *) __attribute__((weak)); /* the last event of which it has */
+bool sf_twin_has_entry(struct sf_context *, uintptr_t at) __attribute__((weak));
 bool sf_twin_even(struct sf_context *) __attribute__((weak)); /* as many words as the first */
 bool sf_twin_has_range(struct sf_context *, size_t index, uintptr_t at, size_t length) __attribute__((weak));
 struct sf_put sf_twin_put_back(struct sf_context *) __attribute__((weak)); /* as put_back in core.c */
-bool sf_twin_agrees(struct sf_context *) __attribute__((weak)); /* both logs have the same words */
 bool sf_twin_ranges_hold(struct sf_context *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
 /* elsewhere.c, in programs linked with --other-core; elsewhere these are not there. */

@@ -2053,6 +2053,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("loops", &["-O2", "-DLOOPS"], &["register", "3", "13"]),
         ("loops", &["-O2", "-DLOOPS"], &["register", "12", "13"]),
         (
+            "loops_recover",
+            &["-O2", "-DLOOPS", "--recover"],
+            &["register", "5", "97"],
+        ),
+        (
             "loops_avx2",
             &["-O3", "-mavx2", "-static", "-DLOOPS"],
             &["register", "5", "13"],
