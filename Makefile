@@ -94,7 +94,7 @@ install:
 	[ ! -x $(PAIR) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/pair/systemd/steadfast-pair@.service >$(unitdir)/steadfast-pair@.service; }
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
-	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(HARDEN)/steadfast-envelope.o $(libdir)
+	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-level-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(HARDEN)/steadfast-envelope.o $(libdir)
 	install -m 644 harden/include/steadfast/*.h $(libdir)/include/steadfast
 	install -m 644 harden/include/steadfast/*.h $(includedir)
 	install -m 644 harden/steadfast-toolchain.cmake $(libdir)

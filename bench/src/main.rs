@@ -200,6 +200,9 @@ enum Action {
         /// Requests per second at which response times are compared
         #[arg(long, default_value_t = 10_000.0)]
         low_rate: f64,
+        /// Also a build without each check that --protect=sei leaves out: what it costs
+        #[arg(long)]
+        checks: bool,
     },
     /// Tables 2, 3 and 5 and Figure 6 of the SEI paper, and a campaign in place of Table 4, beside the paper's values
     ///
@@ -666,6 +669,7 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             seconds,
             rate_steps,
             low_rate,
+            checks,
         } => {
             let settings = sei_servers::Settings {
                 pairs: common.pairs,
@@ -675,7 +679,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 low_rate: *low_rate,
                 only: rows.clone(),
             };
-            let builds = server_builds(memcached.as_deref(), dnsmasq.as_deref(), &mut says)?;
+            let mut builds = server_builds(memcached.as_deref(), dnsmasq.as_deref(), &mut says)?;
+            if *checks {
+                builds.extend(without_checks(&place, &mut says)?);
+            }
             let report = sei_servers::measure(
                 &sei_servers::ROWS,
                 &builds,
@@ -818,7 +825,7 @@ fn server_builds(
                 column: column.to_owned(),
                 server: server.name.to_owned(),
                 program,
-                envelope: !["plain", "zeroed"].contains(&column),
+                envelope: !["plain", "zeroed", "sei"].contains(&column),
             });
         };
         for recipe in [Recipe::plain(), Recipe::zeroed(), Recipe::envelope()] {
@@ -841,6 +848,73 @@ fn server_builds(
                 add("hardened", built.program);
             }
         }
+        // As the paper's variants were measured: checksums are computed and do not leave.
+        let product = Product::find();
+        let recipe = Recipe {
+            envelope: false,
+            ..Recipe::hardened("level-sei", server, product.path(), "--protect=sei", &[])
+        };
+        let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
+        is_hardened(server, &built.program)?;
+        sei::has_level(&product, &built.program, "sei")?;
+        add("sei", built.program);
+    }
+    Ok(builds)
+}
+
+/// memcached with all checks of `--protect=full` but one, by a runtime that is made so (harden/Makefile: BEYOND).
+fn without_checks(place: &Path, says: &mut Says) -> Result<Vec<sei_servers::Build>> {
+    let store = Store::default_place();
+    let sources = Sources::at(store.sources());
+    let makes = Builds::at(store.servers(), machine::cores());
+    let product = Product::find();
+    let server = SERVERS
+        .iter()
+        .find(|server| server.name == "memcached")
+        .context("memcached is among the servers")?;
+    let all: u32 = sei_servers::CHECKS.iter().map(|(_, bit, _)| bit).sum();
+    let mut builds = Vec::new();
+    for (check, bit, _) in sei_servers::CHECKS {
+        let folder = std::path::absolute(place.join(format!("runtime-without-{check}")))?;
+        // The pass is the same, and so is all but what the checks are in.
+        let _ = std::fs::remove_dir_all(&folder);
+        let copied = std::process::Command::new("cp")
+            .args(["-a", "-T"])
+            .arg(product.path().with_file_name("harden"))
+            .arg(&folder)
+            .status()?;
+        if !copied.success() {
+            bail!(
+                "the runtime beside {} is needed\n  fix:   make build",
+                product.path().display()
+            );
+        }
+        for made_anew in ["core", "locks", "carry"] {
+            let _ = std::fs::remove_file(folder.join(format!("obj/{made_anew}.rt.o")));
+        }
+        let made = std::process::Command::new("make")
+            .arg("-C")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("harden"))
+            .arg(format!("OUT={}", folder.display()))
+            .arg(format!("BEYOND={}", all & !bit))
+            .output()
+            .context("make could not be started")?;
+        if !made.status.success() {
+            bail!("{}", String::from_utf8_lossy(&made.stderr));
+        }
+        let column = sei_servers::without(check);
+        let mut recipe =
+            Recipe::hardened(&column.replace(' ', "-"), server, product.path(), "", &[]);
+        let folder = folder.display().to_string();
+        recipe.env.push(("STEADFAST_HARDEN".to_owned(), folder));
+        let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
+        is_hardened(server, &built.program)?;
+        builds.push(sei_servers::Build {
+            column,
+            server: server.name.to_owned(),
+            program: built.program,
+            envelope: true,
+        });
     }
     Ok(builds)
 }

@@ -1,7 +1,7 @@
 //! `bench sei`: what hardening adds to one handler.
 //!
-//! One guest is built twice with the same clang and flags, plain and by `steadfast cc`; both are run in turns. What is
-//! reported is the median over the rounds of CPU nanoseconds a call. A store's cost is the slope between 16 and 256
+//! One guest is built with the same clang and flags, plain and by `steadfast cc`: with all checks, at the level of the paper's rules
+//! (`--protect=sei`), and with `--recover`. All are run in turns; each says of itself what level it has. What is reported is the median over the rounds of CPU nanoseconds a call. A store's cost is the slope between 16 and 256
 //! stores of a handler to words of distinct objects, hardened less plain, both runs and all checks included. A byte's in a loop is that
 //! between loops of 256 and of 4,096 bytes, which includes the loop itself.
 //!
@@ -34,20 +34,56 @@ pub struct SeiReport {
     /// Nanoseconds a call in each round, by "name count".
     pub plain: BTreeMap<String, Vec<f64>>,
     pub hardened: BTreeMap<String, Vec<f64>>,
+    /// With `--protect=sei`.
+    #[serde(default)]
+    pub sei: BTreeMap<String, Vec<f64>>,
+    /// With `--recover`.
+    #[serde(default)]
+    pub recover: BTreeMap<String, Vec<f64>>,
 }
 
-/// Builds the guest both ways.
-fn build(dir: &Path, product: &Product) -> Result<[PathBuf; 2]> {
+/// The level that a program says it has.
+///
+/// # Errors
+/// When it says none, or another than this.
+pub fn has_level(product: &Product, program: &Path, level: &str) -> Result<()> {
+    let told = Command::new(product.path())
+        .args(["cc", "--coverage=json"])
+        .arg(program)
+        .output()
+        .context("the coverage of a program could not be asked for")?;
+    let coverage: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
+    ensure!(
+        coverage["protect"] == level,
+        "a program with --protect={level} is needed, found {} in {}\n  fix:   leave the option out: the bench builds it itself",
+        coverage["protect"],
+        program.display()
+    );
+    Ok(())
+}
+
+/// Builds the guest in all ways: plain, hardened, at the paper's level, with repairs.
+fn build(dir: &Path, product: &Product) -> Result<[PathBuf; 4]> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = root.join("guests/sei.c");
     let mut plain = Command::new("clang-19");
     plain.args(["-DSTEADFAST_PLAIN", "-I"]);
     plain.arg(root.with_file_name("harden").join("include"));
-    let mut hardened = Command::new(product.path());
-    hardened.arg("cc").env_remove("STEADFAST_POLICY");
-    let mut programs = [dir.join("sei-plain"), dir.join("sei-hardened")];
-    for (mut compiler, program) in [plain, hardened].into_iter().zip(&mut programs) {
+    let ours = |flags: &[&str]| {
+        let mut ours = Command::new(product.path());
+        ours.arg("cc").args(flags).env_remove("STEADFAST_POLICY");
+        ours
+    };
+    let mut programs =
+        ["plain", "hardened", "sei", "recover"].map(|name| dir.join(format!("sei-{name}")));
+    let compilers = [
+        plain,
+        ours(&[]),
+        ours(&["--protect=sei"]),
+        ours(&["--recover"]),
+    ];
+    for (mut compiler, program) in compilers.into_iter().zip(&mut programs) {
         let out = compiler
             .args(["-O2", "-Wall", "-Wextra", "-o"])
             .arg(&*program)
@@ -61,10 +97,13 @@ fn build(dir: &Path, product: &Product) -> Result<[PathBuf; 2]> {
             String::from_utf8_lossy(&out.stderr)
         );
     }
+    for (program, level) in programs.iter().skip(1).zip(["full", "sei", "full"]) {
+        has_level(product, program, level)?;
+    }
     Ok(programs)
 }
 
-/// Runs both programs in turns.
+/// Runs all programs in turns.
 ///
 /// # Errors
 /// When the guest cannot be built or run.
@@ -77,7 +116,7 @@ pub fn measure(
     machine: Machine,
     mut says: impl FnMut(&str),
 ) -> Result<SeiReport> {
-    let [plain, hardened] = build(dir, product)?;
+    let [plain, hardened, sei, recover] = build(dir, product)?;
     let mut report = SeiReport {
         bench: "sei".to_owned(),
         machine,
@@ -85,12 +124,16 @@ pub fn measure(
         seed,
         plain: BTreeMap::new(),
         hardened: BTreeMap::new(),
+        sei: BTreeMap::new(),
+        recover: BTreeMap::new(),
     };
     for round in 0..rounds {
         says(&format!("round {} of {rounds}", round + 1));
         for (program, into) in [
             (&plain, &mut report.plain),
             (&hardened, &mut report.hardened),
+            (&sei, &mut report.sei),
+            (&recover, &mut report.recover),
         ] {
             let out = Command::new(program)
                 .arg(scale.to_string())
@@ -129,75 +172,121 @@ fn less(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a - b).collect()
 }
 
+fn over(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a / b).collect()
+}
+
+/// What a logged store adds, by round.
+fn store(report: &SeiReport, of: &BTreeMap<String, Vec<f64>>) -> Vec<f64> {
+    less(
+        &slopes(of, "stores", 16, 256),
+        &slopes(&report.plain, "stores", 16, 256),
+    )
+}
+
+/// A logged store with `--recover`, in those without.
+fn recovering(report: &SeiReport) -> Vec<f64> {
+    over(
+        &store(report, &report.recover),
+        &store(report, &report.hardened),
+    )
+}
+
 /// The promises, judged.
 #[must_use]
 pub fn promises(report: &SeiReport) -> Vec<Promise> {
     let mut rng = Rng::new(report.seed);
     let mut of = |values: &[f64]| -> Option<Estimate> { median_estimate(values, &mut rng) };
     let none = Vec::new();
-    let get = |name: &str| report.hardened.get(name).unwrap_or(&none).as_slice();
-    let store = less(
-        &slopes(&report.hardened, "stores", 16, 256),
-        &slopes(&report.plain, "stores", 16, 256),
-    );
-    let byte = slopes(&report.hardened, "bytes", 256, 4096);
-    vec![
-        Promise::at_most("empty handler", "ns", 30.0, 0.0, of(get("empty 0"))),
-        Promise::at_most(
-            "added per logged store, slope 16 to 256",
-            "ns",
-            4.0,
-            0.0,
-            of(&store),
-        ),
-        Promise::at_most("a byte stored in a loop", "ns", 2.0, 0.0, of(&byte)),
-        Promise::at_most(
-            "copy of 4 KiB in a handler",
-            "ns",
-            350.0,
-            0.0,
-            of(get("copy 4096")),
-        ),
-    ]
+    let mut all = Vec::new();
+    for (level, times) in [("", &report.hardened), (", --protect=sei", &report.sei)] {
+        let get = |name: &str| times.get(name).unwrap_or(&none).as_slice();
+        for (what, most, values) in [
+            ("empty handler", 30.0, get("empty 0").to_vec()),
+            (
+                "added per logged store, slope 16 to 256",
+                4.0,
+                store(report, times),
+            ),
+            (
+                "a byte stored in a loop",
+                2.0,
+                slopes(times, "bytes", 256, 4096),
+            ),
+            (
+                "copy of 4 KiB in a handler",
+                350.0,
+                get("copy 4096").to_vec(),
+            ),
+        ] {
+            let name = format!("{what}{level}");
+            all.push(Promise::at_most(&name, "ns", most, 0.0, of(&values)));
+        }
+    }
+    all.push(Promise::at_most(
+        "a logged store with --recover, in those without",
+        "",
+        2.5,
+        0.0,
+        of(&recovering(report)),
+    ));
+    all
 }
 
 /// What is kept in `results/`.
 #[must_use]
 pub fn rows(report: &SeiReport) -> Vec<Row> {
     let mut rng = Rng::new(report.seed);
-    let mut one = |name: &str| {
-        let values = report.hardened.get(name)?;
-        median_estimate(values, &mut rng)
-    };
-    let empty = one("empty 0");
-    let copy = one("copy 4096").map(|found| found.map(|ns| ns / 1e3));
-    let store = less(
-        &slopes(&report.hardened, "stores", 16, 256),
-        &slopes(&report.plain, "stores", 16, 256),
-    );
-    let store = median_estimate(&store, &mut rng);
-    let mut byte = |of| median_estimate(&slopes(of, "bytes", 256, 4096), &mut rng);
-    let (hardened, plain) = (byte(&report.hardened), byte(&report.plain));
-    [
-        results::row("empty", "hardened handler that does nothing", "ns", empty),
-        results::row(
+    let mut of = |values: &[f64]| median_estimate(values, &mut rng);
+    let mut rows = Vec::new();
+    for (key, at, times) in [
+        ("", "", &report.hardened),
+        ("sei.", ", --protect=sei", &report.sei),
+        ("recover.", ", --recover", &report.recover),
+    ] {
+        let mut add = |name: &str, what: &str, unit: &str, found: Option<Estimate>| {
+            let what = format!("{what}{at}");
+            rows.extend(results::row(format!("{key}{name}"), what, unit, found));
+        };
+        let one = |name: &str| times.get(name).cloned().unwrap_or_default();
+        add(
+            "empty",
+            "hardened handler that does nothing",
+            "ns",
+            of(&one("empty 0")),
+        );
+        add(
             "store",
             "added per logged store of 8 bytes, slope from 16 to 256",
             "ns",
-            store,
-        ),
-        results::row("copy4k", "copy of 4 KiB in a hardened handler", "µs", copy),
-        results::row(
+            of(&store(report, times)),
+        );
+        add(
+            "copy4k",
+            "copy of 4 KiB in a hardened handler",
+            "µs",
+            of(&one("copy 4096")).map(|found| found.map(|ns| ns / 1e3)),
+        );
+        add(
             "byte",
             "a byte stored in a loop of a hardened handler, slope from 256 to 4,096",
             "ns",
-            hardened,
-        ),
-        results::row("byte.plain", "the same, plain", "ns", plain),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+            of(&slopes(times, "bytes", 256, 4096)),
+        );
+    }
+    rows.extend(results::row(
+        "byte.plain",
+        "a byte stored in a loop, plain, slope from 256 to 4,096",
+        "ns",
+        of(&slopes(&report.plain, "bytes", 256, 4096)),
+    ));
+    rows.extend(results::row(
+        "recover.times",
+        "a logged store with --recover, in those without",
+        "",
+        of(&recovering(report)),
+    ));
+    rows
 }
 
 /// The report as text.
@@ -217,6 +306,8 @@ pub fn render(report: &SeiReport) -> String {
             name.clone(),
             cell(report.plain.get(name)),
             cell(report.hardened.get(name)),
+            cell(report.sei.get(name)),
+            cell(report.recover.get(name)),
         ]);
     }
     for (from, to) in [(16, 256), (256, 1024)] {
@@ -224,16 +315,20 @@ pub fn render(report: &SeiReport) -> String {
             format!("a store, {from} to {to}"),
             cell(Some(&slopes(&report.plain, "stores", from, to))),
             cell(Some(&slopes(&report.hardened, "stores", from, to))),
+            cell(Some(&slopes(&report.sei, "stores", from, to))),
+            cell(Some(&slopes(&report.recover, "stores", from, to))),
         ]);
     }
     rows.push(vec![
         "a byte, 256 to 4096".to_owned(),
         cell(Some(&slopes(&report.plain, "bytes", 256, 4096))),
         cell(Some(&slopes(&report.hardened, "bytes", 256, 4096))),
+        cell(Some(&slopes(&report.sei, "bytes", 256, 4096))),
+        cell(Some(&slopes(&report.recover, "bytes", 256, 4096))),
     ]);
     let mut text = report.machine.render();
     text += "\nCPU nanoseconds a call, median [95 %]\n";
-    text += &table::render(&["handler", "plain", "hardened"], &rows);
+    text += &table::render(&["handler", "plain", "full", "sei", "recover"], &rows);
     text += "\n";
     text += &verdict::render(&promises(report));
     text

@@ -4,7 +4,8 @@
 //! checksums in the message envelope and the client checks them, the plain build sends plain
 //! bytes. A third build, the plain compiler with the envelope beneath, says what of the cost is
 //! the envelope's, and a fourth, plain with zeroed locals, what is that of the flag which
-//! hardening implies.
+//! hardening implies. A fifth is at the level of the paper's rules (`--protect=sei`), and measured as the paper's variants were: its checksums
+//! are computed and do not leave. With `--checks` one more build for each check that is beyond these rules says what it costs.
 //!
 //! Three numbers of each pair of runs: the server's CPU time per request while it is saturated;
 //! the highest rate with a mean response time under 1 ms, which is the published metric; and the
@@ -63,6 +64,8 @@ pub struct Row {
     mix: Mix,
     /// What is promised, in percent.
     targets: &'static [(Metric, f64)],
+    /// The same at the level of the paper's rules.
+    sei: &'static [(Metric, f64)],
 }
 
 const fn mix(keys: usize, value_bytes: usize, get_percent: usize) -> Mix {
@@ -81,6 +84,7 @@ pub const ROWS: [Row; 10] = [
         threads: 8,
         mix: mix(100_000, 8, 95),
         targets: &[(Metric::ThroughputLoss, 10.0)],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("128 B, 8 threads"),
@@ -88,6 +92,7 @@ pub const ROWS: [Row; 10] = [
         threads: 8,
         mix: mix(100_000, 128, 95),
         targets: &[(Metric::ThroughputLoss, 2.0)],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("8 B"),
@@ -95,6 +100,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(100_000, 8, 95),
         targets: &[],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("8 B, half sets"),
@@ -102,6 +108,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(100_000, 8, 50),
         targets: &[],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("8 B, 10 keys"),
@@ -109,6 +116,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(10, 8, 95),
         targets: &[],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("8 B, 1 M keys"),
@@ -116,6 +124,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(1_000_000, 8, 95),
         targets: &[],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("128 B"),
@@ -123,6 +132,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(100_000, 128, 95),
         targets: &[],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("1 KiB"),
@@ -130,6 +140,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(100_000, 1 << 10, 95),
         targets: &[(Metric::ThroughputLoss, 8.0), (Metric::ResponseTime, 3.0)],
+        sei: &[(Metric::ThroughputLoss, 12.0)],
     },
     Row {
         name: Cow::Borrowed("8 KiB"),
@@ -137,6 +148,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(20_000, 8 << 10, 95),
         targets: &[],
+        sei: &[],
     },
     Row {
         name: Cow::Borrowed("DNS, A record"),
@@ -144,6 +156,7 @@ pub const ROWS: [Row; 10] = [
         threads: 1,
         mix: mix(dns::HOSTS, 4, 100),
         targets: &[],
+        sei: &[],
     },
 ];
 
@@ -157,6 +170,7 @@ pub fn figure6_rows(cpus: usize) -> Vec<Row> {
         threads,
         mix: mix(keys, value_bytes, 100),
         targets: &[],
+        sei: &[],
     };
     let sizes = [8, 128, 256];
     let most = cpus.saturating_sub(1).clamp(1, 8);
@@ -466,8 +480,8 @@ impl Measured {
 
 fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
     let mut rng = Rng::new(seed);
-    let judge = |&(metric, target): &(Metric, f64)| {
-        let pair = measured.find("hardened").zip(measured.find("plain"));
+    let mut judge = |column: &str, metric: Metric, target: f64| {
+        let pair = measured.find(column).zip(measured.find("plain"));
         let found: Option<Estimate> = pair.and_then(|(hardened, plain)| {
             let values = match metric {
                 // r times the CPU time is 1/r of the throughput.
@@ -481,9 +495,10 @@ fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
             median_estimate(&values, &mut rng)
         });
         let what = match metric {
-            Metric::ThroughputLoss => format!("{}, {}: throughput lost", row.server, row.name),
-            Metric::ResponseTime => format!("{}, {}: response time added", row.server, row.name),
+            Metric::ThroughputLoss => "throughput lost",
+            Metric::ResponseTime => "response time added",
         };
+        let what = format!("{}, {}, {column}: {what}", row.server, row.name);
         let promise = Promise::at_most(&what, "%", target, verdict::SLACK_POINTS, found);
         let rounds = found.map_or(0, |found| found.rounds);
         match (&measured.pending, pair) {
@@ -504,7 +519,37 @@ fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
             }
         }
     };
-    row.targets.iter().map(judge).collect()
+    let mut all = Vec::new();
+    for &(metric, target) in row.targets {
+        all.push(judge("hardened", metric, target));
+    }
+    for &(metric, target) in row.sei {
+        all.push(judge("sei", metric, target));
+    }
+    all
+}
+
+/// The name of a build that lacks one check, and the bit of it in harden/runtime/runtime.h.
+pub const CHECKS: [(&str, u32, &str); 5] = [
+    (
+        "inputs",
+        1,
+        "inputs compared with what was received, and streams",
+    ),
+    (
+        "outputs",
+        2,
+        "outputs compared when the kernel is handed them",
+    ),
+    ("places", 4, "where the runtime's own stores went"),
+    ("frames", 8, "both records of the frames' bounds"),
+    ("locks", 16, "the sum of the list of locks"),
+];
+
+/// The column of a build without a check.
+#[must_use]
+pub fn without(check: &str) -> String {
+    format!("without {check}")
 }
 
 /// What is kept in `results/`: each row's hardened build and the envelope alone, over the plain build.
@@ -531,25 +576,46 @@ pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
             ));
         };
         let cpu = |sample: &Sample| sample.saturated.cpu_ns_per_request();
-        if let Some(hardened) = measured.find("hardened") {
+        for (column, level, how) in [
+            ("hardened", "", "envelope included"),
+            ("sei", ".sei", "--protect=sei, without the envelope"),
+        ] {
+            let Some(hardened) = measured.find(column) else {
+                continue;
+            };
             let added = hardened.above(plain, cpu);
             // r times the CPU time is 1/r of the throughput.
             let lost: Vec<f64> = added
                 .iter()
                 .map(|percent| 100.0 * percent / (100.0 + percent))
                 .collect();
-            add(
-                format!("{name}.throughput"),
-                "throughput lost, envelope included",
-                &lost,
-            );
-            add(format!("{name}.cpu"), "CPU time added per request", &added);
+            let mut all = |key: &str, what: &str, values: &[f64]| {
+                add(
+                    format!("{name}{level}.{key}"),
+                    &format!("{what}, {how}"),
+                    values,
+                );
+            };
+            all("throughput", "throughput lost", &lost);
+            all("cpu", "CPU time added per request", &added);
             let response = hardened.above(plain, |sample| sample.low.mean_us);
-            add(
-                format!("{name}.response"),
-                "response time added at a low rate",
-                &response,
-            );
+            all("response", "response time added at a low rate", &response);
+        }
+        for (check, _, what) in CHECKS {
+            let pair = measured
+                .find("hardened")
+                .zip(measured.find(&without(check)));
+            let Some((full, less)) = pair else {
+                continue;
+            };
+            // How much less is needed without it.
+            let price: Vec<f64> = less
+                .above(full, cpu)
+                .iter()
+                .map(|percent| -percent)
+                .collect();
+            let what = format!("share of a request's CPU time, --protect=full: {what}");
+            add(format!("{name}.price.{check}"), &what, &price);
         }
         if let Some(envelope) = measured
             .find("envelope")

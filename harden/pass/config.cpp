@@ -130,6 +130,10 @@ static void statement(Config &C, StringRef Line) {
     C.Trace = true;
   } else if (Verb == "recover") {
     C.Recover = true;
+  } else if (Verb == "protect") {
+    if (Name != "sei")
+      notOurs("a level is needed, found '" + Name + "'");
+    C.Sei = true;
   } else {
     notOurs("unknown statement '" + Line + "'");
   }

@@ -68,6 +68,7 @@ struct Config {
   bool Between = false; // --between=duplicate
   bool Async = false;   // --validate=async: loads are kept for a second run that comes later
   bool Recover = false; // --recover: each store's address is compared with what was logged, before it and behind it
+  bool Sei = false;     // --protect=sei: no check that the paper's rules do not have
   bool Trace = false;   // --find-nondeterminism: report every store to the runtime
 
   // From the environment and the annotations of this module.

@@ -20,7 +20,8 @@
 // Invariants
 //  1. The clone is called twice from one frame, so both runs have their frames at the same addresses.
 //  2. The two calls are indirect, and nobody can tell that they are of the same function.
-//  3. Each run is given arguments that were kept for it when the driver began: what changes one on its way changes it for one run.
+//  3. Each run is given arguments that were kept for it when the driver began: what changes one on its way changes it for one run. Not
+//     with --protect=sei, which has one set of them as the paper has.
 //  4. The driver has a frame pointer: all below it, arguments on the stack included, belongs to the run in progress.
 
 #include "harden.h"
@@ -119,7 +120,7 @@ public:
       Exception = B.CreateAlloca(B.getPtrTy());
     for (Argument &A : Handler.args())
       for (auto &Own : Kept)
-        Own.push_back(isKept(A) ? B.CreateAlloca(A.getType()) : nullptr);
+        Own.push_back(!C.Sei && isKept(A) ? B.CreateAlloca(A.getType()) : nullptr);
     Value *Phase = phaseOf(B);
     B.CreateCondBr(B.CreateIsNotNull(Phase), Nested, Outer);
 

@@ -98,7 +98,7 @@ public:
     for (Instruction &I : instructions(Clone))
       if (isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<LoadInst>(I))
         Work.push_back(&I);
-    if (!C.Recover && !C.Dup && !C.Crc && !C.Trace)
+    if (!C.Dup && !C.Crc && !C.Trace)
       for (BasicBlock &Block : make_early_inc_range(Clone))
         neighbours(Block);
     for (Instruction *I : Work) {
@@ -352,6 +352,14 @@ private:
     Value *Lowest = First->getPointerOperand();
     if (int64_t At = Stores.front()->At - Low)
       Lowest = B.CreateConstGEP1_64(B.getInt8Ty(), Lowest, uint64_t(-At));
+    if (C.Sei) { // one that goes elsewhere is missed in its own place (V4)
+      for (Near *N : Stores) {
+        N->Store->setMetadata(SharedMetadata, MDNode::get(Ctx, {}));
+        N->Taken = true;
+      }
+      word(*First, *Last, Lowest, Bytes);
+      return;
+    }
     // The register that all of them take, compared with the address that was looked up when they have happened. That is one that the
     // compiler does not know: it would make a constant anew for the long way, and look up another word than is written.
     Value *Address = B.CreateCall(Sum, {B.CreatePtrToInt(Lowest, B.getInt64Ty())});
@@ -363,6 +371,10 @@ private:
       N->Store->setOperand(StoreInst::getPointerOperandIndex(), Far ? At.CreateConstGEP1_64(At.getInt8Ty(), Own, uint64_t(Far)) : Own);
       N->Store->setMetadata(SharedMetadata, Done);
       N->Taken = true;
+    }
+    if (C.Recover) { // which looks at that register before the first as well
+      word(*First, *Last, B.CreateIntToPtr(Address, B.getPtrTy()), Bytes, B.CreatePtrToInt(Own, B.getInt64Ty()));
+      return;
     }
     Instruction *Behind = Last->getNextNode();
     IRBuilder<> A(Behind);
@@ -427,7 +439,7 @@ private:
       auto needOf = [&](IRBuilder<> &B, Value *At) -> Value * {
         return Bytes == 8 ? P.Need : B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(At, B.getInt64(7)));
       };
-      Value *Was = B.CreateCall(Sum, {Own}); // the store's register, whatever has been compared before
+      Value *Was = B.CreateCall(&S == &Last ? Sum : this->Again, {Own}); // the store's register, whatever has been compared before
       Value *Other = B.CreateXor(B.CreateAnd(Was, B.getInt64(~(8 - Bytes))), P.Word);
       if (Bytes != 8)
         Other = B.CreateOr(Other, B.CreateXor(P.Need, needOf(B, Was)));

@@ -41,6 +41,12 @@ void nameAbi(Module &M, const Config &C) {
   auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_abi_6", Type::getInt32Ty(M.getContext())));
   auto *Kept = new GlobalVariable(M, Abi->getType(), true, GlobalValue::PrivateLinkage, Abi, "__sf_abi_used");
   appendToUsed(M, {Kept});
+  // The runtime compares all modules' levels with its own (runtime/core.c: one_level).
+  auto *I64 = Type::getInt64Ty(M.getContext());
+  auto *Level = new GlobalVariable(M, I64, true, GlobalValue::PrivateLinkage, ConstantInt::get(I64, C.Sei ? 1 : 2), "__sf_level");
+  Level->setSection("sf_levels");
+  Level->setAlignment(Align(8));
+  appendToUsed(M, {Level});
   if (C.Recover)
     return;
   // The runtime asks whether some object's stores are without --recover's checks.
@@ -68,6 +74,8 @@ struct Harden : PassInfoMixin<Harden> {
     makeDrivers(M, C, Made, R);
     if (!Made.empty())
       nameAbi(M, C);
+    if (C.Sei)
+      R.line({"P", "sei"});
     R.writeTo(M);
     // Broken code must not be generated: it would be wrong in silence.
     std::string Why;

@@ -12,6 +12,7 @@
 //     S alias function                another name of a function
 //     A function                      may be reached by indirect calls
 //     R function what where           a refused construct: stops the program if it is reached
+//     P sei                           this module has no check that the paper's rules do not have (--protect=sei)
 //     Y async                         this module keeps what handlers read, for a second run that comes later
 //     D functions checks              code outside handlers that is computed twice
 //     K function                      named by a policy's output, keeps, carries or later, and here

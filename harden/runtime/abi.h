@@ -63,6 +63,9 @@ struct sf_tls {
   uint64_t partial;   /* not 0: some entry is less than a whole word */
   uint64_t kept[8];   /* callee-saved registers, return address and stack pointer of the call of __sf_begin */
   struct sf_entry *grows; /* the cursor, while the last entry may take in more bytes of its word */
+  /* --recover: while store.S may make an entry in both logs, the second one's (recover.c), twice; and where either is full. */
+  struct sf_twin *twin, *twin_again;
+  struct sf_entry *twin_end;
 };
 _Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
@@ -77,6 +80,9 @@ _Static_assert(offsetof(struct sf_tls, partial) == 88, "offset known to store.S"
 _Static_assert(offsetof(struct sf_tls, key_whole) == 80, "offset known to the pass");
 _Static_assert(offsetof(struct sf_tls, kept) == 96, "offset known to store.S");
 _Static_assert(offsetof(struct sf_tls, grows) == 160, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, twin) == 168, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, twin_again) == 176, "offset known to store.S");
+_Static_assert(offsetof(struct sf_tls, twin_end) == 184, "offset known to store.S");
 /* The runtime is a program's, so its thread-local memory is known when it is linked: no register holds its base, which could change
    and make of one field another. Not in what shared libraries have of it (Makefile: PLAIN). */
 #ifndef SF_TLS_MODEL

@@ -87,7 +87,7 @@ static void forget(struct sf_carry *, uintptr_t low, uintptr_t high);
 
 static struct sf_carry *carry_of(struct sf_context *c) {
   if (unlikely(!c->carry)) {
-    if (&sf_envelope_linked == NULL)
+    if (!(SF_CHECKED(INPUTS) || SF_CHECKED(OUTPUTS)) || &sf_envelope_linked == NULL)
       return NULL;
     c->carry = sf_map(sizeof *c->carry);
     c->carry->forgotten = early.before;
@@ -158,7 +158,7 @@ static void forget(struct sf_carry *k, uintptr_t low, uintptr_t high) {
 
 /* Room for the copy of a frame, in which it is then checked; nothing in programs without handlers. */
 SF_API uint8_t *sf_received_room(size_t length) {
-  struct sf_carry *k = length <= COPIES ? carry_of(sf_context()) : NULL;
+  struct sf_carry *k = SF_CHECKED(INPUTS) && length <= COPIES ? carry_of(sf_context()) : NULL;
   if (!k)
     return NULL;
   if (k->copies_used + length > COPIES)
@@ -187,7 +187,7 @@ SF_API void sf_received(const void *at, size_t length, const uint8_t *copy) {
 /* Bytes have come to `at` whose values nobody has checked. */
 SF_API void sf_received_unknown(const void *at, size_t length) {
   struct sf_context *c = __sf_own;
-  if (!length)
+  if (!SF_CHECKED(INPUTS) || !length)
     return;
   if (!c || !c->carry) {
     size_t i = 0;
@@ -309,7 +309,7 @@ static __attribute__((noinline)) bool input_differs(struct sf_context *c, const 
         return *d = (struct difference){"an input holds a byte of its line's end", end - 1, last, 0}, true;
     }
   }
-  if (c->of_stream) {
+  if (SF_CHECKED(INPUTS) && c->of_stream) {
     size_t known = there(k, begin, end);
     if (unlikely(length - known > k->forgotten))
       return *d = (struct difference){"an input holds bytes that were not received, or were handled before", begin, length, known}, true;
@@ -428,7 +428,7 @@ static void take_out(struct sf_carry *k, struct output *o) {
 }
 
 void sf_carry_unknown(struct sf_context *c, size_t length) {
-  struct sf_carry *k = carry_of(c);
+  struct sf_carry *k = SF_CHECKED(OUTPUTS) ? carry_of(c) : NULL;
   if (!k)
     return;
   k->announced = true;
@@ -436,7 +436,7 @@ void sf_carry_unknown(struct sf_context *c, size_t length) {
 }
 
 void sf_carry_output(struct sf_context *c, const void *bytes, size_t length, uint32_t crc) {
-  struct sf_carry *k = carry_of(c);
+  struct sf_carry *k = SF_CHECKED(OUTPUTS) ? carry_of(c) : NULL;
   if (!k || !length)
     return;
   k->announced = true;
@@ -532,7 +532,7 @@ SF_API void sf_outputs_left(const struct part *parts, size_t count, size_t bytes
 
 /* A call that `output` names, outside handlers: announced with the checksum that the bytes have now. */
 SF_API void __sf_output_outside(const void *bytes, uint64_t length, uint64_t skip) {
-  if (&sf_envelope_linked == NULL)
+  if (!SF_CHECKED(OUTPUTS) || &sf_envelope_linked == NULL)
     return;
   struct sf_context *c = sf_context();
   if (skip || __sf_tls.phase != SF_OUTSIDE)

@@ -42,6 +42,26 @@ SF_API const int __sf_abi_6 = SF_ABI;
 extern void __sf_slow8(void), __sf_slow_part(void), __sf_check(void);
 SF_API void (*const __sf_stores[])(void) = {__sf_slow8, __sf_slow_part, __sf_check};
 
+/* --protect: a program has one, and its link the same. Modules with hardened code say theirs in this section (pass/plugin.cpp). */
+#define LEVEL_SEI 1
+#define LEVEL_FULL 2
+extern const uint64_t __start_sf_levels[] __attribute__((weak, visibility("hidden")));
+extern const uint64_t __stop_sf_levels[] __attribute__((weak, visibility("hidden")));
+
+__attribute__((constructor(103))) static void one_level(void) {
+  const uint64_t *from = __start_sf_levels, *to = __stop_sf_levels;
+  sf_opaque(from);
+  sf_opaque(to);
+  for (; from != to; from++)
+    if (*from != (SF_BEYOND ? LEVEL_FULL : LEVEL_SEI))
+      sf_stop(SF_BEYOND ? "a program needs one --protect for all its files, found a file with sei and a link with full"
+                        : "a program needs one --protect for all its files, found a file with full and a link with sei",
+              "give all files and the link the same --protect");
+  if (!SF_BEYOND && (sf_recovers() || sf_async()))
+    sf_stop("--recover and --validate=async rest on checks that --protect=sei leaves out, found them together",
+            "leave --protect=sei out, or the other flag");
+}
+
 /* Eight bits to eight bytes. */
 static inline uint64_t spread(uint64_t bits) {
   /* Copy the bits into every byte, keep bit k in byte k, then make each byte that is not zero all ones. */
@@ -75,11 +95,12 @@ void sf_unmap(void *base, size_t bytes) {
 }
 
 const char sf_wrong_place[] = "a copy, a fill or an entry has gone elsewhere than it should";
+const char sf_logs_differ[] = "the two logs of old values differ"; /* of recover.c and store.S */
 const char sf_entry_elsewhere[] = "an entry of the log has gone to another place of it";
 
 /* After it: also of a direction flag, or a count, that changes on the way, nothing else tells outside what is logged. */
 static inline void ends_at(const void *is, const void *should, size_t length) {
-  if (unlikely(is != should))
+  if (SF_CHECKED(PLACES) && unlikely(is != should))
     sf_differ(sf_wrong_place, (uint64_t)should, length, (uint64_t)is);
 }
 
@@ -280,7 +301,7 @@ static inline uint64_t bytes_of(const struct sf_entry *e) { return e->where >> 5
 
 /* By both records of the bounds: one that has changed lets no store pass for one to a frame. */
 static inline bool in_frames(const struct sf_context *c, uintptr_t at) {
-  return at - __sf_tls.stack_low < __sf_tls.stack_length && at - c->stack_low < c->run_bytes;
+  return at - __sf_tls.stack_low < __sf_tls.stack_length && (!SF_CHECKED(FRAMES) || at - c->stack_low < c->run_bytes);
 }
 
 /* Inline: a result that was handed over in a register would be believed without the second look. */
@@ -370,7 +391,7 @@ static void log_first(struct sf_context *c, uintptr_t word, uint64_t need) {
   /* From the tag, not from what went into the entry: of two that differ, the log would put back one, and know the other. */
   uint64_t shown = *tag_at(s);
   sf_opaque(tag); /* what it had before, once more */
-  if (unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor)) {
+  if (SF_CHECKED(PLACES) && unlikely(e != *(struct sf_entry *volatile *)&__sf_tls.cursor)) {
     c = own_again();
     sf_differ((uintptr_t)e - (uintptr_t)c->entries < c->capacity * sizeof *e ? sf_entry_elsewhere : sf_wrong_place, word,
               (uint64_t)__sf_tls.cursor, (uint64_t)e);
@@ -528,6 +549,14 @@ void sf_store_slow(uintptr_t at, uint64_t need, const volatile struct sf_store *
   /* What is not there before the store can still be repaired. */
   if (unlikely(c->twin != NULL) && unlikely(!ready_for_store(c) || !has_store(caller->at, caller->need)))
     sf_differ(not_yet_logged, caller->at, at, need);
+}
+
+/* store.S: an entry has gone to another place than the next of its log. In a table of entries it has struck what is not counted, or the log
+   lacks its sum. */
+_Noreturn SF_COLD void sf_entry_astray(uintptr_t word, uintptr_t is) {
+  struct sf_context *c = own_again();
+  bool entry = is - (uintptr_t)c->entries < c->capacity * sizeof *c->entries || (c->twin && sf_twin_has_entry(c, is));
+  sf_differ(entry ? sf_entry_elsewhere : sf_wrong_place, word, (uint64_t)__sf_tls.cursor, is);
 }
 
 /* After the store, when the home slot does not hold the word: it must be further on (Figure 4b, line 7). */
@@ -913,7 +942,7 @@ SF_API uint64_t __sf_load_once(const void *at, size_t size) {
     return sf_replay(c, "a volatile load", (uint64_t)at)->result;
   struct sf_record *r = sf_record(c, "a volatile load", (uint64_t)at, 0);
   for (;;) {
-    uint64_t first = look(at, size), second = look(at, size), difference = first ^ second;
+    uint64_t first = look(at, size), second = SF_CHECKED(PLACES) ? look(at, size) : first, difference = first ^ second;
     r->result = second;
     sf_opaque(difference); /* or the compiler would take one for the other */
     if (likely(difference == 0))
@@ -1108,6 +1137,7 @@ void sf_ignore_words(struct sf_context *c, uintptr_t at, size_t length) {
     sf_stop("a handler may have at most 8 ignored ranges and exceptions at once", "ignore fewer, say `ignore` in a policy, or split the handler");
   c->ignored[c->ignored_count++] = (struct sf_ignored){at, length, ranges_so_far(c)};
   __sf_tls.limit = NULL; /* store.S does not know about these */
+  __sf_tls.twin = __sf_tls.twin_again = NULL;
 }
 
 SF_API void sf_ignore(const void *bytes, size_t length) {
@@ -1268,7 +1298,7 @@ static bool is_logged(struct sf_context *c, uintptr_t low, uintptr_t high) {
 /* The bounds of the run's frames: with others, stores that no log knows pass for those to frames. */
 static inline bool frames_hold(const struct sf_context *c) {
   uint64_t other = (__sf_tls.stack_low ^ c->stack_low) | (__sf_tls.stack_length ^ c->run_bytes);
-  return likely((other | (c->stack_high - c->stack_low - c->stack_bytes)) == 0);
+  return !SF_CHECKED(FRAMES) || likely((other | (c->stack_high - c->stack_low - c->stack_bytes)) == 0);
 }
 
 static void check_frames(struct sf_context *c) {
@@ -1597,8 +1627,10 @@ void sf_begin_half(struct sf_context *c) {
   if (likely(c->again == 0))
     count_event(c);
   open_run(c, c->handler);
-  if (unlikely(c->ignored_count))
+  if (unlikely(c->ignored_count)) {
     __sf_tls.limit = NULL;
+    __sf_tls.twin = __sf_tls.twin_again = NULL;
+  }
 }
 
 /* A store, and then the registers that it had for its place: the compiler would take another one to look at it. */
@@ -1661,9 +1693,11 @@ static inline void reset_words(struct sf_context *c, size_t from, size_t to, str
       put_8(&word, old);
     } else {
       uint64_t put = bytes > BYTES ? 0 : put_bytes(word, old, bytes);
-      if (unlikely(put != bytes))
+      if (SF_CHECKED(PLACES) && unlikely(put != bytes))
         sf_differ(sf_wrong_place, word, bytes, put);
     }
+    if (!SF_CHECKED(PLACES))
+      continue;
     uint64_t where = ((const volatile struct sf_entry *)c->entries)[i].where;
     /* Where it went: the right place may have had the old value anyway. */
     wrong |= (where ^ word) << 8 | (where >> 56 ^ bytes ^ BYTES);
@@ -1784,11 +1818,15 @@ static void check_message(struct sf_context *c, const struct sf_message *m);
 
 /* With --recover: a value of the first run has come where it belongs. In its place was the opposite, so what differs from it by a bit
    has been changed there. */
-static inline void see_new(size_t i, uint64_t value) {
+static SF_COLD void see_new_again(size_t i, uint64_t value);
+
+static inline __attribute__((always_inline)) void see_new(size_t i, uint64_t value) {
+  if (unlikely((*(volatile uint64_t *)&own_again()->news[i] ^ value) != 0))
+    see_new_again(i, value);
+}
+
+static void see_new_again(size_t i, uint64_t value) {
   uint64_t other = *(volatile uint64_t *)&own_again()->news[i] ^ value;
-  if (likely(other == 0))
-    return;
-  other = *(volatile uint64_t *)&own_again()->news[i] ^ value;
   sf_differ(__builtin_popcountll(other) <= 1 ? "the log did not keep a new value" : sf_wrong_place, (uint64_t)__sf_own->news, i, value);
 }
 
@@ -1838,17 +1876,23 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   if (likely((__sf_tls.partial | ranges) == 0)) {
     wrong = swap_words(c, &sum);
   } else {
+    bool twin = c->twin != NULL;
     for (size_t i = 0; i < count; i++) {
       sum += weigh(c->entries[i].where, c->entries[i].old);
       uint64_t now = sf_live(word_of(&c->entries[i]));
-      if (unlikely(c->twin != NULL)) {
+      if (unlikely(twin)) {
         /* What an earlier handler has left there may be the same, and hide that it came elsewhere. */
         *(volatile uint64_t *)&c->news[i] = ~now;
         see_new(i, ~now);
-      }
-      *(volatile uint64_t *)&c->news[i] = now;
-      if (unlikely(c->twin != NULL))
+        *(volatile uint64_t *)&c->news[i] = now;
         see_new(i, now);
+        continue;
+      }
+      uintptr_t at = (uintptr_t)&c->news[i];
+      sf_opaque(at);
+      put_8(&at, now);
+      if (SF_CHECKED(PLACES) && unlikely(at != (uintptr_t)&own_again()->news[i]))
+        sf_differ(sf_wrong_place, at, i, now);
       wrong |= *(volatile uint64_t *)&c->news[i] ^ now;
     }
     /* Before anything is put back: an address in the log that has changed is somebody else's. */
@@ -1857,8 +1901,8 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     if (unlikely(c->twin != NULL)) {
       if (unlikely(!key_holds(c)))
         sf_differ("the key of the first run has changed", __sf_tls.epoch_key, c->epoch, __sf_tls.key_whole);
-      if (unlikely(!sf_twin_even(c) || !sf_twin_agrees(c)))
-        sf_differ("the two logs of old values differ", (uint64_t)c->entries, count, 0);
+      if (unlikely(!sf_twin_even(c))) /* that they agree is seen where each word is put back */
+        sf_differ(sf_logs_differ, (uint64_t)c->entries, count, 0);
       if (unlikely(!sf_twin_ranges_hold(c)))
         sf_differ("the log of old bytes has changed", (uint64_t)c->ranges.base, ranges, 0);
     }
@@ -1868,7 +1912,8 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
     }
     struct sf_put put = unlikely(c->twin != NULL) ? sf_twin_put_back(c) : put_back(c);
     wrong |= put.wrong;
-    sum = put.sum;
+    if (SF_CHECKED(PLACES))
+      sum = put.sum;
   }
   if (unlikely(sum != __sf_tls.sum))
     sf_differ("the log of old values has changed", (uint64_t)c->entries, __sf_tls.sum, sum);
@@ -1887,6 +1932,7 @@ SF_API int __sf_mid(const struct sf_handler *h, uint64_t result) {
   __sf_tls.epoch_key = (c->epoch + 1) << SF_EPOCH_SHIFT;
   __sf_tls.key_whole = __sf_tls.epoch_key | BYTES;
   __sf_tls.limit = NULL;
+  __sf_tls.twin = __sf_tls.twin_again = NULL;
   __sf_tls.delta = (uint64_t)1 << SF_EPOCH_SHIFT;
   __sf_tls.phase = SF_E2;
   end_phase(c, h, END_R);

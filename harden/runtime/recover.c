@@ -15,8 +15,8 @@
  * A retry is not believed because it is later: both of its runs must agree with each other, as in any handler. When the
  * same difference comes again, the handler is not deterministic, or what it reads has changed in memory; no core is blamed.
  *
- * The second log has entries and bytes of its own, read from memory once more, with a sum and a count of its own. It is
- * filled by core.c, so stores take the long way to the log (store.S) in programs that recover. Both are made before the
+ * The second log has entries and bytes of its own, read from memory once more, with a sum and a count of its own. Entries of
+ * whole words are made by store.S, in both logs, all others by core.c. Both are made before the
  * store: where a crash has left an entry or a range in the second log alone, nothing has been stored yet.
  *
  * Invariants
@@ -76,7 +76,7 @@ struct sf_twin {
   uint64_t event; /* whose log it is */
 };
 
-static const char logs_differ[] = "the two logs of old values differ";
+#define logs_differ sf_logs_differ
 static const char ranges_differ[] = "the two logs of old bytes differ";
 
 /* The same as c->twin, in two other places. */
@@ -90,8 +90,11 @@ static SF_COLD struct sf_twin *twin_again(struct sf_context *c) {
   return own;
 }
 
-/* Of an entry in its sum. None weighs nothing. */
-static inline uint64_t weigh(uint64_t where, uint64_t old, size_t index) { return (where ^ old) + (index + 1) * 0x9e3779b97f4a7c15ull; }
+_Static_assert(offsetof(struct sf_twin, entries) == 0 && offsetof(struct sf_twin, count) == 8 && offsetof(struct sf_twin, sum) == 24,
+               "offsets known to store.S");
+
+/* Of an entry in its sum, as store.S has it. None weighs nothing: one that is lost shows. */
+static inline uint64_t weigh(uint64_t where, uint64_t old) { return (where ^ old) + 0x9e3779b97f4a7c15ull; }
 
 static inline struct sf_twin *twin_of(struct sf_context *c) { return likely(c->twin == own) ? own : twin_again(c); }
 
@@ -132,12 +135,19 @@ void sf_twin_thread(struct sf_context *c) {
 void sf_twin_thread_end(struct sf_context *c) {
   struct sf_twin *t = c->twin;
   c->twin = own = spare = NULL;
+  __sf_tls.twin = __sf_tls.twin_again = NULL;
   sf_unmap(t->entries, t->capacity * sizeof *t->entries);
   if (t->ranges.base)
     sf_unmap(t->ranges.base, t->ranges.size);
   if (t->bytes.base)
     sf_unmap(t->bytes.base, t->bytes.size);
   sf_unmap(t, sizeof *t);
+}
+
+/* Where either log is full. */
+static void room(struct sf_context *c) {
+  const struct sf_twin *t = twin_of(c);
+  __sf_tls.twin_end = c->entries + (t->capacity < c->capacity ? t->capacity : c->capacity);
 }
 
 void sf_twin_places(struct sf_context *c) {
@@ -150,6 +160,12 @@ void sf_twin_places(struct sf_context *c) {
     sum += place ^ i;
   }
   twin_of(c)->places_sum = sum;
+  room(c);
+}
+
+bool sf_twin_has_entry(struct sf_context *c, uintptr_t at) {
+  const struct sf_twin *t = twin_of(c);
+  return at - (uintptr_t)t->entries < t->capacity * sizeof *t->entries;
 }
 
 void sf_twin_locks(struct sf_context *c, size_t used) {
@@ -192,7 +208,7 @@ static bool empty(struct sf_buffer *b) {
   return false;
 }
 
-/* A handler begins. All its stores take the long way, and no entry is known to be a whole word. */
+/* A handler begins. No entry is known to be a whole word. */
 void sf_twin_begin(struct sf_context *c) {
   struct sf_twin *t = twin_of(c);
   /* They are noted when they change, so what is another now has been struck. */
@@ -219,6 +235,10 @@ void sf_twin_begin(struct sf_context *c) {
   }
   if (moved)
     sf_twin_places(c);
+  else
+    room(c);
+  /* With copies of the state each word goes the long way. */
+  __sf_tls.twin = __sf_tls.twin_again = c->state ? NULL : t;
 }
 
 /* Of an entry. By shifts that are done each time: a mask would be kept in a register, and go wrong for all alike. */
@@ -265,7 +285,7 @@ void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *f
   /* While nothing is stored: of two logs that differ, nothing tells which is right. */
   if (e->where != first->where || (e->old ^ first->old) & meant(where))
     sf_differ(logs_differ, where, (uint64_t)first, first->where);
-  t->sum += weigh(where, old, t->count); /* not what the entry says, which may be damaged */
+  t->sum += weigh(where, old); /* not what the entry says, which may be damaged */
   t->count++;
 }
 
@@ -328,7 +348,7 @@ static bool twin_sums_up(const struct sf_twin *t) {
   if (t->count > t->capacity)
     return false;
   for (size_t i = 0; i < t->count; i++)
-    total += weigh(t->entries[i].where, t->entries[i].old, i);
+    total += weigh(t->entries[i].where, t->entries[i].old);
   return total == t->sum;
 }
 
@@ -404,19 +424,33 @@ static struct sf_put put_words(struct sf_context *c, size_t from, size_t to) {
   sf_opaque(j);
   while (i > from) {
     const volatile struct sf_entry *e = &c->entries[--i], *f = &t->entries[--j];
-    uint64_t where = e->where, old = e->old, mask = meant(where);
+    uint64_t where = e->where, old = e->old;
+    if (likely(where >> 56 == 0)) { /* a whole word: the same as below, with nothing to be left out */
+      if (unlikely(i >= c->count || j >= t->count || where != f->where || old != f->old))
+        sf_differ(logs_differ, (uint64_t)e, where, f->where);
+      uintptr_t word = where;
+      sf_opaque(word);
+      if (sf_live(f->where) != old) {
+        if (unlikely(word != f->where))
+          sf_differ(logs_differ, word, where, f->where);
+        *(volatile uint64_t *)word = old;
+      }
+      sf_opaque(word);
+      uintptr_t at = f->where;
+      if (unlikely(word != at))
+        sf_differ(word == e->where || sf_live(at) == old ? logs_differ : sf_wrong_place, word, at, e->where);
+      put.wrong |= sf_live(at) ^ f->old;
+      put.sum += at ^ e->old;
+      continue;
+    }
+    uint64_t mask = meant(where);
     if (i >= c->count || j >= t->count || where != f->where || (old ^ f->old) & mask)
       sf_differ(logs_differ, (uint64_t)e, where, f->where);
     uintptr_t word = address(where);
     uint64_t before = sf_live(address(f->where));
     sf_opaque(word);
-    if (((before ^ old) & mask) == 0) {
-      /* It is there. So a store that is made is seen by what comes of it. */
-    } else if (where >> 56 == 0) {
-      if (word != address(f->where))
-        sf_differ(logs_differ, word, where, f->where);
-      *(volatile uint64_t *)word = old;
-    } else {
+    /* If it is there, no store is made: so one that is made is seen by what comes of it. */
+    if (((before ^ old) & mask) != 0) {
       uint64_t were = put_part(e, f, before), bytes = f->where >> 56 ^ 0xff;
       if (were != bytes)
         look_again(word, mask, before, bytes, were);
@@ -488,7 +522,7 @@ struct sf_put sf_twin_put_back(struct sf_context *c) {
 
 /* As far as they go. The second may have one more: it is made before the first has it, and that before the store. The first may have
    more: a fault led past the second. */
-bool sf_twin_agrees(struct sf_context *c) {
+static bool twin_agrees(struct sf_context *c) {
   const struct sf_twin *t = twin_of(c);
   size_t count = t->count < c->count ? t->count : c->count;
   uint64_t wrong = 0;
@@ -512,7 +546,7 @@ const char *sf_twin_mend(struct sf_context *c) {
     c->count--;
   __sf_tls.cursor = c->entries + c->count;
   bool first = sums_up(c->entries, c->count, c->capacity, __sf_tls.sum);
-  if (first && second && !sf_twin_agrees(c))
+  if (first && second && !twin_agrees(c))
     return "the two logs of the old values differ, and both have their sum";
   if (!first || (second && t->count > c->count)) {
     if (!second)

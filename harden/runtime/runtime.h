@@ -27,6 +27,19 @@
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
+/* Checks that the paper's rules do not have (docs/concepts/hardening.md, "Levels"). --protect=full has all of them; the runtime of
+   --protect=sei is compiled with none (Makefile: LEVELS), so there they cost nothing. A sum, to find out what one of them costs. */
+#define SF_INPUTS 1  /* inputs are what was received, and of streams none is handled twice (carry.c) */
+#define SF_OUTPUTS 2 /* what the kernel is handed is what handlers have sent (carry.c) */
+#define SF_PLACES 4  /* where it went what is put back, copied, entered in the log or added to a table */
+#define SF_FRAMES 8  /* the bounds of the run's frames are kept twice */
+#define SF_LOCKS 16  /* between V and their release the list of locks has its sum */
+#define SF_ALL 31
+#ifndef SF_BEYOND
+#define SF_BEYOND SF_ALL
+#endif
+#define SF_CHECKED(WHAT) ((SF_BEYOND & SF_##WHAT) != 0)
+
 /* The compiler must not carry what it knows about a value across this line: a check that follows looks again. */
 #define sf_opaque(x) __asm__ volatile("" : "+r"(x))
 #define sf_reload() __asm__ volatile("" ::: "memory")
@@ -255,6 +268,7 @@ bool sf_equal(const void *, const void *, size_t length);
 /* Of differences. */
 extern const char sf_wrong_place[]; /* something has been written where no log knows */
 extern const char sf_entry_elsewhere[];
+extern const char sf_logs_differ[];
 size_t sf_length(const char *);
 /* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
 struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);
@@ -285,10 +299,10 @@ void sf_twin_places_mend(struct sf_context *) __attribute__((weak));
 const char *sf_twin_mend(struct sf_context *) __attribute__((weak)); /* the log, from the one that holds; or why not */
 void sf_twin_opened(struct sf_context *) __attribute__((weak));   /* I has ended */
 uint64_t sf_twin_event(struct sf_context *) __attribute__((weak)); /* the last event of which it has */
+bool sf_twin_has_entry(struct sf_context *, uintptr_t at) __attribute__((weak));
 bool sf_twin_even(struct sf_context *) __attribute__((weak)); /* as many words as the first */
 bool sf_twin_has_range(struct sf_context *, size_t index, uintptr_t at, size_t length) __attribute__((weak));
 struct sf_put sf_twin_put_back(struct sf_context *) __attribute__((weak)); /* as put_back in core.c */
-bool sf_twin_agrees(struct sf_context *) __attribute__((weak)); /* both logs have the same words */
 bool sf_twin_ranges_hold(struct sf_context *) __attribute__((weak));
 static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
 /* elsewhere.c, in programs linked with --other-core; elsewhere these are not there. */
@@ -409,7 +423,7 @@ static inline void *sf_grow(struct sf_buffer *b, size_t bytes) {
   uint8_t *at = b->base + used;
   b->used = used + bytes;
   sf_reload();
-  if (unlikely(b->used != used + bytes || b->used > b->size || at != b->base + used)) {
+  if (SF_CHECKED(PLACES) && unlikely(b->used != used + bytes || b->used > b->size || at != b->base + used)) {
     b->used = used;
     sf_differ("a table of the runtime did not grow as it should", (uint64_t)at, used, bytes);
   }

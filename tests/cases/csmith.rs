@@ -17,7 +17,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::bench::Bench;
 use crate::harden::compiler;
 
-/// A mode, and how many of the 40 programs of `make test` it is given. Copies, where a generator has found a crash, get most.
+/// A mode, and how many of the 42 programs of `make test` it is given. Copies, where a generator has found a crash, get most.
 const MODES: &[(&str, &[&str], u64)] = &[
     ("O0", &["-O0"], 3),
     ("O2", &["-O2"], 4),
@@ -30,6 +30,7 @@ const MODES: &[(&str, &[&str], u64)] = &[
     ("dup", &["-O2", "--state=dup"], 6),
     ("crc", &["-O1", "--state=crc"], 3),
     ("dup_recover", &["-O2", "--state=dup", "--recover"], 3),
+    ("sei", &["-O2", "--protect=sei"], 2),
 ];
 
 /// Small enough to be compiled in a blink, with all that csmith has but what 64 bits do not hold.

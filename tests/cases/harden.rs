@@ -21,7 +21,7 @@ use steadfast_integrity::event::{HardenAction, HardenMismatch, Line, What};
 
 use crate::bench::{Bench, workspace};
 use crate::sample::{all, sampled};
-use crate::{between, csmith, late, later, link, pass, sanitize, service, state};
+use crate::{between, csmith, late, later, levels, link, pass, sanitize, service, state};
 
 /// Ways to build, plain and hardened alike.
 pub(crate) const WAYS: &[(&str, &[&str])] = &[
@@ -54,7 +54,7 @@ const MORE_WAYS: &[(&str, &[&str])] = &[
 ];
 
 /// Guests whose output is compared.
-const GUESTS: &[&str] = &[
+pub(crate) const GUESTS: &[&str] = &[
     "libsei.c",
     "inputs.c",
     "calls.c",
@@ -2059,6 +2059,11 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("loops", &["-O2", "-DLOOPS"], &["register", "3", "13"]),
         ("loops", &["-O2", "-DLOOPS"], &["register", "12", "13"]),
         (
+            "loops_recover",
+            &["-O2", "-DLOOPS", "--recover"],
+            &["register", "5", "97"],
+        ),
+        (
             "loops_avx2",
             &["-O3", "-mavx2", "-static", "-DLOOPS"],
             &["register", "5", "13"],
@@ -2083,6 +2088,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(csmith::trials());
     trials.extend(late::trials());
     trials.extend(later::trials());
+    trials.extend(levels::trials());
     trials.push(Trial::test("harden::refuse::wait", waits_refused));
     trials.push(Trial::test("harden::refuse::file", file_asked_about));
     trials.push(Trial::test(

@@ -41,6 +41,7 @@ mod kills;
 mod late;
 mod later;
 mod left;
+mod levels;
 mod link;
 mod outside;
 mod packages;

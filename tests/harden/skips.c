@@ -31,7 +31,7 @@
 
 #define CALLERS 16 /* instructions */
 #define BACK 12
-#define STEPS 40000
+#define STEPS 100000
 #define TRAP_FLAG 0x100
 #define PATIENCE_US 100000 /* of processor time: who loops is stopped */
 

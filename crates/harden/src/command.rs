@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::Own;
 
+use crate::coverage::Level;
 use crate::policy::{LateErrors, Policy, State};
 use crate::tools::Tools;
 
@@ -43,6 +44,12 @@ pub enum CommandError {
     /// `--validate` names something else.
     #[error("--validate takes sync, async or async:HANDLERS with 1 to 4096 handlers, found {0}")]
     Validate(String),
+    /// `--protect` names something else.
+    #[error("--protect takes sei or full, found {0}")]
+    Protect(String),
+    /// `--protect=sei` with what rests on the checks that it leaves out.
+    #[error("--protect=sei leaves out checks that {0} rests on")]
+    Level(&'static str),
     /// `--hold-output` where nothing waits.
     #[error("--hold-output needs --validate=async, found neither that nor anything to wait for")]
     HoldAlone,
@@ -79,6 +86,7 @@ impl Advise for CommandError {
             | Self::State(_)
             | Self::Between(_)
             | Self::Validate(_)
+            | Self::Protect(_)
             | Self::HoldAlone => Own::Usage,
             _ => Own::Setup,
         }
@@ -96,6 +104,10 @@ impl Advise for CommandError {
                 "--between=duplicate computes code outside handlers twice; leave the flag out, or off, for neither"
             }
             Self::Validate(_) => "--validate=async:64 lets 64 handlers wait for their second run",
+            Self::Protect(_) => {
+                "--protect=sei for the paper's rules alone; leave the flag out, or full, for all checks"
+            }
+            Self::Level(_) => "leave one of the two out",
             Self::HoldAlone => {
                 "add --validate=async, or leave --hold-output out: messages wait then anyway"
             }
@@ -159,6 +171,8 @@ pub struct Build {
     pub policies: Vec<PathBuf>,
     /// `--find-nondeterminism`.
     pub trace: bool,
+    /// `--protect`.
+    pub protect: Level,
     /// `--recover`.
     pub recover: bool,
     /// `--other-core`.
@@ -286,6 +300,14 @@ impl Request {
             }
             if let Some(word) = text.strip_prefix("--validate=") {
                 build.validate_later = validate(word)?;
+                continue;
+            }
+            if let Some(word) = text.strip_prefix("--protect=") {
+                build.protect = match word {
+                    "sei" => Level::Sei,
+                    "full" => Level::Full,
+                    other => return Err(CommandError::Protect(other.to_owned())),
+                };
                 continue;
             }
             match &*text {
@@ -542,6 +564,16 @@ fn only(mut inputs: Vec<PathBuf>) -> Result<PathBuf, CommandError> {
 impl Build {
     /// Flags that cannot be had together.
     fn agrees(&self) -> Result<(), CommandError> {
+        if self.protect == Level::Sei {
+            for (on, flag) in [
+                (self.recover, "--recover"),
+                (self.validate_later.is_some(), "--validate=async"),
+            ] {
+                if on {
+                    return Err(CommandError::Level(flag));
+                }
+            }
+        }
         if self.validate_later.is_none() {
             return if self.hold_output {
                 Err(CommandError::HoldAlone)
@@ -608,10 +640,10 @@ impl Build {
                 word.push(file);
                 word
             };
-            all.push(linked(if self.shared {
-                &tools.plain
-            } else {
-                &tools.runtime
+            all.push(linked(match (self.shared, self.protect) {
+                (true, _) => &tools.plain,
+                (false, Level::Sei) => &tools.runtime_sei,
+                (false, Level::Full) => &tools.runtime,
             }));
             // Not -pthread: a file that is compiled by the same command must not differ from others by it.
             all.push("-Wl,-lpthread".into());
@@ -843,6 +875,27 @@ mod tests {
             assert!(matches!(
                 read(&format!("{flag} --validate=async x.c")),
                 Err(CommandError::Together(_))
+            ));
+        }
+    }
+
+    #[test]
+    fn the_level_is_one_of_two() {
+        let level = |text: &str| match read(text) {
+            Ok(Request::Build(build)) => build.protect,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(level("-c x.c"), Level::Full);
+        assert_eq!(level("--protect=sei -c x.c"), Level::Sei);
+        assert_eq!(level("--protect=sei --protect=full x.c"), Level::Full);
+        assert_eq!(
+            read("--protect=some x.c"),
+            Err(CommandError::Protect("some".to_owned()))
+        );
+        for flag in ["--recover", "--validate=async"] {
+            assert!(matches!(
+                read(&format!("--protect=sei {flag} x.c")),
+                Err(CommandError::Level(_))
             ));
         }
     }

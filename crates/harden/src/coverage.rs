@@ -63,6 +63,26 @@ impl Advise for CoverageError {
     }
 }
 
+/// What is checked (`--protect`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The paper's rules and no more.
+    Sei,
+    /// All checks.
+    #[default]
+    Full,
+}
+
+impl std::fmt::Display for Level {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(match self {
+            Self::Sei => "sei",
+            Self::Full => "full",
+        })
+    }
+}
+
 /// A handler.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Handler {
@@ -140,6 +160,8 @@ pub struct Coverage {
     lines: BTreeMap<String, BTreeSet<String>>,
     /// How each module keeps state at rest; a trusting one says nothing.
     kept: BTreeMap<String, String>,
+    /// Modules compiled with `--protect=sei`.
+    sei: BTreeSet<String>,
     /// Modules compiled with `--validate=async`.
     later: BTreeSet<String>,
     /// Variables with copies or checksums: which, bytes.
@@ -149,6 +171,8 @@ pub struct Coverage {
 /// The sum, as `--coverage=json` prints it.
 #[derive(Debug, Serialize)]
 pub struct Summary {
+    /// `--protect`.
+    pub protect: Level,
     /// Source files compiled by `steadfast cc`.
     pub modules: usize,
     /// Handlers.
@@ -214,6 +238,9 @@ impl Coverage {
                 }
                 ["K", dup, crc] => {
                     all.kept.insert(module.clone(), format!("{dup},{crc}"));
+                }
+                ["P", "sei"] => {
+                    all.sei.insert(module.clone());
                 }
                 ["Y", "async"] => {
                     all.later.insert(module.clone());
@@ -299,6 +326,25 @@ impl Coverage {
         Some(format!(
             "{first} was compiled with another --state than {other}"
         ))
+    }
+
+    /// Its level: that of its modules, where all have one.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        if self.sei.is_empty() {
+            Level::Full
+        } else {
+            Level::Sei
+        }
+    }
+
+    /// A module of another level than the link's: what one checks the other may not keep.
+    #[must_use]
+    pub fn of_another_level(&self, link: Level) -> Option<&str> {
+        self.modules
+            .iter()
+            .find(|module| self.sei.contains(*module) != (link == Level::Sei))
+            .map(String::as_str)
     }
 
     /// Whether a function that the policy's `output`, `keeps`, `carries` or `later` names is there.
@@ -449,6 +495,7 @@ impl Coverage {
         let stops = self.stops(&reached);
         let first: BTreeSet<&String> = stops.iter().filter_map(|stop| stop.way.first()).collect();
         Summary {
+            protect: self.level(),
             modules: self.modules.len(),
             handlers: self.handlers.values().cloned().collect(),
             functions_reached: reached.len(),
@@ -544,9 +591,10 @@ impl Summary {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "{} handlers in {} source files",
+            "{} handlers in {} source files, --protect={}",
             self.handlers.len(),
-            self.modules
+            self.modules,
+            self.protect
         );
         for handler in &self.handlers {
             let note = match handler.kind.as_str() {
@@ -660,6 +708,22 @@ mod tests {
         let gaps = Coverage::parse(&all).gaps();
         assert_eq!(gaps.len(), 1);
         assert!(gaps[0].what.contains("own strlen"), "{}", gaps[0].what);
+    }
+
+    #[test]
+    fn modules_have_the_level_of_their_link() {
+        let sei = "M\ta.c\nP\tsei\nM\tb.c\nP\tsei\n";
+        for (lines, link, other) in [
+            (sei, Level::Sei, None),
+            (sei, Level::Full, Some("a.c")),
+            ("M\ta.c\nP\tsei\nM\tb.c\n", Level::Sei, Some("b.c")),
+            (LINES, Level::Full, None),
+            (LINES, Level::Sei, Some("a.c")),
+        ] {
+            assert_eq!(Coverage::parse(lines).of_another_level(link), other);
+        }
+        assert_eq!(Coverage::parse(sei).summary().protect, Level::Sei);
+        assert_eq!(Coverage::parse(LINES).summary().protect, Level::Full);
     }
 
     #[test]

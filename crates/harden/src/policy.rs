@@ -399,6 +399,11 @@ impl Policy {
         self.switches.push("recover");
     }
 
+    /// No check that the paper's rules do not have (`--protect=sei`).
+    pub fn protect_as_the_paper(&mut self) {
+        self.switches.push("protect sei");
+    }
+
     /// Code outside handlers computes everything twice (`--between=duplicate`).
     pub fn between(&mut self) {
         self.switches.push("between");

@@ -1,7 +1,7 @@
 //! Where clang, the pass and the runtime are. All of them, or an error: nothing is compiled with a piece missing.
 //!
 //! ```text
-//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,libsteadfast-plain.a,leave.o,hold.o,barrier.o,include/,complete}
+//! build tree   target/release/steadfast     target/release/harden/{steadfast-pass.so,libsteadfast-sei.a,libsteadfast-level-sei.a,libsteadfast-plain.a,leave.o,hold.o,barrier.o,include/,complete}
 //! installed    PREFIX/bin/steadfast         PREFIX/lib/steadfast/...
 //! ```
 //! `STEADFAST_HARDEN` names another folder.
@@ -63,6 +63,8 @@ pub struct Tools {
     pub pass: PathBuf,
     /// The runtime.
     pub runtime: PathBuf,
+    /// The same for `--protect=sei`.
+    pub runtime_sei: PathBuf,
     /// What stands for it in shared libraries.
     pub plain: PathBuf,
     /// Linked with `--validate=async`.
@@ -103,6 +105,7 @@ impl Tools {
             clang,
             pass: piece("steadfast-pass.so")?,
             runtime: piece("libsteadfast-sei.a")?,
+            runtime_sei: piece("libsteadfast-level-sei.a")?,
             plain: piece("libsteadfast-plain.a")?,
             leave: piece("leave.o")?,
             hold: piece("hold.o")?,

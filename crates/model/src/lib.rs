@@ -46,7 +46,14 @@ impl Bounds {
     pub const PAPER: Self = Self {
         faults: 1,
         counted: true,
+        once: false,
         states: 60_000_000,
+    };
+
+    /// The same for `--protect=sei`, which takes for granted as well that no fault has an input handled again.
+    pub const SEI: Self = Self {
+        once: true,
+        ..Self::PAPER
     };
 }
 

@@ -101,6 +101,10 @@ fn main() -> ExitCode {
         let found = table.row("complete", inputs, &[], Bounds::PAPER);
         table.expect(false, found);
     }
+    for inputs in [ONE, TWO, TWO_LONG] {
+        let found = table.row("protect=sei", inputs, &Rule::BEYOND, Bounds::SEI);
+        table.expect(false, found);
+    }
     for (rules, threads) in Rule::NEEDED {
         let found = table.row(
             &without(rules),

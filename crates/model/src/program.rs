@@ -274,8 +274,10 @@ pub enum Rule {
     R9,
     /// R4 and R9: locks are released when V has passed, not at once.
     Deferred,
-    /// R: what was put back, and what was kept of the first run, is read back.
+    /// R: what was kept of the first run is read back.
     ReadBack,
+    /// R: what was put back is read back.
+    PutBack,
     V1,
     V2,
     V3,
@@ -306,7 +308,7 @@ pub enum Rule {
 }
 
 impl Rule {
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::I1,
         Self::R1,
         Self::R2,
@@ -322,6 +324,7 @@ impl Rule {
         Self::R9,
         Self::Deferred,
         Self::ReadBack,
+        Self::PutBack,
         Self::V1,
         Self::V2,
         Self::V3,
@@ -360,7 +363,7 @@ impl Rule {
         (&[Self::R7], 1),
         (&[Self::R8], 2),
         (&[Self::Deferred], 2),
-        (&[Self::ReadBack], 1),
+        (&[Self::PutBack], 1),
         (&[Self::V1], 1),
         (&[Self::V2], 1),
         (&[Self::V4], 1),
@@ -384,9 +387,13 @@ impl Rule {
         ),
     ];
 
+    /// What `--protect=sei` leaves out: the paper does not say that an input is handled once. With [`Bounds::SEI`].
+    pub const BEYOND: [Self; 1] = [Self::Once];
+
     /// What this model does not need, with ONE and TWO: left out alone, each of these lets nothing out. Why is not looked into here; a larger
     /// handler may need them.
-    pub const SPARE: [Self; 17] = [
+    pub const SPARE: [Self; 18] = [
+        Self::ReadBack,
         Self::R4,
         Self::R6,
         Self::R9,
@@ -439,6 +446,8 @@ pub struct Program {
     pub(crate) counted: (u8, u8),
     /// Behind the check that the input is new, and the end of V: from here on it is handled.
     pub(crate) handled: (u8, u8),
+    /// Where an input is taken in.
+    pub(crate) taken_in: u8,
 }
 
 struct Builder {
@@ -657,7 +666,7 @@ impl Builder {
             self.step("swap_words: old value read", Op::Load(Reg::Way, old));
             self.step("swap_words: put back", Op::Store(cell, Reg::Way));
             self.rule(
-                Rule::ReadBack,
+                Rule::PutBack,
                 "swap_words: memory has it",
                 Op::Check(Cond::Same(cell, old)),
             );
@@ -684,6 +693,7 @@ impl Program {
         let many = threads > 1;
         b.step("the envelope receives", Op::Receive);
 
+        let taken_in = b.here();
         b.phase = "I";
         if b.has(Rule::I1) {
             b.step("sf_input: the input is read", Op::Load(Reg::A, Cell::Input));
@@ -866,6 +876,7 @@ impl Program {
             soft: Vec::new(),
             counted: (entered, left),
             handled: (begun, validated),
+            taken_in,
         };
         program.look();
         program

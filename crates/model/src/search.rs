@@ -49,6 +49,8 @@ pub struct Bounds {
     pub faults: u8,
     /// The paper's one exclusion (Section 4.2): no fault takes a thread that has not been counted into a handler.
     pub counted: bool,
+    /// No fault takes a thread from behind V to where the same input is taken in once more.
+    pub once: bool,
     /// A search with more states than this is given up.
     pub states: usize,
 }
@@ -211,6 +213,11 @@ impl Search<'_> {
         let ((entered, left), (begun, validated)) = (self.program.counted, self.program.handled);
         let inside = |pc| pc > entered && pc <= left;
         let not_counted = self.program.threads > 1 && !inside(from) && inside(to);
+        let begun = if self.bounds.once {
+            self.program.taken_in
+        } else {
+            begun
+        };
         let handled = (from > validated || from == 0) && to >= begun && to <= left;
         self.bounds.counted && (not_counted || handled)
     }

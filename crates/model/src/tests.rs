@@ -19,6 +19,15 @@ fn the_complete_algorithm_lets_no_corrupt_message_out() {
     }
 }
 
+/// It rests on one more assumption than the complete algorithm, and would let a message out without that.
+#[test]
+fn the_level_of_the_paper_lets_no_corrupt_message_out() {
+    for inputs in [ONE, TWO, TWO_LONG] {
+        assert_eq!(found(inputs, &Rule::BEYOND, Bounds::SEI), Found::Nothing);
+    }
+    assert_ne!(found(ONE, &Rule::BEYOND, Bounds::PAPER), Found::Nothing);
+}
+
 #[test]
 fn without_a_fault_there_is_no_alarm() {
     for inputs in [ONE, TWO] {

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use steadfast_harden::command::{Build, CommandError, Format, Request};
-use steadfast_harden::coverage::{self, Coverage};
+use steadfast_harden::coverage::{self, Coverage, Level};
 use steadfast_harden::policy::Policy;
 use steadfast_harden::tools::Tools;
 use steadfast_integrity::advice::Advise;
@@ -103,6 +103,9 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if build.recover {
         policy.recover();
     }
+    if build.protect == Level::Sei {
+        policy.protect_as_the_paper();
+    }
     if build.between {
         policy.between();
     }
@@ -158,6 +161,15 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
         console.say(&format!(
             "steadfast: {} is not linked: {why}\n  fix:   give all files and the link the same --state\n",
             program.display()
+        ));
+        let _ = fs::remove_file(program);
+        return Ok(Exit::Status(1));
+    }
+    if let Some(module) = coverage.of_another_level(build.protect) {
+        console.say(&format!(
+            "steadfast: {} is not linked: {} is needed for all its files, and {module} was compiled with another level\n  fix:   give all files and the link the same --protect\n",
+            program.display(),
+            format_args!("--protect={}", build.protect),
         ));
         let _ = fs::remove_file(program);
         return Ok(Exit::Status(1));

@@ -94,6 +94,9 @@ pub(crate) enum Command {
     /// another core. --other-core, when linking, has each handler's second run on another core. --barrier, when linking,
     /// has what leaves wait for all threads that are inside a handler then.
     ///
+    /// --protect=sei, for all files and the link, has the checks of the SEI paper and no more, at less cost; --protect=full,
+    /// the default, has all of them.
+    ///
     /// --state=dup, crc or dup,crc, for all files and the link, protects what annotations or policies
     /// name between handlers as well: by a copy that the second run works on, or by checksums.
     ///
@@ -473,6 +476,11 @@ fn compiler_flags() -> Vec<clap::Arg> {
             "recover",
             None,
             "For all files and the link: put memory back after a difference and run the handler again",
+        ),
+        (
+            "protect",
+            Some("full|sei"),
+            "For all files and the link: all checks, or the paper's rules R1 to R9 and no more [default: full]",
         ),
         (
             "other-core",

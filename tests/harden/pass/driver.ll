@@ -1,6 +1,7 @@
 ; A handler runs twice, or once where one is running; each run is the clone, of which optimisers that come later do not know, with arguments
 ; that were kept for that run.
 ; POLICY: local-handler handle
+; CHECK: @__sf_level = private constant i64 2, section "sf_levels"
 ; CHECK: define i32 @handle(i32 %v)
 ; CHECK: nested:
 ; CHECK: call i32 @handle.sf(i32 %v)

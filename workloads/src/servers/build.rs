@@ -165,6 +165,7 @@ impl Recipe {
                 [
                     "steadfast-pass.so",
                     "libsteadfast-sei.a",
+                    "libsteadfast-level-sei.a",
                     "libsteadfast-plain.a",
                     "leave.o",
                     "hold.o",
