@@ -178,7 +178,8 @@ fn value(
 
 /// A run that a strike is meant for.
 pub(crate) struct Target<'a> {
-    pub(crate) launcher: i32,
+    /// The process that was started.
+    pub(crate) front: i32,
     pub(crate) events: &'a Path,
     /// From the first event to the end, without a fault.
     pub(crate) length: Duration,
@@ -239,7 +240,7 @@ impl Striker {
             .iter()
             .filter_map(|one| i32::try_from(one.pid).ok())
             .collect();
-        let Some(pid) = self.victim(target.launcher, &replicas) else {
+        let Some(pid) = self.victim(target.front, &replicas) else {
             return Ok(None);
         };
         let mut draw = Draw::new(self.strike.seed, 0);
@@ -249,7 +250,8 @@ impl Striker {
         memory(pid, self.group == Group::Arena, &mut draw)
     }
 
-    fn victim(&self, launcher: i32, replicas: &[i32]) -> Option<i32> {
+    fn victim(&self, front: i32, replicas: &[i32]) -> Option<i32> {
+        let launcher = launcher_of(front);
         let own = fs::read_link(format!("/proc/{launcher}/exe")).ok()?;
         let all = children(launcher);
         let is_init = |pid: &i32| children(*pid).iter().any(|child| replicas.contains(child));
@@ -267,6 +269,14 @@ impl Striker {
                 .copied(),
         }
     }
+}
+
+/// The launcher is a child of the process that was started, and a copy of it.
+pub(crate) fn launcher_of(front: i32) -> i32 {
+    let exe = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = exe(front);
+    let copy = |pid: &i32| own.is_some() && exe(*pid) == own;
+    children(front).into_iter().find(copy).unwrap_or(front)
 }
 
 /// One bit of the private pages that a process has; in the arena, of the code that no file backs.

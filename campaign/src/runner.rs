@@ -19,7 +19,7 @@ use steadfast_integrity::outcome::{Leaf, Outcome};
 use crate::Common;
 use crate::judge::{self, Evidence, Golden, Seen};
 use crate::operands::Group;
-use crate::outside::{Striker, Target};
+use crate::outside::{Striker, Target, launcher_of};
 use crate::plan::{self, Planned, Whose};
 use crate::profile;
 use crate::programs::{self, ENVIRONMENT, Program};
@@ -101,7 +101,7 @@ impl Bench<'_> {
         let group = Pid::from_raw(i32::try_from(child.id())?);
         let mut evidence = Evidence::default();
         let target = Target {
-            launcher: group.as_raw(),
+            front: group.as_raw(),
             events: &events,
             length: self.length,
         };
@@ -325,7 +325,7 @@ fn autopsy(pid: i32, depth: usize) -> String {
     }
     if depth == 0 {
         let control = steadfast_replica::own_places().control;
-        if let Ok(bytes) = shared_bytes(pid, control.end) {
+        if let Ok(bytes) = shared_bytes(launcher_of(pid), control.end) {
             for (index, line) in bytes
                 .chunks(32)
                 .enumerate()
@@ -353,7 +353,7 @@ fn shared_bytes(launcher: i32, len: u64) -> anyhow::Result<Vec<u8>> {
     let maps = fs::read_to_string(format!("/proc/{launcher}/maps"))?;
     let line = maps
         .lines()
-        .find(|line| line.contains("/memfd:steadfast"))
+        .find(|line| line.contains("/memfd:steadfast (deleted)"))
         .context("shared memory")?;
     let start = u64::from_str_radix(line.split('-').next().unwrap_or(""), 16)?;
     let mut bytes = vec![0; usize::try_from(len)?];

@@ -94,11 +94,11 @@ fn keeper(launcher: i32, events: &Path, replicas: usize) -> Result<i32, String> 
 
 fn keeper_then_leader(run: &Running, dir: &Path) -> Result<(), String> {
     let events = dir.join("events");
-    let old = keeper(run.pid(), &events, 2)?;
+    let old = keeper(run.supervisor(), &events, 2)?;
     let leader = replica_pid(&events, 0)?;
     kill(Pid::from_raw(old), Signal::SIGKILL).map_err(|error| format!("keeper: {error}"))?;
     // Another one is there as soon as the launcher has seen it.
-    until(|| match keeper(run.pid(), &events, 2)? {
+    until(|| match keeper(run.supervisor(), &events, 2)? {
         pid if pid == old => Err("no other keeper was made".to_owned()),
         _ => Ok(()),
     })?;
@@ -165,11 +165,11 @@ fn follower_killed(run: &Running, dir: &Path) -> Result<(), String> {
     let events = dir.join("events");
     let (leader, old) = (replica_pid(&events, 0)?, replica_pid(&events, 1)?);
     all_apart(leader, old)?;
-    let before = children(run.pid());
+    let before = children(run.supervisor());
     kill(Pid::from_raw(old), Signal::SIGKILL).map_err(|error| format!("follower: {error}"))?;
     let program = |pid: i32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let made = |pid: &i32| !before.contains(pid) && program(*pid) == program(leader);
-    until(|| match children(run.pid()).into_iter().find(made) {
+    until(|| match children(run.supervisor()).into_iter().find(made) {
         Some(follower) => all_apart(leader, follower),
         None => Err("nothing was repaired".to_owned()),
     })

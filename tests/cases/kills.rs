@@ -151,7 +151,7 @@ fn strike(pair: Pair, program: &Path, bare: &Ran, dir: &Path) -> Result<&'static
         );
     }
     let replicas: Vec<i32> = pids.values().copied().collect();
-    if let Some(pid) = keeper(run.pid(), program, &replicas) {
+    if let Some(pid) = keeper(run.supervisor(), program, &replicas) {
         pids.insert(Role::Keeper, pid);
     }
     thread::sleep(Duration::from_millis(pair.after_ms));

@@ -47,6 +47,7 @@ mod outside;
 mod packages;
 mod pass;
 mod programs;
+mod returns;
 mod run;
 mod sample;
 mod sanitize;
@@ -54,6 +55,7 @@ mod service;
 mod state;
 mod status;
 mod tree;
+mod unprotected;
 mod user;
 
 use std::process::ExitCode;

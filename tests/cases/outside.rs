@@ -434,5 +434,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         idle_is_cheap(),
     ]);
     trials.extend(crate::status::trials());
+    trials.extend(crate::returns::trials());
+    trials.extend(crate::unprotected::trials());
     trials
 }

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use steadfast_sys::procfs::children;
+
 use crate::left;
 
 /// What standard input is.
@@ -253,9 +255,18 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The process that was started: the launcher, or the bare program.
+    /// The process that was started: the command, or the bare program.
     pub(crate) const fn pid(&self) -> i32 {
         self.pid
+    }
+
+    /// The process that supervises the replicas: a copy of the command, and its child.
+    pub(crate) fn supervisor(&self) -> i32 {
+        let exe = |pid: i32| std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+        let own = exe(self.pid);
+        let copies = |pid: &i32| exe(*pid) == own;
+        let found = children(self.pid).into_iter().find(copies);
+        found.unwrap_or(self.pid)
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -355,6 +366,16 @@ impl Ran {
             return Err("standard output or error stayed open after the end".to_owned());
         }
         Ok(())
+    }
+
+    /// Processes that it has left.
+    pub(crate) fn processes(&self) -> Vec<left::Process> {
+        left::processes(&self.mark, self.group)
+    }
+
+    /// Whether a stream that was read did not end with the command.
+    pub(crate) const fn held_open(&self) -> bool {
+        self.held_open
     }
 
     /// `status 3`, or `signal 11`.

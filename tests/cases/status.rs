@@ -18,7 +18,7 @@ const GRACE: Duration = Duration::from_secs(5);
 const SCRIPT: &str = "sleep 600 & echo ready; read line; kill $!; wait";
 
 /// What the command says, one value a line.
-fn said(words: &[&str]) -> Result<Vec<Value>, String> {
+pub(crate) fn said(words: &[&str]) -> Result<Vec<Value>, String> {
     let run = Command::new(Bench::get().binary())
         .args(words)
         .output()
@@ -40,6 +40,17 @@ fn groups(said: &Value, launcher: i32) -> Option<Vec<Value>> {
         .find(|tree| tree["launcher"] == launcher)?["groups"]
         .as_array()
         .cloned()
+}
+
+/// The launcher of a tree that consists of one group, which runs this command.
+pub(crate) fn groups_with(said: &Value, words: &[&str]) -> Option<i32> {
+    let trees = said["trees"].as_array()?;
+    let tree = trees.iter().find(|tree| {
+        tree["groups"]
+            .as_array()
+            .is_some_and(|groups| groups.len() == 1 && is_command(&groups[0], words))
+    })?;
+    tree["launcher"].as_i64()?.try_into().ok()
 }
 
 fn is_command(group: &Value, words: &[&str]) -> bool {

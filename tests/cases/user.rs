@@ -88,7 +88,7 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Copies of binaries that belong to nobody in particular, in a folder that everybody may enter.
-fn reachable(path: &Path) -> Result<PathBuf, String> {
+pub(crate) fn reachable(path: &Path) -> Result<PathBuf, String> {
     let folder = Bench::get().shared_folder()?;
     let to = folder.join(path.file_name().ok_or("a binary has a name")?);
     // Two cases may want the same guest: whoever comes second finds it.

@@ -275,8 +275,8 @@ enum sf_rpc {
 	SF_RPC_PATCH, /* new executable file mapping: plan its patches */
 	SF_RPC_HOLD,  /* keep what descriptor a0 names, if it is inode a2 of device a1; answers a number */
 	SF_RPC_DROP,  /* give number a0 back */
-	SF_RPC_EXEC,  /* the leader is about to become another program, whose signal mask is a0; answers 0
-	               * or a number below that refuses it */
+	SF_RPC_EXEC,  /* the leader is about to become another program, whose signal mask is a0 and whose path is a2, in
+	               * directory a3; answers 0, SF_EXEC_BARE or a number below that refuses it */
 	SF_RPC_STAY,  /* it could not, and goes on as it is */
 	SF_RPC_SPAWN, /* as SF_RPC_EXEC, of the child a1 of vfork(2) that stands in for the leader */
 	SF_RPC_FORK,  /* a group for a copy of every replica; answers the launcher's descriptor of its memory */
@@ -284,6 +284,7 @@ enum sf_rpc {
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
+	SF_EXEC_BARE = 1, /* an answer: the new program runs unprotected, as --unprotected says */
 	SF_RPC_STRUCK = -4096, /* the answer when question and sum differ: no errno */
 	SF_RPC_SITE = 16, /* a call came through the backstop: plan a jump at its instruction */
 };
@@ -428,6 +429,7 @@ struct sf_traps {
 #define SF_NR_SHARED_CHANGE 0x80000111u /* a part of such memory moved, or too many parts */
 #define SF_NR_SHARED_ATTACH 0x80000113u /* a segment of System V that others have attached, or made */
 #define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
+#define SF_NR_EXEC_BARE 0x80000114u /* exec of a program that runs unprotected, in the first process */
 #define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */
 
 struct sf_boot {

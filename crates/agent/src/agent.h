@@ -501,6 +501,7 @@ void sf_signals_read(u64 fd, u64 at, u64 bytes);
 void sf_signals_hold(void);
 void sf_signals_hold_all(void);
 void sf_signals_bequeath(void);
+void sf_signals_let_go(void);
 void sf_signals_reclaim(void);
 void sf_signals_release(void);
 int sf_user_put(u64 to, const void *from, u64 n);

@@ -11,14 +11,16 @@
  *                     ▼                       └──── STAY ──────┘
  *                  its errno, as of any other call
  *
+ * A child that --unprotected names is not traced: it gets back what it would have had bare, and goes.
+ *
  * Invariant: the kernel is asked only while the launcher traces, so no new program runs a single
- * instruction by itself.
+ * instruction by itself; but for one that the caller has named.
  *
  * Not covered: a backstop that is a seccomp filter, which no process can get rid of: refused.
  */
 #include "agent.h"
 
-enum { NR_prctl = 157, NR_execveat = 322, NR_faccessat2 = 439 };
+enum { NR_prctl = 157, NR_sched_setaffinity = 203, NR_execveat = 322, NR_faccessat2 = 439 };
 #define AT_FDCWD (-100)
 #define AT_EACCESS 0x200
 #define X_OK 1
@@ -34,17 +36,22 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 	/* Signals that come from here on find the new program, as the mask that it inherits says. The
 	 * launcher's own word too: unheard, it would kill by default. */
 	sf_signals_hold_all();
+	const u64 dir = at ? a[0] : (u64)AT_FDCWD, path = at ? a[1] : a[0];
 	if (app.spawn.active) { /* the process stays when its parent dies, once it is a program of its own */
-		r = sf_rpc(SF_RPC_SPAWN, app.mask, (u64)sys0(39 /* getpid */), 0, 0, 0);
+		r = sf_rpc(SF_RPC_SPAWN, app.mask, (u64)sys0(39 /* getpid */), path, dir, 0);
 		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 0);
 	} else {
-		r = sf_rpc(SF_RPC_EXEC, app.mask, 0, 0, 0, 0);
+		r = sf_rpc(SF_RPC_EXEC, app.mask, 0, path, dir, 0);
 	}
-	if (r)
+	if (r && r != SF_EXEC_BARE)
 		sf_end(SF_E_REFUSED, (u32)r, (s64)a[1], me.regs);
 	sf_signals_bequeath();
 	if (me.tsc_traps)
 		sf_code_traps(0);
+	if (r == SF_EXEC_BARE) {
+		sys3(NR_sched_setaffinity, 0, G->affinity_bytes, G->affinity);
+		sf_signals_let_go();
+	}
 	return 0;
 }
 

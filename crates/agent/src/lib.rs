@@ -71,6 +71,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "counts are of one program; fix: give the program that is executed",
     ),
     (
+        0x8000_0114,
+        "execve of a program that --unprotected names, in the first process",
+        "nothing would be protected any more; fix: run that program without steadfast",
+    ),
+    (
         0x8000_0107,
         "execve while a record lock is held (fcntl, F_SETLK)",
         "it belongs to the descriptor table that the replicas share, and would be lost; fix: lock with flock(1), or give the program that is executed to steadfast run",

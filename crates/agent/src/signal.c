@@ -341,6 +341,12 @@ void sf_signals_bequeath(void)
 			sys4(13, s, &(struct sf_action){ .handler = SIG_IGN }, 0, 8);
 }
 
+/* What takes its place has no agent: the kernel's mask is the program's. */
+void sf_signals_let_go(void)
+{
+	set_mask(app.mask & ~UNBLOCKABLE);
+}
+
 /* It did not. */
 void sf_signals_reclaim(void)
 {

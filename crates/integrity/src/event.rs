@@ -68,6 +68,8 @@ pub enum What {
     Coverage(Coverage),
     /// The program has become another one: execve(2).
     Exec(Exec),
+    /// A process of the program has become one that runs unprotected, as `--unprotected` asks.
+    Unprotected(Unprotected),
     /// Something happened in a process that the program has started.
     Process(Box<OfProcess>),
     /// An injected fault hit.
@@ -135,6 +137,16 @@ pub struct Exec {
     pub args: Vec<String>,
     /// The replicas; the leader's process is the one that it was.
     pub replicas: Vec<ReplicaStart>,
+}
+
+/// A program that nobody compares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Unprotected {
+    /// What the process has executed.
+    pub program: String,
+    /// The process's number.
+    pub pid: u32,
 }
 
 /// One replica at the beginning of a run, or of another program in it.

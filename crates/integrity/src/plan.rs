@@ -51,6 +51,8 @@ pub struct Plan {
     pub backstop: Backstop,
     /// Whether followers see the leader's process numbers.
     pub equal_pids: EqualPids,
+    /// Programs that run bare where a child of the program becomes one: names, or paths with a slash.
+    pub unprotected: Vec<PathBuf>,
     /// Faults to inject.
     pub flips: Vec<Fault>,
     /// Whether only to say what was patched, and not to run on.
@@ -83,6 +85,7 @@ impl Plan {
             huge_pages: HugePages::default(),
             backstop: Backstop::default(),
             equal_pids: EqualPids::default(),
+            unprotected: Vec::new(),
             flips: Vec::new(),
             explain: false,
             epoch_budget: EpochBudget::default(),
@@ -344,6 +347,9 @@ pub trait EventSink {
     /// Takes one event. A sink that cannot keep it remembers that and says so at the end: the
     /// guest must not suffer for it.
     fn emit(&mut self, event: Event);
+
+    /// The program's first process has ended and others go on: the caller's command ends now, and this is what it knows.
+    fn first_ended(&mut self, _report: &RunReport) {}
 }
 
 /// Collects events: for tests.

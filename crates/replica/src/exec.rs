@@ -23,9 +23,10 @@ use std::time::Instant;
 use steadfast_integrity::event::{Exec, What};
 use steadfast_integrity::ids::EventIndex;
 use steadfast_integrity::plan::EqualPids;
-use steadfast_sys::{child, procfs, ptrace};
+use steadfast_sys::{child, cpu, procfs, ptrace};
 
 use crate::abi::{self, option};
+use crate::bare;
 use crate::group::at;
 use crate::supervise::{Supervisor, control_block, has_sys_admin};
 use crate::{LaunchError, launch};
@@ -41,14 +42,18 @@ pub(crate) struct Becoming {
     stays: bool,
     /// It stands in exec.
     done: Option<ptrace::Stopped>,
+    /// It is not traced, and becomes this program, which runs unprotected.
+    pub(crate) bare: Option<String>,
     /// It died there, of what the kernel found in the new program's file: all had agreed on that.
     pub(crate) fatal: bool,
 }
 
 impl Supervisor<'_> {
-    /// The leader asks to become another program: 0, or the number that refuses it (abi.h).
-    pub(crate) fn let_exec(&mut self, mask: u64) -> i64 {
+    /// The leader asks to become another program, of this path in this directory: 0, [`abi::EXEC_BARE`], or the number
+    /// that refuses it (abi.h).
+    pub(crate) fn let_exec(&mut self, mask: u64, path: u64, dir: u64) -> i64 {
         self.forget_child();
+        let bare = bare::named(self.plan, self.replicas[0].pid, path, dir);
         let options = self.group.get32(at!(options));
         let refused = if options & option::SECCOMP != 0 {
             abi::NR_EXEC_FILTER
@@ -56,6 +61,11 @@ impl Supervisor<'_> {
             abi::NR_EXEC_COUNT
         } else if procfs::holds_record_lock(self.replicas[0].pid) {
             abi::NR_EXEC_LOCKS
+        } else if bare.is_some() && !self.is_child() {
+            abi::NR_EXEC_BARE
+        } else if bare.is_some() && self.has_left_the_domain() {
+            self.exec.bare = bare;
+            return abi::EXEC_BARE;
         } else if !self.has_left_the_domain()
             || self.exec.traced.is_none() && ptrace::seize_for_exec(self.replicas[0].pid).is_err()
         {
@@ -70,6 +80,12 @@ impl Supervisor<'_> {
 
     /// It did not: the answer follows when it has been let go.
     pub(crate) fn let_stay(&mut self) {
+        if self.exec.bare.take().is_some()
+            && let Some(core) = self.replicas[0].core
+        {
+            // It had been given back the cores that it may run on. Where it cannot be placed the kernel does it.
+            let _ = cpu::pin(self.replicas[0].pid, core);
+        }
         let Some(pid) = self.exec.traced else {
             return self.group.answer(0);
         };
@@ -145,8 +161,13 @@ impl Supervisor<'_> {
         else {
             return Ok(());
         };
+        let name = bare::program(stop.pid());
         let started = self.start_again(stop, mask);
-        let (program, fixed) = started?;
+        let (program, fixed) = if self.is_child() {
+            started.map_err(|error| error.of_child(name))?
+        } else {
+            started?
+        };
         self.ready(fixed)?;
         self.setup += began.elapsed();
         let args = procfs::command_line(self.replicas[0].pid);

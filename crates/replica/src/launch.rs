@@ -76,13 +76,24 @@ fn install(
     Ok(stop)
 }
 
+/// What the program has from its caller and not from its plan.
+#[derive(Debug, Default)]
+pub(crate) struct Inherited {
+    /// Signals that are blocked.
+    pub(crate) mask: u64,
+    /// Core to start on.
+    pub(crate) cpu: Option<usize>,
+    /// Whose process group it is in, where that is not this process's.
+    pub(crate) group_of: Option<i32>,
+}
+
 /// Starts the program and hands it to the agent.
 pub(crate) fn launch(
     plan: &Plan,
     group: &Shared,
-    mask: u64,
-    first_cpu: Option<usize>,
+    inherited: &Inherited,
 ) -> Result<Launched, LaunchError> {
+    let mask = inherited.mask;
     let cstring = |bytes: &[u8]| CString::new(bytes).map_err(|_| LaunchError::NulInArguments);
     let flips = Flips::compile(plan, 0)?;
     let path = cstring(plan.path.as_os_str().as_bytes())?;
@@ -94,10 +105,11 @@ pub(crate) fn launch(
         path: &path,
         argv: &argv,
         inherit: group.fd(),
-        cpu: first_cpu,
+        cpu: inherited.cpu,
         sigpipe_ignored: plan.ambient.sigpipe_ignored,
         sigchld_ignored: plan.ambient.sigchld_ignored,
         closed: plan.ambient.closed,
+        group_of: inherited.group_of,
     };
     let mut child = step(Step::Fork, child::spawn(&spawn))?;
     let pid = child.pid();

@@ -11,8 +11,10 @@
 //!  3. Nothing is printed here.
 
 mod abi;
+mod bare;
 mod exec;
 mod flips;
+pub mod front;
 mod group;
 mod held;
 mod image;
@@ -153,9 +155,25 @@ pub enum LaunchError {
     /// Nothing that is read there would be about the replicas.
     #[error("/proc has to show the processes of this pid namespace, found {found}")]
     Procfs { found: String },
+    /// A child process is what cannot be protected.
+    #[error("{name}, which a child process has become: {why}")]
+    Child { name: String, why: Box<LaunchError> },
     /// A replica ended before the program started.
     #[error("replica {replica} ended before the program started ({how})")]
     Early { replica: usize, how: String },
+}
+
+impl LaunchError {
+    /// The same, of a child that has become another program.
+    pub(crate) fn of_child(self, name: String) -> Self {
+        if !matches!(self, Self::SetId { .. } | Self::NotX86_64 { .. }) {
+            return self;
+        }
+        Self::Child {
+            name,
+            why: Box::new(self),
+        }
+    }
 }
 
 fn untraced(why: &Denial) -> String {
@@ -222,6 +240,7 @@ impl Advise for LaunchError {
                 _ => Own::NotExecutable,
             },
             LaunchError::Bug { .. } => Own::Bug,
+            LaunchError::Child { why, .. } => why.exit(),
             _ => Own::Setup,
         }
     }
@@ -265,6 +284,10 @@ impl Advise for LaunchError {
                 "sysctl vm.legacy_va_layout=0",
                 "and run without setarch --addr-compat-layout",
             ),
+            LaunchError::Child { name, .. } => Remedy::with_note(
+                format!("--unprotected={name}"),
+                "it then runs bare: what it does is not compared",
+            ),
             LaunchError::SetId { .. } => Remedy::new("run steadfast as root"),
             LaunchError::Bug { .. } => {
                 Remedy::new("report this with the program and its arguments")
@@ -275,6 +298,7 @@ impl Advise for LaunchError {
 
     fn alternatives(&self) -> Vec<Remedy> {
         match self {
+            LaunchError::Child { why, .. } => why.fix().into_iter().collect(),
             LaunchError::Agent { .. } => vec![Remedy::with_note(
                 "--equal-pids=off",
                 "replicas then live in the caller's namespaces",
@@ -284,11 +308,27 @@ impl Advise for LaunchError {
     }
 }
 
-/// Runs the planned program to its end.
+/// Divides this process into one that the caller waits for and one that calls [`run`] (front.rs). To be called while there
+/// is one thread.
+///
+/// # Errors
+/// When the kernel refuses the second process.
+pub fn divide() -> Result<front::Side, LaunchError> {
+    front::divide().map_err(|source| LaunchError::Step {
+        step: Step::Fork,
+        source,
+    })
+}
+
+/// Runs the planned program to its end. With a front, the caller goes on when the program's first process has ended.
 ///
 /// # Errors
 /// When the program could not be started under protection, or Steadfast itself failed.
-pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchError> {
+pub fn run(
+    plan: &Plan,
+    front: Option<front::Front>,
+    sink: &mut dyn EventSink,
+) -> Result<RunReport, LaunchError> {
     let own = steadfast_sys::procfs::own_number();
     if own != i32::try_from(std::process::id()).ok() {
         let found = own.map_or_else(
@@ -302,7 +342,7 @@ pub fn run(plan: &Plan, sink: &mut dyn EventSink) -> Result<RunReport, LaunchErr
         );
         return Err(LaunchError::Procfs { found });
     }
-    let hearing = supervise::Hearing::start(plan);
+    let hearing = supervise::Hearing::start(plan, front);
     // The agent answers for process numbers: namespaces are for who asks for them.
     let equal_pids = plan.equal_pids == EqualPids::On;
     let terminal = Terminal::as_found();

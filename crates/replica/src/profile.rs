@@ -61,7 +61,7 @@ pub fn profile(plan: &Plan) -> Result<(RunReport, Profile), LaunchError> {
     plan.replicas = plan.replicas.clamp(1, TABLES);
     plan.flips.clear();
     let mut nobody = ();
-    let hearing = Hearing::start(&plan);
+    let hearing = Hearing::start(&plan, None);
     let mut supervisor =
         Supervisor::start(&plan, &hearing, false, abi::option::PROFILE, &mut nobody)?;
     let ended = supervisor.watch_over();

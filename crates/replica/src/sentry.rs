@@ -14,7 +14,8 @@
 //!
 //! A signal that reaches the launcher was meant for the program. If it was sent to the process
 //! group, the leader has its own copy; the sentry is in that group too, blocks everything and
-//! is known to nobody, so a signal that is pending there was sent to all.
+//! is known to nobody, so a signal that is pending there was sent to all. Where a front stands before the launcher
+//! (front.rs), the group is the front's, and a stop of the front is one of the launcher.
 //!
 //! Not covered: a stop that lasts less than the tenth of a second between two looks.
 
@@ -32,12 +33,18 @@ const LOOK_WHILE_STOPPED: Duration = Duration::from_millis(10);
 const ANSWER: Duration = Duration::from_millis(500);
 
 /// Forks it; its number.
-pub(crate) fn post(group: &Group) -> std::io::Result<i32> {
+pub(crate) fn post(group: &Group, front: Option<i32>) -> std::io::Result<i32> {
     let launcher = i32::try_from(std::process::id()).expect("a process number");
-    child::helper(|| watch(group, launcher))
+    child::helper(|| {
+        if let Some(group) = front.and_then(child::group_of) {
+            // Where it cannot, every signal is taken for one to the launcher alone, as after its death.
+            let _ = child::join_group(group);
+        }
+        watch(group, launcher, front);
+    })
 }
 
-fn watch(group: &Group, launcher: i32) {
+fn watch(group: &Group, launcher: i32, front: Option<i32>) {
     let mut beat = group.get32(at!(beat));
     loop {
         let bell = group.get32(at!(sentry_bell));
@@ -59,6 +66,16 @@ fn watch(group: &Group, launcher: i32) {
         match group.get32(at!(standstill)) {
             standstill::LEADER if !procfs::is_stopped(pid(group, launcher, 0)) => {
                 child::kill(launcher, libc::SIGCONT)
+            }
+            standstill::MOVING if front.is_some_and(procfs::is_stopped) => {
+                group.set32(at!(standstill), standstill::LAUNCHER);
+                // Where the launcher had stopped it, and has continued it by now.
+                if !front.is_some_and(procfs::is_stopped) {
+                    group.set32(at!(standstill), standstill::MOVING);
+                    continue;
+                }
+                child::kill(launcher, libc::SIGSTOP);
+                signal_all(group, launcher, libc::SIGSTOP);
             }
             standstill::MOVING if now == beat && procfs::is_stopped(launcher) => {
                 group.set32(at!(standstill), standstill::LAUNCHER);

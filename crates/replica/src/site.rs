@@ -294,7 +294,7 @@ impl Site {
         group
             .memory
             .write(PREFIXES, &prefixes[..prefixes.len().min(PREFIX_BYTES)]);
-        let launched = launch::launch(setup.plan, &group.memory, 0, None)?;
+        let launched = launch::launch(setup.plan, &group.memory, &launch::Inherited::default())?;
         let slot = setup.part.slot();
         group.set_pid(slot, launched.pid);
         let gone = Arc::new(Mutex::new(None));

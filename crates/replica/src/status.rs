@@ -28,7 +28,7 @@ const NAME: &std::ffi::CStr = c"steadfast-status";
 /// How /proc/PID/fd shows it (proc_pid_fd(5)).
 const LINK: &str = "/memfd:steadfast-status (deleted)";
 /// Another layout has another number, and its readers skip this one.
-const MAGIC: u64 = 0x5354_4154_5553_0001;
+const MAGIC: u64 = 0x5354_4154_5553_0002;
 const WORDS: usize = 32;
 const ROW: usize = 8 * WORDS;
 /// One row for each leader that the reaper knows, the first group's, and the header, which is row 0.
@@ -89,6 +89,7 @@ pub struct Group {
 /// One run: a launcher and its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
+    /// What the caller started, while that runs; else the process that has stayed for the others.
     pub launcher: i32,
     pub groups: Vec<Group>,
 }
@@ -109,8 +110,13 @@ pub(crate) struct Shown<'a> {
 pub(crate) struct Table(Shared);
 
 impl Table {
-    pub(crate) fn new() -> io::Result<Arc<Self>> {
+    /// `front`: the process that the caller waits for, where that is not this one.
+    pub(crate) fn new(front: Option<i32>) -> io::Result<Arc<Self>> {
         let memory = Shared::new(NAME, ROW * ROWS)?;
+        if let Some(pid) = front {
+            memory.set64(24, u64::try_from(pid).unwrap_or(0));
+            memory.set64(32, procfs::start_time(pid).unwrap_or(0));
+        }
         let own = i32::try_from(std::process::id()).unwrap_or(0);
         memory.set64(8, u64::try_from(own).unwrap_or(0));
         memory.set64(16, procfs::start_time(own).unwrap_or(0));
@@ -199,10 +205,10 @@ pub fn trees() -> io::Result<Vec<Tree>> {
         };
         // Of one that is another's, or has just ended, nothing is read.
         if entry.metadata().is_ok_and(|meta| meta.uid() == own)
-            && let Some(table) = table_of(pid)
+            && let Some((table, launcher)) = table_of(pid)
         {
             trees.push(Tree {
-                launcher: pid,
+                launcher,
                 groups: groups(&table),
             });
         }
@@ -211,18 +217,25 @@ pub fn trees() -> io::Result<Vec<Tree>> {
     Ok(trees)
 }
 
-fn table_of(pid: i32) -> Option<File> {
+/// The table of process `pid`, and the number that its run is known by.
+fn table_of(pid: i32) -> Option<(File, i32)> {
     fs::read_dir(format!("/proc/{pid}/fd"))
         .ok()?
         .flatten()
         .filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == LINK))
         .filter_map(|fd| File::open(fd.path()).ok())
-        .find(|table| {
-            let mut header = [0; 24];
-            table.read_exact_at(&mut header, 0).is_ok()
+        .find_map(|table| {
+            let mut header = [0; 40];
+            let is_its = table.read_exact_at(&mut header, 0).is_ok()
                 && word(&header, 0) == MAGIC
                 && word(&header, 1) == u64::from(pid.cast_unsigned())
-                && Some(word(&header, 2)) == procfs::start_time(pid)
+                && Some(word(&header, 2)) == procfs::start_time(pid);
+            let front = i32::try_from(word(&header, 3)).ok().filter(|front| {
+                *front > 1
+                    && procfs::start_time(*front) == Some(word(&header, 4))
+                    && !procfs::has_ended(*front)
+            });
+            is_its.then_some((table, front.unwrap_or(pid)))
         })
 }
 
@@ -306,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_group_is_listed_while_its_row_lives_and_only_for_the_process_that_it_names() {
-        let table = Table::new().expect("a memfd");
+        let table = Table::new(None).expect("a memfd");
         let own = i32::try_from(std::process::id()).expect("a process number");
         let mine = || {
             let trees = trees().expect("/proc");

@@ -28,7 +28,9 @@ use steadfast_sys::pidfd::Process;
 use steadfast_sys::{child, cpu, descriptor, procfs, shared::Shared, signals};
 
 use crate::abi::{self, end, option, phase, standstill};
+use crate::bare;
 use crate::exec::Becoming;
+use crate::front::Front;
 use crate::group::{Group, at};
 use crate::held::Held;
 use crate::meeting::Meeting;
@@ -58,6 +60,8 @@ const LAST_EVENT: Duration = Duration::from_millis(60);
 /// A SIGCONT that was sent before the sentry answered is heard within this: some turns of a busy
 /// core. A stop sent to us alone waits as long.
 const AFTERTHOUGHT: Duration = Duration::from_millis(30);
+/// Processes that are left when the first one has ended, and are asked to end, have this long.
+const TREE_ENDS: Duration = Duration::from_secs(10);
 /// A replica that is to stand has to get through two clones.
 const START_LIMIT: Duration = Duration::from_secs(10);
 
@@ -84,11 +88,14 @@ pub(crate) struct Hearing {
     post: Post,
     news: Receiver<News>,
     pub(crate) tree: Arc<Tree>,
+    /// The process that the caller waits for, where that is not this one.
+    pub(crate) front: Option<Arc<Front>>,
 }
 
 impl Hearing {
-    pub(crate) fn start(plan: &Plan) -> Self {
-        let mask = signals::block_all();
+    pub(crate) fn start(plan: &Plan, front: Option<Front>) -> Self {
+        let blocked = signals::block_all();
+        let mask = front.as_ref().map_or(blocked, Front::mask);
         child::adopt_orphans();
         let (tell, news) = channel();
         let post = Post {
@@ -102,6 +109,7 @@ impl Hearing {
             post,
             news,
             tree,
+            front: front.map(Arc::new),
         }
     }
 
@@ -111,7 +119,13 @@ impl Hearing {
             post,
             news,
             tree,
+            front: None,
         }
+    }
+
+    /// Its number.
+    fn front(&self) -> Option<i32> {
+        self.front.as_ref().map(|front| front.pid())
     }
 
     pub(crate) fn post(&self) -> &Post {
@@ -160,9 +174,22 @@ impl Hearing {
         if !self.ring(group) {
             return Ok(());
         }
-        let post = self.post.clone();
+        if let Some(front) = self.front.clone() {
+            let post = self.post.clone();
+            let hear = move || {
+                while let Some(taken) = front.next() {
+                    post.send(News::Signal(taken));
+                }
+            };
+            std::thread::Builder::new().spawn(hear).map(drop)?;
+        }
+        let (post, front) = (self.post.clone(), self.front());
         let hear = move || loop {
-            post.send(News::Signal(signals::next()));
+            let taken = signals::next();
+            // That one wakes this process, and comes from the front as well.
+            if taken.signal != libc::SIGCONT || Some(taken.pid) != front {
+                post.send(News::Signal(taken));
+            }
         };
         std::thread::Builder::new().spawn(hear).map(drop)
     }
@@ -546,10 +573,15 @@ impl<'a> Supervisor<'a> {
     ) -> Result<Self, LaunchError> {
         let started = Instant::now();
         let cores = launch::cores(plan)?;
-        io_step(Step::Memory, hearing.tree.make_visible())?;
+        io_step(Step::Memory, hearing.tree.make_visible(hearing.front()))?;
         let group = control_block(plan, &cores, equal_pids, has_sys_admin("self"), more)?;
-        let sentry = io_step(Step::Fork, sentry::post(&group))?;
-        let launched = launch::launch(plan, &group.memory, hearing.mask, cores.first().copied());
+        let sentry = io_step(Step::Fork, sentry::post(&group, hearing.front()))?;
+        let inherited = launch::Inherited {
+            mask: hearing.mask,
+            cpu: cores.first().copied(),
+            group_of: hearing.front(),
+        };
+        let launched = launch::launch(plan, &group.memory, &inherited);
         let launched = launched.inspect_err(|_| child::kill(sentry, libc::SIGKILL))?;
         let group = Arc::new(group);
         let accounts = Arc::new(Accounts::default());
@@ -874,6 +906,7 @@ impl<'a> Supervisor<'a> {
     fn until_the_tree_ends(&mut self) -> Result<(), LaunchError> {
         let tree = Arc::clone(&self.hearing.tree);
         let mut failed = Ok(());
+        let mut asked: Option<Instant> = None;
         loop {
             let seen = self.group.bell();
             self.tell_of_the_tree();
@@ -888,13 +921,48 @@ impl<'a> Supervisor<'a> {
                 self.tell_of_the_tree();
                 return failed;
             }
+            if !tree.is_ending() && tree.goes_on() {
+                self.let_the_caller_go_on();
+            }
             self.collect();
-            let asked = |news: &News| matches!(news, News::Signal(taken) if matches!(taken.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT));
-            if self.mail.drain(..).any(|news| asked(&news)) {
+            for news in std::mem::take(&mut self.mail) {
+                let News::Signal(taken) = news else {
+                    continue;
+                };
+                if matches!(
+                    taken.signal,
+                    libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT
+                ) {
+                    // Who asks twice does not want to wait.
+                    if asked.replace(Instant::now()).is_some() {
+                        tree.end();
+                    }
+                    tree.pass_on(&taken);
+                }
+            }
+            if asked.is_some_and(|since| since.elapsed() > TREE_ENDS) {
                 tree.end();
             }
             self.group.sleep(seen, WATCH);
         }
+    }
+
+    /// The command of the caller ends as the program's first process has, and this process stays for the others. It has
+    /// nothing of the caller's any more: no stream, no directory, no process group.
+    fn let_the_caller_go_on(&mut self) {
+        let Some(front) = self.hearing.front.clone() else {
+            return;
+        };
+        if front.is_gone() || self.leader_end.is_none() {
+            return;
+        }
+        self.tell_of_the_tree();
+        let report = self.summed_up();
+        self.sink.first_ended(&report);
+        descriptor::let_go_of_standard_error();
+        // It may be on a file system that somebody wants to unmount.
+        let _ = std::env::set_current_dir("/");
+        front.end(report.exit());
     }
 
     /// Passes on what other groups have told, and counts it.
@@ -930,6 +998,9 @@ impl<'a> Supervisor<'a> {
         while result.is_ok() && self.has_become_another() {
             result = self.become_another().and_then(|()| self.watch_over());
         }
+        if result.is_ok() && self.exec.bare.is_some() && self.stop.is_none() {
+            self.see_bare_leader_off();
+        }
         self.kill_all();
         result?;
         let (stop, tree) = (self.stop, Arc::clone(&self.hearing.tree));
@@ -943,7 +1014,7 @@ impl<'a> Supervisor<'a> {
             self.beat();
             self.take_news();
             self.show(false);
-            if self.has_become_another() {
+            if self.has_become_another() || self.has_gone_bare() {
                 return Ok(());
             }
             if !self.is_child() {
@@ -1013,6 +1084,9 @@ impl<'a> Supervisor<'a> {
                 }
             }
             until = until.min(self.hasten_death());
+            if self.exec.bare.is_some() {
+                until = bare::LOOK;
+            }
             until = until.min(self.strike_by_the_clock());
             self.group.sleep(seen, until);
             // What planning needed (a libc's symbols and instructions: 4 MiB) lies free by now.
@@ -1041,6 +1115,11 @@ impl<'a> Supervisor<'a> {
             replicas: &replicas,
         });
         self.row = Some(row);
+    }
+
+    /// Has nobody see this group any more.
+    pub(crate) fn forget_row(&mut self) {
+        self.row = None;
     }
 
     /// Whether this process shares writable memory with others of its tree (domain.c).
@@ -1218,7 +1297,10 @@ impl<'a> Supervisor<'a> {
             .unwrap_or(self.parent_death);
         if wanted != self.parent_death {
             self.parent_death = wanted;
-            child::when_parent_dies(wanted.cast_signed());
+            match &self.hearing.front {
+                Some(front) => front.when_parent_dies(wanted),
+                None => child::when_parent_dies(wanted.cast_signed()),
+            }
         }
     }
 
@@ -1240,11 +1322,15 @@ impl<'a> Supervisor<'a> {
             self.signal_replica(r, libc::SIGSTOP);
         }
         // A terminal's stop signal means nothing to a process group that is not the leader's.
-        child::stop_self(if child::in_our_group(self.leader()) {
+        let signal = if child::in_group_of(self.leader(), self.hearing.front().unwrap_or(0)) {
             signal
         } else {
             libc::SIGSTOP
-        });
+        };
+        match &self.hearing.front {
+            Some(front) => front.stop(signal),
+            None => child::stop_self(signal),
+        }
         self.was_stopped = true;
         self.go_on();
     }
@@ -1280,6 +1366,10 @@ impl<'a> Supervisor<'a> {
     /// does not show it yet.
     fn go_on(&mut self) {
         let all = self.group.get32(at!(standstill)) == standstill::LAUNCHER;
+        // Before the sentry can take it for one that has just been stopped.
+        if let Some(front) = &self.hearing.front {
+            front.go_on();
+        }
         self.group.set32(at!(standstill), standstill::MOVING);
         for r in 0..self.replicas.len() {
             if r > 0 || all || procfs::is_stopped(self.replicas[r].pid) {
@@ -1339,7 +1429,8 @@ impl<'a> Supervisor<'a> {
         }
         if taken.pid == self.leader() && !from_kernel {
             // The program knows us as its parent, and means ours.
-            let parent = child::parent();
+            let front = self.hearing.front.as_ref();
+            let parent = front.map_or_else(child::parent, |front| front.parent());
             if parent > 1 {
                 child::kill(parent, signal);
             }
@@ -1437,8 +1528,8 @@ impl<'a> Supervisor<'a> {
                 Ok(number) => i64::from(number),
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
             },
-            abi::RPC_EXEC => self.let_exec(arg[0]),
-            abi::RPC_SPAWN => self.let_spawn(arg[0], arg[1]),
+            abi::RPC_EXEC => self.let_exec(arg[0], arg[2], arg[3]),
+            abi::RPC_SPAWN => self.let_spawn(arg[0], arg[1], arg[2], arg[3]),
             abi::RPC_FORK => self.let_fork(),
             abi::RPC_UNFORK => {
                 if let Some(asked) = self
@@ -1459,16 +1550,19 @@ impl<'a> Supervisor<'a> {
         self.group.answer(ret);
     }
 
-    /// The child that stands in for the leader is about to become another program: 0, or the number that refuses it.
-    fn let_spawn(&mut self, mask: u64, pid: u64) -> i64 {
+    /// The child that stands in for the leader is about to become another program, of this path in this directory: 0,
+    /// [`abi::EXEC_BARE`], or the number that refuses it.
+    fn let_spawn(&mut self, mask: u64, pid: u64, path: u64, dir: u64) -> i64 {
         let pid = i32::try_from(pid).unwrap_or(0);
         if pid <= 1 || !procfs::descends(pid, self.replicas[0].pid) || self.post_reaper().is_err() {
             return abi::NR_EXEC_TRACE.into();
         }
-        match tree::by_exec(&self.hearing.tree, pid, mask) {
+        let bare = bare::named(self.plan, pid, path, dir);
+        let answer = if bare.is_some() { abi::EXEC_BARE } else { 0 };
+        match tree::by_exec(&self.hearing.tree, pid, mask, bare) {
             Ok(child) => {
                 self.on_its_way = Some(child);
-                0
+                answer
             }
             Err(number) => number.into(),
         }
@@ -1591,7 +1685,7 @@ impl<'a> Supervisor<'a> {
         if self.is_child() {
             return Ok(());
         }
-        self.sentry = io_step(Step::Fork, sentry::post(group))?;
+        self.sentry = io_step(Step::Fork, sentry::post(group, self.hearing.front()))?;
         self.hearing.claim(self.sentry);
         Ok(())
     }
@@ -1699,6 +1793,12 @@ impl<'a> Supervisor<'a> {
     }
 
     pub(crate) fn report(mut self) -> RunReport {
+        let report = self.summed_up();
+        self.emit(What::RunEnd(Box::new(report.clone())));
+        report
+    }
+
+    fn summed_up(&mut self) -> RunReport {
         self.note_faults();
         let said = self.group.end();
         let value = i32::from(self.group.get32(at!(end_value)).to_le_bytes()[0]);
@@ -1730,7 +1830,7 @@ impl<'a> Supervisor<'a> {
         if !self.is_child() {
             self.hearing.tree.add_hits(&mut faults);
         }
-        let report = RunReport {
+        RunReport {
             verdict,
             end,
             events: self.event(self.group.get64(at!(own 0, next))).0,
@@ -1756,9 +1856,7 @@ impl<'a> Supervisor<'a> {
                     .collect(),
                 repair_pause_ns_max: self.pause_max.map(ns),
             },
-        };
-        self.emit(What::RunEnd(Box::new(report.clone())));
-        report
+        }
     }
 
     pub(crate) fn recovers(&self) -> bool {

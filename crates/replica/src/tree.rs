@@ -15,8 +15,7 @@
 //!  1. A group that cannot go on ends the tree: nothing of it runs on unprotected, or without one of its parts.
 //!  2. Leaders outlive the launcher in no case: a process that survives it, the reaper, ends those on its list.
 //!
-//! Not covered: a leader in a tree that is killed is not made again, and its group ends with it. The command waits
-//! until the last process of the tree has ended.
+//! Not covered: a leader in a tree that is killed is not made again, and its group ends with it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -29,9 +28,11 @@ use steadfast_integrity::ids::EventIndex;
 use steadfast_integrity::plan::{EventSink, FaultReport, Plan, StopReason};
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
+use steadfast_sys::signals::Taken;
 use steadfast_sys::{child, procfs, ptrace};
 
 use crate::abi::{self, option};
+use crate::bare;
 use crate::flips::Flips;
 use crate::group::{Group, at};
 use crate::modules::Modules;
@@ -74,6 +75,14 @@ pub(crate) enum Failure {
     Launch(LaunchError),
 }
 
+/// A group that has a thread.
+#[derive(Debug)]
+struct Living {
+    post: Post,
+    /// Its leader, once that is known.
+    leader: Option<Process>,
+}
+
 #[derive(Debug, Default)]
 struct Register {
     posts: HashMap<i32, Post>,
@@ -86,7 +95,7 @@ pub(crate) struct Tree {
     plan: Plan,
     pub(crate) since: Instant,
     register: Mutex<Register>,
-    living: Mutex<HashMap<usize, Post>>,
+    living: Mutex<HashMap<usize, Living>>,
     born: AtomicUsize,
     /// Processes that have become groups, the first one not counted; and what faults have done in those that have ended.
     ranked: AtomicU32,
@@ -132,8 +141,8 @@ impl Tree {
     }
 
     /// Makes the table that groups are shown in; called before the first one starts.
-    pub(crate) fn make_visible(&self) -> std::io::Result<()> {
-        let table = status::Table::new()?;
+    pub(crate) fn make_visible(&self, front: Option<i32>) -> std::io::Result<()> {
+        let table = status::Table::new(front)?;
         self.shown.get_or_init(|| table);
         Ok(())
     }
@@ -179,6 +188,11 @@ impl Tree {
         }
     }
 
+    /// Changes of this process are nobody's again.
+    fn disclaim(&self, pid: i32) {
+        locked(&self.register).posts.remove(&pid);
+    }
+
     /// A child, or a process that somebody here traces, has changed.
     pub(crate) fn deliver(&self, pid: i32, change: child::Change, usage: child::Usage) {
         let ended = matches!(
@@ -217,8 +231,37 @@ impl Tree {
     /// Ends every group.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
-        for post in locked(&self.living).values() {
-            post.ring();
+        for living in locked(&self.living).values() {
+            living.post.ring();
+        }
+    }
+
+    /// Whether a process other than the first has not ended; groups that are being wound up do not count.
+    pub(crate) fn goes_on(&self) -> bool {
+        let lives = |living: &Living| {
+            let leader = living.leader.as_ref();
+            leader.is_some_and(|leader| !leader.ends_within(Duration::ZERO))
+        };
+        locked(&self.living).values().any(lives)
+    }
+
+    /// Sends a signal to every process of the tree.
+    pub(crate) fn pass_on(&self, taken: &Taken) {
+        for leader in locked(&self.living)
+            .values()
+            .filter_map(|one| one.leader.as_ref())
+        {
+            leader.signal(taken.signal);
+        }
+    }
+
+    /// A group's leader is known from here on.
+    fn led_by(&self, id: usize, pid: i32) {
+        if let Some(living) = locked(&self.living).get_mut(&id) {
+            living.leader = Process::open(pid).ok();
+        }
+        if let Some(first) = locked(&self.first).as_ref() {
+            first.ring();
         }
     }
 
@@ -356,7 +399,11 @@ fn begin(
         bell: Arc::default(),
     };
     let id = tree.born.fetch_add(1, Ordering::SeqCst) + 1;
-    locked(&tree.living).insert(id, post.clone());
+    let living = Living {
+        post: post.clone(),
+        leader: None,
+    };
+    locked(&tree.living).insert(id, living);
     let hearing = Hearing::of(mask, post.clone(), news, Arc::clone(tree));
     let alive = Life {
         tree: Arc::clone(tree),
@@ -375,10 +422,19 @@ fn cores(plan: &Plan, id: usize) -> Vec<usize> {
     cores
 }
 
-/// A group for the child `pid`, which is about to become another program. An error: the agent's number for why not.
-pub(crate) fn by_exec(tree: &Arc<Tree>, pid: i32, mask: u64) -> Result<OnItsWay, u32> {
+/// A group for the child `pid`, which is about to become another program; or nobody but a thread, where that runs bare. An
+/// error: the agent's number for why not.
+pub(crate) fn by_exec(
+    tree: &Arc<Tree>,
+    pid: i32,
+    mask: u64,
+    bare: Option<String>,
+) -> Result<OnItsWay, u32> {
     let (ready, answer) = channel();
-    let life = move |hearing: Hearing, life: Life| exec(&hearing, life, pid, mask, &ready);
+    let life = move |hearing: Hearing, life: Life| match bare {
+        Some(program) => unprotected(&hearing, life, pid, program, &ready),
+        None => exec(&hearing, life, pid, mask, &ready),
+    };
     let post = begin(tree, mask, life).map_err(|_| abi::NR_EXEC_TRACE)?;
     match answer.recv_timeout(ANSWER) {
         Ok(true) => Ok(OnItsWay { post }),
@@ -404,11 +460,13 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
         return;
     }
     let process = Process::open(pid);
+    tree.led_by(life.id, pid);
     let _ = ready.send(true);
     let (Some(stop), Ok(process)) = (exec_stop(hearing, &tree, pid), process) else {
         return;
     };
     let started = Instant::now();
+    let name = bare::program(pid);
     let made = launched(hearing, &tree, life.id, stop, mask, started, process);
     let mut told = Told {
         tree: Arc::clone(&tree),
@@ -441,7 +499,48 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
             );
             over(&tree, end);
         }
-        Err(error) => tree.fail(Failure::Launch(error)),
+        Err(error) => tree.fail(Failure::Launch(error.of_child(name))),
+    }
+}
+
+/// A child becomes a program that runs bare; until it has ended.
+fn unprotected(hearing: &Hearing, mut life: Life, pid: i32, program: String, ready: &Sender<bool>) {
+    let tree = Arc::clone(&life.tree);
+    life.entry = tree.list(pid);
+    let process = Process::open(pid);
+    let _ = ready.send(life.entry.is_some() && process.is_ok());
+    let (Some(_), Ok(process)) = (life.entry, process) else {
+        return;
+    };
+    let mut program = Some(program);
+    loop {
+        let look = if program.is_some() { bare::LOOK } else { LOOK };
+        let ended = process.ends_within(look);
+        // Said before it goes on as it was, or ends.
+        if let Ok(News::Stay(reply)) = hearing.next(Duration::ZERO) {
+            let _ = reply.send(());
+            return;
+        }
+        if (ended || bare::has_gone(pid))
+            && let Some(program) = program.take()
+        {
+            tree.led_by(life.id, pid);
+            let mut told = Told {
+                tree: Arc::clone(&tree),
+                pid,
+            };
+            told.emit(Event {
+                t_ns: u64::try_from(tree.since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                what: bare::event(pid, program),
+            });
+        }
+        if ended {
+            return;
+        }
+        if tree.is_ending() {
+            process.signal(libc::SIGKILL);
+            return;
+        }
     }
 }
 
@@ -472,6 +571,8 @@ fn exec_stop(hearing: &Hearing, tree: &Tree, pid: i32) -> Option<ptrace::Stopped
                     event,
                 })) => match stays.take() {
                     Some(reply) => {
+                        // It may become another program at its next attempt, by another thread.
+                        tree.disclaim(pid);
                         let _ = stop.detach();
                         let _ = reply.send(());
                         return None;
@@ -603,6 +704,7 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
             return;
         }
     };
+    tree.led_by(life.id, pid);
     tree.claim(pid, hearing.post());
     let mut told = Told {
         tree: Arc::clone(&tree),

@@ -197,6 +197,10 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "HOW", default_value_t, value_parser = one_of!(EqualPids))]
     equal_pids: EqualPids,
 
+    /// Run this program bare where a child process becomes it: a name, or a path; may be given several times
+    #[arg(long, value_name = "NAME")]
+    unprotected: Vec<PathBuf>,
+
     /// Inject a fault, such as "replica=1 event=12 reg=rax bit=17"; may be given several times
     #[arg(long, value_name = "FAULT")]
     flip: Vec<String>,
@@ -374,6 +378,7 @@ impl RunArgs {
             huge_pages: self.huge_pages,
             backstop: self.backstop,
             equal_pids: self.equal_pids,
+            unprotected: self.unprotected.clone(),
             flips,
             explain: self.explain,
             epoch_budget: self.epoch_budget,

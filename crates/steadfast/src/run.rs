@@ -10,7 +10,7 @@ use steadfast_integrity::exit::{Exit, Own};
 use steadfast_integrity::plan::{EventSink, Plan, RunReport};
 
 use crate::cli::{RunArgs, Volume};
-use crate::engine::Failure;
+use crate::engine::Ran;
 use crate::report::{self, Console};
 use crate::summary::Summary;
 
@@ -47,17 +47,37 @@ impl Advise for OutputError {
 }
 
 /// Where events go: always to the summary, to a file if one was asked for.
-struct Sinks {
+struct Sinks<'a, 'b> {
+    plan: &'a Plan,
+    args: &'a RunArgs,
+    console: &'a mut Console<'b>,
     summary: Summary,
     file: Option<(PathBuf, JsonLines<File>)>,
+    /// The caller's command has ended before the program's last process: nobody is there to be told more.
+    alone: bool,
 }
 
-impl EventSink for Sinks {
+impl Sinks<'_, '_> {
+    fn sum_up(&mut self, found: &RunReport) {
+        if self.args.json().is_some_and(|path| path.as_os_str() == "-") {
+            self.console.say(&report_line(found));
+        }
+        let text = self.summary.text(self.plan, found, self.args.volume());
+        self.console.say(&text);
+    }
+}
+
+impl EventSink for Sinks<'_, '_> {
     fn emit(&mut self, event: Event) {
         self.summary.see(&event.what);
         if let Some((_, file)) = &mut self.file {
             file.emit(event);
         }
+    }
+
+    fn first_ended(&mut self, found: &RunReport) {
+        self.sum_up(found);
+        self.alone = true;
     }
 }
 
@@ -65,7 +85,7 @@ impl EventSink for Sinks {
 pub(crate) fn run(
     args: &RunArgs,
     console: &mut Console<'_>,
-    engine: impl FnOnce(&Plan, &mut dyn EventSink) -> Result<RunReport, Failure>,
+    engine: impl FnOnce(&Plan, &mut dyn EventSink) -> Ran,
 ) -> Exit {
     let plan = match args.plan(std::env::var_os("PATH").as_deref()) {
         Ok(plan) => plan,
@@ -87,17 +107,24 @@ pub(crate) fn run(
     };
 
     let mut sinks = Sinks {
+        plan: &plan,
+        args,
+        console,
         summary: Summary::default(),
         file,
+        alone: false,
     };
-    let result = engine(&plan, &mut sinks);
+    let result = match engine(&plan, &mut sinks) {
+        Ran::Continue(result) => result,
+        Ran::Break(exit) => return exit,
+    };
 
     // The program is gone: its streams are ours now.
-    if let Some((path, file)) = sinks.file
+    if let Some((path, file)) = sinks.file.take()
         && let Err(source) = file.finish()
     {
         // The program's status stands: it did nothing wrong.
-        console.say(&report::error(&OutputError::Write {
+        sinks.console.say(&report::error(&OutputError::Write {
             flag: "--events",
             path,
             source,
@@ -107,33 +134,35 @@ pub(crate) fn run(
         Ok(found) => found,
         Err(why) => {
             if args.volume() != Volume::Quiet {
-                console.say(&sinks.summary.divergences());
+                sinks.console.say(&sinks.summary.divergences());
             }
-            return console.refuse(why.as_ref());
+            return sinks.console.refuse(why.as_ref());
         }
     };
-    match (args.json(), json) {
-        (None, _) => {}
-        (Some(_), Some((path, mut file))) => {
-            if let Err(source) = file.write_all(report_line(&found).as_bytes()) {
-                console.say(&report::error(&OutputError::Write {
-                    flag: "--json",
-                    path,
-                    source,
-                }));
-            }
-        }
-        // Nothing ran, so standard output is free for the result.
-        (Some(_), None) if plan.explain => console.result(&report_line(&found)),
-        (Some(_), None) => console.say(&report_line(&found)),
+    if let Some((path, mut file)) = json
+        && let Err(source) = file.write_all(report_line(&found).as_bytes())
+    {
+        sinks.console.say(&report::error(&OutputError::Write {
+            flag: "--json",
+            path,
+            source,
+        }));
     }
     if plan.explain {
-        if args.json().is_none() {
-            console.result(&report::explain(&found.coverage, Path::new(&plan.program)));
+        // Nothing ran, so standard output is free for the result.
+        match args.json() {
+            None => {
+                let coverage = report::explain(&found.coverage, Path::new(&plan.program));
+                sinks.console.result(&coverage);
+            }
+            Some(path) if path.as_os_str() == "-" => sinks.console.result(&report_line(&found)),
+            Some(_) => {}
         }
         return Exit::Status(0);
     }
-    console.say(&sinks.summary.text(&plan, &found, args.volume()));
+    if !sinks.alone {
+        sinks.sum_up(&found);
+    }
     found.exit()
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use steadfast_integrity::event::{
     Cause, CoreSuspect, Difference, Divergence, FaultHit, Judgement, LogCheck, Recovery,
-    RecoveryAction, Refused, SuspectAction, What,
+    RecoveryAction, Refused, SuspectAction, Unprotected, What,
 };
 use steadfast_integrity::exit::Verdict;
 use steadfast_integrity::ids::ReplicaId;
@@ -38,6 +38,8 @@ pub(crate) struct Summary {
     hits: Vec<FaultHit>,
     suspects: Vec<CoreSuspect>,
     refused: Option<Refused>,
+    unprotected: Vec<Unprotected>,
+    unprotected_beyond: u64,
 }
 
 impl Summary {
@@ -73,6 +75,10 @@ impl Summary {
                 self.suspects.push(suspect.clone());
             }
             What::Process(of) => self.see_in(Some(of.pid), &of.what),
+            What::Unprotected(one) if self.unprotected.len() < SHOWN_MAX => {
+                self.unprotected.push(one.clone());
+            }
+            What::Unprotected(_) => self.unprotected_beyond += 1,
             What::Refused(refused) => self.refused = Some(refused.clone()),
             _ => {}
         }
@@ -109,6 +115,16 @@ impl Summary {
                 "steadfast: fault \"{}\" did not hit: the run says nothing about it",
                 missed.fault
             );
+        }
+        for Unprotected { program, pid } in &self.unprotected {
+            let _ = writeln!(
+                text,
+                "steadfast: process {pid} ran {program} unprotected, as --unprotected asks"
+            );
+        }
+        if self.unprotected_beyond > 0 {
+            let beyond = counted(self.unprotected_beyond, "more process");
+            let _ = writeln!(text, "steadfast: {beyond} unprotected, each in --events");
         }
         text.push_str(&self.divergences());
         for suspect in &self.suspects {

@@ -36,6 +36,8 @@ pub struct Spawn<'a> {
     pub sigchld_ignored: bool,
     /// Which standard streams the caller had closed.
     pub closed: [bool; 3],
+    /// Whose process group it is in, where that is not this process's.
+    pub group_of: Option<i32>,
 }
 
 /// A child that waits to be let go. Its number stays its own until it has been waited for.
@@ -160,6 +162,9 @@ unsafe fn become_program(
             let mut set: libc::cpu_set_t = std::mem::zeroed();
             libc::CPU_SET(cpu, &mut set);
             libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+        }
+        if let Some(pid) = spawn.group_of {
+            need(libc::setpgid(0, libc::getpgid(pid)) == 0);
         }
         if !spawn.sigpipe_ignored {
             need(libc::signal(libc::SIGPIPE, libc::SIG_DFL) != libc::SIG_ERR);
@@ -444,13 +449,63 @@ pub fn stop_self(signal: i32) {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
 }
 
-/// Whether a process is in this one's process group.
+/// Whether a process is in another one's process group; 0 is this process.
 #[must_use]
-pub fn in_our_group(pid: i32) -> bool {
+pub fn in_group_of(pid: i32, other: i32) -> bool {
     // SAFETY: both calls take numbers.
     let theirs = unsafe { libc::getpgid(pid) };
-    // SAFETY: getpgrp(2) takes nothing and cannot fail.
-    theirs == unsafe { libc::getpgrp() }
+    // SAFETY: as above.
+    theirs == unsafe { libc::getpgid(other) }
+}
+
+/// Has this process join a process group; 0 is one of its own.
+///
+/// # Errors
+/// As setpgid(2).
+pub fn join_group(group: i32) -> io::Result<()> {
+    // SAFETY: setpgid(2) takes numbers.
+    match unsafe { libc::setpgid(0, group) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// The process group of a process.
+#[must_use]
+pub fn group_of(pid: i32) -> Option<i32> {
+    // SAFETY: getpgid(2) takes a number.
+    let group = unsafe { libc::getpgid(pid) };
+    (group > 0).then_some(group)
+}
+
+/// Forks this process, which has one thread: the child's number, and nothing in the child.
+///
+/// # Errors
+/// As fork(2).
+pub fn divide() -> io::Result<Option<i32>> {
+    // SAFETY: where there is one thread, nobody holds a lock that the child would wait for.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        pid => Ok(Some(pid)),
+    }
+}
+
+/// How a child has ended, if it has; it is reaped then.
+///
+/// # Errors
+/// As waitpid(2): ECHILD where there is no such child.
+pub fn ended(pid: i32) -> io::Result<Option<Change>> {
+    let mut status = 0;
+    // SAFETY: `status` is valid for the call.
+    Ok(
+        match unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } {
+            -1 => return Err(io::Error::last_os_error()),
+            0 => None,
+            _ if libc::WIFSIGNALED(status) => Some(Change::Signaled(libc::WTERMSIG(status))),
+            _ => Some(Change::Exited(libc::WEXITSTATUS(status))),
+        },
+    )
 }
 
 /// The parent of this process.
@@ -464,6 +519,22 @@ pub fn parent() -> i32 {
 pub fn when_parent_dies(signal: i32) {
     // SAFETY: prctl(2) with two numbers.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) };
+}
+
+/// Has this process die with its parent, whose number is `parent`.
+///
+/// # Errors
+/// As prctl(2), and when the parent is dead already.
+pub fn die_with(parent: i32) -> io::Result<()> {
+    // SAFETY: prctl(2) with two numbers.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if self::parent() == parent {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(libc::ESRCH))
+    }
 }
 
 /// Has orphans among the descendants of this process become its children.

@@ -7,7 +7,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 fn checked(rc: libc::c_long) -> io::Result<OwnedFd> {
     match i32::try_from(rc) {
@@ -69,6 +69,36 @@ pub fn let_go_of_inherited() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Closes every descriptor but one. Standard streams are /dev/null from here on, where there is one.
+pub fn keep_only(kept: RawFd) {
+    let null = File::options().read(true).write(true).open("/dev/null");
+    if let Ok(null) = &null {
+        for stream in (0..3).filter(|stream| *stream != kept) {
+            // SAFETY: two open descriptors.
+            unsafe { libc::dup2(null.as_raw_fd(), stream) };
+        }
+    }
+    let first = if null.is_ok() { 3 } else { 0 };
+    drop(null);
+    let Ok(kept) = u32::try_from(kept) else {
+        return;
+    };
+    if kept > first {
+        // SAFETY: numbers only; no value of this process that owns one of them is used from here on.
+        unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) };
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_close_range, first.max(kept + 1), u32::MAX, 0) };
+}
+
+/// Lets go of standard error as well.
+pub fn let_go_of_standard_error() {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        // SAFETY: two open descriptors.
+        unsafe { libc::dup2(null.as_raw_fd(), 2) };
+    }
 }
 
 /// Bytes of a control message that carries one descriptor (cmsg(3)): a header of 16, a number of 4, padding.

@@ -203,6 +203,12 @@ pub fn has_no_memory(pid: i32) -> bool {
     size.is_none_or(|size| size == "0")
 }
 
+/// The parent of a process.
+#[must_use]
+pub fn parent(pid: i32) -> Option<i32> {
+    state(pid).map(|(_, parent)| parent)
+}
+
 /// Whether `pid` is anywhere below `ancestor`.
 #[must_use]
 pub fn is_below(pid: i32, ancestor: i32) -> bool {

@@ -11,11 +11,19 @@ use std::time::Duration;
 /// that was in force, bit 0 for signal 1.
 #[must_use]
 pub fn block_all() -> u64 {
+    try_block_all().unwrap_or(0)
+}
+
+/// The same, for one who cannot go on where a filter refuses it.
+///
+/// # Errors
+/// As rt_sigprocmask(2).
+pub fn try_block_all() -> std::io::Result<u64> {
     let mut old = 0;
     let all = u64::MAX;
     // The C library keeps its own two signals to itself; the system call does not.
     // SAFETY: both sets have the eight bytes that the call is told of.
-    unsafe {
+    let rc = unsafe {
         libc::syscall(
             libc::SYS_rt_sigprocmask,
             libc::SIG_SETMASK,
@@ -24,7 +32,10 @@ pub fn block_all() -> u64 {
             8,
         )
     };
-    old
+    match rc {
+        0 => Ok(old),
+        _ => Err(std::io::Error::last_os_error()),
+    }
 }
 
 /// What the kernel fills in for a signal of a process (siginfo_t, 128 bytes).
@@ -55,6 +66,37 @@ pub struct Taken {
     pub uid: u32,
     /// What sigqueue(3) sent along.
     pub value: u64,
+}
+
+impl Taken {
+    /// What one takes in a pipe.
+    pub const BYTES: usize = 24;
+
+    /// For a process that takes them elsewhere.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (at, word) in [self.signal, self.code, self.pid, self.uid.cast_signed()]
+            .into_iter()
+            .enumerate()
+        {
+            bytes[4 * at..][..4].copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[16..].copy_from_slice(&self.value.to_le_bytes());
+        bytes
+    }
+
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let word = |at: usize| i32::from_le_bytes([0, 1, 2, 3].map(|byte| bytes[4 * at + byte]));
+        Self {
+            signal: word(0),
+            code: word(1),
+            pid: word(2),
+            uid: word(3).cast_unsigned(),
+            value: u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| bytes[16 + byte])),
+        }
+    }
 }
 
 fn wait(set: u64, limit: Option<Duration>) -> Option<Taken> {
@@ -92,8 +134,31 @@ pub fn next() -> Taken {
     }
 }
 
+/// Waits for the next signal of this process, for one who has something else to look at where that fails.
+#[must_use]
+pub fn try_next() -> Option<Taken> {
+    wait(u64::MAX, None)
+}
+
 /// Takes a signal if it is pending.
 #[must_use]
 pub fn take(signal: i32) -> Option<Taken> {
     wait(1 << (signal - 1), Some(Duration::ZERO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_comes_out_of_a_pipe_as_it_went_in() {
+        let taken = Taken {
+            signal: 34,
+            code: -1,
+            pid: 77,
+            uid: u32::MAX,
+            value: 1 << 63 | 5,
+        };
+        assert_eq!(Taken::from_bytes(taken.to_bytes()), taken);
+    }
 }

@@ -118,6 +118,10 @@ fn samples() -> Vec<Event> {
             args: vec!["python3".to_owned()],
             replicas: Vec::new(),
         }),
+        What::Unprotected(Unprotected {
+            program: "/usr/bin/sudo".to_owned(),
+            pid: 43,
+        }),
         What::Fault(FaultHit {
             fault: Box::new(fault()),
             replica: ReplicaId(1),

@@ -14,6 +14,7 @@ use steadfast_integrity::plan::{
 
 use super::*;
 use crate::cli::{self, Command};
+use crate::engine::Failure;
 
 struct Said {
     exit: Exit,
@@ -49,7 +50,7 @@ fn run_program(
         for (t_ns, what) in (0..).zip(events) {
             sink.emit(Event { t_ns, what });
         }
-        result
+        Ran::Continue(result)
     });
     let text = |bytes| String::from_utf8(bytes).expect("text");
     Said {
