@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+use crate::reads::Modes;
 use crate::service::Stage;
 
 /// A replicated memcached server whose replicas vote on every object before a reply leaves.
@@ -63,6 +64,10 @@ pub(crate) struct Common {
     /// Seconds in which the scrubber compares every object once, asked for or not; 0 turns it off.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) scrub: u64,
+    /// How reads are answered: voted (log and vote), local (without the log, against the digest that was voted on), or plain (unchecked);
+    /// for all, or by command: get=local,mg=voted.
+    #[arg(long, value_name = "MODES", default_value_t = Modes::default())]
+    pub(crate) reads: Modes,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -188,6 +193,8 @@ pub(crate) struct Replica {
     pub(crate) snapshot_every: u64,
     #[arg(long)]
     pub(crate) scrub: u64,
+    #[arg(long)]
+    pub(crate) reads: Modes,
 }
 
 fn odd(text: &str) -> Result<u64, String> {

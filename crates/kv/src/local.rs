@@ -250,6 +250,7 @@ impl Parent<'_> {
             .args(["--memory", &common.memory.to_string()])
             .args(["--snapshot-every", &common.snapshot_every.to_string()])
             .args(["--scrub", &common.scrub.to_string()])
+            .args(["--reads", &common.reads.to_string()])
             .env(SECRET, &self.secret)
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);

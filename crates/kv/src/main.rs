@@ -14,6 +14,7 @@ mod meet;
 mod notify;
 mod peers;
 mod protocol;
+mod reads;
 mod replica;
 mod say;
 mod sequencer;
@@ -145,6 +146,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             snapshot_every: args.snapshot_every,
             secret,
             scrub_s: args.scrub,
+            reads: args.reads,
             who: None,
         },
         client: inherit::listener(args.client_fd)?,
@@ -277,6 +279,19 @@ fn status(at: SocketAddr, json: bool) -> anyhow::Result<()> {
         } else {
             ""
         }
+    ));
+    let modes: Vec<String> = status["reads"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(class, mode)| format!("{class} {}", mode.as_str().unwrap_or_default()))
+        .collect();
+    say::result(&format!(
+        "  reads: {}; {} local, {} plain, {} that were to be local and took the log",
+        modes.join(", "),
+        status["reads_local"],
+        status["reads_plain"],
+        status["reads_logged"]
     ));
     for member in status["members"].as_array().into_iter().flatten() {
         say::result(&format!(
