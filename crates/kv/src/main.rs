@@ -12,6 +12,7 @@ mod inherit;
 mod local;
 mod meet;
 mod notify;
+mod once;
 mod peers;
 mod protocol;
 mod reads;

@@ -1086,7 +1086,7 @@ impl Service {
         }
         let own = steadfast_crosscheck::Objects::pack(&self.store, id);
         match packed.or(own.as_deref()).and_then(store::key_in) {
-            Some(key) => format!("item:{key}"),
+            Some(key) => crate::once::name(&key).unwrap_or_else(|| format!("item:{key}")),
             None => format!("object:{id}"),
         }
     }

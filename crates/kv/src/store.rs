@@ -17,6 +17,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use steadfast_crosscheck::{Digest, Index, ObjectId, Objects, Pair};
 
+use crate::once::{self, Once, Slot, Verdict};
 use crate::protocol::{Form, Request, Verb};
 
 /// Shards; independent of how many workers there are.
@@ -245,7 +246,12 @@ impl Store {
 
     /// Items and their bytes.
     pub(crate) fn size(&self) -> (usize, u64) {
-        (self.shards.iter().map(Shard::len).sum(), self.head.used)
+        let all: usize = self.shards.iter().map(Shard::len).sum();
+        let slots = once::keys().filter(|key| {
+            let id = item_id(key);
+            self.shards[shard_of(id)].contains_key(&id.0)
+        });
+        (all - slots.count(), self.head.used)
     }
 
     /// The last submission of an origin that was executed.
@@ -271,8 +277,10 @@ impl Store {
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => std::slice::from_ref(key),
         };
+        let slot = once::of(request).map(|once| item_id(&once::key(once.client)));
         keys.iter()
             .map(|key| item_id(key))
+            .chain(slot)
             .find(|id| !self.intact(*id))
     }
 
@@ -438,7 +446,8 @@ impl Store {
 
     /// Shards that a request touches; nothing for all of them.
     pub(crate) fn shards_of(request: &Request) -> Option<Vec<usize>> {
-        Some(match request {
+        let slot = once::of(request).map(|once| shard_of(item_id(&once::key(once.client))));
+        let mut shards: Vec<usize> = match request {
             Request::Get { keys, .. } => keys.iter().map(|key| shard_of(item_id(key))).collect(),
             Request::Store { key, .. }
             | Request::Delete { key, .. }
@@ -446,7 +455,9 @@ impl Store {
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => vec![shard_of(item_id(key))],
             Request::Flush { .. } => return None,
-        })
+        };
+        shards.extend(slot);
+        Some(shards)
     }
 
     /// The item under a key, if there is one that is not over. Each look at it is an access.
@@ -492,8 +503,44 @@ impl Store {
         }
     }
 
-    /// Executes one request; its reply.
+    /// Executes one request; its reply. One that has a number is executed once.
     pub(crate) fn execute(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        match once::of(request) {
+            Some(once) => self.execute_once(once, request, delta),
+            None => self.carry_out(request, delta),
+        }
+    }
+
+    fn execute_once(&mut self, once: Once<'_>, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        let key = once::key(once.client);
+        let id = item_id(&key);
+        let print = once::print(request);
+        let found = self.shards[shard_of(id)].get(&id.0);
+        let spoilt = self.guard && found.is_some_and(|item| !item.intact());
+        let value = found.and_then(Item::view).map(|view| view.value);
+        let mut slot = value.map_or_else(Slot::default, Slot::unpack);
+        delta.add(id, spoilt);
+        match slot.look(once, print, self.head.now_ms) {
+            Verdict::Known(reply) => return reply,
+            Verdict::Refused(why) => return format!("{why}\r\n").into_bytes(),
+            Verdict::New => {}
+        }
+        // Before anything is executed: a reply that cannot be kept would be forgotten.
+        let room = value.map_or(0, <[u8]>::len) + once::REPLY_MAX;
+        if !self.has_room(id, key.len() + room) {
+            return Said::NoRoom.text();
+        }
+        let reply = self.carry_out(request, delta);
+        slot.keep(once, print, self.head.now_ms, &reply);
+        // No number is drawn for it: the item is nobody's but the log's.
+        self.insert(id, Item::new(0, 0, 0, &key, &slot.pack()));
+        if spoilt {
+            self.spoil(id);
+        }
+        reply
+    }
+
+    fn carry_out(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
         match request {
             Request::Get { keys, cas, touch } => self.get(keys, *cas, *touch, delta),
             Request::Store {
