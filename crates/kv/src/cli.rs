@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
@@ -145,6 +146,26 @@ pub(crate) enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// All replicas of a group, once a second: requests, votes, repairs, and what holds them up.
+    Top {
+        #[command(flatten)]
+        at: At,
+        /// One JSON object a line instead of tables.
+        #[arg(long)]
+        json: bool,
+        /// Time between two looks, 0.2 to 3600.
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+        interval: Duration,
+        /// How often to look; without it, until Ctrl-C.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// What of a replica is voted on, field by field; what is not, and why.
+    Coverage {
+        /// As one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
     /// Shell completions.
     #[command(hide = true)]
     Completions { shell: clap_complete::Shell },
@@ -195,6 +216,16 @@ pub(crate) struct Replica {
     pub(crate) scrub: u64,
     #[arg(long)]
     pub(crate) reads: Modes,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.2..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| {
+            format!("requirement: 0.2 to 3600 seconds; found: {text}\n  fix:   --interval 1")
+        })
 }
 
 fn odd(text: &str) -> Result<u64, String> {

@@ -7,6 +7,7 @@
 
 mod cli;
 mod client;
+mod coverage;
 mod http;
 mod inherit;
 mod local;
@@ -23,6 +24,7 @@ mod serve;
 mod service;
 mod store;
 mod strike;
+mod top;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -70,6 +72,20 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
         (Some(Verb::Strike { line, at }), _) => return strike(&line.join(" "), at.at),
         (Some(Verb::Verify { at }), _) => return verify(at.at),
         (Some(Verb::Status { at, json }), _) => status(at.at, json)?,
+        (
+            Some(Verb::Top {
+                at,
+                json,
+                interval,
+                count,
+            }),
+            _,
+        ) => top::run(at.at, json, interval, count)?,
+        (Some(Verb::Coverage { json }), _) => say::result(&if json {
+            coverage::as_json()
+        } else {
+            coverage::as_text()
+        }),
         (Some(Verb::Serve(args)), _) => serve::run(&args)?,
         (Some(Verb::Secret), _) => say::result(&local::secret()?),
         (Some(Verb::Drain { at, secret }), _) => {
