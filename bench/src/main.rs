@@ -271,6 +271,9 @@ enum Action {
         /// The strikes alone
         #[arg(long)]
         strikes_only: bool,
+        /// Reads beside the log alone
+        #[arg(long)]
+        reads_only: bool,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -463,6 +466,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         repairs,
         strikes,
         strikes_only,
+        reads_only,
     } = action
     else {
         bail!("nothing to measure")
@@ -477,6 +481,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         repairs: *repairs,
         strikes: *strikes,
         strikes_only: *strikes_only,
+        reads_only: *reads_only,
         seed: common.seed,
     };
     let report = kv::measure(&plan, &mut |line| eprintln!("bench: {line}"))?;

@@ -18,8 +18,8 @@
 //!  2. A part that ends badly without a failed test, or past its limit, counts as a failure.
 //!  3. Nothing that failed even once goes untold.
 //!
-//! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules. Examples in comments: no crate
-//! has any.
+//! Not covered: which tests exist. Cargo finds those of the crates, tests/cases/main.rs names its modules. Examples in comments of other
+//! crates than [`EXAMPLES`]: they have none.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
@@ -40,6 +40,9 @@ const ALONE: Duration = Duration::from_secs(240);
 const FLAKY: usize = 3;
 /// Lines that are told again of one failure.
 const TOLD: usize = 12;
+
+/// Crates with examples in comments, which only cargo can build and run.
+const EXAMPLES: [&str; 1] = ["steadfast-crosscheck"];
 
 /// The modules of tests/cases that need the command, in the order of main.rs.
 const MODULES: [&str; 7] = [
@@ -177,6 +180,12 @@ pub(crate) fn run(root: &Path) -> ExitCode {
             whole.add(outcome);
         }
         outcomes.push(whole);
+    }
+
+    for krate in EXAMPLES {
+        let mut examples = cargo();
+        examples.args(["test", "-q", "-p", krate, "--doc"]);
+        outcomes.push(execute(&format!("examples of {krate}"), LIMIT, &examples));
     }
 
     // A workspace of its own: wasmtime takes minutes to compile, and only these two crates need it.

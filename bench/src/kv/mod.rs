@@ -59,6 +59,8 @@ pub struct Plan {
     pub strikes: u64,
     /// Leave the stages out.
     pub strikes_only: bool,
+    /// Reads beside the log, and nothing else.
+    pub reads_only: bool,
     pub seed: u64,
 }
 
@@ -86,8 +88,13 @@ impl Report {
 /// When a group does not start, or answers wrongly without a strike.
 pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut rows = Vec::new();
+    if plan.reads_only {
+        local_reads(plan, says, &mut rows)?;
+        return Ok(Report { rows });
+    }
     if !plan.strikes_only {
         stages(plan, says, &mut rows)?;
+        local_reads(plan, says, &mut rows)?;
         repairs(plan, says, &mut rows)?;
         faults(plan, says, &mut rows)?;
     }
@@ -108,9 +115,13 @@ struct Group {
 
 impl Group {
     fn start(program: &Path, stage: &str) -> Result<Self> {
+        Self::with(program, &["--stage", stage])
+    }
+
+    fn with(program: &Path, flags: &[&str]) -> Result<Self> {
         let mut child = Command::new(program)
             .args(["--local", "3", "--port", "0", "--json", "--allow-strikes"])
-            .args(["--stage", stage])
+            .args(flags)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -367,6 +378,66 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
             format!("response time at half load, added by RDGX over RD, {share}"),
             &added,
             "µs",
+        ));
+    }
+    Ok(())
+}
+
+/// GET beside the log (`--reads local`) at stages RD and RDGX: the same order on both sides, and a digest of each item at RDGX alone.
+fn local_reads(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
+    let stages = ["RD", "RDGX"];
+    let clients = plan.clients.iter().copied().max().unwrap_or(1);
+    let mut rates: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for round in 0..plan.rounds {
+        for turn in 0..stages.len() {
+            let stage = stages[(round + turn) % stages.len()];
+            says(&format!(
+                "round {} of {}: {stage}, local reads",
+                round + 1,
+                plan.rounds
+            ));
+            let group = Group::with(&plan.program, &["--stage", stage, "--reads", "local"])?;
+            let shape = Shape {
+                clients,
+                keys: KEYS,
+                key_bytes: KEY_BYTES,
+                value_bytes: VALUE_BYTES,
+                get_percent: 0,
+            };
+            let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
+            for (mix, percent) in MIXES.into_iter().filter(|(_, percent)| *percent > 0) {
+                load.mix(percent);
+                without_a_wrong_reply(&load.saturate(WARM)?, stage)?;
+                let found = load.saturate(plan.slice)?;
+                without_a_wrong_reply(&found, stage)?;
+                rates.entry((mix, stage)).or_default().push(found.rate());
+            }
+            let status: Value = serde_json::from_str(&group.ask(0, "status")?)?;
+            ensure!(
+                status["reads_local"].as_u64() > Some(0),
+                "no read was local: {status}"
+            );
+        }
+    }
+    for ((mix, stage), values) in &rates {
+        rows.push(row(
+            format!("{mix}-local.c{clients}.{}", stage.to_lowercase()),
+            format!("{mix}, reads beside the log, {clients} clients, {stage}"),
+            values,
+            "/s",
+        ));
+    }
+    for (mix, _) in MIXES.into_iter().filter(|(_, percent)| *percent > 0) {
+        let ratio: Vec<f64> = rates[&(mix, "RDGX")]
+            .iter()
+            .zip(&rates[&(mix, "RD")])
+            .map(|(over, base)| 100.0 * over / base)
+            .collect();
+        rows.push(row(
+            format!("{mix}-local.c{clients}.rdgx-over-rd"),
+            format!("{mix}, reads beside the log, {clients} clients, RDGX over RD"),
+            &ratio,
+            "%",
         ));
     }
     Ok(())

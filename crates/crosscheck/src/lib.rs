@@ -25,7 +25,11 @@
 
 #![forbid(unsafe_code)]
 
+// What the derives write names this crate.
+extern crate self as steadfast_crosscheck;
+
 pub mod core;
+pub mod guarded;
 pub mod ids;
 pub mod message;
 pub mod sim;
@@ -33,5 +37,12 @@ pub mod sim;
 mod tests;
 
 pub use crate::core::{Action, Core, Objects, Standing, Status};
+pub use crate::guarded::{Arena, Critical, Encode, Ref, State};
 pub use crate::ids::{Digest, Index, Node, ObjectId};
 pub use crate::message::{Message, Pair, Recover, Run, To, Tuple};
+pub use steadfast_crosscheck_derive::{Critical, State};
+
+/// The guide's code compiles and does what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/protect.md")]
+pub struct Guide;

@@ -2,9 +2,11 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::reads::Modes;
 use crate::service::Stage;
 
 /// A replicated memcached server whose replicas vote on every object before a reply leaves.
@@ -63,6 +65,10 @@ pub(crate) struct Common {
     /// Seconds in which the scrubber compares every object once, asked for or not; 0 turns it off.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) scrub: u64,
+    /// How reads are answered: voted (log and vote), local (without the log, against the digest that was voted on), or plain (unchecked);
+    /// for all, or by command: get=local,mg=voted.
+    #[arg(long, value_name = "MODES", default_value_t = Modes::default())]
+    pub(crate) reads: Modes,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -121,7 +127,7 @@ pub(crate) enum Verb {
     },
     /// Flip one bit of a stored object in one replica: 'replica=1 object=item:a byte=2 bit=3'.
     Strike {
-        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N, or replica=N message=reply bit=N
+        /// Where: replica=N object=item:KEY [field=value|key|flags|expires|cas] byte=N bit=N, or object=client:NAME, or replica=N message=reply bit=N
         #[arg(value_name = "WHERE", num_args = 1.., required = true)]
         line: Vec<String>,
         #[command(flatten)]
@@ -137,6 +143,26 @@ pub(crate) enum Verb {
         #[command(flatten)]
         at: At,
         /// As it comes, one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// All replicas of a group, once a second: requests, votes, repairs, and what holds them up.
+    Top {
+        #[command(flatten)]
+        at: At,
+        /// One JSON object a line instead of tables.
+        #[arg(long)]
+        json: bool,
+        /// Time between two looks, 0.2 to 3600.
+        #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
+        interval: Duration,
+        /// How often to look; without it, until Ctrl-C.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// What of a replica is voted on, field by field; what is not, and why.
+    Coverage {
+        /// As one JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -188,6 +214,18 @@ pub(crate) struct Replica {
     pub(crate) snapshot_every: u64,
     #[arg(long)]
     pub(crate) scrub: u64,
+    #[arg(long)]
+    pub(crate) reads: Modes,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    text.parse()
+        .ok()
+        .filter(|seconds| (0.2..=3600.0).contains(seconds))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| {
+            format!("requirement: 0.2 to 3600 seconds; found: {text}\n  fix:   --interval 1")
+        })
 }
 
 fn odd(text: &str) -> Result<u64, String> {

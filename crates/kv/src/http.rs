@@ -135,6 +135,24 @@ fn metrics(status: &Value) -> String {
             put("counter", &format!("{name}_total"), help, count.to_string());
         }
     }
+    for (name, help) in [
+        (
+            "reads_local",
+            "reads answered without the log, against the digest that was voted on",
+        ),
+        (
+            "reads_plain",
+            "reads answered without the log and unchecked",
+        ),
+        (
+            "reads_logged",
+            "reads that were to be local and took the log",
+        ),
+    ] {
+        if let Some(count) = status[name].as_u64() {
+            put("counter", &format!("{name}_total"), help, count.to_string());
+        }
+    }
     let number = |value: &Value| match value {
         Value::Bool(yes) => u8::from(*yes).to_string(),
         Value::Null => "-1".to_owned(),

@@ -250,6 +250,7 @@ impl Parent<'_> {
             .args(["--memory", &common.memory.to_string()])
             .args(["--snapshot-every", &common.snapshot_every.to_string()])
             .args(["--scrub", &common.scrub.to_string()])
+            .args(["--reads", &common.reads.to_string()])
             .env(SECRET, &self.secret)
             .stdin(std::process::Stdio::null())
             .kill_on_drop(true);
@@ -367,11 +368,17 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
 
 /// One of the service's own commands, over a client's connection.
 pub(crate) fn ask(at: SocketAddr, line: &str) -> anyhow::Result<String> {
+    // A comparison of everything takes its time.
+    ask_within(at, line, Duration::from_secs(30))
+}
+
+/// The same, of one who may not answer at all.
+pub(crate) fn ask_within(at: SocketAddr, line: &str, limit: Duration) -> anyhow::Result<String> {
     let mut stream =
         TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
             format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
         })?;
-    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+    stream.set_read_timeout(Some(limit))?;
     stream.write_all(format!("{line}\r\n").as_bytes())?;
     let mut answer = String::new();
     BufReader::new(stream).read_line(&mut answer)?;

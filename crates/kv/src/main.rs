@@ -7,13 +7,16 @@
 
 mod cli;
 mod client;
+mod coverage;
 mod http;
 mod inherit;
 mod local;
 mod meet;
 mod notify;
+mod once;
 mod peers;
 mod protocol;
+mod reads;
 mod replica;
 mod say;
 mod sequencer;
@@ -21,6 +24,7 @@ mod serve;
 mod service;
 mod store;
 mod strike;
+mod top;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -68,6 +72,20 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
         (Some(Verb::Strike { line, at }), _) => return strike(&line.join(" "), at.at),
         (Some(Verb::Verify { at }), _) => return verify(at.at),
         (Some(Verb::Status { at, json }), _) => status(at.at, json)?,
+        (
+            Some(Verb::Top {
+                at,
+                json,
+                interval,
+                count,
+            }),
+            _,
+        ) => top::run(at.at, json, interval, count)?,
+        (Some(Verb::Coverage { json }), _) => say::result(&if json {
+            coverage::as_json()
+        } else {
+            coverage::as_text()
+        }),
         (Some(Verb::Serve(args)), _) => serve::run(&args)?,
         (Some(Verb::Secret), _) => say::result(&local::secret()?),
         (Some(Verb::Drain { at, secret }), _) => {
@@ -145,6 +163,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             snapshot_every: args.snapshot_every,
             secret,
             scrub_s: args.scrub,
+            reads: args.reads,
             who: None,
         },
         client: inherit::listener(args.client_fd)?,
@@ -277,6 +296,19 @@ fn status(at: SocketAddr, json: bool) -> anyhow::Result<()> {
         } else {
             ""
         }
+    ));
+    let modes: Vec<String> = status["reads"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(class, mode)| format!("{class} {}", mode.as_str().unwrap_or_default()))
+        .collect();
+    say::result(&format!(
+        "  reads: {}; {} local, {} plain, {} that were to be local and took the log",
+        modes.join(", "),
+        status["reads_local"],
+        status["reads_plain"],
+        status["reads_logged"]
     ));
     for member in status["members"].as_array().into_iter().flatten() {
         say::result(&format!(

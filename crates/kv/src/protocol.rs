@@ -8,6 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::once;
+
 /// What `version` says: the memcached whose commands these are, since clients decide by it what they may use; then whose server it is.
 pub(crate) const VERSION: &str = concat!("1.6.18-steadfast-", env!("CARGO_PKG_VERSION"));
 /// Longest key, as memcached has it.
@@ -140,6 +142,13 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
     let Some((verb, rest)) = words.split_first() else {
         return answer("ERROR");
     };
+    // A number that cannot be read would be no number, and the request executed as often as it comes.
+    if matches!(*verb, b"md" | b"ma" | b"mg")
+        && let Some(flags) = Flags::read(rest.get(1..).unwrap_or_default())
+        && let Err(why) = once::read(&flags.0)
+    {
+        return answer(why);
+    }
     match (*verb, rest) {
         (b"get" | b"gets", keys @ [_, ..]) => match names(keys) {
             Some(keys) => Parsed::Request(
@@ -456,6 +465,9 @@ fn meta_set(input: &[u8], consumed: usize, key: &[u8], length: &[u8], flags: &[&
             b"CLIENT_ERROR bad command line format\r\n".to_vec(),
         );
     };
+    if let Err(why) = once::read(&flags.0) {
+        return Parsed::Answer(consumed, format!("{why}\r\n").into_bytes());
+    }
     let verb = match flags.text('M') {
         None | Some("S" | "s" | "set") => Verb::Set,
         Some("E" | "e" | "add") => Verb::Add,

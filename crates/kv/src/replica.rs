@@ -97,7 +97,13 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     }
     let (standing, member) = watch::channel(false);
     let who = start.setup.who.clone();
-    let service = Service::new(&start.setup, engine.clone(), peers, standing);
+    let service = Service::new(
+        &start.setup,
+        engine.clone(),
+        peers,
+        standing,
+        events.downgrade(),
+    );
     let Some(who) = who else {
         service.run(received, log).await;
         return Ok(());

@@ -136,6 +136,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             snapshot_every: common.snapshot_every,
             secret,
             scrub_s: common.scrub,
+            reads: common.reads,
             who: Some(who),
         },
         client,

@@ -12,7 +12,9 @@
 //!  3. A process that is no member yet neither submits nor votes, and hands its state to nobody before f+1 replicas have agreed on it.
 //!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
 //!
-//! Not covered: reads beside the log.
+//! Reads beside the log: `reads`.
+
+mod reads;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -28,11 +30,15 @@ use crate::meet::{Met, Who};
 use crate::notify::Notify;
 use crate::peers::Peers;
 use crate::protocol::Request;
+use crate::reads::Modes;
 use crate::sequencer::raft::Engine;
 use crate::sequencer::{Delivery, Member, Sequencer as _};
 use crate::store::{self, Delta, SHARDS, Store};
 use crate::strike::Target;
 use crate::wire::{self, Post};
+
+pub(crate) use self::reads::ReadAt;
+use self::reads::Reads;
 
 /// How digests are made; replicas of another epoch are not compared with.
 pub(crate) const EPOCH: u16 = 1;
@@ -133,6 +139,8 @@ pub(crate) enum Event {
     Alive(Node, bool),
     Own(String, String, oneshot::Sender<String>),
     Meet(Who, oneshot::Sender<Met>),
+    /// The own engine has said what reads must have seen; for another replica, if it asked.
+    ReadAt(Option<Node>, u64, Option<ReadAt>),
 }
 
 struct Unacked {
@@ -234,6 +242,8 @@ pub(crate) struct Service {
     /// Whose clients wait for this replica's digests.
     tell: BTreeSet<Node>,
     tell_all: bool,
+    reads: Reads,
+    events: mpsc::WeakUnboundedSender<Event>,
 }
 
 /// A replica that takes no more requests.
@@ -258,6 +268,7 @@ pub(crate) struct Setup {
     pub(crate) secret: u128,
     /// Seconds in which everything is compared once; 0 for never.
     pub(crate) scrub_s: u64,
+    pub(crate) reads: Modes,
     pub(crate) who: Option<Who>,
 }
 
@@ -267,6 +278,7 @@ impl Service {
         engine: Engine,
         peers: Peers,
         standing: watch::Sender<bool>,
+        events: mpsc::WeakUnboundedSender<Event>,
     ) -> Self {
         let scrub = setup.stage == Stage::Rdgx && setup.scrub_s > 0;
         Self {
@@ -314,6 +326,8 @@ impl Service {
             strike_reply: None,
             tell: BTreeSet::new(),
             tell_all: false,
+            reads: Reads::new(setup.reads),
+            events,
         }
     }
 
@@ -363,6 +377,7 @@ impl Service {
                 }
                 self.act();
             }
+            self.reads_turn();
             self.submit_collected();
         }
     }
@@ -375,6 +390,9 @@ impl Service {
                     .send(Err("this replica is draining: use another one"));
             }
             Event::Group(group) => {
+                let Some(group) = self.read(group) else {
+                    return;
+                };
                 self.collected += group.requests.len();
                 self.collecting.push(group);
                 if self.collected >= BATCH_MAX {
@@ -398,6 +416,8 @@ impl Service {
                 match post {
                     Post::Alive => {}
                     Post::Submit(bytes) => self.engine.submit(bytes),
+                    Post::ReadIndex { ticket } => self.look_up(Some(from), ticket),
+                    Post::ReadAt { ticket, at } => self.read_at(ticket, at),
                     Post::Vote(Message::FetchReplies { index }) => {
                         if let Some(out) = self.out.get(&index) {
                             let replies = out.replies.clone();
@@ -414,6 +434,11 @@ impl Service {
             Event::Own(word, rest, reply) => self.own(&word, &rest, reply),
             Event::Meet(who, reply) => {
                 let _ = reply.send(self.meet(&who));
+            }
+            Event::ReadAt(None, ticket, at) => self.read_at(ticket, at),
+            Event::ReadAt(Some(asker), ticket, at) => {
+                self.peers
+                    .send(To::One(asker), &Post::ReadAt { ticket, at });
             }
         }
     }
@@ -559,7 +584,9 @@ impl Service {
             .filter(|node| *node != self.me && self.alive(*node))
             .collect();
         let leads = self.engine.is_leader();
-        let idle = self.unacked.is_empty() && self.out.values().all(|out| out.groups.is_empty());
+        let idle = self.unacked.is_empty()
+            && self.reads_are_idle()
+            && self.out.values().all(|out| out.groups.is_empty());
         let Some(drain) = &mut self.drain else { return };
         let again = drain
             .handed_on
@@ -687,7 +714,11 @@ impl Service {
                     }
                     self.executed = index;
                 }
-                Delivery::Members { index, members } => self.set_members(index, members),
+                Delivery::Members { index, members } => {
+                    self.set_members(index, members);
+                    self.executed = index;
+                }
+                Delivery::Blank { index } => self.executed = index,
                 Delivery::Snapshot(want) => {
                     let index = Index(self.executed);
                     if self.core.standing(index) == Standing::Doubtful {
@@ -703,6 +734,7 @@ impl Service {
                     done,
                 } => {
                     let restored = self.store.restore(&bytes);
+                    self.reads.restored(self.store.head());
                     self.joined = "snapshot";
                     self.executed = index;
                     self.set_members(index, members);
@@ -832,6 +864,8 @@ impl Service {
             }
         }
         let groups = acked.map(|own| own.groups).unwrap_or_default();
+        let votes = self.stage == Stage::Rdgx && self.is_member();
+        self.reads.executed(index, self.store.head(), &delta, votes);
         if self.stage < Stage::Rdgx {
             deliver(groups, Ok(replies.into_iter().map(Reply::from).collect()));
             return true;
@@ -915,6 +949,7 @@ impl Service {
                 }
             }
             Action::Release(index, digests) => {
+                self.note_won(index);
                 let digests = digests.into_iter().map(|digest| (None, digest)).collect();
                 self.release(index, digests);
             }
@@ -929,6 +964,7 @@ impl Service {
                 }
             }
             Action::Forget(index) => {
+                self.reads.forgotten(index);
                 if let Some(out) = self.out.remove(&index) {
                     deliver(out.groups, Err("the vote took too long"));
                 }
@@ -1050,7 +1086,7 @@ impl Service {
         }
         let own = steadfast_crosscheck::Objects::pack(&self.store, id);
         match packed.or(own.as_deref()).and_then(store::key_in) {
-            Some(key) => format!("item:{key}"),
+            Some(key) => crate::once::name(&key).unwrap_or_else(|| format!("item:{key}")),
             None => format!("object:{id}"),
         }
     }
@@ -1311,6 +1347,8 @@ impl Service {
             "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
             "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "items": items, "bytes": bytes,
             "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
+            "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
+            "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,
             "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
             "scrub": {"next_shard": self.scrub_next, "shards": SHARDS, "on": self.scrub_every.is_some()},
         })
@@ -1379,8 +1417,14 @@ impl Service {
             "executed",
             "open",
             "repairing",
+            "reads_local",
+            "reads_plain",
+            "reads_logged",
         ] {
             add(&format!("sf_{name}"), &status[name]);
+        }
+        for (class, mode) in status["reads"].as_object().into_iter().flatten() {
+            add(&format!("sf_reads_{class}"), mode);
         }
         if let Some(counts) = status["counts"].as_object() {
             for (name, value) in counts {

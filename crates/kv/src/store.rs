@@ -17,6 +17,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use steadfast_crosscheck::{Digest, Index, ObjectId, Objects, Pair};
 
+use crate::once::{self, Once, Slot, Verdict};
 use crate::protocol::{Form, Request, Verb};
 
 /// Shards; independent of how many workers there are.
@@ -111,6 +112,11 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
+    /// Each once.
+    pub(crate) fn objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.touched.iter().map(|(id, _)| *id)
+    }
+
     fn add(&mut self, id: ObjectId, passive: bool) {
         if self.seen.insert(id.0) {
             self.touched.push((id, passive));
@@ -162,6 +168,12 @@ impl Item {
 
     fn intact(&self) -> bool {
         Digest::of(&self.bytes) == self.digest
+    }
+
+    /// Whether an item with this header, key and value is what was voted on: they come from a reply that was made of it.
+    fn is(&self, key: &[u8], value: &[u8]) -> bool {
+        let header = self.bytes.get(..HEADER).unwrap_or_default();
+        Digest::of(&[header, key, value].concat()) == self.digest
     }
 
     /// What it counts for in the limit: its bytes, and what a table needs for one entry.
@@ -234,7 +246,12 @@ impl Store {
 
     /// Items and their bytes.
     pub(crate) fn size(&self) -> (usize, u64) {
-        (self.shards.iter().map(Shard::len).sum(), self.head.used)
+        let all: usize = self.shards.iter().map(Shard::len).sum();
+        let slots = once::keys().filter(|key| {
+            let id = item_id(key);
+            self.shards[shard_of(id)].contains_key(&id.0)
+        });
+        (all - slots.count(), self.head.used)
     }
 
     /// The last submission of an origin that was executed.
@@ -260,8 +277,10 @@ impl Store {
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => std::slice::from_ref(key),
         };
+        let slot = once::of(request).map(|once| item_id(&once::key(once.client)));
         keys.iter()
             .map(|key| item_id(key))
+            .chain(slot)
             .find(|id| !self.intact(*id))
     }
 
@@ -348,9 +367,87 @@ impl Store {
         ids.len()
     }
 
+    /// Objects that a read looks at.
+    pub(crate) fn objects_of(request: &Request) -> impl Iterator<Item = ObjectId> {
+        let keys = match request {
+            Request::Get { keys, .. } => keys.as_slice(),
+            Request::MetaGet { key, .. } => std::slice::from_ref(key),
+            _ => &[],
+        };
+        keys.iter().map(|key| item_id(key))
+    }
+
+    /// What a read is answered beside the log: nothing is touched, and nothing removed. With `checked` an item that is missing, over, or does
+    /// not fit its digest has no answer here.
+    pub(crate) fn peek(
+        &self,
+        request: &Request,
+        head: &Head,
+        now_ms: u64,
+        checked: bool,
+    ) -> Option<Vec<u8>> {
+        let find = |key: &[u8]| {
+            let id = item_id(key);
+            let item = self.shards[shard_of(id)].get(&id.0)?;
+            let view = item.view()?;
+            let over = view.expires != 0 && view.expires <= now_ms;
+            (view.key == key && !over && view.cas > head.flushed).then_some((item, view))
+        };
+        match request {
+            Request::Get { keys, cas, .. } => {
+                let mut reply = Vec::new();
+                for key in keys {
+                    match find(key) {
+                        Some((item, view)) => {
+                            let said = put_value(&view, *cas, &mut reply);
+                            if checked && !item.is(&reply[said.key], &reply[said.value]) {
+                                return None;
+                            }
+                        }
+                        None if checked => return None,
+                        None => {}
+                    }
+                }
+                reply.extend_from_slice(b"END\r\n");
+                Some(reply)
+            }
+            Request::MetaGet {
+                key,
+                form:
+                    Form::Meta {
+                        flags,
+                        quiet,
+                        value,
+                    },
+                ..
+            } => {
+                let found = find(key);
+                if checked && !found.is_some_and(|(item, _)| item.intact()) {
+                    return None;
+                }
+                let said = if found.is_some() {
+                    Said::Found
+                } else {
+                    Said::Miss
+                };
+                let view = found.map(|(_, view)| view);
+                let reply = meta_reply(flags, *quiet, *value, said, key, view, now_ms);
+                // As above: what the reply has for a value is compared after it was put there.
+                let right = found.is_none_or(|(item, _)| {
+                    let end = reply.len().saturating_sub(2);
+                    let start = end.saturating_sub(item.view().map_or(0, |v| v.value.len()));
+                    !*value || item.is(key, reply.get(start..end).unwrap_or_default())
+                });
+                (!checked || right).then_some(reply)
+            }
+            _ => None,
+        }
+    }
+
     /// Shards that a request touches; nothing for all of them.
     pub(crate) fn shards_of(request: &Request) -> Option<Vec<usize>> {
-        Some(match request {
+        let slot = once::of(request).map(|once| shard_of(item_id(&once::key(once.client))));
+        let mut shards: Vec<usize> = match request {
             Request::Get { keys, .. } => keys.iter().map(|key| shard_of(item_id(key))).collect(),
             Request::Store { key, .. }
             | Request::Delete { key, .. }
@@ -358,7 +455,9 @@ impl Store {
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => vec![shard_of(item_id(key))],
             Request::Flush { .. } => return None,
-        })
+        };
+        shards.extend(slot);
+        Some(shards)
     }
 
     /// The item under a key, if there is one that is not over. Each look at it is an access.
@@ -404,8 +503,44 @@ impl Store {
         }
     }
 
-    /// Executes one request; its reply.
+    /// Executes one request; its reply. One that has a number is executed once.
     pub(crate) fn execute(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        match once::of(request) {
+            Some(once) => self.execute_once(once, request, delta),
+            None => self.carry_out(request, delta),
+        }
+    }
+
+    fn execute_once(&mut self, once: Once<'_>, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        let key = once::key(once.client);
+        let id = item_id(&key);
+        let print = once::print(request);
+        let found = self.shards[shard_of(id)].get(&id.0);
+        let spoilt = self.guard && found.is_some_and(|item| !item.intact());
+        let value = found.and_then(Item::view).map(|view| view.value);
+        let mut slot = value.map_or_else(Slot::default, Slot::unpack);
+        delta.add(id, spoilt);
+        match slot.look(once, print, self.head.now_ms) {
+            Verdict::Known(reply) => return reply,
+            Verdict::Refused(why) => return format!("{why}\r\n").into_bytes(),
+            Verdict::New => {}
+        }
+        // Before anything is executed: a reply that cannot be kept would be forgotten.
+        let room = value.map_or(0, <[u8]>::len) + once::REPLY_MAX;
+        if !self.has_room(id, key.len() + room) {
+            return Said::NoRoom.text();
+        }
+        let reply = self.carry_out(request, delta);
+        slot.keep(once, print, self.head.now_ms, &reply);
+        // No number is drawn for it: the item is nobody's but the log's.
+        self.insert(id, Item::new(0, 0, 0, &key, &slot.pack()));
+        if spoilt {
+            self.spoil(id);
+        }
+        reply
+    }
+
+    fn carry_out(&mut self, request: &Request, delta: &mut Delta) -> Vec<u8> {
         match request {
             Request::Get { keys, cas, touch } => self.get(keys, *cas, *touch, delta),
             Request::Store {
@@ -491,16 +626,7 @@ impl Store {
                 self.touch(key, expires, delta);
             }
             if let Some(view) = self.find(key, delta).1.and_then(Item::view) {
-                reply.extend_from_slice(b"VALUE ");
-                reply.extend_from_slice(view.key);
-                let head = if with_cas {
-                    format!(" {} {} {}\r\n", view.flags, view.value.len(), view.cas)
-                } else {
-                    format!(" {} {}\r\n", view.flags, view.value.len())
-                };
-                reply.extend_from_slice(head.as_bytes());
-                reply.extend_from_slice(view.value);
-                reply.extend_from_slice(b"\r\n");
+                put_value(&view, with_cas, &mut reply);
             }
         }
         reply.extend_from_slice(b"END\r\n");
@@ -648,58 +774,9 @@ impl Store {
         key: &[u8],
         delta: &mut Delta,
     ) -> Vec<u8> {
-        let word = match said {
-            Said::NoNumber | Said::TooLarge | Said::NoRoom => return said.text(),
-            Said::Miss => "EN",
-            Said::NotFound => "NF",
-            Said::NotStored => "NS",
-            Said::Exists => "EX",
-            _ => "HD",
-        };
-        let hushed = match word {
-            "HD" => !value && !matches!(said, Said::Found),
-            "EN" => true,
-            "NF" => true,
-            _ => false,
-        };
-        if quiet && hushed {
-            return Vec::new();
-        }
         let now_ms = self.head.now_ms;
-        let is_mg = matches!(said, Said::Found | Said::Miss);
-        let mut tail = String::new();
         let view = self.find(key, delta).1.and_then(Item::view);
-        for flag in flags {
-            let (letter, _) = flag.split_at(1);
-            match (letter, view) {
-                ("k", _) => tail += &format!(" k{}", String::from_utf8_lossy(key)),
-                ("O", _) => tail += &format!(" {flag}"),
-                (_, None) => {}
-                ("f", Some(view)) => tail += &format!(" f{}", view.flags),
-                ("s", Some(view)) => tail += &format!(" s{}", view.value.len()),
-                ("c", Some(view)) => tail += &format!(" c{}", view.cas),
-                ("t", Some(view)) if view.expires == 0 => tail += " t-1",
-                ("t", Some(view)) => {
-                    tail += &format!(" t{}", view.expires.saturating_sub(now_ms) / 1000)
-                }
-                _ => {}
-            }
-        }
-        let mut reply = match (said, view) {
-            (Said::Number(number), _) if value => {
-                return format!("VA {}{tail}\r\n{number}\r\n", number.to_string().len())
-                    .into_bytes();
-            }
-            (Said::Found, Some(view)) if value => {
-                let mut reply = format!("VA {}{tail}\r\n", view.value.len()).into_bytes();
-                reply.extend_from_slice(view.value);
-                reply
-            }
-            _ if word == "EN" || !is_mg || word == "HD" => format!("{word}{tail}").into_bytes(),
-            _ => word.as_bytes().to_vec(),
-        };
-        reply.extend_from_slice(b"\r\n");
-        reply
+        meta_reply(flags, quiet, value, said, key, view, now_ms)
     }
 
     /// Flips one bit of an item's stored bytes, behind the back of its digest: an injected fault. Where it was hit.
@@ -777,6 +854,11 @@ impl Store {
 }
 
 impl Head {
+    /// What a vote compares of it.
+    pub(crate) fn digest(&self) -> Digest {
+        Digest::of(&self.pack())
+    }
+
     fn pack(&self) -> Vec<u8> {
         let mut bytes = self.chain.to_le_bytes().to_vec();
         for number in [
@@ -859,6 +941,90 @@ impl Objects for Store {
             self.shards[shard_of(object)].insert(object.0, Item::packed(bytes.to_vec()));
         }
     }
+}
+
+/// Where key and value of an item stand in a reply.
+struct Put {
+    key: std::ops::Range<usize>,
+    value: std::ops::Range<usize>,
+}
+
+/// One item of the answer to a `get`.
+fn put_value(view: &View<'_>, with_cas: bool, reply: &mut Vec<u8>) -> Put {
+    reply.extend_from_slice(b"VALUE ");
+    let key = reply.len()..reply.len() + view.key.len();
+    reply.extend_from_slice(view.key);
+    let head = if with_cas {
+        format!(" {} {} {}\r\n", view.flags, view.value.len(), view.cas)
+    } else {
+        format!(" {} {}\r\n", view.flags, view.value.len())
+    };
+    reply.extend_from_slice(head.as_bytes());
+    let value = reply.len()..reply.len() + view.value.len();
+    reply.extend_from_slice(view.value);
+    reply.extend_from_slice(b"\r\n");
+    Put { key, value }
+}
+
+/// The answer to a meta command.
+fn meta_reply(
+    flags: &[String],
+    quiet: bool,
+    value: bool,
+    said: Said,
+    key: &[u8],
+    view: Option<View<'_>>,
+    now_ms: u64,
+) -> Vec<u8> {
+    let word = match said {
+        Said::NoNumber | Said::TooLarge | Said::NoRoom => return said.text(),
+        Said::Miss => "EN",
+        Said::NotFound => "NF",
+        Said::NotStored => "NS",
+        Said::Exists => "EX",
+        _ => "HD",
+    };
+    let hushed = match word {
+        "HD" => !value && !matches!(said, Said::Found),
+        "EN" => true,
+        "NF" => true,
+        _ => false,
+    };
+    if quiet && hushed {
+        return Vec::new();
+    }
+    let is_mg = matches!(said, Said::Found | Said::Miss);
+    let mut tail = String::new();
+    for flag in flags {
+        let (letter, _) = flag.split_at(1);
+        match (letter, view) {
+            ("k", _) => tail += &format!(" k{}", String::from_utf8_lossy(key)),
+            ("O", _) => tail += &format!(" {flag}"),
+            (_, None) => {}
+            ("f", Some(view)) => tail += &format!(" f{}", view.flags),
+            ("s", Some(view)) => tail += &format!(" s{}", view.value.len()),
+            ("c", Some(view)) => tail += &format!(" c{}", view.cas),
+            ("t", Some(view)) if view.expires == 0 => tail += " t-1",
+            ("t", Some(view)) => {
+                tail += &format!(" t{}", view.expires.saturating_sub(now_ms) / 1000)
+            }
+            _ => {}
+        }
+    }
+    let mut reply = match (said, view) {
+        (Said::Number(number), _) if value => {
+            return format!("VA {}{tail}\r\n{number}\r\n", number.to_string().len()).into_bytes();
+        }
+        (Said::Found, Some(view)) if value => {
+            let mut reply = format!("VA {}{tail}\r\n", view.value.len()).into_bytes();
+            reply.extend_from_slice(view.value);
+            reply
+        }
+        _ if word == "EN" || !is_mg || word == "HD" => format!("{word}{tail}").into_bytes(),
+        _ => word.as_bytes().to_vec(),
+    };
+    reply.extend_from_slice(b"\r\n");
+    reply
 }
 
 /// What a request comes to.

@@ -36,7 +36,10 @@ impl std::fmt::Display for Target {
                 field,
                 byte,
                 bit,
-            } => write!(f, "item:{key} {field} byte {byte} bit {bit}"),
+            } => {
+                let name = crate::once::name(key).unwrap_or_else(|| format!("item:{key}"));
+                write!(f, "{name} {field} byte {byte} bit {bit}")
+            }
             Self::Reply { bit } => write!(f, "the next reply, bit {bit}"),
         }
     }
@@ -103,10 +106,16 @@ impl Strike {
         let object = needed("object", object)?;
         let byte = number("byte", needed("byte", byte)?, 1 << 21)?;
         let bit = number("bit", needed("bit", bit)?, 8)?;
-        let Some(key) = object.strip_prefix("item:").filter(|key| !key.is_empty()) else {
-            return Err(format!(
-                "object= must be item:KEY, found '{object}'; {example}"
-            ));
+        let key = match object.split_once(':') {
+            Some(("item", key)) if !key.is_empty() => key.to_owned(),
+            Some(("client", name)) if !name.is_empty() => {
+                String::from_utf8(crate::once::key(name)).unwrap_or_default()
+            }
+            _ => {
+                return Err(format!(
+                    "object= must be item:KEY, or client:NAME for the replies kept of a client, found '{object}'; {example}"
+                ));
+            }
         };
         let field = field.unwrap_or_else(|| "value".to_owned());
         if !FIELDS.contains(&field.as_str()) {
@@ -117,7 +126,7 @@ impl Strike {
         Ok(Self {
             replica: replica as u64,
             target: Target::Item {
-                key: key.to_owned(),
+                key,
                 field,
                 byte,
                 bit: u8::try_from(bit).unwrap_or(0),
@@ -147,6 +156,7 @@ mod tests {
             ("", "needs replica="),
             ("replica=3 object=item:a byte=2 bit=3", "below 3"),
             ("replica=1 object=a byte=2 bit=3", "item:KEY"),
+            ("replica=1 object=client: byte=2 bit=3", "client:NAME"),
             ("replica=1 object=item:a byte=2 bit=8", "below 8"),
             ("replica=1 object=item:a byte=2 bit=3 bit=4", "found twice"),
             ("replica=1 object=item:a field=age byte=2 bit=3", "field="),

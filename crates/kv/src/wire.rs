@@ -12,14 +12,14 @@ use steadfast_integrity::digest::crc32c;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::meet::Who;
-use crate::service::EPOCH;
+use crate::service::{EPOCH, ReadAt};
 
 /// A snapshot of a large state is one frame.
 const FRAME_MAX: usize = 1 << 30;
 /// Before the secret has been seen nothing large is taken.
 const HELLO_MAX: usize = 4096;
 /// The version of everything that replicas say to each other.
-pub(crate) const PROTOCOL: u16 = 2;
+pub(crate) const PROTOCOL: u16 = 3;
 
 /// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
 pub(crate) fn preamble() -> [u8; 8] {
@@ -66,6 +66,10 @@ pub(crate) enum Post {
     Submit(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Nothing to say, but alive.
     Alive,
+    /// Asks the leader which entry reads that have come must have seen.
+    ReadIndex { ticket: u64 },
+    /// Which it is; nothing if this is no leader, or none for certain.
+    ReadAt { ticket: u64, at: Option<ReadAt> },
 }
 
 /// A message and where it came from.

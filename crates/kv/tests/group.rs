@@ -20,6 +20,12 @@ use steadfast_integrity::envelope::client::{Connection, hello};
 use steadfast_integrity::envelope::stream::{Sealer, Sender};
 use steadfast_workloads::replay::memcached;
 
+#[path = "group/look.rs"]
+mod look;
+#[path = "group/once.rs"]
+mod once;
+#[path = "group/reads.rs"]
+mod reads;
 #[path = "group/serve.rs"]
 mod serve;
 

@@ -30,6 +30,8 @@ pub(crate) struct Member {
 pub(crate) enum Delivery {
     /// An entry, with the time that the leader stamped it with.
     Entry { index: u64, bytes: Vec<u8> },
+    /// A place in the log without anything to execute.
+    Blank { index: u64 },
     /// Who belongs to the group from this index on.
     Members {
         index: u64,

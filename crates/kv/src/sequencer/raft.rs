@@ -217,7 +217,9 @@ impl RaftStateMachine<Types> for Machine {
                 let mut hand = locked(&self.hand);
                 hand.applied = Some(id);
                 match entry.payload {
-                    EntryPayload::Blank => {}
+                    EntryPayload::Blank => {
+                        let _ = hand.out.send(Delivery::Blank { index });
+                    }
                     EntryPayload::Normal(Bytes(bytes)) => {
                         let _ = hand.out.send(Delivery::Entry { index, bytes });
                     }
@@ -615,6 +617,16 @@ impl Engine {
         let metrics = self.raft.metrics();
         let last = metrics.borrow_watched().last_log_index.unwrap_or(0);
         last.saturating_sub(executed)
+    }
+
+    /// The last entry that any client can have been answered about: known by who leads, while its lease lasts.
+    pub(crate) async fn last_committed(&self) -> Option<u64> {
+        let read = self
+            .raft
+            .get_read_linearizer(openraft::ReadPolicy::LeaseRead)
+            .await
+            .ok()?;
+        Some(read.read_log_id().index())
     }
 
     pub(crate) fn is_leader(&self) -> bool {
