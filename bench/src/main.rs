@@ -27,8 +27,8 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
-    sei_servers, sei_tables, spec, start, touch, trees,
+    host, inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei,
+    sei_alarms, sei_servers, sei_tables, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -257,6 +257,18 @@ enum Action {
         #[arg(long)]
         strikes_only: bool,
     },
+    /// Resets, recovery and tracking of `steadfast host`, beside a process that is forked again
+    Host {
+        /// A steadfast-host, with its components beside it [default: target/release/steadfast-host]
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// Flips of each group, in registers and linear memory; 0 leaves them out
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        flips: u64,
+        /// The flips alone
+        #[arg(long)]
+        flips_only: bool,
+    },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
         /// What `bench spec --json` wrote
@@ -382,6 +394,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
             Outcome::new(&report, model::render(&report), true)?
         }
         measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
+        measured @ Action::Host { .. } => host(measured, &cli.common)?,
         measured => measure(measured, &cli.common)?,
     };
     print!("{}", outcome.table);
@@ -425,6 +438,31 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
         seed: common.seed,
     };
     results::add(file, "What `bench` measured.", outcome.rows.clone(), how)
+}
+
+fn host(action: &Action, common: &Common) -> Result<Outcome> {
+    let Action::Host {
+        program,
+        flips,
+        flips_only,
+    } = action
+    else {
+        bail!("nothing to measure")
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let plan = host::Plan {
+        program: program
+            .clone()
+            .unwrap_or_else(|| root.with_file_name("target/release/steadfast-host")),
+        flips: *flips,
+        flips_only: *flips_only,
+        rounds: common.pairs,
+        seed: common.seed,
+        place: root.with_file_name("build/bench"),
+    };
+    let rows = host::measure(&plan)?;
+    let outcome = Outcome::new(&rows, host::render(&rows), true)?;
+    Ok(outcome.keeping(rows))
 }
 
 fn kv(action: &Action, common: &Common) -> Result<Outcome> {
@@ -702,7 +740,8 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         Action::Model { .. }
         | Action::Show { .. }
         | Action::Reproduce { .. }
-        | Action::Kv { .. } => {
+        | Action::Kv { .. }
+        | Action::Host { .. } => {
             bail!("nothing to measure")
         }
     }
