@@ -1,7 +1,8 @@
 //! A client and a host in a second process, which the injector strikes: for the demonstration and for campaigns.
 //!
-//! Register flips are the injector's (steadfast_inject::live): this process stops a thread of the second one while it stands in the
-//! component's code, mapped from its .cwasm file, and flips one bit of one general register. Memory flips are made by the second process,
+//! Register flips of the demonstration are the injector's (steadfast_inject::live): this process stops a thread of the second one while it
+//! stands in the component's code, mapped from its .cwasm file, and flips one bit of one general register. Those of a campaign are made by
+//! a timer of the second process, under the same condition, which is faster by orders. Memory flips are made by the second process as well,
 //! between two rounds of calls, in one body alone.
 //!
 //! ```text
@@ -21,14 +22,16 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use steadfast_inject::chacha::{Draw, Seed};
-use steadfast_inject::live::Live;
-use steadfast_restart::{CallError, Edge, Host, Policy, Stats};
+use steadfast_inject::live::{self, Live};
+use steadfast_restart::{Edge, Host, Policy, Stats};
+use steadfast_sys::tick::Ticks;
 
 use crate::cli::Told;
 use crate::clients::{Client, Counts, What};
@@ -84,6 +87,24 @@ pub(crate) struct Plan {
     pub(crate) seed: Seed,
 }
 
+/// Where a flip goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Target {
+    /// General registers, while the component's code runs.
+    Registers,
+    /// Linear memory, between calls.
+    Memory,
+}
+
+impl Target {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Registers => "registers",
+            Self::Memory => "memory",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Until {
     After(Duration),
@@ -103,9 +124,12 @@ pub(crate) struct ClientProcess {
     handles: usize,
     #[arg(long)]
     afresh: bool,
-    /// Flips so many bits of linear memory itself, one a round of calls.
+    /// Flips so many bits itself, one at a time.
     #[arg(long)]
-    memory: Option<u64>,
+    flips: Option<u64>,
+    /// Where.
+    #[arg(long, value_enum, default_value_t = Target::Memory)]
+    target: Target,
     #[arg(long, default_value = "0")]
     seed: String,
 }
@@ -217,16 +241,23 @@ impl Plan {
             ));
         }
         // Read at once: a pipe that is full would stop the client.
+        let lines = Arc::new(AtomicU64::new(0));
+        let said = lines.clone();
         let reader = std::thread::spawn(move || {
             let mut last = Report::default();
             for line in out.lines().map_while(Result::ok) {
+                said.fetch_add(1, Ordering::Relaxed);
                 if let Ok(told) = serde_json::from_str(&line) {
                     last = told;
                 }
             }
             last
         });
-        Ok(Running { child, reader })
+        Ok(Running {
+            child,
+            lines,
+            reader,
+        })
     }
 
     /// Flips in general registers while a thread stands in the component's code.
@@ -274,23 +305,20 @@ impl Plan {
         Ok(sum)
     }
 
-    /// Flips in linear memory, one between two rounds of calls.
-    pub(crate) fn memory(&self) -> Result<Sum, Told> {
+    /// Flips that the second process makes itself, one at a time.
+    pub(crate) fn drawn(&self, target: Target, most: u64) -> Result<Sum, Told> {
         let mut sum = Sum::default();
         let begin = Instant::now();
-        let Until::Flips(most) = self.until else {
-            return Err(anyhow::anyhow!("flips in memory are counted").into());
-        };
         while sum.flips < most {
             let mut text = self.seed.to_string();
             // Each client draws others.
             text.push_str(&format!("/{}", sum.flips));
             let seed = fnv(&text).to_string();
             let left = (most - sum.flips).to_string();
-            let more = ["--memory".to_owned(), left, "--seed".to_owned(), seed];
-            let running = self.start(&more)?;
+            let more = ["--flips", &left, "--seed", &seed, "--target", target.word()];
+            let running = self.start(&more.map(str::to_owned))?;
             let before = sum.flips;
-            running.ended(FOR_EVER, self, &mut sum)?;
+            running.ended(&mut sum, self)?;
             if sum.flips == before {
                 return Err(anyhow::anyhow!("a client ended before its first flip").into());
             }
@@ -309,6 +337,8 @@ fn fnv(text: &str) -> u64 {
 
 struct Running {
     child: Child,
+    /// How many lines it has said.
+    lines: Arc<AtomicU64>,
     reader: std::thread::JoinHandle<Report>,
 }
 
@@ -328,12 +358,23 @@ impl Running {
     /// Asks it to end, waits, and adds what it came to.
     fn ask(mut self, plan: &Plan, sum: &mut Sum) -> Result<(), Told> {
         drop(self.child.stdin.take());
-        self.ended(ASKED, plan, sum)
+        let end = end_of(&mut self.child, ASKED, || false)?;
+        self.add(end, plan, sum)
     }
 
-    /// Waits for its end, and adds what it came to.
-    fn ended(mut self, limit: Duration, plan: &Plan, sum: &mut Sum) -> Result<(), Told> {
-        let end = end_of(&mut self.child, limit)?;
+    /// Waits for its end, and adds what it came to. One that says nothing for long hangs.
+    fn ended(mut self, sum: &mut Sum, plan: &Plan) -> Result<(), Told> {
+        let lines = self.lines.clone();
+        let mut before = 0;
+        let speaks = move || {
+            let now = lines.load(Ordering::Relaxed);
+            std::mem::replace(&mut before, now) != now
+        };
+        let end = end_of(&mut self.child, ASKED, speaks)?;
+        self.add(end, plan, sum)
+    }
+
+    fn add(self, end: End, plan: &Plan, sum: &mut Sum) -> Result<(), Told> {
         let mut report = self.reader.join().unwrap_or_default();
         match end {
             End::Good => {}
@@ -352,9 +393,13 @@ impl Running {
     }
 }
 
-fn end_of(child: &mut Child, limit: Duration) -> Result<End, Told> {
+fn end_of(
+    child: &mut Child,
+    limit: Duration,
+    mut speaks: impl FnMut() -> bool,
+) -> Result<End, Told> {
     let client = |error| Told::from(anyhow::Error::new(error).context("the client"));
-    let until = Instant::now() + limit;
+    let mut until = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait().map_err(client)? {
             let signal = status.signal();
@@ -365,6 +410,9 @@ fn end_of(child: &mut Child, limit: Duration) -> Result<End, Told> {
                     End::Died(signal.map_or_else(|| status.to_string(), |n| format!("signal {n}")))
                 }
             });
+        }
+        if speaks() {
+            until = Instant::now() + limit;
         }
         if Instant::now() > until {
             let _ = child.kill();
@@ -382,12 +430,84 @@ fn causes(stats: &Stats) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// The component's first body or its second, and where in its memory.
-fn flip(edge: &Edge, bodies: u64, bytes: u64, draw: &mut Draw) -> Result<(), CallError> {
-    let number = |n: u64| usize::try_from(n).unwrap_or(0);
-    let (body, address) = (number(draw.below(bodies)), number(draw.below(bytes)));
-    let bit = draw.below(8).to_le_bytes()[0];
-    edge.flip(body, address, bit).map(drop)
+/// Rounds of calls that follow a flip before the reset that takes away what it may have left.
+const ROUNDS: u32 = 3;
+/// Rounds that a flip of a register may take to find the thread in the component.
+const PATIENCE: u32 = 100_000;
+
+/// Makes flips in this process.
+struct Striker<'a> {
+    edge: &'a Edge,
+    draw: Draw,
+    bodies: u64,
+    bytes: u64,
+    ticks: Option<Ticks>,
+}
+
+impl<'a> Striker<'a> {
+    fn new(
+        edge: &'a Edge,
+        mode: Mode,
+        what: What,
+        target: Target,
+        seed: Seed,
+    ) -> Result<Self, Told> {
+        let mut draw = seed.stream(1, 0);
+        let timer = |error: std::io::Error| {
+            let error = anyhow::Error::new(error).context("the timer that makes flips");
+            Told::setup(error, "a kernel with timer_create(2) and /proc")
+        };
+        let ticks = match target {
+            Target::Memory => None,
+            Target::Registers => {
+                let file = format!("{}.cwasm", what.component());
+                let own = std::process::id().cast_signed();
+                let text = live::text_of(own, &file).map_err(timer)?;
+                let text = text.first().cloned().unwrap_or_default();
+                Some(Ticks::start(&text, draw.below(u64::MAX)).map_err(timer)?)
+            }
+        };
+        Ok(Self {
+            edge,
+            draw,
+            bodies: if mode == Mode::Dual { 2 } else { 1 },
+            bytes: edge.memories()?.first().map_or(1, Vec::len) as u64,
+            ticks,
+        })
+    }
+
+    /// One flip, and the calls that meet what it has left.
+    fn one(&mut self, client: &mut Client<'_>) -> Result<(), Told> {
+        // What the last one has left is gone.
+        self.edge.reset()?;
+        client.round();
+        match &self.ticks {
+            None => {
+                let number = |n: u64| usize::try_from(n).unwrap_or(0);
+                // The component's first body or its second, and where in its memory.
+                let body = number(self.draw.below(self.bodies));
+                let address = number(self.draw.below(self.bytes));
+                let bit = self.draw.below(8).to_le_bytes()[0];
+                self.edge.flip(body, address, bit)?;
+            }
+            Some(ticks) => {
+                let number = |n: u64| u32::try_from(n).unwrap_or(0);
+                ticks.arm(number(self.draw.below(16)), number(self.draw.below(64)));
+                let mut rounds = 0;
+                while !ticks.struck() {
+                    client.round();
+                    rounds += 1;
+                    if rounds > PATIENCE {
+                        return Err(anyhow::anyhow!("no tick met the component").into());
+                    }
+                }
+            }
+        }
+        for _ in 0..ROUNDS {
+            client.round();
+        }
+        Ok(())
+    }
 }
 
 impl ClientProcess {
@@ -418,26 +538,38 @@ impl ClientProcess {
                 "--seed with a number",
             )
         })?;
-        let mut draw = seed.stream(1, 0);
-        let bodies = if self.mode == Mode::Dual { 2 } else { 1 };
-        let bytes = edge.memories()?.first().map_or(1, Vec::len) as u64;
+        let mut striker = match self.flips {
+            None => None,
+            Some(_) => Some(Striker::new(
+                &edge,
+                self.mode,
+                self.what,
+                self.target,
+                seed,
+            )?),
+        };
         let mut flips = 0;
         let mut told = Instant::now();
-        while !ENDED.load(Ordering::Acquire) && self.memory.is_none_or(|most| flips < most) {
-            if self.memory.is_some() {
-                // One flip at a time: the reset that follows its round takes away what it has left.
-                edge.reset()?;
-                client.round();
-                flip(&edge, bodies, bytes, &mut draw)?;
-                flips += 1;
+        while !ENDED.load(Ordering::Acquire) && self.flips.is_none_or(|most| flips < most) {
+            match &mut striker {
+                None => client.round(),
+                Some(striker) => {
+                    // Told before it is made, since it may end the process.
+                    flips += 1;
+                    tell(&Report {
+                        counts: client.counts().clone(),
+                        resets: causes(&edge.stats()?),
+                        flips,
+                        ..Report::default()
+                    });
+                    striker.one(&mut client)?;
+                }
             }
-            client.round();
             // So that what happened is known even when the process dies.
-            if self.memory.is_some() || told.elapsed() > Duration::from_millis(20) {
+            if striker.is_none() && told.elapsed() > Duration::from_millis(20) {
                 tell(&Report {
                     counts: client.counts().clone(),
                     resets: causes(&edge.stats()?),
-                    flips,
                     ..Report::default()
                 });
                 told = Instant::now();

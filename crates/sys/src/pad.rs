@@ -238,7 +238,7 @@ pub fn take_stock() -> io::Result<()> {
 }
 
 /// The registers of an interrupted context in hardware order.
-const ORDER: [libc::c_int; 16] = [
+pub(crate) const ORDER: [libc::c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
     libc::REG_RDX,
