@@ -383,6 +383,8 @@ fn act(cli: &Cli) -> Result<ExitCode> {
     if let Action::Reproduce { minutes, out } = &cli.action {
         return reproduced(*minutes, out);
     }
+    // Hours may pass until it is written down.
+    let commit = machine::commit();
     let outcome = match &cli.action {
         Action::Show { files } => show(files)?,
         Action::Model {
@@ -402,7 +404,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
         save(file, &outcome.json)?;
     }
     if let Some(file) = &cli.common.results {
-        keep(file, &outcome, &cli.common)?;
+        keep(file, &outcome, &cli.common, commit)?;
     }
     Ok(match () {
         () if !outcome.complete => ExitCode::from(2),
@@ -412,7 +414,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
 }
 
 /// Adds what was measured to a file of `results/`.
-fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
+fn keep(file: &Path, outcome: &Outcome, common: &Common, commit: String) -> Result<()> {
     ensure!(
         outcome.complete && !outcome.failed && !outcome.rows.is_empty(),
         "a complete measurement without errors is needed for {}: nothing was kept",
@@ -434,6 +436,7 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
     }
     let how = results::How {
         command: words.join(" "),
+        commit,
         load: common.load.clone(),
         seed: common.seed,
     };
