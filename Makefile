@@ -24,7 +24,7 @@ bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run ps top check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
-host_pages := demo run check compile generate
+host_pages := demo run check compile generate bench campaign
 
 .PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
 
@@ -212,6 +212,9 @@ else
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
 	KILLS=3000 KILLS_SEED=23 $(CARGO) test -p steadfast-tests -- faults::pairs_of_kills
 	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
+	@$(MAKE) --no-print-directory build-host
+	@mkdir -p build/campaign
+	$(BENCH) host --flips 10000 --flips-only --json build/campaign/host.json
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]

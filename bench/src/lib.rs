@@ -11,6 +11,7 @@
 //! | `bench sei-servers` | memcached and dnsmasq hardened by `steadfast cc`, against plain builds |
 //! | `bench servers` | redis, nginx, memcached and PostgreSQL under load, with two replicas |
 //! | `bench kv` | the stages of `steadfast kv`, its repairs, and what a struck group answers |
+//! | `bench host` | resets, recovery and tracking of `steadfast host` |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
 //!
@@ -29,6 +30,7 @@
 
 pub mod column;
 pub mod guest;
+pub mod host;
 pub mod inject;
 pub mod kv;
 pub mod later;

@@ -27,8 +27,8 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei, sei_alarms,
-    sei_servers, sei_tables, servers, spec, start, touch, trees,
+    host, inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei,
+    sei_alarms, sei_servers, sei_tables, servers, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -275,6 +275,18 @@ enum Action {
         #[arg(long)]
         reads_only: bool,
     },
+    /// Resets, recovery and tracking of `steadfast host`, beside a process that is forked again
+    Host {
+        /// A steadfast-host, with its components beside it [default: target/release/steadfast-host]
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// Flips of each group, in registers and linear memory; 0 leaves them out
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        flips: u64,
+        /// The flips alone
+        #[arg(long)]
+        flips_only: bool,
+    },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
         /// What `bench spec --json` wrote
@@ -401,6 +413,8 @@ fn act(cli: &Cli) -> Result<ExitCode> {
     {
         return reproduced(*minutes, out, *smallest);
     }
+    // Hours may pass until it is written down.
+    let commit = machine::commit();
     let outcome = match &cli.action {
         Action::Show { files } => show(files)?,
         Action::Model {
@@ -412,6 +426,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
             Outcome::new(&report, model::render(&report), true)?
         }
         measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
+        measured @ Action::Host { .. } => host(measured, &cli.common)?,
         measured => measure(measured, &cli.common)?,
     };
     print!("{}", outcome.table);
@@ -419,7 +434,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
         save(file, &outcome.json)?;
     }
     if let Some(file) = &cli.common.results {
-        keep(file, &outcome, &cli.common)?;
+        keep(file, &outcome, &cli.common, commit)?;
     }
     Ok(match () {
         () if !outcome.complete => ExitCode::from(2),
@@ -429,7 +444,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
 }
 
 /// Adds what was measured to a file of `results/`.
-fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
+fn keep(file: &Path, outcome: &Outcome, common: &Common, commit: String) -> Result<()> {
     ensure!(
         outcome.complete && !outcome.failed && !outcome.rows.is_empty(),
         "a complete measurement without errors is needed for {}: nothing was kept",
@@ -451,10 +466,36 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common) -> Result<()> {
     }
     let how = results::How {
         command: words.join(" "),
+        commit,
         load: common.load.clone(),
         seed: common.seed,
     };
     results::add(file, "What `bench` measured.", outcome.rows.clone(), how)
+}
+
+fn host(action: &Action, common: &Common) -> Result<Outcome> {
+    let Action::Host {
+        program,
+        flips,
+        flips_only,
+    } = action
+    else {
+        bail!("nothing to measure")
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let plan = host::Plan {
+        program: program
+            .clone()
+            .unwrap_or_else(|| root.with_file_name("target/release/steadfast-host")),
+        flips: *flips,
+        flips_only: *flips_only,
+        rounds: common.pairs,
+        seed: common.seed,
+        place: root.with_file_name("build/bench"),
+    };
+    let rows = host::measure(&plan)?;
+    let outcome = Outcome::new(&rows, host::render(&rows), true)?;
+    Ok(outcome.keeping(rows))
 }
 
 fn kv(action: &Action, common: &Common) -> Result<Outcome> {
@@ -759,7 +800,8 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         Action::Model { .. }
         | Action::Show { .. }
         | Action::Reproduce { .. }
-        | Action::Kv { .. } => {
+        | Action::Kv { .. }
+        | Action::Host { .. } => {
             bail!("nothing to measure")
         }
     }

@@ -18,6 +18,8 @@ use crate::stats::Estimate;
 #[derive(Clone, Debug)]
 pub struct How {
     pub command: String,
+    /// What was checked out when the measurement began.
+    pub commit: String,
     /// What else the machine did.
     pub load: String,
     pub seed: u64,
@@ -35,7 +37,7 @@ pub fn add(path: &Path, about: &str, rows: Vec<Row>, how: How) -> Result<()> {
     let date = Command::new("date").args(["-u", "+%F"]).output()?.stdout;
     file.add(Run {
         date: String::from_utf8(date)?.trim().to_owned(),
-        commit: machine::commit(),
+        commit: how.commit,
         machine: machine::sentence(),
         load: how.load,
         command: how.command,

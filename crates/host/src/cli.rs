@@ -26,6 +26,13 @@ enum Command {
     Compile(crate::compile::Compile),
     /// Says how the objects of an interface come back, or why they cannot.
     Generate(crate::generate::Generate),
+    /// Measures resets, recovery, the record of calls, and faults on their way to the caller.
+    Bench(crate::bench::Bench),
+    /// Strikes components at random and says how flips end: reboots, deaths, wrong answers.
+    Campaign(crate::campaign::Campaign),
+    /// The second process of the demonstration and of campaigns.
+    #[command(hide = true)]
+    Client(crate::strike::ClientProcess),
     /// Prints a page of the manual
     #[command(hide = true)]
     Man {
@@ -49,7 +56,7 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
                 .find(|one| one.get_name() == page && !one.is_hide_set());
             let found = found.ok_or_else(|| Told {
                 what: anyhow::anyhow!("a page of the manual is needed, there is no '{page}'"),
-                fix: Some("one of demo, run, check, compile, generate".into()),
+                fix: Some("one of demo, run, check, compile, generate, bench, campaign".into()),
                 code: Own::Usage,
             })?;
             (found.clone(), format!("steadfast-host-{page}"))
@@ -156,6 +163,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Compile(compile) => compile.run(),
         Command::Generate(generate) => generate.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Campaign(campaign) => campaign.run(),
+        Command::Client(client) => client.run(),
         Command::Man { page } => man(page.as_deref()),
         Command::Completions { shell } => Ok(completions(shell)),
     };

@@ -7,6 +7,8 @@
 )]
 
 mod app;
+mod bench;
+mod campaign;
 mod cli;
 mod clients;
 mod compile;
@@ -14,6 +16,7 @@ mod demo;
 mod generate;
 mod load;
 mod run;
+mod strike;
 
 use std::process::ExitCode;
 

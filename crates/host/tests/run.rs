@@ -1,5 +1,10 @@
 //! `steadfast-host run` and `check`: applications that work, and each refusal with requirement, value found and fix.
 
+#[path = "cases/bench.rs"]
+mod bench;
+#[path = "cases/campaign.rs"]
+mod campaign;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -12,7 +17,12 @@ fn components() -> &'static Path {
     MADE.get_or_init(|| {
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-components");
         let restart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../restart");
-        for (from, name) in [("components", "lock"), ("tests/components", "client")] {
+        for (from, name) in [
+            ("components", "lock"),
+            ("components", "fs"),
+            ("components", "probe"),
+            ("tests/components", "client"),
+        ] {
             let status = Command::new(restart.join("components/build"))
                 .arg("--from")
                 .arg(restart.join(from))

@@ -28,4 +28,9 @@ EXPORT("cabi_realloc") void *cabi_realloc(void *old, size_t old_size, size_t ali
 	return at;
 }
 
+/* Tells the host that an assertion failed; the call does not return. The world imports steadfast:host/assertion@0.1.0. */
+#define steadfast_assert(condition) \
+	((condition) ? (void)0 : (steadfast_assertion_failed(#condition, sizeof #condition - 1), __builtin_trap()))
+IMPORT("steadfast:host/assertion@0.1.0", "failed") void steadfast_assertion_failed(const char *text, size_t len);
+
 #endif

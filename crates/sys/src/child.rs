@@ -568,6 +568,42 @@ pub fn survivor(after: impl FnOnce()) -> io::Result<i32> {
     }
 }
 
+/// Forks a process that runs `life` and ends: fork(2) and nothing else. Its number.
+///
+/// # Errors
+/// As fork(2).
+pub fn twin(life: impl FnOnce()) -> io::Result<i32> {
+    // SAFETY: the child runs `life`, which the caller keeps to memory and system calls, and exits.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            life();
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) }
+        }
+        pid => Ok(pid),
+    }
+}
+
+/// Waits until a child has ended by itself, and leaves it to be reaped.
+pub fn await_end(pid: i32) {
+    let id = libc::id_t::from(pid.unsigned_abs());
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let how = libc::WEXITED | libc::WNOWAIT;
+    // SAFETY: `info` has room for what the kernel writes.
+    while unsafe { libc::waitid(libc::P_PID, id, info.as_mut_ptr(), how) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// Waits for a child that ends by itself.
+pub fn reap(pid: i32) {
+    // SAFETY: no status is asked for. A child that somebody else waits for is gone as well.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
 /// Forks a process that runs `life` with no descriptor open and every signal blocked, and dies
 /// with this one; its number.
 ///

@@ -123,6 +123,21 @@ pub fn run_when_idle() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
 }
 
+/// Lets this thread run before all ordinary ones (SCHED_FIFO), at the lowest of those priorities.
+///
+/// # Errors
+/// As sched_setscheduler(2): an ordinary user is refused.
+pub fn run_first() -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: thread 0 is the caller, and the structure lives across the call.
+    let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    if rc == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
 /// CPU time that a thread of this process has used, in ns. None when it has ended.
 #[must_use]
 pub fn thread_time_ns(tid: i32) -> Option<u64> {

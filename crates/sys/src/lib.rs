@@ -28,3 +28,4 @@ pub mod random;
 pub mod shared;
 pub mod signals;
 pub mod terminal;
+pub mod tick;

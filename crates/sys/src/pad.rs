@@ -238,7 +238,7 @@ pub fn take_stock() -> io::Result<()> {
 }
 
 /// The registers of an interrupted context in hardware order.
-const ORDER: [libc::c_int; 16] = [
+pub(crate) const ORDER: [libc::c_int; 16] = [
     libc::REG_RAX,
     libc::REG_RCX,
     libc::REG_RDX,
@@ -349,7 +349,29 @@ pub const WILD: [Wild; 4] = [Wild::Break, Wild::Low, Wild::NotCanonical, Wild::S
 /// What the next break does instead of moving to the pad; 0 for nothing. Used by the self-test alone, before any component runs.
 static TEST: AtomicUsize = AtomicUsize::new(0);
 
+/// When the last wild fault was made, by CLOCK_MONOTONIC in ns.
+static WILD_NS: AtomicU64 = AtomicU64::new(0);
+
+/// When the last wild fault was made, by CLOCK_MONOTONIC in ns; 0 where none was.
+#[must_use]
+pub fn wild_ns() -> u64 {
+    WILD_NS.load(Ordering::Acquire)
+}
+
+/// CLOCK_MONOTONIC in ns.
+#[must_use]
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the structure is writable for the call, which may be made in a signal handler (signal-safety(7)).
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
 fn break_wildly(context: &mut libc::ucontext_t, how: usize) {
+    WILD_NS.store(now_ns(), Ordering::Release);
     let rip = usize::try_from(libc::REG_RIP).unwrap_or(0);
     let rsp = usize::try_from(libc::REG_RSP).unwrap_or(0);
     match WILD.get(how) {

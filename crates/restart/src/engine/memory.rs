@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use steadfast_sys::linear::Linear;
 
@@ -28,6 +29,8 @@ pub(super) struct Regions {
     pub(super) sizes: Vec<usize>,
     /// No memory may become larger.
     pub(super) limit: usize,
+    /// How long the last reset spent on them.
+    pub(super) spent: Duration,
 }
 
 thread_local! {
@@ -103,9 +106,11 @@ unsafe impl wasmtime::MemoryCreator for Creator {
                 regions.all.push(Arc::new(Mutex::new(linear)));
             }
             let region = regions.all[place].clone();
+            let begin = Instant::now();
             held(&region)
                 .restart(size)
                 .map_err(|error| error.to_string())?;
+            regions.spent += begin.elapsed();
             Ok(Box::new(Used { region, limit }) as Box<dyn wasmtime::LinearMemory>)
         })
     }

@@ -410,6 +410,21 @@ struct Live {
     funcs: Vec<Option<Func>>,
 }
 
+impl Live {
+    /// A function, looked up once.
+    fn func(&mut self, mold: &Mold, function: usize) -> Result<Func, Failure> {
+        if let Some(func) = self.funcs[function] {
+            return Ok(func);
+        }
+        let found = self
+            .instance
+            .get_func(&mut self.store, mold.exports[function]);
+        let func = found.ok_or_else(|| Failure::Invalid("a function has disappeared".into()))?;
+        self.funcs[function] = Some(func);
+        Ok(func)
+    }
+}
+
 /// An object inside a body. Valid until the body is reset.
 pub(crate) type Inner = ResourceAny;
 
@@ -485,6 +500,7 @@ impl Body {
         }
         let mut regions = std::mem::take(&mut self.regions);
         regions.sizes.clear();
+        regions.spent = Duration::ZERO;
         regions
             .sizes
             .extend(image.into_iter().flatten().map(Vec::len));
@@ -500,9 +516,11 @@ impl Body {
         let _ = pad::take_seen();
         store.data_mut().starting = false;
         let instance = made.map_err(|error| format!("{error:#}"))?;
+        let begin = Instant::now();
         for (region, bytes) in self.regions.all.iter().zip(image.into_iter().flatten()) {
             memory::held(region).bytes_mut()[..bytes.len()].copy_from_slice(bytes);
         }
+        self.regions.spent += begin.elapsed();
         let funcs = vec![None; self.mold.exports.len()];
         self.live = Some(Live {
             store,
@@ -510,6 +528,11 @@ impl Body {
             funcs,
         });
         Ok(())
+    }
+
+    /// How long the last reset spent on linear memory.
+    pub(crate) fn refilled(&self) -> Duration {
+        self.regions.spent
     }
 
     /// Makes it fail by itself, as a crash at this place would.
@@ -529,19 +552,7 @@ impl Body {
         let Some(live) = self.live.as_mut() else {
             return Err(Failure::Trap("the component has been stopped".into()));
         };
-        let func = match live.funcs[function] {
-            Some(func) => func,
-            None => {
-                let found = live
-                    .instance
-                    .get_func(&mut live.store, self.mold.exports[function]);
-                let Some(func) = found else {
-                    return Err(Failure::Invalid("a function has disappeared".into()));
-                };
-                live.funcs[function] = Some(func);
-                func
-            }
-        };
+        let func = live.func(&self.mold, function)?;
         let params: Option<Vec<Val>> = args.iter().map(|arg| to_val(arg, inner)).collect();
         let Some(params) = params else {
             return Err(Failure::Invalid("an argument names no object".into()));
@@ -573,6 +584,61 @@ impl Body {
                     None => Failure::Invalid(error.root_cause().to_string()),
                 })
             }
+        }
+    }
+
+    /// A call as wasmtime makes it, without pad, watch and reasons: what [`Body::call`] is measured against.
+    pub(crate) fn call_bare(
+        &mut self,
+        function: usize,
+        args: &[Value],
+        inner: &mut dyn FnMut(Handle) -> Option<ResourceAny>,
+        has_result: bool,
+        made: &mut Vec<ResourceAny>,
+    ) -> Result<Option<Value>, Failure> {
+        let invalid = |error: wasmtime::Error| Failure::Invalid(error.root_cause().to_string());
+        let live = self.live.as_mut();
+        let live = live.ok_or_else(|| Failure::Trap("the component has been stopped".into()))?;
+        let func = live.func(&self.mold, function)?;
+        let params: Option<Vec<Val>> = args.iter().map(|arg| to_val(arg, inner)).collect();
+        let params =
+            params.ok_or_else(|| Failure::Invalid("an argument names no object".into()))?;
+        let mut results = [Val::Bool(false)];
+        let results = &mut results[..usize::from(has_result)];
+        func.call(&mut live.store, &params, results)
+            .map_err(invalid)?;
+        Ok(results.first().and_then(|value| from_val(value, made)))
+    }
+
+    /// The same with types that were checked before, `func(object, u32) -> bool`: the cheapest call that wasmtime has.
+    pub(crate) fn call_typed(
+        &mut self,
+        function: usize,
+        of: ResourceAny,
+        n: u32,
+        times: u32,
+    ) -> Result<u32, Failure> {
+        let invalid = |error: wasmtime::Error| Failure::Invalid(error.root_cause().to_string());
+        let live = self.live.as_mut();
+        let live = live.ok_or_else(|| Failure::Trap("the component has been stopped".into()))?;
+        let func = live.func(&self.mold, function)?;
+        let typed = func
+            .typed::<(ResourceAny, u32), (bool,)>(&live.store)
+            .map_err(invalid)?;
+        let mut held = 0;
+        for _ in 0..times {
+            let (taken,) = typed.call(&mut live.store, (of, n)).map_err(invalid)?;
+            held += u32::from(taken);
+        }
+        Ok(held)
+    }
+
+    /// Gives an object back as wasmtime does.
+    pub(crate) fn discard_bare(&mut self, inner: ResourceAny) -> Result<(), Failure> {
+        let invalid = |error: wasmtime::Error| Failure::Invalid(error.root_cause().to_string());
+        match self.live.as_mut() {
+            None => Ok(()),
+            Some(live) => inner.resource_drop(&mut live.store).map_err(invalid),
         }
     }
 

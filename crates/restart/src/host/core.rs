@@ -72,7 +72,10 @@ pub(super) fn failed(failure: Failure) -> Stop {
         Failure::Hang(at) => Stop::Failed(Cause::Hang, format!("at {at:#x}")),
         Failure::Invalid(what) => Stop::Failed(Cause::Range, what),
         Failure::Differs(what) => Stop::Failed(Cause::Mismatch, what),
-        Failure::Callee(error) => Stop::Callee(*error),
+        Failure::Callee(error) => match *error {
+            CallError::Asserted { text } => Stop::Failed(Cause::Assertion, text),
+            error => Stop::Callee(error),
+        },
     }
 }
 
@@ -217,7 +220,7 @@ impl Core {
         if !swapped {
             self.reset_bodies()?;
         }
-        sample(&mut self.stats.reset_ns, begin);
+        sample(&mut self.stats.reset_ns, begin.elapsed());
         if let Some(listener) = &self.listener {
             listener(&Report {
                 component: self.name.clone(),
@@ -256,6 +259,7 @@ impl Core {
     }
 
     fn reset_bodies(&mut self) -> Result<(), CallError> {
+        let mut memory = std::time::Duration::ZERO;
         for place in 0..self.bodies.len() {
             let mut tries = 1;
             while let Err(found) = self.bodies[place].reset(Some(&self.image)) {
@@ -267,7 +271,9 @@ impl Core {
                 }
                 tries += 1;
             }
+            memory += self.bodies[place].refilled();
         }
+        sample(&mut self.stats.reset_memory_ns, memory);
         Ok(())
     }
 
@@ -362,13 +368,13 @@ impl Core {
     ) -> Result<Option<Value>, CallError> {
         let name = || self.model.functions[function].name.clone();
         let (component, of) = (self.name.clone(), name());
-        let mut noticed = None;
+        let mut noticed: Option<Instant> = None;
         let mut last = Cause::Trap;
         for _ in 0..=self.policy.redo_max {
             let (cause, detail) = match self.attempt(client, function, args) {
                 Ok(result) => {
                     if let Some(noticed) = noticed {
-                        sample(&mut self.stats.recovery_ns, noticed);
+                        sample(&mut self.stats.recovery_ns, noticed.elapsed());
                     }
                     return Ok(result);
                 }
@@ -401,9 +407,7 @@ impl Core {
                     max: ENTRIES_MAX,
                 });
             }
-            if self.policy.eager {
-                self.rebuild_all();
-            }
+            self.rebuild_eagerly();
         }
         Err(CallError::Poison {
             component,
@@ -413,7 +417,11 @@ impl Core {
         })
     }
 
-    fn rebuild_all(&mut self) {
+    /// All objects at once, where the policy says so.
+    pub(super) fn rebuild_eagerly(&mut self) {
+        if !self.policy.eager {
+            return;
+        }
         let keys: Vec<_> = self.table.names.keys().cloned().collect();
         for key in keys {
             if let Err(Stop::Failed(cause, detail)) = self.rename(&key) {

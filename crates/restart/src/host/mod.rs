@@ -16,6 +16,7 @@
 //!
 //! Not covered: what a component has asked others for is not undone when it fails; its repetition gets the same answers (the journal).
 
+mod bare;
 mod check;
 mod core;
 mod rebuild;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_sys::inherit::PiMutex;
 
+pub use self::bare::Bare;
 use self::core::Core;
 pub use self::words::{CallError, Cause, Listener, Policy, Report, Stats};
 use crate::engine::{
@@ -73,6 +75,26 @@ pub type Console = Arc<dyn Fn(&str) + Send + Sync>;
 /// The interface by which a component prints: `print: func(text: string)`.
 pub const CONSOLE: &str = "steadfast:host/console@0.1.0";
 
+/// The interface by which a component says that an assertion of its own failed, which is a failure of the component:
+/// `failed: func(text: string)`. Cheaper than a trap, since no signal is involved.
+pub const ASSERTION: &str = "steadfast:host/assertion@0.1.0";
+
+struct Asserts;
+
+impl Callee for Asserts {
+    fn call(&self, _: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        let text = match args.first() {
+            Some(Value::String(text)) => text.clone(),
+            _ => String::new(),
+        };
+        Err(CallError::Asserted { text })
+    }
+
+    fn discard(&self, _: Handle) -> Result<(), CallError> {
+        Ok(())
+    }
+}
+
 struct Printer(Console);
 
 impl Callee for Printer {
@@ -88,7 +110,7 @@ impl Callee for Printer {
     }
 }
 
-/// Who answers what a component imports: an edge, or the console; anything else is refused by name.
+/// Who answers what a component imports: an edge, the console, or whoever hears assertions; anything else is refused by name.
 fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
     let lacks = |found: String| LoadError::Import {
         component: component.name.clone(),
@@ -97,20 +119,25 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
     let mut imports = Vec::new();
     for wanted in wanted {
         let interface = wanted.interface.clone();
-        if let (CONSOLE, Some(console)) = (&*interface, &component.console) {
-            let print = |name: &String| ImportFunction {
+        let own: Option<(&str, Arc<dyn Callee>)> = match (&*interface, &component.console) {
+            (CONSOLE, Some(console)) => Some(("print", Arc::new(Printer(console.clone())))),
+            (ASSERTION, _) => Some(("failed", Arc::new(Asserts))),
+            _ => None,
+        };
+        if let Some((only, callee)) = own {
+            let function = |name: &String| ImportFunction {
                 name: name.clone(),
                 place: 0,
                 gives: None,
             };
-            if wanted.functions.iter().any(|name| name != "print") {
-                return Err(lacks(format!("{interface} has print alone")));
+            if wanted.functions.iter().any(|name| name != only) {
+                return Err(lacks(format!("{interface} has {only} alone")));
             }
             imports.push(Import {
                 interface,
-                functions: wanted.functions.iter().map(print).collect(),
+                functions: wanted.functions.iter().map(function).collect(),
                 resources: Vec::new(),
-                callee: Arc::new(Printer(console.clone())),
+                callee,
             });
             continue;
         }
@@ -494,11 +521,10 @@ impl Edge {
     /// # Errors
     /// When it does not come back.
     pub fn reset(&self) -> Result<(), CallError> {
-        self.unit
-            .core
-            .lock()
-            .map_err(|_| self.reentered())?
-            .recover(Cause::Asked, None, "asked for".into())
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        core.recover(Cause::Asked, None, "asked for".into())?;
+        core.rebuild_eagerly();
+        Ok(())
     }
 
     /// Flips a bit in a component's linear memory, in one body alone, as a faulty cell or cache line would: for tests and campaigns.

@@ -49,7 +49,7 @@ impl Core {
             return Err(stop);
         }
         self.stats.rebuilt += 1;
-        sample(&mut self.stats.rebuild_ns, begin);
+        sample(&mut self.stats.rebuild_ns, begin.elapsed());
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Core {
             named.epoch = epoch;
         }
         self.stats.rebuilt += 1;
-        sample(&mut self.stats.rebuild_ns, begin);
+        sample(&mut self.stats.rebuild_ns, begin.elapsed());
         Ok(())
     }
 
@@ -212,7 +212,10 @@ impl Core {
 
     /// The name that an object was made with.
     pub(super) fn key(&mut self, handle: Handle) -> Option<(usize, String)> {
-        let record = self.table.slot(handle).ok()?.record().ok()?;
+        let slot = self.table.slot(handle).ok()?;
+        // Most resources have no names; a damaged record is met where it is used.
+        self.model.resources.get(slot.resource())?.named.as_ref()?;
+        let record = slot.record().ok()?;
         self.model.name_of(record.creator, &record.args)
     }
 

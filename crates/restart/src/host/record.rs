@@ -169,7 +169,7 @@ fn keep(keeper: &mut Keeper, effect: &Effect, args: &[Value], result: Option<&Va
 }
 
 /// Puts a handle where a result names a new object.
-fn replace(value: &mut Option<Value>, handle: Handle) {
+pub(super) fn replace(value: &mut Option<Value>, handle: Handle) {
     fn inside(value: &mut Value, handle: Handle) {
         match value {
             Value::Handle(place) => *place = handle,

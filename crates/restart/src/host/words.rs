@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Why a component was reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,8 @@ pub enum Cause {
     Replay,
     /// Another component, which it had called, gave no answer.
     Callee,
+    /// An assertion of its own, told by [`super::ASSERTION`].
+    Assertion,
     /// A reset that was asked for.
     Asked,
 }
@@ -43,6 +45,7 @@ impl Cause {
             Self::Wrong => "wrong result",
             Self::Replay => "replay failed",
             Self::Callee => "callee failed",
+            Self::Assertion => "assertion",
             Self::Asked => "asked for",
         }
     }
@@ -119,6 +122,9 @@ pub enum CallError {
     TooMany { max: usize },
     #[error("an argument of {function} is an object of another client of {component}")]
     Foreign { component: String, function: String },
+    /// Between a component and its host; callers see what follows from it.
+    #[error("an assertion failed: {text}")]
+    Asserted { text: String },
     #[error("{component} does not come back: {found}")]
     Dead { component: String, found: String },
     #[error("argument {parameter} of {function} is {found}, at most {max} is allowed")]
@@ -182,6 +188,8 @@ pub struct Stats {
     pub recovery_ns: Vec<u64>,
     /// Making a body ready again, alone.
     pub reset_ns: Vec<u64>,
+    /// Of it: the linear memory, of all bodies. Not with a spare, whose memory was filled before.
+    pub reset_memory_ns: Vec<u64>,
     /// Objects that came back.
     pub rebuilt: u64,
     /// What one of them took.
@@ -222,7 +230,7 @@ impl CallError {
             Self::GaveUp { .. } | Self::Resting { .. } | Self::Dead { .. } => {
                 "--events FILE tells the failures; resets_max and window_s say how many are too many"
             }
-            Self::Callee { .. } => "see the cause",
+            Self::Callee { .. } | Self::Asserted { .. } => "see the cause",
             Self::TooLong { .. } | Self::TooMany { .. } => {
                 "several shorter calls in place of one that calls others so often"
             }
@@ -234,9 +242,9 @@ impl CallError {
 /// Samples are kept for a median, not for an archive.
 const SAMPLES: usize = 8192;
 
-pub(super) fn sample(to: &mut Vec<u64>, since: Instant) {
+pub(super) fn sample(to: &mut Vec<u64>, took: Duration) {
     if to.len() < SAMPLES {
-        to.push(u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        to.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
     }
 }
 

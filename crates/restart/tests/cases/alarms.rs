@@ -302,3 +302,32 @@ fn whoever_calls_a_component_from_within_is_refused() {
         );
     }
 }
+
+#[test]
+fn an_assertion_that_the_host_is_told_of_is_a_failure_of_one_call() {
+    let policy = Policy {
+        redo_max: 0,
+        ..Policy::default()
+    };
+    let host = fixture::host("probe", policy);
+    let edge = host.edge("test", "probe", &[]).expect("an edge");
+    let path = |name: &str| format!("steadfast:probe/probe@0.1.0#{name}");
+    let dirty = || edge.invoke(&path("dirty"), &[64u32.into()]);
+    assert_eq!(
+        (dirty(), dirty()),
+        (Ok(Some(Value::U32(1))), Ok(Some(Value::U32(2))))
+    );
+    assert_eq!(edge.stats().expect("stats").resets_total(), 0);
+    let failed = edge.invoke(&path("assert-host"), &[]);
+    assert!(
+        matches!(
+            failed,
+            Err(CallError::Poison {
+                cause: Cause::Assertion,
+                ..
+            })
+        ),
+        "{failed:?}"
+    );
+    assert_eq!(dirty(), Ok(Some(Value::U32(1))), "its memory is new");
+}

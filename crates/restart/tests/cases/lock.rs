@@ -238,3 +238,20 @@ fn more_resets_than_the_policy_allows_end_the_component() {
         Err(CallError::GaveUp { .. })
     ));
 }
+
+#[test]
+fn a_reset_brings_objects_back_at_once_where_that_is_the_policy_and_else_when_they_are_used() {
+    for (eager, back) in [(true, 3), (false, 0)] {
+        let policy = Policy {
+            eager,
+            ..Policy::default()
+        };
+        let host = fixture::host("lock", policy);
+        let edge = host.edge("test", "lock", &[]).expect("an edge");
+        let locks = [new(&edge), new(&edge), new(&edge)];
+        edge.reset().expect("it comes back");
+        assert_eq!(edge.stats().expect("stats").rebuilt, back);
+        assert_eq!(holder(&edge, locks[0]), None);
+        assert_eq!(edge.stats().expect("stats").rebuilt, back.max(1));
+    }
+}

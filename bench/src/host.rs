@@ -1,0 +1,257 @@
+//! `bench host`: what resets, recovery and tracking of `steadfast host` cost, and how flips in components end.
+//!
+//! `steadfast-host bench` measures, since only that binary has wasmtime; here its rounds become rows with intervals. Ratios are taken within
+//! a round there.
+//!
+//! Invariants
+//!  1. A series that lacks a round fails the bench: nothing is dropped.
+//!  2. Flips of `steadfast-host campaign` are shares of what was struck, with exact intervals.
+//!
+//! Not covered: cores that nobody else uses.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use steadfast_report::published::Row;
+use steadfast_workloads::inputs::Rng;
+
+use crate::results;
+use crate::stats::median_estimate;
+
+/// What is measured.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub program: PathBuf,
+    pub rounds: usize,
+    pub seed: u64,
+    /// Where the files of the host go.
+    pub place: PathBuf,
+    /// Flips of each group of the campaign; 0 leaves it out.
+    pub flips: u64,
+    /// The campaign alone.
+    pub flips_only: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Measured {
+    rounds: usize,
+    fifo: bool,
+    series: Vec<Series>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Series {
+    key: String,
+    what: String,
+    unit: String,
+    values: Vec<f64>,
+}
+
+/// Runs a command of the host that writes a file, and reads the file.
+fn told<T: DeserializeOwned>(program: &Path, args: &[String], file: &Path) -> Result<T> {
+    let fix = "  fix:   make build-host";
+    let status = Command::new(program)
+        .args(args)
+        .arg("--json")
+        .arg(file)
+        .status()
+        .with_context(|| format!("{} cannot be started\n{fix}", program.display()))?;
+    ensure!(
+        status.success(),
+        "{} {}: {status}",
+        program.display(),
+        args.join(" ")
+    );
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| file.display().to_string())
+}
+
+/// The rows of all series.
+///
+/// # Errors
+/// When the host does not run, or a series lacks a round.
+pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
+    std::fs::create_dir_all(&plan.place).with_context(|| plan.place.display().to_string())?;
+    let mut all = Vec::new();
+    if !plan.flips_only {
+        let args = ["bench".to_owned(), format!("--rounds={}", plan.rounds)];
+        let found: Measured = told(&plan.program, &args, &plan.place.join("host.json"))?;
+        all.extend(rows(found, plan.rounds, plan.seed)?);
+    }
+    if plan.flips > 0 {
+        let (flips, seed) = (plan.flips, plan.seed);
+        let args = [
+            "campaign".to_owned(),
+            format!("--flips={flips}"),
+            format!("--seed={seed}"),
+        ];
+        let groups: Vec<Group> =
+            told(&plan.program, &args, &plan.place.join("host-campaign.json"))?;
+        ensure!(!groups.is_empty(), "the campaign had no group");
+        for group in &groups {
+            ensure!(
+                group.flips >= flips,
+                "{flips} flips are needed, found {} of {} {}",
+                group.flips,
+                group.component,
+                group.mode
+            );
+            all.extend(group.rows());
+        }
+    }
+    Ok(all)
+}
+
+/// How the flips of one group ended.
+#[derive(Debug, Deserialize)]
+struct Group {
+    component: String,
+    mode: String,
+    target: String,
+    flips: u64,
+    escaped: u64,
+    wrong: u64,
+    resets: BTreeMap<String, u64>,
+}
+
+impl Group {
+    fn rows(&self) -> Vec<Row> {
+        let Self {
+            component,
+            mode,
+            target,
+            flips,
+            escaped,
+            wrong,
+            ..
+        } = self;
+        let key = |word: &str| format!("{target}.{component}.{mode}.{word}");
+        let what = |word: &str| format!("flips in {target}, {component}, {mode}: {word}");
+        let mut rows = vec![
+            Row::share(key("escaped"), what("the process died"), *escaped, *flips),
+            Row::share(key("wrong"), what("wrong answers"), *wrong, *flips),
+        ];
+        let resets: u64 = self.resets.values().sum();
+        if mode != "bare" && resets > 0 {
+            rows.push(Row::share(
+                key("recovered"),
+                what("of those that showed: reset, and the client has right answers"),
+                resets,
+                resets + escaped + wrong,
+            ));
+        }
+        let causes: Vec<_> = self
+            .resets
+            .iter()
+            .map(|(cause, n)| format!("{n} {cause}"))
+            .collect();
+        if let (Some(row), false) = (rows.first_mut(), causes.is_empty()) {
+            row.note = Some(format!("reboots: {}", causes.join(", ")));
+        }
+        rows
+    }
+}
+
+fn rows(found: Measured, rounds: usize, seed: u64) -> Result<Vec<Row>> {
+    ensure!(
+        found.rounds == rounds && !found.series.is_empty(),
+        "{rounds} rounds are needed, found {} with {} series",
+        found.rounds,
+        found.series.len()
+    );
+    let mut rng = Rng::new(seed);
+    let mut rows = Vec::new();
+    for series in found.series {
+        if series.values.len() != rounds || !series.values.iter().all(|value| value.is_finite()) {
+            bail!(
+                "{} needs {rounds} values, found {:?}",
+                series.key,
+                series.values
+            );
+        }
+        let note = (series.key.starts_with("interference") && !found.fifo)
+            .then(|| "SCHED_FIFO was refused".to_owned());
+        let estimate = median_estimate(&series.values, &mut rng);
+        let row = results::row(series.key, series.what, &series.unit, estimate);
+        rows.extend(row.map(|row| Row { note, ..row }));
+    }
+    Ok(rows)
+}
+
+/// A table.
+#[must_use]
+pub fn render(rows: &[Row]) -> String {
+    let mut out = String::new();
+    for row in rows {
+        let _ = writeln!(out, "{:<28} {:<76} {}", row.key, row.what, row.text());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(values: &[f64]) -> Measured {
+        Measured {
+            rounds: 3,
+            fifo: false,
+            series: vec![Series {
+                key: "interference.eager".into(),
+                what: "a series".into(),
+                unit: "ns".into(),
+                values: values.to_vec(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_series_becomes_its_median_with_an_interval_and_the_remark_that_it_needs() {
+        let rows = rows(series(&[3.0, 1.0, 2.0]), 3, 1).expect("complete");
+        assert_eq!((rows[0].value, rows[0].n), (2.0, Some(3)));
+        assert!(rows[0].low >= Some(1.0) && rows[0].high <= Some(3.0));
+        assert_eq!(rows[0].note.as_deref(), Some("SCHED_FIFO was refused"));
+    }
+
+    #[test]
+    fn a_group_of_flips_becomes_shares_of_what_was_struck() {
+        let group = Group {
+            component: "lock".into(),
+            mode: "dual".into(),
+            target: "registers".into(),
+            flips: 1000,
+            escaped: 10,
+            wrong: 0,
+            resets: BTreeMap::from([("trap".to_owned(), 90)]),
+        };
+        let rows = group.rows();
+        let found: Vec<_> = rows
+            .iter()
+            .map(|row| (&*row.key, row.hits, row.n))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("registers.lock.dual.escaped", Some(10), Some(1000)),
+                ("registers.lock.dual.wrong", Some(0), Some(1000)),
+                ("registers.lock.dual.recovered", Some(90), Some(100)),
+            ]
+        );
+        assert_eq!(rows[0].note.as_deref(), Some("reboots: 90 trap"));
+        assert!(rows[0].high < Some(2.0) && rows[0].low > Some(0.4));
+    }
+
+    #[test]
+    fn a_round_that_is_missing_fails_the_bench() {
+        for values in [&[1.0, 2.0][..], &[1.0, 2.0, f64::NAN]] {
+            let why = rows(series(values), 3, 1).expect_err("incomplete");
+            assert!(why.to_string().contains("needs 3 values"), "{why}");
+        }
+        assert!(rows(series(&[1.0, 2.0, 3.0]), 4, 1).is_err());
+    }
+}

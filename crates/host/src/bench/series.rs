@@ -1,0 +1,534 @@
+//! The series of the bench. Each part starts hosts of its own, so a round knows nothing of the last one.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use steadfast_restart::{Bare, CallError, Component, Edge, Handle, Host, Policy, Value};
+use steadfast_sys::cpu;
+use steadfast_sys::pad::{self, Runner, Wild};
+
+use super::{Report, median_us};
+use crate::cli::Told;
+use crate::load;
+
+type Part = fn(&Path, &mut Report) -> Result<(), Told>;
+
+/// All of them, in the order of the first round.
+pub(super) const PARTS: &[Part] = &[resets, swaps, objects, files, calls, faults, interference];
+
+/// One batch.
+const BATCH: usize = 48;
+/// Calls before a measurement that follows a sleep.
+const WARM: usize = 20;
+
+/// A component for measurements: failures are made on purpose, so none is too many.
+fn measured(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told> {
+    let policy = Policy {
+        resets_max: u32::MAX,
+        ..policy
+    };
+    load::component(folder, name, policy)
+}
+
+fn plain() -> Policy {
+    Policy {
+        spare: false,
+        ..Policy::default()
+    }
+}
+
+fn hosted(folder: &Path, name: &str, policy: Policy) -> Result<Host, Told> {
+    let mut host = Host::new(true)?;
+    host.add(measured(folder, name, policy)?, None)?;
+    Ok(host)
+}
+
+fn ns(begin: Instant) -> u64 {
+    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn none(what: &str) -> Told {
+    anyhow::anyhow!("nothing was measured: {what}").into()
+}
+
+fn put(
+    report: &mut Report,
+    key: &str,
+    what: &str,
+    samples: impl IntoIterator<Item = u64>,
+) -> Result<(), Told> {
+    let samples: Vec<u64> = samples.into_iter().collect();
+    let us = median_us(samples).ok_or_else(|| none(key))?;
+    report.put(key, what, "µs", us);
+    Ok(())
+}
+
+const PROBE: &str = "steadfast:probe/probe@0.1.0#";
+
+fn probe(edge: &Edge, name: &str) -> Result<usize, CallError> {
+    edge.function(&format!("{PROBE}{name}"))
+}
+
+/// In place: memory cleared and filled from the image, a new Store and instance, the first call.
+fn resets(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    let host = hosted(folder, "probe", plain())?;
+    let edge = host.edge("bench", "probe", &[])?;
+    let (dirty, nothing) = (probe(&edge, "dirty")?, probe(&edge, "nothing")?);
+    let mut took = Vec::new();
+    for _ in 0..BATCH {
+        edge.call(dirty, &[64u32.into()])?;
+        let begin = Instant::now();
+        edge.reset()?;
+        edge.call(nothing, &[])?;
+        took.push(ns(begin));
+    }
+    let again = edge.call(dirty, &[0u32.into()])?;
+    if again != Some(Value::U32(1)) {
+        return Err(anyhow::anyhow!("a reset left {again:?} of the component's memory").into());
+    }
+    put(
+        report,
+        "reset.probe",
+        "reset and first call, 64 KiB changed",
+        took,
+    )?;
+    for name in ["probe", "lock", "fs"] {
+        let host = hosted(folder, name, plain())?;
+        let edge = host.edge("bench", name, &[])?;
+        for _ in 0..BATCH {
+            edge.reset()?;
+        }
+        let stats = edge.stats()?;
+        let execution = stats.reset_ns.iter().zip(&stats.reset_memory_ns);
+        put(
+            report,
+            &format!("reset.{name}.memory"),
+            &format!("of a reset of {name}: linear memory"),
+            stats.reset_memory_ns.iter().copied(),
+        )?;
+        put(
+            report,
+            &format!("reset.{name}.execution"),
+            &format!("of a reset of {name}: Store and instance"),
+            execution.map(|(all, memory)| all.saturating_sub(*memory)),
+        )?;
+    }
+    Ok(())
+}
+
+/// With a spare that stands ready.
+fn swaps(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    let host = hosted(folder, "probe", Policy::default())?;
+    let edge = host.edge("bench", "probe", &[])?;
+    let (dirty, nothing) = (probe(&edge, "dirty")?, probe(&edge, "nothing")?);
+    let mut took = Vec::new();
+    let end = Instant::now() + Duration::from_secs(5);
+    while took.len() < BATCH && Instant::now() < end {
+        // The spare is made ready by a thread that runs when the machine is idle.
+        std::thread::sleep(Duration::from_micros(500));
+        // A component fails while it works, not when it has just woken up.
+        for _ in 0..WARM {
+            edge.call(dirty, &[64u32.into()])?;
+        }
+        let before = edge.stats()?.swapped;
+        let begin = Instant::now();
+        edge.reset()?;
+        edge.call(nothing, &[])?;
+        let this = ns(begin);
+        if edge.stats()?.swapped > before {
+            took.push(this);
+        }
+    }
+    put(
+        report,
+        "swap.probe",
+        "swap with a spare and first call, 64 KiB changed",
+        took,
+    )
+}
+
+fn handle(value: Option<Value>) -> Result<Handle, Told> {
+    let handle = value.as_ref().and_then(Value::handle);
+    handle.ok_or_else(|| anyhow::anyhow!("the component gave no object, but {value:?}").into())
+}
+
+const LOCKS: &str = "steadfast:lock/locks@0.1.0#";
+const FILES: &str = "steadfast:fs/files@0.1.0#";
+
+/// One object, from the epoch that differs to the object that is as it was.
+fn objects(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    let host = hosted(folder, "lock", plain())?;
+    let edge = host.edge("bench", "lock", &[])?;
+    let method = |name: &str| edge.function(&format!("{LOCKS}{name}"));
+    let holder = method("[method]lock.holder")?;
+    let lock = handle(edge.call(method("[constructor]lock")?, &[])?)?;
+    edge.call(method("[method]lock.take")?, &[lock.into(), 7u32.into()])?;
+    for _ in 0..BATCH {
+        edge.reset()?;
+        edge.call(holder, &[lock.into()])?;
+    }
+    put(
+        report,
+        "object.lock",
+        "a lock that is held comes back",
+        edge.stats()?.rebuild_ns,
+    )?;
+    let host = hosted(folder, "fs", plain())?;
+    let edge = host.edge("bench", "fs", &[])?;
+    let method = |name: &str| edge.function(&format!("{FILES}{name}"));
+    let (open, size) = (method("[static]file.open")?, method("[method]file.size")?);
+    let write = method("[method]file.write")?;
+    let mut files = Vec::new();
+    for n in 0..8 {
+        let args = [Value::String(format!("file-{n}")), Value::Bool(true)];
+        let file = handle(edge.call(open, &args)?)?;
+        let data = [7_u8; 64];
+        edge.call(write, &[file.into(), 0u64.into(), data.as_slice().into()])?;
+        files.push(file);
+    }
+    for _ in 0..BATCH {
+        edge.reset()?;
+        for file in &files {
+            edge.call(size, &[(*file).into()])?;
+        }
+    }
+    let took = edge.stats()?.rebuild_ns;
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    for (place, ns) in took.into_iter().enumerate() {
+        let list = if place % files.len() == 0 {
+            &mut first
+        } else {
+            &mut rest
+        };
+        list.push(ns);
+    }
+    put(
+        report,
+        "object.file-first",
+        "an open file with 64 bytes comes back: the first one",
+        first,
+    )?;
+    put(
+        report,
+        "object.file-rest",
+        "an open file with 64 bytes comes back: another one",
+        rest,
+    )
+}
+
+/// Iterations of one batch, and batches of a round.
+const ITERATIONS: usize = 300;
+const TURNS: usize = 7;
+
+/// Batches of two kinds in turns; the time of one iteration of each.
+pub(super) fn in_turns(
+    report: &mut Report,
+    key: &str,
+    what: &str,
+    mut bare: impl FnMut() -> Result<(), Told>,
+    mut tracked: impl FnMut() -> Result<(), Told>,
+) -> Result<(), Told> {
+    let mut took = [Vec::new(), Vec::new()];
+    // The first turn warms up.
+    for turn in 0..=TURNS {
+        for (which, took) in took.iter_mut().enumerate() {
+            let begin = Instant::now();
+            for _ in 0..ITERATIONS {
+                if which == 0 { bare()? } else { tracked()? }
+            }
+            if turn > 0 {
+                took.push(ns(begin) / ITERATIONS as u64);
+            }
+        }
+    }
+    let [bare, tracked] = took;
+    let bare = median_us(bare).ok_or_else(|| none(key))?;
+    let tracked = median_us(tracked).ok_or_else(|| none(key))?;
+    report.put(
+        &format!("iterate.{key}.bare"),
+        &format!("{what}, without stubs"),
+        "µs",
+        bare,
+    );
+    report.put(
+        &format!("iterate.{key}"),
+        &format!("{what}, added by stubs"),
+        "%",
+        100.0 * (tracked / bare - 1.0),
+    );
+    Ok(())
+}
+
+/// Open, write, read, close.
+fn files(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    let host = hosted(folder, "fs", plain())?;
+    let edge = host.edge("bench", "fs", &[])?;
+    let mut other = Bare::new(host.engine(), &measured(folder, "fs", plain())?)?;
+    let method = |name: &str| edge.function(&format!("{FILES}{name}"));
+    let open = method("[static]file.open")?;
+    let (write, read) = (method("[method]file.write")?, method("[method]file.read")?);
+    let name = [Value::String("file".into()), Value::Bool(true)];
+    let data: Value = [9_u8; 64].as_slice().into();
+    let failed = |failure| Told::from(anyhow::anyhow!("without stubs: {failure:?}"));
+    let bare = || {
+        let file = handle(other.call(open, &name).map_err(failed)?)?;
+        let args = [file.into(), 0u64.into(), data.clone()];
+        other.call(write, &args).map_err(failed)?;
+        let args = [file.into(), 0u64.into(), 64u32.into()];
+        other.call(read, &args).map_err(failed)?;
+        other.discard(file).map_err(failed)
+    };
+    let tracked = || {
+        let file = handle(edge.call(open, &name)?)?;
+        edge.call(write, &[file.into(), 0u64.into(), data.clone()])?;
+        edge.call(read, &[file.into(), 0u64.into(), 64u32.into()])?;
+        Ok(edge.discard(file)?)
+    };
+    in_turns(
+        report,
+        "file",
+        "open, write and read 64 bytes, close",
+        bare,
+        tracked,
+    )
+}
+
+/// One call: as wasmtime makes it with types known before, without, and behind stubs.
+fn calls(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    let host = hosted(folder, "lock", plain())?;
+    let edge = host.edge("bench", "lock", &[])?;
+    let mut other = Bare::new(host.engine(), &measured(folder, "lock", plain())?)?;
+    let method = |name: &str| edge.function(&format!("{LOCKS}{name}"));
+    let (make, take) = (method("[constructor]lock")?, method("[method]lock.take")?);
+    let failed = |failure| Told::from(anyhow::anyhow!("without stubs: {failure:?}"));
+    let lock = handle(edge.call(make, &[])?)?;
+    let bare = handle(other.call(make, &[]).map_err(failed)?)?;
+    let times = u32::try_from(ITERATIONS).unwrap_or(1);
+    let mut took = [Vec::new(), Vec::new(), Vec::new()];
+    for turn in 0..=TURNS {
+        for (which, took) in took.iter_mut().enumerate() {
+            let begin = Instant::now();
+            match which {
+                0 => {
+                    let taken = other.call_typed(take, bare, 7, times).map_err(failed)?;
+                    if taken != times {
+                        return Err(anyhow::anyhow!("{taken} of {times} calls took it").into());
+                    }
+                }
+                1 => {
+                    for _ in 0..times {
+                        other
+                            .call(take, &[bare.into(), 7u32.into()])
+                            .map_err(failed)?;
+                    }
+                }
+                _ => {
+                    for _ in 0..times {
+                        edge.call(take, &[lock.into(), 7u32.into()])?;
+                    }
+                }
+            }
+            if turn > 0 {
+                took.push(ns(begin) / u64::from(times));
+            }
+        }
+    }
+    let [typed, untyped, protected] = took;
+    put(
+        report,
+        "call.typed",
+        "a call across Stores without stubs, types known when it was compiled",
+        typed,
+    )?;
+    put(
+        report,
+        "call.bare",
+        "a call across Stores without stubs, values as this host passes them",
+        untyped,
+    )?;
+    put(
+        report,
+        "call.protected",
+        "the same call behind stubs",
+        protected,
+    )?;
+    for (key, what, over) in [
+        (
+            "call.over-bare",
+            "a protected call over a bare one",
+            "call.bare",
+        ),
+        (
+            "call.over-typed",
+            "a protected call over one with known types",
+            "call.typed",
+        ),
+    ] {
+        if let (Some(of), Some(over)) = (report.last("call.protected"), report.last(over)) {
+            report.put(key, what, "", of / over);
+        }
+    }
+    Ok(())
+}
+
+/// From the fault to the error in the caller's hand, without the reset.
+fn faults(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    let policy = Policy {
+        redo_max: 0,
+        ..plain()
+    };
+    let host = hosted(folder, "probe", policy)?;
+    let edge = host.edge("bench", "probe", &[])?;
+    let kinds = [
+        (
+            "trap",
+            "trap",
+            "a trap until the caller has its error, without the reset",
+        ),
+        (
+            "assert-host",
+            "assert",
+            "an assertion told to the host, likewise",
+        ),
+    ];
+    let reset_ns = |edge: &Edge| {
+        edge.stats()
+            .map(|s| s.reset_ns.last().copied().unwrap_or(0))
+    };
+    for (name, key, what) in kinds {
+        let function = probe(&edge, name)?;
+        let mut took = Vec::new();
+        for _ in 0..BATCH {
+            let begin = Instant::now();
+            let failed = edge.call(function, &[]);
+            let all = ns(begin);
+            if failed.is_ok() {
+                return Err(anyhow::anyhow!("{name} returned").into());
+            }
+            took.push(all.saturating_sub(reset_ns(&edge)?));
+        }
+        put(report, &format!("fault.{key}"), what, took)?;
+    }
+    let spin = probe(&edge, "spin")?;
+    let mut took = Vec::new();
+    for _ in 0..BATCH / 3 {
+        let here = Runner::current().pack();
+        let done = AtomicBool::new(false);
+        let before = pad::wild_ns();
+        let failed = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) && pad::wild_ns() == before {
+                    for call in here..here + 8 {
+                        Runner::unpack(call).go_wild(Wild::NotCanonical);
+                    }
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            let failed = edge.call(spin, &[]);
+            let end = pad::now_ns();
+            done.store(true, Ordering::Release);
+            failed.map_or(Some(end), |_| None)
+        });
+        let end = failed.ok_or_else(|| anyhow::anyhow!("a loop without end has ended"))?;
+        let wild = pad::wild_ns();
+        // The hang breaker may have come first.
+        if wild != before {
+            took.push(end.saturating_sub(wild).saturating_sub(reset_ns(&edge)?));
+        }
+    }
+    put(
+        report,
+        "fault.pad",
+        "a wild fault until the caller has its error, without the reset",
+        took,
+    )
+}
+
+/// Objects that others hold while one task recovers its own.
+const OTHERS: [u32; 4] = [10, 100, 1000, 10_000];
+
+/// An urgent task with one object, others with many: what one of theirs adds to its recovery.
+fn interference(folder: &Path, report: &mut Report) -> Result<(), Told> {
+    for (key, what, eager) in [
+        (
+            "interference.on-demand",
+            "an urgent task's recovery, for each object of others, on demand",
+            false,
+        ),
+        (
+            "interference.eager",
+            "the same when all objects come back at once",
+            true,
+        ),
+    ] {
+        let mut points = Vec::new();
+        let mut fifo = false;
+        for others in OTHERS {
+            let host = hosted(folder, "lock", Policy { eager, ..plain() })?;
+            let (mine, theirs) = (
+                host.edge("urgent", "lock", &[])?,
+                host.edge("others", "lock", &[])?,
+            );
+            let make = mine.function(&format!("{LOCKS}[constructor]lock"))?;
+            let holder = mine.function(&format!("{LOCKS}[method]lock.holder"))?;
+            for _ in 0..others {
+                theirs.call(make, &[])?;
+            }
+            let lock = handle(mine.call(make, &[])?)?;
+            let batch = if eager { BATCH / 6 } else { BATCH };
+            let urgent = || -> Result<(Vec<u64>, bool), CallError> {
+                let given = cpu::run_first().is_ok();
+                let mut took = Vec::new();
+                for _ in 0..batch {
+                    for _ in 0..WARM {
+                        mine.call(holder, &[lock.into()])?;
+                    }
+                    let begin = Instant::now();
+                    mine.reset()?;
+                    mine.call(holder, &[lock.into()])?;
+                    took.push(ns(begin));
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Ok((took, given))
+            };
+            let ended = std::thread::scope(|scope| scope.spawn(urgent).join());
+            let (took, given) = ended.map_err(|_| none("the urgent task panicked"))??;
+            fifo = given;
+            let us = median_us(took).ok_or_else(|| none(key))?;
+            if !eager || others == 10_000 {
+                let word = if eager { "eager" } else { "on demand" };
+                report.put(
+                    &format!("{key}.{others}"),
+                    &format!(
+                        "an urgent task's reset and first call, {word}, others hold {others} objects"
+                    ),
+                    "µs",
+                    us,
+                );
+            }
+            points.push((f64::from(others), us * 1000.0));
+        }
+        report.fifo = fifo;
+        report.put(
+            key,
+            what,
+            "ns",
+            slope(&points).ok_or_else(|| none("a slope"))?,
+        );
+    }
+    Ok(())
+}
+
+/// Of the least-squares line.
+fn slope(points: &[(f64, f64)]) -> Option<f64> {
+    #[allow(clippy::cast_precision_loss, reason = "a handful of points")]
+    let count = points.len() as f64;
+    let (mx, my) = (
+        points.iter().map(|p| p.0).sum::<f64>() / count,
+        points.iter().map(|p| p.1).sum::<f64>() / count,
+    );
+    let spread: f64 = points.iter().map(|p| (p.0 - mx).powi(2)).sum();
+    let common: f64 = points.iter().map(|p| (p.0 - mx) * (p.1 - my)).sum();
+    (spread > 0.0).then(|| common / spread)
+}

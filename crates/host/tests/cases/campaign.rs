@@ -1,0 +1,64 @@
+//! `steadfast-host campaign`, small: flips strike, are counted once each, and two bodies notice those in memory that one does not.
+
+use std::process::{Command, Output};
+
+use crate::{HOST, components, err, out};
+
+fn campaign(name: &str, more: &[&str]) -> (Output, Vec<serde_json::Value>) {
+    let file = components().join(format!("{name}.json"));
+    let mut campaign = Command::new(HOST);
+    campaign.args(["campaign", "--seed", "7", "--components"]);
+    campaign
+        .arg(components())
+        .arg("--json")
+        .arg(&file)
+        .args(more);
+    let output = campaign.output().expect("it runs");
+    assert!(output.status.success(), "{}", err(&output));
+    let told = std::fs::read_to_string(&file).expect("written");
+    (output, serde_json::from_str(&told).expect("a list"))
+}
+
+#[test]
+fn flips_in_memory_are_noticed_by_two_bodies_and_mostly_not_by_one() {
+    let args = ["--target", "memory", "--what", "locks", "--flips", "60"];
+    let (output, groups) = campaign("memory", &args);
+    assert_eq!(groups.len(), 3, "bare, single, dual");
+    let of = |mode: &str| {
+        let found = groups.iter().find(|group| group["mode"] == mode);
+        found.expect("a group of each mode")
+    };
+    for group in &groups {
+        assert_eq!(group["flips"], 60, "{group}");
+        assert_eq!(group["escaped"], 0, "{group}");
+    }
+    let differs = |mode: &str| {
+        let causes = of(mode)["resets"].as_object().expect("causes").iter();
+        causes
+            .filter(|(cause, _)| cause.ends_with("differs") || cause.ends_with("differ"))
+            .map(|(_, n)| n.as_u64().expect("a count"))
+            .sum::<u64>()
+    };
+    // Each flip stays in memory until the comparison, unless a call writes over it first.
+    assert!(differs("dual") >= 50, "{}", of("dual"));
+    assert_eq!(differs("single") + differs("bare"), 0);
+    assert_eq!(of("dual")["wrong"], 0);
+    assert!(
+        out(&output).contains("lock memory dual: 60 flips"),
+        "{}",
+        out(&output)
+    );
+}
+
+#[test]
+fn flips_in_registers_strike_the_component_and_each_is_counted() {
+    let args = ["--target", "registers", "--what", "files"];
+    let (_, groups) = campaign("registers", &[&args[..], &["--flips", "4"]].concat());
+    for group in &groups {
+        assert_eq!(group["flips"], 4, "{group}");
+        let ended =
+            group["escaped"].as_u64().expect("a count") + group["wrong"].as_u64().expect("");
+        assert!(ended <= 4, "{group}");
+        assert!(group["calls"].as_u64() > Some(0), "{group}");
+    }
+}

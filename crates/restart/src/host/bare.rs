@@ -1,0 +1,119 @@
+//! A component as wasmtime alone runs it, called across Stores without stubs: what protection is measured against.
+//!
+//! Not covered: everything else. A failure ends it, and it may import nothing.
+
+use std::sync::{Arc, Mutex};
+
+use super::Component;
+use crate::engine::{Body, Engine, Failure, Inner, Journal, Limits, LoadError, Mold};
+use crate::model::Model;
+use crate::value::{Handle, Value};
+
+/// One Store, one instance.
+pub struct Bare {
+    body: Body,
+    model: Model,
+    objects: Vec<Option<Inner>>,
+    free: Vec<u32>,
+    made: Vec<Inner>,
+}
+
+impl std::fmt::Debug for Bare {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bare")
+            .field("objects", &self.objects.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bare {
+    /// Loads and starts a component.
+    ///
+    /// # Errors
+    /// When its image is refused, it imports something, or it does not start.
+    pub fn new(engine: &Engine, component: &Component) -> Result<Self, LoadError> {
+        let code = Arc::new(engine.load(&component.image)?);
+        let functions: Vec<_> = component
+            .model
+            .functions
+            .iter()
+            .map(|function| (function.interface.clone(), function.name.clone()))
+            .collect();
+        let limits = Limits {
+            memory: component.memory_bytes,
+            call: component.call_limit,
+        };
+        let init = component.init.as_deref();
+        let mold = Mold::new(&component.name, code, &functions, &[], init, limits)?;
+        let journal = Arc::new(Mutex::new(Journal::new(false)));
+        let (body, _) = Body::new(&Arc::new(mold), None, &journal)?;
+        Ok(Self {
+            body,
+            model: component.model.clone(),
+            objects: Vec::new(),
+            free: Vec::new(),
+            made: Vec::new(),
+        })
+    }
+
+    /// The place of a function, by `interface#name`.
+    #[must_use]
+    pub fn function(&self, path: &str) -> Option<usize> {
+        self.model.function(path)
+    }
+
+    /// Calls a function.
+    ///
+    /// # Errors
+    /// When it traps.
+    pub fn call(&mut self, function: usize, args: &[Value]) -> Result<Option<Value>, Failure> {
+        let objects = &self.objects;
+        let mut inner = |handle: Handle| objects.get(handle.index as usize).copied().flatten();
+        self.made.clear();
+        let has_result = self.model.functions[function].result.is_some();
+        let mut result =
+            self.body
+                .call_bare(function, args, &mut inner, has_result, &mut self.made)?;
+        if let Some(made) = self.made.first().copied() {
+            let index = self.free.pop().unwrap_or_else(|| {
+                self.objects.push(None);
+                u32::try_from(self.objects.len() - 1).unwrap_or(u32::MAX)
+            });
+            self.objects[index as usize] = Some(made);
+            let handle = Handle {
+                index,
+                generation: 0,
+            };
+            super::record::replace(&mut result, handle);
+        }
+        Ok(result)
+    }
+
+    /// Gives an object back.
+    ///
+    /// # Errors
+    /// When its destructor traps, or there is no such object.
+    pub fn discard(&mut self, handle: Handle) -> Result<(), Failure> {
+        let object = self.objects.get_mut(handle.index as usize);
+        let object = object.and_then(Option::take);
+        let object = object.ok_or_else(|| Failure::Invalid("a handle names no object".into()))?;
+        self.free.push(handle.index);
+        self.body.discard_bare(object)
+    }
+
+    /// Calls `func(object, u32) -> bool` so often, with types that were checked once. How often it returned true.
+    ///
+    /// # Errors
+    /// When the function has another type, or traps.
+    pub fn call_typed(
+        &mut self,
+        function: usize,
+        of: Handle,
+        n: u32,
+        times: u32,
+    ) -> Result<u32, Failure> {
+        let object = self.objects.get(of.index as usize).copied().flatten();
+        let object = object.ok_or_else(|| Failure::Invalid("a handle names no object".into()))?;
+        self.body.call_typed(function, object, n, times)
+    }
+}
