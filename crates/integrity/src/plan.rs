@@ -372,7 +372,7 @@ pub struct RunReport {
     pub verdict: Verdict,
     /// How the program ended.
     pub end: ProgramEnd,
-    /// Events that the replicas agreed on.
+    /// Events that the replicas agreed on; at the end of a run those of all its processes.
     pub events: u64,
     /// Disagreements.
     pub divergences: u64,

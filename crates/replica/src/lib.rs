@@ -342,6 +342,9 @@ pub fn run(
         );
         return Err(LaunchError::Procfs { found });
     }
+    // The group that the caller has put the command into; this process leads one of its own where it has a front.
+    let ours = front.as_ref().map_or(0, front::Front::pid);
+    let ours = steadfast_sys::child::group_of(ours).unwrap_or(0);
     let hearing = supervise::Hearing::start(plan, front);
     // The agent answers for process numbers: namespaces are for who asks for them.
     let equal_pids = plan.equal_pids == EqualPids::On;
@@ -355,7 +358,7 @@ pub fn run(
         && !by_itself
     {
         // A terminal that has hung up has nobody to be put back for.
-        let _ = terminal.put_back();
+        let _ = terminal.put_back(ours);
     }
     result
 }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use steadfast_sys::procfs;
 use steadfast_sys::shared::Shared;
+pub use steadfast_sys::terminal::size_of_output;
 
 use crate::abi;
 
@@ -36,6 +37,7 @@ const ROWS: usize = crate::tree::LEADERS_MAX + 2;
 /// Words of a row: the replicas follow.
 const VERSION: usize = 0;
 const TAKEN: usize = 1;
+const EVENTS: usize = 5;
 const REPLICAS: usize = 9;
 const _: () = assert!(REPLICAS + abi::SLOTS_MAX <= WORDS);
 
@@ -122,6 +124,14 @@ impl Table {
         memory.set64(16, procfs::start_time(own).unwrap_or(0));
         memory.set64(0, MAGIC);
         Ok(Arc::new(Self(memory)))
+    }
+
+    /// The sum over all rows, as their groups have written it last.
+    pub(crate) fn events(&self) -> u64 {
+        (1..ROWS)
+            .filter(|row| self.0.get64(ROW * row + 8 * TAKEN) != 0)
+            .map(|row| self.0.get64(ROW * row + 8 * EVENTS))
+            .sum()
     }
 
     /// A row of one's own. Nothing: all are taken.
@@ -306,7 +316,7 @@ fn group(row: &[u8]) -> Option<Group> {
         command: procfs::command_line(pid),
         replicas: replicas.collect(),
         threads: low(field(5)),
-        events: field(3),
+        events: word(row, EVENTS),
         repairs: field(4),
         state,
         at_ns: field(2),

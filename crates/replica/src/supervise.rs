@@ -250,6 +250,8 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) recoveries: u64,
     /// Those of them that were other groups', whose events the first one tells.
     recoveries_elsewhere: u64,
+    /// Events of groups that have ended, the first one's own not counted.
+    events_elsewhere: u64,
     /// Where this group is seen from outside; nothing before it stands, and when its leader has ended.
     row: Option<status::Row>,
     pub(crate) signals: u64,
@@ -470,6 +472,7 @@ impl<'a> Supervisor<'a> {
             divergences: 0,
             recoveries: 0,
             recoveries_elsewhere: 0,
+            events_elsewhere: 0,
             row: None,
             signals: 0,
             pause_max: None,
@@ -965,6 +968,14 @@ impl<'a> Supervisor<'a> {
         front.end(report.exit());
     }
 
+    /// Events of groups that have not ended.
+    fn events_of_others(&self) -> u64 {
+        if self.is_child() || self.row.is_some() {
+            return 0; // asked for the first one, which is not listed any more
+        }
+        self.hearing.tree.events()
+    }
+
     /// Passes on what other groups have told, and counts it.
     fn tell_of_the_tree(&mut self) {
         for event in self.hearing.tree.take_events() {
@@ -975,6 +986,7 @@ impl<'a> Supervisor<'a> {
                         self.recoveries += 1;
                         self.recoveries_elsewhere += 1;
                     }
+                    What::RunEnd(ref report) => self.events_elsewhere += report.events,
                     _ => {}
                 }
             }
@@ -1833,7 +1845,9 @@ impl<'a> Supervisor<'a> {
         RunReport {
             verdict,
             end,
-            events: self.event(self.group.get64(at!(own 0, next))).0,
+            events: self.event(self.group.get64(at!(own 0, next))).0
+                + self.events_elsewhere
+                + self.events_of_others(),
             divergences: self.divergences,
             recoveries: self.recoveries,
             promotions: self.promotions,

@@ -152,6 +152,11 @@ impl Tree {
         self.shown.get()?.row()
     }
 
+    /// Events of all groups that are shown.
+    pub(crate) fn events(&self) -> u64 {
+        self.shown.get().map_or(0, |table| table.events())
+    }
+
     /// The place of a new group in the order of creation, which faults name it by; the first process has 0.
     pub(crate) fn next_rank(&self) -> u32 {
         self.ranked.fetch_add(1, Ordering::SeqCst) + 1

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::json;
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::{Exit, Own};
-use steadfast_replica::status::{Group, Tree, trees};
+use steadfast_replica::status::{Group, Tree, size_of_output, trees};
 
 use crate::cli::{PsArgs, TopArgs};
 use crate::report::Console;
@@ -99,7 +99,10 @@ pub(crate) fn top(args: &TopArgs, console: &mut Console<'_>) -> Exit {
         };
         // The first look has nothing to compare with: a moment later there are rates.
         if round > 0 {
-            let text = view(&now, &before, args.json());
+            let mut text = view(&now, &before, args.json());
+            if live && let Some((columns, rows)) = size_of_output() {
+                text = cut(&text, columns, rows);
+            }
             let screen = if live { CLEAR } else { "" };
             let blank = if live || args.json() || round == 1 {
                 ""
@@ -201,6 +204,15 @@ fn table(trees: &[Tree], before: &Counts) -> String {
     text
 }
 
+/// What a terminal shows without a line that wraps and without scrolling: the last row is the cursor's.
+fn cut(text: &str, columns: usize, rows: usize) -> String {
+    let line = |line: &str| line.chars().take(columns).chain(['\n']).collect::<String>();
+    text.lines()
+        .take(rows.saturating_sub(1).max(1))
+        .map(line)
+        .collect()
+}
+
 /// A program chooses its arguments: none of them speaks to the terminal.
 fn printable(text: &str) -> String {
     text.chars()
@@ -245,6 +257,15 @@ mod tests {
         assert_eq!(group["events_per_s"], 500);
         assert_eq!(group["replicas"][1]["core"], serde_json::Value::Null);
         assert_eq!(group["state"], "running");
+    }
+
+    #[test]
+    fn a_terminal_gets_no_more_than_it_has_room_for() {
+        let text = "LAUNCHER  PID\n40  41\n40  42 \u{e4}\u{f6}\u{fc}\n";
+        assert_eq!(cut(text, 80, 24), text);
+        assert_eq!(cut(text, 8, 24), "LAUNCHER\n40  41\n40  42 \u{e4}\n");
+        assert_eq!(cut(text, 80, 3), "LAUNCHER  PID\n40  41\n");
+        assert_eq!(cut(text, 3, 1), "LAU\n");
     }
 
     #[test]

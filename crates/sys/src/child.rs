@@ -508,6 +508,15 @@ pub fn ended(pid: i32) -> io::Result<Option<Change>> {
     )
 }
 
+/// Whether a process is in this one's process group.
+#[must_use]
+pub fn in_our_group(pid: i32) -> bool {
+    // SAFETY: both calls take numbers.
+    let theirs = unsafe { libc::getpgid(pid) };
+    // SAFETY: getpgrp(2) takes nothing and cannot fail.
+    theirs == unsafe { libc::getpgrp() }
+}
+
 /// The parent of this process.
 #[must_use]
 pub fn parent() -> i32 {

@@ -36,19 +36,17 @@ impl Terminal {
     }
 
     /// Puts back what has changed, from the background as well. The group that had the terminal gets it only if that is
-    /// this process's own: any other may have given it away itself meanwhile.
+    /// `ours`, the one that the caller has put the command into: any other may have given it away itself meanwhile.
     ///
     /// # Errors
     /// As tcsetattr(3) and tcsetpgrp(3).
-    pub fn put_back(&self) -> io::Result<()> {
+    pub fn put_back(&self, ours: i32) -> io::Result<()> {
         let _held = crate::ptrace::HeldBack::new(libc::SIGTTOU);
         let fd = self.file.as_raw_fd();
-        // SAFETY: getpgrp(2) cannot fail.
-        let group = unsafe { libc::getpgrp() };
         // SAFETY: numbers only.
         let now = unsafe { libc::tcgetpgrp(fd) };
         // SAFETY: numbers only.
-        if self.foreground == group && now != group && unsafe { libc::tcsetpgrp(fd, group) } < 0 {
+        if self.foreground == ours && now != ours && unsafe { libc::tcsetpgrp(fd, ours) } < 0 {
             return Err(io::Error::last_os_error());
         }
         let now = modes(&self.file)?;
@@ -66,6 +64,17 @@ impl Terminal {
         }
         Ok(())
     }
+}
+
+/// Columns and rows of the terminal that standard output is; nothing if it is none, or does not say.
+#[must_use]
+pub fn size_of_output() -> Option<(usize, usize)> {
+    // SAFETY: plain numbers, for which zero is a value.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: `size` has room for what the kernel writes.
+    let rc = unsafe { libc::ioctl(1, libc::TIOCGWINSZ, &raw mut size) };
+    let (columns, rows) = (usize::from(size.ws_col), usize::from(size.ws_row));
+    (rc == 0 && columns > 0 && rows > 0).then_some((columns, rows))
 }
 
 fn modes(file: &File) -> io::Result<libc::termios> {
