@@ -13,7 +13,7 @@ use super::{CampaignError, Field, needs};
 use crate::profile::{Executed, Profile};
 use crate::reach::Reach;
 use crate::record::{Function, Place, Population, SCHEMA, Surplus};
-use crate::warden::{Ask, Tell};
+use crate::warden::{Ask, Tell, WardenError};
 
 /// Executions that are compared with single steps, of about 4 µs each: a second.
 const STEPS: u64 = 250_000;
@@ -65,10 +65,10 @@ impl Field {
     }
 
     /// What counting makes the target execute besides: the same places in a run without counters, by single steps. Nothing where that
-    /// takes more than [`STEPS`], or where the target makes or reads its own code.
+    /// takes more than [`STEPS`], where the target has a client that ends it, and where it cannot be stepped to its end.
     ///
     /// # Errors
-    /// When it cannot be traced.
+    /// When what runs the target is gone.
     pub fn surplus(&mut self, profile: &Profile) -> Result<Option<Surplus>, CampaignError> {
         // The loader is counted from its first instruction on.
         let loader = self.discovered.interpreter.clone();
@@ -78,7 +78,7 @@ impl Field {
             .filter(|site| Some(self.modules[site.module].path()) != loader.as_deref())
             .collect();
         let counted: u64 = sites.iter().map(|site| site.count).sum();
-        if counted > STEPS {
+        if counted > STEPS || self.order.spec.driver.is_some() {
             return Ok(None);
         }
         let ask = Ask::Steps {
@@ -86,8 +86,11 @@ impl Field {
             from_entry: true,
             most: 4 * STEPS,
         };
-        let Tell::Counts(counts, ran) = self.wardens[0].ask(&ask, STEPPING)? else {
-            return Err(needs("an answer about steps", "another", "report this"));
+        let (counts, ran) = match self.wardens[0].ask(&ask, STEPPING) {
+            Ok(Tell::Counts(counts, ran)) => (counts, ran),
+            Ok(_) => return Err(needs("an answer about steps", "another", "report this")),
+            Err(WardenError::Failed { .. }) => return Ok(None),
+            Err(gone) => return Err(gone.into()),
         };
         if ran.timed_out || ran.status != profile.ran.status {
             return Ok(None);
