@@ -41,7 +41,11 @@ fn main() {
         // There is nobody left to tell if this fails.
         let _ = io::stderr().write_all(report::bug(info).as_bytes());
     }));
-    let exit = panic::catch_unwind(command).unwrap_or(Exit::Own(Own::Bug));
+    end(panic::catch_unwind(command).unwrap_or(Exit::Own(Own::Bug)))
+}
+
+/// Ends this process so.
+fn end(exit: Exit) -> ! {
     match exit {
         Exit::Status(status) => process::exit(status.into()),
         Exit::Own(own) => process::exit(own.code().into()),

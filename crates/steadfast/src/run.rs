@@ -116,7 +116,8 @@ pub(crate) fn run(
     };
     let result = match engine(&plan, &mut sinks) {
         Ran::Continue(result) => result,
-        Ran::Break(exit) => return exit,
+        // Descriptors that this process has objects of are closed: nothing may be dropped.
+        Ran::Break(exit) => crate::end(exit),
     };
 
     // The program is gone: its streams are ours now.
