@@ -19,6 +19,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +90,8 @@ pub(crate) fn divide() -> io::Result<Side> {
         }));
     };
     drop(taken);
+    // Its descriptor is closed before it would be dropped.
+    let words = ManuallyDrop::new(words);
     Ok(Side::Front(wait(supervisor, &words, tell)))
 }
 
