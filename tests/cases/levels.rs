@@ -79,7 +79,7 @@ fn some_are_missed() -> Result<(), Failed> {
         .split([' ', ','])
         .filter_map(|word| word.parse().ok())
         .collect();
-    let [_, state, message, _, stopped, _] = numbers[..] else {
+    let [_, state, message, _, _, stopped, _] = numbers[..] else {
         return Err(said.into_owned().into());
     };
     let missed = state + message;
