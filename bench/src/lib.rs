@@ -34,6 +34,7 @@ pub mod host;
 pub mod inject;
 pub mod kv;
 pub mod later;
+pub mod libsei;
 pub mod machine;
 pub mod memory;
 pub mod micro;

@@ -155,6 +155,9 @@ enum Action {
         /// Multiplies how often each handler is called
         #[arg(long, default_value_t = 1.0)]
         scale: f64,
+        /// The source of libsei-gcc, at the commit that is asked for where it is another: measured in the same run
+        #[arg(long, value_name = "DIR")]
+        libsei: Option<PathBuf>,
     },
     /// State at rest with copies and checksums: what it costs a handler, and which changed bits get out
     Rest {
@@ -649,16 +652,12 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             Ok(Outcome::new(&report, servers::render(&report), complete)?
                 .keeping(servers::rows(&report)))
         }
-        Action::Sei { scale } => {
-            let report = sei::measure(
-                &Product::find(),
-                &guests,
-                common.pairs,
-                common.seed,
-                *scale,
-                machine,
-                |step| says.say(step),
-            )?;
+        Action::Sei { scale, libsei } => {
+            let built = sei::build(&guests, &Product::find(), libsei.as_deref())?;
+            let report =
+                sei::measure(&built, common.pairs, common.seed, *scale, machine, |step| {
+                    says.say(step)
+                })?;
             Ok(
                 Outcome::new(&report, sei::render(&report), !runner.interrupted())?
                     .keeping(sei::rows(&report)),

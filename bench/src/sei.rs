@@ -1,9 +1,11 @@
 //! `bench sei`: what hardening adds to one handler.
 //!
 //! One guest is built with the same clang and flags, plain and by `steadfast cc`: with all checks, at the level of the paper's rules
-//! (`--protect=sei`), and with `--recover`. All are run in turns; each says of itself what level it has. What is reported is the median over the rounds of CPU nanoseconds a call. A store's cost is the slope between 16 and 256
-//! stores of a handler to words of distinct objects, hardened less plain, both runs and all checks included. A byte's in a loop is that
-//! between loops of 256 and of 4,096 bytes, which includes the loop itself.
+//! (`--protect=sei`), and with `--recover`; with libsei where its source is given ([`crate::libsei`]). All are run in turns; each of ours says
+//! of itself what level it has. What is reported is the median over the rounds of CPU nanoseconds a call.
+//!
+//! A store's cost is the slope between 16 and 256 stores of a handler to words of distinct objects, hardened less plain, both runs and all
+//! checks included. A byte's in a loop is that between loops of 256 and of 4,096 bytes, which includes the loop itself.
 //!
 //! Not covered: whole programs (memcached, dnsmasq), which have rows of their own.
 
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
 
+use crate::libsei;
 use crate::machine::Machine;
 use crate::product::Product;
 use crate::results;
@@ -40,6 +43,17 @@ pub struct SeiReport {
     /// With `--recover`.
     #[serde(default)]
     pub recover: BTreeMap<String, Vec<f64>>,
+    /// With libsei; empty where its source was not given.
+    #[serde(default)]
+    pub libsei: BTreeMap<String, Vec<f64>>,
+}
+
+/// The guest, built in all ways.
+#[derive(Debug)]
+pub struct Guests {
+    /// Plain, hardened, at the paper's level, with repairs.
+    ours: [PathBuf; 4],
+    libsei: Option<PathBuf>,
 }
 
 /// The level that a program says it has.
@@ -62,8 +76,11 @@ pub fn has_level(product: &Product, program: &Path, level: &str) -> Result<()> {
     Ok(())
 }
 
-/// Builds the guest in all ways: plain, hardened, at the paper's level, with repairs.
-fn build(dir: &Path, product: &Product) -> Result<[PathBuf; 4]> {
+/// Builds the guest in all ways.
+///
+/// # Errors
+/// When a compiler fails, or `libsei` is not the source that is asked for.
+pub fn build(dir: &Path, product: &Product, libsei: Option<&Path>) -> Result<Guests> {
     fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = root.join("guests/sei.c");
@@ -100,23 +117,26 @@ fn build(dir: &Path, product: &Product) -> Result<[PathBuf; 4]> {
     for (program, level) in programs.iter().skip(1).zip(["full", "sei", "full"]) {
         has_level(product, program, level)?;
     }
-    Ok(programs)
+    let libsei = libsei.map(|given| libsei::build(given, dir, &source));
+    Ok(Guests {
+        ours: programs,
+        libsei: libsei.transpose()?,
+    })
 }
 
 /// Runs all programs in turns.
 ///
 /// # Errors
-/// When the guest cannot be built or run.
+/// When one cannot be run.
 pub fn measure(
-    product: &Product,
-    dir: &Path,
+    guests: &Guests,
     rounds: usize,
     seed: u64,
     scale: f64,
     machine: Machine,
     mut says: impl FnMut(&str),
 ) -> Result<SeiReport> {
-    let [plain, hardened, sei, recover] = build(dir, product)?;
+    let [plain, hardened, sei, recover] = &guests.ours;
     let mut report = SeiReport {
         bench: "sei".to_owned(),
         machine,
@@ -126,15 +146,18 @@ pub fn measure(
         hardened: BTreeMap::new(),
         sei: BTreeMap::new(),
         recover: BTreeMap::new(),
+        libsei: BTreeMap::new(),
     };
     for round in 0..rounds {
         says(&format!("round {} of {rounds}", round + 1));
-        for (program, into) in [
-            (&plain, &mut report.plain),
-            (&hardened, &mut report.hardened),
-            (&sei, &mut report.sei),
-            (&recover, &mut report.recover),
-        ] {
+        let ours = [
+            (plain, &mut report.plain),
+            (hardened, &mut report.hardened),
+            (sei, &mut report.sei),
+            (recover, &mut report.recover),
+        ];
+        let theirs = guests.libsei.iter().zip([&mut report.libsei]);
+        for (program, into) in ours.into_iter().chain(theirs) {
             let out = Command::new(program)
                 .arg(scale.to_string())
                 .output()
@@ -243,6 +266,7 @@ pub fn rows(report: &SeiReport) -> Vec<Row> {
         ("", "", &report.hardened),
         ("sei.", ", --protect=sei", &report.sei),
         ("recover.", ", --recover", &report.recover),
+        ("libsei.", ", by libsei", &report.libsei),
     ] {
         let mut add = |name: &str, what: &str, unit: &str, found: Option<Estimate>| {
             let what = format!("{what}{at}");
@@ -296,7 +320,7 @@ pub fn render(report: &SeiReport) -> String {
     let mut cell = |values: Option<&Vec<f64>>| {
         values
             .and_then(|values| median_estimate(values, &mut rng))
-            .map_or("error".to_owned(), |found| {
+            .map_or("-".to_owned(), |found| {
                 format!("{:.1} [{:.1}, {:.1}]", found.value, found.low, found.high)
             })
     };
@@ -308,6 +332,7 @@ pub fn render(report: &SeiReport) -> String {
             cell(report.hardened.get(name)),
             cell(report.sei.get(name)),
             cell(report.recover.get(name)),
+            cell(report.libsei.get(name)),
         ]);
     }
     for (from, to) in [(16, 256), (256, 1024)] {
@@ -317,6 +342,7 @@ pub fn render(report: &SeiReport) -> String {
             cell(Some(&slopes(&report.hardened, "stores", from, to))),
             cell(Some(&slopes(&report.sei, "stores", from, to))),
             cell(Some(&slopes(&report.recover, "stores", from, to))),
+            cell(Some(&slopes(&report.libsei, "stores", from, to))),
         ]);
     }
     rows.push(vec![
@@ -325,10 +351,14 @@ pub fn render(report: &SeiReport) -> String {
         cell(Some(&slopes(&report.hardened, "bytes", 256, 4096))),
         cell(Some(&slopes(&report.sei, "bytes", 256, 4096))),
         cell(Some(&slopes(&report.recover, "bytes", 256, 4096))),
+        cell(Some(&slopes(&report.libsei, "bytes", 256, 4096))),
     ]);
     let mut text = report.machine.render();
     text += "\nCPU nanoseconds a call, median [95 %]\n";
-    text += &table::render(&["handler", "plain", "full", "sei", "recover"], &rows);
+    text += &table::render(
+        &["handler", "plain", "full", "sei", "recover", "libsei"],
+        &rows,
+    );
     text += "\n";
     text += &verdict::render(&promises(report));
     text
