@@ -1,4 +1,8 @@
-//! The clients.
+//! The clients: programs that Debian has for each server, and our own for memcached.
+//!
+//! Invariant: a number counts only from a client that ended well and reported no error.
+//!
+//! Not covered: bytes of replies, but for memcached's: redis-benchmark, wrk and pgbench look at statuses and lengths.
 
 use std::process::{Command, Stdio};
 use std::thread;

@@ -1,4 +1,10 @@
 //! The servers: how each is started on data of its own, and what all its processes use.
+//!
+//! Invariants
+//!  1. Bare and protected runs have the same words, files and user.
+//!  2. A server that has said anything of a divergence fails its run: no fault is made here.
+//!
+//! Not covered: what a server leaves that it has itself put into another session. CPU time comes in ticks of 10 ms.
 
 use std::fs;
 use std::io::ErrorKind;
