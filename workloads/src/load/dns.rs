@@ -86,7 +86,9 @@ pub fn start(program: &Path, split: &Split, dir: &Path, more: &[String]) -> Resu
         &dir.join("dnsmasq.log"),
         |address| {
             let query = dns::query(1, &host(0), kind::A, false);
-            exchange(address, &query, Duration::from_millis(50)).is_ok()
+            // It answers before it has read its hosts, and knows none of them then.
+            exchange(address, &query, Duration::from_millis(50))
+                .is_ok_and(|reply| check(&reply, 0).is_ok())
         },
     )
 }
