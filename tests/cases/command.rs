@@ -167,6 +167,32 @@ fn terminal_put_back(
     })
 }
 
+/// A shell that was stopped cannot take the terminal back from its child: the caller has it again, and could not read from it else.
+fn terminal_given_back() -> Trial {
+    const NAME: &str = "terminal_of_a_program_that_gave_it_to_a_child";
+    Trial::test(format!("command::{NAME}"), || {
+        let guest = build::guest("terminal_group.c", Variant::Dynamic)?;
+        let binary = Bench::get().binary().display().to_string();
+        // Fields 5 and 8 of proc_pid_stat(5): the shell's process group, and the terminal's.
+        let script = format!(
+            "{binary} run -- {}; echo status $?; set -- $(cat /proc/$$/stat); [ $5 = $8 ] && echo given back",
+            guest.display()
+        );
+        let run = runs(
+            NAME,
+            Path::new("/usr/bin/script"),
+            &["-qec", &script, "/dev/null"],
+        )?;
+        let shown = String::from_utf8_lossy(&run.stdout).into_owned();
+        for wanted in ["the child's", "status 121", "given back"] {
+            if !shown.contains(wanted) {
+                return Err(format!("expected {wanted:?}\n{shown}").into());
+            }
+        }
+        Ok(())
+    })
+}
+
 /// What the program closes is closed, although the command has inherited it as well: its readers see an end while it runs.
 fn closed_early() -> Trial {
     const NAME: &str = "closed_early";
@@ -390,6 +416,7 @@ pub(crate) fn trials() -> Vec<Trial> {
             "status 0",
             "-icanon",
         ),
+        terminal_given_back(),
         refuses("no_subcommand", words(&[]), 64, "Usage"),
         refuses("unknown_subcommand", words(&["protect"]), 64, "protect"),
         refuses(

@@ -140,6 +140,7 @@ const DRIVEN: &[&str] = &[
     "write_whole.c",
     "state_rounds.c",
     "terminal_raw.c",
+    "terminal_group.c",
     "daemon.c",
     "lsl.c",
 ];
