@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use steadfast_inject::chacha::Seed;
 use steadfast_report::stats::{Confidence, Tally};
 
 use crate::cli::Told;
@@ -141,14 +140,7 @@ fn or_all<T: clap::ValueEnum + Clone>(chosen: &[T]) -> Vec<T> {
 
 impl Campaign {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
-        let seed = match &self.seed {
-            Some(text) => Seed::parse(text).ok_or_else(|| {
-                Told::setup(anyhow::anyhow!("{text} is no seed"), "--seed with a number")
-            })?,
-            None => Seed::fresh().map_err(|error| {
-                Told::setup(anyhow::Error::new(error), "a kernel with getrandom(2)")
-            })?,
-        };
+        let seed = crate::cli::seed(self.seed.as_deref())?;
         println!("seed {seed}");
         let folder = load::folder(self.components.as_deref())?;
         let mut groups = Vec::new();
@@ -174,12 +166,7 @@ impl Campaign {
             }
         }
         if let Some(path) = &self.json {
-            let text = serde_json::to_string_pretty(&groups)
-                .map_err(|error| anyhow::Error::new(error).context("the report"))?;
-            std::fs::write(path, text + "\n").map_err(|error| {
-                let what = anyhow::Error::new(error).context(path.display().to_string());
-                Told::setup(what, "--json with a path that can be written")
-            })?;
+            crate::cli::write_json(path, &groups)?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -1,9 +1,10 @@
 //! The command line, and how errors are told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use steadfast_inject::chacha::Seed;
 use steadfast_integrity::exit::Own;
 
 /// Runs WebAssembly components that come back in microseconds when they fail, with their clients' handles intact.
@@ -94,6 +95,27 @@ impl Told {
             code: Own::Setup,
         }
     }
+}
+
+/// The seed that was given, or one that nobody has drawn before.
+pub(crate) fn seed(given: Option<&str>) -> Result<Seed, Told> {
+    match given {
+        Some(text) => Seed::parse(text).ok_or_else(|| {
+            Told::setup(anyhow::anyhow!("{text} is no seed"), "--seed with a number")
+        }),
+        None => Seed::fresh()
+            .map_err(|error| Told::setup(anyhow::Error::new(error), "a kernel with getrandom(2)")),
+    }
+}
+
+/// Writes what `--json` asks for.
+pub(crate) fn write_json(path: &Path, report: &impl serde::Serialize) -> Result<(), Told> {
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|error| anyhow::Error::new(error).context("the report"))?;
+    std::fs::write(path, text + "\n").map_err(|error| {
+        let what = anyhow::Error::new(error).context(path.display().to_string());
+        Told::setup(what, "--json with a path that can be written")
+    })
 }
 
 impl From<steadfast_restart::LoadError> for Told {

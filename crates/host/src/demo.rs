@@ -67,14 +67,7 @@ impl Demo {
                 "make build-host, or --components DIR with the images",
             ));
         }
-        let seed = match &self.seed {
-            Some(text) => Seed::parse(text).ok_or_else(|| {
-                Told::setup(anyhow::anyhow!("{text} is no seed"), "--seed with a number")
-            })?,
-            None => Seed::fresh().map_err(|error| {
-                Told::setup(anyhow::Error::new(error), "a kernel with getrandom(2)")
-            })?,
-        };
+        let seed = crate::cli::seed(self.seed.as_deref())?;
         let (what, component) = (self.what.word(), self.what.component());
         println!(
             "A client works with {} {what} of a component. Every {} ms one bit of a general register of that",
@@ -108,12 +101,7 @@ impl Demo {
             told.push(self.told("protected", &sum));
         }
         if let Some(path) = &self.json {
-            let text = serde_json::to_string_pretty(&told)
-                .map_err(|error| anyhow::Error::new(error).context("the report"))?;
-            std::fs::write(path, text + "\n").map_err(|error| {
-                let what = anyhow::Error::new(error).context(path.display().to_string());
-                Told::setup(what, "--json with a path that can be written")
-            })?;
+            crate::cli::write_json(path, &told)?;
         }
         Ok(if good {
             ExitCode::SUCCESS

@@ -174,12 +174,7 @@ impl Bench {
         }
         report.print();
         if let Some(path) = &self.json {
-            let text = serde_json::to_string_pretty(&report)
-                .map_err(|error| anyhow::Error::new(error).context("the report"))?;
-            std::fs::write(path, text + "\n").map_err(|error| {
-                let what = anyhow::Error::new(error).context(path.display().to_string());
-                Told::setup(what, "--json with a path that can be written")
-            })?;
+            crate::cli::write_json(path, &report)?;
         }
         Ok(ExitCode::SUCCESS)
     }
