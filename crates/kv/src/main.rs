@@ -12,7 +12,6 @@ mod http;
 mod inherit;
 mod local;
 mod meet;
-mod notify;
 mod once;
 mod peers;
 mod protocol;

@@ -24,10 +24,10 @@ use steadfast_crosscheck::{
     Action, Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To, Tuple,
 };
 use steadfast_integrity::digest::crc32c;
+use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::meet::{Met, Who};
-use crate::notify::Notify;
 use crate::peers::Peers;
 use crate::protocol::Request;
 use crate::reads::Modes;
@@ -236,7 +236,7 @@ pub(crate) struct Service {
     /// One that was ordered and has not been executed.
     scrub_asked: Option<Instant>,
     scrubs: VecDeque<Index>,
-    notify: Notify,
+    notify: Manager,
     /// The bit of the next reply that is to flip behind its last check.
     strike_reply: Option<usize>,
     /// Whose clients wait for this replica's digests.
@@ -322,7 +322,7 @@ impl Service {
             scrub_at: Instant::now(),
             scrub_asked: None,
             scrubs: VecDeque::new(),
-            notify: Notify::from_environment(),
+            notify: Manager::from_environment(),
             strike_reply: None,
             tell: BTreeSet::new(),
             tell_all: false,
@@ -685,7 +685,8 @@ impl Service {
         self.drained();
         self.end_if_lost();
         let unready = self.unready();
-        self.notify.tick(unready);
+        self.notify
+            .tick(unready.is_none(), unready.unwrap_or("ready"));
     }
 
     /// Hands states out that f+1 replicas have by now agreed on; asks for another try where something in one is in doubt.

@@ -25,7 +25,6 @@ mod incident;
 mod ledger;
 mod link;
 mod loss;
-mod notify;
 mod prepare;
 mod primary;
 mod scrub;

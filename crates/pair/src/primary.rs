@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{End, Kind, News, Part, Place, Site};
+use steadfast_sys::manager::Manager;
 
 use crate::alone::Address;
 use crate::bring;
@@ -23,10 +24,9 @@ use crate::files::Files;
 use crate::incident::Incident;
 use crate::ledger::{Ledger, page_digest};
 use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
-use crate::notify::Notify;
 use crate::prepare;
 use crate::scrub::Scrubber;
-use crate::status::{Board, Source, State, forward_signals};
+use crate::status::{Board, Source, State, begin};
 
 /// A program that computes is held another time.
 const HOLD_LIMIT: Duration = Duration::from_millis(200);
@@ -210,19 +210,8 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let sender = Arc::new(sender);
     let shared = Arc::new(Shared::default());
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
-    let board = Arc::new(Board::default());
-    let source = Source {
-        part: Part::Primary,
-        site: Arc::clone(&site),
-        files: Arc::clone(&files),
-        board: Arc::clone(&board),
-        command: side.command.clone(),
-        run: name.clone(),
-        witness: side.witness.clone(),
-    };
-    forward_signals(&source)?;
-    source.serve(side)?;
-    let mut notify = Notify::to(side.notify_socket.as_deref(), side.watchdog_usec);
+    let source = Source::new(Part::Primary, side, &site, &files, &name);
+    let (board, mut notify) = begin(source, side)?;
     if let Some(address) = &mut address {
         address.take()?;
         address.announce();
@@ -328,12 +317,12 @@ fn watch(
     site: &Site,
     shared: &Shared,
     board: &Board,
-    notify: &mut Notify,
+    notify: &mut Manager,
     decide: impl Fn(&mut dyn FnMut()) -> Result<(), PairError>,
 ) -> Result<End, PairError> {
     loop {
         board.tick();
-        notify.tick(board.state());
+        notify.tick(true, board.state().name());
         if let Some(error) = shared.stopped() {
             return Err(error);
         }
@@ -345,7 +334,7 @@ fn watch(
             board.set(State::Held);
             decide(&mut || {
                 board.tick();
-                notify.tick(State::Held);
+                notify.tick(true, State::Held.name());
             })?;
             board.go_alone();
             shared.alone.store(true, Ordering::SeqCst);

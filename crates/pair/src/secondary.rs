@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step};
+use steadfast_sys::manager::Manager;
 
 use crate::alone::Address;
 use crate::arbiter::{Opinions, Verdict, judge};
@@ -28,11 +29,10 @@ use crate::files::{Files, Where};
 use crate::incident::{Found, Incident, bits};
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
-use crate::notify::Notify;
 use crate::prepare;
 use crate::primary::{Shared, answer, beat};
 use crate::scrub::{Scrubber, Suspect};
-use crate::status::{Board, Source, State, forward_signals};
+use crate::status::{Board, Source, State, begin};
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -149,19 +149,8 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
     let (told, tells) = channel();
     let (suspected, suspects) = channel();
-    let board = Arc::new(Board::default());
-    let source = Source {
-        part: Part::Secondary,
-        site: Arc::clone(&site),
-        files: Arc::clone(&files),
-        board: Arc::clone(&board),
-        command: side.command.clone(),
-        run: name.clone(),
-        witness: side.witness.clone(),
-    };
-    forward_signals(&source)?;
-    source.serve(side)?;
-    let mut notify = Notify::to(side.notify_socket.as_deref(), side.watchdog_usec);
+    let source = Source::new(Part::Secondary, side, &site, &files, &name);
+    let (board, mut notify) = begin(source, side)?;
     site.go()?;
 
     let inward = {
@@ -224,7 +213,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         board.set(State::Held);
         decided = crate::alone::decide(side, &name, 'B', || {
             board.tick();
-            notify.tick(State::Held);
+            notify.tick(true, State::Held.name());
         });
     } else {
         shared.close();
@@ -268,7 +257,7 @@ struct Led<'a> {
     shared: &'a Arc<Shared>,
     files: &'a Arc<Mutex<Files>>,
     board: &'a Board,
-    notify: &'a mut Notify,
+    notify: &'a mut Manager,
 }
 
 impl Led<'_> {
@@ -312,7 +301,7 @@ impl Led<'_> {
         };
         let result = loop {
             board.tick();
-            notify.tick(State::Alone);
+            notify.tick(true, State::Alone.name());
             if let Some(error) = shared.stopped() {
                 break Err(error);
             }
@@ -432,10 +421,10 @@ fn take(
 }
 
 impl Pair<'_> {
-    fn watch(&mut self, shared: &Shared, notify: &mut Notify) -> Result<End, PairError> {
+    fn watch(&mut self, shared: &Shared, notify: &mut Manager) -> Result<End, PairError> {
         loop {
             self.board.tick();
-            notify.tick(self.board.state());
+            notify.tick(true, self.board.state().name());
             if let Some(error) = shared.stopped() {
                 return Err(error);
             }

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_replica::site::{Part, Site};
+use steadfast_sys::manager::Manager;
 use steadfast_sys::{child, signals};
 
 use crate::cli::{self, Side};
@@ -186,18 +187,50 @@ pub(crate) struct Status {
 /// What a site knows of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    pub(crate) part: Part,
-    pub(crate) site: Arc<Site>,
-    pub(crate) files: Arc<Mutex<Files>>,
-    pub(crate) board: Arc<Board>,
-    pub(crate) command: Vec<String>,
-    pub(crate) run: String,
-    pub(crate) witness: String,
+    part: Part,
+    site: Arc<Site>,
+    files: Arc<Mutex<Files>>,
+    board: Arc<Board>,
+    command: Vec<String>,
+    run: String,
+    witness: String,
 }
 
-/// Hands the signals of this command on to the program, from now on. Call it before there is a second thread. A secondary that
-/// does not lead ends instead: to the primary it is lost.
-pub(crate) fn forward_signals(source: &Source) -> Result<(), PairError> {
+/// Begins what both sites do for whoever runs them: signals, status, the service manager. Call it before there is a second thread.
+///
+/// # Errors
+/// When a socket or a thread cannot be had.
+pub(crate) fn begin(source: Source, side: &Side) -> Result<(Arc<Board>, Manager), PairError> {
+    forward_signals(&source)?;
+    let board = Arc::clone(&source.board);
+    source.serve(side)?;
+    let manager = Manager::to(side.notify_socket.as_deref(), side.watchdog_usec);
+    Ok((board, manager))
+}
+
+impl Source {
+    pub(crate) fn new(
+        part: Part,
+        side: &Side,
+        site: &Arc<Site>,
+        files: &Arc<Mutex<Files>>,
+        run: &str,
+    ) -> Self {
+        Self {
+            part,
+            site: Arc::clone(site),
+            files: Arc::clone(files),
+            board: Arc::default(),
+            command: side.command.clone(),
+            run: run.to_owned(),
+            witness: side.witness.clone(),
+        }
+    }
+}
+
+/// Hands the signals of this command on to the program, from now on. A secondary that does not lead ends instead: to the primary it
+/// is lost.
+fn forward_signals(source: &Source) -> Result<(), PairError> {
     let _ = signals::block_all();
     let (site, part, board) = (
         Arc::clone(&source.site),
@@ -272,7 +305,7 @@ impl Source {
     ///
     /// # Errors
     /// When one of the two sockets cannot be had.
-    pub(crate) fn serve(self, side: &Side) -> Result<(), PairError> {
+    fn serve(self, side: &Side) -> Result<(), PairError> {
         let path = socket(&side.ledger);
         // Of a process that has ended: the ledger's lock says that no other one lives.
         let _ = std::fs::remove_file(&path);

@@ -17,6 +17,7 @@ pub mod inherit;
 pub mod jail;
 pub mod layout;
 pub mod linear;
+pub mod manager;
 pub mod memory;
 pub mod notify;
 pub mod pad;
