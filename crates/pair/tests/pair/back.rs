@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 use crate::sites::*;
 
 /// What a site holds, for another one to start from.
-fn keep(child: &Child, name: &str) -> Site {
+pub(crate) fn keep(child: &Child, name: &str) -> Site {
     let dir = seed(name);
     let root = format!("/proc/{}/root/mnt", child.id());
     let copied = Command::new("cp")

@@ -101,6 +101,7 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
     let site = |command: &[&str]| Site {
         seed: dir.clone(),
         ledger_bytes: "4m",
+        data_bytes: "64m",
         ledger: None,
         command: command.iter().map(|word| (*word).to_owned()).collect(),
     };
@@ -141,6 +142,7 @@ fn check_starts_nothing_and_tells_what_it_finds() {
     let site = Site {
         seed: dir.clone(),
         ledger_bytes: "4m",
+        data_bytes: "64m",
         ledger: None,
         command: vec!["/bin/true".into()],
     };
@@ -183,6 +185,7 @@ fn a_peer_of_another_version_is_refused() {
     let site = Site {
         seed: dir.clone(),
         ledger_bytes: "4m",
+        data_bytes: "64m",
         ledger: None,
         command: vec!["true".into()],
     };

@@ -165,18 +165,22 @@ fn a_primary_that_was_frozen_finds_itself_outvoted_and_says_nothing_more() {
 }
 
 /// Between the two sites; cut, it says nothing and closes nothing.
-struct Wire {
-    address: String,
+pub(crate) struct Wire {
+    pub(crate) address: String,
     cut: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// Keeps what it has, for now.
+    stalled: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Wire {
-    fn to(secondary: String) -> Self {
+    pub(crate) fn to(secondary: String) -> Self {
         use std::sync::atomic::{AtomicBool, Ordering};
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
         let cut = std::sync::Arc::new(AtomicBool::new(false));
         let is_cut = std::sync::Arc::clone(&cut);
+        let stalled = std::sync::Arc::new(AtomicBool::new(false));
+        let is_stalled = std::sync::Arc::clone(&stalled);
         std::thread::spawn(move || {
             let Ok((a, _)) = listener.accept() else {
                 return;
@@ -193,9 +197,13 @@ impl Wire {
                     to.try_clone().expect("a socket"),
                 );
                 let is_cut = std::sync::Arc::clone(&is_cut);
+                let is_stalled = std::sync::Arc::clone(&is_stalled);
                 std::thread::spawn(move || {
                     let mut bytes = [0; 65536];
                     while let Ok(n) = from.read(&mut bytes) {
+                        while is_stalled.load(Ordering::SeqCst) {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
                         if n == 0
                             || is_cut.load(Ordering::SeqCst)
                             || to.write_all(&bytes[..n]).is_err()
@@ -216,7 +224,16 @@ impl Wire {
                 std::thread::sleep(Duration::from_millis(100));
             }
         });
-        Self { address, cut }
+        Self {
+            address,
+            cut,
+            stalled,
+        }
+    }
+
+    pub(crate) fn stall(&self, stalled: bool) {
+        self.stalled
+            .store(stalled, std::sync::atomic::Ordering::SeqCst);
     }
 
     fn cut(&self) {

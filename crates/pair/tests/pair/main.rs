@@ -5,6 +5,7 @@
 //! asserted to be refused.
 
 mod back;
+mod classes;
 mod disks;
 mod lost;
 mod names;

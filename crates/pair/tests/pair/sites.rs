@@ -19,6 +19,7 @@ pub(crate) fn is_root() -> bool {
 pub(crate) struct Site {
     pub(crate) seed: PathBuf,
     pub(crate) ledger_bytes: &'static str,
+    pub(crate) data_bytes: &'static str,
     /// A ledger from before.
     pub(crate) ledger: Option<PathBuf>,
     pub(crate) command: Vec<String>,
@@ -64,6 +65,7 @@ pub(crate) fn sqlite_site(seed: &Path) -> Site {
     Site {
         seed: seed.into(),
         ledger_bytes: "4m",
+        data_bytes: "64m",
         ledger: None,
         command: ["sqlite3", "-batch", "x.db"].map(String::from).to_vec(),
     }
@@ -80,8 +82,9 @@ pub(crate) fn start_as(
     adjust: impl FnOnce(&mut Command),
 ) -> Child {
     let script = format!(
-        "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs none /mnt/data && \
+        "mount -t tmpfs none /mnt && mkdir /mnt/data /mnt/ledger && mount -t tmpfs -o size={} none /mnt/data && \
          mount -t tmpfs -o size={} none /mnt/ledger && cp -a {}/. /mnt/data && {} cd /mnt/data && exec \"$@\"",
+        site.data_bytes,
         site.ledger_bytes,
         site.seed.display(),
         site.ledger

@@ -1,0 +1,169 @@
+//! Each kind of storage error, on each site, in the data, in the ledger, in what is full and in what flaps.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::process::Child;
+use std::time::Duration;
+
+use crate::back::keep;
+use crate::lost::Wire;
+use crate::sites::*;
+
+const PAGE: usize = 4096;
+
+fn data(child: &Child) -> fs::File {
+    let path = format!("/proc/{}/root/mnt/data/x.db", child.id());
+    let mut open = fs::OpenOptions::new();
+    open.read(true).write(true).open(path).expect("a file")
+}
+
+fn page(file: &fs::File, number: usize) -> Vec<u8> {
+    let mut bytes = vec![0; PAGE];
+    file.read_exact_at(&mut bytes, (number * PAGE) as u64)
+        .expect("inside");
+    bytes
+}
+
+#[test]
+fn stale_torn_and_misdirected_pages_are_attributed_and_repaired_on_either_disk() {
+    let dir = with_table("classes");
+    let site = sqlite_site(&dir);
+    for class in ["stale", "torn", "misdirected"] {
+        for (struck, line) in [("A", "disk of A, x.db page"), ("B", "disk of B, x.db page")] {
+            let mut both = Both::start(&site, &site);
+            assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+            let file = data(if struck == "A" { &both.a } else { &both.b });
+            let pages =
+                usize::try_from(file.metadata().expect("a file").len()).expect("small") / PAGE;
+            let before: Vec<_> = (0..pages).map(|number| page(&file, number)).collect();
+            // Every letter of every text: both halves of a page of the table change.
+            let change = "UPDATE t SET b = lower(b); SELECT 'changed';";
+            assert_eq!(both.ask(change), "changed");
+            let number = (2..pages)
+                .find(|number| {
+                    let now = page(&file, *number);
+                    now[..PAGE / 2] != before[*number][..PAGE / 2]
+                        && now[PAGE / 2..] != before[*number][PAGE / 2..]
+                })
+                .expect("a page of the table");
+            let now = page(&file, number);
+            let right = both.ask(ASK);
+            let wrong = match class {
+                "stale" => before[number].clone(),
+                "torn" => [&now[..PAGE / 2], &before[number][PAGE / 2..]].concat(),
+                _ => page(&file, number + 1),
+            };
+            assert_ne!(wrong, now, "{class}");
+            file.write_all_at(&wrong, (number * PAGE) as u64)
+                .expect("it is stored");
+            assert_eq!(both.ask(ASK), right, "{class} on {struck}");
+            assert_eq!(page(&file, number), now, "{class} on {struck}: repaired");
+            let ends = both.end();
+            assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+            let line = format!("{line} {number}, ledger agrees");
+            assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+        }
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_disk_that_is_full_on_one_site_stops_the_program_and_one_that_is_on_both_does_not() {
+    let dir = with_table("full");
+    let room = |bytes: &'static str| Site {
+        data_bytes: bytes,
+        ..sqlite_site(&dir)
+    };
+    let more = "INSERT INTO t SELECT a+1000, b FROM t; SELECT count(*) FROM t;";
+    for (a, b) in [("256k", "16m"), ("16m", "256k")] {
+        let mut both = Both::start(&room(a), &room(b));
+        assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+        assert_eq!(both.ask(more), "", "A has {a}, B {b}");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
+        assert!(ends.said().contains("its disk is full"), "{}", ends.said());
+    }
+    let mut both = Both::start(&room("256k"), &room("256k"));
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    assert_eq!(
+        both.ask(&more.replace("; SELECT", ";\nSELECT")),
+        "100",
+        "the program is told, as without a pair"
+    );
+    let ends = both.end();
+    assert!(ends.said().contains("full"), "{}", ends.said());
+    assert!(!ends.said().contains("steadfast pair:"), "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_ledger_that_is_damaged_or_of_other_files_keeps_the_pair_from_starting() {
+    let dir = with_table("ledger");
+    let mut both = Both::start(&sqlite_site(&dir), &sqlite_site(&dir));
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    let known = keep(&both.a, "ledger-known");
+    both.end();
+    let journal = known.ledger.as_ref().expect("kept").join("ledger");
+    let whole = fs::read(&journal).expect("a journal");
+    for (at, line) in [
+        (30, "is damaged at byte"),
+        (whole.len() / 2, "is damaged at byte"),
+    ] {
+        let mut struck = whole.clone();
+        struck[at] ^= 4;
+        fs::write(&journal, struck).expect("a flip");
+        let ends = Both::start(&known, &sqlite_site(&dir)).end();
+        assert_eq!(ends.codes(), [Some(121), Some(121)], "{}", ends.said());
+        assert!(ends.said().contains(line), "{}", ends.said());
+    }
+    fs::write(&journal, whole).expect("back");
+    let mut both = Both::start(&known, &known);
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    assert_eq!(both.end().said(), "");
+    // Equal on both sites, and not what the ledgers have: nobody knows which program wrote it.
+    let path = known.seed.join("x.db");
+    let file = fs::OpenOptions::new().write(true).open(path);
+    file.and_then(|file| file.write_all_at(b"?", PLACE))
+        .expect("a change");
+    let ends = Both::start(&known, &known).end();
+    assert_eq!(ends.codes(), [Some(121), Some(121)], "{}", ends.said());
+    assert!(
+        ends.said()
+            .contains("page 8 is equal on both sites, and not as the ledgers have it"),
+        "{}",
+        ends.said()
+    );
+    for dir in [&dir, &known.seed.with_file_name("")] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
+#[test]
+fn a_link_that_flaps_for_less_than_a_loss_is_waited_for() {
+    let dir = with_table("flaps");
+    let (site, witness) = (sqlite_site(&dir), Witness::new("flaps"));
+    let listen = format!("127.0.0.1:{}", free_port());
+    let wire = Wire::to(listen.clone());
+    let flags = witness.flags(3000);
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut both = Both::start_with(&site, &site, &listen, &wire.address, &flags);
+    assert_eq!(both.ask("SELECT count(*) FROM t;"), "100");
+    for round in 0..6 {
+        wire.stall(true);
+        let resumed = {
+            let wire = &wire;
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    std::thread::sleep(Duration::from_millis(50 + 40 * round));
+                    wire.stall(false);
+                });
+                both.ask("UPDATE t SET b = b || 'x'; SELECT 'on';")
+            })
+        };
+        assert_eq!(resumed, "on", "round {round}");
+    }
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    assert_eq!(ends.said(), "");
+    fs::remove_dir_all(dir).expect("clean");
+}
