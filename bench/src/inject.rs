@@ -24,9 +24,9 @@ use steadfast_inject::chacha::Seed;
 use steadfast_inject::doctor;
 use steadfast_inject::models::Model;
 use steadfast_inject::record::{Dir, Planned};
+use steadfast_inject::sandbox::Ask;
 use steadfast_inject::server::{Client, Driver, Ready};
 use steadfast_inject::target::Ran;
-use steadfast_inject::warden::Ask;
 use steadfast_integrity::outcome::Outcome;
 use steadfast_report::published;
 use steadfast_workloads::inputs::Rng;
@@ -228,9 +228,9 @@ fn costs(order: &Order, rounds: usize, row: &mut Row) -> Result<()> {
     row.reachable_step = 1.0 - unknown;
     let lines: Vec<String> = drafted.plan.iter().filter_map(dummy).collect();
     for line in lines.iter().take(rounds) {
-        let warden = field.warden();
-        let bare = warden.run(&Ask::Bare(None), PATIENCE)?;
-        let armed = warden.run(&Ask::Plant(vec![line.clone()]), PATIENCE)?;
+        let sandbox = field.sandbox();
+        let bare = sandbox.run(&Ask::Bare(None), PATIENCE)?;
+        let armed = sandbox.run(&Ask::Plant(vec![line.clone()]), PATIENCE)?;
         if (bare.status, bare.signal) != (armed.status, armed.signal) || bare.status.is_none() {
             bail!(
                 "ends with {:?} bare and {:?} armed",

@@ -55,7 +55,8 @@ pub fn write_hosts(file: &Path) -> Result<()> {
 /// # Errors
 /// As [`Running::start`].
 pub fn start(program: &Path, split: &Split, dir: &Path, more: &[String]) -> Result<Running> {
-    let hosts = dir.join("hosts");
+    // dnsmasq changes to / before it reads them.
+    let hosts = std::path::absolute(dir)?.join("hosts");
     write_hosts(&hosts)?;
     let address = free_address()?;
     let mut args: Vec<String> = [
