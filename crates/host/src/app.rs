@@ -111,6 +111,14 @@ fn once() -> u64 {
     1
 }
 
+/// Where failures and text of components go.
+pub(crate) struct Ways<'a> {
+    pub(crate) listener: &'a Listener,
+    /// Whether failures carry registers and memories.
+    pub(crate) dump: bool,
+    pub(crate) console: &'a dyn Fn(&str) -> Result<Console, Told>,
+}
+
 /// An application whose components run.
 pub(crate) struct Running {
     /// Edges of the script, by component.
@@ -210,7 +218,7 @@ impl App {
         name: &str,
         entry: &ComponentEntry,
         uses: Vec<Edge>,
-        console: Console,
+        ways: &Ways<'_>,
     ) -> Result<Component, Told> {
         let default = PathBuf::from(format!("{name}.cwasm"));
         let image = self.folder.join(entry.image.as_ref().unwrap_or(&default));
@@ -262,20 +270,16 @@ impl App {
                 window: Duration::from_secs(entry.window_s),
                 rest: Duration::from_millis(entry.rest_ms),
                 rests_max: entry.rests_max,
+                dump: ways.dump,
                 ..Policy::default()
             },
             uses,
-            console: Some(console),
+            console: Some((ways.console)(name)?),
         })
     }
 
     /// Starts all components.
-    pub(crate) fn start(
-        &self,
-        host: &mut Host,
-        listener: &Listener,
-        console: impl Fn(&str) -> Console,
-    ) -> Result<Running, Told> {
+    pub(crate) fn start(&self, host: &mut Host, ways: &Ways<'_>) -> Result<Running, Told> {
         let mut running = Running {
             script: BTreeMap::new(),
             all: BTreeMap::new(),
@@ -285,8 +289,8 @@ impl App {
             let mine = self.edge.iter().filter(|edge| edge.from == *name);
             let uses = mine.map(|edge| host.edge(name, &edge.to, &edge.allow));
             let uses = uses.collect::<Result<Vec<_>, _>>()?;
-            let component = self.component(name, entry, uses, console(name))?;
-            host.add(component, Some(listener.clone()))?;
+            let component = self.component(name, entry, uses, ways)?;
+            host.add(component, Some(ways.listener.clone()))?;
             running
                 .all
                 .insert(name.clone(), host.edge("host", name, &[])?);

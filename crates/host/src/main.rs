@@ -13,8 +13,11 @@ mod cli;
 mod clients;
 mod compile;
 mod demo;
+mod dumps;
+mod events;
 mod generate;
 mod load;
+mod output;
 mod run;
 mod strike;
 

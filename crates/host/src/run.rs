@@ -1,7 +1,7 @@
 //! `steadfast host run` and `host check`: an application of components, from its app.toml.
 //!
-//! What a component prints goes to standard output, each line behind the component's name. Failures are events; a summary ends on standard
-//! error.
+//! What a component prints goes to standard output or error, each line behind the component's name, or into files of its own. Failures are
+//! events; a summary ends on standard error.
 //!
 //! Invariant: nothing is called before every component has been loaded and started; `check` ends there.
 //!
@@ -10,21 +10,20 @@
 //! The exit status is 0 when the run function returned ok or true and every call of the script what it must, else 1.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Value as Json, json};
 use steadfast_restart::host::{Listener, Report};
-use steadfast_restart::{Console, Edge, Handle, Host, Shape, Value};
+use steadfast_restart::{Edge, Handle, Host, Shape, Value};
 
-use crate::app::{App, Call, Running};
+use crate::app::{App, Call, Running, Ways};
 use crate::cli::Told;
+use crate::dumps::{self, Dumps};
+use crate::events::Events;
+use crate::output::Output;
 
 /// Runs an application of components.
 #[derive(Debug, Args)]
@@ -37,6 +36,11 @@ pub(crate) struct RunApp {
     /// Lets wild faults end the process, where the signal pad does not work
     #[arg(long)]
     no_pad: bool,
+    /// Writes what components print into NAME.out and NAME.err of this folder, instead of standard output and error
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    dumps: dumps::Options,
 }
 
 /// Says whether an application would start: loads and starts every component, and calls nothing.
@@ -46,63 +50,18 @@ pub(crate) struct Check {
     app: PathBuf,
 }
 
-/// Lines of events: version, number and time in front, as in every part.
-struct Events {
-    file: Option<Mutex<File>>,
-    seq: AtomicU64,
-    begin: Instant,
-}
-
-impl Events {
-    fn new(path: Option<&PathBuf>) -> Result<Self, Told> {
-        let open = |path: &PathBuf| {
-            File::create(path).map(Mutex::new).map_err(|error| {
-                let what = format!("{} cannot be written", path.display());
-                Told::setup(anyhow::Error::new(error).context(what), "--events FILE")
-            })
-        };
-        Ok(Self {
-            file: path.map(open).transpose()?,
-            seq: AtomicU64::new(0),
-            begin: Instant::now(),
-        })
-    }
-
-    fn write(&self, kind: &str, mut line: Json) {
-        let Some(file) = &self.file else {
-            return;
-        };
-        let ns = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        line["v"] = steadfast_integrity::event::SCHEMA_VERSION.into();
-        line["seq"] = self.seq.fetch_add(1, Ordering::Relaxed).into();
-        line["t_ns"] = ns.into();
-        line["type"] = kind.into();
-        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(file, "{line}");
-    }
-}
-
-fn listener(events: &Arc<Events>) -> Listener {
-    let events = events.clone();
+fn listener(events: &Arc<Events>, dumps: Option<&Arc<Dumps>>) -> Listener {
+    let (events, dumps) = (events.clone(), dumps.cloned());
     Arc::new(move |report: &Report| {
+        let dump = dumps.as_ref().and_then(|dumps| dumps.put(report));
         events.write(
             "component_reset",
             json!({
                 "component": report.component, "function": report.function, "cause": report.cause.word(),
                 "detail": report.detail, "epoch": report.epoch, "reset_ns": report.reset_ns, "spare": report.swapped,
+                "dump": dump,
             }),
         );
-    })
-}
-
-/// Each line behind the component's name, and nothing in between of another one's.
-fn console(name: &str) -> Console {
-    let name = name.to_owned();
-    Arc::new(move |text: &str| {
-        let mut out = std::io::stdout().lock();
-        for line in text.lines() {
-            let _ = writeln!(out, "{name}: {line}");
-        }
     })
 }
 
@@ -235,10 +194,25 @@ impl RunApp {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         let app = App::read(&self.app)?;
         let events = Arc::new(Events::new(self.events.as_ref())?);
+        let output = Output::new(self.output.as_deref())?;
+        let dumps = Dumps::open(&self.dumps)?.map(Arc::new);
         let mut host = Host::new(!self.no_pad)?;
-        let running = app.start(&mut host, &listener(&events), console)?;
+        let heard = listener(&events, dumps.as_ref());
+        let ways = Ways {
+            listener: &heard,
+            dump: dumps.is_some(),
+            console: &|name| output.console(name),
+        };
+        let running = app.start(&mut host, &ways)?;
         let names: Vec<_> = running.all.keys().collect();
-        events.write("host_start", json!({ "components": names }));
+        let printed: BTreeMap<_, _> = names
+            .iter()
+            .map(|name| (name, output.named(name)))
+            .collect();
+        events.write(
+            "host_start",
+            json!({ "components": names, "output": printed }),
+        );
         let done = work(&app, &running);
         for (name, edge) in &running.all {
             let stats = edge.stats()?;
@@ -257,7 +231,14 @@ impl RunApp {
             );
         }
         let good = matches!(done, Ok(true));
-        events.write("host_end", json!({ "ok": good }));
+        let lost = dumps.as_ref().map(|dumps| {
+            dumps.close();
+            dumps.lost()
+        });
+        if let Some(lost @ 1..) = lost {
+            eprintln!("steadfast host: dumps of {lost} failures were lost");
+        }
+        events.write("host_end", json!({ "ok": good, "dumps_lost": lost }));
         done?;
         Ok(if good {
             ExitCode::SUCCESS
@@ -272,7 +253,12 @@ impl Check {
         let app = App::read(&self.app)?;
         let mut host = Host::new(true)?;
         let quiet: Listener = Arc::new(|_| {});
-        let running = app.start(&mut host, &quiet, |_| Arc::new(|_: &str| {}))?;
+        let ways = Ways {
+            listener: &quiet,
+            dump: false,
+            console: &|_| Ok(Arc::new(|_, _: &str| {})),
+        };
+        let running = app.start(&mut host, &ways)?;
         for (name, edge) in &running.all {
             println!("{name}: {} functions, starts", edge.model().functions.len());
         }

@@ -4,6 +4,8 @@
 mod bench;
 #[path = "cases/campaign.rs"]
 mod campaign;
+#[path = "cases/operations.rs"]
+mod operations;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -43,7 +43,7 @@ pub(crate) use self::imports::{
     Callee, ENTRIES_MAX, Import, ImportFunction, Journal, Wanted, open,
 };
 use self::imports::{Context, Nested};
-use crate::host::CallError;
+use crate::host::{BodyDump, CallError};
 use crate::value::{Handle, Value};
 
 /// Why an engine, an image or a component is refused.
@@ -435,6 +435,8 @@ pub(crate) struct Body {
     regions: memory::Regions,
     live: Option<Live>,
     watch: watch::Cell,
+    /// The signal that ended it.
+    seen: Option<pad::Seen>,
 }
 
 impl Body {
@@ -454,6 +456,7 @@ impl Body {
             regions,
             live: None,
             watch: watch::Cell::new(mold.limits.call),
+            seen: None,
         };
         let starts = |found: String| LoadError::Start {
             component: mold.name.clone(),
@@ -492,7 +495,7 @@ impl Body {
 
     /// A new Store and instance in the same memory.
     pub(crate) fn reset(&mut self, image: Option<&Image>) -> Result<(), String> {
-        self.live = None;
+        (self.live, self.seen) = (None, None);
         let context = Context::new(self.journal.clone(), self.watch.clone());
         let mut store = Store::new(&self.mold.code.engine.engine, context);
         if self.mold.code.engine.pad {
@@ -662,7 +665,8 @@ impl Body {
     }
 
     /// What a signal in a call means. The pad diverts planned traps as well, since only the runtime could tell them apart in the handler.
-    fn failure_of(&self, seen: pad::Seen) -> Failure {
+    fn failure_of(&mut self, seen: pad::Seen) -> Failure {
+        self.seen = Some(seen);
         let text = self.mold.code.component.text();
         let start = self.mold.code.text.start;
         let at = |n: u64| {
@@ -723,6 +727,19 @@ impl Body {
                 .iter()
                 .zip(&other.regions.all)
                 .all(|(a, b)| memory::held(a).bytes() == memory::held(b).bytes())
+    }
+
+    /// Where its instructions lie.
+    pub(crate) fn text(&self) -> Range<u64> {
+        self.mold.code.text()
+    }
+
+    /// What it held when it failed.
+    pub(crate) fn dump(&self) -> BodyDump {
+        BodyDump {
+            seen: self.seen,
+            memories: self.memories(),
+        }
     }
 
     /// Copies of its memories, for a dump.

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use super::words::{CallError, Cause, Listener, Policy, Report, Stats, sample};
+use super::words::{CallError, Cause, Dump, Listener, Policy, Report, Stats, sample};
 use crate::engine::{Body, ENTRIES_MAX, Failure, Image, Import, Inner, Journal, open};
 use crate::model::{Model, Passing};
 use crate::table::{Bad, Table};
@@ -210,6 +210,7 @@ impl Core {
     ) -> Result<(), CallError> {
         let begin = Instant::now();
         *self.stats.resets.entry(cause).or_default() += 1;
+        let dump = self.dump(cause);
         self.epoch += 1;
         self.since_compare = 0;
         if !self.policy.recover {
@@ -230,12 +231,24 @@ impl Core {
                 epoch: self.epoch,
                 reset_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
                 swapped,
+                dump,
             });
         }
         if cause == Cause::Callee {
             return Ok(());
         }
         self.count(begin)
+    }
+
+    /// What the bodies hold, where somebody wants it and the component itself has failed.
+    fn dump(&self, cause: Cause) -> Option<Arc<Dump>> {
+        if !self.policy.dump || matches!(cause, Cause::Callee | Cause::Asked) {
+            return None;
+        }
+        Some(Arc::new(Dump {
+            text: self.bodies.first()?.text(),
+            bodies: self.bodies.iter().map(Body::dump).collect(),
+        }))
     }
 
     /// Takes the spare, if there is one; the dead bodies are made ready by the thread that runs when nobody else wants to.

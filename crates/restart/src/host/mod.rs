@@ -33,7 +33,7 @@ use steadfast_sys::inherit::PiMutex;
 
 pub use self::bare::Bare;
 use self::core::Core;
-pub use self::words::{CallError, Cause, Listener, Policy, Report, Stats};
+pub use self::words::{BodyDump, CallError, Cause, Dump, Listener, Policy, Report, Stats};
 use crate::engine::{
     Body, Callee, Engine, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
 };
@@ -69,10 +69,17 @@ impl std::fmt::Debug for Component {
     }
 }
 
-/// Gets each text that a component prints, once.
-pub type Console = Arc<dyn Fn(&str) + Send + Sync>;
+/// Where a component's text goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Out,
+    Err,
+}
 
-/// The interface by which a component prints: `print: func(text: string)`.
+/// Gets each text that a component prints, once.
+pub type Console = Arc<dyn Fn(Stream, &str) + Send + Sync>;
+
+/// The interface by which a component prints: `print` and `print-error`, both `func(text: string)`.
 pub const CONSOLE: &str = "steadfast:host/console@0.1.0";
 
 /// The interface by which a component says that an assertion of its own failed, which is a failure of the component:
@@ -98,9 +105,14 @@ impl Callee for Asserts {
 struct Printer(Console);
 
 impl Callee for Printer {
-    fn call(&self, _: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
         if let Some(Value::String(text)) = args.first() {
-            (self.0)(text);
+            let stream = if function == 0 {
+                Stream::Out
+            } else {
+                Stream::Err
+            };
+            (self.0)(stream, text);
         }
         Ok(None)
     }
@@ -119,23 +131,31 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
     let mut imports = Vec::new();
     for wanted in wanted {
         let interface = wanted.interface.clone();
-        let own: Option<(&str, Arc<dyn Callee>)> = match (&*interface, &component.console) {
-            (CONSOLE, Some(console)) => Some(("print", Arc::new(Printer(console.clone())))),
-            (ASSERTION, _) => Some(("failed", Arc::new(Asserts))),
+        let own: Option<(&[&str], Arc<dyn Callee>)> = match (&*interface, &component.console) {
+            (CONSOLE, Some(console)) => Some((
+                &["print", "print-error"],
+                Arc::new(Printer(console.clone())),
+            )),
+            (ASSERTION, _) => Some((&["failed"], Arc::new(Asserts))),
             _ => None,
         };
-        if let Some((only, callee)) = own {
-            let function = |name: &String| ImportFunction {
-                name: name.clone(),
-                place: 0,
-                gives: None,
+        if let Some((known, callee)) = own {
+            let function = |name: &String| {
+                let place = known.iter().position(|known| known == name);
+                let place = place.ok_or_else(|| {
+                    lacks(format!("{interface} has {} alone", known.join(" and ")))
+                })?;
+                Ok(ImportFunction {
+                    name: name.clone(),
+                    place,
+                    gives: None,
+                })
             };
-            if wanted.functions.iter().any(|name| name != only) {
-                return Err(lacks(format!("{interface} has {only} alone")));
-            }
+            let functions = wanted.functions.iter().map(function);
+            let functions = functions.collect::<Result<_, LoadError>>()?;
             imports.push(Import {
                 interface,
-                functions: wanted.functions.iter().map(function).collect(),
+                functions,
                 resources: Vec::new(),
                 callee,
             });
