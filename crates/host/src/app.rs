@@ -14,6 +14,7 @@ use serde::Deserialize;
 use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
 
 use crate::cli::{Told, read_text};
+use crate::tasks::Task;
 
 /// The name that edges of the script come from.
 pub(crate) const SCRIPT: &str = "script";
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) run: Option<Run>,
     #[serde(default)]
     pub(crate) call: Vec<Call>,
+    #[serde(default)]
+    pub(crate) task: Vec<Task>,
     #[serde(skip)]
     folder: PathBuf,
 }
@@ -167,7 +170,8 @@ impl App {
                 }
             }
         }
-        let called = self.call.iter().map(|call| &call.to);
+        let calls = self.call.iter().map(|call| &call.to);
+        let called = calls.chain(self.task.iter().map(|task| &task.to));
         for name in called.chain(self.run.iter().map(|run| &run.component)) {
             if !self.component.contains_key(name) {
                 return Err(wrong(
@@ -176,9 +180,22 @@ impl App {
                 ));
             }
         }
-        if self.run.is_none() && self.call.is_empty() {
+        for (place, task) in self.task.iter().enumerate() {
+            task.check()?;
+            if self.task[..place]
+                .iter()
+                .any(|other| other.name == task.name)
+            {
+                return Err(wrong(
+                    format!("two tasks are called {}", task.name),
+                    "another name",
+                ));
+            }
+        }
+        if self.run.is_none() && self.call.is_empty() && self.task.is_empty() {
             return Err(wrong(
-                "nobody makes the first call: there is neither [run] nor a [[call]]".into(),
+                "nobody makes the first call: there is neither [run] nor a [[call]] or [[task]]"
+                    .into(),
                 "[run] with component and function",
             ));
         }
@@ -310,22 +327,20 @@ impl App {
 
     /// That the script and `run` ask for what exists and what edges allow.
     fn check_calls(&self, running: &Running) -> Result<(), Told> {
-        for call in &self.call {
-            let Some(edge) = running.script.get(&call.to) else {
+        let calls = self.call.iter().map(|c| (&c.to, &c.function, c.args.len()));
+        let tasks = self.task.iter().map(|t| (&t.to, &t.function, t.args.len()));
+        for (to, name, args) in calls.chain(tasks) {
+            let Some(edge) = running.script.get(to) else {
                 return Err(wrong(
-                    format!("the script may not call {}: no edge leads there", call.to),
-                    format!("[[edge]] with from = \"{SCRIPT}\" and to = \"{}\"", call.to),
+                    format!("the script may not call {to}: no edge leads there"),
+                    format!("[[edge]] with from = \"{SCRIPT}\" and to = \"{to}\""),
                 ));
             };
-            let function = edge.function(&call.function)?;
+            let function = edge.function(name)?;
             let needed = edge.model().functions[function].params.len();
-            if call.args.len() != needed {
+            if args != needed {
                 return Err(wrong(
-                    format!(
-                        "{} takes {needed} arguments, found {}",
-                        call.function,
-                        call.args.len()
-                    ),
+                    format!("{name} takes {needed} arguments, found {args}"),
                     "args = [...]",
                 ));
             }

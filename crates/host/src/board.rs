@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value as Json, json};
 use steadfast_integrity::monitor::{BUSY, Kind, Metrics, OK, Reply, UNKNOWN};
-use steadfast_restart::host::{Counts, Report, State};
 use steadfast_restart::Edge;
+use steadfast_restart::host::{Counts, Report, State};
 use steadfast_sys::manager::Manager;
 
 use crate::dumps::Dumps;
@@ -105,7 +105,10 @@ impl Board {
             counts: None,
             busy: false,
         };
-        *open(&self.rows) = all.iter().map(|(name, edge)| (name.clone(), row(edge))).collect();
+        *open(&self.rows) = all
+            .iter()
+            .map(|(name, edge)| (name.clone(), row(edge)))
+            .collect();
         let _ = self.tasks.set(tasks.clone());
         self.look();
         self.ready.store(true, Ordering::SeqCst);
@@ -133,7 +136,10 @@ impl Board {
                 busy |= row.busy;
             }
             let failures = open(&self.failures);
-            progress += failures.values().flat_map(|of| of.by_cause.values()).sum::<u64>();
+            progress += failures
+                .values()
+                .flat_map(|of| of.by_cause.values())
+                .sum::<u64>();
             drop(failures);
             let hung = pulse.hangs(progress, busy, Instant::now(), self.hung_after);
             self.hung.store(hung, Ordering::SeqCst);
@@ -147,8 +153,11 @@ impl Board {
     fn state(&self) -> &'static str {
         let has = |state: State| {
             let rows = open(&self.rows);
-            rows.values()
-                .any(|row| row.counts.as_ref().is_some_and(|counts| counts.state == state))
+            rows.values().any(|row| {
+                row.counts
+                    .as_ref()
+                    .is_some_and(|counts| counts.state == state)
+            })
         };
         if self.hung.load(Ordering::SeqCst) {
             "hung"
@@ -179,7 +188,7 @@ impl Board {
                 "resets": failed.by_cause, "resets_total": failed.by_cause.values().sum::<u64>(),
                 "reset_ns_sum": failed.reset_ns, "reset_ns_max": failed.reset_ns_max,
                 "rebuilt": counts.rebuilt, "swapped": counts.swapped, "rests": counts.rests,
-                "objects": counts.objects, "version": counts.version,
+                "objects": counts.objects,
             })
         });
         let components: Vec<_> = components.collect();
@@ -221,14 +230,30 @@ impl Board {
 const COMPONENT: [(&str, &str, &str); 4] = [
     ("calls", "calls_total", "calls that were asked for"),
     ("rebuilt", "rebuilt_total", "objects that were made again"),
-    ("swapped", "swapped_total", "resets that found a spare ready"),
-    ("rests", "rests_total", "times that a component had failed too often and rested"),
+    (
+        "swapped",
+        "swapped_total",
+        "resets that found a spare ready",
+    ),
+    (
+        "rests",
+        "rests_total",
+        "times that a component had failed too often and rested",
+    ),
 ];
 
 const TASK: [(&str, &str, &str); 3] = [
     ("jobs", "task_jobs_total", "jobs that have ended"),
-    ("missed", "task_missed_total", "jobs that ended behind their deadline, or never began"),
-    ("failed", "task_failed_total", "jobs whose call had no result"),
+    (
+        "missed",
+        "task_missed_total",
+        "jobs that ended behind their deadline, or never began",
+    ),
+    (
+        "failed",
+        "task_failed_total",
+        "jobs whose call had no result",
+    ),
 ];
 
 #[allow(clippy::cast_precision_loss, reason = "seconds for people")]
@@ -252,7 +277,11 @@ fn metrics(status: &Json) -> String {
             }
         }
     }
-    page.family(Kind::Counter, "steadfast_host_resets_total", "failures, by cause");
+    page.family(
+        Kind::Counter,
+        "steadfast_host_resets_total",
+        "failures, by cause",
+    );
     for of in &components {
         let name = label(of, "component");
         for (cause, count) in of["resets"].as_object().into_iter().flatten() {
@@ -262,27 +291,50 @@ fn metrics(status: &Json) -> String {
     let help = "time from failures to bodies that were ready again";
     page.family(Kind::Counter, "steadfast_host_reset_seconds_total", help);
     for of in &components {
-        page.sample(&[("component", &label(of, "component"))], seconds(&of["reset_ns_sum"]));
+        page.sample(
+            &[("component", &label(of, "component"))],
+            seconds(&of["reset_ns_sum"]),
+        );
     }
-    page.family(Kind::Gauge, "steadfast_host_objects", "objects that clients hold");
+    page.family(
+        Kind::Gauge,
+        "steadfast_host_objects",
+        "objects that clients hold",
+    );
     for of in &components {
         page.sample(&[("component", &label(of, "component"))], &of["objects"]);
     }
-    page.family(Kind::Gauge, "steadfast_host_serves", "whether it neither rests nor was given up");
+    page.family(
+        Kind::Gauge,
+        "steadfast_host_serves",
+        "whether it neither rests nor was given up",
+    );
     for of in &components {
         let serves = !["rests", "gone"].contains(&of["state"].as_str().unwrap_or_default());
         page.sample(&[("component", &label(of, "component"))], u8::from(serves));
     }
     let help = "the longest time from a release to the end of its job";
-    page.family(Kind::Gauge, "steadfast_host_task_response_seconds_max", help);
+    page.family(
+        Kind::Gauge,
+        "steadfast_host_task_response_seconds_max",
+        help,
+    );
     for of in &tasks {
         page.sample(&[("task", &label(of, "task"))], seconds(&of["worst_ns"]));
     }
     if let Some(lost) = status["dumps_lost"].as_u64() {
-        page.family(Kind::Counter, "steadfast_host_dumps_lost_total", "failures without a dump");
+        page.family(
+            Kind::Counter,
+            "steadfast_host_dumps_lost_total",
+            "failures without a dump",
+        );
         page.sample(&[], lost);
     }
-    page.family(Kind::Gauge, "steadfast_host_uptime_seconds", "since the process began");
+    page.family(
+        Kind::Gauge,
+        "steadfast_host_uptime_seconds",
+        "since the process began",
+    );
     page.sample(&[], &status["uptime_s"]);
     page.into_text()
 }
@@ -300,7 +352,10 @@ mod tests {
             progress: 0,
             since: begin,
         };
-        assert!(!pulse.hangs(0, false, at(60), limit), "nothing is to be done");
+        assert!(
+            !pulse.hangs(0, false, at(60), limit),
+            "nothing is to be done"
+        );
         assert!(!pulse.hangs(5, true, at(65), limit));
         assert!(!pulse.hangs(6, true, at(75), limit), "calls begin");
         assert!(!pulse.hangs(6, true, at(85), limit));

@@ -44,7 +44,10 @@ pub(crate) fn serve(
 ) -> Result<Socket, Told> {
     let told = |error: io::Error| {
         let what = format!("{} cannot be listened at", path.display());
-        Told::setup(anyhow::Error::new(error).context(what), "--control SOCKET, a path of its own")
+        Told::setup(
+            anyhow::Error::new(error).context(what),
+            "--control SOCKET, a path of its own",
+        )
     };
     if UnixStream::connect(path).is_ok() {
         return Err(told(io::ErrorKind::AddrInUse.into()));
@@ -65,7 +68,9 @@ pub(crate) fn serve(
             }
         }
     };
-    let spawned = std::thread::Builder::new().name("host-control".into()).spawn(run);
+    let spawned = std::thread::Builder::new()
+        .name("host-control".into())
+        .spawn(run);
     spawned.map_err(told)?;
     Ok(Socket(path.into()))
 }
@@ -102,7 +107,9 @@ pub(crate) fn ask(path: &Path, question: &Question) -> Result<Json, Told> {
     let text = serde_json::to_string(question).map_err(|error| silent(error.into()))?;
     writeln!(stream, "{text}").map_err(silent)?;
     let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line).map_err(silent)?;
+    BufReader::new(stream)
+        .read_line(&mut line)
+        .map_err(silent)?;
     let answer: Json = serde_json::from_str(&line).map_err(|error| silent(error.into()))?;
     match answer.get("ok") {
         Some(answer) => Ok(answer.clone()),

@@ -8,10 +8,12 @@
 
 mod app;
 mod bench;
+mod board;
 mod campaign;
 mod cli;
 mod clients;
 mod compile;
+mod control;
 mod demo;
 mod dumps;
 mod events;
@@ -19,7 +21,10 @@ mod generate;
 mod load;
 mod output;
 mod run;
+mod script;
 mod strike;
+mod tasks;
+mod top;
 
 use std::process::ExitCode;
 

@@ -172,7 +172,10 @@ impl Tasks {
             .name(format!("task-{name}").chars().take(15).collect())
             .spawn(run);
         let threads = spawned.map_err(|error| {
-            Told::setup(anyhow::Error::new(error).context(format!("task {name}")), "ulimit -u")
+            Told::setup(
+                anyhow::Error::new(error).context(format!("task {name}")),
+                "ulimit -u",
+            )
         })?;
         self.threads.push(threads);
         let given = begun.recv().unwrap_or(Ok(()));
@@ -224,7 +227,9 @@ impl Thread {
             }
             let response = release.elapsed();
             self.counts.jobs.fetch_add(1, Ordering::Relaxed);
-            self.counts.worst_ns.fetch_max(ns(response), Ordering::Relaxed);
+            self.counts
+                .worst_ns
+                .fetch_max(ns(response), Ordering::Relaxed);
             // Each release that has passed meanwhile is one more job, which is never done.
             let passed = u64::try_from(response.as_nanos() / period.as_nanos()).unwrap_or(u64::MAX);
             let missed = passed + u64::from(response > deadline);

@@ -66,7 +66,11 @@ impl Top {
                 format!("{}{}", if live { CLEAR } else { "" }, page(&status))
             };
             let mut out = std::io::stdout().lock();
-            if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+            if out
+                .write_all(text.as_bytes())
+                .and_then(|()| out.flush())
+                .is_err()
+            {
                 return Ok(ExitCode::SUCCESS);
             }
             shown += 1;
@@ -83,12 +87,17 @@ impl Top {
 fn rates(now: &Seen, before: Option<&Seen>) -> Json {
     let mut status = now.status.clone();
     let before = before.filter(|before| before.status["pid"] == now.status["pid"]);
-    for (group, key, counter) in [("components", "component", "calls"), ("tasks", "task", "jobs")] {
+    for (group, key, counter) in [
+        ("components", "component", "calls"),
+        ("tasks", "task", "jobs"),
+    ] {
         for row in status[group].as_array_mut().into_iter().flatten() {
             let rate = before.and_then(|before| {
                 let same = |other: &&Json| other[key] == row[key];
                 let other = before.status[group].as_array()?.iter().find(same)?;
-                let more = row[counter].as_u64()?.checked_sub(other[counter].as_u64()?)?;
+                let more = row[counter]
+                    .as_u64()?
+                    .checked_sub(other[counter].as_u64()?)?;
                 #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
                 let rate = more as f64 / now.at.duration_since(before.at).as_secs_f64().max(1e-3);
                 Some(rate.round())
@@ -118,7 +127,12 @@ fn micros(ns: u64) -> String {
 fn page(status: &Json) -> String {
     let mut out = String::new();
     let rows = |name: &str| status[name].as_array().cloned().unwrap_or_default();
-    let _ = writeln!(out, "{}, up {} s", cell(&status["state"]), cell(&status["uptime_s"]));
+    let _ = writeln!(
+        out,
+        "{}, up {} s",
+        cell(&status["state"]),
+        cell(&status["uptime_s"])
+    );
     let _ = writeln!(
         out,
         "{:<16} {:<7} {:>10} {:>9} {:>8} {:>8} {:>10} {:>10}  failures",

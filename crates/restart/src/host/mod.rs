@@ -25,7 +25,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,9 @@ use steadfast_sys::inherit::PiMutex;
 
 pub use self::bare::Bare;
 use self::core::Core;
-pub use self::words::{BodyDump, CallError, Cause, Dump, Listener, Policy, Report, Stats};
+pub use self::words::{
+    BodyDump, CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats,
+};
 use crate::engine::{
     Body, Callee, Engine, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
 };
@@ -201,12 +203,16 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
     Ok(imports)
 }
 
+/// Enough to find a moment between two calls of a busy client.
+const LOOKS: u32 = 10;
+
 /// A component in a host.
 pub(crate) struct Unit {
     name: String,
     model: Arc<Model>,
     core: PiMutex<Core>,
     waits: Waits,
+    calls: Arc<AtomicU64>,
 }
 
 /// Threads that wait for something that calls of others bring about. They wait here, so none is inside a component that fails.
@@ -356,6 +362,7 @@ impl Host {
             epoch: 1,
             policy: component.policy,
             stats: Stats::default(),
+            calls: Arc::default(),
             since_compare: 0,
             limits: core::Limits::default(),
             gone: None,
@@ -366,6 +373,7 @@ impl Host {
             imports,
             journal,
         };
+        let calls = core.calls.clone();
         let core = PiMutex::new(core).map_err(|source| LoadError::System {
             what: "locks with priority inheritance are needed",
             source,
@@ -377,6 +385,7 @@ impl Host {
                 model,
                 core,
                 waits: Waits::default(),
+                calls,
             }),
         );
         Ok(())
@@ -566,7 +575,28 @@ impl Edge {
         let core = self.unit.core.lock().map_err(|_| self.reentered())?;
         let mut stats = core.stats.clone();
         stats.objects = core.table.len();
+        stats.calls = self.calls();
         Ok(stats)
+    }
+
+    /// How many calls were asked for so far, without waiting for the one that is under way.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.unit.calls.load(Ordering::Relaxed)
+    }
+
+    /// What happened so far, without waiting: none where every one of a few looks meets a call.
+    #[must_use]
+    pub fn look(&self) -> Option<Counts> {
+        for look in 0..LOOKS {
+            if look > 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if let Some(core) = self.unit.core.try_lock() {
+                return Some(core.counts());
+            }
+        }
+        None
     }
 
     /// What the memories of the component hold, for a dump.

@@ -207,6 +207,39 @@ pub struct Stats {
     pub objects: usize,
 }
 
+/// Whether a component serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    #[default]
+    Serves,
+    /// It failed too often, and refuses calls for a while.
+    Rests,
+    /// It was given up.
+    Gone,
+}
+
+impl State {
+    /// The word for it in events and reports.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Serves => "serves",
+            Self::Rests => "rests",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// [`Stats`] without samples: cheap enough to be asked for all the time.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
+    pub state: State,
+    pub rebuilt: u64,
+    pub swapped: u64,
+    pub rests: u64,
+    pub objects: usize,
+}
+
 impl Stats {
     /// Resets of all causes.
     #[must_use]
