@@ -6,7 +6,7 @@
 //!
 //! Not covered: components that are added while others run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -145,6 +145,19 @@ impl App {
         app.folder = path.parent().unwrap_or(Path::new(".")).into();
         app.check_names()?;
         Ok(app)
+    }
+
+    /// Makes objects come back on demand everywhere; the names of components where they did not.
+    pub(crate) fn take_eager(&mut self) -> BTreeSet<String> {
+        let all = self.component.iter_mut();
+        let eager =
+            all.filter_map(|(name, entry)| std::mem::take(&mut entry.eager).then(|| name.clone()));
+        eager.collect()
+    }
+
+    /// CPU time of a call to a component.
+    pub(crate) fn call_limit(&self, name: &str) -> Duration {
+        Duration::from_millis(self.component[name].call_ms)
     }
 
     /// Names that edges, script and `run` use.

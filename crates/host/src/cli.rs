@@ -25,6 +25,8 @@ enum Command {
     Check(crate::run::Check),
     /// Shows components and tasks of an application that runs: calls, failures, objects.
     Top(crate::top::Top),
+    /// Says which tasks of an application meet their deadlines although components fail.
+    Analyse(crate::analyse::Analyse),
     /// Compiles a component ahead of time; at run time no compiler is needed.
     Compile(crate::compile::Compile),
     /// Says how the objects of an interface come back, or why they cannot.
@@ -60,7 +62,8 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
             let found = found.ok_or_else(|| Told {
                 what: anyhow::anyhow!("a page of the manual is needed, there is no '{page}'"),
                 fix: Some(
-                    "one of demo, run, check, top, compile, generate, bench, campaign".into(),
+                    "one of demo, run, check, top, analyse, compile, generate, bench, campaign"
+                        .into(),
                 ),
                 code: Own::Usage,
             })?;
@@ -188,6 +191,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Run(app) => app.run(),
         Command::Check(check) => check.run(),
         Command::Top(top) => top.run(),
+        Command::Analyse(analyse) => analyse.run(),
         Command::Compile(compile) => compile.run(),
         Command::Generate(generate) => generate.run(),
         Command::Bench(bench) => bench.run(),

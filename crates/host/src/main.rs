@@ -6,6 +6,7 @@
     reason = "a command prints"
 )]
 
+mod analyse;
 mod app;
 mod bench;
 mod board;

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //!  1. A job begins at its release, never earlier; a release that passes while an earlier job still runs is a missed deadline.
-//!  2. A task whose priority the system refuses does not run at another one.
+//!  2. Tasks with a priority share one processor, the first that is allowed: `host analyse` counts on it.
+//!  3. A task whose priority the system refuses does not run at another one.
 //!
 //! Not covered: SCHED_DEADLINE; jobs that overlap.
 
@@ -161,7 +162,10 @@ impl Tasks {
         let (name, priority) = (thread.task.name.clone(), thread.task.priority);
         let (sender, begun) = std::sync::mpsc::channel();
         let run = move || {
-            let given = priority.map_or(Ok(()), cpu::run_at);
+            let given = priority.map_or(Ok(()), |priority| {
+                let one = cpu::allowed().first().copied().unwrap_or(0);
+                cpu::pin(0, one).and_then(|()| cpu::run_at(priority))
+            });
             let refused = given.is_err();
             let _ = sender.send(given);
             if !refused {

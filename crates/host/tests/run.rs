@@ -1,5 +1,7 @@
 //! `steadfast-host run` and `check`: applications that work, and each refusal with requirement, value found and fix.
 
+#[path = "cases/analyse.rs"]
+mod analyse;
 #[path = "cases/bench.rs"]
 mod bench;
 #[path = "cases/campaign.rs"]

@@ -117,6 +117,8 @@ impl std::fmt::Debug for Engine {
 pub struct SelfTest {
     /// Wild faults that became traps.
     pub diverted: u32,
+    /// From such a fault to the error in the caller: the longest.
+    pub slowest_ns: u64,
 }
 
 /// (module (func (export "p") unreachable) (func (export "l") (loop br 0)))
@@ -253,6 +255,7 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
         let inside = pad::Inside::enter();
         let runner = pad::Runner::current();
         let done = std::sync::atomic::AtomicBool::new(false);
+        let before = pad::wild_ns();
         let ended = std::thread::scope(|scope| {
             let done = &done;
             scope.spawn(move || {
@@ -263,6 +266,11 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
                 }
             });
             let ended = spin.call(&mut store, ());
+            // The breaker is no fault: it makes none.
+            let made = pad::wild_ns();
+            if made > before {
+                found.slowest_ns = found.slowest_ns.max(pad::now_ns().saturating_sub(made));
+            }
             done.store(true, std::sync::atomic::Ordering::Release);
             ended
         });
