@@ -24,7 +24,7 @@ bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run ps top check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
-host_pages := demo run check compile generate bench campaign
+host_pages := demo run check top analyse compile generate bench campaign
 
 .PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
 
@@ -92,6 +92,7 @@ install:
 	[ ! -x $(KV) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/kv/systemd/steadfast-kv@.service >$(unitdir)/steadfast-kv@.service; }
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	[ ! -x $(PAIR) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/pair/systemd/steadfast-pair@.service >$(unitdir)/steadfast-pair@.service; }
+	[ ! -x $(HOST) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/host/systemd/steadfast-host@.service >$(unitdir)/steadfast-host@.service; }
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
 	install -m 644 $(HARDEN)/steadfast-pass.so $(HARDEN)/libsteadfast-sei.a $(HARDEN)/libsteadfast-level-sei.a $(HARDEN)/libsteadfast-plain.a $(HARDEN)/leave.o $(HARDEN)/hold.o $(HARDEN)/barrier.o $(HARDEN)/late.o $(HARDEN)/steadfast-envelope.o $(libdir)
@@ -119,7 +120,7 @@ uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc
 	rm -rf $(libdir) $(includedir)
-	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service
+	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service $(unitdir)/steadfast-host@.service
 	rm -f $(man1dir)/steadfast-pair.1 $(bashdir)/steadfast-pair $(zshdir)/_steadfast-pair $(fishdir)/steadfast-pair.fish
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish

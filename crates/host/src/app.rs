@@ -6,7 +6,7 @@
 //!
 //! Not covered: components that are added while others run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
 
 use crate::cli::{Told, read_text};
+use crate::tasks::Task;
 
 /// The name that edges of the script come from.
 pub(crate) const SCRIPT: &str = "script";
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) run: Option<Run>,
     #[serde(default)]
     pub(crate) call: Vec<Call>,
+    #[serde(default)]
+    pub(crate) task: Vec<Task>,
     #[serde(skip)]
     folder: PathBuf,
 }
@@ -111,6 +114,14 @@ fn once() -> u64 {
     1
 }
 
+/// Where failures and text of components go.
+pub(crate) struct Ways<'a> {
+    pub(crate) listener: &'a Listener,
+    /// Whether failures carry registers and memories.
+    pub(crate) dump: bool,
+    pub(crate) console: &'a dyn Fn(&str) -> Result<Console, Told>,
+}
+
 /// An application whose components run.
 pub(crate) struct Running {
     /// Edges of the script, by component.
@@ -136,6 +147,19 @@ impl App {
         Ok(app)
     }
 
+    /// Makes objects come back on demand everywhere; the names of components where they did not.
+    pub(crate) fn take_eager(&mut self) -> BTreeSet<String> {
+        let all = self.component.iter_mut();
+        let eager =
+            all.filter_map(|(name, entry)| std::mem::take(&mut entry.eager).then(|| name.clone()));
+        eager.collect()
+    }
+
+    /// CPU time of a call to a component.
+    pub(crate) fn call_limit(&self, name: &str) -> Duration {
+        Duration::from_millis(self.component[name].call_ms)
+    }
+
     /// Names that edges, script and `run` use.
     fn check_names(&self) -> Result<(), Told> {
         let known = || {
@@ -159,7 +183,8 @@ impl App {
                 }
             }
         }
-        let called = self.call.iter().map(|call| &call.to);
+        let calls = self.call.iter().map(|call| &call.to);
+        let called = calls.chain(self.task.iter().map(|task| &task.to));
         for name in called.chain(self.run.iter().map(|run| &run.component)) {
             if !self.component.contains_key(name) {
                 return Err(wrong(
@@ -168,9 +193,22 @@ impl App {
                 ));
             }
         }
-        if self.run.is_none() && self.call.is_empty() {
+        for (place, task) in self.task.iter().enumerate() {
+            task.check()?;
+            if self.task[..place]
+                .iter()
+                .any(|other| other.name == task.name)
+            {
+                return Err(wrong(
+                    format!("two tasks are called {}", task.name),
+                    "another name",
+                ));
+            }
+        }
+        if self.run.is_none() && self.call.is_empty() && self.task.is_empty() {
             return Err(wrong(
-                "nobody makes the first call: there is neither [run] nor a [[call]]".into(),
+                "nobody makes the first call: there is neither [run] nor a [[call]] or [[task]]"
+                    .into(),
                 "[run] with component and function",
             ));
         }
@@ -210,7 +248,7 @@ impl App {
         name: &str,
         entry: &ComponentEntry,
         uses: Vec<Edge>,
-        console: Console,
+        ways: &Ways<'_>,
     ) -> Result<Component, Told> {
         let default = PathBuf::from(format!("{name}.cwasm"));
         let image = self.folder.join(entry.image.as_ref().unwrap_or(&default));
@@ -262,20 +300,16 @@ impl App {
                 window: Duration::from_secs(entry.window_s),
                 rest: Duration::from_millis(entry.rest_ms),
                 rests_max: entry.rests_max,
+                dump: ways.dump,
                 ..Policy::default()
             },
             uses,
-            console: Some(console),
+            console: Some((ways.console)(name)?),
         })
     }
 
     /// Starts all components.
-    pub(crate) fn start(
-        &self,
-        host: &mut Host,
-        listener: &Listener,
-        console: impl Fn(&str) -> Console,
-    ) -> Result<Running, Told> {
+    pub(crate) fn start(&self, host: &mut Host, ways: &Ways<'_>) -> Result<Running, Told> {
         let mut running = Running {
             script: BTreeMap::new(),
             all: BTreeMap::new(),
@@ -285,8 +319,8 @@ impl App {
             let mine = self.edge.iter().filter(|edge| edge.from == *name);
             let uses = mine.map(|edge| host.edge(name, &edge.to, &edge.allow));
             let uses = uses.collect::<Result<Vec<_>, _>>()?;
-            let component = self.component(name, entry, uses, console(name))?;
-            host.add(component, Some(listener.clone()))?;
+            let component = self.component(name, entry, uses, ways)?;
+            host.add(component, Some(ways.listener.clone()))?;
             running
                 .all
                 .insert(name.clone(), host.edge("host", name, &[])?);
@@ -306,22 +340,20 @@ impl App {
 
     /// That the script and `run` ask for what exists and what edges allow.
     fn check_calls(&self, running: &Running) -> Result<(), Told> {
-        for call in &self.call {
-            let Some(edge) = running.script.get(&call.to) else {
+        let calls = self.call.iter().map(|c| (&c.to, &c.function, c.args.len()));
+        let tasks = self.task.iter().map(|t| (&t.to, &t.function, t.args.len()));
+        for (to, name, args) in calls.chain(tasks) {
+            let Some(edge) = running.script.get(to) else {
                 return Err(wrong(
-                    format!("the script may not call {}: no edge leads there", call.to),
-                    format!("[[edge]] with from = \"{SCRIPT}\" and to = \"{}\"", call.to),
+                    format!("the script may not call {to}: no edge leads there"),
+                    format!("[[edge]] with from = \"{SCRIPT}\" and to = \"{to}\""),
                 ));
             };
-            let function = edge.function(&call.function)?;
+            let function = edge.function(name)?;
             let needed = edge.model().functions[function].params.len();
-            if call.args.len() != needed {
+            if args != needed {
                 return Err(wrong(
-                    format!(
-                        "{} takes {needed} arguments, found {}",
-                        call.function,
-                        call.args.len()
-                    ),
+                    format!("{name} takes {needed} arguments, found {args}"),
                     "args = [...]",
                 ));
             }

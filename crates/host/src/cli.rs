@@ -23,6 +23,10 @@ enum Command {
     Run(crate::run::RunApp),
     /// Says whether an application would start: loads and starts every component, and calls nothing.
     Check(crate::run::Check),
+    /// Shows components and tasks of an application that runs: calls, failures, objects.
+    Top(crate::top::Top),
+    /// Says which tasks of an application meet their deadlines although components fail.
+    Analyse(crate::analyse::Analyse),
     /// Compiles a component ahead of time; at run time no compiler is needed.
     Compile(crate::compile::Compile),
     /// Says how the objects of an interface come back, or why they cannot.
@@ -57,7 +61,10 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
                 .find(|one| one.get_name() == page && !one.is_hide_set());
             let found = found.ok_or_else(|| Told {
                 what: anyhow::anyhow!("a page of the manual is needed, there is no '{page}'"),
-                fix: Some("one of demo, run, check, compile, generate, bench, campaign".into()),
+                fix: Some(
+                    "one of demo, run, check, top, analyse, compile, generate, bench, campaign"
+                        .into(),
+                ),
                 code: Own::Usage,
             })?;
             (found.clone(), format!("steadfast-host-{page}"))
@@ -183,6 +190,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(demo) => demo.run(),
         Command::Run(app) => app.run(),
         Command::Check(check) => check.run(),
+        Command::Top(top) => top.run(),
+        Command::Analyse(analyse) => analyse.run(),
         Command::Compile(compile) => compile.run(),
         Command::Generate(generate) => generate.run(),
         Command::Bench(bench) => bench.run(),

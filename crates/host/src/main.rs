@@ -6,17 +6,26 @@
     reason = "a command prints"
 )]
 
+mod analyse;
 mod app;
 mod bench;
+mod board;
 mod campaign;
 mod cli;
 mod clients;
 mod compile;
+mod control;
 mod demo;
+mod dumps;
+mod events;
 mod generate;
 mod load;
+mod output;
 mod run;
+mod script;
 mod strike;
+mod tasks;
+mod top;
 
 use std::process::ExitCode;
 

@@ -1,30 +1,41 @@
 //! `steadfast host run` and `host check`: an application of components, from its app.toml.
 //!
-//! What a component prints goes to standard output, each line behind the component's name. Failures are events; a summary ends on standard
-//! error.
+//! What a component prints goes to standard output or error, each line behind the component's name, or into files of its own. Failures are
+//! events; a summary ends on standard error.
 //!
 //! Invariant: nothing is called before every component has been loaded and started; `check` ends there.
 //!
-//! Not covered: input for components, and several clients at once.
+//! With tasks it runs until a signal ends it; `--control`, `--http` and the service manager tell how it does meanwhile.
 //!
-//! The exit status is 0 when the run function returned ok or true and every call of the script what it must, else 1.
+//! Not covered: input for components.
+//!
+//! The exit status is 0 when the run function returned ok or true and every call of the script what it must, and no job of a task failed,
+//! else 1.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Write as _;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::{Value as Json, json};
+use serde_json::json;
+use steadfast_integrity::monitor;
 use steadfast_restart::host::{Listener, Report};
-use steadfast_restart::{Console, Edge, Handle, Host, Shape, Value};
+use steadfast_restart::{Host, Value};
+use steadfast_sys::manager::Manager;
+use steadfast_sys::signals;
 
-use crate::app::{App, Call, Running};
+use crate::app::{App, Running, Ways};
+use crate::board::Board;
 use crate::cli::Told;
+use crate::control::{self, Question};
+use crate::dumps::{self, Dumps};
+use crate::events::Events;
+use crate::output::Output;
+use crate::script;
+use crate::tasks::{self, AllCounts, Tasks};
 
 /// Runs an application of components.
 #[derive(Debug, Args)]
@@ -37,6 +48,23 @@ pub(crate) struct RunApp {
     /// Lets wild faults end the process, where the signal pad does not work
     #[arg(long)]
     no_pad: bool,
+    /// Writes what components print into NAME.out and NAME.err of this folder, instead of standard output and error
+    #[arg(long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    dumps: dumps::Options,
+    /// Answers `host top` at this socket
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+    /// Serves /metrics, /healthz and /readyz here
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<String>,
+    /// Nothing moves for so long while a call is under way: not healthy, and the watchdog is not fed
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    hung_after: u64,
+    /// Ends tasks after so long; without it, at SIGTERM or SIGINT
+    #[arg(long = "for", value_name = "SECONDS")]
+    seconds: Option<u64>,
 }
 
 /// Says whether an application would start: loads and starts every component, and calls nothing.
@@ -46,218 +74,112 @@ pub(crate) struct Check {
     app: PathBuf,
 }
 
-/// Lines of events: version, number and time in front, as in every part.
-struct Events {
-    file: Option<Mutex<File>>,
-    seq: AtomicU64,
-    begin: Instant,
-}
-
-impl Events {
-    fn new(path: Option<&PathBuf>) -> Result<Self, Told> {
-        let open = |path: &PathBuf| {
-            File::create(path).map(Mutex::new).map_err(|error| {
-                let what = format!("{} cannot be written", path.display());
-                Told::setup(anyhow::Error::new(error).context(what), "--events FILE")
-            })
-        };
-        Ok(Self {
-            file: path.map(open).transpose()?,
-            seq: AtomicU64::new(0),
-            begin: Instant::now(),
-        })
-    }
-
-    fn write(&self, kind: &str, mut line: Json) {
-        let Some(file) = &self.file else {
-            return;
-        };
-        let ns = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        line["v"] = steadfast_integrity::event::SCHEMA_VERSION.into();
-        line["seq"] = self.seq.fetch_add(1, Ordering::Relaxed).into();
-        line["t_ns"] = ns.into();
-        line["type"] = kind.into();
-        let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = writeln!(file, "{line}");
-    }
-}
-
-fn listener(events: &Arc<Events>) -> Listener {
-    let events = events.clone();
+fn listener(events: &Arc<Events>, dumps: Option<&Arc<Dumps>>, board: &Arc<Board>) -> Listener {
+    let (events, dumps, board) = (events.clone(), dumps.cloned(), board.clone());
     Arc::new(move |report: &Report| {
+        board.hear(report);
+        let dump = dumps.as_ref().and_then(|dumps| dumps.put(report));
         events.write(
             "component_reset",
             json!({
                 "component": report.component, "function": report.function, "cause": report.cause.word(),
                 "detail": report.detail, "epoch": report.epoch, "reset_ns": report.reset_ns, "spare": report.swapped,
+                "dump": dump,
             }),
         );
     })
 }
 
-/// Each line behind the component's name, and nothing in between of another one's.
-fn console(name: &str) -> Console {
-    let name = name.to_owned();
-    Arc::new(move |text: &str| {
-        let mut out = std::io::stdout().lock();
-        for line in text.lines() {
-            let _ = writeln!(out, "{name}: {line}");
-        }
-    })
-}
-
-/// A result as JSON; an object as `$`, since its number means nothing outside.
-fn plain(value: &Value) -> Json {
-    let maybe = |value: &Option<Box<Value>>| value.as_ref().map_or(Json::Null, |v| plain(v));
-    match value {
-        Value::Bool(b) => (*b).into(),
-        Value::U8(n) => (*n).into(),
-        Value::U16(n) => (*n).into(),
-        Value::U32(n) => (*n).into(),
-        Value::U64(n) => (*n).into(),
-        Value::S8(n) => (*n).into(),
-        Value::S16(n) => (*n).into(),
-        Value::S32(n) => (*n).into(),
-        Value::S64(n) => (*n).into(),
-        Value::F32(bits) => f64::from(f32::from_bits(*bits)).into(),
-        Value::F64(bits) => f64::from_bits(*bits).into(),
-        Value::Char(c) => c.to_string().into(),
-        Value::String(text) | Value::Enum(text) => text.clone().into(),
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into(),
-        Value::List(items) | Value::Tuple(items) => items.iter().map(plain).collect(),
-        Value::Record(fields) => fields
-            .iter()
-            .map(|(name, value)| (name.clone(), plain(value)))
-            .collect::<serde_json::Map<_, _>>()
-            .into(),
-        Value::Variant(name, value) => json!({ name: maybe(value) }),
-        Value::Option(value) => maybe(value),
-        Value::Result(Ok(value)) => json!({ "ok": maybe(value) }),
-        Value::Result(Err(value)) => json!({ "err": maybe(value) }),
-        Value::Flags(names) => names.clone().into(),
-        Value::Handle(_) => "$".into(),
-    }
-}
-
-/// An argument of the script as a value of the parameter's type.
-fn argument(given: &toml::Value, shape: &Shape, named: &BTreeMap<String, Handle>) -> Option<Value> {
-    use toml::Value as Toml;
-    Some(match (shape, given) {
-        (Shape::Bool, Toml::Boolean(b)) => Value::Bool(*b),
-        (Shape::S8, Toml::Integer(n)) => Value::S8(i8::try_from(*n).ok()?),
-        (Shape::S16, Toml::Integer(n)) => Value::S16(i16::try_from(*n).ok()?),
-        (Shape::S32, Toml::Integer(n)) => Value::S32(i32::try_from(*n).ok()?),
-        (Shape::S64, Toml::Integer(n)) => Value::S64(*n),
-        (_, Toml::Integer(n)) if shape.is_number() => shape.of_number(u64::try_from(*n).ok()?)?,
-        (Shape::String, Toml::String(text)) => Value::String(text.clone()),
-        (Shape::Enum(cases), Toml::String(text)) if cases.contains(text) => {
-            Value::Enum(text.clone())
-        }
-        (Shape::List(_), Toml::String(text)) if shape.is_bytes() => {
-            Value::Bytes(text.as_bytes().to_vec())
-        }
-        (Shape::List(inner), Toml::Array(items)) => Value::List(
-            items
-                .iter()
-                .map(|item| argument(item, inner, named))
-                .collect::<Option<_>>()?,
-        ),
-        (Shape::Option(inner), given) => {
-            Value::Option(Some(Box::new(argument(given, inner, named)?)))
-        }
-        (Shape::Handle(_), Toml::String(text)) => {
-            Value::Handle(*named.get(text.strip_prefix('$')?)?)
-        }
-        _ => return None,
-    })
-}
-
-/// One line of the script. False where it returned something else than it must.
-fn scripted(call: &Call, edge: &Edge, named: &mut BTreeMap<String, Handle>) -> Result<bool, Told> {
-    let function = edge.function(&call.function)?;
-    let params = &edge.model().functions[function].params;
-    let mut args = Vec::with_capacity(params.len());
-    for (given, param) in call.args.iter().zip(params) {
-        let value = argument(given, &param.shape, named).ok_or_else(|| {
-            let given = serde_json::to_value(given).unwrap_or_default();
-            Told::setup(
-                anyhow::anyhow!(
-                    "argument {} of {} needs a value of its type, found {given}",
-                    param.name,
-                    call.function
-                ),
-                "a number, a boolean or a text; $NAME for the object of an earlier call with as = \"NAME\"",
-            )
-        })?;
-        args.push(value);
-    }
-    for _ in 0..call.repeat {
-        let result = edge.call(function, &args)?;
-        if let (Some(name), Some(handle)) = (&call.name, result.as_ref().and_then(Value::handle)) {
-            named.insert(name.clone(), handle);
-        }
-        let found = result.as_ref().map_or(Json::Null, plain);
-        if call.repeat == 1 {
-            println!("{} {}: {found}", call.to, call.function);
-        }
-        if let Some(expect) = &call.expect {
-            let wanted = serde_json::to_value(expect).unwrap_or_default();
-            if wanted != found {
-                eprintln!(
-                    "steadfast host: {} of {} must return {wanted}, found {found}",
-                    call.function, call.to
-                );
-                return Ok(false);
-            }
-        }
-    }
-    Ok(true)
-}
-
-fn work(app: &App, running: &Running) -> Result<bool, Told> {
+/// The script, then tasks, with the run function beside them. False where something did not end as it must.
+fn work(
+    app: &App,
+    running: &Running,
+    tasks: &AllCounts,
+    events: &Arc<Events>,
+    limit: Option<Duration>,
+) -> Result<bool, Told> {
     let mut named = BTreeMap::new();
     for call in &app.call {
-        if !scripted(call, &running.script[&call.to], &mut named)? {
+        if !script::scripted(call, &running.script[&call.to], &mut named)? {
             return Ok(false);
         }
     }
-    let Some(run) = &app.run else {
-        return Ok(true);
+    let begun = Tasks::start(app, running, &named, tasks, events)?;
+    let result = match &app.run {
+        Some(run) => running.all[&run.component].invoke(&run.function, &[]),
+        None if tasks.is_empty() => Ok(None),
+        None => {
+            await_end(limit);
+            Ok(None)
+        }
     };
-    let result = running.all[&run.component].invoke(&run.function, &[])?;
-    Ok(!matches!(
-        result,
-        Some(Value::Bool(false) | Value::Result(Err(_)))
-    ))
+    let good = begun.end();
+    let failed = matches!(result?, Some(Value::Bool(false) | Value::Result(Err(_))));
+    Ok(good && !failed)
+}
+
+/// What ends an application that has tasks.
+const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
+
+/// Waits for one of these signals, or so long.
+fn await_end(limit: Option<Duration>) {
+    let begin = Instant::now();
+    let mut left = limit.unwrap_or(Duration::MAX);
+    while !left.is_zero() && signals::within(&ENDING, left).is_none() {
+        // Another signal came, or the time is over.
+        left = limit.map_or(Duration::MAX, |limit| limit.saturating_sub(begin.elapsed()));
+    }
 }
 
 impl RunApp {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         let app = App::read(&self.app)?;
         let events = Arc::new(Events::new(self.events.as_ref())?);
-        let mut host = Host::new(!self.no_pad)?;
-        let running = app.start(&mut host, &listener(&events), console)?;
-        let names: Vec<_> = running.all.keys().collect();
-        events.write("host_start", json!({ "components": names }));
-        let done = work(&app, &running);
-        for (name, edge) in &running.all {
-            let stats = edge.stats()?;
-            let resets: BTreeMap<_, _> = stats.resets.iter().map(|(c, n)| (c.word(), n)).collect();
-            if stats.resets_total() > 0 {
-                eprintln!(
-                    "steadfast host: {name} failed {} times, {} objects came back",
-                    stats.resets_total(),
-                    stats.rebuilt
-                );
-            }
-            events.write(
-                "component_end",
-                json!({ "component": name, "calls": stats.calls, "resets": resets, "rebuilt": stats.rebuilt,
-                    "objects": stats.objects, "rests": stats.rests }),
-            );
+        let output = Output::new(self.output.as_deref())?;
+        let dumps = Dumps::open(&self.dumps)?.map(Arc::new);
+        if !app.task.is_empty() && app.run.is_none() {
+            // Before there is a second thread.
+            signals::block(&ENDING);
         }
+        let hung_after = Duration::from_secs(self.hung_after);
+        let board = Arc::new(Board::new(hung_after, dumps.clone()));
+        let _socket = self.serve(&board)?;
+        let mut host = Host::new(!self.no_pad)?;
+        let heard = listener(&events, dumps.as_ref(), &board);
+        let ways = Ways {
+            listener: &heard,
+            dump: dumps.is_some(),
+            console: &|name| output.console(name),
+        };
+        let running = app.start(&mut host, &ways)?;
+        let names: Vec<_> = running.all.keys().collect();
+        let printed: BTreeMap<_, _> = names
+            .iter()
+            .map(|name| (name, output.named(name)))
+            .collect();
+        events.write(
+            "host_start",
+            json!({ "components": names, "output": printed }),
+        );
+        let tasks = tasks::counts(&app);
+        board.begin(&running.all, &tasks);
+        let done = work(
+            &app,
+            &running,
+            &tasks,
+            &events,
+            self.seconds.map(Duration::from_secs),
+        );
+        report(&running, &tasks, &events)?;
         let good = matches!(done, Ok(true));
-        events.write("host_end", json!({ "ok": good }));
+        let lost = dumps.as_ref().map(|dumps| {
+            dumps.close();
+            dumps.lost()
+        });
+        if let Some(lost @ 1..) = lost {
+            eprintln!("steadfast host: dumps of {lost} failures were lost");
+        }
+        events.write("host_end", json!({ "ok": good, "dumps_lost": lost }));
         done?;
         Ok(if good {
             ExitCode::SUCCESS
@@ -265,6 +187,72 @@ impl RunApp {
             ExitCode::FAILURE
         })
     }
+
+    /// Answers whoever asks how the application does, from now on.
+    fn serve(&self, board: &Arc<Board>) -> Result<Option<control::Socket>, Told> {
+        let told = |error: std::io::Error| {
+            let address = self.http.as_deref().unwrap_or_default();
+            let what =
+                anyhow::Error::new(error).context(format!("{address} cannot be listened at"));
+            Told::setup(what, "--http ADDRESS:PORT, one that is free")
+        };
+        let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.into());
+            thread.spawn(run).map(drop).map_err(told)
+        };
+        if let Some(address) = &self.http {
+            let listener = TcpListener::bind(address).map_err(told)?;
+            let board = board.clone();
+            spawn(
+                "host-http",
+                Box::new(move || monitor::serve(&listener, |path| board.reply(path))),
+            )?;
+        }
+        let watching = board.clone();
+        spawn(
+            "host-board",
+            Box::new(move || watching.watch(Manager::from_environment())),
+        )?;
+        let answer = {
+            let board = board.clone();
+            move |question| match question {
+                Question::Status => Ok(board.status()),
+            }
+        };
+        let socket = self.control.as_deref();
+        socket.map(|path| control::serve(path, answer)).transpose()
+    }
+}
+
+/// What each component and task came to.
+fn report(running: &Running, tasks: &AllCounts, events: &Events) -> Result<(), Told> {
+    for (name, edge) in &running.all {
+        let stats = edge.stats()?;
+        let resets: BTreeMap<_, _> = stats.resets.iter().map(|(c, n)| (c.word(), n)).collect();
+        if stats.resets_total() > 0 {
+            eprintln!(
+                "steadfast host: {name} failed {} times, {} objects came back",
+                stats.resets_total(),
+                stats.rebuilt
+            );
+        }
+        events.write(
+            "component_end",
+            json!({ "component": name, "calls": stats.calls, "resets": resets, "rebuilt": stats.rebuilt,
+                "objects": stats.objects, "rests": stats.rests }),
+        );
+    }
+    for (name, counts) in tasks {
+        let told = counts.json(name);
+        if told["missed"] != 0 || told["failed"] != 0 {
+            eprintln!(
+                "steadfast host: task {name} missed {} deadlines, {} of its {} jobs failed",
+                told["missed"], told["failed"], told["jobs"]
+            );
+        }
+        events.write("task_end", told);
+    }
+    Ok(())
 }
 
 impl Check {
@@ -272,7 +260,12 @@ impl Check {
         let app = App::read(&self.app)?;
         let mut host = Host::new(true)?;
         let quiet: Listener = Arc::new(|_| {});
-        let running = app.start(&mut host, &quiet, |_| Arc::new(|_: &str| {}))?;
+        let ways = Ways {
+            listener: &quiet,
+            dump: false,
+            console: &|_| Ok(Arc::new(|_, _: &str| {})),
+        };
+        let running = app.start(&mut host, &ways)?;
         for (name, edge) in &running.all {
             println!("{name}: {} functions, starts", edge.model().functions.len());
         }

@@ -1,9 +1,13 @@
 //! `steadfast-host run` and `check`: applications that work, and each refusal with requirement, value found and fix.
 
+#[path = "cases/analyse.rs"]
+mod analyse;
 #[path = "cases/bench.rs"]
 mod bench;
 #[path = "cases/campaign.rs"]
 mod campaign;
+#[path = "cases/operations.rs"]
+mod operations;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -28,6 +28,7 @@ pub mod event;
 pub mod exit;
 pub mod fault;
 pub mod ids;
+pub mod monitor;
 pub mod outcome;
 pub mod plan;
 mod text;

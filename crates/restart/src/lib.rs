@@ -28,7 +28,9 @@ mod table;
 pub mod value;
 
 pub use engine::{Engine, Failure, LoadError};
-pub use host::{Bare, CallError, Cause, Component, Console, Edge, Host, Policy, Stats};
+pub use host::{
+    Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Policy, Stats, Stream,
+};
 pub use model::{Model, ModelError};
 pub use shape::Shape;
 pub use value::{Handle, Value};

@@ -126,9 +126,19 @@ pub fn run_when_idle() {
 /// Lets this thread run before all ordinary ones (SCHED_FIFO), at the lowest of those priorities.
 ///
 /// # Errors
-/// As sched_setscheduler(2): an ordinary user is refused.
+/// As [`run_at`].
 pub fn run_first() -> io::Result<()> {
-    let param = libc::sched_param { sched_priority: 1 };
+    run_at(1)
+}
+
+/// Lets this thread run before all ordinary ones (SCHED_FIFO) and those of lower priority, 1 to 99.
+///
+/// # Errors
+/// As sched_setscheduler(2): an ordinary user is refused.
+pub fn run_at(priority: u8) -> io::Result<()> {
+    let param = libc::sched_param {
+        sched_priority: priority.into(),
+    };
     // SAFETY: thread 0 is the caller, and the structure lives across the call.
     let rc = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
     if rc == 0 {

@@ -91,6 +91,25 @@ impl<T> PiMutex<T> {
             ),
         }
     }
+
+    /// Takes the lock if nobody holds it.
+    ///
+    /// # Panics
+    /// When the mutex itself is damaged.
+    pub fn try_lock(&self) -> Option<PiGuard<'_, T>> {
+        // SAFETY: the mutex was initialised by `new`.
+        match unsafe { libc::pthread_mutex_trylock(self.lock.get()) } {
+            0 => Some(PiGuard {
+                of: self,
+                here: std::marker::PhantomData,
+            }),
+            libc::EBUSY | libc::EDEADLK => None,
+            other => panic!(
+                "pthread_mutex_trylock: {}",
+                io::Error::from_raw_os_error(other)
+            ),
+        }
+    }
 }
 
 impl<T> Drop for PiMutex<T> {
@@ -146,7 +165,9 @@ mod tests {
         let lock = PiMutex::new(0).expect("priority inheritance");
         let guard = lock.lock().expect("free");
         assert_eq!(lock.lock().err(), Some(Reentered));
+        assert!(lock.try_lock().is_none());
         drop(guard);
+        assert!(lock.try_lock().is_some());
         std::thread::scope(|s| {
             for _ in 0..4 {
                 s.spawn(|| {

@@ -140,6 +140,28 @@ pub fn try_next() -> Option<Taken> {
     wait(u64::MAX, None)
 }
 
+/// Keeps these signals from this thread, and from threads made later, for [`within`].
+pub fn block(which: &[i32]) {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: the set lives across the call, which initialises it.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in which {
+        // SAFETY: the set is initialised.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
+    }
+    // SAFETY: as above; nobody asks for the old mask.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), std::ptr::null_mut()) };
+}
+
+/// Waits so long for one of these signals, which must be blocked.
+#[must_use]
+pub fn within(which: &[i32], limit: Duration) -> Option<Taken> {
+    let mask = which
+        .iter()
+        .fold(0, |mask, signal| mask | 1 << (signal - 1));
+    wait(mask, Some(limit))
+}
+
 /// Takes a signal if it is pending.
 #[must_use]
 pub fn take(signal: i32) -> Option<Taken> {

@@ -43,7 +43,7 @@ pub(crate) use self::imports::{
     Callee, ENTRIES_MAX, Import, ImportFunction, Journal, Wanted, open,
 };
 use self::imports::{Context, Nested};
-use crate::host::CallError;
+use crate::host::{BodyDump, CallError};
 use crate::value::{Handle, Value};
 
 /// Why an engine, an image or a component is refused.
@@ -117,6 +117,8 @@ impl std::fmt::Debug for Engine {
 pub struct SelfTest {
     /// Wild faults that became traps.
     pub diverted: u32,
+    /// From such a fault to the error in the caller: the longest.
+    pub slowest_ns: u64,
 }
 
 /// (module (func (export "p") unreachable) (func (export "l") (loop br 0)))
@@ -253,6 +255,7 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
         let inside = pad::Inside::enter();
         let runner = pad::Runner::current();
         let done = std::sync::atomic::AtomicBool::new(false);
+        let before = pad::wild_ns();
         let ended = std::thread::scope(|scope| {
             let done = &done;
             scope.spawn(move || {
@@ -263,6 +266,11 @@ fn prepare_pad(engine: &wasmtime::Engine) -> Result<SelfTest, String> {
                 }
             });
             let ended = spin.call(&mut store, ());
+            // The breaker is no fault: it makes none.
+            let made = pad::wild_ns();
+            if made > before {
+                found.slowest_ns = found.slowest_ns.max(pad::now_ns().saturating_sub(made));
+            }
             done.store(true, std::sync::atomic::Ordering::Release);
             ended
         });
@@ -435,6 +443,8 @@ pub(crate) struct Body {
     regions: memory::Regions,
     live: Option<Live>,
     watch: watch::Cell,
+    /// The signal that ended it.
+    seen: Option<pad::Seen>,
 }
 
 impl Body {
@@ -454,6 +464,7 @@ impl Body {
             regions,
             live: None,
             watch: watch::Cell::new(mold.limits.call),
+            seen: None,
         };
         let starts = |found: String| LoadError::Start {
             component: mold.name.clone(),
@@ -492,7 +503,7 @@ impl Body {
 
     /// A new Store and instance in the same memory.
     pub(crate) fn reset(&mut self, image: Option<&Image>) -> Result<(), String> {
-        self.live = None;
+        (self.live, self.seen) = (None, None);
         let context = Context::new(self.journal.clone(), self.watch.clone());
         let mut store = Store::new(&self.mold.code.engine.engine, context);
         if self.mold.code.engine.pad {
@@ -662,7 +673,8 @@ impl Body {
     }
 
     /// What a signal in a call means. The pad diverts planned traps as well, since only the runtime could tell them apart in the handler.
-    fn failure_of(&self, seen: pad::Seen) -> Failure {
+    fn failure_of(&mut self, seen: pad::Seen) -> Failure {
+        self.seen = Some(seen);
         let text = self.mold.code.component.text();
         let start = self.mold.code.text.start;
         let at = |n: u64| {
@@ -723,6 +735,19 @@ impl Body {
                 .iter()
                 .zip(&other.regions.all)
                 .all(|(a, b)| memory::held(a).bytes() == memory::held(b).bytes())
+    }
+
+    /// Where its instructions lie.
+    pub(crate) fn text(&self) -> Range<u64> {
+        self.mold.code.text()
+    }
+
+    /// What it held when it failed.
+    pub(crate) fn dump(&self) -> BodyDump {
+        BodyDump {
+            seen: self.seen,
+            memories: self.memories(),
+        }
     }
 
     /// Copies of its memories, for a dump.

@@ -8,10 +8,13 @@
 //! Not covered: what a first of two bodies has asked others for is in effect before the second is heard.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use super::words::{CallError, Cause, Listener, Policy, Report, Stats, sample};
+use super::words::{
+    CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats, sample,
+};
 use crate::engine::{Body, ENTRIES_MAX, Failure, Image, Import, Inner, Journal, open};
 use crate::model::{Model, Passing};
 use crate::table::{Bad, Table};
@@ -29,6 +32,8 @@ pub(super) struct Core {
     pub(super) epoch: u64,
     pub(super) policy: Policy,
     pub(super) stats: Stats,
+    /// Readable without the lock; written under it.
+    pub(super) calls: Arc<AtomicU64>,
     pub(super) since_compare: u32,
     pub(super) limits: Limits,
     pub(super) gone: Option<CallError>,
@@ -167,6 +172,25 @@ impl Core {
         Ok(())
     }
 
+    pub(super) fn counts(&self) -> Counts {
+        let resting = self
+            .limits
+            .until
+            .is_some_and(|until| Instant::now() < until);
+        let state = match (&self.gone, resting) {
+            (Some(_), _) => State::Gone,
+            (None, true) => State::Rests,
+            (None, false) => State::Serves,
+        };
+        Counts {
+            state,
+            rebuilt: self.stats.rebuilt,
+            swapped: self.stats.swapped,
+            rests: self.stats.rests,
+            objects: self.table.len(),
+        }
+    }
+
     /// One more failure: too many in a window, and the component rests; too many rests, and it is gone.
     fn count(&mut self, now: Instant) -> Result<(), CallError> {
         let (policy, limits) = (self.policy, &mut self.limits);
@@ -210,6 +234,7 @@ impl Core {
     ) -> Result<(), CallError> {
         let begin = Instant::now();
         *self.stats.resets.entry(cause).or_default() += 1;
+        let dump = self.dump(cause);
         self.epoch += 1;
         self.since_compare = 0;
         if !self.policy.recover {
@@ -230,12 +255,24 @@ impl Core {
                 epoch: self.epoch,
                 reset_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
                 swapped,
+                dump,
             });
         }
         if cause == Cause::Callee {
             return Ok(());
         }
         self.count(begin)
+    }
+
+    /// What the bodies hold, where somebody wants it and the component itself has failed.
+    fn dump(&self, cause: Cause) -> Option<Arc<Dump>> {
+        if !self.policy.dump || matches!(cause, Cause::Callee | Cause::Asked) {
+            return None;
+        }
+        Some(Arc::new(Dump {
+            text: self.bodies.first()?.text(),
+            bodies: self.bodies.iter().map(Body::dump).collect(),
+        }))
     }
 
     /// Takes the spare, if there is one; the dead bodies are made ready by the thread that runs when nobody else wants to.
@@ -353,7 +390,9 @@ impl Core {
         args: &[Value],
     ) -> Result<Option<Value>, CallError> {
         self.available()?;
-        self.stats.calls += 1;
+        // One thread at a time writes: no read-modify-write is needed.
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls + 1, Ordering::Relaxed);
         self.check_arguments(client, function, args)?;
         let outcome = self.repeat(client, function, args);
         self.settle();

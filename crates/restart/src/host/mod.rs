@@ -25,7 +25,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -33,7 +33,9 @@ use steadfast_sys::inherit::PiMutex;
 
 pub use self::bare::Bare;
 use self::core::Core;
-pub use self::words::{CallError, Cause, Listener, Policy, Report, Stats};
+pub use self::words::{
+    BodyDump, CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats,
+};
 use crate::engine::{
     Body, Callee, Engine, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
 };
@@ -69,10 +71,17 @@ impl std::fmt::Debug for Component {
     }
 }
 
-/// Gets each text that a component prints, once.
-pub type Console = Arc<dyn Fn(&str) + Send + Sync>;
+/// Where a component's text goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Out,
+    Err,
+}
 
-/// The interface by which a component prints: `print: func(text: string)`.
+/// Gets each text that a component prints, once.
+pub type Console = Arc<dyn Fn(Stream, &str) + Send + Sync>;
+
+/// The interface by which a component prints: `print` and `print-error`, both `func(text: string)`.
 pub const CONSOLE: &str = "steadfast:host/console@0.1.0";
 
 /// The interface by which a component says that an assertion of its own failed, which is a failure of the component:
@@ -98,9 +107,14 @@ impl Callee for Asserts {
 struct Printer(Console);
 
 impl Callee for Printer {
-    fn call(&self, _: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
         if let Some(Value::String(text)) = args.first() {
-            (self.0)(text);
+            let stream = if function == 0 {
+                Stream::Out
+            } else {
+                Stream::Err
+            };
+            (self.0)(stream, text);
         }
         Ok(None)
     }
@@ -119,23 +133,31 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
     let mut imports = Vec::new();
     for wanted in wanted {
         let interface = wanted.interface.clone();
-        let own: Option<(&str, Arc<dyn Callee>)> = match (&*interface, &component.console) {
-            (CONSOLE, Some(console)) => Some(("print", Arc::new(Printer(console.clone())))),
-            (ASSERTION, _) => Some(("failed", Arc::new(Asserts))),
+        let own: Option<(&[&str], Arc<dyn Callee>)> = match (&*interface, &component.console) {
+            (CONSOLE, Some(console)) => Some((
+                &["print", "print-error"],
+                Arc::new(Printer(console.clone())),
+            )),
+            (ASSERTION, _) => Some((&["failed"], Arc::new(Asserts))),
             _ => None,
         };
-        if let Some((only, callee)) = own {
-            let function = |name: &String| ImportFunction {
-                name: name.clone(),
-                place: 0,
-                gives: None,
+        if let Some((known, callee)) = own {
+            let function = |name: &String| {
+                let place = known.iter().position(|known| known == name);
+                let place = place.ok_or_else(|| {
+                    lacks(format!("{interface} has {} alone", known.join(" and ")))
+                })?;
+                Ok(ImportFunction {
+                    name: name.clone(),
+                    place,
+                    gives: None,
+                })
             };
-            if wanted.functions.iter().any(|name| name != only) {
-                return Err(lacks(format!("{interface} has {only} alone")));
-            }
+            let functions = wanted.functions.iter().map(function);
+            let functions = functions.collect::<Result<_, LoadError>>()?;
             imports.push(Import {
                 interface,
-                functions: wanted.functions.iter().map(function).collect(),
+                functions,
                 resources: Vec::new(),
                 callee,
             });
@@ -181,12 +203,16 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
     Ok(imports)
 }
 
+/// Enough to find a moment between two calls of a busy client.
+const LOOKS: u32 = 10;
+
 /// A component in a host.
 pub(crate) struct Unit {
     name: String,
     model: Arc<Model>,
     core: PiMutex<Core>,
     waits: Waits,
+    calls: Arc<AtomicU64>,
 }
 
 /// Threads that wait for something that calls of others bring about. They wait here, so none is inside a component that fails.
@@ -336,6 +362,7 @@ impl Host {
             epoch: 1,
             policy: component.policy,
             stats: Stats::default(),
+            calls: Arc::default(),
             since_compare: 0,
             limits: core::Limits::default(),
             gone: None,
@@ -346,6 +373,7 @@ impl Host {
             imports,
             journal,
         };
+        let calls = core.calls.clone();
         let core = PiMutex::new(core).map_err(|source| LoadError::System {
             what: "locks with priority inheritance are needed",
             source,
@@ -357,6 +385,7 @@ impl Host {
                 model,
                 core,
                 waits: Waits::default(),
+                calls,
             }),
         );
         Ok(())
@@ -546,7 +575,28 @@ impl Edge {
         let core = self.unit.core.lock().map_err(|_| self.reentered())?;
         let mut stats = core.stats.clone();
         stats.objects = core.table.len();
+        stats.calls = self.calls();
         Ok(stats)
+    }
+
+    /// How many calls were asked for so far, without waiting for the one that is under way.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.unit.calls.load(Ordering::Relaxed)
+    }
+
+    /// What happened so far, without waiting: none where every one of a few looks meets a call.
+    #[must_use]
+    pub fn look(&self) -> Option<Counts> {
+        for look in 0..LOOKS {
+            if look > 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            if let Some(core) = self.unit.core.try_lock() {
+                return Some(core.counts());
+            }
+        }
+        None
     }
 
     /// What the memories of the component hold, for a dump.

@@ -1,8 +1,11 @@
 //! What is said about a component: why it was reset, why a call has no result, how it is watched, what happened so far.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
+
+use steadfast_sys::pad::Seen;
 
 /// Why a component was reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -159,6 +162,8 @@ pub struct Policy {
     pub recover: bool,
     /// Results are held against their bounds, the slot's state and the keeper.
     pub checks: bool,
+    /// A failure's report carries registers and memories, copied before the reset.
+    pub dump: bool,
 }
 
 impl Default for Policy {
@@ -175,6 +180,7 @@ impl Default for Policy {
             eager: false,
             recover: true,
             checks: true,
+            dump: false,
         }
     }
 }
@@ -197,6 +203,39 @@ pub struct Stats {
     /// Resets that found a spare ready.
     pub swapped: u64,
     /// How often it rested.
+    pub rests: u64,
+    pub objects: usize,
+}
+
+/// Whether a component serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum State {
+    #[default]
+    Serves,
+    /// It failed too often, and refuses calls for a while.
+    Rests,
+    /// It was given up.
+    Gone,
+}
+
+impl State {
+    /// The word for it in events and reports.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Serves => "serves",
+            Self::Rests => "rests",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// [`Stats`] without samples: cheap enough to be asked for all the time.
+#[derive(Debug, Clone, Default)]
+pub struct Counts {
+    pub state: State,
+    pub rebuilt: u64,
+    pub swapped: u64,
     pub rests: u64,
     pub objects: usize,
 }
@@ -261,6 +300,25 @@ pub struct Report {
     pub reset_ns: u64,
     /// Whether a spare stood ready.
     pub swapped: bool,
+    /// Where [`Policy::dump`] asks for it, and the component itself failed.
+    pub dump: Option<Arc<Dump>>,
+}
+
+/// What a component held when it failed.
+#[derive(Debug, Clone)]
+pub struct Dump {
+    /// Where its instructions lie.
+    pub text: Range<u64>,
+    /// One, or two that are compared.
+    pub bodies: Vec<BodyDump>,
+}
+
+/// What one body held.
+#[derive(Debug, Clone)]
+pub struct BodyDump {
+    /// Registers at the signal that ended it, where one did.
+    pub seen: Option<Seen>,
+    pub memories: Vec<Vec<u8>>,
 }
 
 /// Who hears of failures.

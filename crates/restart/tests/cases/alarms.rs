@@ -331,3 +331,45 @@ fn an_assertion_that_the_host_is_told_of_is_a_failure_of_one_call() {
     );
     assert_eq!(dirty(), Ok(Some(Value::U32(1))), "its memory is new");
 }
+
+#[test]
+fn a_failure_carries_what_both_bodies_held_where_it_is_asked_for() {
+    for dump in [true, false] {
+        let heard: Arc<Mutex<Vec<_>>> = Arc::default();
+        let listener = {
+            let heard = heard.clone();
+            move |report: &steadfast_restart::host::Report| {
+                heard.lock().expect("whole").push(report.dump.clone());
+            }
+        };
+        let policy = Policy {
+            dual: true,
+            compare_every: 1,
+            dump,
+            ..Policy::default()
+        };
+        let mut host = Host::new(true).expect("the pad works");
+        let component = fixture::component("lock", policy);
+        host.add(component, Some(Arc::new(listener)))
+            .expect("it starts");
+        let edge = host.edge("test", "lock", &[]).expect("an edge");
+        edge.reset()
+            .expect("a reset that was asked for is no failure");
+        let last = edge.memories().expect("memories")[0].len() - 1;
+        assert_eq!(edge.flip(1, last, 5), Ok(true));
+        edge.invoke(NEW, &[]).expect("made");
+        let heard = heard.lock().expect("whole");
+        assert_eq!(heard.len(), 2);
+        assert!(heard[0].is_none());
+        let Some(found) = &heard[1] else {
+            assert!(!dump, "asked for");
+            continue;
+        };
+        assert!(dump, "not asked for");
+        let [one, other] = &found.bodies[..] else {
+            panic!("{} bodies", found.bodies.len());
+        };
+        assert_eq!(one.memories[0][last] ^ other.memories[0][last], 1 << 5);
+        assert_eq!(one.memories[0][..last], other.memories[0][..last]);
+    }
+}

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use steadfast_restart::{CallError, Cause, Component, Edge, Host, LoadError, Policy, Value};
+use steadfast_restart::{
+    CallError, Cause, Component, Edge, Host, LoadError, Policy, Stream, Value,
+};
 
 use crate::fixture;
 use crate::lock::{HOLDER, NEW, TAKE};
@@ -33,8 +35,10 @@ fn client(host: &Host, policy: Policy, allow: &[String], printed: &Printed) -> C
     let printed = printed.clone();
     Component {
         uses: vec![host.edge("client", "lock", allow).expect("an edge")],
-        console: Some(Arc::new(move |text: &str| {
-            printed.lock().expect("whole").push(text.into());
+        console: Some(Arc::new(move |stream, text: &str| {
+            if stream == Stream::Out {
+                printed.lock().expect("whole").push(text.into());
+            }
         })),
         ..fixture::component("client", policy)
     }
@@ -223,7 +227,7 @@ fn no_edge_no_import_and_no_function_that_the_edge_does_not_allow() {
         assert!(error.fix().contains("[[edge]]"));
     };
     let alone = Component {
-        console: Some(Arc::new(|_: &str| {})),
+        console: Some(Arc::new(|_, _: &str| {})),
         ..fixture::component("client", Policy::default())
     };
     let error = host.add(alone, None).expect_err("no edge");

@@ -14,6 +14,7 @@ IMPORT(LOCKS, "[method]lock.release") void lock_release(int32_t lock, uint32_t o
 IMPORT(LOCKS, "[method]lock.holder") void lock_holder(int32_t lock, uint32_t *result);
 IMPORT(LOCKS, "[resource-drop]lock") void lock_drop(int32_t lock);
 IMPORT(CONSOLE, "print") void print(const char *text, size_t length);
+IMPORT(CONSOLE, "print-error") void print_error(const char *text, size_t length);
 
 struct session {
 	int32_t lock;
@@ -67,6 +68,7 @@ EXPORT(MAIN "#work") int32_t work(void)
 EXPORT(MAIN "#crash") int32_t crash(void)
 {
 	say("about to crash");
+	print_error("no way out", strlen("no way out"));
 	int32_t lock = lock_new();
 	lock_take(lock, owner);
 	__builtin_trap();
