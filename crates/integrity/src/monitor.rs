@@ -1,6 +1,6 @@
 //! What monitors ask a service over HTTP: health, and metrics in Prometheus' text format. Reads alone; nothing can be changed here.
 //!
-//! Invariant: an exchange ends after [`PATIENCE`], however slowly the other side writes or reads.
+//! Invariant: a question that is not whole within twice [`PATIENCE`] gets no answer, and nobody who stands still is waited for longer.
 //!
 //! Not covered: TLS; connections that stay open; several exchanges at a time.
 //! See prometheus.io, "Exposition formats".
@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-/// For a whole exchange.
+/// For one read or write, and for the reads of one question.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// What is longer is no question of a monitor.
 const HEAD_MAX: usize = 8192;

@@ -54,7 +54,7 @@ pub struct Plan {
     pub unprotected: Vec<PathBuf>,
     /// Faults to inject.
     pub flips: Vec<Fault>,
-    /// Whether only to say what was patched, and not to run on.
+    /// Whether only to say what was patched, and to end where the program would begin.
     pub explain: bool,
     /// Share of CPU time that memory epochs may take.
     pub epoch_budget: EpochBudget,

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use steadfast_integrity::monitor::{self, BUSY, Kind, Metrics, OK, UNKNOWN};
 use steadfast_replica::site::{Part, Site};
 use steadfast_sys::manager::Manager;
 use steadfast_sys::{child, signals};
@@ -36,7 +37,6 @@ use crate::incident::Incident;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The thread that decides comes round every 20 ms; a repair may take this long.
 const HUNG: Duration = Duration::from_secs(10);
-const HEAD_MAX: usize = 8192;
 
 /// What a site is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -329,66 +329,29 @@ impl Source {
             source,
         })?;
         std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let limited = stream
-                    .set_read_timeout(Some(PATIENCE))
-                    .and_then(|()| stream.set_write_timeout(Some(PATIENCE)));
-                if limited.is_ok() {
-                    let _ = answer(stream, || self.status());
-                }
-            }
+            monitor::serve(&listener, |path| reply(path, &self.status()));
         });
         Ok(())
     }
 }
 
-fn answer(mut stream: impl Read + Write, status: impl Fn() -> Status) -> io::Result<()> {
-    let began = Instant::now();
-    let (mut head, mut piece) = (Vec::new(), [0; 1024]);
-    while !head.windows(4).any(|four| four == b"\r\n\r\n") {
-        let n = stream.read(&mut piece)?;
-        head.extend_from_slice(&piece[..n]);
-        if n == 0 || head.len() > HEAD_MAX || began.elapsed() > PATIENCE {
-            return Ok(());
-        }
-    }
-    let line = String::from_utf8_lossy(&head);
-    let mut words = line.split_ascii_whitespace();
-    let (code, body) = if words.next() == Some("GET") {
-        reply(words.next().unwrap_or_default(), &status())
-    } else {
-        ("405 Method Not Allowed", "only GET\n".to_owned())
-    };
-    let text = format!(
-        "HTTP/1.1 {code}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    );
-    stream.write_all(text.as_bytes())
-}
-
-fn reply(path: &str, status: &Status) -> (&'static str, String) {
-    const BUSY: &str = "503 Service Unavailable";
-    match path.split('?').next().unwrap_or_default() {
-        "/metrics" => ("200 OK", metrics(status)),
+fn reply(path: &str, status: &Status) -> monitor::Reply {
+    match path {
+        "/metrics" => (OK, metrics(status)),
         "/healthz" if status.hung => (BUSY, "the thread that decides does not answer\n".into()),
-        "/healthz" => ("200 OK", "ok\n".into()),
-        "/readyz" if status.state.is_ready() => ("200 OK", "ready\n".into()),
+        "/healthz" => (OK, "ok\n".into()),
+        "/readyz" if status.state.is_ready() => (OK, "ready\n".into()),
         "/readyz" => (BUSY, format!("{}\n", status.state.name())),
-        _ => (
-            "404 Not Found",
-            "known: /metrics, /healthz, /readyz\n".into(),
-        ),
+        _ => (UNKNOWN, "known: /metrics, /healthz, /readyz\n".into()),
     }
 }
 
 fn metrics(status: &Status) -> String {
-    let mut out = String::new();
-    let mut put = |kind: &str, name: &str, help: &str, value: u64| {
-        let _ = writeln!(
-            out,
-            "# HELP steadfast_pair_{name} {help}\n# TYPE steadfast_pair_{name} {kind}\nsteadfast_pair_{name}{{site=\"{}\"}} {value}",
-            status.site
-        );
+    let mut page = Metrics::default();
+    let site = status.site.to_string();
+    let mut put = |kind: Kind, name: &str, help: &str, value: u64| {
+        page.family(kind, &format!("steadfast_pair_{name}"), help);
+        page.sample(&[("site", &site)], value);
     };
     let counters = [
         (
@@ -428,7 +391,7 @@ fn metrics(status: &Status) -> String {
         ),
     ];
     for (name, help, value) in counters {
-        put("counter", name, help, value);
+        put(Kind::Counter, name, help, value);
     }
     let gauges = [
         (
@@ -465,9 +428,9 @@ fn metrics(status: &Status) -> String {
         ("ledger_pages", "pages in the ledger", status.ledger_pages),
     ];
     for (name, help, value) in gauges {
-        put("gauge", name, help, value);
+        put(Kind::Gauge, name, help, value);
     }
-    out
+    page.into_text()
 }
 
 fn socket(ledger: &Path) -> PathBuf {

@@ -23,6 +23,7 @@ use crate::modules::{Modules, Prepared};
 use crate::{LaunchError, Step};
 
 const AT_BASE: u64 = 7;
+const AT_ENTRY: u64 = 9;
 const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 const HWCAP2_FSGSBASE: u64 = 2;
@@ -138,7 +139,7 @@ pub(crate) fn launch(
     }
     let stop = exec_stop(plan, &mut child).inspect_err(|_| child::end(pid))?;
     let launched = step(Step::Exec, stop.leave_exec())
-        .and_then(|stop| prepare(stop, group, group.fd(), mask, flips));
+        .and_then(|stop| prepare(stop, group, group.fd(), mask, flips, plan.explain));
     launched.inspect_err(|_| child::end(pid))
 }
 
@@ -196,7 +197,7 @@ pub(crate) fn launch_again(
     let launched = checked.and_then(|mut stop| {
         let fd;
         (stop, fd) = step(Step::Give, give_shared(stop, group))?;
-        prepare(stop, group, fd, mask, flips)
+        prepare(stop, group, fd, mask, flips, false)
     });
     launched.inspect_err(|_| child::end(pid))
 }
@@ -309,12 +310,21 @@ fn number_at(stop: &mut ptrace::Stopped, addr: u64) -> io::Result<i32> {
     Ok(i32::from_le_bytes(bytes))
 }
 
+/// With `--explain` the program ends where it would begin: its loader has mapped the libraries by then, and they have initialised themselves.
+fn end_at_entry(stop: &mut ptrace::Stopped, entry: Option<u64>) -> io::Result<()> {
+    // xor edi, edi; mov eax, SYS_exit_group; syscall
+    const EXIT: [u8; 9] = [0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05];
+    let missing = || io::Error::other("the auxiliary vector names no entry point");
+    stop.write(entry.ok_or_else(missing)?, &EXIT)
+}
+
 fn prepare(
     mut stop: ptrace::Stopped,
     group: &Shared,
     shared_fd: i32,
     mask: u64,
     flips: Flips,
+    explain: bool,
 ) -> Result<Launched, LaunchError> {
     let pid = stop.pid();
     check_program(pid)?;
@@ -354,6 +364,10 @@ fn prepare(
     }
     let traps;
     (stop, traps) = apply(stop, &prepared)?;
+    if explain {
+        // After the patches: a site may stand in its first bytes.
+        step(Step::Patch, end_at_entry(&mut stop, aux(AT_ENTRY)))?;
+    }
     let vdso = vdso_of(&mut stop, &maps, aux(AT_SYSINFO_EHDR).unwrap_or(0))?;
     // Only these are read without entering the kernel (vdso(7), clocksource drivers).
     let fast = matches!(
