@@ -14,7 +14,8 @@
  *  1. No error is dropped: it stops the program, or a descriptor owes it until a call has returned it.
  *  2. An error is handed to the file that it belongs to: a number that names another file by now owes nothing.
  *
- * Not covered: a descriptor that dup2(2) replaces before its next call; buffered streams whose bytes fail outside handlers: fflush and fclose there tell, as ever.
+ * Not covered: a program that ends, or becomes another one, while a descriptor owes; a descriptor that dup2(2) replaces before its next
+ * call; EBADF of close, which programs call twice; buffered streams whose bytes fail outside handlers: fflush and fclose there tell, as ever.
  */
 #define _GNU_SOURCE
 #include "late.h"
@@ -139,4 +140,13 @@ void sf_late_paid(int fd) {
       atomic_fetch_sub(&sf_late_count, 1);
     }
   unlock();
+}
+
+/* What an earlier event left is handed to this close, and paid by now: what is owed comes of a write of this very event, and goes with its
+   descriptor. Of the network it is no loss: the peer is gone. */
+void sf_late_closed(int fd) {
+  int error = sf_late_owed(fd);
+  if (error && !of_the_network(fd, error))
+    sf_late_lost("a write", "a descriptor that the same event closes", error);
+  sf_late_paid(fd);
 }

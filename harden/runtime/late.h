@@ -17,6 +17,8 @@ extern _Atomic uint32_t sf_late_count;
 int sf_late_owed(int fd);
 /* It has been handed over, or the descriptor is closed. */
 void sf_late_paid(int fd);
+/* Before a handler's close happens. */
+void sf_late_closed(int fd);
 /* What `name` was to do with fd has failed. Returns if the program is told by its next call; stops it otherwise. */
 void sf_late_failed(const char *name, int fd, int error, size_t left, size_t all);
 /* The same for an effect that nobody can be told of later. */

@@ -771,7 +771,7 @@ static void flushes(FILE *file) {
 }
 
 static void closes(int fd) {
-  sf_late_paid(fd);
+  sf_late_closed(fd);
   if (close(fd) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
     sf_late_failed("close", -1, errno, 0, 0);
 }

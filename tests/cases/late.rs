@@ -96,9 +96,17 @@ fn next_call() -> Result<(), Failed> {
             ("full", "close", "close: ENOSPC"),
             ("pipe", "handler", "said 2, failed EPIPE"),
             ("fine", "outside", "outside: written\nsaid 3, failed not"),
+            ("fine", "last", "went on"),
+            ("peer", "last", "went on"),
         ],
     )?;
     let program = built("next-call-closed", "late-errors next-call\n")?;
+    ended(
+        &run(&program, &["full", "last"])?,
+        121,
+        &["handler last (", "that the same event closes", "ENOSPC"],
+        &[],
+    )?;
     ended(
         &run(&program, &["closed"])?,
         121,

@@ -44,6 +44,12 @@ SF_LOCAL_HANDLER void closes(void) {
   fclose(stream);
 }
 
+/* Both in one event: there is no next call. */
+SF_LOCAL_HANDLER void last(void) {
+  if (write(fd, "the last\n", 9) == 9 && close(fd) == 0)
+    said++;
+}
+
 SF_LOCAL_HANDLER void removes(void) { unlink(path); }
 
 int main(int argc, char **argv) {
@@ -73,6 +79,10 @@ int main(int argc, char **argv) {
   } else if (!strcmp(how, "unlink")) {
     strcpy(path, "/proc/self/status");
     removes();
+    return puts("went on") < 0;
+  }
+  if (!strcmp(next, "last")) {
+    last();
     return puts("went on") < 0;
   }
   for (int i = 0; i < 3; i++) {
