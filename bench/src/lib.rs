@@ -49,6 +49,7 @@ pub mod rounds;
 pub mod sample;
 pub mod sei;
 pub mod sei_alarms;
+pub mod sei_builds;
 pub mod sei_servers;
 pub mod sei_tables;
 pub mod servers;

@@ -28,7 +28,7 @@ use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
     host, inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei,
-    sei_alarms, sei_servers, sei_tables, servers, spec, start, touch, trees,
+    sei_alarms, sei_builds, sei_servers, sei_tables, servers, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
 use steadfast_workloads::inputs::Rng;
@@ -225,7 +225,8 @@ enum Action {
         /// Directory of campaigns [default: build/bench/sei-tables]
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
-        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-dup-between (both), mc-sei-recover (--recover);
+        /// Only these variants: mc, mc-sei, mc-sei-dup, mc-sei-between (--between=duplicate), mc-sei-dup-between (both), mc-sei-recover (--recover),
+        /// mc-sei-level (--protect=sei), mc-sei-without-CHECK (inputs, outputs, places, frames, locks);
         /// of table3: mc-sei (--barrier), mc-seil [default: the paper's]
         #[arg(long, value_delimiter = ',', value_name = "NAMES")]
         variants: Vec<String>,
@@ -724,9 +725,10 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 low_rate: *low_rate,
                 only: rows.clone(),
             };
-            let mut builds = server_builds(memcached.as_deref(), dnsmasq.as_deref(), &mut says)?;
+            let say = &mut |step: &str| says.say(step);
+            let mut builds = sei_builds::columns(memcached.as_deref(), dnsmasq.as_deref(), say)?;
             if *checks {
-                builds.extend(without_checks(&place, &mut says)?);
+                builds.extend(sei_builds::without_checks(say)?);
             }
             let report = sei_servers::measure(
                 &sei_servers::ROWS,
@@ -824,180 +826,6 @@ fn fed_servers(names: &[String], place: &Path, says: &mut Says) -> Result<Vec<(S
         .collect()
 }
 
-/// The plain builds, those with zeroed locals and with the message envelope alone, and the hardened ones if there are
-/// any: given, or built as the variant "hardened".
-/// A program that is measured as hardened has the handlers of the server's policy, with stores that are logged: read from the binary.
-fn is_hardened(server: &Server, program: &Path) -> Result<()> {
-    let told = std::process::Command::new(Product::find().path())
-        .args(["cc", "--coverage=json"])
-        .arg(program)
-        .output()?;
-    let coverage: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
-    let has = |name: &str| {
-        coverage["handlers"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|handler| handler["name"] == name))
-    };
-    let needed = match server.name {
-        "memcached" => "process_command_ascii",
-        _ => "answer_request",
-    };
-    let bytes = std::fs::read(program)?;
-    let abi = bytes.windows(9).any(|name| name == b"__sf_abi_");
-    let logged = coverage["stores"]["logged"].as_u64().unwrap_or_default();
-    if !has(needed) || logged == 0 || !abi {
-        bail!(
-            "a hardened {} with the handler {needed} is needed, found {} without it\n  fix:   leave the option out: the bench builds it itself",
-            server.name,
-            program.display()
-        );
-    }
-    Ok(())
-}
-
-fn server_builds(
-    memcached: Option<&Path>,
-    dnsmasq: Option<&Path>,
-    says: &mut Says,
-) -> Result<Vec<sei_servers::Build>> {
-    let store = Store::default_place();
-    let sources = Sources::at(store.sources());
-    let makes = Builds::at(store.servers(), machine::cores());
-    let mut builds = Vec::new();
-    // nghttpd has no row here.
-    for server in SERVERS.iter().filter(|server| server.name != "nghttpd") {
-        let mut add = |column: &str, program: PathBuf| {
-            builds.push(sei_servers::Build {
-                column: column.to_owned(),
-                server: server.name.to_owned(),
-                program,
-                envelope: !["plain", "zeroed", "sei"].contains(&column),
-            });
-        };
-        for recipe in [Recipe::plain(), Recipe::zeroed(), Recipe::envelope()] {
-            let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
-            add(&recipe.variant, built.program);
-        }
-        let given = match server.name {
-            "memcached" => memcached,
-            _ => dnsmasq,
-        };
-        match given {
-            Some(program) => {
-                is_hardened(server, program)?;
-                add("hardened", program.to_owned());
-            }
-            None => {
-                let recipe = sei_recipe("mc-sei", server, &Product::find());
-                let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
-                is_hardened(server, &built.program)?;
-                add("hardened", built.program);
-            }
-        }
-        // As the paper's variants were measured: checksums are computed and do not leave.
-        let product = Product::find();
-        let recipe = Recipe {
-            envelope: false,
-            ..Recipe::hardened("level-sei", server, product.path(), "--protect=sei", &[])
-        };
-        let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
-        is_hardened(server, &built.program)?;
-        sei::has_level(&product, &built.program, "sei")?;
-        add("sei", built.program);
-    }
-    Ok(builds)
-}
-
-/// memcached with all checks of `--protect=full` but one, by a runtime that is made so (harden/Makefile: BEYOND).
-fn without_checks(place: &Path, says: &mut Says) -> Result<Vec<sei_servers::Build>> {
-    let store = Store::default_place();
-    let sources = Sources::at(store.sources());
-    let makes = Builds::at(store.servers(), machine::cores());
-    let product = Product::find();
-    let server = SERVERS
-        .iter()
-        .find(|server| server.name == "memcached")
-        .context("memcached is among the servers")?;
-    let all: u32 = sei_servers::CHECKS.iter().map(|(_, bit, _)| bit).sum();
-    let mut builds = Vec::new();
-    for (check, bit, _) in sei_servers::CHECKS {
-        let folder = std::path::absolute(place.join(format!("runtime-without-{check}")))?;
-        // The pass is the same, and so is all but what the checks are in.
-        let _ = std::fs::remove_dir_all(&folder);
-        let copied = std::process::Command::new("cp")
-            .args(["-a", "-T"])
-            .arg(product.path().with_file_name("harden"))
-            .arg(&folder)
-            .status()?;
-        if !copied.success() {
-            bail!(
-                "the runtime beside {} is needed\n  fix:   make build",
-                product.path().display()
-            );
-        }
-        for made_anew in ["core", "locks", "carry"] {
-            let _ = std::fs::remove_file(folder.join(format!("obj/{made_anew}.rt.o")));
-        }
-        let made = std::process::Command::new("make")
-            .arg("-C")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("harden"))
-            .arg(format!("OUT={}", folder.display()))
-            .arg(format!("BEYOND={}", all & !bit))
-            .output()
-            .context("make could not be started")?;
-        if !made.status.success() {
-            bail!("{}", String::from_utf8_lossy(&made.stderr));
-        }
-        let column = sei_servers::without(check);
-        let mut recipe =
-            Recipe::hardened(&column.replace(' ', "-"), server, product.path(), "", &[]);
-        let folder = folder.display().to_string();
-        recipe.env.push(("STEADFAST_HARDEN".to_owned(), folder));
-        let built = makes.build(server, &recipe, &sources, &mut |step| says.say(step))?;
-        is_hardened(server, &built.program)?;
-        builds.push(sei_servers::Build {
-            column,
-            server: server.name.to_owned(),
-            program: built.program,
-            envelope: true,
-        });
-    }
-    Ok(builds)
-}
-
-/// The paper's variants and what they are built with.
-const SEI_VARIANTS: [&str; 7] = [
-    "mc",
-    "mc-sei",
-    "mc-seil",
-    "mc-sei-dup",
-    "mc-sei-between",
-    "mc-sei-dup-between",
-    "mc-sei-recover",
-];
-
-/// Of these, those that the paper has.
-const PAPER_VARIANTS: [&str; 3] = ["mc", "mc-sei", "mc-sei-dup"];
-
-fn sei_recipe(variant: &str, server: &Server, product: &Product) -> Recipe {
-    let hardened = |name, words, policies: &[&str]| {
-        Recipe::hardened(name, server, product.path(), words, policies)
-    };
-    match variant {
-        "mc" => Recipe::plain(),
-        "mc-sei-dup" => hardened("hardened-dup", "--state=dup", &["state"]),
-        "mc-sei-between" => hardened("hardened-between", "--between=duplicate", &["between"]),
-        "mc-sei-dup-between" => hardened(
-            "hardened-dup-between",
-            "--state=dup --between=duplicate",
-            &["state", "between"],
-        ),
-        "mc-sei-recover" => hardened("hardened-recover", "--recover", &[]),
-        "barrier" => hardened("hardened-barrier", "--barrier", &[]),
-        _ => hardened("hardened", "", &[]),
-    }
-}
-
 #[expect(
     clippy::too_many_arguments,
     reason = "what the command line says, passed on once"
@@ -1012,22 +840,9 @@ fn sei_report(
     seconds: f64,
     says: &mut Says,
 ) -> Result<sei_tables::SeiTablesReport> {
-    if let Some(name) = only
-        .iter()
-        .find(|name| !SEI_VARIANTS.contains(&name.as_str()))
-    {
-        bail!(
-            "no variant is called {name:?}; known: {}",
-            SEI_VARIANTS.join(", ")
-        );
-    }
-    let wanted: Vec<&str> = SEI_VARIANTS
-        .into_iter()
-        .filter(|name| match only.is_empty() {
-            true => PAPER_VARIANTS.contains(name),
-            false => only.iter().any(|wanted| wanted == name),
-        })
-        .collect();
+    let wanted = sei_builds::wanted(only)?;
+    let recipe =
+        |variant: &str, server: &Server| sei_builds::recipe(variant, server, &Product::find());
     let product = Product::find();
     let store = Store::default_place();
     let sources = Sources::at(store.sources());
@@ -1040,7 +855,7 @@ fn sei_report(
         // A table of what is there needs no program.
         let program = match settings.runs {
             0 => PathBuf::new(),
-            _ => build(memcached, &sei_recipe(built_as, memcached, &product), says)?.program,
+            _ => build(memcached, &recipe(built_as, memcached)?, says)?.program,
         };
         Ok(sei_tables::Variant {
             name: name.to_owned(),
@@ -1100,7 +915,7 @@ fn sei_report(
             SeiTable::Table5 => {
                 let dnsmasq = &SERVERS[1];
                 let native = Recipe::plain();
-                let hardened = sei_recipe("mc-sei", dnsmasq, &product);
+                let hardened = recipe("mc-sei", dnsmasq)?;
                 let mut builds = Vec::new();
                 for (name, recipe) in [("native", native), ("SEI-hardened", hardened)] {
                     let counters = store.servers().join(format!("phases-{name}.bin"));
@@ -1126,7 +941,7 @@ fn sei_report(
             SeiTable::Figure6 => {
                 let mut builds = Vec::new();
                 for name in ["mc", "mc-sei"] {
-                    let recipe = sei_recipe(name, memcached, &product);
+                    let recipe = recipe(name, memcached)?;
                     let built =
                         makes.build(memcached, &recipe, &sources, &mut |step| says.say(step))?;
                     builds.push(sei_servers::Build {

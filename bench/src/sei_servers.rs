@@ -26,10 +26,11 @@ use steadfast_report::published;
 use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::load::memcached::Mix;
 use steadfast_workloads::load::process::{Running, Split, on_client_cpu};
-use steadfast_workloads::load::{Paced, Saturated, dns, highest_rate, memcached};
+use steadfast_workloads::load::{Paced, Saturated, deadwood, dns, highest_rate, memcached};
 
 use crate::machine::Machine;
 use crate::results;
+use crate::sei_builds::{CHECKS, Check};
 use crate::stats::{Estimate, median, median_estimate};
 use crate::table;
 use crate::verdict::{self, Promise};
@@ -77,7 +78,7 @@ const fn mix(keys: usize, value_bytes: usize, get_percent: usize) -> Mix {
 }
 
 /// The rows, in the order of the table. 8 B values over 8 threads need nine CPUs.
-pub const ROWS: [Row; 10] = [
+pub const ROWS: [Row; 11] = [
     Row {
         name: Cow::Borrowed("8 B, 8 threads"),
         server: "memcached",
@@ -157,6 +158,14 @@ pub const ROWS: [Row; 10] = [
         mix: mix(dns::HOSTS, 4, 100),
         targets: &[],
         sei: &[],
+    },
+    Row {
+        name: Cow::Borrowed("Deadwood, cached names"),
+        server: "deadwood",
+        threads: 1,
+        mix: mix(dns::HOSTS, 4, 100),
+        targets: &[(Metric::ThroughputLoss, 45.0), (Metric::ResponseTime, 15.0)],
+        sei: &[(Metric::ThroughputLoss, 35.0), (Metric::ResponseTime, 10.0)],
     },
 ];
 
@@ -428,6 +437,11 @@ fn one(
             let client = dns::Client::connect(server.address, build.envelope, seed)?;
             (server, Client::Dns(client))
         }
+        "deadwood" => {
+            let server = deadwood::start(&build.program, split, place)?;
+            let client = dns::Client::connect(server.address, build.envelope, seed)?;
+            (server, Client::Dns(client))
+        }
         other => bail!("no client for {other}"),
     };
     let time = Duration::from_secs_f64(settings.seconds);
@@ -465,6 +479,12 @@ impl Series {
                 Some((number(mine.as_ref()?) / number(theirs.as_ref()?) - 1.0) * 100.0)
             })
             .collect()
+    }
+
+    /// What one needs less than `full`, as a share of what that needs.
+    fn price(&self, full: &Series, number: impl Fn(&Sample) -> f64) -> Vec<f64> {
+        let less = self.above(full, number);
+        less.iter().map(|percent| -percent).collect()
     }
 
     fn busy(&self) -> Option<f64> {
@@ -529,22 +549,9 @@ fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
     all
 }
 
-/// The name of a build that lacks one check, and the bit of it in harden/runtime/runtime.h.
-pub const CHECKS: [(&str, u32, &str); 5] = [
-    (
-        "inputs",
-        1,
-        "inputs compared with what was received, and streams",
-    ),
-    (
-        "outputs",
-        2,
-        "outputs compared when the kernel is handed them",
-    ),
-    ("places", 4, "where the runtime's own stores went"),
-    ("frames", 8, "both records of the frames' bounds"),
-    ("locks", 16, "the sum of the list of locks"),
-];
+/// The column at the level of the paper's rules that has the envelope: what it needs less than one without all checks of the runtime is what
+/// the compiler pass adds beyond these rules.
+pub const LEVEL: &str = "sei with envelope";
 
 /// The column of a build without a check.
 #[must_use]
@@ -561,6 +568,7 @@ pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
         let name = match measured.row.as_str() {
             "1 KiB" => "mc1k".to_owned(),
             "DNS, A record" => "dns".to_owned(),
+            "Deadwood, cached names" => "deadwood".to_owned(),
             other => format!("mc.{}", other.to_lowercase().replace([' ', ','], "")),
         };
         let Some(plain) = measured.find("plain") else {
@@ -576,8 +584,12 @@ pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
             ));
         };
         let cpu = |sample: &Sample| sample.saturated.cpu_ns_per_request();
+        let own = match measured.server.as_str() {
+            "deadwood" => "without the envelope",
+            _ => "envelope included",
+        };
         for (column, level, how) in [
-            ("hardened", "", "envelope included"),
+            ("hardened", "", own),
             ("sei", ".sei", "--protect=sei, without the envelope"),
         ] {
             let Some(hardened) = measured.find(column) else {
@@ -601,21 +613,29 @@ pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
             let response = hardened.above(plain, |sample| sample.low.mean_us);
             all("response", "response time added at a low rate", &response);
         }
-        for (check, _, what) in CHECKS {
+        for Check {
+            name: check, what, ..
+        } in CHECKS
+        {
             let pair = measured
                 .find("hardened")
                 .zip(measured.find(&without(check)));
             let Some((full, less)) = pair else {
                 continue;
             };
-            // How much less is needed without it.
-            let price: Vec<f64> = less
-                .above(full, cpu)
-                .iter()
-                .map(|percent| -percent)
-                .collect();
             let what = format!("share of a request's CPU time, --protect=full: {what}");
-            add(format!("{name}.price.{check}"), &what, &price);
+            add(
+                format!("{name}.price.{check}"),
+                &what,
+                &less.price(full, cpu),
+            );
+        }
+        if let Some((full, level)) = measured.find("hardened").zip(measured.find(LEVEL)) {
+            add(
+                format!("{name}.price.level"),
+                "share of a request's CPU time, --protect=full: what --protect=sei leaves out",
+                &level.price(full, cpu),
+            );
         }
         if let Some(envelope) = measured
             .find("envelope")

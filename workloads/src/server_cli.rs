@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, Subcommand};
 use steadfast_workloads::servers::build::{Builds, Recipe};
+use steadfast_workloads::servers::deadwood::DEADWOOD;
 use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::servers::suite::{self, End};
 use steadfast_workloads::servers::{SERVERS, Server, find};
@@ -24,6 +25,9 @@ pub(crate) enum Action {
         recipe: RecipeArgs,
         #[arg(long, default_value_t = 2)]
         jobs: usize,
+        /// A clone of MaraDNS, for deadwood: kept, once its commit and the hash of its tree are right
+        #[arg(long, value_name = "DIR")]
+        source: Option<PathBuf>,
     },
     /// Run the server's own test suite against a build
     Suite {
@@ -201,9 +205,13 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             servers,
             recipe,
             jobs,
+            source,
         } => {
             let builds = Builds::at(store.servers(), *jobs);
             for server in chosen(servers)? {
+                if let Some(source) = source {
+                    sources.take(server, source)?;
+                }
                 let built = builds.build(server, &recipe.recipe(), &sources, &mut say)?;
                 println!("{}", built.program.display());
             }
@@ -310,6 +318,7 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
                         .program;
                     replay::http2::play(&plain, &program, &dir, settings)?
                 }
+                "deadwood" => replay::play_deadwood(&program, &dir, settings)?,
                 _ => replay::play_dnsmasq(&program, &dir, settings)?,
             };
             for wrong in &found.wrong {
@@ -372,7 +381,11 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Server>> {
 
 fn by_name(name: &str) -> Result<&'static Server> {
     find(name).with_context(|| {
-        let known: Vec<_> = SERVERS.iter().map(|server| server.name).collect();
+        let known: Vec<_> = SERVERS
+            .iter()
+            .chain([&DEADWOOD])
+            .map(|server| server.name)
+            .collect();
         format!("no server is called {name:?}\n  known: {}", known.join(" "))
     })
 }

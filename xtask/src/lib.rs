@@ -15,6 +15,7 @@
 pub mod circles;
 pub mod def;
 pub mod docs;
+pub mod plot;
 pub mod specification;
 pub mod tables;
 pub mod tidy;

@@ -11,6 +11,8 @@ use std::path::Path;
 
 use steadfast_report::published::{self, Files, Promises};
 
+use crate::plot;
+
 const TABLE: &str = "docs/specification.toml";
 
 /// The costs of the front page, by id.
@@ -65,6 +67,10 @@ pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
         (
             "docs/reference/results.md",
             format!("{VALUES_HEAD}{}", published::values_page(&files)),
+        ),
+        (
+            "docs/concepts/cost-coverage.svg",
+            plot::cost_against_coverage(&files),
         ),
     ])
 }

@@ -89,7 +89,7 @@ pub fn start(program: &Path, split: &Split, dir: &Path, more: &[String]) -> Resu
             let query = dns::query(1, &host(0), kind::A, false);
             // It answers before it has read its hosts, and knows none of them then.
             exchange(address, &query, Duration::from_millis(50))
-                .is_ok_and(|reply| check(&reply, 0).is_ok())
+                .is_ok_and(|reply| is_right(&reply, 0).is_ok())
         },
     )
 }
@@ -209,7 +209,7 @@ impl Client {
             );
         }
         asked.waiting = false;
-        check(reply, asked.host)?;
+        is_right(reply, asked.host)?;
         Ok(Some(place))
     }
 
@@ -328,7 +328,10 @@ impl Client {
 }
 
 /// One A record with the host's address, and nothing unexpected about it.
-fn check(reply: &[u8], index: usize) -> Result<()> {
+///
+/// # Errors
+/// What else came.
+pub fn is_right(reply: &[u8], index: usize) -> Result<()> {
     let told = dns::decode(reply).context("a reply that is not well formed")?;
     let right = address_of(index).to_string();
     match told.answers.as_slice() {

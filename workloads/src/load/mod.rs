@@ -15,6 +15,7 @@
 //! Not covered: network cards. Clients and servers meet on the loopback, whose work is charged to
 //! whoever sends.
 
+pub mod deadwood;
 pub mod dns;
 pub mod memcached;
 pub mod process;

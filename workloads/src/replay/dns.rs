@@ -155,6 +155,26 @@ fn upstream_question(name: &str, kind: u16) -> Question {
     }
 }
 
+/// The index of a name of the load, which a server without its hosts file asks for.
+fn load_host(name: &str) -> Option<usize> {
+    let index = name.strip_prefix("host-")?.get(..5)?.parse().ok()?;
+    (name == host(index)).then_some(index)
+}
+
+/// Questions to a server that knows nothing by itself: the upstream's names, of which it may keep what it likes.
+#[must_use]
+pub fn forwarded_questions() -> Vec<Question> {
+    let mut all: Vec<Question> = (0..HOSTS)
+        .map(|index| upstream_question(&host(index), kind::A))
+        .collect();
+    for number in 0..60_u32 {
+        let name = format!("n{number}.up.example");
+        all.extend([kind::A, kind::AAAA, kind::TXT].map(|kind| upstream_question(&name, kind)));
+        all.push(upstream_question(&format!("x{number}.up.example"), kind::A));
+    }
+    all
+}
+
 /// The upstream's rules.
 fn knows(name: &str, kind: u16) -> (u8, Vec<Record>) {
     let first = name.split('.').next().unwrap_or("");
@@ -178,6 +198,10 @@ fn knows(name: &str, kind: u16) -> (u8, Vec<Record>) {
         kind::TXT => vec![record(name, kind, format!("text of {name}"))],
         _ => Vec::new(),
     };
+    if let Some(index) = load_host(name) {
+        let data = address_of(index).to_string();
+        return (0, vec![record(name, kind::A, data)]);
+    }
     match first.as_bytes().first() {
         Some(b'n') => (0, of(name, kind)),
         Some(b'c') => {

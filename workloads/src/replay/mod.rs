@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use steadfast_integrity::envelope::client::Connection;
 use steadfast_integrity::envelope::dns as envelope;
 
@@ -145,6 +145,41 @@ fn shown(bytes: &[u8]) -> String {
     let short = &bytes[..bytes.len().min(160)];
     let dots = if short.len() < bytes.len() { "..." } else { "" };
     format!("{:?}{dots}", String::from_utf8_lossy(short))
+}
+
+/// Asks a Deadwood every question twice, the second time of its cache, and compares.
+///
+/// # Errors
+/// When the server cannot be started or stops answering.
+pub fn play_deadwood(program: &Path, dir: &Path, settings: Settings) -> Result<Replayed> {
+    ensure!(
+        !settings.envelope,
+        "Deadwood answers by sendto, which the envelope does not cover; found --envelope"
+    );
+    let upstream = dns::Upstream::start()?;
+    let split = Split::everywhere()?;
+    let mut server = load::deadwood::start_forwarding(program, &split, dir, upstream.address)?;
+    let mut found = Replayed::default();
+    let mut questions = dns::forwarded_questions();
+    let mut rng = Rng::new(settings.seed);
+    rng.shuffle(&mut questions);
+    for question in &questions {
+        for edns in [false, true] {
+            let id = (rng.next_u64() & 0xffff) as u16;
+            let query = crate::dns::query(id, &question.name, question.kind, edns);
+            let reply = load::dns::exchange(server.address, &query, Duration::from_secs(5))
+                .with_context(|| {
+                    format!("no reply about {} type {}", question.name, question.kind)
+                })?;
+            found.requests += 1;
+            found.wrong.extend(dns::compare(question, id, &reply)?);
+        }
+        if found.wrong.len() >= WRONG_MAX {
+            break;
+        }
+    }
+    server.check_alive()?;
+    Ok(found)
 }
 
 /// Puts each question twice, without and with an OPT record, to a dnsmasq that is started for it,

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::source::Sources;
-use super::{Built, Server};
+use super::{Built, Server, deadwood};
 
 /// The compiler that plain and hardened builds have in common.
 pub const CC: &str = "clang-19";
@@ -293,6 +293,13 @@ impl Builds {
             "memcached" => self.memcached(&tree, &recipe)?,
             "dnsmasq" => self.dnsmasq(&tree, &recipe)?,
             "nghttpd" => self.nghttpd(&tree, &recipe)?,
+            "deadwood" => {
+                for words in deadwood::makes(&tree, &recipe)? {
+                    let mut make = self.step(&tree, "make", &recipe);
+                    make.arg(format!("-j{}", self.jobs)).args(words);
+                    logged(&mut make, &tree, "make.log")?;
+                }
+            }
             other => unreachable!("{other} is a server that nobody knows how to build"),
         }
         fs::write(&stamp, wanted)?;

@@ -1,7 +1,7 @@
 //! Servers: real programs that are hardened when they are compiled, so they are built from source.
 //!
 //! The source is Debian's source package of a fixed upstream version, checked by apt against the
-//! archive's signed index and never edited: what a variant changes is the compiler, its flags and
+//! archive's signed index, or, of [`deadwood`], a commit's tree, checked by its hash. It is never edited: what a variant changes is the compiler, its flags and
 //! libraries added at the link. Two variants of one server therefore differ in nothing else.
 //!
 //! Invariants
@@ -15,6 +15,7 @@
 //! Not covered: other upstream versions. What the archive offers instead is refused by name.
 
 pub mod build;
+pub mod deadwood;
 pub mod source;
 pub mod suite;
 
@@ -78,7 +79,10 @@ pub static SERVERS: [Server; 3] = [
 /// The server of that name.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Server> {
-    SERVERS.iter().find(|server| server.name == name)
+    SERVERS
+        .iter()
+        .chain([&deadwood::DEADWOOD])
+        .find(|server| server.name == name)
 }
 
 /// A finished build of a server.

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::Server;
+use super::{Server, deadwood};
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -32,6 +32,9 @@ impl Sources {
     /// # Errors
     /// When there is no such package, its upstream version is another one, or a download fails.
     pub fn fetch(&self, server: &Server, say: &mut dyn FnMut(&str)) -> Result<PathBuf> {
+        if server.name == deadwood::DEADWOOD.name {
+            return deadwood::kept(&self.root.join(server.name));
+        }
         if let Some(there) = self.downloaded(server)? {
             return Ok(there);
         }
@@ -58,6 +61,19 @@ impl Sources {
                 place.display()
             )
         })
+    }
+
+    /// Keeps the source of a server that no archive has (`--source`).
+    ///
+    /// # Errors
+    /// When it is not the source that numbers are published for, or the server's comes from Debian.
+    pub fn take(&self, server: &Server, source: &Path) -> Result<PathBuf> {
+        ensure!(
+            server.name == deadwood::DEADWOOD.name,
+            "--source is for deadwood, found {}, whose source is Debian's\n  fix:   leave --source away",
+            server.name
+        );
+        deadwood::take(source, &self.root.join(server.name))
     }
 
     fn downloaded(&self, server: &Server) -> Result<Option<PathBuf>> {
@@ -89,6 +105,9 @@ impl Sources {
     /// # Errors
     /// When dpkg-source is missing or finds the package damaged.
     pub fn unpack(&self, dsc: &Path, tree: &Path) -> Result<()> {
+        if dsc.extension().is_some_and(|extension| extension == "tar") {
+            return deadwood::unpack(dsc, tree);
+        }
         // dpkg-source compares the digests of the .dsc; apt compared the .dsc with the index.
         run(Command::new("dpkg-source")
             .args(["--no-check", "--no-copy", "-x"])
