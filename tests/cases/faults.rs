@@ -869,6 +869,10 @@ fn shares_memory() -> Result<Target, String> {
 /// The page in which processes that share memory take turns (crates/agent/src/domain.c): the next ticket stands first.
 const DOMAIN: u64 = 0x2a18_0000_0000;
 
+fn shares_memory_by_name() -> Result<Target, String> {
+    Target::guest("shared_named.c", &[])
+}
+
 /// Nobody repairs a process that shares memory with others: a difference stops the tree. What nobody reads is none.
 fn in_shared_memory() -> Vec<Trial> {
     let at = "at=shared_fork!report n=1";
@@ -927,7 +931,22 @@ fn in_shared_memory() -> Vec<Trial> {
         }
         .trial(shares_memory)
     })
+    .chain(by_name())
     .collect()
+}
+
+/// A copy of a file that processes share by its name is memory like any other: of a follower's, and of the leader's.
+fn by_name() -> impl Iterator<Item = Trial> {
+    ["1", "leader"].into_iter().map(|replica| {
+        Fault {
+            name: format!("sharing_by_name_{replica}"),
+            replicas: 3,
+            stop: false,
+            flip: format!("replica={replica} at=shared_named!report n=1 mem=[rdi] bit=5"),
+            after: After::Detected,
+        }
+        .trial(shares_memory_by_name)
+    })
 }
 
 /// A repair while the leader waits in the middle of a call for whoever takes the bytes, or sends them: the program is told

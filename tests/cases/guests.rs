@@ -422,6 +422,8 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_fork.c",
         "shared_file.c",
         "shared_sysv.c",
+        "shared_named.c",
+        "fork_dropped.c",
         "shared_kill.c",
         "shared_dlopen.c",
         "shared_bytes.c",
@@ -433,6 +435,12 @@ pub(crate) fn rows() -> Vec<Row> {
             .args("twice", &["twice"])
             .expect(Expect::Refused("System V"))
             .replicas(&[1, 2]),
+    );
+    rows.push(
+        row("shared_named.c")
+            .args("elsewhere", &["elsewhere"])
+            .expect(Expect::Refused("of another program"))
+            .replicas(&[2, 3]),
     );
     rows.push(
         row("shared_bytes.c")

@@ -229,11 +229,7 @@ impl Service {
                         .args(["-A", "trust", "-U", OWNER, "-N", "-D"])
                         .arg(&data),
                 )?;
-                // docs/reference/limits-run.md says why; every column runs with these.
-                format!(
-                    "-D {at}/data -p {port} -k {at} -c listen_addresses=127.0.0.1 -c dynamic_shared_memory_type=sysv \
-                     -c min_dynamic_shared_memory=32MB -c max_parallel_workers=0"
-                )
+                format!("-D {at}/data -p {port} -k {at} -c listen_addresses=127.0.0.1")
             }
         };
         // redis's "no snapshots" is an empty word.

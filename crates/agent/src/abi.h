@@ -281,6 +281,9 @@ enum sf_rpc {
 	SF_RPC_SPAWN, /* as SF_RPC_EXEC, of the child a1 of vfork(2) that stands in for the leader */
 	SF_RPC_FORK,  /* a group for a copy of every replica; answers the launcher's descriptor of its memory */
 	SF_RPC_UNFORK, /* there is no copy: a0 is that descriptor */
+	SF_RPC_MADE = 17, /* the program has made inode a1 of device a0 in a tmpfs */
+	SF_RPC_SEGMENT = 18, /* descriptor a0, inode a2 of device a1, is mapped shared by a process of domain a3, up to byte a4 of it:
+	               * 0: as a view; else one copy for each follower, numbers in segment_ids, answered with their sum */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
@@ -367,7 +370,13 @@ struct sf_group {
 	/* The launcher asks, by a number, whether another thread could go on; the leader repeats it, and if so once more. */
 	uint32_t threads, look_asked, look_heard, look_found;
 	uint64_t slice_tsc; /* ticks after which a thread gives way to others */
+	int32_t segment_ids[SF_SLOTS_MAX]; /* an answer to SF_RPC_SEGMENT */
 };
+
+/* Of SF_RPC_SEGMENT, in a4: the process is one of a domain; the descriptor is the launcher's own. */
+#define SF_SEGMENT_NOW (1ull << 63)
+#define SF_SEGMENT_HELD (1ull << 62)
+#define SF_SEGMENT_SUM (1ll << 40) /* in the answer, above the sum */
 
 /* fault_signo of a replica that failed its own check; fault_code is the line. */
 #define SF_BUG_SIGNO 0xb06u
@@ -428,6 +437,7 @@ struct sf_traps {
 #define SF_NR_SHARED_FILE 0x80000110u /* a file that processes share as memory, changed in another way */
 #define SF_NR_SHARED_CHANGE 0x80000111u /* a part of such memory moved, or too many parts */
 #define SF_NR_SHARED_ATTACH 0x80000113u /* a segment of System V that others have attached, or made */
+#define SF_NR_SHARED_NAMED 0x80000115u /* a file of a tmpfs that processes share by its name, and this one cannot join */
 #define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
 #define SF_NR_EXEC_BARE 0x80000114u /* exec of a program that runs unprotected, in the first process */
 #define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */

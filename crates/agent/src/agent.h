@@ -116,6 +116,7 @@ struct sf_kept {
 #define SF_M_PROT 8 /* its protection, from this bit on */
 #define SF_M_ZERO 16u   /* none: it is anonymous memory (null(4), /dev/zero) */
 #define SF_M_STORES 4u /* has been writable: may hold what its file does not */
+#define SF_M_SEGMENT 32u /* not a view: memory that processes of the tree share (segment.c) */
 struct sf_map {
 	u64 start, end; /* of the program's memory */
 	u64 offset;     /* of `start` in the file */
@@ -128,11 +129,12 @@ struct sf_map {
 /* Memory that copies of this replica have in common with it, or will have (domain.c). */
 #define SF_SEGMENTS_MAX 48u
 #define SF_MADE_MAX 16u
+#define SF_BY_NAME 2u
 struct sf_segment {
 	u64 start, end;
 	u64 dev, ino; /* of the file that the leader's is, or 0 */
 	u32 prot;
-	u32 real; /* 0: private, as long as there is no copy */
+	u32 real; /* 0: private, as long as there is no copy; SF_BY_NAME: one that may be mapped once more */
 };
 
 /* A parent in vfork(2): what it goes on with when the child has left (spawn.c). */
@@ -444,7 +446,13 @@ void sf_apply_patch(const u8 *plan, u32 len);
 struct sf_hash sf_memory_hash(int dirty_only);
 
 /* shared.c: files mapped shared */
-struct sf_shared_file { u64 dev, ino; s32 hold; u32 flags; u64 spare; };
+struct sf_shared_file {
+	u64 dev, ino;
+	s32 hold;
+	u32 flags;
+	u64 size;
+	s32 copy[SF_SLOTS_MAX]; /* of a segment: the number of each follower's */
+};
 #define SF_SHARED_PLAIN 1 /* map it as if it were private */
 s64 sf_shared_mmap(const u64 a[6], s64 forced);
 const struct sf_shared_file *sf_shared_found(void);
@@ -461,8 +469,9 @@ s64 sf_with_own_table(void (*)(void));
 s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n);
 NORETURN void sf_die_agreed(struct sf_regs *, u32 s);
 int sf_shared_all_written(const struct sf_regs *);
-int sf_shared_may_join(void);
-s64 sf_shared_joins(void);
+int sf_shared_may_join(const void **table, u32 *bytes);
+s64 sf_shared_joins(const void *table, u32 bytes);
+int sf_shared_is_segment(struct sf_shared_file *);
 
 /* domain.c: processes that share writable memory */
 s64 sf_domain_init(void);
@@ -476,9 +485,17 @@ void sf_domain_after(struct sf_regs *);
 void sf_domain_made(const u64 a[6], s64 id);
 s64 sf_domain_attach(const u64 a[6], s64 forced);
 s64 sf_domain_detach(const u64 a[6]);
-s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot);
+s64 sf_domain_adopt(const struct sf_map *, const struct sf_shared_file *);
+u64 sf_domain_id(void);
 void sf_baton_give(void);
 void sf_baton(struct sf_regs *);
+
+/* segment.c: files of /dev/shm that processes of a tree map by their names */
+void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
+int sf_segment_asks(const u64 a[6], struct sf_shared_file *);
+int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
+s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *);
+s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *);
 
 /* signal.c */
 NORETURN void sf_die(int s);

@@ -804,6 +804,8 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			sf_take_back_end(); /* who comes back from his own SIGKILL was refused it */
 		break;
 	}
+	if (unlikely(c->handler == SF_H_open))
+		sf_segment_opened(nr, a, ret);
 	*out = sf_result_begin(e, ret);
 	if (act == ACT_LEADER || c->handler == SF_H_creds)
 		sf_collect(*out, c, a, ret);

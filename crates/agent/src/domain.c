@@ -57,6 +57,7 @@ struct domain {
 	u64 next; /* ticket: the next one to be taken */
 	u64 served[SF_SLOTS_MAX]; /* at each index: the ticket whose turn it is */
 	u32 sleepers[SF_SLOTS_MAX];
+	u64 id; /* by which the launcher tells domains apart */
 };
 #define D ((struct domain *)SF_DOMAIN)
 #define BAD (~0ull)
@@ -83,6 +84,7 @@ s64 sf_domain_init(void)
 	if (r != (s64)SF_DOMAIN)
 		return r < 0 ? r : -ENOMEM;
 	D->next = seal(0);
+	D->id = sf_mix(sf_tsc(), (u64)sf_boot.launcher_pid) | 1;
 	for (u32 s = 0; s < SF_SLOTS_MAX; s++)
 		D->served[s] = seal(0);
 	return 0;
@@ -199,6 +201,20 @@ static int failed(s64 r)
 	return (u64)r > -4096ull;
 }
 
+static void enters_domain(void)
+{
+	if (sf_alone())
+		return;
+	app.domain = 1;
+	store(&G->domain, 1);
+	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
+}
+
+u64 sf_domain_id(void)
+{
+	return load(&D->id);
+}
+
 static void add(u64 start, u64 end, u32 prot, u32 real)
 {
 	if (app.segments == SF_SEGMENTS_MAX) {
@@ -263,11 +279,17 @@ static void moved(const u64 a[6], u64 to)
 /* Every replica, after a call that changes memory has succeeded with `ret`. */
 void sf_domain_changed(u32 nr, const u64 a[6], s64 ret)
 {
+	struct sf_shared_file file;
 	switch (nr) {
 	case NR_mmap:
 		if (a[3] & MAP_FIXED)
 			forget((u64)ret, (u64)ret + up(a[1]));
-		if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
+		if (sf_shared_is_segment(&file)) {
+			add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, SF_BY_NAME);
+			app.segment[app.segments - 1].dev = file.dev;
+			app.segment[app.segments - 1].ino = file.ino;
+			enters_domain();
+		} else if ((a[3] & MAP_SHARED) && (a[3] & MAP_ANONYMOUS))
 			add((u64)ret, (u64)ret + up(a[1]), a[2] & 7, 0);
 		break;
 	case NR_munmap:
@@ -349,15 +371,6 @@ static s64 share(const struct sf_segment *s)
 #define SHM_RND 020000u
 enum { NR_shmat = 30, NR_shmctl = 31, NR_shmdt = 67 };
 
-static void enters_domain(void)
-{
-	if (sf_alone())
-		return;
-	app.domain = 1;
-	store(&G->domain, 1);
-	G->snapshot_broken = 1; /* a copy of one replica would store into what the others have */
-}
-
 /* After shmget(2), in every replica: what nobody else can have made holds zeros. */
 void sf_domain_made(const u64 a[6], s64 id)
 {
@@ -416,11 +429,12 @@ s64 sf_domain_detach(const u64 a[6])
 	return -EINVAL;
 }
 
-/* A file that is mapped shared. The leader's mapping is the file's already. */
-s64 sf_domain_adopt(u64 from, u64 to, u64 dev, u64 ino, u32 prot)
+/* A file that is mapped shared. The leader's mapping is the file's already; `f`: others map it by its name. */
+s64 sf_domain_adopt(const struct sf_map *m, const struct sf_shared_file *f)
 {
-	struct sf_segment s = { from, to, dev, ino, prot, 1 };
-	s64 r = me.slot == 0 ? 0 : share(&s);
+	const u32 prot = m->flags >> SF_M_PROT & 7;
+	struct sf_segment s = { m->start, m->end, m->dev, m->ino, prot, f ? SF_BY_NAME : 1 };
+	s64 r = me.slot == 0 ? 0 : f ? sf_segment_replaces(m->start, m->end, m->offset, prot, f) : share(&s);
 	if (app.segments == SF_SEGMENTS_MAX)
 		return -ENOMEM;
 	app.segment[app.segments++] = s;
@@ -501,7 +515,9 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 {
 	struct turn *t = arg;
 	u64 ticket = 0;
-	if (t->what == JOIN && !sf_shared_may_join())
+	const void *table = NULL;
+	u32 bytes = 0;
+	if (t->what == JOIN && !sf_shared_may_join(&table, &bytes))
 		sf_end(SF_E_REFUSED, SF_NR_SPAWN_SHARED, 0, me.regs);
 	if (t->what == READY && !is_ready(e, t))
 		return NULL;
@@ -509,6 +525,8 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 		return NULL;
 	struct sf_result *res = sf_result_begin(e, 0);
 	res->aux = ticket;
+	if (bytes)
+		sf_result_bytes(res, table, bytes);
 	if (sf_signal_pending())
 		res->flags |= SF_R_MORE;
 	sf_result_end(res);
@@ -527,11 +545,12 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 		hold(res->aux);
 		return 0;
 	}
-	t->ret = sf_shared_joins();
+	t->ret = sf_shared_joins(PAYLOAD + res->out_off, res->out_len);
 	for (u32 i = 0; i < app.segments && !t->ret; i++) {
 		struct sf_segment *s = &app.segment[i];
-		if (!s->real)
-			t->ret = share(s);
+		if (s->real)
+			continue;
+		t->ret = share(s);
 		s->real = 1;
 	}
 	if (t->ret && me.slot == 0)
@@ -691,7 +710,7 @@ static s64 changes(u32 nr, const u64 a[6])
 	return -1;
 }
 
-static int of_a_segment(s64 fd)
+static int of_a_segment(s64 fd, u32 nr)
 {
 	u64 st[18]; /* struct stat: device and inode come first */
 	int any = 0;
@@ -701,7 +720,7 @@ static int of_a_segment(s64 fd)
 		return 0;
 	for (u32 i = 0; i < app.segments; i++)
 		if (app.segment[i].ino && app.segment[i].dev == st[0] && app.segment[i].ino == st[1])
-			return 1;
+			return nr != NR_mmap || app.segment[i].real != SF_BY_NAME;
 	return 0;
 }
 
@@ -750,7 +769,7 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_CHANGE, 0, r);
 	if (c->handler == SF_H_thread && sf_is_thread(nr, a))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_THREADS, 0, r);
-	if (me.slot == 0 && of_a_segment(changes(nr, a)))
+	if (me.slot == 0 && of_a_segment(changes(nr, a), nr))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_FILE, 0, r);
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group || c->handler == SF_H_exec) {
 		if (!app.spawn.active)

@@ -166,6 +166,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "outsiders may store to it at any moment; fix: make the program attach it before it forks, once, or use mmap",
     ),
     (
+        0x8000_0115,
+        "mapping a file of /dev/shm that processes of another program share, one of them alone, or that has grown since",
+        "their turns are taken from different batons; fix: fork the processes that share it, and set its length before it is mapped",
+    ),
+    (
         0x8000_0112,
         "fork where there is no memory for what parent and child will share",
         "each replica needs its own; fix: more memory (ulimit -v, the cgroup's limit)",

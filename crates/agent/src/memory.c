@@ -371,7 +371,7 @@ s64 sf_memory_call(u32 nr, const u64 a[6], s64 forced)
 	if (unlikely(nr == NR_mmap && (a[3] & MAP_SHARED) && !(a[3] & MAP_ANONYMOUS) && !fixed))
 		r = sf_shared_mmap(a, forced);
 	if (r != SF_SHARED_PLAIN) {
-		if (app.segments && !failed(r))
+		if ((app.segments || sf_shared_is_segment(NULL)) && !failed(r))
 			sf_domain_changed(nr, a, r);
 		return r;
 	}

@@ -790,9 +790,24 @@ void sf_shared_given(const struct sf_shared_file *f)
 }
 
 /* Whether the mapping just made is of memory that is nobody's file. */
+static const struct sf_shared_file *present(void)
+{
+	return me.slot == 0 ? &found : given;
+}
+
+/* Whether it is of memory that processes of a tree share, and of which file. */
+int sf_shared_is_segment(struct sf_shared_file *f)
+{
+	if (!present() || !(present()->flags & SF_M_SEGMENT))
+		return 0;
+	if (f)
+		*f = *present();
+	return 1;
+}
+
 int sf_shared_is_zero(void)
 {
-	return me.slot == 0 ? (found.flags & SF_M_ZERO) != 0 : given && (given->flags & SF_M_ZERO);
+	return present() && (present()->flags & SF_M_ZERO);
 }
 
 static s64 map_view(const u64 a[6], s64 forced)
@@ -823,6 +838,16 @@ static s64 abandon(u64 ref, u64 len, s64 why)
 	return why;
 }
 
+static s64 map_segment(const u64 a[6], s64 forced, struct sf_shared_file *f)
+{
+	s64 r = sf_segment_map(a, forced, f);
+	if (failed(r))
+		f->flags = 0;
+	else if (a[3] & MAP_FIXED)
+		forget((u64)r, (u64)r + up(a[1]));
+	return r;
+}
+
 /* Leader: what kind of file is this, and may it be written? The kernel answers by mapping it. */
 static s64 map_first(const u64 a[6])
 {
@@ -836,6 +861,13 @@ static s64 map_first(const u64 a[6])
 		found.flags = SF_M_ZERO;
 	if (found.flags)
 		return SF_SHARED_PLAIN; /* /dev/zero: anonymous memory */
+	if ((st.mode & S_IFMT) == S_IFREG) {
+		found.dev = st.dev;
+		found.ino = st.ino;
+		found.size = st.rest[0];
+		if (sf_segment_asks(a, &found))
+			return map_segment(a, 0, &found);
+	}
 	u64 ref = place(len);
 	/* Room for this one and for what a hole in two mappings leaves (mremap). */
 	if (!ref || app.maps + 4 > SF_MAPS_MAX) {
@@ -903,6 +935,10 @@ s64 sf_shared_mmap(const u64 a[6], s64 forced)
 		return map_first(a);
 	if (!given || (given->flags & SF_M_ZERO))
 		return SF_SHARED_PLAIN;
+	if (given->flags & SF_M_SEGMENT) {
+		struct sf_shared_file file = *given;
+		return map_segment(a, forced, &file);
+	}
 	u64 len = up(a[1]);
 	struct stat st;
 	if (me.role == SF_RERUN && (sys2(NR_fstat, (u32)a[4], &st) < 0 || st.dev != given->dev || st.ino != given->ino))
@@ -1166,30 +1202,49 @@ s64 sf_shared_restore(const struct sf_mirror *from, const u64 *list, u64 n)
 enum { NR_stat = 4 };
 #define MADV_DOFORK 11
 
-/* Leader: whether every file that is mapped shared and writable is nobody else's any more. One that has no name can be
- * reached by the program's own processes alone. */
-int sf_shared_may_join(void)
+/* Of the files that become segments at a fork, those that have a name: followers get copies that the launcher has. */
+static struct sf_shared_file by_name[SF_MAPS_MAX];
+
+static const struct sf_shared_file *named(const struct sf_shared_file *table, u32 n, const struct sf_map *m)
+{
+	for (u32 i = 0; i < n; i++)
+		if (table[i].dev == m->dev && table[i].ino == m->ino)
+			return &table[i];
+	return NULL;
+}
+
+/* Leader: whether every file that is mapped shared and writable can be shared with a copy. One that has no name can be
+ * reached by the program's own processes alone, one that they made in a tmpfs becomes a segment (segment.c). */
+int sf_shared_may_join(const void **table, u32 *bytes)
 {
 	struct stat st;
+	u32 n = 0;
 	for (u32 i = 0; i < app.maps && !sf_alone(); i++) {
 		const struct sf_map *m = &app.map[i];
 		char path[64];
 		if (!m->ref)
 			continue;
 		held_by_launcher(m, path);
-		if (m->hold < 0 || sys2(NR_stat, path, &st) < 0 || st.nlink != 0)
+		if (m->hold < 0 || sys2(NR_stat, path, &st) < 0)
 			return 0;
+		if (st.nlink == 0 || named(by_name, n, m))
+			continue;
+		struct sf_shared_file f = { .dev = m->dev, .ino = m->ino, .size = st.rest[0] };
+		if (sf_segment_wanted((u64)m->hold, &f, m->offset + (m->end - m->start), SF_SEGMENT_NOW | SF_SEGMENT_HELD) != 1)
+			return 0;
+		by_name[n++] = f;
 	}
+	*table = by_name;
+	*bytes = n * (u32)sizeof *by_name;
 	return 1;
 }
 
 /* Every replica: such files become segments; the leader's is the file. What was stored has been written back. */
-s64 sf_shared_joins(void)
+s64 sf_shared_joins(const void *table, u32 bytes)
 {
 	for (u32 i = 0; i < app.maps;) {
 		const struct sf_map m = app.map[i];
 		const u64 len = m.end - m.start;
-		const u32 prot = m.flags >> SF_M_PROT & 7;
 		if (!m.ref) {
 			i++;
 			continue;
@@ -1199,12 +1254,12 @@ s64 sf_shared_joins(void)
 			if (!failed(r))
 				r = sys3(NR_madvise, m.start, len, MADV_DOFORK);
 			if (!failed(r))
-				r = sys3(NR_mprotect, m.start, len, prot);
+				r = sys3(NR_mprotect, m.start, len, m.flags >> SF_M_PROT & 7);
 			if (failed(r))
 				return r;
 		}
-		s64 r = sf_domain_adopt(m.start, m.end, m.dev, m.ino, prot);
-		if (r)
+		s64 r = sf_domain_adopt(&m, named(table, bytes / sizeof *by_name, &m));
+		if (failed(r))
 			return r;
 		forget(m.start, m.end);
 		i = 0;

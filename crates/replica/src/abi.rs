@@ -212,6 +212,7 @@ pub(crate) struct Group {
     pub(crate) look_heard: u32,
     pub(crate) look_found: u32,
     pub(crate) slice_tsc: u64,
+    pub(crate) segment_ids: [i32; SLOTS_MAX],
 }
 
 #[repr(C)]
@@ -358,7 +359,13 @@ pub(crate) const RPC_STAY: u32 = 5;
 pub(crate) const RPC_SPAWN: u32 = 6;
 pub(crate) const RPC_FORK: u32 = 7;
 pub(crate) const RPC_UNFORK: u32 = 8;
+pub(crate) const RPC_MADE: u32 = 17;
+pub(crate) const RPC_SEGMENT: u32 = 18;
 pub(crate) const RPC_SITE: u32 = 16;
+/// Of [`RPC_SEGMENT`]: in its last argument, and in the answer above the sum.
+pub(crate) const SEGMENT_NOW: u64 = 1 << 63;
+pub(crate) const SEGMENT_HELD: u64 = 1 << 62;
+pub(crate) const SEGMENT_SUM: i64 = 1 << 40;
 pub(crate) const NR_EXEC_FILTER: u32 = 0x8000_0104;
 pub(crate) const NR_EXEC_TRACE: u32 = 0x8000_0105;
 pub(crate) const NR_EXEC_COUNT: u32 = 0x8000_0106;

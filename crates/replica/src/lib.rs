@@ -27,6 +27,7 @@ mod pace;
 mod profile;
 mod ration;
 mod recovery;
+mod segments;
 mod sentry;
 pub mod site;
 pub mod status;

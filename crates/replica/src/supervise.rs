@@ -16,6 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use steadfast_integrity::digest;
 use steadfast_integrity::event::{Event, EventSink, Refused, ReplicaStart, Role, RunStart, What};
 use steadfast_integrity::exit::Verdict;
 use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
@@ -32,10 +33,11 @@ use crate::bare;
 use crate::exec::Becoming;
 use crate::front::Front;
 use crate::group::{Group, at};
-use crate::held::Held;
+use crate::held::{self, Held};
 use crate::meeting::Meeting;
 use crate::modules::{Modules, protection_at};
 use crate::ration::Ration;
+use crate::segments::Asks;
 use crate::tree::{self, Post, Tree};
 use crate::{LaunchError, Step, launch, limits, sentry, status};
 
@@ -367,6 +369,20 @@ pub(crate) fn control_block(
 ) -> Result<Group, LaunchError> {
     limits::room()?;
     let memory = io_step(Step::Memory, Shared::new(c"steadfast", abi::SHARED_BYTES))?;
+    Ok(control_block_in(
+        memory, plan, cores, equal_pids, privileged, more,
+    ))
+}
+
+/// The same in memory that is there.
+pub(crate) fn control_block_in(
+    memory: Shared,
+    plan: &Plan,
+    cores: &[usize],
+    equal_pids: bool,
+    privileged: bool,
+    more: u32,
+) -> Group {
     let n = u32::from(plan.replicas);
     let group = Group::new(memory);
     group.set64(at!(magic), 0x5354_4541_4446_4153);
@@ -432,7 +448,7 @@ pub(crate) fn control_block(
         group.set32(at!(snapshot_broken), 1);
     }
     group.set32(at!(options), options | more);
-    Ok(group)
+    group
 }
 
 impl<'a> Supervisor<'a> {
@@ -450,7 +466,7 @@ impl<'a> Supervisor<'a> {
             sink,
             group,
             modules,
-            held: Held::default(),
+            held: Held::new(hearing.tree.segments.clone()),
             dying: None,
             started,
             setup: Duration::ZERO,
@@ -1553,6 +1569,14 @@ impl<'a> Supervisor<'a> {
                 }
                 0
             }
+            abi::RPC_MADE => {
+                self.hearing.tree.segments.made((arg[0], arg[1]));
+                0
+            }
+            abi::RPC_SEGMENT => match self.let_share(arg) {
+                Ok(sum) => sum,
+                Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
+            },
             abi::RPC_DROP => {
                 self.held.drop(arg[0]);
                 0
@@ -1560,6 +1584,33 @@ impl<'a> Supervisor<'a> {
             _ => -i64::from(libc::ENOSYS),
         };
         self.group.answer(ret);
+    }
+
+    /// A file is mapped shared: 0, if as a view, or the sum of its copies' numbers.
+    fn let_share(&self, arg: [u64; 5]) -> std::io::Result<i64> {
+        let [fd, dev, ino, domain, end] = arg;
+        let file = if end & abi::SEGMENT_HELD == 0 {
+            held::meant(self.replicas[0].pid, fd, (dev, ino))?.0
+        } else {
+            self.held.file(fd)?
+        };
+        let tree = &self.hearing.tree;
+        let asks = Asks {
+            group: self.held.group(),
+            domain,
+            end: end & !(abi::SEGMENT_NOW | abi::SEGMENT_HELD),
+            in_company: end & abi::SEGMENT_NOW != 0 || self.is_child() || tree.has_children(),
+            followers: self.replicas.len() - 1,
+        };
+        let Some(numbers) = tree.segments.map(file, &asks)? else {
+            return Ok(0);
+        };
+        let mut bytes = [0; 4 * abi::SLOTS_MAX];
+        for (at, number) in bytes.chunks_exact_mut(4).skip(1).zip(numbers) {
+            at.copy_from_slice(&number.to_le_bytes());
+        }
+        self.group.memory.write(at!(segment_ids), &bytes);
+        Ok(abi::SEGMENT_SUM | i64::from(digest::crc32c(&bytes)))
     }
 
     /// The child that stands in for the leader is about to become another program, of this path in this directory: 0,
@@ -1595,6 +1646,7 @@ impl<'a> Supervisor<'a> {
         match tree::by_fork(
             &self.hearing.tree,
             &self.group,
+            self.replicas[0].pid,
             self.hearing.mask,
             modules,
             fixed,
@@ -1728,7 +1780,7 @@ impl<'a> Supervisor<'a> {
 
     /// Forgets what was known about a group that is no more.
     pub(crate) fn forget_the_group(&mut self) {
-        self.held = Held::default();
+        self.held = Held::new(self.hearing.tree.segments.clone());
         self.dying = None;
         self.keeper = 0;
         self.watch = crate::recovery::Watch::default();

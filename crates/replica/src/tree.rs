@@ -36,7 +36,8 @@ use crate::bare;
 use crate::flips::Flips;
 use crate::group::{Group, at};
 use crate::modules::Modules;
-use crate::supervise::{Birth, Hearing, News, Supervisor, control_block};
+use crate::segments::Segments;
+use crate::supervise::{Birth, Hearing, News, Supervisor, control_block, control_block_in};
 use crate::{LaunchError, launch, status};
 
 /// Leaders that the reaper knows at most; more are refused.
@@ -107,6 +108,7 @@ pub(crate) struct Tree {
     list: Mutex<Option<Shared>>,
     reaper: AtomicI32,
     shown: OnceLock<Arc<status::Table>>,
+    pub(crate) segments: Segments,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -132,6 +134,7 @@ impl Tree {
             list: Mutex::default(),
             reaper: AtomicI32::new(0),
             shown: OnceLock::new(),
+            segments: Segments::default(),
         })
     }
 
@@ -640,33 +643,38 @@ fn launched(
     Ok((group, launched, process))
 }
 
-/// A group for copies of a group's replicas. Its memory is descriptor [`Asked::number`] of this process.
+/// A group for copies of a group's replicas, which attach its memory by [`Asked::number`].
 pub(crate) fn by_fork(
     tree: &Arc<Tree>,
     parent: &Group,
+    leader: i32,
     mask: u64,
     modules: Modules,
     fixed: u64,
 ) -> Result<Asked, LaunchError> {
     let id = tree.born.load(Ordering::SeqCst) + 1;
-    let group = Arc::new(control_block(
+    let step = |step| move |source| LaunchError::Step { step, source };
+    let owner = procfs::effective_ids(leader)
+        .ok_or_else(|| std::io::Error::from_raw_os_error(libc::ESRCH))
+        .map_err(step(crate::Step::Read))?;
+    let memory =
+        Shared::attachable(abi::SHARED_BYTES, owner, 0o600).map_err(step(crate::Step::Memory))?;
+    let number = memory.id().expect("a segment");
+    let group = Arc::new(control_block_in(
+        memory,
         &tree.plan,
         &cores(&tree.plan, id),
         false,
         false,
         option::TREE,
-    )?);
+    ));
     let mut affinity = [0; 256];
     parent.memory.read(at!(wait affinity), &mut affinity);
     group.memory.write(at!(wait affinity), &affinity);
     modules.flips.write(&group.memory);
-    let number = group.memory.fd();
     let its = Arc::clone(&group);
     let life = move |hearing: Hearing, life: Life| fork(&hearing, life, its, modules, fixed);
-    let post = begin(tree, mask, life).map_err(|source| LaunchError::Step {
-        step: crate::Step::Thread,
-        source,
-    })?;
+    let post = begin(tree, mask, life).map_err(step(crate::Step::Thread))?;
     Ok(Asked { number, post })
 }
 

@@ -209,6 +209,18 @@ pub fn parent(pid: i32) -> Option<i32> {
     state(pid).map(|(_, parent)| parent)
 }
 
+/// Effective user and group of a process.
+#[must_use]
+pub fn effective_ids(pid: i32) -> Option<(u32, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    // Real, effective, saved, of the file system (proc_pid_status(5)).
+    let second = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().nth(1)?.parse().ok()
+    };
+    Some((second("Uid:")?, second("Gid:")?))
+}
+
 /// Whether `pid` is anywhere below `ancestor`.
 #[must_use]
 pub fn is_below(pid: i32, ancestor: i32) -> bool {

@@ -1,8 +1,8 @@
-//! A memfd mapped into this process and inherited by a child.
+//! Memory that other processes map too: a memfd, inherited or opened, or a segment that they attach by its number.
 
 #![allow(
     unsafe_code,
-    reason = "mmap(2) and raw access to memory that other processes write"
+    reason = "mmap(2), shmat(2) and raw access to memory that other processes write"
 )]
 
 use std::fs::File;
@@ -14,9 +14,15 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 /// Shared memory that other processes write at any time: only atomics and copies touch it.
 #[derive(Debug)]
 pub struct Shared {
-    file: File,
+    backing: Backing,
     base: NonNull<u8>,
     bytes: usize,
+}
+
+#[derive(Debug)]
+enum Backing {
+    File(File),
+    Segment(i32),
 }
 
 // SAFETY: the mapping lives as long as the value, and every access goes through atomics or
@@ -54,19 +60,72 @@ impl Shared {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(at.cast()).expect("mmap never returns page 0 unasked");
-        Ok(Self { file, base, bytes })
+        Ok(Self {
+            backing: Backing::File(file),
+            base,
+            bytes,
+        })
+    }
+
+    /// The same as a System V segment, for processes that have lost the right to open a descriptor of this one: they attach
+    /// it by its number, if they are its `owner` (user and group) or `mode` (the bits of chmod(2)) admits them. It is
+    /// marked as removed from the start, which on Linux hinders nobody who knows the number (shmctl(2)); so nothing is left
+    /// of it when its processes have ended.
+    ///
+    /// # Errors
+    /// As shmget(2), shmctl(2) and shmat(2).
+    pub fn attachable(bytes: usize, owner: (u32, u32), mode: u32) -> io::Result<Self> {
+        let flags = libc::IPC_CREAT | libc::SHM_NORESERVE | (mode & 0o666).cast_signed();
+        // SAFETY: numbers only.
+        let id = unsafe { libc::shmget(libc::IPC_PRIVATE, bytes, flags) };
+        if id < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: no address is asked for, so no existing mapping is replaced.
+        let at = unsafe { libc::shmat(id, std::ptr::null(), 0) };
+        let attached = if at.addr() == usize::MAX {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        };
+        let given = attached.and_then(|()| give_to(id, owner));
+        // SAFETY: IPC_RMID takes no structure.
+        unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+        given?;
+        let base = NonNull::new(at.cast()).expect("shmat never returns page 0 unasked");
+        Ok(Self {
+            backing: Backing::Segment(id),
+            base,
+            bytes,
+        })
+    }
+
+    /// The number of an [`attachable`](Self::attachable) one.
+    #[must_use]
+    pub fn id(&self) -> Option<i32> {
+        match self.backing {
+            Backing::Segment(id) => Some(id),
+            Backing::File(_) => None,
+        }
+    }
+
+    fn file(&self) -> &File {
+        match &self.backing {
+            Backing::File(file) => file,
+            Backing::Segment(_) => panic!("a segment has no descriptor"),
+        }
     }
 
     /// The descriptor, for a child to inherit.
     #[must_use]
     pub fn fd(&self) -> RawFd {
-        self.file.as_raw_fd()
+        self.file().as_raw_fd()
     }
 
     /// The same, borrowed.
     #[must_use]
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.file().as_fd()
     }
 
     fn at(&self, offset: usize, bytes: usize, align: usize) -> *mut u8 {
@@ -130,9 +189,29 @@ impl Shared {
     }
 }
 
+fn give_to(id: i32, (uid, gid): (u32, u32)) -> io::Result<()> {
+    // SAFETY: a structure of numbers, for which zero is a value.
+    let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
+    // SAFETY: `about` is writable for one structure.
+    if unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut about) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if (about.shm_perm.uid, about.shm_perm.gid) == (uid, gid) {
+        return Ok(());
+    }
+    about.shm_perm.uid = uid;
+    about.shm_perm.gid = gid;
+    // SAFETY: `about` is a whole structure that the kernel filled in.
+    match unsafe { libc::shmctl(id, libc::IPC_SET, &raw mut about) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: base and bytes are what mmap returned, and no reference outlives `self`.
+        // SAFETY: base and bytes are what mmap or shmat returned (which munmap detaches, too), and no reference outlives
+        // `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }

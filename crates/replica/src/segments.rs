@@ -1,0 +1,199 @@
+//! Segments: files of /dev/shm that processes of a tree make and map by their names (crates/agent, segment.c).
+//!
+//! The leaders map the file itself. For each follower index there is a copy, which every process of the tree attaches by its
+//! number: a System V segment, since a number needs no descriptor, and no right that a program may have given up.
+//!
+//! Invariants
+//!  1. A file becomes a segment only if a process of this tree has made it, and at its first mapping by a process that is
+//!     not alone, before anybody has stored to it through memory.
+//!  2. Processes whose turns are taken from different batons (domain.c) never share one: refused.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use steadfast_sys::shared::Shared;
+
+/// Device and inode.
+pub(crate) type Key = (u64, u64);
+
+/// Files that are remembered. A program that makes more of them in a tmpfs maps those that it made first as views.
+const MADE_MAX: usize = 65_536;
+/// Segments whose files have no name any more, and whose descriptors a process may still map.
+const UNLINKED_MAX: usize = 8;
+const PAGE: u64 = 4096;
+
+#[derive(Debug)]
+struct Segment {
+    key: Key,
+    file: File,
+    bytes: u64,
+    domain: u64,
+    copies: Vec<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    made: HashSet<Key>,
+    order: VecDeque<Key>,
+    live: Vec<Segment>,
+    /// Groups that map a file as a view, and how often.
+    views: HashMap<(Key, usize), usize>,
+}
+
+/// All that a tree knows of such files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Segments(Arc<Mutex<Known>>);
+
+/// A process that is about to map a file.
+#[derive(Debug)]
+pub(crate) struct Asks {
+    pub(crate) group: usize,
+    pub(crate) domain: u64,
+    /// How far into the file, in whole pages.
+    pub(crate) end: u64,
+    /// It shares memory already, or is about to, or has company.
+    pub(crate) in_company: bool,
+    pub(crate) followers: usize,
+}
+
+impl Segments {
+    fn with<T>(&self, f: impl FnOnce(&mut Known) -> T) -> T {
+        f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A process of the tree has made this file.
+    pub(crate) fn made(&self, key: Key) {
+        self.with(|known| {
+            if !known.made.insert(key) {
+                return;
+            }
+            known.order.push_back(key);
+            if known.order.len() > MADE_MAX
+                && let Some(oldest) = known.order.pop_front()
+            {
+                known.made.remove(&oldest);
+            }
+        });
+    }
+
+    pub(crate) fn viewed(&self, key: Key, group: usize) {
+        self.with(|known| *known.views.entry((key, group)).or_default() += 1);
+    }
+
+    pub(crate) fn view_ends(&self, key: Key, group: usize) {
+        self.with(|known| {
+            if let Some(n) = known.views.get_mut(&(key, group)) {
+                *n -= 1;
+                if *n == 0 {
+                    known.views.remove(&(key, group));
+                }
+            }
+        });
+    }
+
+    /// The numbers of a file's copies, one for each follower; `None`: it is to be a view.
+    ///
+    /// # Errors
+    /// Why it can be neither.
+    pub(crate) fn map(&self, file: File, asks: &Asks) -> io::Result<Option<Vec<i32>>> {
+        let about = file.metadata()?;
+        let key = (about.dev(), about.ino());
+        self.with(|known| {
+            known.forget_the_unlinked();
+            let Some(segment) = known.live.iter().find(|one| one.key == key) else {
+                if !asks.in_company || !known.made.contains(&key) {
+                    return Ok(None);
+                }
+                // What another group has as a view it would not see.
+                if known
+                    .views
+                    .keys()
+                    .any(|(seen, by)| *seen == key && *by != asks.group)
+                {
+                    return Err(io::Error::from_raw_os_error(libc::EBUSY));
+                }
+                let segment = Segment::new(key, file, asks)?;
+                let numbers = segment.numbers(asks, about.len());
+                known.live.push(segment);
+                return numbers.map(Some);
+            };
+            segment.numbers(asks, about.len()).map(Some)
+        })
+    }
+}
+
+impl Known {
+    fn forget_the_unlinked(&mut self) {
+        let mut gone = 0;
+        for index in (0..self.live.len()).rev() {
+            if self.live[index]
+                .file
+                .metadata()
+                .is_ok_and(|about| about.nlink() > 0)
+            {
+                continue;
+            }
+            gone += 1;
+            if gone > UNLINKED_MAX {
+                let old = self.live.remove(index);
+                self.made.remove(&old.key);
+                self.order.retain(|key| *key != old.key);
+            }
+        }
+    }
+}
+
+impl Segment {
+    fn new(key: Key, file: File, asks: &Asks) -> io::Result<Self> {
+        let about = file.metadata()?;
+        let bytes = about.len();
+        let whole = usize::try_from(bytes.next_multiple_of(PAGE)).map_err(io::Error::other)?;
+        let owner = (about.uid(), about.gid());
+        let copies = (0..asks.followers)
+            .map(|_| Shared::attachable(whole, owner, about.mode()))
+            .collect::<io::Result<Vec<_>>>()?;
+        fill(&file, bytes, &copies)?;
+        Ok(Self {
+            key,
+            file,
+            bytes,
+            domain: asks.domain,
+            copies,
+        })
+    }
+
+    fn numbers(&self, asks: &Asks, bytes: u64) -> io::Result<Vec<i32>> {
+        let errno = io::Error::from_raw_os_error;
+        if self.domain != asks.domain {
+            return Err(errno(libc::EXDEV));
+        }
+        // A copy cannot grow, and has nothing behind its end.
+        if self.bytes != bytes || asks.end > bytes.next_multiple_of(PAGE) {
+            return Err(errno(libc::EFBIG));
+        }
+        Ok(self.copies.iter().filter_map(Shared::id).collect())
+    }
+}
+
+/// What the file holds, to all copies; pages of zeros they have already.
+fn fill(file: &File, bytes: u64, copies: &[Shared]) -> io::Result<()> {
+    let mut page = vec![0_u8; 64 * 1024];
+    let mut at = 0_u64;
+    while at < bytes {
+        let n = file.read_at(&mut page, at)?;
+        if n == 0 {
+            break;
+        }
+        let got = &page[..n.min(usize::try_from(bytes - at).unwrap_or(n))];
+        if got.iter().any(|byte| *byte != 0) {
+            for copy in copies {
+                copy.write(usize::try_from(at).map_err(io::Error::other)?, got);
+            }
+        }
+        at += got.len() as u64;
+    }
+    Ok(())
+}
