@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -40,10 +40,14 @@ pub(crate) enum Tag {
     Patch,
     /// A page that the primary's scrubber does not find as the ledger has it.
     Suspect,
+    /// Pages of the program's memory: their address, and bytes (join.rs).
+    Memory,
+    /// What a site that comes back needs besides memory and files.
+    Given,
 }
 
 impl Tag {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -60,6 +64,8 @@ impl Tag {
         Self::Beat,
         Self::Patch,
         Self::Suspect,
+        Self::Memory,
+        Self::Given,
     ];
 }
 

@@ -7,6 +7,7 @@
 mod back;
 mod classes;
 mod disks;
+mod join;
 mod lost;
 mod names;
 mod processor;
