@@ -233,7 +233,7 @@ struct sf_polled {
 	uint64_t data;
 };
 #define SF_HELD_MAX 1024u
-#define SF_POLLED_MAX 65536u
+#define SF_POLLED_MAX 4096u
 struct sf_held_area {
 	uint32_t n, polled_n;
 	uint64_t end; /* bytes of the area that are in use */

@@ -271,6 +271,8 @@ s64 sf_pair_take(void)
 	if (r < 0 || (r = sys1(NR_chdir, a->directory)) < 0)
 		return r;
 	sys1(NR_umask, a->mask);
+	/* Mappings may have been made before the program was paused (recover.c, sf_remap). */
+	sf_heap_is(TRANSFER->app.brk_now, ((const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536))[3]);
 	u32 streams = 0;
 	for (u32 i = 0; i < a->n; i++)
 		if (a->held[i].class == F_STREAM && a->held[i].as < 0)

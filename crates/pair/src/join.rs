@@ -4,7 +4,8 @@
 //!   joiner                                      survivor, alone
 //!   connects, greets ─────────────────────────► greets: same command, packages, kernel, processor
 //!   manifest of its files ────────────────────► sends what they lack            ┐ the program
-//!   starts a process that is nobody ◄────────── sends the program's memory      ┘ runs
+//!   starts a process that is nobody,
+//!   and gives it that memory ◄───────────────── sends the program's memory      ┘ runs
 //!   ready ────────────────────────────────────► pauses the program
 //!   files, memory ◄──────────────────────────── what has changed since, and manifest ┐ it stands
 //!   ledger, descriptors, registers ◄─────────── the rest (site/join.rs)              │ still
@@ -212,7 +213,10 @@ impl Host {
         bring::send_live(sender, &mut has, &theirs)?.tell("a site that comes back gets");
         let mut handed = Handed::default();
         pages_of_memory(&mut handed, &self.site, sender).map_err(PairError::Link)?;
-        sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
+        let mappings = self.site.mappings().map_err(PairError::Stopped)?;
+        sender
+            .send(Tag::Ready, &[&mappings])
+            .map_err(PairError::Link)?;
         let () = answer(&mut receiver, Tag::Ready)?;
         Ok((receiver, name, has, handed))
     }
@@ -328,9 +332,19 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
     }
-    let ledger = greeted?;
+    let (ledger, mappings) = greeted?;
     let site = Arc::new(prepare::start(&prepared, Part::Secondary, [0; 16], true)?);
-    let joined = become_secondary(&prepared, &site, &sender, &mut receiver, ledger, pages);
+    let joined = stand(&site, &mappings, &pages).and_then(|()| {
+        become_secondary(
+            &prepared,
+            &site,
+            (&sender, &mut receiver),
+            ledger,
+            &mappings,
+            pages,
+        )
+    });
+
     if let Err(error) = &joined {
         let _ = sender.say(Tag::Refusal, &error.to_string());
         steadfast_sys::child::end(site.pid());
@@ -352,7 +366,7 @@ fn greet(
     sender: &Sender,
     receiver: &mut Receiver,
     pages: &mut Pages,
-) -> Result<Ledger, PairError> {
+) -> Result<(Ledger, Vec<u8>), PairError> {
     prepared.greeting.right = None;
     sender
         .say(Tag::Greeting, &prepared.greeting)
@@ -371,7 +385,7 @@ fn greet(
     if last.tag != Tag::Ready {
         return Err(unexpected(&last));
     }
-    Ok(ledger)
+    Ok((ledger, last.body))
 }
 
 /// Pages, until something else comes.
@@ -397,36 +411,47 @@ fn unexpected(frame: &Frame) -> PairError {
     )))
 }
 
+/// Starts a process that is nobody, and gives it the memory that has come.
+fn stand(site: &Site, mappings: &[u8], pages: &Pages) -> Result<(), PairError> {
+    // The thread that waits for the program is not to take signals that are the program's.
+    let _ = steadfast_sys::signals::block_all();
+    site.go()?;
+    site.stand()
+        .and_then(|()| site.map(mappings, pages))
+        .map_err(cannot)
+}
+
 /// From a process that is nobody to the survivor's program, one event before both go on.
 fn become_secondary(
     prepared: &Prepared,
     site: &Site,
-    sender: &Sender,
-    receiver: &mut Receiver,
+    (sender, receiver): (&Sender, &mut Receiver),
     mut ledger: Ledger,
-    mut pages: Pages,
+    mappings: &[u8],
+    pages: Pages,
 ) -> Result<(Files, u64), PairError> {
-    let failed = |why: String| PairError::Stopped(format!("this site cannot join: {why}"));
-    // The thread that waits for the program is not to take signals that are the program's.
-    let _ = steadfast_sys::signals::block_all();
-    site.go()?;
-    site.stand().map_err(failed)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     bring::receive(receiver, &prepared.data)?;
     let manifest: Manifest = answer(receiver, Tag::Manifest)?;
     check_sizes(&manifest)?;
     prepare::enrol(&mut ledger, &manifest)?;
-    let last = take_memory(receiver, &mut pages)?;
+    let mut fresh = Pages::default();
+    let last = take_memory(receiver, &mut fresh)?;
     let (given, descriptors) = Some(&last)
         .filter(|last| last.tag == Tag::Given)
         .and_then(parse_given)
         .ok_or_else(|| unexpected(&last))?;
-    site.become_given(&given, &pages).map_err(failed)?;
+    site.become_given(&given, mappings, pages, fresh)
+        .map_err(cannot)?;
     let mut files = Files::new(ledger, prepared.data.clone());
     files.take_descriptors(descriptors);
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
     Ok((files, given.event))
+}
+
+fn cannot(why: String) -> PairError {
+    PairError::Stopped(format!("this site cannot join: {why}"))
 }
 
 /// What has come has to be what the survivor's ledger has, as far as a look at names and sizes tells.

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   survivor                                        joiner
-//!   runs      give (memory as it is)  ──pages──►    started, and nobody yet
+//!   runs      give (memory as it is)  ──pages──►    started, and nobody yet: map, mappings and memory
 //!   pause     give (what has changed) ──pages──►
-//!             hand_on: descriptors, registers ────► become: mappings, memory, descriptors, registers
+//!             hand_on: descriptors, registers ────► become: what has changed, descriptors, registers
 //!   resume                                          go_on
 //! ```
 //!
@@ -15,7 +15,7 @@
 //!
 //! Not covered: files (crates/pair), and where a page's digest is equal by accident (128 bits).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -43,7 +43,7 @@ const HELD_BYTES: usize = 256;
 const HELD_MAX: usize = 1024;
 const POLLED: usize = HELD + HELD_BYTES * HELD_MAX;
 const POLLED_BYTES: usize = 24;
-const POLLED_MAX: usize = 65536;
+const POLLED_MAX: usize = 4096;
 /// The descriptor class of a set for polling (storage.h, `F_POLL`).
 const POLL: u32 = 9;
 /// Registers and the agent's state; the words of a search come behind them.
@@ -72,7 +72,7 @@ pub struct Handed(HashMap<u64, u128>);
 
 /// Pages that have come.
 #[derive(Debug, Default)]
-pub struct Pages(HashMap<u64, Box<[u8]>>);
+pub struct Pages(BTreeMap<u64, Box<[u8]>>);
 
 impl Pages {
     /// Takes pages from `address` on.
@@ -80,6 +80,38 @@ impl Pages {
         for (index, page) in (0..).zip(bytes.chunks_exact(PAGE)) {
             self.0.insert(address + index * PAGE as u64, page.into());
         }
+    }
+
+    /// Writes those that stand in `ranges`, in address order.
+    fn write(&self, memory: &Remote, ranges: &[Range<u64>]) -> io::Result<()> {
+        let mut run: Vec<u8> = Vec::with_capacity(PIECE);
+        let mut from = 0;
+        for (address, page) in ranges.iter().flat_map(|range| self.0.range(range.clone())) {
+            if run.len() == PIECE || *address != from + run.len() as u64 {
+                memory.write(from, &run)?;
+                run.clear();
+                from = *address;
+            }
+            run.extend_from_slice(page);
+        }
+        memory.write(from, &run)
+    }
+
+    /// Pages that had come, and that the program has no more where it has a mapping still.
+    fn clear_stale(&self, memory: &Remote, given: &Given) -> io::Result<()> {
+        let inside = |ranges: &[Range<u64>], address: u64| {
+            let index = ranges.partition_point(|range| range.end <= address);
+            ranges
+                .get(index)
+                .is_some_and(|range| range.contains(&address))
+        };
+        for address in self.0.keys().filter(|at| !inside(&given.ranges, **at)) {
+            // Of a mapping that the joiner has not, there is nothing to clear.
+            if memory.read(*address, &mut [0]).is_ok() {
+                memory.write(*address, &[0; PAGE])?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -236,7 +268,7 @@ impl Site {
         Ok(Given {
             event: self.group.get64(at!(own 0, again)),
             number: self.program_number(),
-            mappings: remap_list(&maps).ok_or("it has too many mappings, or no stack")?,
+            mappings: self.mappings()?,
             descriptors,
             registers,
             ..Given::default()
@@ -302,22 +334,57 @@ impl Site {
             .ok_or_else(|| "its process does not come to a halt".into())
     }
 
-    /// Joiner: its process becomes the survivor's program.
+    /// Survivor: the mappings of its program, as the agent takes them.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are too many.
+    pub fn mappings(&self) -> Result<Vec<u8>, String> {
+        let maps = procfs::maps(self.pid).map_err(|error| error.to_string())?;
+        remap_list(&maps).ok_or_else(|| "it has too many mappings, or no stack".into())
+    }
+
+    /// Joiner, whose process stands: makes the mappings, and gives it what has come of their pages.
     ///
     /// # Errors
     /// When it does not, and why; then it is nobody, and has to be ended.
-    pub fn become_given(&self, given: &Given, pages: &Pages) -> Result<(), String> {
+    pub fn map(&self, mappings: &[u8], pages: &Pages) -> Result<(), String> {
         let failed = |error: io::Error| format!("its memory cannot be written: {error}");
         let own = procfs::maps(self.pid).map_err(failed)?;
-        let stack = self.check_layout(given, &own)?;
-        self.group.memory.write(abi::OFF_REMAP, &given.mappings);
-        self.group.memory.write(abi::OFF_TRANSFER, &given.registers);
+        let stack = check_layout(mappings, &own)?;
+        self.group.memory.write(abi::OFF_REMAP, mappings);
         self.obeys(cmd::REMAP, 0, "make the mappings")?;
         self.obeys(cmd::TOUCH, stack, "have the stack")?;
         let memory = Remote::open(self.pid).map_err(failed)?;
-        for range in &given.ranges {
-            write_range(&memory, range, pages).map_err(failed)?;
+        let maps = procfs::maps(self.pid).map_err(failed)?;
+        let ranges: Vec<_> = maps
+            .iter()
+            .filter(|m| transplanted(m))
+            .map(|m| m.range.clone())
+            .collect();
+        pages.write(&memory, &ranges).map_err(failed)
+    }
+
+    /// Joiner: its process, which has `mapped` and `pages`, becomes the survivor's program. `fresh`: what has come since.
+    ///
+    /// # Errors
+    /// When it does not, and why; then it is nobody, and has to be ended.
+    pub fn become_given(
+        &self,
+        given: &Given,
+        mapped: &[u8],
+        mut pages: Pages,
+        mut fresh: Pages,
+    ) -> Result<(), String> {
+        let failed = |error: io::Error| format!("its memory cannot be written: {error}");
+        self.group.memory.write(abi::OFF_TRANSFER, &given.registers);
+        let memory = Remote::open(self.pid).map_err(failed)?;
+        if given.mappings == mapped {
+            fresh.write(&memory, &given.ranges).map_err(failed)?;
+        } else {
+            pages.0.append(&mut fresh.0);
+            self.map(&given.mappings, &pages)?;
         }
+        pages.clear_stale(&memory, given).map_err(failed)?;
         if read_back(&memory, given).map_err(failed)? != given.sum {
             return Err("its memory is not what was sent".into());
         }
@@ -344,35 +411,6 @@ impl Site {
             )),
             None => Err(format!("its process does not answer (to {what})")),
         }
-    }
-
-    /// The kernel's own mappings and the end of the stack cannot be moved. Where the stack begins.
-    fn check_layout(&self, given: &Given, own: &[procfs::Mapping]) -> Result<u64, String> {
-        let word = |index: usize| {
-            let bytes = given.mappings.get(8 * index..8 * index + 8);
-            bytes.map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
-        };
-        let (Some(stack), Some(stack_end), Some(from), Some(to)) =
-            (word(1), word(2), word(4), word(5))
-        else {
-            return Err("the list of mappings is damaged".into());
-        };
-        let kernel = own.iter().filter(|m| of_the_kernel(m));
-        let here = kernel.fold((u64::MAX, 0), |(from, to), m| {
-            (from.min(m.range.start), to.max(m.range.end))
-        });
-        let end = own
-            .iter()
-            .find(|m| m.path == Path::new("[stack]"))
-            .map(|m| m.range.end);
-        if here != (from, to) || end != Some(stack_end) {
-            return Err(format!(
-                "the kernel lays processes out otherwise than on the other site: its own mappings at {:#x} and {from:#x}, the stack's end at {:#x} and {stack_end:#x}",
-                here.0,
-                end.unwrap_or(0)
-            ));
-        }
-        Ok(stack)
     }
 
     /// Joiner: goes on as the follower that it is now.
@@ -406,31 +444,32 @@ fn polled(line: &str) -> Option<(u32, u32, u64)> {
     ))
 }
 
-fn write_range(memory: &Remote, range: &Range<u64>, pages: &Pages) -> io::Result<()> {
-    let mut run: Vec<u8> = Vec::with_capacity(PIECE);
-    let mut from = range.start;
-    for address in range.clone().step_by(PAGE) {
-        if let Some(page) = pages.0.get(&address)
-            && run.len() < PIECE
-        {
-            run.extend_from_slice(page);
-            continue;
-        }
-        if !run.is_empty() {
-            memory.write(from, &run)?;
-        }
-        run.clear();
-        from = address;
-        match pages.0.get(&address) {
-            Some(page) => run.extend_from_slice(page),
-            None => from += PAGE as u64,
-        }
+/// The kernel's own mappings and the end of the stack cannot be moved. Where the stack begins.
+fn check_layout(mappings: &[u8], own: &[procfs::Mapping]) -> Result<u64, String> {
+    let word = |index: usize| {
+        let bytes = mappings.get(8 * index..8 * index + 8);
+        bytes.map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    };
+    let (Some(stack), Some(stack_end), Some(from), Some(to)) = (word(1), word(2), word(4), word(5))
+    else {
+        return Err("the list of mappings is damaged".into());
+    };
+    let kernel = own.iter().filter(|m| of_the_kernel(m));
+    let here = kernel.fold((u64::MAX, 0), |(from, to), m| {
+        (from.min(m.range.start), to.max(m.range.end))
+    });
+    let end = own
+        .iter()
+        .find(|m| m.path == Path::new("[stack]"))
+        .map(|m| m.range.end);
+    if here != (from, to) || end != Some(stack_end) {
+        return Err(format!(
+            "the kernel lays processes out otherwise than on the other site: its own mappings at {:#x} and {from:#x}, the stack's end at {:#x} and {stack_end:#x}",
+            here.0,
+            end.unwrap_or(0)
+        ));
     }
-    if run.is_empty() {
-        Ok(())
-    } else {
-        memory.write(from, &run)
-    }
+    Ok(stack)
 }
 
 fn read_back(memory: &Remote, given: &Given) -> io::Result<u128> {
