@@ -88,6 +88,16 @@ pub(crate) struct Side {
     /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// This site's certificate, and those between it and the authority's, in PEM; with --tls-key and --tls-ca the link is
+    /// encrypted, and each site proves who it is
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authority whose certificates the other site may show; make one for the pair alone
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
     /// Set by the command itself, from systemd's environment
     #[arg(long, hide = true)]
     pub(crate) notify_socket: Option<String>,

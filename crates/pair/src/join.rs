@@ -40,6 +40,7 @@ use crate::link::{self, Frame, Greeting, Manifest, Receiver, Sender, Tag, hex};
 use crate::prepare::{self, Prepared};
 use crate::primary::{Shared, answer, connect};
 use crate::secondary::Follower;
+use crate::tls::Security;
 
 /// For one word of the other site while the program stands still.
 const STILL_LIMIT: Duration = Duration::from_secs(10);
@@ -80,6 +81,7 @@ pub(crate) struct Candidate {
 /// What the thread at the door works with.
 struct Host {
     site: Arc<Site>,
+    security: Security,
     greeting: Greeting,
     data: Vec<PathBuf>,
 }
@@ -94,6 +96,7 @@ impl Door {
         let (found, inbox) = channel();
         let host = Host {
             site: Arc::clone(&leading.site),
+            security: leading.security.clone(),
             greeting: leading.greeting.clone(),
             data: leading.greeting.data.iter().map(PathBuf::from).collect(),
         };
@@ -170,7 +173,7 @@ fn pages_of_memory(
 impl Host {
     fn let_in(&self, stream: TcpStream) -> Result<Candidate, PairError> {
         stream.set_nonblocking(false).map_err(PairError::Link)?;
-        let (sender, receiver) = link::split(stream).map_err(PairError::Link)?;
+        let (sender, receiver) = self.security.accepted(stream)?;
         sender
             .expect_within(BEFORE_LIMIT)
             .map_err(PairError::Link)?;
@@ -326,7 +329,8 @@ fn parse_given(frame: &Frame) -> Option<Told> {
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let mut prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::parse).transpose()?;
-    let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
+    let security = Security::of(side)?;
+    let (sender, mut receiver) = security.connected(connect(side)?)?;
     let mut pages = Pages::default();
     let greeted = greet(&mut prepared, &sender, &mut receiver, &mut pages);
     if let Err(error) = &greeted {
@@ -357,6 +361,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         files: Arc::new(Mutex::new(files)),
         greeting: prepared.greeting,
         address,
+        security,
     }
     .run(sender, receiver, Site::begun_at(event))
 }

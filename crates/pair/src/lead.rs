@@ -27,6 +27,7 @@ use crate::link::{Greeting, Receiver, Sender, Tag, hex};
 use crate::primary::{Shared, beat, send_steps, take};
 use crate::scrub::Scrubber;
 use crate::status::{Board, State};
+use crate::tls::Security;
 
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
 const HALT: Duration = Duration::from_secs(2);
@@ -67,6 +68,7 @@ pub(crate) struct Leading<'a> {
     pub(crate) board: Arc<Board>,
     pub(crate) notify: Manager,
     pub(crate) greeting: Greeting,
+    pub(crate) security: Security,
     /// Held for as long as this site answers.
     pub(crate) address: Option<Address>,
 }

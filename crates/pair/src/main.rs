@@ -32,6 +32,7 @@ mod primary;
 mod scrub;
 mod secondary;
 mod status;
+mod tls;
 mod witness;
 
 use std::os::unix::process::CommandExt;

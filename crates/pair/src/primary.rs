@@ -22,9 +22,10 @@ use crate::files::Files;
 use crate::incident::Incident;
 use crate::lead::{Leading, Link};
 use crate::ledger::{Ledger, page_digest};
-use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
+use crate::link::{Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
 use crate::status::{Board, Source, begin};
+use crate::tls::Security;
 
 /// A program that computes is held another time.
 const HOLD_LIMIT: Duration = Duration::from_millis(200);
@@ -192,7 +193,8 @@ pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
     let mut address = side.address.as_deref().map(Address::parse).transpose()?;
-    let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
+    let security = Security::of(side)?;
+    let (sender, mut receiver) = security.connected(connect(side)?)?;
     let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
@@ -235,6 +237,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         board,
         notify,
         greeting,
+        security,
         address,
     };
     leading.run(Some(link), Place::first())

@@ -34,6 +34,7 @@ use crate::prepare;
 use crate::primary::{Shared, answer, beat};
 use crate::scrub::{Scrubber, Suspect};
 use crate::status::{Board, Source, State, begin};
+use crate::tls::Security;
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -128,7 +129,8 @@ struct Pair<'a> {
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::parse).transpose()?;
-    let (sender, mut receiver) = link::split(accept(side)?).map_err(PairError::Link)?;
+    let security = Security::of(side)?;
+    let (sender, mut receiver) = security.accepted(accept(side)?)?;
     let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
@@ -151,6 +153,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         files: Arc::new(Mutex::new(Files::new(ledger, prepared.data))),
         greeting: prepared.greeting,
         address,
+        security,
     }
     .run(sender, receiver, Place::first())
 }
@@ -163,6 +166,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) files: Arc<Mutex<Files>>,
     pub(crate) greeting: Greeting,
     pub(crate) address: Option<Address>,
+    pub(crate) security: Security,
 }
 
 impl Follower<'_> {
@@ -179,6 +183,7 @@ impl Follower<'_> {
             files,
             greeting,
             address,
+            security,
         } = self;
         let lost_after = Duration::from_millis(side.lost_after);
         sender.expect_within(lost_after).map_err(PairError::Link)?;
@@ -280,6 +285,7 @@ impl Follower<'_> {
                     board,
                     notify,
                     greeting,
+                    security,
                     address,
                 };
                 return lead(leading, place);

@@ -15,3 +15,4 @@ mod scrub;
 mod shown;
 mod sites;
 mod status;
+mod tls;
