@@ -17,15 +17,13 @@
 //!  3. What the engine cannot reach is counted, by reason, beside every table.
 //!
 //! Flips in the agent and the log (`--whose=agent`), and in the processes around the replicas
-//! (`--whose=rest`), have tables of their own: ours.rs, outside.rs.
+//! (`--whose=rest`), have tables of their own: plan/ours.rs, plan/outside.rs.
 //!
 //! Not covered: programs that read clocks or random numbers into their output.
 
 mod draw;
 mod judge;
 mod operands;
-mod ours;
-mod outside;
 mod plan;
 mod profile;
 mod programs;

@@ -4,6 +4,9 @@
 //! a fault of the group, then the place and the bit. A draw that the engine cannot plant is
 //! counted with its reason and drawn again: it is the unreachable share of the population.
 
+mod ours;
+pub(crate) mod outside;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{BufWriter, Write};
@@ -30,7 +33,7 @@ pub(crate) struct Planned {
     pub(crate) victim: u64,
     /// What is struck from outside, beside the fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) strike: Option<crate::outside::Strike>,
+    pub(crate) strike: Option<outside::Strike>,
 }
 
 /// What was drawn, and what could not be planted.
@@ -105,9 +108,9 @@ pub(crate) fn of(
             Whose::App => make(population, runs, seed)?,
             Whose::Agent => {
                 let input = fs::metadata(dir.join("input"))?.len();
-                crate::ours::make(population, input, runs, seed)?
+                ours::make(population, input, runs, seed)?
             }
-            Whose::Rest => crate::outside::make(population, runs, seed)?,
+            Whose::Rest => outside::make(population, runs, seed)?,
         };
         fs::write(
             dir.join(format!("reach-{name}.json")),

@@ -19,7 +19,7 @@ use steadfast_integrity::outcome::{Leaf, Outcome};
 use crate::Common;
 use crate::judge::{self, Evidence, Golden, Seen};
 use crate::operands::Group;
-use crate::outside::{Striker, Target, launcher_of};
+use crate::plan::outside::{Striker, Target, launcher_of};
 use crate::plan::{self, Planned, Whose};
 use crate::profile;
 use crate::programs::{self, ENVIRONMENT, Program};

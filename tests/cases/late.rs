@@ -129,8 +129,7 @@ fn misspelt() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-misspelt");
     std::fs::write(
         dir.join("main.c"),
-        "int total;\n__attribute__((noinline)) int count(int n) { return n + 1; }\nvoid handle(int n) { total = count(n); }\n\
-         int main(void) { handle(1); return total - 2; }\n",
+        include_str!("../harden/programs/late_count.c"),
     )?;
     for (policy, names) in ROWS {
         std::fs::write(dir.join("policy"), policy)?;
@@ -165,7 +164,7 @@ fn state_names() -> Result<(), Failed> {
     const ROWS: &[(&str, &str)] = &[
         (
             "dup count\n",
-            "main.c:4 changes or reads it by an atomic operation",
+            "main.c:9 changes or reads it by an atomic operation",
         ),
         ("dup s.0\n", "`dup s.0`: no function or variable s.0"),
         ("dup s\n", ""),
@@ -173,8 +172,7 @@ fn state_names() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-state-names");
     std::fs::write(
         dir.join("main.c"),
-        "static struct { long a, b; } s;\nstatic long count;\nvoid handle(long n) { s.a += n; s.b ^= n; }\n\
-         void tick(void) { __atomic_fetch_add(&count, 1, 5); }\nint main(void) { handle(3); tick(); handle(4); return s.a + s.b - 14 + count - 1; }\n",
+        include_str!("../harden/programs/late_fields.c"),
     )?;
     for (policy, names) in ROWS {
         std::fs::write(

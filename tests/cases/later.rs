@@ -284,26 +284,7 @@ fn validator_goes() -> Result<(), Failed> {
 }
 
 /// A child of fork gets a validator of its own; what only printing reads is kept; signals, waits and descriptors are as they are without one; `_exit` waits.
-const FORKS: &str = "#include <steadfast/sei.h>\n#include <errno.h>\n#include <fcntl.h>\n#include <signal.h>\n#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>\n\
-    static unsigned long n; static volatile int hits, chld;\n\
-    SF_LOCAL_HANDLER void handle(unsigned long k) { n += k; }\n\
-    SF_LOCAL_HANDLER void text(int k) { char b[8]; snprintf(b, sizeof b, \"%d\", k); n += (unsigned long)(b[0] - '7'); }\n\
-    SF_LOCAL_HANDLER void wrong(void) { int r = sf_run() == 2; n += 1 + r; }\n\
-    static void on(int s) { if (s == SIGUSR1) hits++; else chld++; }\n\
-    int main(void) {\n\
-      signal(SIGUSR1, on); signal(SIGCHLD, on);\n\
-      int first = open(\"/dev/null\", O_RDONLY); close(first);\n\
-      handle(1); text(7);\n\
-      int again = open(\"/dev/null\", O_RDONLY); close(again);\n\
-      pid_t child = fork();\n\
-      for (int i = 0; i < 2000; i++) { handle(2); if (i % 10 == 0) raise(SIGUSR1); }\n\
-      if (child == 0) _exit(n == 4001 && hits == 200 ? 7 : 1);\n\
-      int status = 0; while (waitpid(-1, &status, 0) < 0 && errno == EINTR) { }\n\
-      pid_t bad = fork();\n\
-      if (bad == 0) { wrong(); _exit(0); }\n\
-      int told = 0; while (waitpid(bad, &told, 0) < 0 && errno == EINTR) { }\n\
-      printf(\"%lu %d %d %d %d %d\\n\", n, hits, WEXITSTATUS(status), chld, first == again, WEXITSTATUS(told));\n\
-      return 0; }\n";
+const FORKS: &str = include_str!("../harden/programs/later/forks.c");
 
 fn forks() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-later-fork");
@@ -320,14 +301,7 @@ fn forks() -> Result<(), Failed> {
 }
 
 /// Frames of a handler larger than any table of the runtime, and a copy of them.
-const LARGE: &str = "#include <steadfast/sei.h>\n#include <stdio.h>\n#include <string.h>\n\
-    static char state[100000]; static unsigned long sum;\n\
-    __attribute__((noinline)) static void fill(char *p, unsigned n, unsigned x) {\n\
-      for (unsigned i = 0; i < n; i++) p[i] = (char)(x * i + i * i % 7);\n  __asm__ volatile(\"\" ::: \"memory\"); }\n\
-    SF_LOCAL_HANDLER void frames(unsigned x) { char local[60000]; fill(local, sizeof local, x);\n\
-      for (unsigned i = 0; i < sizeof local; i += 100) sum += local[i];\n  memcpy(state, local, sizeof local); }\n\
-    SF_LOCAL_HANDLER void words(unsigned x) { for (unsigned i = 0; i < sizeof state; i += 8) sum += state[i] + x; }\n\
-    int main(void) { for (unsigned i = 0; i < 20; i++) { frames(i); words(i); }\n  printf(\"%lu\\n\", sum); return 0; }\n";
+const LARGE: &str = include_str!("../harden/programs/later/large.c");
 
 fn large() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-later-large");
@@ -352,9 +326,7 @@ fn threads() -> Result<(), Failed> {
     let out = own_program(
         &dir,
         "run.c",
-        "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic int n;\nSF_LOCAL_HANDLER void handle(void) { n++; }\n\
-         static void *other(void *p) { handle(); return p; }\n\
-         int main(void) { pthread_t t; handle(); pthread_create(&t, 0, other, 0); pthread_join(t, 0); return 0; }\n",
+        include_str!("../harden/programs/later/thread.c"),
         &["-O2", "--validate=async"],
     )?;
     let words: &[&str] = if one_core() {
@@ -380,23 +352,19 @@ fn needs_two_cores() -> Result<(), Failed> {
 const REFUSED: &[(&str, &str, &str, &[&str])] = &[
     (
         "lock",
-        "#include <steadfast/sei.h>\n#include <pthread.h>\nstatic pthread_mutex_t m;\n\
-         SF_LOCAL_HANDLER void handle(void) { pthread_mutex_lock(&m); }\nint main(void) { handle(); return 0; }\n",
+        include_str!("../harden/programs/later/lock.c"),
         "c",
         &["pthread_mutex_lock", "does not keep", "fix:"],
     ),
     (
         "sorting",
-        "#include <steadfast/sei.h>\n#include <stdlib.h>\nstatic int a[9];\nstatic int by(const void *x, const void *y) { return *(int *)x - *(int *)y; }\n\
-         SF_LOCAL_HANDLER void handle(void) { qsort(a, 9, 4, by); }\nint main(void) { handle(); return 0; }\n",
+        include_str!("../harden/programs/later/sorting.c"),
         "c",
         &["qsort", "memory of its own"],
     ),
     (
         "reader",
-        "#include <steadfast/sei.h>\nextern int reader(const char *) SF_PURE;\n\
-         SF_LOCAL_HANDLER int handle(void) { return reader(\"x\"); }\nint main(void) { return handle(); }\n\
-         __asm__(\".globl reader\\nreader: ret\\n\");\n",
+        include_str!("../harden/programs/later/reader.c"),
         "c",
         &["reader", "does not keep"],
     ),
@@ -448,8 +416,7 @@ fn mixed() -> Result<(), Failed> {
     };
     let one = object(
         "one.c",
-        "#include <steadfast/sei.h>\nint twice(int);\nstatic int n;\nSF_LOCAL_HANDLER int handle(int k) { return n += twice(k); }\n\
-         int main(void) { return handle(2) != 4; }\n",
+        include_str!("../harden/programs/later/one.c"),
         &["--validate=async"],
     )?;
     let two = object("two.c", "int twice(int k) { return 2 * k; }\n", &[])?;

@@ -13,7 +13,7 @@ use std::process::Command;
 use libtest_mimic::{Failed, Trial};
 
 use crate::bench::{Bench, workspace};
-use crate::harden::{STRIKES, build, compiler, ended, program, run, source};
+use crate::harden::{STRIKES, Strike, build, compiler, ended, program, run, source};
 use crate::pass::pieces;
 use crate::sample::sampled;
 
@@ -185,12 +185,12 @@ pub(crate) fn trials() -> Vec<Trial> {
             ));
         }
     }
-    for &(place, in_run, names) in STRIKES {
+    for &Strike { place, run, says } in STRIKES {
         // A lock that the list has lost is never given back, so a thread waits for it.
         if !place.starts_with("locks_") {
             trials.push(Trial::test(
-                format!("harden::level::strike::{place}_{in_run}"),
-                move || struck(place, in_run, names),
+                format!("harden::level::strike::{place}_{run}"),
+                move || struck(place, run, says),
             ));
         }
     }

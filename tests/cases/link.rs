@@ -38,13 +38,11 @@ fn archive() -> Result<(), Failed> {
         &[
             (
                 "main.c",
-                "#include <steadfast/sei.h>\n#include <stdio.h>\nlong parse(long);\nstatic long twice(long k) { return 2 * parse(k); }\n\
-                 SF_LOCAL_HANDLER long handle(long k) { return parse(k) + twice(k); }\n\
-                 int main(void) { handle(3); printf(\"%ld\\n\", handle(4)); }\n",
+                include_str!("../harden/programs/link/summed/main.c"),
             ),
             (
                 "parse.c",
-                "static long total;\nlong parse(long k) { return total += k; }\n",
+                include_str!("../harden/programs/link/summed/parse.c"),
             ),
         ],
     )?;
@@ -84,15 +82,11 @@ fn weak_alias() -> Result<(), Failed> {
         &[
             (
                 "main.c",
-                "#include <steadfast/sei.h>\n#include <stdio.h>\nlong total;\nstatic long spare(long k) { return total += k; }\n\
-                 long hook(long) __attribute__((weak, alias(\"spare\")));\n\
-                 long missing(long) __attribute__((weak));\n\
-                 SF_LOCAL_HANDLER long handle(long k) { return hook(k) + (missing ? missing(k) : 1); }\n\
-                 int main(void) { handle(3); printf(\"%ld %ld\\n\", handle(4), total); }\n",
+                include_str!("../harden/programs/link/hook/main.c"),
             ),
             (
                 "other.c",
-                "extern long total;\nlong hook(long k) { return total += 100 * k; }\n",
+                include_str!("../harden/programs/link/hook/other.c"),
             ),
         ],
     )?;
@@ -122,15 +116,7 @@ fn weak_alias() -> Result<(), Failed> {
 fn chosen() -> Result<(), Failed> {
     let dir = folder(
         "chosen",
-        &[(
-            "main.c",
-            "#include <steadfast/sei.h>\n#include <stdio.h>\nstatic long total;\n\
-             static long one(long k) { return total += k; }\nstatic long (*choose(void))(long) { return one; }\n\
-             long pick(long) __attribute__((ifunc(\"choose\")));\n\
-             __attribute__((target_clones(\"avx2\", \"default\"))) long wide(long k) { return total += 10 * k; }\n\
-             SF_LOCAL_HANDLER long handle(long k) { return pick(k) + wide(k); }\n\
-             int main(void) { handle(3); printf(\"%ld %ld\\n\", handle(4), total); }\n",
-        )],
+        &[("main.c", include_str!("../harden/programs/link/chosen.c"))],
     )?;
     for flags in [&["-O0"][..], &["-O2"], &["-O2", "-fno-pie", "-no-pie"]] {
         let out = dir.join("main");
@@ -148,12 +134,11 @@ fn own_name() -> Result<(), Failed> {
         &[
             (
                 "main.c",
-                "#include <steadfast/sei.h>\n#include <stdio.h>\nint isatty(int);\nSF_LOCAL_HANDLER int handle(int k) { return isatty(k); }\n\
-                 int main(void) { handle(3); printf(\"%d\\n\", handle(4)); }\n",
+                include_str!("../harden/programs/link/isatty/main.c"),
             ),
             (
                 "own.c",
-                "static int total;\nint isatty(int k) { return total += k; }\n",
+                include_str!("../harden/programs/link/isatty/own.c"),
             ),
             ("policy", "own isatty\n"),
         ],
@@ -178,8 +163,7 @@ fn own_name() -> Result<(), Failed> {
 }
 
 /// What a program says of itself.
-const SMALL: &str = "#include <steadfast/sei.h>\n#include <stdio.h>\nstatic long total;\nSF_LOCAL_HANDLER long handle(long k) { return total += k; }\n\
-     int main(void) { handle(3); printf(\"%ld\\n\", handle(4)); return 0; }\n";
+const SMALL: &str = include_str!("../harden/programs/link/small.c");
 
 fn has_handler(program: &Path) -> Result<(), Failed> {
     let coverage = Command::new(Bench::get().binary())
@@ -215,11 +199,7 @@ fn response_file() -> Result<(), Failed> {
         "response",
         &[
             ("main.c", SMALL),
-            (
-                "gap.c",
-                "#include <steadfast/sei.h>\n#include <unistd.h>\nSF_LOCAL_HANDLER int handle(void) { return fork(); }\n\
-                 int main(void) { return handle(); }\n",
-            ),
+            ("gap.c", include_str!("../harden/programs/link/gap.c")),
         ],
     )?;
     let out = dir.join("main");
@@ -255,12 +235,11 @@ fn precompiled_header() -> Result<(), Failed> {
         &[
             (
                 "all.h",
-                "#include <steadfast/sei.h>\n#include <cstdio>\n#include <string>\n",
+                include_str!("../harden/programs/link/precompiled/all.h"),
             ),
             (
                 "main.cc",
-                "static std::string all;\nextern \"C\" SF_LOCAL_HANDLER long handle(long k) { all += \"xy\"; return k + (long)all.size() - 1; }\n\
-                 int main() { handle(3); std::printf(\"%ld\\n\", handle(4)); }\n",
+                include_str!("../harden/programs/link/precompiled/main.cc"),
             ),
         ],
     )?;
@@ -287,16 +266,7 @@ fn precompiled_header() -> Result<(), Failed> {
 
 /// Atomic operations of all kinds, done once and replayed; the reference counts of the C++ library among them.
 fn atomics_once() -> Result<(), Failed> {
-    let text = "#include <steadfast/sei.h>\n#include <atomic>\n#include <cstdio>\n#include <memory>\n#include <string>\n\
-        static std::atomic<long> n{1}; static std::atomic<bool> flag; static std::shared_ptr<std::string> kept;\n\
-        SF_LOCAL_HANDLER long handle(long k) {\n\
-          long was = n.load(); int tries = 0;\n\
-          while (!n.compare_exchange_weak(was, was * 3 % 1000 + k)) tries++;\n\
-          long other = -1; bool swapped = n.compare_exchange_strong(other, 0);\n\
-          n.fetch_add(2); flag.store(k % 2); bool before = flag.exchange(true);\n\
-          std::shared_ptr<std::string> mine = kept; kept = std::make_shared<std::string>(k % 40, 'x');\n\
-          return n * 10 + tries + swapped + before + other % 7 + (mine ? (long)mine->size() + mine.use_count() : 0); }\n\
-        int main() { for (long k = 0; k < 50; k++) std::printf(\"%ld %ld\\n\", handle(k), n.load()); }\n";
+    let text = include_str!("../harden/programs/link/once.cc");
     let dir = folder(
         "atomics",
         &[("main.cc", text), ("policy", "atomics-once\n")],
@@ -316,17 +286,7 @@ fn atomics_once() -> Result<(), Failed> {
 
 /// Functions that are left in the middle and gone on with by a later handler.
 fn coroutines() -> Result<(), Failed> {
-    let text = "#include <steadfast/sei.h>\n#include <coroutine>\n#include <cstdio>\n#include <vector>\n\
-        struct Task {\n  struct promise_type {\n    long value = 0;\n    Task get_return_object() { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }\n\
-            std::suspend_always initial_suspend() noexcept { return {}; }\n    std::suspend_always final_suspend() noexcept { return {}; }\n\
-            std::suspend_always yield_value(long v) { value = v; return {}; }\n    void return_void() {}\n    void unhandled_exception() {}\n  };\n\
-          std::coroutine_handle<promise_type> handle;\n};\n\
-        static long total;\nstatic std::vector<Task> tasks;\n\
-        static Task count(long from, long by) {\n  for (long n = from; n < from + 7 * by; n += by) {\n    total += n;\n    co_yield n * total;\n  }\n}\n\
-        SF_LOCAL_HANDLER long handle(long k) {\n  if (k % 5 == 0) tasks.push_back(count(k, k % 3 + 1));\n  long sum = 0;\n\
-          for (Task &task : tasks)\n    if (!task.handle.done()) {\n      task.handle.resume();\n      sum += task.handle.promise().value % 1000;\n    }\n\
-          if (tasks.size() > 4) {\n    tasks.front().handle.destroy();\n    tasks.erase(tasks.begin());\n  }\n  return sum;\n}\n\
-        int main() { for (long k = 0; k < 60; k++) std::printf(\"%ld %ld\\n\", handle(k), total); }\n";
+    let text = include_str!("../harden/programs/link/coroutines.cc");
     let dir = folder("coroutines", &[("main.cc", text)])?;
     let source = [dir.join("main.cc")];
     let (plain, hardened) = (dir.join("plain"), dir.join("hardened"));
@@ -344,22 +304,8 @@ fn coroutines() -> Result<(), Failed> {
 /// Operators new and delete of the program's own, in a module that the handler's does not see: called in both runs as hardened code,
 /// for every form that the language derives from them, and what one side allocates the other may free.
 fn operators() -> Result<(), Failed> {
-    let main = "#include <steadfast/sei.h>\n#include <cstdio>\n#include <map>\n#include <new>\n#include <string>\n#include <vector>\n\
-        extern long live, calls;\nstruct alignas(64) Wide { long a[8]; };\n\
-        static std::map<long, std::string> names;\nstatic std::vector<long *> kept;\nstatic Wide *wide;\n\
-        SF_LOCAL_HANDLER long handle(long k) {\n  names[k % 7] = std::string(k % 90, 'x');\n\
-          kept.push_back(new long[k % 5 + 1]{k});\n  if (kept.size() > 6) { delete[] kept.front(); kept.erase(kept.begin()); }\n\
-          if (long *one = new (std::nothrow) long(k)) delete one;\n  delete wide; wide = new Wide{{k}};\n\
-          names.erase(k % 3);\n  return (long)names.size() + live + calls + wide->a[0]; }\n\
-        int main() { for (long k = 0; k < 40; k++) { std::printf(\"%ld %ld %ld\\n\", handle(k), live, calls);\n\
-          if (k % 8 == 7) { delete[] kept.back(); kept.back() = new long[3]{k}; } } }\n";
-    let own = "#include <cstdlib>\n#include <new>\nlong live, calls;\n\
-        struct Head { unsigned long magic, bytes; };\n\
-        void *operator new(std::size_t n) {\n  calls++;\n  auto *head = (Head *)std::malloc(n + sizeof(Head));\n  if (!head) throw std::bad_alloc();\n\
-          *head = {0x5afe, n};\n  live += (long)n;\n  return head + 1; }\n\
-        void operator delete(void *p) noexcept {\n  if (!p) return;\n  Head *head = (Head *)p - 1;\n  if (head->magic != 0x5afe) std::abort();\n\
-          live -= (long)head->bytes;\n  std::free(head); }\n\
-        void operator delete(void *p, std::size_t) noexcept { operator delete(p); }\n";
+    let main = include_str!("../harden/programs/link/allocators/main.cc");
+    let own = include_str!("../harden/programs/link/allocators/own.cc");
     let dir = folder("operators", &[("main.cc", main), ("own.cc", own)])?;
     let sources = [dir.join("main.cc"), dir.join("own.cc")];
     let (plain, hardened) = (dir.join("plain"), dir.join("hardened"));
@@ -392,17 +338,9 @@ fn operators() -> Result<(), Failed> {
 
 /// The same operators in a shared library: refused, since a block of theirs is not one of malloc's. Beside a malloc they are an allocator's.
 fn operators_elsewhere() -> Result<(), Failed> {
-    let main = "#include <steadfast/sei.h>\n#include <cstdio>\nstatic long *kept;\n\
-        SF_LOCAL_HANDLER long handle(long k) { delete kept; kept = new long(k); return *kept; }\n\
-        int main() { kept = new long(1); std::printf(\"%ld\\n\", handle(3)); }\n";
-    let library = "#include <cstdlib>\n#include <new>\n\
-        void *operator new(std::size_t n) { auto *p = (unsigned long *)std::calloc(1, n + 16); return p + 2; }\n\
-        void operator delete(void *p) noexcept { if (p) std::free((unsigned long *)p - 2); }\n\
-        void operator delete(void *p, std::size_t) noexcept { operator delete(p); }\n";
-    let allocator = "#include <cstddef>\n#include <new>\nextern \"C\" void *__libc_malloc(std::size_t);\nextern \"C\" void __libc_free(void *);\n\
-        extern \"C\" void *malloc(std::size_t n) { return __libc_malloc(n); }\nextern \"C\" void free(void *p) { __libc_free(p); }\n\
-        void *operator new(std::size_t n) { return malloc(n); }\nvoid operator delete(void *p) noexcept { free(p); }\n\
-        void operator delete(void *p, std::size_t) noexcept { free(p); }\n";
+    let main = include_str!("../harden/programs/link/elsewhere/main.cc");
+    let library = include_str!("../harden/programs/link/elsewhere/library.cc");
+    let allocator = include_str!("../harden/programs/link/elsewhere/allocator.cc");
     let dir = folder(
         "operators-elsewhere",
         &[

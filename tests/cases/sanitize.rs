@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use libtest_mimic::{Failed, Trial};
 
 use crate::bench::{Bench, workspace};
-use crate::harden::{STRIKES, build, compiler, ended, program, run};
+use crate::harden::{STRIKES, Strike, build, compiler, ended, program, run};
 use crate::pass::pieces;
 
 type Folder = Mutex<Option<Result<PathBuf, String>>>;
@@ -170,7 +170,10 @@ fn struck(by: &Sanitizer, flags: &[&str]) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("sanitize-{}-struck{}", by.name, flags.concat()));
     let source = workspace().join("tests/harden/faults.c");
     let guest = by.program(&source, flags, &dir)?;
-    for (place, in_run, _) in STRIKES {
+    for Strike {
+        place, run: in_run, ..
+    } in STRIKES
+    {
         let ran = watched(&guest, &[place, &in_run.to_string(), "3"])?;
         let said = String::from_utf8_lossy(&ran.stderr);
         let reported = said.contains("Sanitizer") || said.contains("runtime error");
@@ -183,24 +186,10 @@ fn struck(by: &Sanitizer, flags: &[&str]) -> Result<(), Failed> {
 }
 
 /// An input that is longer than its block: the runtime takes its checksum.
-const TOO_LONG: &str = "#include <steadfast/sei.h>\n#include <stdlib.h>\n\
-    static unsigned long sum;\n\
-    SF_HANDLER void handle(const char *bytes, unsigned long n) { sf_input_edge(bytes, n); sum += n; }\n\
-    int main(void) { char *bytes = calloc(1, 24); handle(bytes, 40); return (int)sum; }\n";
+const TOO_LONG: &str = include_str!("../harden/programs/too_long.c");
 
 /// A variable without a lock, one thread after the other: no run differs, but nothing orders what the runtime puts back.
-const NO_LOCK: &str = "#include <steadfast/sei.h>\n#include <pthread.h>\n\
-    static unsigned long own, sum; static volatile int step;\n\
-    SF_LOCAL_HANDLER void handle(unsigned long *at) { *at += 3; }\n\
-    static void *second(void *none) {\n\
-      handle(&own); step = 1;\n\
-      while (step != 2) ;\n\
-      handle(&sum); return none; }\n\
-    int main(void) {\n\
-      pthread_t other; pthread_create(&other, NULL, second, NULL);\n\
-      while (step != 1) ;\n\
-      handle(&sum); step = 2;\n\
-      pthread_join(other, NULL); return sum != 6; }\n";
+const NO_LOCK: &str = include_str!("../harden/programs/no_lock.c");
 
 fn notices(by: &Sanitizer, text: &str, status: i32, words: &[&str]) -> Result<(), Failed> {
     let dir = Bench::get().case_dir(&format!("sanitize-{}-notices", by.name));

@@ -393,19 +393,19 @@ const REFUSED: &[(&str, &[&str], &str, &[&str])] = &[
     (
         "no_flag",
         &[],
-        "#include <steadfast/sei.h>\nSF_DUP int x;\nint main(void) { return x; }\n",
+        include_str!("../harden/programs/state/flag.c"),
         &["compiler was not told so", "--state=dup"],
     ),
     (
         "other_flag",
         &["--state=crc"],
-        "#include <steadfast/sei.h>\nSF_DUP int x;\nint main(void) { return x; }\n",
+        include_str!("../harden/programs/state/flag.c"),
         &["variable x", "add dup to --state"],
     ),
     (
         "thread_local",
         &["--state=dup"],
-        "#include <steadfast/sei.h>\nSF_DUP _Thread_local int x;\nint main(void) { return x; }\n",
+        include_str!("../harden/programs/state/thread_local.c"),
         &["variable x", "thread-local"],
     ),
     (
@@ -438,10 +438,7 @@ fn refused(name: &str, flags: &[&str], text: &str, words: &[&str]) -> Result<(),
 fn mixed() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("state-mixed");
     let (one, two, out) = (dir.join("one.c"), dir.join("two.c"), dir.join("mixed"));
-    std::fs::write(
-        &one,
-        "#include <steadfast/sei.h>\nint other(int);\nSF_DUP int x;\nSF_LOCAL_HANDLER int handle(int k) { return x += other(k); }\nint main(void) { return handle(0); }\n",
-    )?;
+    std::fs::write(&one, include_str!("../harden/programs/state/mixed.c"))?;
     std::fs::write(&two, "int other(int k) { return k; }\n")?;
     let object = dir.join("two.o");
     build(compiler(true, false), &["-c"], &[two], &object)?;
@@ -508,14 +505,7 @@ fn stopped(name: &str, text: &str, words: &str) -> Result<(), Failed> {
 fn by_policy() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("state-policy");
     let (source, policy, out) = (dir.join("own.c"), dir.join("own.policy"), dir.join("own"));
-    std::fs::write(
-        &source,
-        "#include <stdio.h>\n#include <stdlib.h>\nstruct node { struct node *next; long v; };\nstatic struct node *list;\nlong total[4];\n\
-        static struct node *make(void) { return malloc(sizeof(struct node)); }\n\
-        void push(long v) { struct node *n = make(); n->v = v; n->next = list; list = n; total[v & 3] += v; }\n\
-        int main(int argc, char **argv) {\n  for (long i = 0; i < 9; i++) push(i * i);\n  if (argc > 1) __asm__ volatile(\"xorb $4, (%0)\" :: \"r\"(argv[1][0] == 'n' ? (char *)&list->next->v : (char *)&total[1]) : \"memory\");\n\
-          push(5); long s = 0; for (struct node *n = list; n; n = n->next) s = s * 3 + n->v;\n  printf(\"%ld %ld\\n\", s, total[1]); return 0;\n}\n",
-    )?;
+    std::fs::write(&source, include_str!("../harden/programs/state/own.c"))?;
     std::fs::write(
         &policy,
         "local-handler push\ndup list\ndup-memory make\ncrc total\n",

@@ -8,6 +8,7 @@
 //! | the front pages stay short | [`LENGTHS`] |
 //! | retired words (`docs/glossary.md`) are gone | every page, and the folders of [`CLEAN`] |
 //! | a page that code names exists | every source file |
+//! | modules use each other in no circle | every crate but those of [`CIRCLES`], which have one |
 //! | rustfmt has nothing to say | all Rust |
 //!
 //! Invariants
@@ -20,6 +21,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+
+use crate::circles;
 
 const LINE_CHARS_MAX: usize = 160;
 const SENTENCE_WORDS_MAX: usize = 40;
@@ -55,6 +58,15 @@ const CLEAN: [&str; 6] = [
     "demo/",
     "workloads/",
     "guests/",
+];
+
+/// Crates with circles of modules. One that has none any more must not stand here.
+const CIRCLES: [&str; 5] = [
+    "crates/host",
+    "crates/kv",
+    "crates/pair",
+    "crates/replica",
+    "crates/restart",
 ];
 
 const SOURCES: [&str; 9] = ["rs", "c", "h", "S", "def", "cpp", "policy", "toml", "cc"];
@@ -102,8 +114,49 @@ pub fn all(root: &Path) -> std::io::Result<Vec<Complaint>> {
         }
     }
     complaints.extend(check_pages(&pages, is_file));
+    complaints.extend(in_circles(root, &files)?);
     complaints.extend(formatted(root, &files)?);
     complaints.sort();
+    Ok(complaints)
+}
+
+fn in_circles(root: &Path, files: &[String]) -> std::io::Result<Vec<Complaint>> {
+    let mut complaints = Vec::new();
+    for manifest in files.iter().filter(|file| file.ends_with("/Cargo.toml")) {
+        let folder = manifest.trim_end_matches("/Cargo.toml");
+        let src = root.join(folder).join("src");
+        if !src.is_dir() {
+            continue;
+        }
+        let complain = |why: String| Complaint {
+            file: manifest.clone(),
+            line: 1,
+            why,
+        };
+        let uses = match circles::uses(&circles::files(&src)?) {
+            Ok(uses) => uses,
+            Err(why) => {
+                complaints.push(complain(why));
+                continue;
+            }
+        };
+        let found = circles::circles(&uses);
+        if CIRCLES.contains(&folder) {
+            if found.is_empty() {
+                complaints.push(complain(
+                    "its modules use each other in no circle any more".into(),
+                ));
+            }
+            continue;
+        }
+        for circle in found {
+            let names: Vec<String> = circle.into_iter().collect();
+            complaints.push(complain(format!(
+                "modules that use each other in a circle: {}",
+                names.join(", ")
+            )));
+        }
+    }
     Ok(complaints)
 }
 

@@ -197,7 +197,8 @@ fn http(server: &Started, connections: usize, time: Duration) -> Result<Answers>
         "wrk said:\n{text}"
     );
     let (per_second, _) = number_behind(&text, "Requests/sec:")?;
-    let (p50, unit) = number_behind(&text, "50%")?;
+    // The blank: "99.50%" stands above it in some reports.
+    let (p50, unit) = number_behind(&text, " 50%")?;
     let in_us = match unit.as_str() {
         "us" => 1.0,
         "ms" => 1e3,
@@ -302,9 +303,11 @@ mod tests {
 
     #[test]
     fn a_number_is_read_with_its_unit() {
-        let text =
-            "  Latency Distribution\n     50%  1.25ms\n     75%  2.00ms\nRequests/sec:  12345.67\n";
-        assert_eq!(number_behind(text, "50%").unwrap(), (1.25, "ms".to_owned()));
+        let text = "    Latency   172.70us  170.88us   4.92ms   99.50%\n  Latency Distribution\n     50%  1.25ms\n     75%  2.00ms\nRequests/sec:  12345.67\n";
+        assert_eq!(
+            number_behind(text, " 50%").unwrap(),
+            (1.25, "ms".to_owned())
+        );
         assert_eq!(
             number_behind(text, "Requests/sec:").unwrap(),
             (12345.67, String::new())

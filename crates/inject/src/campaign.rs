@@ -47,9 +47,9 @@ use crate::record::{
     self, Campaign, Dir, Dummies, Engine, Golden, Limits, Planned, Protection, RecordError, Run,
     SCHEMA,
 };
+use crate::sandbox::{Ask, Sandbox, SandboxError, Tell};
 use crate::scratch::{self, Held, Scratch};
 use crate::target::Discovered;
-use crate::warden::{Ask, Tell, Warden, WardenError};
 
 /// What there is to tell meanwhile.
 #[derive(Debug, Clone)]
@@ -85,7 +85,7 @@ pub enum CampaignError {
     Record(#[from] RecordError),
     /// The process that runs targets.
     #[error(transparent)]
-    Warden(#[from] WardenError),
+    Sandbox(#[from] SandboxError),
     /// The operating system.
     #[error("{what}: {source}")]
     Os {
@@ -102,7 +102,7 @@ impl CampaignError {
     pub fn fix(&self) -> Option<&str> {
         match self {
             Self::Needs { fix, .. } => Some(fix),
-            Self::Warden(WardenError::Failed { fix, .. }) => fix.as_deref(),
+            Self::Sandbox(SandboxError::Failed { fix, .. }) => fix.as_deref(),
             _ => None,
         }
     }
@@ -121,22 +121,22 @@ fn os(what: impl Into<String>) -> impl FnOnce(io::Error) -> CampaignError {
     move |source| CampaignError::Os { what, source }
 }
 
-/// A target with its wardens.
+/// A target with its sandboxes.
 #[derive(Debug)]
 pub struct Field {
     order: Order,
-    wardens: Vec<Warden>,
+    sandboxes: Vec<Sandbox>,
     /// What the target said first in the first counted run that did not end with 0.
     said: Option<String>,
     /// What the target maps.
     pub discovered: Discovered,
     modules: Vec<Module>,
-    /// Where the wardens work: dropped after them.
+    /// Where the sandboxes work: dropped after them.
     _scratch: Scratch,
 }
 
 impl Field {
-    /// Makes wardens and looks at the target. The caller has one thread.
+    /// Makes sandboxes and looks at the target. The caller has one thread.
     ///
     /// # Errors
     /// When the box or the target cannot be set up.
@@ -145,17 +145,17 @@ impl Field {
             "{} has to be writable",
             order.scratch.display()
         )))?;
-        let mut wardens = Vec::new();
+        let mut sandboxes = Vec::new();
         for job in 0..order.jobs.max(1) {
             let dir = scratch.path().join(job.to_string());
             fs::create_dir_all(&dir)
                 .map_err(os(format!("{} has to be writable", dir.display())))?;
-            wardens.push(
-                Warden::new(&order.spec, &dir, order.network)
+            sandboxes.push(
+                Sandbox::new(&order.spec, &dir, order.network)
                     .map_err(os("a box for the target"))?,
             );
         }
-        let Tell::Discovered(discovered) = wardens[0].ask(&Ask::Discover, order.patience)? else {
+        let Tell::Discovered(discovered) = sandboxes[0].ask(&Ask::Discover, order.patience)? else {
             return Err(needs("an answer about modules", "another", "report this"));
         };
         let modules = discovered
@@ -164,12 +164,12 @@ impl Field {
             .map(Module::open)
             .collect::<io::Result<Vec<_>>>()
             .map_err(os("the target's files have to be readable"))?;
-        for warden in &mut wardens[1..] {
-            warden.ask(&Ask::Adopt(discovered.clone(), Vec::new()), order.patience)?;
+        for sandbox in &mut sandboxes[1..] {
+            sandbox.ask(&Ask::Adopt(discovered.clone(), Vec::new()), order.patience)?;
         }
         Ok(Self {
             order: order.clone(),
-            wardens,
+            sandboxes,
             said: None,
             discovered,
             modules,
@@ -180,17 +180,17 @@ impl Field {
     /// What the box closed off, and what it could not.
     ///
     /// # Errors
-    /// When the warden is gone.
-    pub fn walls(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
-        match self.wardens[0].ask(&Ask::Walls, Duration::ZERO)? {
-            Tell::Walls(closed, open) => Ok((closed, open)),
+    /// When the sandbox is gone.
+    pub fn isolation(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
+        match self.sandboxes[0].ask(&Ask::Isolation, Duration::ZERO)? {
+            Tell::Isolation(closed, open) => Ok((closed, open)),
             _ => Err(needs("an answer about the box", "another", "report this")),
         }
     }
 
-    /// The first warden.
-    pub fn warden(&mut self) -> &mut Warden {
-        &mut self.wardens[0]
+    /// The first sandbox.
+    pub fn sandbox(&mut self) -> &mut Sandbox {
+        &mut self.sandboxes[0]
     }
 }
 
@@ -280,9 +280,9 @@ impl Running {
     /// What the box closed off, and what it could not.
     ///
     /// # Errors
-    /// When the warden is gone.
-    pub fn walls(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
-        self.field.walls()
+    /// When the sandbox is gone.
+    pub fn isolation(&mut self) -> Result<(Vec<String>, Vec<String>), CampaignError> {
+        self.field.isolation()
     }
 
     /// Plans a campaign, or takes up the one that is in the directory.
@@ -302,7 +302,7 @@ impl Running {
         if known {
             return Self::resume(order, dir, field, begun);
         }
-        let (closed, open) = field.walls()?;
+        let (closed, open) = field.isolation()?;
         tell(Progress::Stage("running without a fault".into()));
         let (golden, captured) = field.golden()?;
         field.doubted(&golden, &captured, tell)?;
@@ -333,7 +333,7 @@ impl Running {
             for line in &order.lines {
                 running
                     .field
-                    .warden()
+                    .sandbox()
                     .ask(&Ask::Arm(vec![line.clone()]), order.patience)?;
             }
         }
@@ -404,14 +404,14 @@ impl Running {
         Ok(running)
     }
 
-    /// Tells the wardens what faults in a class need to know.
+    /// Tells the sandboxes what faults in a class need to know.
     fn share(&mut self) -> Result<(), CampaignError> {
         if !self.plan.iter().any(|p| p.fault.contains("class=")) {
             return Ok(());
         }
         let discovered = self.field.discovered.clone();
-        for warden in &mut self.field.wardens {
-            warden.ask(
+        for sandbox in &mut self.field.sandboxes {
+            sandbox.ask(
                 &Ask::Adopt(discovered.clone(), self.executed.clone()),
                 Duration::ZERO,
             )?;
@@ -455,7 +455,7 @@ impl Running {
             dir: &self.dir,
             limit,
         };
-        let result = parallel(&mut self.field.wardens, |warden, _| {
+        let result = parallel(&mut self.field.sandboxes, |sandbox, _| {
             loop {
                 // Each call gets on, however short its time is.
                 let budget = order.budget.is_some_and(|budget| {
@@ -467,9 +467,9 @@ impl Running {
                 let Some(planned) = left.get(next.fetch_add(1, Ordering::Relaxed)) else {
                     return Ok(());
                 };
-                let judged = standard.judged(warden, planned);
+                let judged = standard.judged(sandbox, planned);
                 let run = judged
-                    .and_then(|judged| standard.kept(judged, warden, planned))
+                    .and_then(|judged| standard.kept(judged, sandbox, planned))
                     .inspect_err(|_| over.store(true, Ordering::Relaxed))?;
                 file.lock().expect("no panics inside").add(&run)?;
                 let mut tally = tally.lock().expect("no panics inside");
@@ -552,7 +552,7 @@ impl Running {
             dir: &self.dir,
             limit: Duration::from_nanos(self.campaign.limits.wall_ns).max(Duration::from_secs(1)),
         };
-        let judged = standard.judged(&mut self.field.wardens[0], &planned)?;
+        let judged = standard.judged(&mut self.field.sandboxes[0], &planned)?;
         Ok((planned, judged.run, judged.captured))
     }
 }
@@ -575,17 +575,17 @@ fn hold(order: &Order) -> Result<Option<Held>, CampaignError> {
     }
 }
 
-/// Runs `work` on each warden in a thread of its own.
+/// Runs `work` on each sandbox in a thread of its own.
 fn parallel(
-    wardens: &mut [Warden],
-    work: impl Fn(&mut Warden, usize) -> Result<(), CampaignError> + Sync,
+    sandboxes: &mut [Sandbox],
+    work: impl Fn(&mut Sandbox, usize) -> Result<(), CampaignError> + Sync,
 ) -> Result<(), CampaignError> {
     let work = &work;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = wardens
+        let threads: Vec<_> = sandboxes
             .iter_mut()
             .enumerate()
-            .map(|(i, warden)| scope.spawn(move || work(warden, i)))
+            .map(|(i, sandbox)| scope.spawn(move || work(sandbox, i)))
             .collect();
         threads
             .into_iter()

@@ -23,9 +23,9 @@ use crate::chacha::Seed;
 use crate::judge::{Captured, Detector};
 use crate::models::{Model, Shape};
 use crate::record::{Comparator, Dir, Engine, Planned, Run, Shard};
+use crate::sandbox::{Ask, Tell};
 use crate::scratch::{self, Scratch};
 use crate::target::{Ran, Spec};
-use crate::warden::{Ask, Tell};
 
 /// The control target.
 static CONTROL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/control"));
@@ -161,7 +161,7 @@ fn unchecked(order: &Order) -> Result<[Answer; 4], CampaignError> {
     let (sdc, fired) = (count(&runs, Outcome::Sdc), fired(&runs));
     let planned = running.campaign.planned;
     let dummies = running.campaign.dummies;
-    let (closed, open) = running.walls()?;
+    let (closed, open) = running.isolation()?;
     Ok([
         Answer {
             name: "wrong answers of an unchecked target are seen",
@@ -302,7 +302,7 @@ pub struct Agreement {
 /// executions into the run, since each costs a stop.
 ///
 /// # Errors
-/// When a warden fails.
+/// When a sandbox fails.
 pub fn agreement(order: &Order, executions: u64, most: usize) -> Result<Agreement, CampaignError> {
     let plan: Vec<Planned> = Dir::new(&order.dir).plan()?;
     let mut field = Field::open(order)?;
@@ -329,9 +329,9 @@ pub fn agreement(order: &Order, executions: u64, most: usize) -> Result<Agreemen
         }
         let lines = vec![planned.fault.clone()];
         let mut once = |ask: Ask| -> Result<(Ran, Captured), CampaignError> {
-            let ran = field.warden().run(&ask, limit)?;
+            let ran = field.sandbox().run(&ask, limit)?;
             let captured =
-                Captured::read(field.warden().scratch()).map_err(|source| CampaignError::Os {
+                Captured::read(field.sandbox().scratch()).map_err(|source| CampaignError::Os {
                     what: "outputs have to be readable".into(),
                     source,
                 })?;
@@ -383,13 +383,13 @@ pub fn agreement(order: &Order, executions: u64, most: usize) -> Result<Agreemen
 /// Compares native counts with those of single steps, instruction by instruction.
 ///
 /// # Errors
-/// When a warden fails.
+/// When a sandbox fails.
 pub fn counts(order: &Order, most: u64) -> Result<(usize, Vec<String>), CampaignError> {
     let mut field = Field::open(order)?;
     let profile = field.profile()?;
     let sites: Vec<(usize, u64)> = profile.sites.iter().map(|s| (s.module, s.addr)).collect();
     let limit = Duration::from_secs(200);
-    let Tell::Counts(steps, ran) = field.warden().ask(
+    let Tell::Counts(steps, ran) = field.sandbox().ask(
         &Ask::Steps {
             sites,
             from_entry: false,

@@ -8,6 +8,8 @@
 //! Not covered: final state beyond the files of the scratch directory, such as memory; modes, owners and times of
 //! these.
 
+mod served;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -21,13 +23,16 @@ use crate::record::{Comparator, Detection, Limits, Outputs};
 use crate::server::{CLIENT, Talk, is_replies, replies};
 use crate::target::Ran;
 
+pub use served::is_error_reply;
+pub(crate) use served::{obstacle, said_so};
+
 /// What a run wrote, by name: `stdout` (`stdout.1` and so on, where a client has several connections), `stderr`, and files by
 /// path from the scratch directory; where a link leads; directories without anything in them, with a slash behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Captured(pub BTreeMap<String, Vec<u8>>);
 
 impl Captured {
-    /// Reads it from a warden's scratch directory. Links are not followed: a faulty program may
+    /// Reads it from a sandbox's scratch directory. Links are not followed: a faulty program may
     /// have made them.
     ///
     /// # Errors
@@ -244,12 +249,6 @@ fn same(comparator: &Comparator, a: &[u8], b: &[u8]) -> bool {
             *tolerance,
         ),
     }
-}
-
-/// Whether a text is an expression that [`Comparator::Masked`] understands.
-#[must_use]
-pub fn is_pattern(text: &str) -> bool {
-    !text.is_empty() && regex_lite::Regex::new(text).is_ok()
 }
 
 /// Text that is equal but for numbers, which are near each other.
@@ -495,7 +494,7 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
         return Leaf::NotFired;
     }
     if let Some(served) = &e.ran.served {
-        return crate::server::leaf(e, served);
+        return served::leaf(e, served);
     }
     if killed_for_time {
         // One that waits has used what a whole run takes at most, a fifth of the limit; one that

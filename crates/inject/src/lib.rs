@@ -26,12 +26,12 @@ pub mod profile;
 pub mod reach;
 pub mod record;
 pub mod results;
+pub mod sandbox;
 pub mod scratch;
 pub mod server;
 mod step;
 pub mod storage;
 pub mod target;
-pub mod warden;
 
 pub use steadfast_strike::Refusal;
 

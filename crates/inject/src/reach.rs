@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_sys::ptrace::{self, Stopped, Waited};
-use steadfast_sys::{child, jail, procfs};
+use steadfast_sys::{child, procfs, sandbox};
 
 use crate::target::{Bench, SetupError, Started};
 
@@ -192,7 +192,7 @@ fn one(
     let before = procfs::cpu_ns(pid).unwrap_or(0);
     reach.loader.cpu_ns += before;
     stop.detach().map_err(os)?;
-    while begun.elapsed() < limit && jail::alive_after(pid, gaps.next(PROGRAM_MEAN_NS)) {
+    while begun.elapsed() < limit && sandbox::alive_after(pid, gaps.next(PROGRAM_MEAN_NS)) {
         for (tid, computes) in procfs::threads_below(pid) {
             if !computes || !procfs::leader(tid).is_ok_and(|leader| leader == pid) {
                 continue;
@@ -282,7 +282,7 @@ fn loader(
         }
         stop = next;
     }
-    jail::end_all(&mut jail::Ended::default(), Some(pid));
+    sandbox::end_all(&mut sandbox::Ended::default(), Some(pid));
     Ok(None)
 }
 

@@ -258,6 +258,12 @@ pub enum Comparator {
     },
 }
 
+/// Whether a text is an expression that [`Comparator::Masked`] understands.
+#[must_use]
+pub fn is_pattern(text: &str) -> bool {
+    !text.is_empty() && regex_lite::Regex::new(text).is_ok()
+}
+
 /// When a run is given up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {

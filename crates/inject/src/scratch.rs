@@ -23,7 +23,7 @@ pub const DOCTOR: &str = "steadfast-doctor";
 pub struct Scratch {
     base: PathBuf,
     path: PathBuf,
-    /// Locked for as long as it is open, here and in the wardens that were forked meanwhile.
+    /// Locked for as long as it is open, here and in the sandboxes that were forked meanwhile.
     _held: File,
 }
 
@@ -56,7 +56,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = remove_tree(&self.path);
-        // Once more: wardens of a caller that was killed just before this one began were dying.
+        // Once more: sandboxes of a caller that was killed just before this one began were dying.
         sweep(&self.base);
     }
 }

@@ -17,9 +17,9 @@ use steadfast_integrity::fault::{
     Bits, Change, Effect, Fault, Hits, Lasting, MemBase, MemExpr, Mishap, Moment, Register, Target,
     Trigger,
 };
-use steadfast_sys::jail::{self, Ended, Trapped};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{Regs, Stopped, TRAP_HWBKPT, Waited};
+use steadfast_sys::sandbox::{self, Ended, Trapped};
 
 use steadfast_strike::Refusal;
 
@@ -203,7 +203,7 @@ pub(crate) fn run(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<Ra
     };
     let mut rest = Ended::default();
     bench.settle(watch.patience.left());
-    jail::end_all(&mut rest, Some(pid));
+    sandbox::end_all(&mut rest, Some(pid));
     let mut ended = result?;
     ended.cpu_ns += rest.cpu_ns;
     let ns = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
@@ -331,7 +331,7 @@ impl Watch<'_> {
     ) -> Result<Ended, SetupError> {
         let pid = stop.pid();
         stop.watch_execution(self.addr).map_err(os)?;
-        let ended = jail::follow(stop, limit, self).map_err(os);
+        let ended = sandbox::follow(stop, limit, self).map_err(os);
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -366,8 +366,8 @@ fn is_code(fault: &Fault) -> bool {
     )
 }
 
-impl jail::Follower for Watch<'_> {
-    fn born(&mut self, _: jail::Born) {}
+impl sandbox::Follower for Watch<'_> {
+    fn born(&mut self, _: sandbox::Born) {}
 
     fn is_over(&self) -> bool {
         self.patience.is_over_among()
@@ -1180,7 +1180,7 @@ pub(crate) fn count(
             other => break ended(&other, 0),
         }
     };
-    jail::end_all(&mut Ended::default(), Some(pid));
+    sandbox::end_all(&mut Ended::default(), Some(pid));
     let ran = Ran {
         status: ended.status,
         signal: ended.signal,
@@ -1267,7 +1267,7 @@ pub(crate) fn timer(bench: &Bench, faults: &[Fault], limit: Duration) -> Result<
             .unwrap_or(0),
     );
     let mut n = 0;
-    while due < limit && jail::alive_after(pid, due.saturating_sub(begin.elapsed())) {
+    while due < limit && sandbox::alive_after(pid, due.saturating_sub(begin.elapsed())) {
         n += 1;
         let mut met = false;
         for tid in candidates(pid, begin.elapsed(), within.is_some()) {

@@ -1,4 +1,4 @@
-//! One run of the target inside the jail: started, planted, left alone, ended.
+//! One run of the target inside the sandbox: started, planted, left alone, ended.
 //!
 //! ```text
 //!   start ──► exec stop: program and loader are patched ──► entry point: libraries are patched
@@ -8,7 +8,7 @@
 //! Invariants
 //!  1. Every run of a campaign, golden and dummies included, is started the same way, so none
 //!     differs from another by its environment.
-//!  2. The scratch directory is emptied before each run, and everything alive in the jail is
+//!  2. The scratch directory is emptied before each run, and everything alive in the sandbox is
 //!     killed after it.
 //!
 //! Not covered: libraries that a program loads itself; programs that execute another (the faults
@@ -30,9 +30,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
 use steadfast_strike::{Refusal, record};
-use steadfast_sys::jail::{self, Ended, Limits, Program};
 use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{self, Stopped, Waited};
+use steadfast_sys::sandbox::{self, Ended, Limits, Program};
 use steadfast_sys::shared::Shared;
 
 use self::family::{Births, Bound, Family};
@@ -165,7 +165,7 @@ const SHARED_FD: i32 = 1023;
 /// What lies nearer than this below a module has been mapped with it.
 const MAPPED_TOGETHER: u64 = 1 << 30;
 
-/// A target, inside the jail.
+/// A target, inside the sandbox.
 #[derive(Debug)]
 pub struct Bench {
     pub(crate) spec: Spec,
@@ -304,7 +304,7 @@ impl Bench {
                 self.begin(path, argv, streams, limit, false, None)
                     .map_err(io::Error::other)
             };
-            let conductor = jail::aside(|| stage.conduct(pid, &self.scratch, &client))
+            let conductor = sandbox::aside(|| stage.conduct(pid, &self.scratch, &client))
                 .map_err(os("a process is needed"))?;
             self.conductor.set(Some(conductor));
         }
@@ -320,7 +320,7 @@ impl Bench {
         let what = || os("a process that watches transfers is needed");
         let (ours, theirs) = UnixStream::pair().map_err(what())?;
         let theirs = RefCell::new(Some(theirs));
-        jail::aside(|| {
+        sandbox::aside(|| {
             // The other end would keep this one open.
             drop(theirs.take());
             storage::watch(&ours, &task, &self.scratch, &self.shared)
@@ -383,7 +383,7 @@ impl Bench {
             .map(|(k, v)| c_string(format!("{k}={v}").as_bytes()))
             .collect::<Result<_, _>>()?;
         let dir = c_string(self.scratch.join("run").as_os_str().as_bytes())?;
-        jail::start(&Program {
+        sandbox::start(&Program {
             path: &path,
             argv: &argv,
             env: &env,
@@ -463,7 +463,7 @@ impl Bench {
         let (stop, interpreter) = match found {
             Ok(found) => found,
             Err(error) => {
-                jail::end_all(&mut Ended::default(), Some(pid));
+                sandbox::end_all(&mut Ended::default(), Some(pid));
                 return Err(error);
             }
         };
@@ -507,11 +507,11 @@ impl Bench {
         } else {
             let threads = watch_threads(stop, limit);
             if threads.is_none() {
-                jail::end_all(&mut Ended::default(), Some(pid));
+                sandbox::end_all(&mut Ended::default(), Some(pid));
             }
             threads.ok_or(SetupError::NotEnded(limit))?
         };
-        jail::end_all(&mut Ended::default(), Some(pid));
+        sandbox::end_all(&mut Ended::default(), Some(pid));
         let discovered = Discovered {
             modules,
             interpreter,
@@ -574,7 +574,7 @@ impl Bench {
         let stop = match result {
             Ok(stop) => stop,
             Err(error) => {
-                jail::end_all(&mut Ended::default(), Some(pid));
+                sandbox::end_all(&mut Ended::default(), Some(pid));
                 return Err(error);
             }
         };
@@ -582,7 +582,7 @@ impl Bench {
         let ended = match stop {
             Planted::Ended(mut ended) => {
                 self.settle(limit);
-                jail::end_all(&mut ended, Some(pid));
+                sandbox::end_all(&mut ended, Some(pid));
                 ended
             }
             Planted::Stands(stop) if !self.bound.borrow().is_empty() => {
@@ -593,7 +593,7 @@ impl Bench {
                     family: &mut family,
                     shared: &self.shared,
                 };
-                let ended = jail::follow(stop, limit, &mut births).map_err(what)?;
+                let ended = sandbox::follow(stop, limit, &mut births).map_err(what)?;
                 self.followed(pid, ended, limit)
             }
             Planted::Stands(stop) => {
@@ -619,12 +619,12 @@ impl Bench {
             } else {
                 limit
             };
-            let lives = jail::is_child(conductor);
-            if lives && jail::await_end(conductor, left).timed_out {
-                jail::end_all(&mut Ended::default(), Some(conductor));
+            let lives = steadfast_sys::child::is_child(conductor);
+            if lives && sandbox::await_end(conductor, left).timed_out {
+                sandbox::end_all(&mut Ended::default(), Some(conductor));
             }
         }
-        jail::end_all(&mut ended, Some(pid));
+        sandbox::end_all(&mut ended, Some(pid));
         ended
     }
 
@@ -632,14 +632,14 @@ impl Bench {
     pub(crate) fn finish(&self, pid: i32, limit: Duration) -> Ended {
         match self.conductor.take() {
             Some(conductor) => server::finish(&self.scratch, pid, conductor, limit),
-            None => jail::finish(pid, limit),
+            None => sandbox::finish(pid, limit),
         }
     }
 
     /// Waits for the client of a server that has ended.
     pub(crate) fn settle(&self, limit: Duration) {
         if let Some(conductor) = self.conductor.take() {
-            jail::await_end(conductor, limit);
+            sandbox::await_end(conductor, limit);
         }
     }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::ids::{CoreId, EventIndex, GuestAddr, ReplicaId, Site};
-use crate::plan::{Coverage, EventSink, RunReport};
+use crate::plan::{Coverage, RunReport};
 
 /// The version of the schema.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -590,6 +590,28 @@ pub fn report_line(report: &RunReport) -> String {
     };
     // A report is made of strings, numbers and lists: it always has a JSON form.
     serde_json::to_string(&line).unwrap_or_default() + "\n"
+}
+
+/// Takes events as they happen. Called from the supervising thread only.
+pub trait EventSink {
+    /// Takes one event. A sink that cannot keep it remembers that and says so at the end: the
+    /// guest must not suffer for it.
+    fn emit(&mut self, event: Event);
+
+    /// The program's first process has ended and others go on: the caller's command ends now, and this is what it knows.
+    fn first_ended(&mut self, _report: &RunReport) {}
+}
+
+/// Collects events: for tests.
+impl EventSink for Vec<Event> {
+    fn emit(&mut self, event: Event) {
+        self.push(event);
+    }
+}
+
+/// Drops events.
+impl EventSink for () {
+    fn emit(&mut self, _: Event) {}
 }
 
 /// Writes events as JSON lines to whatever was handed in.

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::advice::{Advise, Remedy};
 use crate::cpus::CpuSet;
-use crate::event::Event;
 use crate::exit::{Exit, Own, Verdict};
 use crate::fault::{Fault, Replicas};
 use crate::ids::{CoreId, ReplicaId};
@@ -340,28 +339,6 @@ impl Default for EpochBudget {
     fn default() -> Self {
         Self(10)
     }
-}
-
-/// Takes events as they happen. Called from the supervising thread only.
-pub trait EventSink {
-    /// Takes one event. A sink that cannot keep it remembers that and says so at the end: the
-    /// guest must not suffer for it.
-    fn emit(&mut self, event: Event);
-
-    /// The program's first process has ended and others go on: the caller's command ends now, and this is what it knows.
-    fn first_ended(&mut self, _report: &RunReport) {}
-}
-
-/// Collects events: for tests.
-impl EventSink for Vec<Event> {
-    fn emit(&mut self, event: Event) {
-        self.push(event);
-    }
-}
-
-/// Drops events.
-impl EventSink for () {
-    fn emit(&mut self, _: Event) {}
 }
 
 /// What became of a run: the last line of `--events`, and the whole of `--json`.

@@ -35,7 +35,7 @@ pub use program::{Program, Rule};
 pub use search::{Bounds, Found, Searched, Trace, search};
 
 /// What one thread is asked: a store, one that was damaged on its way, another, and a question whose answer shows them.
-pub const ONE: &[&[u8]] = &[&[1, 1 + machine::DAMAGED, 2, 0]];
+pub const ONE: &[&[u8]] = &[&[1, 1 + program::DAMAGED, 2, 0]];
 /// Two threads: one stores, the other asks.
 pub const TWO: &[&[u8]] = &[&[1], &[0]];
 /// Both store, one asks.

@@ -8,19 +8,15 @@
 //! A cell with an integrity check that a fault has changed stops the process at its next checked read, whatever its value. So
 //! only cells that some step reads unchecked are marked at all.
 
-use crate::program::{CELLS, Cell, Cond, Op, Program, REGS, Reg};
+use crate::program::{
+    CELLS, Cell, Cond, DAMAGED, NOTHING, Op, Program, REGS, Reg, THREADS, VALUES,
+};
 
-/// Data is counted modulo this.
-pub(crate) const VALUES: u8 = 3;
 /// The checksum of a value, which nothing else has (an uninterpreted tag): of one that is received, and of one that is sent.
 const TAG_IN: u8 = 8;
 const TAG_OUT: u8 = 16;
 /// A checksum that a fault has made: that of no value.
 const GARBAGE: u8 = 30;
-pub(crate) const NOTHING: u8 = 31;
-pub(crate) const THREADS: usize = 2;
-/// Added to an input: it was damaged on its way, and has not the checksum that it says.
-pub(crate) const DAMAGED: u8 = 128;
 
 /// What the C library writes into a lock that thread `t` takes.
 fn owner(t: usize) -> u8 {

@@ -12,7 +12,13 @@
 
 use std::fmt;
 
-use crate::machine::{DAMAGED, NOTHING, THREADS, VALUES};
+/// Data is counted modulo this.
+pub(crate) const VALUES: u8 = 3;
+/// Where no value is yet.
+pub(crate) const NOTHING: u8 = 31;
+pub(crate) const THREADS: usize = 2;
+/// Added to an input: it was damaged on its way, and has not the checksum that it says.
+pub(crate) const DAMAGED: u8 = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cell {

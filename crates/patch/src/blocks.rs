@@ -12,8 +12,8 @@ use std::ops::Range;
 use iced_x86::{FlowControl, Instruction, OpKind};
 
 use crate::index::{is_padding, short_branches};
+use crate::insn::{ends_block, is_terminator};
 use crate::plan::Survey;
-use crate::relocate::{ends_block, is_terminator};
 
 /// How control leaves a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol, RelocationFlags, SymbolKind};
 
-use crate::index::word;
+use crate::insn::word;
 use crate::{CodeView, Module};
 
 /// Not an x86-64 ELF file.

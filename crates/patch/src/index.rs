@@ -12,20 +12,18 @@
 //!
 //! Not covered: indirect targets that leave no trace in code, data or relocations.
 
+mod reached;
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
-use crate::discover::Reached;
+use crate::insn::{INSN_BYTES_MAX, ends_block, site_of, word};
 use crate::parts::in_parts;
-use crate::relocate::ends_block;
-use crate::scan::site_of;
 use crate::{CodeView, Module};
-
-/// Intel SDM vol. 2, section 2.3.11.
-pub(crate) const INSN_BYTES_MAX: usize = 15;
+use reached::Reached;
 
 /// Start and length of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -711,14 +709,6 @@ impl Targets {
             self.mark(pointer);
         }
     }
-}
-
-/// The little-endian value of eight bytes.
-pub(crate) fn word(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .rev()
-        .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 fn absolute(value: Option<i32>) -> Option<u64> {

@@ -33,9 +33,9 @@
 
 mod blocks;
 mod coverage;
-mod discover;
 pub mod elf;
 mod index;
+mod insn;
 mod open;
 mod parts;
 mod plan;

@@ -41,8 +41,9 @@ use bounce::Bounce;
 use iced_x86::Instruction;
 
 use crate::index::{Decoded, Index, Targets, entered, is_padding};
-use crate::relocate::{Emitter, Movable, OutOfReach, ends_block, is_terminator, reaches, rel32};
-use crate::scan::{scan, site_of};
+use crate::insn::{ends_block, is_terminator, site_of};
+use crate::relocate::{Emitter, Movable, OutOfReach, reaches, rel32};
+use crate::scan::scan;
 use crate::{
     ArenaSpec, Asked, Entries, Existing, Hook, Hooked, Module, Patched, Place, Plan, Refused,
     RefusedReason, Site, SiteKind, Write,

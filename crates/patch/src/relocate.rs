@@ -18,7 +18,7 @@ use iced_x86::{
 };
 
 use crate::RefusedReason;
-use crate::index::INSN_BYTES_MAX;
+use crate::insn::INSN_BYTES_MAX;
 
 /// Code being laid down at a known address.
 #[derive(Debug)]
@@ -300,29 +300,4 @@ fn ambiguous_size(bytes: &[u8]) -> bool {
         }
     }
     narrow
-}
-
-/// Whether control never, or not directly, continues behind the instruction. A call counts:
-/// it comes back to the module, not to the arena.
-pub(crate) fn ends_block(insn: &Instruction) -> bool {
-    match insn.flow_control() {
-        FlowControl::Next | FlowControl::ConditionalBranch => false,
-        FlowControl::Call => insn.code() != Code::Syscall && insn.code() != Code::Sysenter,
-        FlowControl::XbeginXabortXend => {
-            matches!(insn.code(), Code::Xbegin_rel16 | Code::Xbegin_rel32)
-        }
-        FlowControl::Interrupt => insn.code() != Code::Int_imm8,
-        _ => true,
-    }
-}
-
-/// Whether nothing at all continues behind the instruction, not even by a return.
-pub(crate) fn is_terminator(insn: &Instruction) -> bool {
-    matches!(
-        insn.flow_control(),
-        FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch
-            | FlowControl::Return
-            | FlowControl::Exception
-    )
 }

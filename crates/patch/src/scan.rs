@@ -11,11 +11,12 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
-use crate::index::{INSN_BYTES_MAX, Index};
+use crate::index::Index;
+use crate::insn::{INSN_BYTES_MAX, site_of};
 use crate::parts::in_parts;
-use crate::{CodeView, Dest, Module, Site, SiteKind};
+use crate::{CodeView, Module, Site, SiteKind};
 
 /// All sites of a module, in address order.
 pub fn find_sites(module: &Module<'_>) -> Vec<Site> {
@@ -94,43 +95,6 @@ fn candidates(view: &CodeView<'_>, part: Range<usize>) -> Vec<u64> {
         })
         .map(|at| view.addr + at as u64)
         .collect()
-}
-
-/// The site that an instruction is, if it is one.
-pub(crate) fn site_of(insn: &Instruction, proven: bool) -> Option<Site> {
-    let kind = match insn.code() {
-        Code::Syscall => SiteKind::Syscall,
-        Code::Int_imm8 if insn.immediate8() == 0x80 => SiteKind::Int80,
-        Code::Sysenter => SiteKind::Sysenter,
-        Code::Rdtsc => SiteKind::Rdtsc,
-        Code::Rdtscp => SiteKind::Rdtscp,
-        Code::Cpuid => SiteKind::Cpuid,
-        Code::Rdrand_r16 | Code::Rdrand_r32 | Code::Rdrand_r64 => SiteKind::Rdrand,
-        Code::Rdseed_r16 | Code::Rdseed_r32 | Code::Rdseed_r64 => SiteKind::Rdseed,
-        Code::Rdpid_r32 | Code::Rdpid_r64 => SiteKind::Rdpid,
-        Code::Xbegin_rel16 | Code::Xbegin_rel32 => SiteKind::Xbegin,
-        _ => return None,
-    };
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "register numbers are below 16, sizes below 9, lengths below 16"
-    )]
-    let (dest, len) = (
-        (insn.op_count() > 0 && insn.op0_kind() == OpKind::Register).then(|| Dest {
-            reg: insn.op0_register().number() as u8,
-            bytes: insn.op0_register().size() as u8,
-        }),
-        insn.len() as u8,
-    );
-    let fallback = (kind == SiteKind::Xbegin).then(|| insn.near_branch_target());
-    Some(Site {
-        addr: insn.ip(),
-        len,
-        kind,
-        dest,
-        fallback,
-        proven,
-    })
 }
 
 /// A linear sweep through code that no function covers, started again at every known leader.

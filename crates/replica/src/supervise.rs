@@ -16,12 +16,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use steadfast_integrity::event::{Event, Refused, ReplicaStart, Role, RunStart, What};
+use steadfast_integrity::event::{Event, EventSink, Refused, ReplicaStart, Role, RunStart, What};
 use steadfast_integrity::exit::Verdict;
 use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
 use steadfast_integrity::plan::{
-    Backstop, CheckMemory, EventSink, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime,
-    RunReport, StopReason, Timings,
+    Backstop, CheckMemory, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport,
+    StopReason, Timings,
 };
 use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;

@@ -23,9 +23,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use steadfast_integrity::event::{Event, Exec, OfProcess, What};
+use steadfast_integrity::event::{Event, EventSink, Exec, OfProcess, What};
 use steadfast_integrity::ids::EventIndex;
-use steadfast_integrity::plan::{EventSink, FaultReport, Plan, StopReason};
+use steadfast_integrity::plan::{FaultReport, Plan, StopReason};
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::shared::Shared;
 use steadfast_sys::signals::Taken;

@@ -3,8 +3,9 @@
 use std::ops::ControlFlow;
 
 use steadfast_integrity::advice::Advise;
+use steadfast_integrity::event::EventSink;
 use steadfast_integrity::exit::Exit;
-use steadfast_integrity::plan::{EventSink, Plan, RunReport};
+use steadfast_integrity::plan::{Plan, RunReport};
 use steadfast_replica::front::Side;
 
 /// What an engine says when it could not carry a plan out.

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::event::{Event, JsonLines, report_line};
+use steadfast_integrity::event::{Event, EventSink, JsonLines, report_line};
 use steadfast_integrity::exit::{Exit, Own};
-use steadfast_integrity::plan::{EventSink, Plan, RunReport};
+use steadfast_integrity::plan::{Plan, RunReport};
 
 use crate::cli::{RunArgs, Volume};
 use crate::engine::Ran;

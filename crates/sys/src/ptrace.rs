@@ -135,7 +135,7 @@ impl Drop for HeldBack {
 pub fn interrupt(pid: i32) -> io::Result<Option<Stopped>> {
     // A first thread's end is for whoever waits for its process; another thread's is for nobody but its tracer, and
     // until it is collected its process does not end.
-    let awaited = crate::jail::is_child(pid);
+    let awaited = crate::child::is_child(pid);
     // SAFETY: PTRACE_SEIZE takes options as a number.
     let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, libc::PTRACE_O_EXITKILL) };
     if rc < 0 {

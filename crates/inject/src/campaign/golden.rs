@@ -13,12 +13,12 @@ use super::one::{asked, compared, heard, is_storage, one, victim};
 use super::order::Order;
 use super::plan::Drafted;
 use super::{CampaignError, Field, Progress, Running, needs, os, parallel};
-use crate::judge::{Captured, Compared};
+use crate::judge::{self, Captured, Compared};
 use crate::profile::Profile;
 use crate::record::{Comparator, Dummies, Engine, Golden, Limits, Planned};
+use crate::sandbox::Sandbox;
 use crate::server;
 use crate::target::Ran;
-use crate::warden::Warden;
 
 /// More executions than any run has.
 const NEVER: u64 = 1 << 60;
@@ -31,9 +31,9 @@ impl Field {
     /// Runs without a fault until it is clear that they are alike.
     pub(super) fn golden(&mut self) -> Result<(Golden, Captured), CampaignError> {
         let order = self.order.clone();
-        let warden = &mut self.wardens[0];
-        let kept = warden.scratch().with_extension("golden");
-        let (ran, status, first) = sound(warden, &order)?;
+        let sandbox = &mut self.sandboxes[0];
+        let kept = sandbox.scratch().with_extension("golden");
+        let (ran, status, first) = sound(sandbox, &order)?;
         first
             .write(&kept)
             .map_err(os(format!("{} has to be writable", kept.display())))?;
@@ -45,7 +45,7 @@ impl Field {
             cpu_ns_max: ran.cpu_ns,
         };
         if let Comparator::Command { command } = &order.comparator {
-            let found = asked(command, order.patience, &kept, warden, &first)?;
+            let found = asked(command, order.patience, &kept, sandbox, &first)?;
             if found != Some(0) {
                 return Err(needs(
                     "a comparing command to which an output equals itself",
@@ -55,10 +55,10 @@ impl Field {
             }
         }
         for _ in 1..GOLDEN {
-            let (ran, status, captured) = sound(warden, &order)?;
+            let (ran, status, captured) = sound(sandbox, &order)?;
             golden.wall_ns_max = golden.wall_ns_max.max(ran.wall_ns);
             golden.cpu_ns_max = golden.cpu_ns_max.max(ran.cpu_ns);
-            let found = compared(&order, (&first, &kept), warden, &captured)?;
+            let found = compared(&order, (&first, &kept), sandbox, &captured)?;
             if status != golden.status || found.wrong() || !found.latent.is_empty() {
                 return Err(differs(&found, &first, &captured));
             }
@@ -167,7 +167,7 @@ impl Running {
         let (golden, status) = (&self.golden, self.campaign.golden.status);
         let next = AtomicUsize::new(0);
         let armed = Mutex::new(Armed::default());
-        parallel(&mut self.field.wardens, |warden, _| {
+        parallel(&mut self.field.sandboxes, |sandbox, _| {
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
                 if i as u64 >= DUMMIES {
@@ -177,12 +177,12 @@ impl Running {
                     .get(i % lines.len().max(1))
                     .map(|line| victim(&order, i as u64, line));
                 let patience = order.patience;
-                let (ran, seen) = one(warden, &order, line.as_deref(), Engine::Plant, patience)?;
+                let (ran, seen) = one(sandbox, &order, line.as_deref(), Engine::Plant, patience)?;
                 let captured =
-                    Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
-                let found = compared(&order, (golden, &golden_dir), warden, &captured)?;
+                    Captured::read(sandbox.scratch()).map_err(os("outputs have to be readable"))?;
+                let found = compared(&order, (golden, &golden_dir), sandbox, &captured)?;
                 let alarm = seen.as_ref().is_some_and(|seen| seen.divergences > 0)
-                    || heard(&order, warden, &ran).is_some()
+                    || heard(&order, sandbox, &ran).is_some()
                     || order.detector.spoke(&ran, &captured).is_some();
                 let right = ran.status == Some(status) && !found.wrong();
                 let mut armed = armed.lock().expect("no panics inside");
@@ -217,9 +217,9 @@ impl Running {
     /// Refuses a target that has begun to end otherwise without any fault, as one does that tells the time.
     fn steady(&mut self, golden_dir: &Path) -> Result<(), CampaignError> {
         let order = self.field.order.clone();
-        let warden = &mut self.field.wardens[0];
-        let (_, status, captured) = sound(warden, &order)?;
-        let found = compared(&order, (&self.golden, golden_dir), warden, &captured)?;
+        let sandbox = &mut self.field.sandboxes[0];
+        let (_, status, captured) = sound(sandbox, &order)?;
+        let found = compared(&order, (&self.golden, golden_dir), sandbox, &captured)?;
         if status == self.campaign.golden.status && !found.wrong() {
             return Ok(());
         }
@@ -300,10 +300,10 @@ fn first_difference(a: Option<&Vec<u8>>, b: Option<&Vec<u8>>) -> String {
 }
 
 /// A run without a fault that ends by itself, its exit status, and what it left.
-fn sound(warden: &mut Warden, order: &Order) -> Result<(Ran, i32, Captured), CampaignError> {
-    let (ran, seen) = one(warden, order, None, Engine::Plant, order.patience)?;
+fn sound(sandbox: &mut Sandbox, order: &Order) -> Result<(Ran, i32, Captured), CampaignError> {
+    let (ran, seen) = one(sandbox, order, None, Engine::Plant, order.patience)?;
     if seen.is_some_and(|seen| !seen.ended) {
-        let said = fs::read(warden.scratch().join("stderr")).unwrap_or_default();
+        let said = fs::read(sandbox.scratch().join("stderr")).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);
         return Err(needs(
             "a target that `steadfast run` can run in the box",
@@ -315,7 +315,7 @@ fn sound(warden: &mut Warden, order: &Order) -> Result<(Ran, i32, Captured), Cam
             "steadfast run -n 2 -- CMD, by hand; steadfast check",
         ));
     }
-    if let Some(no) = unanswered(warden, &ran)? {
+    if let Some(no) = unanswered(sandbox, &ran)? {
         return Err(no);
     }
     if ran.timed_out {
@@ -342,23 +342,23 @@ fn sound(warden: &mut Warden, order: &Order) -> Result<(Ran, i32, Captured), Cam
             "another command",
         ));
     };
-    let captured = Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+    let captured = Captured::read(sandbox.scratch()).map_err(os("outputs have to be readable"))?;
     Ok((ran, status, captured))
 }
 
 /// Why a server's run without a fault is not as it has to be.
 pub(super) fn unanswered(
-    warden: &Warden,
+    sandbox: &Sandbox,
     ran: &Ran,
 ) -> Result<Option<CampaignError>, CampaignError> {
     if ran.served.is_none() {
         return Ok(None);
     }
     let mut captured =
-        Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
-    if let Ok(words) = fs::read(warden.scratch().join(server::CLIENT)) {
+        Captured::read(sandbox.scratch()).map_err(os("outputs have to be readable"))?;
+    if let Ok(words) = fs::read(sandbox.scratch().join(server::CLIENT)) {
         captured.0.insert(server::CLIENT.into(), words);
     }
-    Ok(server::obstacle(ran, &captured)
+    Ok(judge::obstacle(ran, &captured)
         .map(|(found, fix)| needs("a server that answers its client", found, fix)))
 }

@@ -17,11 +17,10 @@ use super::{CampaignError, os};
 use crate::detector;
 use crate::judge::{self, Captured, Compared, Evidence};
 use crate::record::{Campaign, Comparator, Detection, Dir, Engine, Fired, Planned, Run};
-use crate::server;
+use crate::sandbox::{Ask, Sandbox, SandboxError};
 use crate::target::Ran;
-use crate::warden::{Ask, Warden, WardenError};
 
-/// Which run of a warden a fault has to go through.
+/// Which run of a sandbox a fault has to go through.
 fn ask(engine: Engine, lines: Vec<String>) -> Ask {
     match engine {
         Engine::Plant | Engine::Run => Ask::Plant(lines),
@@ -31,7 +30,7 @@ fn ask(engine: Engine, lines: Vec<String>) -> Ask {
 }
 
 /// What a program built with `steadfast cc` says by itself.
-pub(super) fn heard(order: &Order, warden: &Warden, ran: &Ran) -> Option<Detection> {
+pub(super) fn heard(order: &Order, sandbox: &Sandbox, ran: &Ran) -> Option<Detection> {
     let hit = ran
         .hits
         .iter()
@@ -41,24 +40,24 @@ pub(super) fn heard(order: &Order, warden: &Warden, ran: &Ran) -> Option<Detecti
     order
         .detector
         .cc
-        .then(|| detector::spoke(warden.scratch(), hit))
+        .then(|| detector::spoke(sandbox.scratch(), hit))
         .flatten()
 }
 
 /// One run: bare, or under what protects.
 pub(super) fn one(
-    warden: &mut Warden,
+    sandbox: &mut Sandbox,
     order: &Order,
     line: Option<&str>,
     engine: Engine,
     limit: Duration,
-) -> Result<(Ran, Option<judge::Seen>), WardenError> {
+) -> Result<(Ran, Option<judge::Seen>), SandboxError> {
     let lines: Vec<String> = line.iter().map(|line| (*line).to_owned()).collect();
     let Some(first) = order.protect.first() else {
-        return Ok((warden.run(&ask(engine, lines), limit)?, None));
+        return Ok((sandbox.run(&ask(engine, lines), limit)?, None));
     };
     let below = line.is_some_and(is_storage);
-    let events = warden.scratch().join("events");
+    let events = sandbox.scratch().join("events");
     let _ = fs::remove_file(&events);
     let mut argv = order.protect.clone();
     argv.push(format!("--events={}", events.display()));
@@ -76,7 +75,7 @@ pub(super) fn one(
     } else {
         Ask::Bare(Some((first, argv)))
     };
-    let ran = warden.run(&ask, limit)?;
+    let ran = sandbox.run(&ask, limit)?;
     let seen = judge::events(&fs::read_to_string(&events).unwrap_or_default());
     Ok((ran, Some(seen)))
 }
@@ -106,10 +105,10 @@ impl Standard<'_> {
     /// Carries a planned run out.
     ///
     /// # Errors
-    /// When the warden is gone, or what a run left cannot be looked at.
+    /// When the sandbox is gone, or what a run left cannot be looked at.
     pub(super) fn judged(
         &self,
-        warden: &mut Warden,
+        sandbox: &mut Sandbox,
         planned: &Planned,
     ) -> Result<Judged, CampaignError> {
         let Self {
@@ -119,9 +118,9 @@ impl Standard<'_> {
             ..
         } = *self;
         let line = victim(order, planned.id, &planned.fault);
-        let (ran, seen) = match one(warden, order, Some(&line), order.engine, self.limit) {
+        let (ran, seen) = match one(sandbox, order, Some(&line), order.engine, self.limit) {
             Ok(done) => done,
-            Err(WardenError::Failed { why, .. }) => {
+            Err(SandboxError::Failed { why, .. }) => {
                 let error = Some(why);
                 let ran = Ran {
                     error,
@@ -133,9 +132,9 @@ impl Standard<'_> {
         };
         let (captured, compared) = if ran.error.is_none() {
             let captured =
-                Captured::read(warden.scratch()).map_err(os("outputs have to be readable"))?;
+                Captured::read(sandbox.scratch()).map_err(os("outputs have to be readable"))?;
             let golden_dir = self.dir.path().join("golden");
-            let compared = compared(order, (golden, &golden_dir), warden, &captured)?;
+            let compared = compared(order, (golden, &golden_dir), sandbox, &captured)?;
             (captured, compared)
         } else {
             (Captured::default(), Compared::default())
@@ -144,9 +143,9 @@ impl Standard<'_> {
         let detection = seen
             .as_ref()
             .and_then(|seen| seen.detection.clone())
-            .or_else(|| heard(order, warden, &ran))
+            .or_else(|| heard(order, sandbox, &ran))
             .or_else(|| order.detector.spoke(&ran, &captured));
-        let error_reply = server::said_so(order.spec.driver.as_ref(), golden, &captured, &compared);
+        let error_reply = judge::said_so(order.spec.driver.as_ref(), golden, &captured, &compared);
         let outcome = judge::leaf(&Evidence {
             ran: &ran,
             hits,
@@ -187,7 +186,7 @@ impl Standard<'_> {
     pub(super) fn kept(
         &self,
         judged: Judged,
-        warden: &Warden,
+        sandbox: &Sandbox,
         planned: &Planned,
     ) -> Result<Run, CampaignError> {
         let Judged {
@@ -221,7 +220,7 @@ impl Standard<'_> {
             why.push('\n');
         }
         fs::write(place.join("fault"), why).map_err(failed)?;
-        let events = warden.scratch().join("events");
+        let events = sandbox.scratch().join("events");
         if events.exists() {
             fs::copy(events, place.join("events.jsonl")).map_err(failed)?;
         }
@@ -237,14 +236,14 @@ impl Standard<'_> {
 pub(super) fn compared(
     order: &Order,
     (golden, golden_dir): (&Captured, &Path),
-    warden: &Warden,
+    sandbox: &Sandbox,
     run: &Captured,
 ) -> Result<Compared, CampaignError> {
     let mut found = judge::compare(&order.comparator, &order.state, golden, run);
     if let Comparator::Command { command } = &order.comparator
         && found.wrong()
     {
-        match asked(command, order.patience, golden_dir, warden, run)? {
+        match asked(command, order.patience, golden_dir, sandbox, run)? {
             Some(0) => found.differ.clear(),
             Some(2) => found.rejected = true,
             _ => {}
@@ -307,13 +306,13 @@ pub(super) fn asked(
     command: &[String],
     patience: Duration,
     golden_dir: &Path,
-    warden: &Warden,
+    sandbox: &Sandbox,
     run: &Captured,
 ) -> Result<Option<i32>, CampaignError> {
     let Some((program, args)) = command.split_first() else {
         return Ok(None);
     };
-    let place = warden.scratch().with_extension("compared");
+    let place = sandbox.scratch().with_extension("compared");
     let failed = || os(format!("{} has to be writable", place.display()));
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(&place).map_err(failed())?;

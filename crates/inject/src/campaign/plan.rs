@@ -22,8 +22,8 @@ use crate::chacha::Draw;
 use crate::models::Model;
 use crate::profile::Profile;
 use crate::record::{Campaign, Engine, Place, Planned, Population, SCHEMA, Stratum};
+use crate::sandbox::{Ask, Tell};
 use crate::storage::Transfers;
-use crate::warden::{Ask, Tell};
 
 /// A plan, and what was found on the way.
 #[derive(Debug)]
@@ -271,11 +271,11 @@ impl Field {
         }
         tell(Progress::Stage("watching what the target transfers".into()));
         let Tell::Transfers(transfers, ran) =
-            self.wardens[0].ask(&Ask::Transfers, self.order.patience)?
+            self.sandboxes[0].ask(&Ask::Transfers, self.order.patience)?
         else {
             return Err(needs("an answer about transfers", "another", "report this"));
         };
-        if let Some(no) = unanswered(&self.wardens[0], &ran)? {
+        if let Some(no) = unanswered(&self.sandboxes[0], &ran)? {
             return Err(no);
         }
         for fault in &written {
@@ -531,7 +531,7 @@ impl Field {
         let mut counts = Certain::new();
         for part in sites.chunks(20_000) {
             let Tell::Counts(found, _) =
-                self.wardens[0].ask(&Ask::Audit(part.to_vec()), self.order.patience)?
+                self.sandboxes[0].ask(&Ask::Audit(part.to_vec()), self.order.patience)?
             else {
                 return Err(needs("an answer about counts", "another", "report this"));
             };

@@ -13,7 +13,7 @@ use super::{CampaignError, Field, needs};
 use crate::profile::{Executed, Profile};
 use crate::reach::Reach;
 use crate::record::{Function, Place, Population, SCHEMA, Surplus};
-use crate::warden::{Ask, Tell, WardenError};
+use crate::sandbox::{Ask, SandboxError, Tell};
 
 /// Executions that are compared with single steps, of about 4 µs each: a second.
 const STEPS: u64 = 250_000;
@@ -25,11 +25,11 @@ impl Field {
     /// # Errors
     /// When it cannot, or when the target ends in another way while it is counted.
     pub fn profile(&mut self) -> Result<Profile, CampaignError> {
-        let Tell::Profile(profile) = self.wardens[0].ask(&Ask::Profile, self.order.patience)?
+        let Tell::Profile(profile) = self.sandboxes[0].ask(&Ask::Profile, self.order.patience)?
         else {
             return Err(needs("an answer about counts", "another", "report this"));
         };
-        if let Some(no) = unanswered(&self.wardens[0], &profile.ran)? {
+        if let Some(no) = unanswered(&self.sandboxes[0], &profile.ran)? {
             return Err(no);
         }
         // Nobody asked for a fault here: what it had counted until then is not what it executes.
@@ -46,7 +46,7 @@ impl Field {
             ));
         }
         if self.said.is_none() && profile.ran.status != Some(0) {
-            let said = fs::read(self.wardens[0].scratch().join("stderr")).unwrap_or_default();
+            let said = fs::read(self.sandboxes[0].scratch().join("stderr")).unwrap_or_default();
             let said = String::from_utf8_lossy(&said);
             self.said = said.lines().next().map(str::to_owned);
         }
@@ -58,7 +58,7 @@ impl Field {
     /// # Errors
     /// When it cannot be traced.
     pub fn reach(&mut self) -> Result<Reach, CampaignError> {
-        match self.wardens[0].ask(&Ask::Reach, self.order.patience)? {
+        match self.sandboxes[0].ask(&Ask::Reach, self.order.patience)? {
             Tell::Reach(reach) => Ok(reach),
             _ => Err(needs("an answer about reach", "another", "report this")),
         }
@@ -86,10 +86,10 @@ impl Field {
             from_entry: true,
             most: 4 * STEPS,
         };
-        let (counts, ran) = match self.wardens[0].ask(&ask, STEPPING) {
+        let (counts, ran) = match self.sandboxes[0].ask(&ask, STEPPING) {
             Ok(Tell::Counts(counts, ran)) => (counts, ran),
             Ok(_) => return Err(needs("an answer about steps", "another", "report this")),
-            Err(WardenError::Failed { .. }) => return Ok(None),
+            Err(SandboxError::Failed { .. }) => return Ok(None),
             Err(gone) => return Err(gone.into()),
         };
         if ran.timed_out || ran.status != profile.ran.status {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use steadfast_integrity::fault::ThreadPath;
-use steadfast_sys::jail;
+use steadfast_sys::sandbox;
 use steadfast_sys::shared::Shared;
 
 use crate::payload;
@@ -54,7 +54,7 @@ impl Family {
         }
     }
 
-    fn born(&mut self, born: jail::Born, shared: &Shared) {
+    fn born(&mut self, born: sandbox::Born, shared: &Shared) {
         let Some(parent) = self.members.get_mut(&born.parent) else {
             return;
         };
@@ -78,8 +78,8 @@ pub(super) struct Births<'a> {
     pub(super) shared: &'a Shared,
 }
 
-impl jail::Follower for Births<'_> {
-    fn born(&mut self, born: jail::Born) {
+impl sandbox::Follower for Births<'_> {
+    fn born(&mut self, born: sandbox::Born) {
         self.family.born(born, self.shared);
     }
 }

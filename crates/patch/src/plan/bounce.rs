@@ -20,7 +20,8 @@ use std::ops::Range;
 
 use super::{Candidate, Item, JUMP_LEN, Planner, Window};
 use crate::index::{Decoded, entered};
-use crate::relocate::{ends_block, is_terminator, reaches};
+use crate::insn::{ends_block, is_terminator};
+use crate::relocate::reaches;
 use crate::{Asked, Refused, RefusedReason, Write};
 
 /// `jmp rel8`.

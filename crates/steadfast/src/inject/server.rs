@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use steadfast_inject::judge::is_pattern;
+use steadfast_inject::record::is_pattern;
 use steadfast_inject::server::{Client, Driver, Ready};
 
 use super::target::{OrderError, flag};

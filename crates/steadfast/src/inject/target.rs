@@ -503,7 +503,7 @@ impl TargetArgs {
                 .parse()
                 .map(|tolerance| Comparator::Numeric { tolerance })
                 .map_err(|_| wrong()),
-            Some(("masked", text)) if steadfast_inject::judge::is_pattern(text) => {
+            Some(("masked", text)) if steadfast_inject::record::is_pattern(text) => {
                 Ok(Comparator::Masked {
                     patterns: vec![text.to_owned()],
                 })

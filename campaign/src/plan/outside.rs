@@ -33,9 +33,9 @@ use object::{Object, ObjectSymbol};
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::event::{Line, What};
 
+use super::{Drawer, Planned, Reach, turns};
 use crate::draw::Draw;
 use crate::operands::Group;
-use crate::plan::{Drawer, Planned, Reach, turns};
 use crate::profile::Population;
 use steadfast_sys::procfs::children;
 
@@ -112,7 +112,7 @@ pub(crate) fn make(
         })
         .map(|symbol| symbol.address() - base..symbol.address() - base + symbol.size())
         .collect();
-    let instructions = crate::ours::instructions_of(&code)?;
+    let instructions = super::ours::instructions_of(&code)?;
     for i in 0..runs {
         let mut draw = Draw::new(seed, (Group::Repair as u64) << 40 | i);
         let Some(first) = value(&mut drawer, &mut draw, None)? else {

@@ -1,9 +1,9 @@
-//! A warden: the process inside the jail that starts targets, and the caller's end of it.
+//! The first process of a sandbox, which starts targets, and the caller's end of it.
 //!
-//! The two talk in lines of JSON over a socket pair. A warden serves one run at a time; parallel
+//! The two talk in lines of JSON over a socket pair. A sandbox serves one run at a time; parallel
 //! jobs have one each. It ends when its caller does.
 //!
-//! Invariant: wardens are made while the caller has one thread.
+//! Invariant: sandboxes are made while the caller has one thread.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::fault::Fault;
-use steadfast_sys::jail;
+use steadfast_sys::sandbox;
 
 use crate::profile::{self, Profile};
 use crate::reach::{self, Reach};
@@ -20,14 +20,14 @@ use crate::step;
 use crate::storage::Transfers;
 use crate::target::{Bench, Discovered, Ran, SetupError, Spec};
 
-/// What a warden can be asked.
+/// What a sandbox can be asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Ask {
     /// What stands around it.
-    Walls,
+    Isolation,
     /// Run it to see its modules and threads.
     Discover,
-    /// Take over what another warden found; executed instructions, for faults in a class.
+    /// Take over what another sandbox found; executed instructions, for faults in a class.
     Adopt(Discovered, Vec<(usize, u64)>),
     /// Count what it executes.
     Profile,
@@ -61,7 +61,7 @@ pub enum Ask {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Tell {
     /// Closed and open.
-    Walls(Vec<String>, Vec<String>),
+    Isolation(Vec<String>, Vec<String>),
     /// Modules and threads.
     Discovered(Discovered),
     /// Done.
@@ -80,21 +80,21 @@ pub enum Tell {
     Failed(String, Option<String>),
 }
 
-/// How often a silent warden is looked at.
+/// How often a silent sandbox is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The caller's end.
 #[derive(Debug)]
-pub struct Warden {
+pub struct Sandbox {
     keeper: i32,
     to: UnixStream,
     from: BufReader<UnixStream>,
     scratch: PathBuf,
 }
 
-/// Why a warden did not do what it was asked.
+/// Why a sandbox did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
-pub enum WardenError {
+pub enum SandboxError {
     /// It is gone.
     #[error("the process that runs targets is gone: {0}")]
     Gone(io::Error),
@@ -108,7 +108,7 @@ pub enum WardenError {
     },
 }
 
-impl Warden {
+impl Sandbox {
     /// Makes one, with a scratch directory of its own.
     ///
     /// # Errors
@@ -117,8 +117,8 @@ impl Warden {
         std::fs::create_dir_all(scratch)?;
         let scratch = scratch.canonicalize()?;
         let (ours, theirs) = UnixStream::pair()?;
-        let rules = jail::Rules {
-            scratch: jail::c_path(&scratch)?,
+        let rules = sandbox::Rules {
+            scratch: sandbox::c_path(&scratch)?,
             user: spec.user,
             network,
             nested: spec.nested,
@@ -127,10 +127,10 @@ impl Warden {
         let place = scratch.clone();
         let copy = ours.try_clone()?;
         fill_tables();
-        let keeper = jail::enter(&rules, move |walls| {
+        let keeper = sandbox::enter(&rules, move |isolation| {
             // The other end would keep this one open.
             drop(copy);
-            serve(theirs, Bench::new(spec, place), &walls)
+            serve(theirs, Bench::new(spec, place), &isolation)
         })?;
         let from = BufReader::new(ours.try_clone()?);
         ours.set_read_timeout(Some(LOOK))?;
@@ -152,35 +152,35 @@ impl Warden {
     ///
     /// # Errors
     /// When it is gone or could not.
-    pub fn ask(&mut self, ask: &Ask, limit: Duration) -> Result<Tell, WardenError> {
+    pub fn ask(&mut self, ask: &Ask, limit: Duration) -> Result<Tell, SandboxError> {
         let mut line =
             serde_json::to_vec(&(ask, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)))
                 .unwrap_or_default();
         line.push(b'\n');
-        self.to.write_all(&line).map_err(WardenError::Gone)?;
+        self.to.write_all(&line).map_err(SandboxError::Gone)?;
         let answer = self.answer()?;
         match serde_json::from_str(&answer) {
-            Ok(Tell::Failed(why, fix)) => Err(WardenError::Failed { why, fix }),
+            Ok(Tell::Failed(why, fix)) => Err(SandboxError::Failed { why, fix }),
             Ok(tell) => Ok(tell),
-            Err(why) => Err(WardenError::Gone(io::Error::other(why))),
+            Err(why) => Err(SandboxError::Gone(io::Error::other(why))),
         }
     }
 
-    /// Waits for the answer, and looks meanwhile whether the warden still runs: a target with the rights of root
+    /// Waits for the answer, and looks meanwhile whether the sandbox still runs: a target with the rights of root
     /// can trace it, and then no limit of a run would ever pass.
-    fn answer(&mut self) -> Result<String, WardenError> {
+    fn answer(&mut self) -> Result<String, SandboxError> {
         let mut answer = String::new();
         loop {
             // What was read before the timeout stays in `answer`.
             match self.from.read_line(&mut answer) {
                 Ok(_) => return Ok(answer),
                 Err(why) if why.kind() == io::ErrorKind::WouldBlock => {}
-                Err(why) => return Err(WardenError::Gone(why)),
+                Err(why) => return Err(SandboxError::Gone(why)),
             }
             if steadfast_sys::procfs::child_is_traced(self.keeper) {
-                // The keeper's death takes the warden along, and the warden's everything in the box.
+                // The keeper's death takes the sandbox along, and the sandbox's everything in the box.
                 steadfast_sys::child::kill(self.keeper, libc::SIGKILL);
-                return Err(WardenError::Failed {
+                return Err(SandboxError::Failed {
                     why: "the target traces process 1 of its box, which runs it".into(),
                     fix: Some("--user UID: an ordinary user may not trace it".into()),
                 });
@@ -191,11 +191,11 @@ impl Warden {
     /// A run.
     ///
     /// # Errors
-    /// As [`Warden::ask`].
-    pub fn run(&mut self, ask: &Ask, limit: Duration) -> Result<Ran, WardenError> {
+    /// As [`Sandbox::ask`].
+    pub fn run(&mut self, ask: &Ask, limit: Duration) -> Result<Ran, SandboxError> {
         match self.ask(ask, limit)? {
             Tell::Ran(ran) => Ok(ran),
-            other => Err(WardenError::Gone(io::Error::other(format!(
+            other => Err(SandboxError::Gone(io::Error::other(format!(
                 "an answer to something else: {other:?}"
             )))),
         }
@@ -204,7 +204,7 @@ impl Warden {
 
 /// Has the decoder make its tables now: they are made at first use, behind a lock. Where callers
 /// have other threads after all (tests do), a fork while one of them holds it would leave the
-/// warden waiting for a thread that it does not have.
+/// sandbox waiting for a thread that it does not have.
 fn fill_tables() {
     use iced_x86::{Decoder, DecoderOptions, Encoder, Formatter as _, IntelFormatter};
     // cmpltps xmm0, [rax]: a register, memory, and a name of its own for an immediate.
@@ -215,20 +215,20 @@ fn fill_tables() {
     debug_assert!(encoded.is_ok() && !text.is_empty());
 }
 
-impl Drop for Warden {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         let _ = self.to.shutdown(std::net::Shutdown::Both);
         let _ = steadfast_sys::ptrace::wait(self.keeper);
         let _ = crate::scratch::remove_tree(&self.scratch);
-        // The last warden of a campaign leaves nothing behind.
+        // The last sandbox of a campaign leaves nothing behind.
         if let Some(parent) = self.scratch.parent() {
             let _ = std::fs::remove_dir(parent);
         }
     }
 }
 
-/// The warden's life.
-fn serve(stream: UnixStream, bench: io::Result<Bench>, walls: &jail::Walls) -> i32 {
+/// The sandbox's life.
+fn serve(stream: UnixStream, bench: io::Result<Bench>, isolation: &sandbox::Isolation) -> i32 {
     let Ok(mut to) = stream.try_clone() else {
         return 1;
     };
@@ -253,7 +253,7 @@ fn serve(stream: UnixStream, bench: io::Result<Bench>, walls: &jail::Walls) -> i
             &mut bench,
             ask,
             Duration::from_nanos(ns),
-            walls,
+            isolation,
             &mut executed,
         )
         .unwrap_or_else(|error| {
@@ -291,7 +291,7 @@ fn answer(
     bench: &mut Bench,
     ask: Ask,
     limit: Duration,
-    walls: &jail::Walls,
+    isolation: &sandbox::Isolation,
     executed: &mut Vec<(usize, u64)>,
 ) -> Result<Tell, SetupError> {
     let parse = |lines: &[String]| -> Result<Vec<Fault>, SetupError> {
@@ -303,7 +303,7 @@ fn answer(
         Ok(faults.into_iter().flatten().collect())
     };
     Ok(match ask {
-        Ask::Walls => Tell::Walls(walls.closed.clone(), walls.open.clone()),
+        Ask::Isolation => Tell::Isolation(isolation.closed.clone(), isolation.open.clone()),
         Ask::Discover => Tell::Discovered(bench.discover(limit)?),
         Ask::Adopt(discovered, sites) => {
             bench.adopt(&discovered).map_err(|source| SetupError::Os {

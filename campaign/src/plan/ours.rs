@@ -24,9 +24,9 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use object::{Object, ObjectSymbol};
 use steadfast_integrity::fault::Fault;
 
+use super::{Drawer, Planned, Reach, reason, turns};
 use crate::draw::Draw;
 use crate::operands::Group;
-use crate::plan::{Drawer, Planned, Reach, reason, turns};
 use crate::profile::{Population, code_at, decoded};
 
 /// What faults name the image's start by.

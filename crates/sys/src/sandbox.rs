@@ -1,15 +1,15 @@
-//! A jail for programs that do wrong things: namespaces of its own, a read-only file system, no
+//! A sandbox for programs that do wrong things: namespaces of its own, a read-only file system, no
 //! privilege, no network, and an end that takes everything along.
 //!
 //! ```text
-//!   caller ── fork ──► keeper (waits) ── fork ──► warden: pid 1 of a pid namespace
-//!                                                   └─ spawn ──► program, traced, unprivileged
+//!   caller ── fork ──► keeper (waits) ── fork ──► first process: pid 1 of a pid namespace
+//!                                                         └─ spawn ──► program, traced, unprivileged
 //! ```
 //!
 //! Invariants
 //!  1. Nothing inside can signal, trace or see a process outside.
-//!  2. When the warden or its caller dies, the kernel kills everything inside.
-//!  3. What the kernel would not give is told ([`Walls`]), never assumed.
+//!  2. When the first process or its caller dies, the kernel kills everything inside.
+//!  3. What the kernel would not give is told ([`Isolation`]), never assumed.
 //!
 //! Not covered: denial of service beyond the limits given, kernel bugs.
 
@@ -25,16 +25,16 @@ use std::path::Path;
 
 use crate::ptrace::Stopped;
 
-/// What stands around the programs.
+/// What a sandbox closes off.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Walls {
+pub struct Isolation {
     /// What was closed off.
     pub closed: Vec<String>,
     /// What could not be.
     pub open: Vec<String>,
 }
 
-/// How the jail is to be.
+/// How the sandbox is to be.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// The only directory that can be written to.
@@ -55,12 +55,12 @@ fn ok(rc: i64) -> io::Result<i64> {
     }
 }
 
-/// Forks a warden, which runs `life` as process 1 of new namespaces and exits with its result.
+/// Makes a sandbox: `life` runs as process 1 of new namespaces and exits with its result.
 /// Returns the keeper's process id here.
 ///
 /// # Errors
 /// When a process or a namespace is refused.
-pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> {
+pub fn enter(rules: &Rules, life: impl FnOnce(Isolation) -> i32) -> io::Result<i32> {
     // SAFETY: getuid(2) cannot fail.
     let uid = unsafe { libc::getuid() };
     // SAFETY: getgid(2) cannot fail.
@@ -77,7 +77,7 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
     if crate::child::parent() != us {
         exit(1);
     }
-    let mut walls = Walls::default();
+    let mut isolation = Isolation::default();
     let sockets = listening();
     let mut flags =
         libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
@@ -99,21 +99,21 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
             true
         }
         Err(error) => {
-            walls.open.push(format!(
+            isolation.open.push(format!(
                 "no namespaces ({error}): a faulty program has the rights of user {uid}"
             ));
             false
         }
     };
     // SAFETY: one thread, as above.
-    let warden = unsafe { libc::fork() };
-    if warden < 0 {
+    let first = unsafe { libc::fork() };
+    if first < 0 {
         exit(1);
     }
-    if warden > 0 {
+    if first > 0 {
         let mut status = 0;
         // SAFETY: `status` is valid for the call.
-        while unsafe { libc::waitpid(warden, &raw mut status, 0) } < 0 {}
+        while unsafe { libc::waitpid(first, &raw mut status, 0) } < 0 {}
         exit(if libc::WIFEXITED(status) {
             libc::WEXITSTATUS(status)
         } else {
@@ -122,55 +122,59 @@ pub fn enter(rules: &Rules, life: impl FnOnce(Walls) -> i32) -> io::Result<i32> 
     }
     crate::child::when_parent_dies(libc::SIGKILL);
     if namespaces {
-        walls
+        isolation
             .closed
             .push("pid, mount, ipc, uts namespaces of its own".into());
         if rules.network {
-            walls.open.push("the network, on request".into());
+            isolation.open.push("the network, on request".into());
         } else {
-            walls.closed.push(match loopback() {
+            isolation.closed.push(match loopback() {
                 Ok(()) => "no network but a loopback of its own".into(),
                 Err(error) => format!("no network, nor a loopback ({error})"),
             });
         }
         match file_system(rules) {
-            Ok(()) => walls
+            Ok(()) => isolation
                 .closed
                 .push("file system read-only but for the scratch directory".into()),
-            Err(error) => walls.open.push(format!(
+            Err(error) => isolation.open.push(format!(
                 "files can be written where user {uid} may ({error})"
             )),
         }
         if rules.network {
-            walls
+            isolation
                 .open
                 .push("unix sockets of the machine, on request".into());
         } else {
             match mask(&sockets, &rules.scratch) {
-                Ok(()) => walls.closed.push(
+                Ok(()) => isolation.closed.push(
                     "no unix sockets of the machine: /run is empty, others are masked".into(),
                 ),
-                Err(error) => walls
+                Err(error) => isolation
                     .open
                     .push(format!("unix sockets of the machine ({error})")),
             }
         }
     }
     match (uid, rules.user) {
-        (0, Some(user)) => walls.closed.push(format!("user {user}, no capabilities")),
-        (0, None) => walls.open.push("runs as root, on request".into()),
-        _ => walls.closed.push(format!("user {uid}, no capabilities")),
+        (0, Some(user)) => isolation
+            .closed
+            .push(format!("user {user}, no capabilities")),
+        (0, None) => isolation.open.push("runs as root, on request".into()),
+        _ => isolation
+            .closed
+            .push(format!("user {uid}, no capabilities")),
     }
     if rules.nested {
-        walls.open.push(
+        isolation.open.push(
             "calls that change the machine, since replicas make namespaces of their own".into(),
         );
     } else {
-        walls
+        isolation
             .closed
             .push("calls that change the machine are denied (seccomp)".into());
     }
-    let code = life(walls);
+    let code = life(isolation);
     exit(code)
 }
 
@@ -247,7 +251,7 @@ fn file_system(rules: &Rules) -> io::Result<()> {
     mount(&rules.scratch, &rules.scratch, c"", libc::MS_BIND)?;
     attr(c"/", RDONLY, 0, AT_RECURSIVE)?;
     attr(&rules.scratch, 0, RDONLY, 0)?;
-    // What /proc shows are the jail's own processes. Where other mounts hide parts of the old
+    // What /proc shows are the sandbox's own processes. Where other mounts hide parts of the old
     // one (in containers), an ordinary user may not: the old one stays, read-only.
     let _ = mount(
         c"proc",
@@ -354,9 +358,9 @@ struct Birth<'a> {
 /// Stack of a child until exec: some hundred bytes of calls, and the message that hands a listener over.
 const BIRTH_STACK_BYTES: usize = 64 << 10;
 
-/// Starts a program inside the jail. With `traced` it stops at exec, of SIGTRAP.
+/// Starts a program inside the sandbox. With `traced` it stops at exec, of SIGTRAP.
 ///
-/// The child borrows the caller's memory, which stands still until exec: a copy of the page tables of a warden,
+/// The child borrows the caller's memory, which stands still until exec: a copy of the page tables of the first process,
 /// which knows every instruction of its target, takes longer than all the rest of a start.
 ///
 /// # Errors
@@ -381,7 +385,7 @@ pub fn start(program: &Program<'_>) -> io::Result<i32> {
     let mut stack: Vec<u128> = Vec::with_capacity(BIRTH_STACK_BYTES / size_of::<u128>());
     // SAFETY: the end of the allocation, one past its last byte; 16-byte aligned as the ABI wants.
     let top = unsafe { stack.as_mut_ptr().add(stack.capacity()) };
-    // SAFETY: the warden has one thread, which stands still until the child has executed or ended
+    // SAFETY: the first process has one thread, which stands still until the child has executed or ended
     // (CLONE_VFORK), so `birth` and the stack outlive its use of them and nothing else writes them.
     let pid = unsafe {
         libc::clone(
@@ -579,12 +583,12 @@ pub fn finish(pid: i32, limit: std::time::Duration) -> Ended {
     ended
 }
 
-/// Forks a helper of the warden: it runs `life`, and ends with its result, or with the warden.
+/// Forks a helper of the first process: it runs `life`, and ends with its result, or with that process.
 ///
 /// # Errors
 /// As fork(2).
 pub fn aside(life: impl FnOnce() -> i32) -> io::Result<i32> {
-    // SAFETY: the warden has one thread, so the child may do anything.
+    // SAFETY: the first process has one thread, so the child may do anything.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -836,16 +840,6 @@ pub fn follow(
             go(tid, signal);
         }
     }
-}
-
-/// Whether this is a child of ours that nobody has collected.
-#[must_use]
-pub fn is_child(pid: i32) -> bool {
-    // SAFETY: siginfo is plain numbers, for which zero is a value.
-    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: `info` is valid for the call, which collects nothing.
-    unsafe { libc::waitid(libc::P_PID, pid.cast_unsigned(), &raw mut info, flags) == 0 }
 }
 
 /// Whether a child still runs after so long.

@@ -16,11 +16,10 @@ use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 
+use super::Index;
 use crate::CodeView;
-use crate::index::{Index, word};
+use crate::insn::{is_terminator, site_of, word};
 use crate::parts::in_parts;
-use crate::relocate::is_terminator;
-use crate::scan::site_of;
 
 /// What control flow from known code reaches outside of known functions.
 #[derive(Debug)]

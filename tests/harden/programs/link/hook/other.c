@@ -1,0 +1,2 @@
+extern long total;
+long hook(long k) { return total += 100 * k; }

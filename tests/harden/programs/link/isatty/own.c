@@ -1,0 +1,2 @@
+static int total;
+int isatty(int k) { return total += k; }

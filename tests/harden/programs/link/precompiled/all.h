@@ -1,0 +1,3 @@
+#include <steadfast/sei.h>
+#include <cstdio>
+#include <string>

@@ -1,0 +1,3 @@
+#include <steadfast/sei.h>
+SF_DUP int x;
+int main(void) { return x; }

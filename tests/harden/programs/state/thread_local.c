@@ -1,0 +1,3 @@
+#include <steadfast/sei.h>
+SF_DUP _Thread_local int x;
+int main(void) { return x; }
