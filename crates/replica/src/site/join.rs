@@ -148,7 +148,7 @@ impl Handed {
                 for at in run.clone().step_by(PIECE) {
                     let len = usize::try_from((run.end - at).min(PIECE as u64))
                         .expect("bounded by PIECE");
-                    memory.read_sparse(at, &mut bytes[..len])?;
+                    memory.read_living(at, &mut bytes[..len])?;
                     sum = sum.wrapping_add(self.give_piece(at, &bytes[..len], &mut put)?);
                 }
                 ranges.push(run);
@@ -479,7 +479,7 @@ fn read_back(memory: &Remote, given: &Given) -> io::Result<u128> {
         for at in range.clone().step_by(PIECE) {
             let len =
                 usize::try_from((range.end - at).min(PIECE as u64)).expect("bounded by PIECE");
-            memory.read_sparse(at, &mut bytes[..len])?;
+            memory.read_living(at, &mut bytes[..len])?;
             for (index, page) in (0..).zip(bytes[..len].chunks_exact(PAGE)) {
                 if !is_zero(page) {
                     sum = sum.wrapping_add(weighed(at + index * PAGE as u64, vote128(page)));
