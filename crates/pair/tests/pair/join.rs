@@ -8,31 +8,43 @@ use std::time::{Duration, Instant};
 use crate::sites::*;
 
 /// What a site has said so far goes to a file, so that tests can wait for it.
-struct Told {
-    child: Child,
+pub(crate) struct Told {
+    pub(crate) child: Child,
     path: std::path::PathBuf,
     from: BufReader<ChildStdout>,
+    copier: std::thread::JoinHandle<()>,
 }
 
 impl Told {
-    fn start(site: &Site, side: &str, flags: &[&str], dir: &std::path::Path, name: &str) -> Self {
+    pub(crate) fn start(
+        site: &Site,
+        side: &str,
+        flags: &[&str],
+        dir: &std::path::Path,
+        name: &str,
+    ) -> Self {
         let path = dir.join(format!("{name}.err"));
         let file = fs::File::create(&path).expect("a file");
         let mut child = start_as(site, side, flags, |_| {});
         let mut err = child.stderr.take().expect("piped");
-        std::thread::spawn(move || {
+        let copier = std::thread::spawn(move || {
             let mut file = file;
             let _ = std::io::copy(&mut err, &mut file);
         });
         let from = BufReader::new(child.stdout.take().expect("piped"));
-        Self { child, path, from }
+        Self {
+            child,
+            path,
+            from,
+            copier,
+        }
     }
 
-    fn said(&self) -> String {
+    pub(crate) fn said(&self) -> String {
         fs::read_to_string(&self.path).unwrap_or_default()
     }
 
-    fn wait_for(&self, what: &str) {
+    pub(crate) fn wait_for(&self, what: &str) {
         self.wait_for_n(what, 1);
     }
 
@@ -48,12 +60,12 @@ impl Told {
         }
     }
 
-    fn ask(&mut self, sql: &str) -> String {
+    pub(crate) fn ask(&mut self, sql: &str) -> String {
         ask_secondary(&mut self.child, &mut self.from, sql)
     }
 
     /// The first answers may be ones that the lost primary has not been heard to give.
-    fn ask_after_loss(&mut self, sql: &str) -> String {
+    pub(crate) fn ask_after_loss(&mut self, sql: &str) -> String {
         let mark = format!("mark{}", std::process::id());
         let mut line = self.ask(&format!("SELECT '{mark}'; {sql}"));
         while line != mark {
@@ -66,23 +78,25 @@ impl Told {
         line.trim_end().to_owned()
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child");
         let _ = self.child.wait();
     }
 
-    fn end(mut self) -> (Option<i32>, String) {
+    pub(crate) fn end(mut self) -> (Option<i32>, String) {
         drop(self.child.stdin.take());
         let mut rest = String::new();
         let _ = self.from.read_to_string(&mut rest);
         let status = self.child.wait().expect("a child");
-        (status.code(), self.said())
+        let path = self.path.clone();
+        self.copier.join().expect("it copies");
+        (status.code(), fs::read_to_string(path).unwrap_or_default())
     }
 }
 
 const ONLY: &str = "SELECT count(*) || ' ' || sum(length(b)) || ' ' || max(a) FROM t;";
 
-fn flags<'a>(witness: &'a [String; 4], more: &[&'a str]) -> Vec<&'a str> {
+pub(crate) fn flags<'a>(witness: &'a [String; 4], more: &[&'a str]) -> Vec<&'a str> {
     [
         more,
         &witness.iter().map(String::as_str).collect::<Vec<_>>(),

@@ -5,6 +5,7 @@
 //! asserted to be refused.
 
 mod back;
+mod campaign;
 mod classes;
 mod disks;
 mod join;
