@@ -216,6 +216,7 @@ else
 	@$(MAKE) --no-print-directory build-host
 	@mkdir -p build/campaign
 	$(BENCH) host --flips 10000 --flips-only --json build/campaign/host.json
+	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]

@@ -163,6 +163,8 @@ enum sf_cmd {
 	SF_C_HEAR,    /* when resumed: hear signals here, where all replicas stand; `arg` 1: another thread has its turn */
 	SF_C_PATCH,   /* apply the plan that stands `arg` behind the start of the shared memory, `arg2` bytes */
 	SF_C_LEAD,    /* secondary of a pair whose primary is lost: lead, in slot 0, from the event that it waits at (storage.c) */
+	SF_C_GIVE,  /* of a pair, alone: begin the log anew, and write what a site that comes back needs to SF_OFF_HELD (join.c) */
+	SF_C_TAKE,  /* that site: make the descriptors that stand there */
 };
 
 /* How a state is looked for: one instruction at a time, or at a payload that was planted there. */
@@ -211,6 +213,38 @@ struct sf_pair {
 	struct sf_note note[SF_RING];
 };
 #define SF_OFF_PAIR SF_OFF_UNDO
+
+/* A descriptor of a program whose other site comes back. */
+#define SF_HELD_OPTIONS 14u
+struct sf_held {
+	int32_t fd, as; /* as: a lower one of the same open file, or -1 */
+	uint32_t class, flags, cloexec;
+	uint32_t domain, type, protocol, backlog, own_len;
+	uint32_t set; /* a bit for each option that is known */
+	int32_t option[SF_HELD_OPTIONS];
+	uint32_t text, text_len; /* in the area: a path, or what a connection has not been acknowledged */
+	uint64_t place; /* of the file; which pipe */
+	uint8_t own[28], line[92]; /* struct sf_line */
+} __attribute__((aligned(64)));
+/* What a set for polling waits for. */
+struct sf_polled {
+	int32_t set, fd;
+	uint32_t events, spare;
+	uint64_t data;
+};
+#define SF_HELD_MAX 1024u
+#define SF_POLLED_MAX 4096u
+struct sf_held_area {
+	uint32_t n, polled_n;
+	uint64_t end; /* bytes of the area that are in use */
+	uint32_t mask, spare; /* umask(2) */
+	char directory[4096];
+	struct sf_held held[SF_HELD_MAX];
+	struct sf_polled polled[SF_POLLED_MAX];
+};
+/* Where the log has nothing: it has just begun anew, or not begun. */
+#define SF_OFF_HELD SF_OFF_PAYLOAD
+_Static_assert(sizeof(struct sf_held) == 256, "shared with crates/replica/src/join.rs");
 _Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site.rs");
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
@@ -398,6 +432,7 @@ struct sf_group {
 #define SF_O_TREE 65536u /* the leader is no child of the launcher: it has no keeper, and outlives its parent */
 #define SF_O_PAIR 16384u /* this site's group is half of a pair: the other slot lives on another host (storage.c) */
 #define SF_O_PAIR_SECONDARY 32768u
+#define SF_O_PAIR_JOIN 131072u /* ... of a program that runs: this process is nobody until its memory has come (join.c) */
 #define SF_O_PROFILE 4096u /* count executions of every instruction; no backstop */
 
 /* Everything the launcher writes into the agent before it starts. */

@@ -577,6 +577,9 @@ void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_c
 void sf_pair_init(void);
 const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *, struct sf_call *own);
 s64 sf_pair_lead(void);
+s64 sf_pair_give(void);
+s64 sf_pair_take(void);
+s64 sf_kept_join(void);
 void sf_pair_speak(void);
 
 /* exec.c */

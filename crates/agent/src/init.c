@@ -108,6 +108,11 @@ NORETURN void sf_init(void)
 	sys3(202, &G->launcher_bell, 1, 1);
 	while (!load(&G->go))
 		sys4(202, &G->go, 0, 0, 0);
+	if (G->options & SF_O_PAIR_JOIN) {
+		me.fresh = 1;
+		me.regs = &me.fault_regs;
+		sf_stand_again(&me.fault_regs);
+	}
 	sf_kernel_mask();
 	sf_flip_arm();
 	if (G->options & SF_O_PROFILE)

@@ -456,6 +456,22 @@ s64 sf_kept_restore(void)
 	return 0;
 }
 
+/* A secondary that came while the program ran: what every replica sets for its own process. The rest is set when it leads. */
+s64 sf_kept_join(void)
+{
+	if (K->lost)
+		return -ENOSPC;
+	for (u32 i = 0; i < K->calls; i++) {
+		s64 r = sf_calls[K->call[i].nr].class == SF_ALL ? make_again(&K->call[i]) : 0;
+		if (r < 0 && bounds_rights(K->call[i].nr, K->call[i].a))
+			return r;
+	}
+	if (me.tsc_traps)
+		sf_code_traps(1);
+	sf_die_with_launcher();
+	return 0;
+}
+
 /* The secondary of a pair leads: what every replica has called is set here as well, and limits are narrower by now. */
 void sf_kept_here(void)
 {

@@ -744,6 +744,12 @@ void sf_pause(void)
 				continue;
 			}
 			break;
+		case SF_C_GIVE:
+			ret = sf_pair_give();
+			break;
+		case SF_C_TAKE:
+			ret = sf_pair_take();
+			break;
 		case SF_C_EXIT:
 			for (;;)
 				sys1(231, 0);

@@ -427,7 +427,7 @@ s64 sf_receive(void)
 			me.fake_tsc = sf_tsc();
 			me.tsc_traps = 1;
 		}
-		s64 r = sf_kept_restore();
+		s64 r = G->options & SF_O_PAIR ? sf_kept_join() : sf_kept_restore();
 		me.readable = (s32)sys1(NR_prctl, 3 /* PR_GET_DUMPABLE */);
 		return r;
 	}

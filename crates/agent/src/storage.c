@@ -26,6 +26,7 @@
  * by a message (SCM_RIGHTS). See docs/concepts/pair.md.
  */
 #include "agent.h"
+#include "storage.h"
 
 #include <asm/errno.h>
 
@@ -48,39 +49,18 @@ enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 #define S_IFDIR 0040000
-#define FDS_MAX 1024u /* the launcher sets RLIMIT_NOFILE to it */
 #define HIGH (FDS_MAX - 64) /* numbers that few programs come to */
 #define WRITE_MAX (64ull << 20) /* beside what else one result carries */
 
 struct stat { u64 dev, ino, nlink; u32 mode, uid, gid, pad; u64 rdev; s64 size; u64 rest[11]; };
 _Static_assert(sizeof(struct stat) == 144, "stat(2), x86-64");
 
-/* Of a descriptor: whether each site has its own, and whether the ledger knows the file. */
-enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED,
-       F_STREAM,  /* 0 to 2 as the program was started with: each site's own */
-       F_DEVICE,  /* null, zero, full, random, urandom: one is as good as another */
-       F_SOCKET, F_LISTEN, F_CONNECTION, F_POLL, /* the secondary has one that nobody uses */
-       F_PIPE,    /* the program's own, both ends: the secondary's holds the same bytes */
-       F_FOREIGN, /* the primary's alone: nobody can lead without it */ };
-static u8 class[FDS_MAX];
-
-/* A TCP connection as its site's kernel knew it when it was accepted; in the note of that event. */
-struct line {
-	u32 known; /* the kernel has told all of it */
-	u32 sends, gets; /* sequence number of the first byte that the program sends, and gets */
-	u32 options, scales, segment, stamp; /* TCPI_OPT_*, TCPOPT_WINDOW's word, MSS, TCP_TIMESTAMP */
-	u32 own_len, peer_len;
-	u8 own[28], peer[28];
-};
-
-/* The secondary's account of it. The last bytes that the program has sent lie in a ring: the client may ask for them again. */
-#define SENT_BYTES (1ull << 20)
-#define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */
-static struct { struct line l; u64 got, sent, born; u32 backlog; } line[FDS_MAX];
+u8 sf_fd_class[FDS_MAX];
+/* The secondary's account of connections. The last bytes that the program has sent lie in a ring: the client may ask for them again. */
+struct sf_count sf_line[FDS_MAX];
 #define ANSWER_MS 30
 static u32 mute; /* connections are set up, and nobody has heard of them yet */
 #define STAMP_LEAP 2200000u /* ms: above INT_MAX / 1000 */
-#define SENT(fd) ((u8 *)(SF_STAGE + SENT_BYTES * (fd))) /* private.c has no use for the place in a pair */
 
 static struct {
 	u8 head[PAGE], tail[PAGE]; /* pages that a write covers in part, as they were before it */
@@ -90,7 +70,7 @@ static struct {
 
 static u8 kind_of(u64 fd)
 {
-	return (u32)fd < FDS_MAX ? class[(u32)fd] : F_NONE;
+	return (u32)fd < FDS_MAX ? sf_fd_class[(u32)fd] : F_NONE;
 }
 
 static int is_file(u64 fd)
@@ -410,24 +390,31 @@ static int queue_at(u64 fd, u32 queue, u32 *at)
 	return set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue) == 0 && get_option(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, at, 4) == 0;
 }
 
-/* The primary, of a connection from which the program has read nothing yet. Who may not repair a connection
- * (CAP_NET_ADMIN) learns nothing. The peer's bytes may come in the meantime. */
-static void learn(u64 fd, struct line *l)
+/* The program is about to do nothing with the connection meanwhile. Who may not repair a connection (CAP_NET_ADMIN) learns
+ * nothing. The peer's bytes may come in the meantime. */
+u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
 {
 	u32 len = sizeof l->own, at, again;
 	s32 waits;
+	s64 open = 0;
 	u8 info[8];
 	memset(l, 0, sizeof *l);
 	if (sys3(NR_getsockname, fd, l->own, &len) < 0 || (l->own[0] != 2 /* AF_INET */ && l->own[0] != 10 /* AF_INET6 */))
-		return;
+		return 0;
 	l->own_len = len;
 	len = sizeof l->peer;
 	if (sys3(NR_getpeername, fd, l->peer, &len) < 0)
-		return;
+		return 0;
 	l->peer_len = len;
 	if (set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) < 0)
-		return;
+		return 0;
 	int ok = queue_at(fd, SEND_QUEUE, &l->sends) && get_option(fd, IPPROTO_TCP, TCP_MAXSEG, &l->segment, 4) == 0;
+	if (ok && unacknowledged) {
+		open = sys6(NR_recvfrom, fd, unacknowledged, SENT_BYTES, 0x42 /* MSG_PEEK|MSG_DONTWAIT */, 0, 0);
+		ok = open < (s64)SENT_BYTES && (open >= 0 || open == -EAGAIN);
+		open = open > 0 ? open : 0;
+		l->sends -= (u32)open;
+	}
 	for (u32 tries = 0; ok; tries++) {
 		ok = tries < 100 && queue_at(fd, RECV_QUEUE, &at) && sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &waits) == 0 &&
 		     queue_at(fd, RECV_QUEUE, &again);
@@ -441,17 +428,18 @@ static void learn(u64 fd, struct line *l)
 	l->options = info[5];
 	l->scales = (info[6] & 15u) | (u32)(info[6] >> 4) << 16;
 	l->known = (u32)ok;
+	return ok ? (u64)open : 0;
 }
 
 static void count_sent(u64 fd, u64 from, u64 n)
 {
 	while (n) {
-		u64 at = line[fd].sent % SENT_BYTES, part = SENT_BYTES - at < n ? SENT_BYTES - at : n;
+		u64 at = sf_line[fd].sent % SENT_BYTES, part = SENT_BYTES - at < n ? SENT_BYTES - at : n;
 		if (sf_user_bytes(SENT(fd) + at, from, part) < 0) {
-			line[fd].l.known = 0;
+			sf_line[fd].l.known = 0;
 			return;
 		}
-		line[fd].sent += part;
+		sf_line[fd].sent += part;
 		from += part;
 		n -= part;
 	}
@@ -475,7 +463,7 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 	if (unlikely(nr == NR_splice || nr == NR_tee || nr == NR_vmsplice) && ret > 0) { /* what has moved is not known here */
 		for (u32 i = 0; i < 3; i++)
 			if (kind_of(a[i]) == F_PIPE || kind_of(a[i]) == F_CONNECTION)
-				class[(u32)a[i]] = F_FOREIGN;
+				sf_fd_class[(u32)a[i]] = F_FOREIGN;
 		return;
 	}
 	if (kind_of(fd) == F_PIPE && ret > 0) {
@@ -485,10 +473,10 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 			ret -= n;
 		return;
 	}
-	if (kind_of(fd) != F_CONNECTION || !line[fd].l.known)
+	if (kind_of(fd) != F_CONNECTION || !sf_line[fd].l.known)
 		return;
 	if (nr == NR_shutdown || (ret == 0 && is_read(nr)) || (ret == 0 && (nr == NR_recvfrom || nr == NR_recvmsg)))
-		line[fd].l.known = 0;
+		sf_line[fd].l.known = 0;
 	if (ret <= 0)
 		return;
 	if (nr == NR_write || nr == NR_sendto)
@@ -498,17 +486,17 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 	else if (nr == NR_sendmsg && sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0)
 		count_vector(fd, iov[0], iov[1], (u64)ret);
 	else if (nr == NR_sendmsg)
-		line[fd].l.known = 0;
+		sf_line[fd].l.known = 0;
 	else if (is_read(nr) || (nr == NR_recvfrom && !(a[3] & 2 /* MSG_PEEK */)) || (nr == NR_recvmsg && !(a[2] & 2)))
-		line[fd].got += (u64)ret;
+		sf_line[fd].got += (u64)ret;
 }
 
 /* The secondary's socket becomes the connection that the primary had, with everything that was sent up to `from` behind it:
  * 0, or why not. What is behind that and was sent as well waits for the peer's acknowledgement. */
 static s64 stand_in(u64 fd, u64 from)
 {
-	const struct line *l = &line[fd].l;
-	const u32 next = l->gets + (u32)line[fd].got;
+	const struct sf_line *l = &sf_line[fd].l;
+	const u32 next = l->gets + (u32)sf_line[fd].got;
 	struct { u32 code, value; } option[4];
 	u32 n = 0, window[5];
 	s64 r;
@@ -532,7 +520,7 @@ static s64 stand_in(u64 fd, u64 from)
 	/* Later than any that the peer has seen, which it would drop (RFC 7323, 5.3), and by so much that the kernel takes no
 	 * round trip from what the peer echoes of the primary's: it drops a difference of INT_MAX / 1000 ms, and would wait
 	 * for thrice the outage before it sends again. */
-	const u64 age = sf_now() - line[fd].born;
+	const u64 age = sf_now() - sf_line[fd].born;
 	const u32 micro = l->stamp & 1; /* the kernel's mark of a clock in microseconds, not part of the time (Linux 6.7) */
 	set_word(fd, IPPROTO_TCP, TCP_TIMESTAMP, ((l->stamp + (micro ? (u32)(age / 1000) + 1000000 : (u32)(age / 1000000) + STAMP_LEAP)) & ~1u) | micro);
 	/* snd_wl1, snd_wnd, max_window, rcv_wnd, rcv_wup: the peer's answer to the probe brings its own. */
@@ -549,8 +537,8 @@ static s64 stand_in(u64 fd, u64 from)
 /* Gives the kernel the bytes that the program has sent from `at` on: 0, or why not. */
 static s64 give_sent(u64 fd, u64 at)
 {
-	while (at < line[fd].sent) {
-		u64 part = SENT_BYTES - at % SENT_BYTES, left = line[fd].sent - at;
+	while (at < sf_line[fd].sent) {
+		u64 part = SENT_BYTES - at % SENT_BYTES, left = sf_line[fd].sent - at;
 		s64 r = sys6(NR_sendto, fd, SENT(fd) + at % SENT_BYTES, part < left ? part : left, 0x4040 /* DONTWAIT|NOSIGNAL */, 0, 0);
 		if (r <= 0)
 			return r ? r : -EPIPE;
@@ -561,12 +549,12 @@ static s64 give_sent(u64 fd, u64 at)
 
 static u64 oldest_sent(u64 fd)
 {
-	return line[fd].sent < SENT_BYTES ? 0 : line[fd].sent - SENT_BYTES;
+	return sf_line[fd].sent < SENT_BYTES ? 0 : sf_line[fd].sent - SENT_BYTES;
 }
 
 static s64 go_on_with(u64 fd)
 {
-	const struct line *l = &line[fd].l;
+	const struct sf_line *l = &sf_line[fd].l;
 	s64 r;
 	if ((r = set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1)) < 0)
 		return r;
@@ -598,9 +586,9 @@ static void send_again(u64 fd)
 	u32 error;
 	if (set_option(fd, 1 /* SOL_SOCKET */, 26 /* SO_ATTACH_FILTER */, &filter, sizeof filter) < 0)
 		return;
-	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= line[fd].sent &&
+	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= sf_line[fd].sent &&
 	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && came == 0 && set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
-		const u64 from = line[fd].sent - (u64)lacks;
+		const u64 from = sf_line[fd].sent - (u64)lacks;
 		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
 		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
 		stand_in(fd, from);
@@ -623,9 +611,9 @@ void sf_pair_speak(void)
 	const u64 until = mute ? sf_now() + ANSWER_MS * 1000000ull : 0;
 	u32 left = 0;
 	for (u64 fd = 0; mute && fd < FDS_MAX; fd++)
-		if (class[fd] == F_CONNECTION && line[fd].l.known) {
+		if (sf_fd_class[fd] == F_CONNECTION && sf_line[fd].l.known) {
 			set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
-			waits[fd] = line[fd].sent > 0;
+			waits[fd] = sf_line[fd].sent > 0;
 			left += waits[fd];
 		}
 	mute = 0;
@@ -635,6 +623,7 @@ void sf_pair_speak(void)
 				waits[fd] = 0;
 				left--;
 				send_again(fd);
+				set_word(fd, 1, SO_SNDBUF, SNDBUF); /* from here on as on the site that is lost */
 			}
 		if (left)
 			sys2(35 /* nanosleep */, &pause, 0);
@@ -665,23 +654,25 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_pipe: case NR_pipe2: case NR_socketpair:
 		if (sf_user_bytes(two, nr == NR_socketpair ? a[3] : a[0], sizeof two) < 0 || (u32)two[0] >= FDS_MAX || (u32)two[1] >= FDS_MAX)
 			return 0;
-		class[two[0]] = class[two[1]] = nr == NR_socketpair ? F_FOREIGN : F_PIPE;
+		sf_fd_class[two[0]] = sf_fd_class[two[1]] = nr == NR_socketpair ? F_FOREIGN : F_PIPE;
 		n = note(e, SF_N_NEW, (u32)two[0]);
-		n->class = class[two[0]];
+		n->class = sf_fd_class[two[0]];
 		n->len = (u32)two[1] + 1;
 		return 1;
 	case NR_connect:
 		if (!is_socket(a[0]))
 			return 0;
-		class[(u32)a[0]] = F_FOREIGN;
+		sf_fd_class[(u32)a[0]] = F_FOREIGN;
 		note(e, SF_N_STATE, a[0])->class = F_FOREIGN;
 		return 1;
 	case NR_bind: case NR_listen: case NR_setsockopt:
 		if (!is_socket(a[0]))
 			return 0;
-		if (nr == NR_listen)
-			class[(u32)a[0]] = F_LISTEN;
-		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
+		if (nr == NR_listen) {
+			sf_fd_class[(u32)a[0]] = F_LISTEN;
+			sf_line[(u32)a[0]].backlog = (u32)a[1];
+		}
+		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	case NR_epoll_ctl:
 		if (kind_of(a[0]) != F_POLL)
@@ -691,23 +682,23 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 	case NR_fcntl: /* F_SETFD, F_SETFL */
 		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_PIPE))
 			return 0;
-		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
+		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	case NR_ioctl: /* FIONCLEX, FIOCLEX, FIONBIO */
 		if (((u32)a[1] != 0x5450 && (u32)a[1] != 0x5451 && (u32)a[1] != 0x5421) || !is_socket(a[0]))
 			return 0;
-		note(e, SF_N_STATE, a[0])->class = class[(u32)a[0]];
+		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
 	default:
 		return 0;
 	}
 	if ((u64)ret >= FDS_MAX)
 		return 0;
-	class[ret] = k;
+	sf_fd_class[ret] = k;
 	note(e, SF_N_NEW, (u64)ret)->class = k;
 	if (k == F_CONNECTION) {
-		static struct line l;
-		learn((u64)ret, &l);
+		static struct sf_line l;
+		sf_learn((u64)ret, &l, NULL);
 		add_bytes(r, NOTE(e->seq), &l, sizeof l);
 	}
 	return 1;
@@ -737,11 +728,11 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		s64 len = sf_fd_name((u64)ret, name, sizeof name - 1);
 		u8 k = class_of(ret, name, len);
 		if (k == F_NONE && (u64)ret < FDS_MAX) {
-			note(e, SF_N_NEW, (u64)ret)->class = class[ret] = class_of_device(ret);
+			note(e, SF_N_NEW, (u64)ret)->class = sf_fd_class[ret] = class_of_device(ret);
 			return;
 		}
 		if ((u64)ret < FDS_MAX)
-			class[ret] = k;
+			sf_fd_class[ret] = k;
 		note(e, SF_N_OPEN, (u64)ret)->class = k;
 		struct stat st;
 		n->len = sys2(NR_fstat, ret, &st) == 0 ? (u64)st.size : 0;
@@ -750,14 +741,14 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		add_bytes(r, n, name, (u64)(len > 0 ? len : 0) + 1);
 	} else if (nr == NR_close && kind_of(a[0]) != F_NONE) {
 		note(e, SF_N_CLOSE, a[0])->class = kind_of(a[0]);
-		class[(u32)a[0]] = F_NONE;
+		sf_fd_class[(u32)a[0]] = F_NONE;
 	} else if (copies_descriptor(nr, a) && ret >= 0 && (u64)ret < FDS_MAX) {
-		if (kind_of(a[0]) == F_NONE && class[ret] == F_NONE)
+		if (kind_of(a[0]) == F_NONE && sf_fd_class[ret] == F_NONE)
 			return;
 		note(e, SF_N_DUP, (u64)ret)->len = (u32)a[0];
 		if (kind_of(a[0]) == F_CONNECTION) /* its bytes are counted by number */
-			class[(u32)a[0]] = F_FOREIGN;
-		n->class = class[ret] = kind_of(a[0]);
+			sf_fd_class[(u32)a[0]] = F_FOREIGN;
+		n->class = sf_fd_class[ret] = kind_of(a[0]);
 	} else if (is_read(nr) && is_file(a[0])) {
 		note(e, SF_N_READ, a[0])->class = kind_of(a[0]);
 		n->off = place_of(nr, a);
@@ -796,7 +787,7 @@ void sf_pair_note(struct sf_event *e, struct sf_result *r, u32 nr, const u64 a[6
 		n->off = (u32)a[0];
 		n->len = (u32)a[1];
 		for (u64 fd = (u32)a[0]; !(a[2] & 4) && fd <= (u32)a[1] && fd < FDS_MAX; fd++)
-			class[fd] = F_NONE;
+			sf_fd_class[fd] = F_NONE;
 	} else if (note_kernel(e, r, nr, a, ret)) {
 		return;
 	} else if (comes_of_names(nr, ret)) {
@@ -830,7 +821,7 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	u32 domain = 0;
 	s64 own;
-	class[(u32)n->fd] = (u8)n->class;
+	sf_fd_class[(u32)n->fd] = (u8)n->class;
 	if (n->class == F_PIPE) {
 		s32 two[2];
 		own = sys2(NR_pipe2, two, nr == NR_pipe2 ? a[1] : 0);
@@ -840,19 +831,19 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 		s64 high[2] = { sys3(NR_fcntl, two[0], 1030 /* F_DUPFD_CLOEXEC */, HIGH), sys3(NR_fcntl, two[1], 1030, HIGH) };
 		sys1(NR_close, two[0]);
 		sys1(NR_close, two[1]);
-		class[(u32)n->len - 1] = F_PIPE;
+		sf_fd_class[(u32)n->len - 1] = F_PIPE;
 		return high[0] >= 0 && high[1] >= 0 && put_at(high[0], n->fd) && put_at(high[1], (s64)n->len - 1);
 	}
 	if (n->class == F_FOREIGN) {
 		if (n->len)
-			class[(u32)n->len - 1] = F_FOREIGN;
+			sf_fd_class[(u32)n->len - 1] = F_FOREIGN;
 		return 1;
 	}
 	if (n->class == F_CONNECTION) {
-		memset(&line[n->fd], 0, sizeof line[n->fd]);
-		if (n->extra_len == sizeof(struct line))
-			memcpy(&line[n->fd].l, PAYLOAD + r->out_off + n->extra_off, sizeof(struct line));
-		line[n->fd].born = sf_now();
+		memset(&sf_line[n->fd], 0, sizeof sf_line[n->fd]);
+		if (n->extra_len == sizeof(struct sf_line))
+			memcpy(&sf_line[n->fd].l, PAYLOAD + r->out_off + n->extra_off, sizeof(struct sf_line));
+		sf_line[n->fd].born = sf_now();
 		get_option(a[0], 1, SO_DOMAIN, &domain, 4);
 		own = sys3(NR_socket, domain, 1 /* SOCK_STREAM */ | (nr == NR_accept4 ? a[3] : 0), 0);
 	} else {
@@ -865,12 +856,12 @@ static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct
 {
 	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	const u64 fd = (u32)n->fd;
-	class[fd] = (u8)n->class;
+	sf_fd_class[fd] = (u8)n->class;
 	switch (nr) {
 	case NR_connect:
 		return 1;
 	case NR_listen: /* nobody is answered here until this site leads */
-		line[fd].backlog = (u32)a[1];
+		sf_line[fd].backlog = (u32)a[1];
 		return 1;
 	case NR_epoll_ctl:
 		if (!is_socket(a[2]) && kind_of(a[2]) != F_STREAM && kind_of(a[2]) != F_POLL && kind_of(a[2]) != F_PIPE)
@@ -1054,24 +1045,24 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 		own = sf_call_agreed(e, call);
 		if (own < 0 && !may_end_so(e, nr, own, r->ret, a[0]))
 			return 0;
-		class[(u32)r->ret] = own < 0 ? F_NONE : (u8)n->class;
+		sf_fd_class[(u32)r->ret] = own < 0 ? F_NONE : (u8)n->class;
 		return own < 0 || put_at(own, r->ret);
 	case SF_N_CLOSE:
 		if (n->class == F_FOREIGN) { /* there may be none here */
 			sys1(NR_close, (u32)a[0]);
-			class[(u32)a[0]] = F_NONE;
+			sf_fd_class[(u32)a[0]] = F_NONE;
 			return 1;
 		}
 		own = sf_call_agreed(e, call);
 		for (u64 fd = nr == NR_close ? (u32)a[0] : n->off; fd <= (nr == NR_close ? (u32)a[0] : n->len) && fd < FDS_MAX; fd++)
-			class[fd] = F_NONE;
+			sf_fd_class[fd] = F_NONE;
 		return own == r->ret || nr != NR_close || may_end_so(e, nr, own, r->ret, a[0]);
 	case SF_N_DUP:
 		if (n->class == F_NONE || n->class == F_FOREIGN)
 			sys1(NR_close, r->ret);
 		else if (sys3(NR_dup3, n->len, r->ret, nr == NR_dup3 ? a[2] : 0) != r->ret && (s64)n->len != r->ret)
 			return 0;
-		class[(u32)r->ret] = (u8)n->class;
+		sf_fd_class[(u32)r->ret] = (u8)n->class;
 		return 1;
 	case SF_N_READ:
 		return follow_read(e, c, nr, a, r);
@@ -1107,9 +1098,25 @@ void sf_pair_wait(struct sf_event *e, const struct sf_result *r, const struct sf
 		return;
 	if (n->kind == SF_N_READ && r->ret <= 0 && n->class != F_PROTECTED)
 		return;
-	sf_followers_at(e->seq + 1, e->seq);
+	/* A launcher that wants the program to pause (join.c) gets it at the next event. */
+	while (!sf_followers_at(e->seq + 1, e->seq) && load(&G->alarm) == SF_A_REQUEST)
+		__builtin_ia32_pause();
 	if (unlikely(load(&PAIR->fixed) == e->seq))
 		sf_scatter(r, c, a, r->ret);
+}
+
+/* Room for what the program has sent on each connection. */
+s64 sf_sent_ring(void)
+{
+	return sys6(9 /* mmap */, SF_STAGE, SENT_BYTES * FDS_MAX, 3, 0x2 | 0x20 | 0x10 | 0x4000 /* PRIVATE|ANON|FIXED|NORESERVE */, -1, 0) == (s64)SF_STAGE ?
+	               0 : -ENOMEM;
+}
+
+/* A listing that was begun before this site came. */
+void sf_listing_lost(u64 fd)
+{
+	listing[fd].begun = 0;
+	listing[fd].broken = 1;
 }
 
 /* A site stands alone: no copies are made, and the secondary is the follower of a leader elsewhere. */
@@ -1118,11 +1125,10 @@ void sf_pair_init(void)
 	for (const u64 *p = (const u64 *)sf_boot.auxv; p[0]; p += 2)
 		if (p[0] == 25 /* AT_RANDOM */)
 			memcpy((void *)p[1], PAIR->random, 16);
-	class[0] = class[1] = class[2] = F_STREAM;
+	sf_fd_class[0] = sf_fd_class[1] = sf_fd_class[2] = F_STREAM;
 	if (!(G->options & SF_O_PAIR_SECONDARY))
 		return;
-	if (sys6(9 /* mmap */, SF_STAGE, SENT_BYTES * FDS_MAX, 3, 0x2 | 0x20 | 0x4000 | 0x100000 /* PRIVATE|ANON|NORESERVE|FIXED_NOREPLACE */, -1, 0) !=
-	    (s64)SF_STAGE)
+	if (sf_sent_ring() < 0)
 		sf_setup_failed(SF_STEP_PRIVATE, -ENOMEM);
 	me.slot = 1;
 	me.role = SF_FOLLOWER;
@@ -1138,7 +1144,7 @@ static void count_pending(void)
 	const u64 a[6] = { r->rdi, r->rsi, r->rdx, r->r10, r->r8, r->r9 }, fd = (u32)a[0];
 	const u32 nr = (u32)r->rax;
 	u64 n = a[2], iov[2];
-	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of(fd) != F_CONNECTION || !line[fd].l.known)
+	if (me.doing != SF_D_SYSCALL || app.done_of_call || kind_of(fd) != F_CONNECTION || !sf_line[fd].l.known)
 		return;
 	if (nr == NR_sendmsg)
 		n = sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0 ? vector_bytes(iov[0], iov[1]) : 0;
@@ -1163,7 +1169,7 @@ s64 sf_pair_lead(void)
 	if (app.kept.lost)
 		return -1;
 	for (s64 fd = 0; fd < FDS_MAX; fd++)
-		if (class[fd] == F_FOREIGN)
+		if (sf_fd_class[fd] == F_FOREIGN)
 			return -1000 - fd;
 	me.slot = 0;
 	me.role = SF_LEADER;
@@ -1180,14 +1186,14 @@ s64 sf_pair_lead(void)
 	sf_kept_here();
 	count_pending();
 	for (u64 fd = 0; fd < FDS_MAX; fd++) {
-		if (class[fd] == F_LISTEN)
-			sys2(NR_listen, fd, line[fd].backlog);
-		if (class[fd] != F_CONNECTION)
+		if (sf_fd_class[fd] == F_LISTEN)
+			sys2(NR_listen, fd, sf_line[fd].backlog);
+		if (sf_fd_class[fd] != F_CONNECTION)
 			continue;
-		if (line[fd].l.known && go_on_with(fd) == 0)
+		if (sf_line[fd].l.known && go_on_with(fd) == 0)
 			PAIR->carried++;
 		else
-			PAIR->dropped++, line[fd].l.known = 0;
+			PAIR->dropped++, sf_line[fd].l.known = 0;
 	}
 	mute = 1;
 	return 0;

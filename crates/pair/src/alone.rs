@@ -52,7 +52,7 @@ pub(crate) fn decide(
     }
 }
 
-/// Stands in for the other site until the program has ended. `echoed`: the newest event about which the other
+/// Stands in for the other site until the program has ended, or stands and is handed on. `echoed`: the newest event about which the other
 /// one has claimed something. `unchecked`: the newest read, of which nobody knows whether it was compared.
 pub(crate) fn carry(
     site: &Site,
@@ -77,9 +77,10 @@ pub(crate) fn carry(
     site.put_done(place.seq);
     loop {
         let closing = shared.is_closing();
-        let limit = Duration::from_millis(if closing { 0 } else { 20 });
+        let handing = shared.hands_on();
+        let limit = Duration::from_millis(if closing || handing { 0 } else { 20 });
         let Some(step) = site.next_alone(&mut echoed, &mut place, limit) else {
-            if closing {
+            if closing || handing {
                 return place;
             }
             continue;

@@ -12,7 +12,10 @@
 //!
 //! Invariant: nothing outside the protected directories is written, and nothing on the right site.
 //!
-//! Not covered: links, extended attributes, times; a program that runs (it is started anew afterwards).
+//! A site that joins a program that runs gets files that change meanwhile ([`send_live`]), and then, with the program paused,
+//! what has changed.
+//!
+//! Not covered: links, extended attributes, times.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -103,12 +106,51 @@ fn by_name<T>(all: &[T], name: impl Fn(&T) -> &str) -> BTreeMap<String, &T> {
     all.iter().map(|one| (name(one).to_owned(), one)).collect()
 }
 
+/// How pages are read that are sent.
+type Read = fn(&Path, u64, u64) -> io::Result<Vec<u8>>;
+
 /// Sends what the other site lacks. This one is right.
 pub(crate) fn send(
     sender: &Sender,
     own: &Manifest,
     theirs: &Manifest,
 ) -> Result<Brought, PairError> {
+    send_as(sender, own, theirs, Some(crate::disk::pages_on_device)).map(|(brought, _)| brought)
+}
+
+/// The same for what has just been written: the page cache has it, and each page is held against its digest.
+pub(crate) fn send_written(
+    sender: &Sender,
+    own: &Manifest,
+    theirs: &Manifest,
+) -> Result<Brought, PairError> {
+    send_as(sender, own, theirs, Some(crate::disk::pages)).map(|(brought, _)| brought)
+}
+
+/// The same while the program changes files. `own` becomes what the other site has then.
+pub(crate) fn send_live(
+    sender: &Sender,
+    own: &mut Manifest,
+    theirs: &Manifest,
+) -> Result<Brought, PairError> {
+    let (brought, changed) = send_as(sender, own, theirs, None)?;
+    for (path, page) in changed {
+        let file = own.files.iter_mut().find(|file| file.path == path);
+        if let Some(digest) = file.and_then(|file| file.pages.get_mut(page)) {
+            digest.clear();
+        }
+    }
+    Ok(brought)
+}
+
+/// `verified`: each page has to be as the manifest has it, and how it is read. Pages that were sent otherwise.
+fn send_as(
+    sender: &Sender,
+    own: &Manifest,
+    theirs: &Manifest,
+    verified: Option<Read>,
+) -> Result<(Brought, Vec<(String, usize)>), PairError> {
+    let mut changed = Vec::new();
     let mut brought = Brought::default();
     let say = |patch: &Patch, bytes: &[u8]| {
         let head = serde_json::to_vec(patch).expect("plain data");
@@ -145,15 +187,17 @@ pub(crate) fn send(
         let (size, owner) = (file.size, file.owner);
         let path = path.clone();
         say(&Patch::File { path, size, owner }, &[])?;
-        brought.pages += send_pages(file, other.copied(), say)?;
+        brought.pages += send_pages(file, other.copied(), verified, &mut changed, say)?;
     }
     say(&Patch::Done, &[])?;
-    Ok(brought)
+    Ok((brought, changed))
 }
 
 fn send_pages(
     file: &Listed,
     other: Option<&Listed>,
+    verified: Option<Read>,
+    changed: &mut Vec<(String, usize)>,
     say: impl Fn(&Patch, &[u8]) -> Result<(), PairError>,
 ) -> Result<u64, PairError> {
     let unreadable = |source| PairError::Directory {
@@ -167,14 +211,24 @@ fn send_pages(
     for run in differs.chunk_by(|a, b| a + 1 == *b) {
         for piece in run.chunks(PIECE) {
             let (first, count) = (piece[0] as u64, piece.len() as u64);
-            let bytes = crate::disk::pages_on_device(path, first, count).map_err(unreadable)?;
+            let bytes = match verified {
+                Some(read) => read(path, first, count).map_err(unreadable)?,
+                // It may have lost its name, or its end.
+                None => crate::disk::pages(path, first, count).unwrap_or_default(),
+            };
             // What was verified is what is sent.
-            for (page, bytes) in piece.iter().zip(bytes.chunks(PAGE)) {
+            let mut pages = bytes.chunks(PAGE);
+            for page in piece {
                 let digest = link::digest_of(&file.pages[*page]).map_err(PairError::Link)?;
-                if page_digest(bytes) != digest {
+                if page_digest(pages.next().unwrap_or_default()) == digest {
+                    continue;
+                }
+                if verified.is_none() {
+                    changed.push((file.path.clone(), *page));
+                } else {
                     return Err(PairError::NotRight {
                         lines: vec![format!(
-                            "{}: page {page} has changed since it was verified",
+                            "{}: page {page} is not as its ledger has it, or has changed since it was verified",
                             file.path
                         )],
                     });

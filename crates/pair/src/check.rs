@@ -8,18 +8,20 @@ use crate::cli::Side;
 use crate::error::PairError;
 use crate::ledger::PAGE;
 use crate::prepare;
+use crate::tls::Security;
 
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
-const NOT_PROTECTED: [&str; 6] = [
+const NOT_PROTECTED: [&str; 5] = [
     "without a witness the loss of a site stops the program (--witness)",
     "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary",
     "threads, child processes and mapped protected files are refused when the program asks for them",
     "errors of processor and memory are detected, and stop the program; they are not repaired",
     "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
-    "the link is neither encrypted nor authenticated: it belongs into a network of its own",
 ];
+const CLEAR: &str = "the link is neither encrypted nor authenticated: it belongs into a network of its own (--tls-cert)";
 
 pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
+    let security = Security::of(side)?;
     let prepared = prepare::prepare(side)?;
     let unreadable = |source| PairError::Directory {
         path: prepared.plan.path.clone(),
@@ -79,7 +81,8 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
         "ledger     {}: on another device",
         prepared.ledger_dir.display()
     );
-    for line in NOT_PROTECTED {
+    let clear = matches!(security, Security::Clear).then_some(CLEAR);
+    for line in NOT_PROTECTED.into_iter().chain(clear) {
         println!("not        {line}");
     }
     Ok(0)

@@ -21,6 +21,8 @@ pub(crate) enum Command {
     Primary(Side),
     /// Run the same program on this host's own files, as the primary's shadow
     Secondary(Side),
+    /// Become the secondary of a site that runs the program alone, while it runs: files, memory and descriptors are copied
+    Join(Side),
     /// Say what of the program, this machine and its file systems a pair supports, and start nothing
     Check(Side),
     /// Hold the protected files against a ledger, at rest
@@ -47,10 +49,11 @@ pub(crate) enum Command {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Side {
-    /// Address of the other site: the secondary's, HOST:PORT, for the primary; who may connect, HOST, for the secondary
+    /// Address of the other site: the secondary's, HOST:PORT, for the primary; the survivor's for a site that joins; who may
+    /// connect, HOST, for the secondary
     #[arg(long, value_name = "ADDR")]
     pub(crate) peer: Option<String>,
-    /// Where the secondary waits for the primary
+    /// Where the secondary waits for the primary, and a site that goes on alone for one that joins
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7450")]
     pub(crate) listen: String,
     /// Who decides which site goes on alone: dir:PATH, a directory of a third machine that both mount, http://HOST:PORT, etcd,
@@ -85,6 +88,16 @@ pub(crate) struct Side {
     /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
+    /// This site's certificate, and those between it and the authority's, in PEM; with --tls-key and --tls-ca the link is
+    /// encrypted, and each site proves who it is
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authority whose certificates the other site may show; make one for the pair alone
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
     /// Set by the command itself, from systemd's environment
     #[arg(long, hide = true)]
     pub(crate) notify_socket: Option<String>,
@@ -158,6 +171,9 @@ pub(crate) struct DemoHost {
     /// Run the program without a pair
     #[arg(long)]
     pub(crate) bare: bool,
+    /// The host comes back: the other one runs the program
+    #[arg(long)]
+    pub(crate) join: bool,
     #[arg(long, default_value_t = 300)]
     pub(crate) lost_after: u64,
     /// The server, in place of sqlite3

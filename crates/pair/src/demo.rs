@@ -267,7 +267,10 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
     }
     let own_file = fs::read_link("/proc/self/exe").map_err(bad)?;
     let mut command = Command::new(own_file);
-    if first {
+    if host.join {
+        command.args(["join", "--peer", &format!("{other}:7450")]);
+        command.args(["--listen", &format!("{own}:7450")]);
+    } else if first {
         command.args(["primary", "--peer", &format!("{other}:7450")]);
     } else {
         command.args([

@@ -18,17 +18,7 @@ pub(crate) fn digests(path: &Path) -> io::Result<Digests> {
 
 /// A page as programs get it; shorter at the end of the file.
 pub(crate) fn page(path: &Path, page: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let mut bytes = vec![0; PAGE];
-    let mut n = 0;
-    while n < PAGE {
-        match file.read_at(&mut bytes[n..], page * PAGE as u64 + n as u64)? {
-            0 => break,
-            more => n += more,
-        }
-    }
-    bytes.truncate(n);
-    Ok(bytes)
+    pages(path, page, 1)
 }
 
 /// A page as the device gives it: past the cache, by direct I/O. Where the file system knows none, from the cache
@@ -37,7 +27,22 @@ pub(crate) fn page_on_device(path: &Path, number: u64) -> io::Result<Vec<u8>> {
     pages_on_device(path, number, 1)
 }
 
-/// The same for several pages in one piece; shorter at the end of the file.
+/// Several pages as programs get them; shorter at the end of the file.
+pub(crate) fn pages(path: &Path, number: u64, count: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let mut bytes = vec![0; usize::try_from(count).map_err(io::Error::other)? * PAGE];
+    let mut n = 0;
+    while n < bytes.len() {
+        match file.read_at(&mut bytes[n..], number * PAGE as u64 + n as u64)? {
+            0 => break,
+            more => n += more,
+        }
+    }
+    bytes.truncate(n);
+    Ok(bytes)
+}
+
+/// Several pages in one piece as the device gives them; shorter at the end of the file.
 pub(crate) fn pages_on_device(path: &Path, number: u64, count: u64) -> io::Result<Vec<u8>> {
     let len = usize::try_from(count).map_err(io::Error::other)? * PAGE;
     let direct = OpenOptions::new()

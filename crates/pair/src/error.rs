@@ -36,6 +36,8 @@ pub(crate) enum PairError {
     Silent { path: PathBuf, source: io::Error },
     #[error("{address} has to be free to listen on")]
     Listen { address: String, source: io::Error },
+    #[error("the link has to be secured by TLS, and {what}")]
+    Tls { what: String, source: io::Error },
     #[error("what the peer says has to be understood")]
     Link(#[source] io::Error),
     #[error("both sites have to have the same {what}: here {here}, there {there}")]
@@ -107,6 +109,10 @@ impl Advise for PairError {
             ),
             Self::Peer { .. } => Remedy::new(
                 "start steadfast pair secondary on the other host first, and let its port through",
+            ),
+            Self::Tls { .. } => Remedy::with_note(
+                "give both sites --tls-cert, --tls-key and --tls-ca: certificates of one authority that are valid now, the listening site's for the host in --peer",
+                "openssl verify -CAfile CA CERT, openssl x509 -in CERT -noout -dates -ext subjectAltName",
             ),
             Self::Files { .. } => Remedy::with_note(
                 "--right primary, or --right secondary, on both sites: the other one gets its files",

@@ -76,6 +76,20 @@ impl Files {
         })
     }
 
+    /// The descriptors that name files, for a site that comes back.
+    pub(crate) fn descriptors(&self) -> Vec<(i32, PathBuf, bool)> {
+        let named = |(fd, open): (&i32, &Open)| (*fd, open.path.clone(), open.file.is_some());
+        self.open.iter().map(named).collect()
+    }
+
+    /// The same, as the other site has told them.
+    pub(crate) fn take_descriptors(&mut self, all: Vec<(i32, PathBuf, bool)>) {
+        for (fd, path, protected) in all {
+            let file = protected.then(|| self.ledger.file(&path));
+            self.open.insert(fd, Open { path, file });
+        }
+    }
+
     pub(crate) fn is_protected(&self, path: &Path) -> bool {
         self.data.iter().any(|data| path.starts_with(data))
     }

@@ -3,18 +3,19 @@
 //! A frame is its length, its kind and its body. Both ends speak one version; another one is
 //! refused at the greeting.
 //!
-//! Not covered: secrecy and authentication. The link belongs into a network of its own.
+//! Not covered: secrecy and authentication without certificates (tls.rs). Such a link belongs into a network of its own.
 
-use std::io::{self, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, BufReader, Read};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::tls::{Incoming, Outgoing};
+
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -40,10 +41,14 @@ pub(crate) enum Tag {
     Patch,
     /// A page that the primary's scrubber does not find as the ledger has it.
     Suspect,
+    /// Pages of the program's memory: their address, and bytes (join.rs).
+    Memory,
+    /// What a site that comes back needs besides memory and files.
+    Given,
 }
 
 impl Tag {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 18] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -60,6 +65,8 @@ impl Tag {
         Self::Beat,
         Self::Patch,
         Self::Suspect,
+        Self::Memory,
+        Self::Given,
     ];
 }
 
@@ -77,7 +84,7 @@ impl Frame {
 
 /// The sending half: any thread may send.
 #[derive(Debug)]
-pub(crate) struct Sender(Mutex<TcpStream>);
+pub(crate) struct Sender(Mutex<Outgoing>);
 
 impl Sender {
     pub(crate) fn send(&self, tag: Tag, parts: &[&[u8]]) -> io::Result<()> {
@@ -97,7 +104,8 @@ impl Sender {
 
     /// From now on a peer that says nothing, or takes nothing, for so long counts as lost.
     pub(crate) fn expect_within(&self, limit: Duration) -> io::Result<()> {
-        let stream = self.0.lock().expect("no panic under it");
+        let outgoing = self.0.lock().expect("no panic under it");
+        let stream = outgoing.stream();
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))
     }
@@ -108,12 +116,13 @@ impl Sender {
             .0
             .lock()
             .expect("no panic under it")
+            .stream()
             .shutdown(std::net::Shutdown::Both);
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Receiver(BufReader<TcpStream>);
+pub(crate) struct Receiver(BufReader<Incoming>);
 
 impl Receiver {
     pub(crate) fn next(&mut self) -> io::Result<Frame> {
@@ -145,12 +154,12 @@ impl Receiver {
     }
 }
 
-pub(crate) fn split(stream: TcpStream) -> io::Result<(Sender, Receiver)> {
-    stream.set_nodelay(true)?;
-    Ok((
-        Sender(Mutex::new(stream.try_clone()?)),
-        Receiver(BufReader::with_capacity(1 << 16, stream)),
-    ))
+/// The two halves of a connection that is set up (tls.rs).
+pub(crate) fn halves(outgoing: Outgoing, incoming: Incoming) -> (Sender, Receiver) {
+    (
+        Sender(Mutex::new(outgoing)),
+        Receiver(BufReader::with_capacity(1 << 16, incoming)),
+    )
 }
 
 /// What has to be equal on both sites, and what the primary decides for both.

@@ -2,15 +2,17 @@
 //!
 //! A bit flips on one disk, and the download stays right. Then the primary's host dies in the middle of
 //! another download: its cable is pulled, and its processes are killed. The secondary takes the address and
-//! the connection over, and the download completes.
+//! the connection over, and the download completes. The primary's host comes back with its old disk while a client has
+//! stopped reading in the middle of a third download; then the other host dies, and that download completes as well.
 //!
 //! What is left behind: nothing, as in demo.rs.
 //!
-//! Not shown: a primary whose processes die while its kernel lives (that kernel closes the connections), failback.
+//! Not shown: a primary whose processes die while its kernel lives (that kernel closes the connections).
 
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -47,8 +49,13 @@ fn content() -> Vec<u8> {
 /// The third host: a network between all, and a client that does as it is told.
 pub(crate) fn client() -> Result<u8, PairError> {
     println!("up");
-    for line in io::stdin().lines() {
-        let line = line.map_err(bad)?;
+    let mut line = String::new();
+    loop {
+        line.clear();
+        if io::stdin().read_line(&mut line).map_err(bad)? == 0 {
+            return Ok(0);
+        }
+        let line = line.trim_end();
         match line.split_once(' ') {
             None if line == "net" => {
                 run_tool(Command::new("ip").args(["link", "set", "lo", "up"]))?;
@@ -80,19 +87,26 @@ pub(crate) fn client() -> Result<u8, PairError> {
                 }
                 println!("connected");
             }
-            Some(("get", how)) => match download(how == "telling") {
+            // A host is back, with a new cable.
+            Some(("cable", device)) => {
+                let master = ["link", "set", device, "master", "steadfast-c"];
+                run_tool(Command::new("ip").args(master))?;
+                run_tool(Command::new("ip").args(["link", "set", device, "up"]))?;
+                println!("connected");
+            }
+            Some(("get", how)) => match download(how) {
                 Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
                 Err(error) => println!("failed: {error}"),
             },
             _ => return Err(bad(io::Error::other(format!("what is {line}?")))),
         }
     }
-    Ok(0)
 }
 
 /// The digest of the file as it comes, and the longest wait for more of it. The client always reads: one that sleeps finds
-/// what came before the outage in its buffer, and sees less of it. `telling`: says when a quarter has come.
-fn download(telling: bool) -> io::Result<(u128, Duration)> {
+/// what came before the outage in its buffer, and sees less of it. `telling`: says when a quarter has come; `resting`: then
+/// waits for a line before it reads on.
+fn download(how: &str) -> io::Result<(u128, Duration)> {
     let mut stream = TcpStream::connect_timeout(
         &SERVER.parse().map_err(io::Error::other)?,
         Duration::from_secs(1),
@@ -111,9 +125,12 @@ fn download(telling: bool) -> io::Result<(u128, Duration)> {
             break;
         }
         all.extend_from_slice(&piece[..n]);
-        if telling && !told && all.len() > BYTES / 4 {
+        if how != "plain" && !told && all.len() > BYTES / 4 {
             println!("a quarter");
             told = true;
+            if how == "resting" {
+                io::stdin().read_line(&mut String::new())?;
+            }
         }
     }
     let end = all
@@ -210,20 +227,7 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
 
     asked(&mut c, "telling").map_err(told)?;
     let quarter = c.line().map_err(told)?;
-    // The cable first: a kernel that lives on would close the connections of a process that it kills.
-    let pulled = [
-        "-t",
-        &c.number().to_string(),
-        "-n",
-        "ip",
-        "link",
-        "set",
-        "steadfast-ca",
-        "down",
-    ]
-    .map(str::to_owned);
-    run_tool(Command::new("nsenter").args(&pulled))?;
-    a.kill().map_err(bad)?;
+    lose(&mut a, &c, "steadfast-ca")?;
     println!("a quarter of another download has come: A's cable is pulled, and A is killed");
     let third = if quarter == "a quarter" {
         c.line().map_err(told)?
@@ -241,7 +245,7 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
         "and a new one, from B alone:                           {}",
         digest(&fourth)
     );
-    b.kill().map_err(bad)?;
+    let (fifth, sixth) = come_back(dir, &more, &mut b, &mut c).map_err(told)?;
     let said = said();
     print!("{said}");
     let verdict = [
@@ -261,6 +265,14 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
         ),
         (digest(&fourth) == right, "B alone does not answer"),
         (
+            digest(&fifth) == right,
+            "the download during which A came back and B died did not complete, or is wrong",
+        ),
+        (
+            digest(&sixth) == right,
+            "A, which came back, does not answer",
+        ),
+        (
             said.contains("goes on alone, as the witness says, with 1 connections"),
             "B did not take the connection over",
         ),
@@ -276,6 +288,71 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
         None
     };
     Ok((status, outage))
+}
+
+/// The cable first: a kernel that lives on would close the connections of a process that it kills.
+fn lose(host: &mut Host, client: &Host, cable: &str) -> Result<(), PairError> {
+    let number = client.number().to_string();
+    let pulled = ["-t", &number, "-n", "ip", "link", "set", cable, "down"];
+    run_tool(Command::new("nsenter").args(pulled))?;
+    host.kill().map_err(bad)
+}
+
+/// A comes back while a client rests in the middle of a download; then B dies. What the client has got in the end, and
+/// what it gets from A then.
+fn come_back(
+    dir: &Path,
+    more: &[&str],
+    b: &mut Host,
+    c: &mut Host,
+) -> io::Result<(String, String)> {
+    let failed = |error: PairError| io::Error::other(error.to_string());
+    let told = |site: &str| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default();
+    let first = told("a");
+    let mut a = Host::start_with(dir, "a", &[&["--join"], more].concat())?;
+    a.line()?;
+    // The old one may lie there still: the kernel takes a namespace apart when it comes to it.
+    let number = c.number().to_string();
+    let _ = Command::new("nsenter")
+        .args(["-t", &number, "-n", "ip", "link", "delete", "steadfast-ca"])
+        .output();
+    cable([("steadfast-a", a.number()), ("steadfast-ca", c.number())]).map_err(failed)?;
+    c.say("cable steadfast-ca")?;
+    c.line()?;
+    c.say("get resting")?;
+    let quarter = c.line()?;
+    a.say("net")?;
+    a.line()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let joins = || told("b").contains("the other site is back");
+    while !joins() {
+        if Instant::now() > deadline || a.has_ended() || b.has_ended() {
+            return Err(io::Error::other("A does not come back"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    println!("a quarter of a third has come, and the client rests: A comes back with its old disk");
+    lose(b, c, "steadfast-cb").map_err(failed)?;
+    println!("B's cable is pulled, and B is killed; the client reads on");
+    c.say("go on")?;
+    let fifth = if quarter == "a quarter" {
+        c.line()?
+    } else {
+        quarter
+    };
+    println!(
+        "the download completes:                                {}",
+        digest(&fifth)
+    );
+    c.say("get plain")?;
+    let sixth = c.line()?;
+    println!(
+        "and a new one, from A alone:                           {}",
+        digest(&sixth)
+    );
+    a.kill()?;
+    print!("{first}");
+    Ok((fifth, sixth))
 }
 
 fn digest(line: &str) -> &str {

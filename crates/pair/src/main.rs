@@ -22,6 +22,8 @@ mod disk;
 mod error;
 mod files;
 mod incident;
+mod join;
+mod lead;
 mod ledger;
 mod link;
 mod loss;
@@ -30,6 +32,7 @@ mod primary;
 mod scrub;
 mod secondary;
 mod status;
+mod tls;
 mod witness;
 
 use std::os::unix::process::CommandExt;
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Secondary(side) => settle(side)
             .and_then(|()| secondary::run(side))
             .and_then(status),
+        Command::Join(side) => settle(side).and_then(|()| join::run(side)).and_then(status),
         Command::Check(side) => check::run(side),
         Command::Verify(verify) => verify_at_rest(verify),
         Command::Status(options) => status::show(options),

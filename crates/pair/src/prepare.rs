@@ -211,16 +211,12 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
             source,
         })?;
     }
-    let owner = |path: &Path| {
-        let meta = path.symlink_metadata();
-        meta.map(|meta| Owner::of(&meta))
-            .map_err(|source| PairError::Directory {
-                path: path.into(),
-                source,
-            })
-    };
-    let files = found
-        .files
+    let Found {
+        files,
+        directories,
+        others,
+    } = found;
+    let files = files
         .into_iter()
         .map(|path| {
             let unreadable = |source| PairError::Directory {
@@ -246,8 +242,7 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
             })
         })
         .collect::<Result<_, PairError>>()?;
-    let directories = found
-        .directories
+    let directories = directories
         .into_iter()
         .map(|path| {
             Ok(Directory {
@@ -259,8 +254,65 @@ pub(crate) fn manifest(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, Pa
     Ok(Manifest {
         files,
         directories,
+        others,
+    })
+}
+
+/// The same without a look at what the files hold: it is what the ledger says. For a program that is paused.
+pub(crate) fn manifest_of_ledger(data: &[PathBuf], ledger: &Ledger) -> Result<Manifest, PairError> {
+    let mut found = Found::default();
+    for dir in data {
+        look(dir, &mut found).map_err(|source| PairError::Directory {
+            path: dir.clone(),
+            source,
+        })?;
+    }
+    let sizes: BTreeMap<&Path, u64> = ledger.names().collect();
+    let mut files = Vec::new();
+    for path in found.files {
+        let known = ledger.id(&path).zip(sizes.get(path.as_path()));
+        let Some((id, size)) = known else {
+            return Err(PairError::NotRight {
+                lines: vec![format!("{}: its ledger does not know it", path.display())],
+            });
+        };
+        let pages = (0..ledger.pages(id))
+            .map(|page| {
+                format!(
+                    "{:032x}",
+                    ledger.expected(id, page).expect("a page of the file")
+                )
+            })
+            .collect();
+        files.push(Listed {
+            owner: owner(&path)?,
+            path: path.display().to_string(),
+            size: *size,
+            pages,
+            wrong: Vec::new(),
+        });
+    }
+    let mut directories = Vec::new();
+    for path in found.directories {
+        directories.push(Directory {
+            owner: owner(&path)?,
+            path: path.display().to_string(),
+        });
+    }
+    Ok(Manifest {
+        files,
+        directories,
         others: found.others,
     })
+}
+
+fn owner(path: &Path) -> Result<Owner, PairError> {
+    path.symlink_metadata()
+        .map(|meta| Owner::of(&meta))
+        .map_err(|source| PairError::Directory {
+            path: path.into(),
+            source,
+        })
 }
 
 /// What differs between the two sites' files, a line each, with what the ledgers say about it.
@@ -370,6 +422,7 @@ pub(crate) fn start(
     prepared: &Prepared,
     part: Part,
     random: [u8; 16],
+    joins: bool,
 ) -> Result<Site, LaunchError> {
     let prefixes: Vec<&Path> = prepared.data.iter().map(PathBuf::as_path).collect();
     Site::start(&Setup {
@@ -377,5 +430,6 @@ pub(crate) fn start(
         part,
         random,
         prefixes: &prefixes,
+        joins,
     })
 }

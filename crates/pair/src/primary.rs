@@ -1,7 +1,6 @@
 //! Primary: the site whose kernel answers for sockets, time and standard streams.
 //!
-//! Three threads: one sends what the agent has done, one takes what the secondary says, and this
-//! one waits for the agent's questions and the program's end.
+//! Two threads: one sends what the agent has done, one takes what the secondary says. lead.rs has what both are part of.
 //!
 //! Invariants
 //!  1. The ledger has taken an event in before the event is sent, and is on its disk before the
@@ -13,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, Kind, News, Part, Place, Site};
-use steadfast_sys::manager::Manager;
+use steadfast_replica::site::{End, Kind, Part, Place, Site, Step};
 
 use crate::alone::Address;
 use crate::bring;
@@ -22,16 +20,17 @@ use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::Files;
 use crate::incident::Incident;
+use crate::lead::{Leading, Link};
 use crate::ledger::{Ledger, page_digest};
-use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
+use crate::link::{Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
-use crate::scrub::Scrubber;
-use crate::status::{Board, Source, State, begin};
+use crate::status::{Board, Source, begin};
+use crate::tls::Security;
 
 /// A program that computes is held another time.
 const HOLD_LIMIT: Duration = Duration::from_millis(200);
 
-fn connect(side: &Side) -> Result<TcpStream, PairError> {
+pub(crate) fn connect(side: &Side) -> Result<TcpStream, PairError> {
     let Some(address) = side.peer.clone() else {
         return Err(PairError::Missing(
             "--peer has to name the secondary".into(),
@@ -132,7 +131,8 @@ pub(crate) struct Shared {
     /// The other site has said its last word: the program has ended there.
     pub(crate) farewell: AtomicBool,
     lost: AtomicBool,
-    alone: AtomicBool,
+    /// The program stands, and somebody else is to relay.
+    handing: AtomicBool,
     /// Primary: the newest event that the ledger has taken in.
     followed: AtomicU64,
     why: Mutex<Option<PairError>>,
@@ -153,6 +153,15 @@ impl Shared {
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing.load(Ordering::SeqCst)
+    }
+
+    /// Whoever relays is to end with what there is.
+    pub(crate) fn hand_on(&self) {
+        self.handing.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn hands_on(&self) -> bool {
+        self.handing.load(Ordering::SeqCst)
     }
 
     /// Nothing is heard of the peer any more.
@@ -184,7 +193,8 @@ pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
     let mut address = side.address.as_deref().map(Address::parse).transpose()?;
-    let (sender, mut receiver) = link::split(connect(side)?).map_err(PairError::Link)?;
+    let security = Security::of(side)?;
+    let (sender, mut receiver) = security.connected(connect(side)?)?;
     let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
@@ -194,7 +204,7 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
         .unwrap_or_default();
-    let site = Arc::new(prepare::start(&prepared, Part::Primary, random)?);
+    let site = Arc::new(prepare::start(&prepared, Part::Primary, random, false)?);
     let started = receiver.expect(Tag::Ready).map_err(PairError::Link);
     if let Err(error) = started.and_then(|_| {
         sender
@@ -206,164 +216,47 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     }
     let lost_after = Duration::from_millis(side.lost_after);
     sender.expect_within(lost_after).map_err(PairError::Link)?;
-    let name = prepared.greeting.random;
-    let sender = Arc::new(sender);
-    let shared = Arc::new(Shared::default());
+    let greeting = prepared.greeting;
     let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
-    let source = Source::new(Part::Primary, side, &site, &files, &name);
-    let (board, mut notify) = begin(source, side)?;
+    let source = Source::new(Part::Primary, side, &site, &files, &greeting.random);
+    let (board, notify) = begin(source, side)?;
     if let Some(address) = &mut address {
         address.take()?;
         address.announce();
     }
     site.go()?;
-    let beats = {
-        let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
-        std::thread::spawn(move || beat(&sender, &shared, lost_after))
+    let link = Link {
+        sender,
+        receiver,
+        name: greeting.random.clone(),
     };
-
-    let outward = {
-        let (site, sender, shared, files) = (
-            Arc::clone(&site),
-            Arc::clone(&sender),
-            Arc::clone(&shared),
-            Arc::clone(&files),
-        );
-        std::thread::spawn(move || send_steps(&site, &sender, &shared, &files))
+    let leading = Leading {
+        side,
+        site,
+        files,
+        board,
+        notify,
+        greeting,
+        security,
+        address,
     };
-    let inward = {
-        let (site, sender, shared, files) = (
-            Arc::clone(&site),
-            Arc::clone(&sender),
-            Arc::clone(&shared),
-            Arc::clone(&files),
-        );
-        let (events, board) = (side.events.clone(), Arc::clone(&board));
-        std::thread::spawn(move || {
-            take(
-                &site,
-                &sender,
-                &mut receiver,
-                &shared,
-                &files,
-                &board,
-                events.as_deref(),
-            )
-        })
-    };
-    let scrubber = {
-        let (sender, shared, files, board) = (
-            Arc::clone(&sender),
-            Arc::clone(&shared),
-            Arc::clone(&files),
-            Arc::clone(&board),
-        );
-        let rate = side.scrub;
-        std::thread::spawn(move || {
-            let scrubber = Scrubber {
-                files: &files,
-                shared: &shared,
-                board: &board,
-                rate,
-            };
-            scrubber.run(|suspect| drop(sender.say(Tag::Suspect, &suspect)));
-        })
-    };
-    let result = watch(&site, &shared, &board, &mut notify, |round| {
-        crate::alone::decide(side, &name, 'A', round)?;
-        eprintln!(
-            "steadfast pair: the secondary is lost; this site goes on alone, as the witness says"
-        );
-        Ok(())
-    });
-    shared.close();
-    board.set(State::Ended);
-    let place = outward.join().expect("the relay does not panic");
-    match &result {
-        Ok(end) => {
-            let text = match end {
-                End::Exited(status) => format!("exited {status}"),
-                End::Signaled(signal) => format!("signaled {signal}"),
-                End::Refused(what, _) | End::Failed(what) => format!("stopped {what}"),
-            };
-            let claim = site.last_claim(&place).unwrap_or_default();
-            let _ = sender.say(Tag::End, &(hex(&claim), text));
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while !shared.farewell.load(Ordering::SeqCst)
-                && !shared.has_lost()
-                && Instant::now() < deadline
-            {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-        }
-        Err(error) => {
-            let _ = sender.say(Tag::Stop, &error.to_string());
-        }
-    }
-    sender.close();
-    let _ = inward.join();
-    let _ = beats.join();
-    let _ = scrubber.join();
-    site.kill();
-    files
-        .lock()
-        .expect("no panic under it")
-        .ledger
-        .flush(true)?;
-    result
+    leading.run(Some(link), Place::first())
 }
 
-fn watch(
+/// Where it has come to, and the newest read: the program waits for the secondary behind each, so no other can be in doubt.
+pub(crate) fn send_steps(
     site: &Site,
+    sender: &Sender,
     shared: &Shared,
-    board: &Board,
-    notify: &mut Manager,
-    decide: impl Fn(&mut dyn FnMut()) -> Result<(), PairError>,
-) -> Result<End, PairError> {
-    loop {
-        board.tick();
-        notify.tick(true, board.state().name());
-        if let Some(error) = shared.stopped() {
-            return Err(error);
-        }
-        if shared.has_lost() && !shared.alone.load(Ordering::SeqCst) {
-            // What it said last comes before its silence.
-            if let Some(error) = shared.stopped() {
-                return Err(error);
-            }
-            board.set(State::Held);
-            decide(&mut || {
-                board.tick();
-                notify.tick(true, State::Held.name());
-            })?;
-            board.go_alone();
-            shared.alone.store(true, Ordering::SeqCst);
-        }
-        match site.news(Duration::from_millis(20)) {
-            None | Some(News::Question(_)) => {}
-            Some(News::End(end)) => return Ok(end),
-            Some(News::Alarm(event, claims)) => {
-                return Err(PairError::Stopped(format!(
-                    "at event {event} the two programs claim different things: a processor or memory of one site erred, which this version does not repair ({claims})"
-                )));
-            }
-        }
-    }
-}
-
-fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) -> Place {
-    let mut place = Place::first();
-    // The newest read. The program waits for the secondary behind each, so no other can be in doubt.
+    files: &Mutex<Files>,
+    mut place: Place,
+) -> (Place, Option<Step>) {
     let mut read = None;
     loop {
         let closing = shared.is_closing();
-        if shared.alone.load(Ordering::SeqCst) {
-            let echoed = site.claimed_last(Part::Secondary);
-            return crate::alone::carry(site, shared, files, place, echoed, read.as_ref());
-        }
         if shared.has_lost() {
             if closing {
-                return place;
+                return (place, read);
             }
             std::thread::sleep(Duration::from_millis(1));
             continue;
@@ -371,7 +264,7 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
         let limit = Duration::from_millis(if closing { 0 } else { 20 });
         let Some(step) = site.next_step(&mut place, limit) else {
             if closing {
-                return place;
+                return (place, read);
             }
             continue;
         };
@@ -382,7 +275,7 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
             Ok(durable) => durable,
             Err(error) => {
                 shared.stop(error.into());
-                return place;
+                return (place, read);
             }
         };
         if sender
@@ -393,7 +286,7 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
         }
         if durable && let Err(error) = files.ledger.flush(true) {
             shared.stop(error.into());
-            return place;
+            return (place, read);
         }
         drop(files);
         shared.followed.store(step.seq(), Ordering::SeqCst);
@@ -403,7 +296,7 @@ fn send_steps(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files
     }
 }
 
-fn take(
+pub(crate) fn take(
     site: &Site,
     sender: &Sender,
     receiver: &mut Receiver,

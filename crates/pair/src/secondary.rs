@@ -27,12 +27,14 @@ use crate::cli::Side;
 use crate::error::PairError;
 use crate::files::{Files, Where};
 use crate::incident::{Found, Incident, bits};
+use crate::lead::Leading;
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
 use crate::primary::{Shared, answer, beat};
 use crate::scrub::{Scrubber, Suspect};
 use crate::status::{Board, Source, State, begin};
+use crate::tls::Security;
 
 /// The same read is put right this often; then the disk, or the path to it, is beyond repair.
 const TRIES_MAX: u32 = 3;
@@ -92,17 +94,21 @@ fn greet(
 }
 
 /// The base of the log at the newest event, which the program may be asking about.
-#[derive(Debug, Default)]
-struct Newest(Mutex<(u64, u64)>);
+#[derive(Debug)]
+struct Newest(Mutex<Place>);
 
 impl Newest {
     fn set(&self, place: &Place) {
-        *self.0.lock().expect("no panic under it") = (place.seq, place.base);
+        *self.0.lock().expect("no panic under it") = *place;
+    }
+
+    fn place(&self) -> Place {
+        *self.0.lock().expect("no panic under it")
     }
 
     fn base(&self, seq: u64) -> Option<u64> {
-        let (newest, base) = *self.0.lock().expect("no panic under it");
-        (newest == seq).then_some(base)
+        let newest = self.place();
+        (newest.seq == seq).then_some(newest.base)
     }
 }
 
@@ -122,8 +128,9 @@ struct Pair<'a> {
 /// Runs the program as secondary; how it ended.
 pub(crate) fn run(side: &Side) -> Result<End, PairError> {
     let prepared = prepare::prepare(side)?;
-    let mut address = side.address.as_deref().map(Address::parse).transpose()?;
-    let (sender, mut receiver) = link::split(accept(side)?).map_err(PairError::Link)?;
+    let address = side.address.as_deref().map(Address::parse).transpose()?;
+    let security = Security::of(side)?;
+    let (sender, mut receiver) = security.accepted(accept(side)?)?;
     let greeted = greet(prepared, &sender, &mut receiver);
     if let Err(error) = &greeted {
         let _ = sender.say(Tag::Refusal, &error.to_string());
@@ -133,196 +140,199 @@ pub(crate) fn run(side: &Side) -> Result<End, PairError> {
         .ok()
         .and_then(|bytes| bytes.try_into().ok())
         .unwrap_or_default();
-    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random)?);
+    let site = Arc::new(prepare::start(&prepared, Part::Secondary, random, false)?);
     let number = sender
         .say(Tag::Ready, &())
         .map_err(PairError::Link)
         .and_then(|()| answer(&mut receiver, Tag::Go));
     let number: u32 = number.inspect_err(|_| steadfast_sys::child::end(site.pid()))?;
     site.set_program_number(number);
-    let lost_after = Duration::from_millis(side.lost_after);
-    sender.expect_within(lost_after).map_err(PairError::Link)?;
-    let name = prepared.greeting.random;
-    let sender = Arc::new(sender);
-    let shared = Arc::new(Shared::default());
-    let newest = Arc::new(Newest::default());
-    let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
-    let (told, tells) = channel();
-    let (suspected, suspects) = channel();
-    let source = Source::new(Part::Secondary, side, &site, &files, &name);
-    let (board, mut notify) = begin(source, side)?;
-    site.go()?;
-
-    let inward = {
-        let (site, shared, files, newest) = (
-            Arc::clone(&site),
-            Arc::clone(&shared),
-            Arc::clone(&files),
-            Arc::clone(&newest),
-        );
-        let (board, suspected) = (Arc::clone(&board), suspected.clone());
-        std::thread::spawn(move || {
-            take(
-                &site,
-                &mut receiver,
-                &shared,
-                &files,
-                &newest,
-                (&told, &suspected),
-                &board,
-            )
-        })
-    };
-    let beats = {
-        let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
-        std::thread::spawn(move || beat(&sender, &shared, lost_after))
-    };
-    let outward = {
-        let (site, sender, shared) = (Arc::clone(&site), Arc::clone(&sender), Arc::clone(&shared));
-        let files = Arc::clone(&files);
-        std::thread::spawn(move || send_claims(&site, &sender, &shared, &files))
-    };
-    let scrubber = {
-        let (shared, files, board) = (Arc::clone(&shared), Arc::clone(&files), Arc::clone(&board));
-        let rate = side.scrub;
-        std::thread::spawn(move || {
-            let scrubber = Scrubber {
-                files: &files,
-                shared: &shared,
-                board: &board,
-                rate,
-            };
-            scrubber.run(|suspect| drop(suspected.send(suspect)));
-        })
-    };
-    let mut pair = Pair {
+    Follower {
         side,
-        site: &site,
-        sender: &sender,
-        files: &files,
-        newest: &newest,
-        tells: &tells,
-        suspects: &suspects,
-        board: &board,
-        shared: &shared,
-        tries: (0, 0),
-    };
-    let mut result = pair.watch(&shared, &mut notify);
-    let mut decided = Ok(());
-    if matches!(result, Err(PairError::Lost)) {
-        board.set(State::Held);
-        decided = crate::alone::decide(side, &name, 'B', || {
-            board.tick();
-            notify.tick(true, State::Held.name());
-        });
-    } else {
-        shared.close();
-        let _ = match &result {
-            Ok(_) => sender.send(Tag::Bye, &[]),
-            Err(error) => sender.say(Tag::Stop, &error.to_string()),
-        };
+        site,
+        files: Arc::new(Mutex::new(Files::new(ledger, prepared.data))),
+        greeting: prepared.greeting,
+        address,
+        security,
     }
-    let _ = outward.join();
-    sender.close();
-    let _ = beats.join();
-    let _ = scrubber.join();
-    let place = inward.join().expect("the relay does not panic");
-    match (&result, decided) {
-        (Err(PairError::Lost), Ok(())) => {
-            let led = Led {
-                site: &site,
-                shared: &shared,
-                files: &files,
-                board: &board,
-                notify: &mut notify,
-            };
-            result = led.lead(place, address.as_mut());
-        }
-        (_, Err(error)) => result = Err(error),
-        _ => {}
-    }
-    board.set(State::Ended);
-    site.kill();
-    files
-        .lock()
-        .expect("no panic under it")
-        .ledger
-        .flush(true)?;
-    result
+    .run(sender, receiver, Place::first())
 }
 
-/// What a secondary that goes on alone works with.
-struct Led<'a> {
-    site: &'a Arc<Site>,
-    shared: &'a Arc<Shared>,
-    files: &'a Arc<Mutex<Files>>,
-    board: &'a Board,
-    notify: &'a mut Manager,
+/// A site whose program follows.
+#[derive(Debug)]
+pub(crate) struct Follower<'a> {
+    pub(crate) side: &'a Side,
+    pub(crate) site: Arc<Site>,
+    pub(crate) files: Arc<Mutex<Files>>,
+    pub(crate) greeting: Greeting,
+    pub(crate) address: Option<Address>,
+    pub(crate) security: Security,
 }
 
-impl Led<'_> {
-    /// The primary is lost, and this site is the one that goes on: its program leads from here.
-    fn lead(self, place: Place, mut address: Option<&mut Address>) -> Result<End, PairError> {
+impl Follower<'_> {
+    /// Lets the program go from `place` on, until it has ended here, or where this site has taken it over.
+    pub(crate) fn run(
+        self,
+        sender: Sender,
+        mut receiver: Receiver,
+        place: Place,
+    ) -> Result<End, PairError> {
         let Self {
+            side,
             site,
-            shared,
             files,
-            board,
-            notify,
+            greeting,
+            address,
+            security,
         } = self;
-        let began = Instant::now();
-        if let Some(address) = &mut address {
-            address.take()?;
+        let lost_after = Duration::from_millis(side.lost_after);
+        sender.expect_within(lost_after).map_err(PairError::Link)?;
+        let name = greeting.random.clone();
+        let sender = Arc::new(sender);
+        let shared = Arc::new(Shared::default());
+        let newest = Arc::new(Newest(Mutex::new(place)));
+        let (told, tells) = channel();
+        let (suspected, suspects) = channel();
+        let source = Source::new(Part::Secondary, side, &site, &files, &name);
+        let (board, mut notify) = begin(source, side)?;
+        if place.seq == 1 {
+            site.go()?;
+        } else {
+            site.go_on().map_err(PairError::Bug)?;
         }
-        let announce = || {
-            if let Some(address) = &address {
-                address.announce();
-            }
-        };
-        let (carried, dropped) = site.lead(&place, announce).map_err(|why| {
-            PairError::Stopped(format!(
-                "the primary is lost, and this site cannot go on: {why}"
-            ))
-        })?;
-        eprintln!(
-            "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
-            began.elapsed().as_millis()
-        );
-        board.go_alone();
-        let place = Place {
-            seq: place.seq,
-            base: place.seq,
-        };
-        let carrier = {
-            let (site, shared, files) = (Arc::clone(site), Arc::clone(shared), Arc::clone(files));
+        let inward = {
+            let (site, shared, files, newest) = (
+                Arc::clone(&site),
+                Arc::clone(&shared),
+                Arc::clone(&files),
+                Arc::clone(&newest),
+            );
+            let (board, suspected) = (Arc::clone(&board), suspected.clone());
             std::thread::spawn(move || {
-                crate::alone::carry(&site, &shared, &files, place, place.seq - 1, None)
+                take(
+                    &site,
+                    &mut receiver,
+                    &shared,
+                    &files,
+                    &newest,
+                    (&told, &suspected),
+                    &board,
+                )
             })
         };
-        let result = loop {
-            board.tick();
-            notify.tick(true, State::Alone.name());
-            if let Some(error) = shared.stopped() {
-                break Err(error);
-            }
-            match site.news(Duration::from_millis(20)) {
-                None => {}
-                Some(News::End(end)) => break Ok(end),
-                Some(News::Alarm(..) | News::Question(_)) => {
-                    break Err(PairError::Bug(
-                        "a site that is alone contradicts itself".into(),
-                    ));
-                }
-            }
+        let beats = {
+            let (sender, shared) = (Arc::clone(&sender), Arc::clone(&shared));
+            std::thread::spawn(move || beat(&sender, &shared, lost_after))
         };
-        shared.close();
-        carrier.join().expect("the relay does not panic");
+        let outward = {
+            let (site, sender, shared) =
+                (Arc::clone(&site), Arc::clone(&sender), Arc::clone(&shared));
+            let files = Arc::clone(&files);
+            std::thread::spawn(move || send_claims(&site, &sender, &shared, &files, place))
+        };
+        let scrubber = {
+            let (shared, files, board) =
+                (Arc::clone(&shared), Arc::clone(&files), Arc::clone(&board));
+            let rate = side.scrub;
+            std::thread::spawn(move || {
+                let scrubber = Scrubber {
+                    files: &files,
+                    shared: &shared,
+                    board: &board,
+                    rate,
+                };
+                scrubber.run(|suspect| drop(suspected.send(suspect)));
+            })
+        };
+        let mut pair = Pair {
+            side,
+            site: &site,
+            sender: &sender,
+            files: &files,
+            newest: &newest,
+            tells: &tells,
+            suspects: &suspects,
+            board: &board,
+            shared: &shared,
+            tries: (0, 0),
+        };
+        let mut result = pair.watch(&shared, &mut notify);
+        let mut decided = Ok(());
+        if matches!(result, Err(PairError::Lost)) {
+            board.set(State::Held);
+            decided = crate::alone::decide(side, &name, 'B', || {
+                board.tick();
+                notify.tick(true, State::Held.name());
+            });
+        } else {
+            shared.close();
+            let _ = match &result {
+                Ok(_) => sender.send(Tag::Bye, &[]),
+                Err(error) => sender.say(Tag::Stop, &error.to_string()),
+            };
+        }
+        let _ = outward.join();
+        sender.close();
+        let _ = beats.join();
+        let _ = scrubber.join();
+        let place = inward.join().expect("the relay does not panic");
+        match (&result, decided) {
+            (Err(PairError::Lost), Ok(())) => {
+                let leading = Leading {
+                    side,
+                    site,
+                    files,
+                    board,
+                    notify,
+                    greeting,
+                    security,
+                    address,
+                };
+                return lead(leading, place);
+            }
+            (_, Err(error)) => result = Err(error),
+            _ => {}
+        }
+        board.set(State::Ended);
+        site.kill();
+        files
+            .lock()
+            .expect("no panic under it")
+            .ledger
+            .flush(true)?;
         result
     }
 }
 
-fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>) {
-    let mut sent = Sent::default();
+/// The primary is lost, and this site is the one that goes on: its program leads from here.
+fn lead(mut leading: Leading<'_>, place: Place) -> Result<End, PairError> {
+    let began = Instant::now();
+    if let Some(address) = &mut leading.address {
+        address.take()?;
+    }
+    let announce = || {
+        if let Some(address) = &leading.address {
+            address.announce();
+        }
+    };
+    let (carried, dropped) = leading.site.lead(&place, announce).map_err(|why| {
+        PairError::Stopped(format!(
+            "the primary is lost, and this site cannot go on: {why}"
+        ))
+    })?;
+    eprintln!(
+        "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
+        began.elapsed().as_millis()
+    );
+    leading.board.go_alone();
+    leading.run(None, Site::begun_at(place.seq))
+}
+
+fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>, place: Place) {
+    let mut sent = Sent {
+        claim: place.seq - 1,
+        done: place.seq - 1,
+    };
     while !shared.is_closing() && !shared.has_lost() {
         let Some((claims, done)) = site.next_claims(&mut sent, Duration::from_millis(50)) else {
             continue;
@@ -347,7 +357,7 @@ fn take(
     (told, suspected): (&Outbox<Tell>, &Outbox<Suspect>),
     board: &Board,
 ) -> Place {
-    let mut place = Place::first();
+    let mut place = newest.place();
     loop {
         let Ok(frame) = receiver.next() else {
             shared.lose();

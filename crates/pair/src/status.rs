@@ -18,7 +18,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -48,20 +48,30 @@ pub(crate) enum State {
     /// The peer is lost, and the witness has not answered: the program is held.
     Held,
     Alone,
+    /// Alone, and the program stands while a site that comes back gets the rest of it.
+    Joining,
     Ended,
 }
 
 impl State {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::Running,
         Self::Arbitrating,
         Self::Held,
         Self::Alone,
+        Self::Joining,
         Self::Ended,
     ];
 
     pub(crate) fn name(self) -> &'static str {
-        ["running", "arbitrating", "held", "alone", "ended"][self as usize]
+        [
+            "running",
+            "arbitrating",
+            "held",
+            "alone",
+            "joining",
+            "ended",
+        ][self as usize]
     }
 
     fn is_ready(self) -> bool {
@@ -73,6 +83,10 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct Board {
     state: AtomicU8,
+    /// This site's program leads: it is the primary, from the start or since a take-over.
+    leads: AtomicBool,
+    /// By which the witness knows the two sites; a pair that was made whole again has another.
+    run: Mutex<String>,
     /// Times that the witness has given the program to this site.
     pub(crate) generation: AtomicU64,
     pub(crate) repairs: AtomicU64,
@@ -92,6 +106,8 @@ impl Default for Board {
         let zero = || AtomicU64::new(0);
         Self {
             state: AtomicU8::new(0),
+            leads: AtomicBool::new(false),
+            run: Mutex::default(),
             generation: zero(),
             repairs: zero(),
             scrubbed: zero(),
@@ -120,8 +136,24 @@ impl Board {
 
     /// The witness has given the program to this site.
     pub(crate) fn go_alone(&self) {
-        self.generation.store(1, Ordering::SeqCst);
+        self.generation.fetch_add(1, Ordering::SeqCst);
+        self.leads.store(true, Ordering::SeqCst);
         self.set(State::Alone);
+    }
+
+    /// The other site is there again.
+    pub(crate) fn pair_up(&self, run: &str) {
+        run.clone_into(&mut self.run.lock().expect("no panic under it"));
+        self.hear();
+        self.set(State::Running);
+    }
+
+    fn part(&self) -> Part {
+        if self.leads.load(Ordering::SeqCst) {
+            Part::Primary
+        } else {
+            Part::Secondary
+        }
     }
 
     /// A page was repaired, on either site.
@@ -160,7 +192,7 @@ pub(crate) struct Status {
     pub(crate) pid: i32,
     pub(crate) run: String,
     pub(crate) witness: String,
-    /// 0 while both run; 1 when the witness has given the program to this site.
+    /// How often the witness has given the program to this site.
     pub(crate) generation: u64,
     pub(crate) seconds: u64,
     pub(crate) events: u64,
@@ -187,12 +219,10 @@ pub(crate) struct Status {
 /// What a site knows of itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
-    part: Part,
     site: Arc<Site>,
     files: Arc<Mutex<Files>>,
     board: Arc<Board>,
     command: Vec<String>,
-    run: String,
     witness: String,
 }
 
@@ -216,13 +246,14 @@ impl Source {
         files: &Arc<Mutex<Files>>,
         run: &str,
     ) -> Self {
+        let board = Board::default();
+        board.leads.store(part == Part::Primary, Ordering::SeqCst);
+        board.pair_up(run);
         Self {
-            part,
             site: Arc::clone(site),
             files: Arc::clone(files),
-            board: Arc::default(),
+            board: Arc::new(board),
             command: side.command.clone(),
-            run: run.to_owned(),
             witness: side.witness.clone(),
         }
     }
@@ -232,19 +263,13 @@ impl Source {
 /// is lost.
 fn forward_signals(source: &Source) -> Result<(), PairError> {
     let _ = signals::block_all();
-    let (site, part, board) = (
-        Arc::clone(&source.site),
-        source.part,
-        Arc::clone(&source.board),
-    );
+    let (site, board) = (Arc::clone(&source.site), Arc::clone(&source.board));
     let forward = move || {
         loop {
             let taken = signals::next();
             match taken.signal {
                 libc::SIGCHLD | libc::SIGPIPE | libc::SIGCONT | libc::SIGURG => {}
-                signal if part == Part::Secondary && board.state() != State::Alone => {
-                    std::process::exit(128 + signal)
-                }
+                signal if board.part() == Part::Secondary => std::process::exit(128 + signal),
                 // A terminal signals the whole group.
                 _ if taken.code > 0 && child::in_our_group(site.pid()) => {}
                 signal => child::kill(site.pid(), signal),
@@ -264,10 +289,10 @@ impl Source {
     fn status(&self) -> Status {
         let board = &self.board;
         let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
-        let (claimed, done) = self.site.progress(self.part);
+        let (claimed, done) = self.site.progress(board.part());
         let state = board.state();
         // Alone nobody is waited for.
-        let events_open = if state == State::Alone {
+        let events_open = if matches!(state, State::Alone | State::Joining) {
             0
         } else {
             claimed.saturating_sub(done)
@@ -276,11 +301,15 @@ impl Source {
         let files = self.files.lock().expect("no panic under it");
         let (ledger_files, ledger_pages) = files.ledger.extent();
         Status {
-            site: if self.part == Part::Primary { 'A' } else { 'B' },
+            site: if board.part() == Part::Primary {
+                'A'
+            } else {
+                'B'
+            },
             state,
             command: self.command.clone(),
             pid: self.site.pid(),
-            run: self.run.clone(),
+            run: board.run.lock().expect("no panic under it").clone(),
             witness: self.witness.clone(),
             generation: count(&board.generation),
             seconds: board.began.elapsed().as_secs(),

@@ -272,6 +272,7 @@ pub(crate) mod option {
     pub(crate) const NS_OR_NOT: u32 = 8192;
     pub(crate) const PAIR: u32 = 16384;
     pub(crate) const PAIR_SECONDARY: u32 = 32768;
+    pub(crate) const PAIR_JOIN: u32 = 131_072;
     pub(crate) const TREE: u32 = 65536;
 }
 
@@ -299,6 +300,8 @@ pub(crate) mod cmd {
     pub(crate) const HEAR: u32 = 15;
     pub(crate) const PATCH: u32 = 16;
     pub(crate) const LEAD: u32 = 17;
+    pub(crate) const GIVE: u32 = 18;
+    pub(crate) const TAKE: u32 = 19;
 }
 
 /// How a replica looks for a state.

@@ -94,15 +94,53 @@ const COPY: usize = 256 << 10;
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
-fn transplanted(map: &procfs::Mapping) -> bool {
+pub(crate) fn transplanted(map: &procfs::Mapping) -> bool {
     let ours = map.range.start < abi::AGENT_END && map.range.end > abi::BASE;
     !ours && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
 }
 
-fn of_the_kernel(map: &procfs::Mapping) -> bool {
+pub(crate) fn of_the_kernel(map: &procfs::Mapping) -> bool {
     [&"[vdso]", &"[vvar]", &"[vvar_vclock]"]
         .iter()
         .any(|name| map.path == Path::new(name))
+}
+
+/// What a new process has to map to be like one with these mappings (recover.c, `sf_remap`). Nothing: it has no stack.
+pub(crate) fn remap_list(maps: &[procfs::Mapping]) -> Option<Vec<u8>> {
+    let stack = maps.iter().find(|m| m.path == Path::new("[stack]"))?;
+    let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
+    let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
+    let list: Vec<u64> = maps
+        .iter()
+        // What the program has closed or made code of is no longer as brk made it.
+        .filter(|m| {
+            transplanted(m) && (m.path != Path::new("[heap]") || m.executable || !m.writable)
+        })
+        .filter(|m| m.range.end <= stack.range.start)
+        .flat_map(|m| {
+            let protection =
+                u64::from(m.readable) | u64::from(m.writable) << 1 | u64::from(m.executable) << 2;
+            [m.range.start, m.range.end - m.range.start, protection]
+        })
+        .collect();
+    let kernel = maps.iter().filter(|m| of_the_kernel(m));
+    let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| {
+        (from.min(m.range.start), to.max(m.range.end))
+    });
+    let words = [
+        list.len() as u64 / 3,
+        stack.range.start,
+        stack.range.end,
+        heap_end,
+        from,
+        to,
+    ];
+    let bytes: Vec<u8> = words
+        .iter()
+        .chain(&list)
+        .flat_map(|w| w.to_le_bytes())
+        .collect();
+    (abi::OFF_REMAP + bytes.len() <= abi::OFF_UNDO).then_some(bytes)
 }
 
 fn covered(maps: &[procfs::Mapping], wanted: &procfs::Mapping) -> bool {
@@ -1013,10 +1051,9 @@ impl Supervisor<'_> {
         let Ok(maps) = procfs::maps(self.replicas[winner].pid) else {
             return false;
         };
-        let stack = maps.iter().find(|m| m.path == Path::new("[stack]"));
-        let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
-        let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
-        let Some(stack) = stack else { return false };
+        let Some(bytes) = remap_list(&maps) else {
+            return false;
+        };
         let old = self.replicas[0].child;
         if self.leader_end.is_none() {
             self.replaced.insert(old);
@@ -1025,40 +1062,6 @@ impl Supervisor<'_> {
         self.gone.remove(&old);
         self.leader_end = None;
         self.group.set32(at!(seen 0, fault_signo), 0);
-        let list: Vec<u64> = maps
-            .iter()
-            // What the program has closed or made code of is no longer as brk made it.
-            .filter(|m| {
-                transplanted(m) && (m.path != Path::new("[heap]") || m.executable || !m.writable)
-            })
-            .filter(|m| m.range.end <= stack.range.start)
-            .flat_map(|m| {
-                let protection = u64::from(m.readable)
-                    | u64::from(m.writable) << 1
-                    | u64::from(m.executable) << 2;
-                [m.range.start, m.range.end - m.range.start, protection]
-            })
-            .collect();
-        let kernel = maps.iter().filter(|m| of_the_kernel(m));
-        let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| {
-            (from.min(m.range.start), to.max(m.range.end))
-        });
-        let words = [
-            list.len() as u64 / 3,
-            stack.range.start,
-            stack.range.end,
-            heap_end,
-            from,
-            to,
-        ];
-        let bytes: Vec<u8> = words
-            .iter()
-            .chain(&list)
-            .flat_map(|w| w.to_le_bytes())
-            .collect();
-        if abi::OFF_REMAP + bytes.len() > abi::OFF_UNDO {
-            return false;
-        }
         self.group.memory.write(abi::OFF_REMAP, &bytes);
         self.group.set32(at!(slot 0, phase), 0);
         let Some(pid) = self.group.order(abi::KEEPER, cmd::SPAWN, 0, ANSWER) else {

@@ -17,6 +17,8 @@
 //!
 //! Not covered: what a difference means, and what becomes of it (crates/pair).
 
+mod join;
+
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -31,6 +33,8 @@ use crate::launch;
 use crate::modules::{Modules, protection_at};
 use crate::supervise::{control_block, has_sys_admin};
 use crate::{LaunchError, Step as Doing};
+
+pub use join::{Given, Handed, Pages};
 
 /// Room for the names of protected directories, each with its NUL, and one more.
 pub const PREFIX_BYTES: usize = 4096;
@@ -264,6 +268,8 @@ pub struct Setup<'a> {
     pub part: Part,
     pub random: [u8; 16],
     pub prefixes: &'a [&'a Path],
+    /// Secondary: the program runs elsewhere, and this process will become it (join.rs).
+    pub joins: bool,
 }
 
 impl Site {
@@ -279,7 +285,8 @@ impl Site {
                 option::PAIR_SECONDARY
             } else {
                 0
-            };
+            }
+            | if setup.joins { option::PAIR_JOIN } else { 0 };
         let group = control_block(setup.plan, &cores, false, has_sys_admin("self"), more)?;
         // The other replica is a network away: nothing is gained by spinning long.
         group.set32(at!(spin_tsc), 0);
@@ -416,7 +423,8 @@ impl Site {
             if let Some(end) = self.end() {
                 return Some(News::End(end));
             }
-            if self.group.get32(at!(alarm)) != abi::alarm::QUIET {
+            // A request is this side's own.
+            if !matches!(self.group.get32(at!(alarm)), alarm::QUIET | alarm::REQUEST) {
                 let seq = self.group.get64(at!(alarm_seq));
                 return Some(News::Alarm(
                     seq,

@@ -1,6 +1,9 @@
 //! Memory of other processes: which pages they own, reading, and writing regardless of
 //! protection. And this process's own heap.
-#![allow(unsafe_code, reason = "malloc_trim(3) has no safe wrapper")]
+#![allow(
+    unsafe_code,
+    reason = "malloc_trim(3) and process_vm_readv(2) have no safe wrappers"
+)]
 
 use std::fs::File;
 use std::io;
@@ -49,6 +52,7 @@ pub fn trim() {
 /// Another process's memory and page map, open for as long as it is at hand.
 #[derive(Debug)]
 pub struct Remote {
+    pid: i32,
     mem: File,
     pagemap: File,
 }
@@ -60,6 +64,7 @@ impl Remote {
     /// As ptrace(2) access checks decide.
     pub fn open(pid: i32) -> io::Result<Self> {
         Ok(Self {
+            pid,
             mem: File::options()
                 .read(true)
                 .write(true)
@@ -93,6 +98,32 @@ impl Remote {
             }
         }
         Ok(())
+    }
+
+    /// As [`Self::read_sparse`], three times as fast where all of it can be read: `/proc/PID/mem` copies each page twice. For a
+    /// process that is not reaped meanwhile, since it is named by number.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn read_living(&self, addr: u64, to: &mut [u8]) -> io::Result<()> {
+        let ours = libc::iovec {
+            iov_base: to.as_mut_ptr().cast(),
+            iov_len: to.len(),
+        };
+        let theirs = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(
+                usize::try_from(addr).map_err(io::Error::other)?,
+            ),
+            iov_len: to.len(),
+        };
+        // SAFETY: `ours` is `to`, writable for its length; the kernel checks the other process's range.
+        let n = unsafe {
+            libc::process_vm_readv(self.pid, &raw const ours, 1, &raw const theirs, 1, 0)
+        };
+        if usize::try_from(n) == Ok(to.len()) {
+            return Ok(());
+        }
+        self.read_sparse(addr, to)
     }
 
     /// Copies memory in, read-only pages included (they become private copies).

@@ -5,8 +5,10 @@
 //! asserted to be refused.
 
 mod back;
+mod campaign;
 mod classes;
 mod disks;
+mod join;
 mod lost;
 mod names;
 mod processor;
@@ -14,3 +16,4 @@ mod scrub;
 mod shown;
 mod sites;
 mod status;
+mod tls;

@@ -1,0 +1,42 @@
+/* Storage: what storage.c knows of the program's descriptors in a pair, and join.c hands on to a site that comes back. */
+#ifndef SF_STORAGE_H
+#define SF_STORAGE_H
+
+#define FDS_MAX 1024u /* the launcher sets RLIMIT_NOFILE to it */
+
+/* Of a descriptor: whether each site has its own, and whether the ledger knows the file. */
+enum { F_NONE, F_FILE, F_DIRECTORY, F_PROTECTED,
+       F_STREAM,  /* 0 to 2 as the program was started with: each site's own */
+       F_DEVICE,  /* null, zero, full, random, urandom: one is as good as another */
+       F_SOCKET, F_LISTEN, F_CONNECTION, F_POLL, /* the secondary has one that nobody uses */
+       F_PIPE,    /* the program's own, both ends: the secondary's holds the same bytes */
+       F_FOREIGN, /* the primary's alone: nobody can lead without it */ };
+extern u8 sf_fd_class[FDS_MAX];
+
+/* A TCP connection as its site's kernel knew it when it was accepted, or handed on; in the note of that event. */
+struct sf_line {
+	u32 known; /* the kernel has told all of it */
+	u32 sends, gets; /* sequence number of the first byte that the program sends, and gets */
+	u32 options, scales, segment, stamp; /* TCPI_OPT_*, TCPOPT_WINDOW's word, MSS, TCP_TIMESTAMP */
+	u32 own_len, peer_len;
+	u8 own[28], peer[28];
+};
+
+#define SENT_BYTES (1ull << 20)
+#define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */
+/* private.c has no use for the place in a pair */
+#define SENT(fd) ((u8 *)(SF_STAGE + SENT_BYTES * (fd)))
+struct sf_count {
+	struct sf_line l;
+	u64 got, sent, born;
+	u32 backlog;
+};
+extern struct sf_count sf_line[FDS_MAX];
+
+/* What the kernel knows of a connection now. Bytes that the peer has not acknowledged go to `unacknowledged`, where there
+ * is room for SENT_BYTES; they count as bytes that the program is yet to send. Their number, 0 as well where there is no room. */
+u64 sf_learn(u64 fd, struct sf_line *, u8 *unacknowledged);
+s64 sf_sent_ring(void);
+void sf_listing_lost(u64 fd);
+
+#endif

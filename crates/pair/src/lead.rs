@@ -1,0 +1,347 @@
+//! Lead: a site whose program leads, from the start or since a take-over: in turn with another site and alone.
+//!
+//! ```text
+//!   paired ──peer lost──► witness: this site ──► alone ──a site comes back (join.rs)──► paired
+//!      │                      │ the other site     │
+//!      ▼ ended                ▼ stopped 122        ▼ ended
+//! ```
+//!
+//! Invariants
+//!  1. At any time one relay stands for the other site: two threads while it is there, one that claims for it while it is not.
+//!  2. A pair that is made whole again has a name of its own: what the witness said about the last one is no answer.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use steadfast_replica::site::{End, News, Part, Place, Site, Step};
+use steadfast_sys::manager::Manager;
+
+use crate::alone::{self, Address};
+use crate::cli::Side;
+use crate::error::PairError;
+use crate::files::Files;
+use crate::join::{Candidate, Door};
+use crate::link::{Greeting, Receiver, Sender, Tag, hex};
+use crate::primary::{Shared, beat, send_steps, take};
+use crate::scrub::Scrubber;
+use crate::status::{Board, State};
+use crate::tls::Security;
+
+/// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
+const HALT: Duration = Duration::from_secs(2);
+
+/// A link to a secondary whose program stands where this one's does.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) sender: Sender,
+    pub(crate) receiver: Receiver,
+    /// Of the pair, for the witness.
+    pub(crate) name: String,
+}
+
+/// What is known of the other site's work when it is lost: the newest event about which it has claimed something, and
+/// the newest read, of which nobody knows whether it was compared.
+#[derive(Debug, Default)]
+struct Left {
+    echoed: u64,
+    unchecked: Option<Box<Step>>,
+}
+
+enum Paired {
+    Ended(End),
+    Alone(Place, Left),
+}
+
+enum Alone {
+    Ended(End),
+    Joined(Link, Place),
+}
+
+/// A site whose program leads.
+#[derive(Debug)]
+pub(crate) struct Leading<'a> {
+    pub(crate) side: &'a Side,
+    pub(crate) site: Arc<Site>,
+    pub(crate) files: Arc<Mutex<Files>>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) notify: Manager,
+    pub(crate) greeting: Greeting,
+    pub(crate) security: Security,
+    /// Held for as long as this site answers.
+    pub(crate) address: Option<Address>,
+}
+
+impl Leading<'_> {
+    /// Until the program has ended. Without a link the site begins alone.
+    pub(crate) fn run(mut self, link: Option<Link>, place: Place) -> Result<End, PairError> {
+        let result = self.in_turn(link, place);
+        self.board.set(State::Ended);
+        self.site.kill();
+        drop(self.address.take());
+        let mut files = self.files.lock().expect("no panic under it");
+        files.ledger.flush(true)?;
+        result
+    }
+
+    fn in_turn(&mut self, mut link: Option<Link>, mut place: Place) -> Result<End, PairError> {
+        let mut left = Left {
+            echoed: place.seq - 1,
+            unchecked: None,
+        };
+        loop {
+            if let Some(link) = link.take() {
+                match self.paired(link, place)? {
+                    Paired::Ended(end) => return Ok(end),
+                    Paired::Alone(at, what) => (place, left) = (at, what),
+                }
+            }
+            match self.alone(place, left)? {
+                Alone::Ended(end) => return Ok(end),
+                Alone::Joined(with, at) => {
+                    link = Some(with);
+                    place = at;
+                    left = Left::default();
+                }
+            }
+        }
+    }
+
+    fn paired(&mut self, link: Link, place: Place) -> Result<Paired, PairError> {
+        let Link {
+            sender,
+            receiver,
+            name,
+        } = link;
+        let sender = Arc::new(sender);
+        let shared = Arc::new(Shared::default());
+        self.board.pair_up(&name);
+        let (outward, others) = self.start(&sender, receiver, &shared, place);
+        let result = self.watch(&shared, &name);
+        shared.close();
+        let (place, read) = outward.join().expect("the relay does not panic");
+        match &result {
+            Ok(Some(end)) => self.say_farewell(end, &sender, &shared, &place),
+            Ok(None) => {}
+            Err(error) => {
+                let _ = sender.say(Tag::Stop, &error.to_string());
+            }
+        }
+        sender.close();
+        for thread in others {
+            let _ = thread.join();
+        }
+        Ok(match result? {
+            Some(end) => Paired::Ended(end),
+            None => {
+                eprintln!(
+                    "steadfast pair: the secondary is lost; this site goes on alone, as the witness says"
+                );
+                let left = Left {
+                    echoed: self.site.claimed_last(Part::Secondary),
+                    unchecked: read.map(Box::new),
+                };
+                Paired::Alone(place, left)
+            }
+        })
+    }
+
+    #[expect(clippy::type_complexity, reason = "what two kinds of threads return")]
+    fn start(
+        &self,
+        sender: &Arc<Sender>,
+        mut receiver: Receiver,
+        shared: &Arc<Shared>,
+        place: Place,
+    ) -> (JoinHandle<(Place, Option<Step>)>, [JoinHandle<()>; 3]) {
+        let all = || {
+            (
+                Arc::clone(&self.site),
+                Arc::clone(sender),
+                Arc::clone(shared),
+                Arc::clone(&self.files),
+                Arc::clone(&self.board),
+            )
+        };
+        let lost_after = Duration::from_millis(self.side.lost_after);
+        let (_, to, flags, ..) = all();
+        let beats = std::thread::spawn(move || beat(&to, &flags, lost_after));
+        let (site, to, flags, files, _) = all();
+        let outward = std::thread::spawn(move || send_steps(&site, &to, &flags, &files, place));
+        let (site, to, flags, files, board) = all();
+        let events = self.side.events.clone();
+        let inward = std::thread::spawn(move || {
+            take(
+                &site,
+                &to,
+                &mut receiver,
+                &flags,
+                &files,
+                &board,
+                events.as_deref(),
+            );
+        });
+        let (_, to, flags, files, board) = all();
+        let rate = self.side.scrub;
+        let scrubber = std::thread::spawn(move || {
+            let scrubber = Scrubber {
+                files: &files,
+                shared: &flags,
+                board: &board,
+                rate,
+            };
+            scrubber.run(|suspect| drop(to.say(Tag::Suspect, &suspect)));
+        });
+        (outward, [beats, inward, scrubber])
+    }
+
+    /// The program's end, or nothing: the peer is lost, and the witness has given the program to this site.
+    fn watch(&mut self, shared: &Shared, name: &str) -> Result<Option<End>, PairError> {
+        loop {
+            self.board.tick();
+            self.notify.tick(true, self.board.state().name());
+            if let Some(error) = shared.stopped() {
+                return Err(error);
+            }
+            if shared.has_lost() {
+                // What it said last comes before its silence.
+                if let Some(error) = shared.stopped() {
+                    return Err(error);
+                }
+                self.board.set(State::Held);
+                alone::decide(self.side, name, 'A', || {
+                    self.board.tick();
+                    self.notify.tick(true, State::Held.name());
+                })?;
+                self.board.go_alone();
+                return Ok(None);
+            }
+            match self.site.news(Duration::from_millis(20)) {
+                None | Some(News::Question(_)) => {}
+                Some(News::End(end)) => return Ok(Some(end)),
+                Some(News::Alarm(event, claims)) => {
+                    return Err(PairError::Stopped(format!(
+                        "at event {event} the two programs claim different things: a processor or memory of one site erred, which this version does not repair ({claims})"
+                    )));
+                }
+            }
+        }
+    }
+
+    fn say_farewell(&self, end: &End, sender: &Sender, shared: &Shared, place: &Place) {
+        let text = match end {
+            End::Exited(status) => format!("exited {status}"),
+            End::Signaled(signal) => format!("signaled {signal}"),
+            End::Refused(what, _) | End::Failed(what) => format!("stopped {what}"),
+        };
+        let claim = self.site.last_claim(place).unwrap_or_default();
+        let _ = sender.say(Tag::End, &(hex(&claim), text));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !shared.farewell.load(Ordering::SeqCst)
+            && !shared.has_lost()
+            && Instant::now() < deadline
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Nobody else is there, until a site comes back.
+    fn alone(&mut self, place: Place, left: Left) -> Result<Alone, PairError> {
+        let mut shared = Arc::new(Shared::default());
+        let mut carrier = self.carry(&shared, place, left);
+        let mut door = Door::open(self, &shared);
+        let result = loop {
+            self.board.tick();
+            self.notify.tick(true, State::Alone.name());
+            if let Some(error) = shared.stopped() {
+                break Err(error);
+            }
+            match self.site.news(Duration::from_millis(20)) {
+                None => {}
+                Some(News::End(end)) => break Ok(Alone::Ended(end)),
+                Some(News::Alarm(..) | News::Question(_)) => {
+                    break Err(PairError::Bug(
+                        "a site that is alone contradicts itself".into(),
+                    ));
+                }
+            }
+            let Some(candidate) = door.candidate() else {
+                continue;
+            };
+            let site = Arc::clone(&self.site);
+            let Err(why) = site.pause(HALT).map(drop) else {
+                shared.hand_on();
+                carrier.join().expect("the relay does not panic");
+                if let Some(error) = shared.stopped() {
+                    return Err(error);
+                }
+                match self.hand_on(candidate)? {
+                    (Some(link), place) => return Ok(Alone::Joined(link, place)),
+                    (None, place) => {
+                        shared = Arc::new(Shared::default());
+                        let left = Left {
+                            echoed: place.seq - 1,
+                            unchecked: None,
+                        };
+                        carrier = self.carry(&shared, place, left);
+                        door = Door::open(self, &shared);
+                        continue;
+                    }
+                }
+            };
+            candidate.refuse(&why);
+            door = Door::open(self, &shared);
+        };
+        shared.close();
+        carrier.join().expect("the relay does not panic");
+        result
+    }
+
+    fn carry(&self, shared: &Arc<Shared>, place: Place, left: Left) -> JoinHandle<Place> {
+        let (site, shared, files) = (
+            Arc::clone(&self.site),
+            Arc::clone(shared),
+            Arc::clone(&self.files),
+        );
+        std::thread::spawn(move || {
+            alone::carry(
+                &site,
+                &shared,
+                &files,
+                place,
+                left.echoed,
+                left.unchecked.as_deref(),
+            )
+        })
+    }
+
+    /// The program stands, and nobody relays. It goes on in any case.
+    fn hand_on(&self, candidate: Candidate) -> Result<(Option<Link>, Place), PairError> {
+        let began = Instant::now();
+        self.board.set(State::Joining);
+        let handed = candidate.hand_on(self);
+        let place = self
+            .site
+            .resume()
+            .map_err(|why| PairError::Bug(format!("after a pause {why}")))?;
+        self.board.tick();
+        Ok(match handed {
+            Ok((link, brought)) => {
+                eprintln!(
+                    "steadfast pair: the other site is back, with {} pages of {} files and {} of memory in the end; the program stood still for {:.1} ms",
+                    brought.pages,
+                    brought.files,
+                    brought.memory,
+                    began.elapsed().as_secs_f64() * 1e3
+                );
+                (Some(link), place)
+            }
+            Err(error) => {
+                self.board.set(State::Alone);
+                eprintln!("steadfast pair: a site that came back did not join: {error}");
+                (None, place)
+            }
+        })
+    }
+}

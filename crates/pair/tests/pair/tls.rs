@@ -1,0 +1,272 @@
+//! The link with certificates: the right ones pass, each other kind is a clear error, and nothing is said in the clear.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::sites::*;
+
+/// An authority, and what it has signed.
+struct Authority {
+    dir: PathBuf,
+}
+
+fn openssl(dir: &Path, args: &[&str]) {
+    let output = Command::new("openssl")
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .expect("openssl is installed");
+    assert!(
+        output.status.success(),
+        "{args:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+impl Authority {
+    fn new(dir: &Path, name: &str) -> Self {
+        let dir = dir.join(name);
+        fs::create_dir_all(dir.join("issued")).expect("a directory");
+        fs::write(dir.join("index.txt"), "").expect("a file");
+        fs::write(
+            dir.join("ca.cnf"),
+            "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nnew_certs_dir=issued\nrand_serial=yes\ndefault_md=sha256\n\
+             policy=any\ncopy_extensions=copy\nunique_subject=no\ncertificate=ca.pem\nprivate_key=ca.key\n[any]\ncommonName=supplied\n",
+        )
+        .expect("a file");
+        let (key, subject) = ("ec_paramgen_curve:P-256", format!("/CN=pair of {name}"));
+        openssl(
+            &dir,
+            &[
+                "req",
+                "-x509",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                key,
+                "-nodes",
+                "-keyout",
+                "ca.key",
+                "-out",
+                "ca.pem",
+                "-subj",
+                &subject,
+                "-days",
+                "30",
+                "-addext",
+                "keyUsage=critical,keyCertSign",
+            ],
+        );
+        Self { dir }
+    }
+
+    /// A certificate for a host that is valid until `end` (YYMMDDHHMMSSZ).
+    fn issue(&self, site: &str, host: &str, end: &str) {
+        let [key, request, cert] = ["key", "csr", "pem"].map(|kind| format!("{site}.{kind}"));
+        let alternative = format!("subjectAltName={host}");
+        openssl(
+            &self.dir,
+            &[
+                "req",
+                "-newkey",
+                "ec",
+                "-pkeyopt",
+                "ec_paramgen_curve:P-256",
+                "-nodes",
+                "-keyout",
+                &key,
+                "-out",
+                &request,
+                "-subj",
+                "/CN=site",
+                "-addext",
+                &alternative,
+            ],
+        );
+        openssl(
+            &self.dir,
+            &[
+                "ca",
+                "-batch",
+                "-config",
+                "ca.cnf",
+                "-in",
+                &request,
+                "-out",
+                &cert,
+                "-startdate",
+                "200101000000Z",
+                "-enddate",
+                end,
+                "-notext",
+            ],
+        );
+    }
+
+    /// The flags of a site that shows the certificate of `site` and believes those of `believed`.
+    fn flags(&self, site: &str, believed: &Self) -> Vec<String> {
+        let at = |name: String| self.dir.join(name).display().to_string();
+        let ca = believed.dir.join("ca.pem").display().to_string();
+        let (cert, key) = (at(format!("{site}.pem")), at(format!("{site}.key")));
+        ["--tls-cert", &cert, "--tls-key", &key, "--tls-ca", &ca]
+            .map(str::to_owned)
+            .to_vec()
+    }
+}
+
+const VALID: &str = "491231000000Z";
+const HERE: &str = "IP:127.0.0.1";
+
+fn started(site: &Site, side: &str, flags: &[String]) -> std::process::Child {
+    start(
+        site,
+        side,
+        &flags.iter().map(String::as_str).collect::<Vec<_>>(),
+    )
+}
+
+/// Both sites with flags of their own, until both have ended: status and what they said.
+fn ends(site: &Site, a: &[String], b: &[String]) -> (Output, Output) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let with =
+        |first: &str, flags: &[String]| [&[first.to_owned(), address.clone()], flags].concat();
+    let b = started(site, "secondary", &with("--listen", b));
+    let a = started(site, "primary", &with("--peer", a));
+    let wait = |mut child: std::process::Child| {
+        drop(child.stdin.take());
+        child.wait_with_output().expect("it ends")
+    };
+    (wait(a), wait(b))
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn with_certificates_of_one_authority_the_pair_works() {
+    let dir = with_table("tls");
+    let keys = seed("tls-keys");
+    let (site, own) = (sqlite_site(&dir), Authority::new(&keys, "own"));
+    own.issue("a", HERE, VALID);
+    own.issue("b", HERE, VALID);
+    let address = format!("127.0.0.1:{}", free_port());
+    let (mut to_a, mut to_b) = (own.flags("a", &own), own.flags("b", &own));
+    to_a.extend(["--peer".into(), address.clone()]);
+    to_b.extend(["--listen".into(), address]);
+    let b = started(&site, "secondary", &to_b);
+    let a = started(&site, "primary", &to_a);
+    let mut both = Both::with(a, b);
+    assert_eq!(both.ask(CHANGE), "200");
+    both.strike(&both.b, PLACE, 1);
+    let sum = both.ask(ASK);
+    assert_eq!(sum.len(), 56, "{sum}");
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0); 2], "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+    fs::remove_dir_all(keys).expect("clean");
+}
+
+#[test]
+fn a_wrong_an_expired_and_a_missing_certificate_are_told_apart() {
+    let dir = with_table("tls-wrong");
+    let keys = seed("tls-wrong-keys");
+    let site = sqlite_site(&dir);
+    let (own, other) = (Authority::new(&keys, "own"), Authority::new(&keys, "other"));
+    own.issue("here", HERE, VALID);
+    own.issue("elsewhere", "IP:10.0.0.9", VALID);
+    own.issue("old", HERE, "210101000000Z");
+    other.issue("stranger", HERE, VALID);
+    let right = own.flags("here", &own);
+    let clear: Vec<String> = Vec::new();
+    let rows: [(&str, Vec<String>, Vec<String>, &str); 7] = [
+        (
+            "an expired one connects",
+            own.flags("old", &own),
+            right.clone(),
+            "xpired",
+        ),
+        (
+            "an expired one listens",
+            right.clone(),
+            own.flags("old", &own),
+            "xpired",
+        ),
+        (
+            "a stranger connects",
+            other.flags("stranger", &own),
+            right.clone(),
+            "UnknownIssuer",
+        ),
+        (
+            "a stranger listens",
+            right.clone(),
+            other.flags("stranger", &own),
+            "UnknownIssuer",
+        ),
+        (
+            "another host listens",
+            right.clone(),
+            own.flags("elsewhere", &own),
+            "not valid for name",
+        ),
+        (
+            "who connects has none",
+            clear.clone(),
+            right.clone(),
+            "do not agree",
+        ),
+        (
+            "who listens has none",
+            right.clone(),
+            clear,
+            "this is not a steadfast pair",
+        ),
+    ];
+    for (what, a, b, why) in rows {
+        let (a, b) = ends(&site, &a, &b);
+        let both = format!("{what}:\n{}---\n{}", said(&a), said(&b));
+        assert_eq!([a.status.code(), b.status.code()], [Some(121); 2], "{both}");
+        assert!(both.contains(why), "{both}");
+        assert!(a.stdout.is_empty() && b.stdout.is_empty(), "{both}");
+    }
+    fs::remove_dir_all(dir).expect("clean");
+    fs::remove_dir_all(keys).expect("clean");
+}
+
+#[test]
+fn files_that_are_no_certificates_are_named() {
+    let dir = with_table("tls-files");
+    let keys = seed("tls-files-keys");
+    let site = sqlite_site(&dir);
+    let own = Authority::new(&keys, "own");
+    own.issue("one", HERE, VALID);
+    own.issue("two", HERE, VALID);
+    let at = |name: &str| own.dir.join(name).display().to_string();
+    let rows = [
+        ([at("one.pem"), at("two.key"), at("ca.pem")], "does not fit"),
+        (
+            [at("one.key"), at("one.key"), at("ca.pem")],
+            "has no certificate",
+        ),
+        (
+            [at("one.pem"), at("one.pem"), at("ca.pem")],
+            "has no private key",
+        ),
+        (
+            [at("one.pem"), at("one.key"), at("absent")],
+            "has no certificate",
+        ),
+    ];
+    for ([cert, key, ca], why) in rows {
+        let flags = ["--tls-cert", &cert, "--tls-key", &key, "--tls-ca", &ca];
+        let output = start(&site, "check", &flags)
+            .wait_with_output()
+            .expect("it ends");
+        assert_eq!(output.status.code(), Some(121), "{}", said(&output));
+        assert!(said(&output).contains(why), "{why}: {}", said(&output));
+    }
+    fs::remove_dir_all(dir).expect("clean");
+    fs::remove_dir_all(keys).expect("clean");
+}

@@ -1,0 +1,530 @@
+//! Join: a program that one site runs alone, handed on to a site that comes back.
+//!
+//! ```text
+//!   survivor                                        joiner
+//!   runs      give (memory as it is)  ──pages──►    started, and nobody yet: map, mappings and memory
+//!   pause     give (what has changed) ──pages──►
+//!             hand_on: descriptors, registers ────► become: what has changed, descriptors, registers
+//!   resume                                          go_on
+//! ```
+//!
+//! Invariants
+//!  1. A page that was handed on is handed on again if it differs from what was handed on, by its digest; what the joiner
+//!     has in the end is read back and summed.
+//!  2. Both logs begin at the event that the survivor stands at.
+//!
+//! Not covered: files (crates/pair), and where a page's digest is equal by accident (128 bits).
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use steadfast_integrity::digest::vote128;
+use steadfast_sys::memory::Remote;
+use steadfast_sys::{child, procfs};
+
+use super::{Place, Site};
+use crate::abi::{self, alarm, cmd, phase};
+use crate::group::at;
+use crate::recovery::{NUDGE, of_the_kernel, remap_list, transplanted};
+
+const PAGE: usize = 4096;
+/// Half of a second-level cache: read, digested and sent at a time.
+const PIECE: usize = 256 << 10;
+/// A paused program answers at once; descriptors may be a thousand.
+const ORDER: Duration = Duration::from_secs(10);
+/// struct sf_held_area and its parts (abi.h).
+const AREA: usize = abi::OFF_PAYLOAD;
+const AREA_END: usize = AREA + 8;
+const HELD: usize = 4160;
+const HELD_BYTES: usize = 256;
+const HELD_MAX: usize = 1024;
+const POLLED: usize = HELD + HELD_BYTES * HELD_MAX;
+const POLLED_BYTES: usize = 24;
+const POLLED_MAX: usize = 4096;
+/// The descriptor class of a set for polling (storage.h, `F_POLL`).
+const POLL: u32 = 9;
+/// Registers and the agent's state; the words of a search come behind them.
+const TRANSFER_BYTES: usize = abi::OFF_SEEK_WORDS - abi::OFF_TRANSFER;
+
+/// What the joiner needs besides pages and files.
+#[derive(Debug, Clone, Default)]
+pub struct Given {
+    /// The event that both stand at.
+    pub event: u64,
+    /// The number that the program goes by.
+    pub number: u32,
+    /// Mappings, as the agent takes them.
+    pub mappings: Vec<u8>,
+    /// Where the program has pages.
+    pub ranges: Vec<Range<u64>>,
+    /// Over all pages there that are not zeros.
+    pub sum: u128,
+    pub descriptors: Vec<u8>,
+    pub registers: Vec<u8>,
+}
+
+/// Pages that were handed on.
+#[derive(Debug, Default)]
+pub struct Handed(HashMap<u64, u128>);
+
+/// Pages that have come.
+#[derive(Debug, Default)]
+pub struct Pages(BTreeMap<u64, Box<[u8]>>);
+
+impl Pages {
+    /// Takes pages from `address` on.
+    pub fn put(&mut self, address: u64, bytes: &[u8]) {
+        for (index, page) in (0..).zip(bytes.chunks_exact(PAGE)) {
+            self.0.insert(address + index * PAGE as u64, page.into());
+        }
+    }
+
+    /// Writes those that stand in `ranges`, in address order.
+    fn write(&self, memory: &Remote, ranges: &[Range<u64>]) -> io::Result<()> {
+        let mut run: Vec<u8> = Vec::with_capacity(PIECE);
+        let mut from = 0;
+        for (address, page) in ranges.iter().flat_map(|range| self.0.range(range.clone())) {
+            if run.len() == PIECE || *address != from + run.len() as u64 {
+                memory.write(from, &run)?;
+                run.clear();
+                from = *address;
+            }
+            run.extend_from_slice(page);
+        }
+        memory.write(from, &run)
+    }
+
+    /// Pages that had come, and that the program has no more where it has a mapping still.
+    fn clear_stale(&self, memory: &Remote, given: &Given) -> io::Result<()> {
+        let inside = |ranges: &[Range<u64>], address: u64| {
+            let index = ranges.partition_point(|range| range.end <= address);
+            ranges
+                .get(index)
+                .is_some_and(|range| range.contains(&address))
+        };
+        for address in self.0.keys().filter(|at| !inside(&given.ranges, **at)) {
+            // Of a mapping that the joiner has not, there is nothing to clear.
+            if memory.read(*address, &mut [0]).is_ok() {
+                memory.write(*address, &[0; PAGE])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn weighed(address: u64, digest: u128) -> u128 {
+    digest.wrapping_mul(u128::from(address) | 1)
+}
+
+fn is_zero(page: &[u8]) -> bool {
+    page.iter().all(|byte| *byte == 0)
+}
+
+impl Handed {
+    /// Hands on what is not as it was handed on last. Where the program has pages, and the sum over them, which mean
+    /// something if it was paused.
+    ///
+    /// # Errors
+    /// When the program cannot be read, or `put` fails.
+    pub fn give(
+        &mut self,
+        site: &Site,
+        mut put: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<(Vec<Range<u64>>, u128)> {
+        let memory = Remote::open(site.pid)?;
+        let (mut ranges, mut sum) = (Vec::new(), 0_u128);
+        let mut bytes = vec![0; PIECE];
+        for map in procfs::maps(site.pid)?.iter().filter(|m| transplanted(m)) {
+            // Of a file the joiner has nothing mapped.
+            let runs = if map.readable && map.inode != 0 {
+                vec![map.range.clone()]
+            } else {
+                memory.owned(map.range.clone())?
+            };
+            for run in runs {
+                for at in run.clone().step_by(PIECE) {
+                    let len = usize::try_from((run.end - at).min(PIECE as u64))
+                        .expect("bounded by PIECE");
+                    memory.read_living(at, &mut bytes[..len])?;
+                    sum = sum.wrapping_add(self.give_piece(at, &bytes[..len], &mut put)?);
+                }
+                ranges.push(run);
+            }
+        }
+        Ok((ranges, sum))
+    }
+
+    fn give_piece(
+        &mut self,
+        at: u64,
+        bytes: &[u8],
+        put: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<u128> {
+        let mut sum = 0_u128;
+        let mut from = 0;
+        for index in 0..bytes.len() / PAGE {
+            let page = &bytes[index * PAGE..(index + 1) * PAGE];
+            let address = at + (index * PAGE) as u64;
+            let zero = is_zero(page);
+            let digest = vote128(page);
+            if !zero {
+                sum = sum.wrapping_add(weighed(address, digest));
+            }
+            let same = match self.0.get(&address) {
+                Some(before) => *before == digest,
+                None => zero,
+            };
+            if same {
+                if from < index {
+                    put(at + (from * PAGE) as u64, &bytes[from * PAGE..index * PAGE])?;
+                }
+                from = index + 1;
+            } else {
+                self.0.insert(address, digest);
+            }
+        }
+        if from * PAGE < bytes.len() {
+            put(at + (from * PAGE) as u64, &bytes[from * PAGE..])?;
+        }
+        Ok(sum)
+    }
+}
+
+impl Site {
+    /// Survivor: has the program stand between two events, or wherever it computes. The event that it comes to next.
+    /// Whoever stands in for the other site goes on meanwhile.
+    ///
+    /// # Errors
+    /// When it does not stand in time, or ends: it goes on.
+    pub fn pause(&self, limit: Duration) -> Result<u64, String> {
+        self.group.set64(at!(alarm_seq), 0);
+        self.group.set32(at!(alarm), alarm::REQUEST);
+        let deadline = Instant::now() + limit;
+        while self.group.phase(0) != phase::PAUSED {
+            self.group.ring(0);
+            child::kill(self.pid, NUDGE);
+            let news = self.news(Duration::from_millis(1));
+            if news.is_some() || Instant::now() > deadline {
+                self.group.set32(at!(alarm), alarm::QUIET);
+                // It may have come to stand in this moment.
+                if self.group.wait_until(Duration::from_millis(50), || {
+                    self.group.phase(0) == phase::PAUSED
+                }) {
+                    self.group.order(0, cmd::RESUME, 0, ORDER);
+                }
+                return Err(match news {
+                    Some(news) => format!("it has come to something else: {news:?}"),
+                    None => "the program does not come to a halt".into(),
+                });
+            }
+        }
+        Ok(self.group.get64(at!(own 0, again)))
+    }
+
+    /// Survivor, paused: begins the log anew and tells what the joiner needs, as far as it is not in memory and files.
+    ///
+    /// # Errors
+    /// When something of the program cannot be handed on: what.
+    pub fn hand_on(&self) -> Result<Given, String> {
+        match self.group.order(0, cmd::GIVE, 0, ORDER) {
+            Some(0) => {}
+            Some(refused) if refused <= -1000 => {
+                return Err(format!(
+                    "descriptor {} of the program cannot be made on another host now: a file without a name, a pipe with bytes in it, or a stream of a parent",
+                    -1000 - refused
+                ));
+            }
+            Some(error) => {
+                let error = i32::try_from(-error).unwrap_or(0);
+                return Err(format!(
+                    "its descriptors cannot be listed now: {}",
+                    io::Error::from_raw_os_error(error)
+                ));
+            }
+            None => return Err("the program does not answer".into()),
+        }
+        let maps = procfs::maps(self.pid).map_err(|error| error.to_string())?;
+        let ours = |m: &procfs::Mapping| m.range.start < abi::AGENT_END && m.range.end > abi::BASE;
+        if let Some(shared) = maps.iter().find(|m| m.shared && !ours(m)) {
+            return Err(format!(
+                "the program has memory at {:#x} that it may share with others ({})",
+                shared.range.start,
+                shared.path.display()
+            ));
+        }
+        let end = usize::try_from(self.group.get64(AREA_END)).unwrap_or(usize::MAX);
+        if !(POLLED..abi::PAYLOAD_BYTES).contains(&end) {
+            return Err("the list of its descriptors is damaged".into());
+        }
+        let mut descriptors = vec![0; end];
+        self.group.memory.read(AREA, &mut descriptors);
+        self.add_polled(&mut descriptors)
+            .map_err(|error| format!("what it polls cannot be read: {error}"))?;
+        let mut registers = vec![0; TRANSFER_BYTES];
+        self.group.memory.read(abi::OFF_TRANSFER, &mut registers);
+        Ok(Given {
+            event: self.group.get64(at!(own 0, again)),
+            number: self.program_number(),
+            mappings: self.mappings()?,
+            descriptors,
+            registers,
+            ..Given::default()
+        })
+    }
+
+    /// What each set for polling waits for, behind the descriptors (proc_pid_fdinfo(5)).
+    fn add_polled(&self, area: &mut [u8]) -> io::Result<()> {
+        let word = |area: &[u8], at: usize| {
+            u32::from_le_bytes(area[at..at + 4].try_into().expect("four bytes"))
+        };
+        let mut n = 0;
+        for held in (0..word(area, 0) as usize).map(|index| HELD + index * HELD_BYTES) {
+            // A second descriptor of the same set has the same.
+            if word(area, held + 8) != POLL || word(area, held + 4) != u32::MAX {
+                continue;
+            }
+            let set = word(area, held);
+            let text = std::fs::read_to_string(format!("/proc/{}/fdinfo/{set}", self.pid))?;
+            for (fd, events, data) in text.lines().filter_map(polled) {
+                if n == POLLED_MAX {
+                    return Err(io::Error::other("too much"));
+                }
+                let at = POLLED + n * POLLED_BYTES;
+                area[at..at + 4].copy_from_slice(&set.to_le_bytes());
+                area[at + 4..at + 8].copy_from_slice(&fd.to_le_bytes());
+                area[at + 8..at + 12].copy_from_slice(&events.to_le_bytes());
+                area[at + 16..at + 24].copy_from_slice(&data.to_le_bytes());
+                n += 1;
+            }
+        }
+        area[4..8].copy_from_slice(&u32::try_from(n).expect("few").to_le_bytes());
+        Ok(())
+    }
+
+    /// Survivor, paused: goes on. Nobody has claimed the event that it stands at. Where its log is.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn resume(&self) -> Result<Place, String> {
+        let seq = self.group.get64(at!(own 0, again));
+        let base = self.group.get64(at!(base));
+        self.group.clear_ring(1);
+        self.group.set64(at!(own 1, next), seq - 1);
+        self.group.set64(at!(own 1, done), seq);
+        self.group.set32(at!(alarm), alarm::QUIET);
+        self.group
+            .order(0, cmd::RESUME, 0, ORDER)
+            .ok_or("its program does not go on")?;
+        Ok(Place { seq, base })
+    }
+
+    /// Joiner: waits until its process stands, of whose program nothing will be left.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn stand(&self) -> Result<(), String> {
+        let stands = self
+            .group
+            .wait_until(ORDER, || self.group.phase(1) == phase::PAUSED);
+        stands
+            .then_some(())
+            .ok_or_else(|| "its process does not come to a halt".into())
+    }
+
+    /// Survivor: the mappings of its program, as the agent takes them.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are too many.
+    pub fn mappings(&self) -> Result<Vec<u8>, String> {
+        let maps = procfs::maps(self.pid).map_err(|error| error.to_string())?;
+        remap_list(&maps).ok_or_else(|| "it has too many mappings, or no stack".into())
+    }
+
+    /// Joiner, whose process stands: makes the mappings, and gives it what has come of their pages.
+    ///
+    /// # Errors
+    /// When it does not, and why; then it is nobody, and has to be ended.
+    pub fn map(&self, mappings: &[u8], pages: &Pages) -> Result<(), String> {
+        let failed = |error: io::Error| format!("its memory cannot be written: {error}");
+        let own = procfs::maps(self.pid).map_err(failed)?;
+        let stack = check_layout(mappings, &own)?;
+        self.group.memory.write(abi::OFF_REMAP, mappings);
+        self.obeys(cmd::REMAP, 0, "make the mappings")?;
+        self.obeys(cmd::TOUCH, stack, "have the stack")?;
+        let memory = Remote::open(self.pid).map_err(failed)?;
+        let maps = procfs::maps(self.pid).map_err(failed)?;
+        let ranges: Vec<_> = maps
+            .iter()
+            .filter(|m| transplanted(m))
+            .map(|m| m.range.clone())
+            .collect();
+        pages.write(&memory, &ranges).map_err(failed)
+    }
+
+    /// Joiner: its process, which has `mapped` and `pages`, becomes the survivor's program. `fresh`: what has come since.
+    ///
+    /// # Errors
+    /// When it does not, and why; then it is nobody, and has to be ended.
+    pub fn become_given(
+        &self,
+        given: &Given,
+        mapped: &[u8],
+        mut pages: Pages,
+        mut fresh: Pages,
+    ) -> Result<(), String> {
+        let failed = |error: io::Error| format!("its memory cannot be written: {error}");
+        self.group.memory.write(abi::OFF_TRANSFER, &given.registers);
+        let memory = Remote::open(self.pid).map_err(failed)?;
+        if given.mappings == mapped {
+            fresh.write(&memory, &given.ranges).map_err(failed)?;
+        } else {
+            pages.0.append(&mut fresh.0);
+            self.map(&given.mappings, &pages)?;
+        }
+        pages.clear_stale(&memory, given).map_err(failed)?;
+        if read_back(&memory, given).map_err(failed)? != given.sum {
+            return Err("its memory is not what was sent".into());
+        }
+        self.group.memory.write(AREA, &given.descriptors);
+        self.obeys(cmd::TAKE, 0, "make the descriptors")?;
+        self.set_program_number(given.number);
+        self.obeys(cmd::RECEIVE, 0, "have the rights of the program")?;
+        self.group.set64(at!(own 0, next), given.event - 1);
+        self.group.set64(at!(own 1, next), given.event - 1);
+        self.group.set64(at!(own 1, done), given.event);
+        Ok(())
+    }
+
+    fn obeys(&self, command: u32, arg: u64, what: &str) -> Result<(), String> {
+        match self.group.order(1, command, arg, ORDER) {
+            Some(0) => Ok(()),
+            Some(refused) if refused <= -1000 => Err(format!(
+                "its process cannot {what}: descriptor {}",
+                -1000 - refused
+            )),
+            Some(error) => Err(format!(
+                "its process cannot {what}: {}",
+                io::Error::from_raw_os_error(i32::try_from(-error).unwrap_or(0))
+            )),
+            None => Err(format!("its process does not answer (to {what})")),
+        }
+    }
+
+    /// Joiner: goes on as the follower that it is now.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn go_on(&self) -> Result<(), String> {
+        self.obeys(cmd::RESUME, 0, "go on")
+    }
+
+    /// The log of a site that has joined, or whose other site has.
+    #[must_use]
+    pub fn begun_at(event: u64) -> Place {
+        Place {
+            seq: event,
+            base: event,
+        }
+    }
+}
+
+/// `tfd: 5 events: 19 data: 5 pos:0 ...`, numbers of events and data hexadecimal.
+fn polled(line: &str) -> Option<(u32, u32, u64)> {
+    let mut words = line.strip_prefix("tfd:")?.split_ascii_whitespace();
+    let fd = words.next()?.parse().ok()?;
+    let events = words.nth(1)?;
+    let data = words.nth(1)?;
+    Some((
+        fd,
+        u32::from_str_radix(events, 16).ok()?,
+        u64::from_str_radix(data, 16).ok()?,
+    ))
+}
+
+/// The kernel's own mappings and the end of the stack cannot be moved. Where the stack begins.
+fn check_layout(mappings: &[u8], own: &[procfs::Mapping]) -> Result<u64, String> {
+    let word = |index: usize| {
+        let bytes = mappings.get(8 * index..8 * index + 8);
+        bytes.map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    };
+    let (Some(stack), Some(stack_end), Some(from), Some(to)) = (word(1), word(2), word(4), word(5))
+    else {
+        return Err("the list of mappings is damaged".into());
+    };
+    let kernel = own.iter().filter(|m| of_the_kernel(m));
+    let here = kernel.fold((u64::MAX, 0), |(from, to), m| {
+        (from.min(m.range.start), to.max(m.range.end))
+    });
+    let end = own
+        .iter()
+        .find(|m| m.path == Path::new("[stack]"))
+        .map(|m| m.range.end);
+    if here != (from, to) || end != Some(stack_end) {
+        return Err(format!(
+            "the kernel lays processes out otherwise than on the other site: its own mappings at {:#x} and {from:#x}, the stack's end at {:#x} and {stack_end:#x}",
+            here.0,
+            end.unwrap_or(0)
+        ));
+    }
+    Ok(stack)
+}
+
+fn read_back(memory: &Remote, given: &Given) -> io::Result<u128> {
+    let mut bytes = vec![0; PIECE];
+    let mut sum = 0_u128;
+    for range in &given.ranges {
+        for at in range.clone().step_by(PIECE) {
+            let len =
+                usize::try_from((range.end - at).min(PIECE as u64)).expect("bounded by PIECE");
+            memory.read_living(at, &mut bytes[..len])?;
+            for (index, page) in (0..).zip(bytes[..len].chunks_exact(PAGE)) {
+                if !is_zero(page) {
+                    sum = sum.wrapping_add(weighed(at + index * PAGE as u64, vote128(page)));
+                }
+            }
+        }
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_set_waits_for_is_read_as_the_kernel_writes_it() {
+        let line = "tfd:        5 events: 8000201d data:         1f00000005  pos:0 ino:2a sdev:9";
+        assert_eq!(polled(line), Some((5, 0x8000_201d, 0x1f_0000_0005)));
+        assert_eq!(polled("flags:\t02000002"), None);
+    }
+
+    #[test]
+    fn a_page_goes_once_and_again_when_it_has_changed() {
+        let mut handed = Handed::default();
+        let mut memory = vec![0; 4 * PAGE];
+        memory[PAGE] = 1;
+        memory[2 * PAGE] = 2;
+        let give = |handed: &mut Handed, memory: &[u8]| {
+            let mut sent = Vec::new();
+            let mut put = |at: u64, bytes: &[u8]| {
+                sent.push((at, bytes.len() / PAGE));
+                Ok(())
+            };
+            let sum = handed
+                .give_piece(0x1000_0000, memory, &mut put)
+                .expect("nothing fails");
+            (sent, sum)
+        };
+        let (sent, sum) = give(&mut handed, &memory);
+        assert_eq!(sent, [(0x1000_1000, 2)]);
+        assert_eq!(give(&mut handed, &memory), (vec![], sum));
+        memory[PAGE] = 0; // zeros, where there was something
+        memory[3 * PAGE + 7] = 9;
+        let (sent, other) = give(&mut handed, &memory);
+        assert_eq!(sent, [(0x1000_1000, 1), (0x1000_3000, 1)]);
+        assert_ne!(sum, other);
+    }
+}
