@@ -23,7 +23,8 @@ use tokio::sync::mpsc;
 use crate::cli::{Common, Local};
 use crate::inherit;
 use crate::say;
-use crate::sequencer::Member;
+use steadfast_group::Member;
+use steadfast_group::secret::{self, node};
 
 /// How long a group may take to elect its first leader.
 const READY: Duration = Duration::from_secs(20);
@@ -35,11 +36,6 @@ const DEATHS_MAX: u32 = 20;
 const CALM: Duration = Duration::from_secs(60);
 /// The variable that tells a replica the secret of its group. An environment is readable by its own user alone, a command line by all.
 pub(crate) const SECRET: &str = "STEADFAST_KV_SECRET";
-
-/// The number of the process that is the `generation`-th in a place.
-pub(crate) fn node(slot: u64, generation: u64) -> Node {
-    Node(generation * 256 + slot + 1)
-}
 
 struct Place {
     client: TcpListener,
@@ -114,7 +110,7 @@ async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
     let parent = Parent {
         args,
         common,
-        secret: secret()?,
+        secret: secret::fresh()?,
         members,
         clients: clients.clone(),
         unwanted,
@@ -196,15 +192,6 @@ async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
         let _ = child.kill().await;
     }
     Ok(())
-}
-
-/// Sixteen bytes that no other process knows.
-pub(crate) fn secret() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
-        .context("/dev/urandom")?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
 fn announce(common: &Common, clients: &[SocketAddr], pids: &[Option<u32>]) {

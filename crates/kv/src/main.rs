@@ -11,20 +11,16 @@ mod coverage;
 mod http;
 mod inherit;
 mod local;
-mod meet;
 mod once;
-mod peers;
 mod protocol;
 mod reads;
 mod replica;
 mod say;
-mod sequencer;
 mod serve;
 mod service;
 mod store;
 mod strike;
 mod top;
-mod wire;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -36,7 +32,7 @@ use steadfast_crosscheck::Node;
 use steadfast_integrity::exit::Own;
 
 use cli::{Cli, Verb};
-use sequencer::Member;
+use steadfast_group::Member;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -86,9 +82,9 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
             coverage::as_text()
         }),
         (Some(Verb::Serve(args)), _) => serve::run(&args)?,
-        (Some(Verb::Secret), _) => say::result(&local::secret()?),
+        (Some(Verb::Secret), _) => say::result(&steadfast_group::secret::fresh()?),
         (Some(Verb::Drain { at, secret }), _) => {
-            let secret = serve::secret(&secret.secret_file)?;
+            let secret = steadfast_group::secret::read(&secret.secret_file)?;
             let answer = local::ask(at.at, &format!("sf drain {secret:032x}"))?;
             if answer != "DRAINED" {
                 bail!("{}", plain(&answer));
@@ -148,7 +144,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
     };
     let members: BTreeMap<Node, Member> = members
         .into_iter()
-        .map(|member| (local::node(member.slot, 0), member))
+        .map(|member| (steadfast_group::secret::node(member.slot, 0), member))
         .collect();
     replica::run(replica::Start {
         setup: service::Setup {
@@ -216,7 +212,7 @@ fn plain(answer: &str) -> String {
 
 /// Asks whoever leads now, until the wanted one does.
 fn transfer(to: u64, at: SocketAddr, secret: &std::path::Path) -> anyhow::Result<()> {
-    let secret = serve::secret(secret)?;
+    let secret = steadfast_group::secret::read(secret)?;
     let mut last = String::new();
     for _ in 0..50 {
         let status = status_of(at)?;

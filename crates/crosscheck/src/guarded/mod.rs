@@ -194,6 +194,12 @@ impl<T: Critical> Guarded<T> {
         }
     }
 
+    /// The digests of the fields, as they are stored.
+    #[must_use]
+    pub fn fields(&self) -> &[u128] {
+        &self.fields
+    }
+
     /// Fields whose bytes do not fit their digests. Where the digest of the whole fits, only a digest of a field was hit.
     #[must_use]
     pub fn check(&self) -> Spoilt {
