@@ -16,13 +16,14 @@ mod service;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::net::{TcpListener, ToSocketAddrs as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::mpsc as thread;
 use std::thread::JoinHandle;
 
 use steadfast_crosscheck::{Digest, Pair};
 use steadfast_group::driver::{self, Event, Machine as _, News, Setup};
+use steadfast_group::tls::{Files, Tls};
 use steadfast_group::{Who, secret};
 use tokio::sync::mpsc;
 
@@ -68,6 +69,9 @@ pub struct Options {
     secret_file: *const c_char,
     client: *const c_char,
     scrub_s: u64,
+    tls_cert: *const c_char,
+    tls_key: *const c_char,
+    tls_ca: *const c_char,
 }
 
 /// `sf_cc_reply`.
@@ -85,7 +89,7 @@ const _: () = assert!(
     "shared with include/steadfast/crosscheck.h"
 );
 const _: () = assert!(
-    size_of::<Options>() == 56 && size_of::<Reply>() == 40,
+    size_of::<Options>() == 80 && size_of::<Reply>() == 40,
     "shared with include/steadfast/crosscheck.h"
 );
 
@@ -147,6 +151,15 @@ impl Options {
         // SAFETY: as above.
         let file = unsafe { text(self.secret_file, "secret_file") }?
             .ok_or("secret_file: requirement: a file with the secret of the group; found: none\n  fix:   (umask 077; steadfast kv secret > FILE), and the same file on every host")?;
+        let mut files = Vec::new();
+        for (file, flag) in [
+            (self.tls_cert, "tls_cert"),
+            (self.tls_key, "tls_key"),
+            (self.tls_ca, "tls_ca"),
+        ] {
+            // SAFETY: as above.
+            files.extend(unsafe { text(file, flag) }?.map(PathBuf::from));
+        }
         let peers: Vec<String> = peers
             .split(',')
             .filter(|at| !at.is_empty())
@@ -157,6 +170,20 @@ impl Options {
         let secret = secret::read(Path::new(file)).map_err(said)?;
         let own = usize::try_from(self.replica).map_err(|why| why.to_string())?;
         let at = bind.unwrap_or(&peers[own]);
+        let tls = match files.as_slice() {
+            [] => None,
+            [certificate, key, authority] => {
+                let files = Files {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                    authority: authority.clone(),
+                };
+                Some(Tls::load(&files, &peers[own]).map_err(said)?)
+            }
+            _ => {
+                return Err("TLS: requirement: --tls-cert, --tls-key and --tls-ca together; found: not all of them".to_owned());
+            }
+        };
         let cannot = |why: std::io::Error| {
             format!(
                 "this replica needs {at} for the other replicas, and it cannot be had: {why}\n  fix:   an address of this host and a port that nobody has"
@@ -176,6 +203,7 @@ impl Options {
             },
             listener,
             secret,
+            tls,
             epoch: u32::from_le_bytes([a, b, c, d]),
             snapshot_every: SNAPSHOT_EVERY,
             scrub_s: self.scrub_s,

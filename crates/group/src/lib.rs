@@ -6,6 +6,7 @@
 //!   gate        what a member answers such a process
 //!   driver      executes the log, votes, lets replies go: for a service that has no loop of its own
 //!   links       connections between replicas, with the secret of the group
+//!   tls         certificates from files, both sides shown
 //!   peers       messages of the vote, to every other replica
 //!   wire        frames: length, CRC32C, bytes
 //! ```
@@ -15,7 +16,7 @@
 //!  2. A process never has a node number that another process of the group has had; its log was in memory.
 //!  3. Nothing here prints: what a person is to be told goes to a function of the caller.
 //!
-//! Not covered: secrecy. The secret keeps out who does not listen; it goes over the network in the clear.
+//! Not covered: secrecy without TLS. The secret then keeps out only who does not listen: it goes over the network in the clear.
 
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod meet;
 pub mod peers;
 pub mod secret;
 pub mod sequencer;
+pub mod tls;
 pub mod wire;
 
 pub use links::{Heard, Links};

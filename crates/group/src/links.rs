@@ -1,6 +1,8 @@
 //! Connections between the processes of a group: who makes one says what it is for and shows the secret, who takes one looks at both.
 //!
-//! Not covered: secrecy. Nothing is encrypted.
+//! Where certificates are given, all of it goes by TLS.
+//!
+//! Not covered: a group of which some replicas have TLS and others have not. They do not reach each other.
 
 use std::io;
 use std::time::Duration;
@@ -12,10 +14,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::meet::{Met, Who};
 use crate::sequencer::raft::{self, Raft};
+use crate::tls::{self, Tls};
 use crate::wire::{self, Hello, Post};
 
 /// A connection to another process of the group.
-pub type Stream = BufReader<TcpStream>;
+pub type Stream = BufReader<tls::Stream>;
 
 /// What a process makes connections with.
 #[derive(Debug, Clone)]
@@ -24,6 +27,8 @@ pub struct Links {
     pub secret: u128,
     /// How digests are made; replicas of another epoch are not talked to.
     pub epoch: u16,
+    /// Certificates, if replicas speak TLS with each other.
+    pub tls: Option<Tls>,
 }
 
 /// What another process has said.
@@ -42,9 +47,14 @@ impl Links {
     pub async fn open(&self, at: &str, hello: &Hello) -> io::Result<Stream> {
         let stream = TcpStream::connect(at).await?;
         stream.set_nodelay(true)?;
+        let stream = match &self.tls {
+            Some(tls) => tls.connect_peer(at, stream).await?,
+            None => tls::Stream::Plain(stream),
+        };
         let mut stream = BufReader::with_capacity(1 << 16, stream);
         let hello = [&wire::preamble(self.epoch)[..], &wire::frame(hello)?].concat();
         stream.write_all(&hello).await?;
+        stream.flush().await?;
         Ok(stream)
     }
 
@@ -74,10 +84,15 @@ impl Links {
         events: mpsc::UnboundedSender<E>,
     ) -> io::Result<()> {
         stream.set_nodelay(true)?;
+        let stream = match &self.tls {
+            Some(tls) => tls.accept_peer(stream).await?,
+            None => tls::Stream::Plain(stream),
+        };
         let mut stream = BufReader::with_capacity(1 << 16, stream);
         if let Err(why) = wire::read_preamble(&mut stream, self.epoch).await {
             // So that the other side can say what it met.
             let _ = stream.write_all(&wire::preamble(self.epoch)).await;
+            let _ = stream.flush().await;
             return Err(why);
         }
         match wire::read_hello(&mut stream).await? {
@@ -93,7 +108,8 @@ impl Links {
                     )
                 };
                 let answer = [&wire::preamble(self.epoch)[..], &wire::frame(&met)?].concat();
-                stream.write_all(&answer).await
+                stream.write_all(&answer).await?;
+                stream.flush().await
             }
             Hello::Order { secret, .. } | Hello::Vote { secret, .. } if secret != self.secret => {
                 Err(io::Error::other("not of this group"))

@@ -123,7 +123,11 @@ async fn keep(
                 };
                 waiting.extend_from_slice(&bytes);
             }
-            if stream.write_all(&waiting).await.is_err() {
+            let sent = async {
+                stream.write_all(&waiting).await?;
+                stream.flush().await
+            };
+            if sent.await.is_err() {
                 break;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! A connection begins with the secret of its group, so that other users of a machine cannot speak for a replica.
 //!
-//! Not covered: secrecy. Nothing is encrypted.
+//! Not covered: secrecy; see `tls`.
 
 use std::io;
 

@@ -20,7 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::cli::{Common, Local};
+use crate::cli::{At, Common, Local};
 use crate::inherit;
 use crate::say;
 use steadfast_group::Member;
@@ -298,7 +298,7 @@ impl Parent<'_> {
             let mut last = String::new();
             while began.elapsed() < JOIN {
                 for at in &others {
-                    match ask(*at, &line) {
+                    match ask(&At::plain(*at), &line) {
                         Ok(answer) if answer == "REPLACED" => {
                             let took_ms =
                                 u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -339,7 +339,7 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
                     READY.as_secs()
                 );
             }
-            if let Ok(answer) = ask(*at, "sf status") {
+            if let Ok(answer) = ask(&At::plain(*at), "sf status") {
                 let status: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
                 let members = status["members"].as_array().map_or(0, Vec::len);
                 if status["leader"].is_u64() && members == clients.len() {
@@ -354,20 +354,32 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
 }
 
 /// One of the service's own commands, over a client's connection.
-pub(crate) fn ask(at: SocketAddr, line: &str) -> anyhow::Result<String> {
+pub(crate) fn ask(at: &At, line: &str) -> anyhow::Result<String> {
     // A comparison of everything takes its time.
     ask_within(at, line, Duration::from_secs(30))
 }
 
 /// The same, of one who may not answer at all.
-pub(crate) fn ask_within(at: SocketAddr, line: &str, limit: Duration) -> anyhow::Result<String> {
-    let mut stream =
-        TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
-            format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
-        })?;
+pub(crate) fn ask_within(to: &At, line: &str, limit: Duration) -> anyhow::Result<String> {
+    let at = to.at;
+    let stream = TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
+        format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
+    })?;
     stream.set_read_timeout(Some(limit))?;
-    stream.write_all(format!("{line}\r\n").as_bytes())?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    Ok(answer.trim_end().to_owned())
+    let line = format!("{line}\r\n");
+    let mut answer = Vec::new();
+    if let Some(authority) = &to.tls_ca {
+        let own = to.tls_cert.as_deref().zip(to.tls_key.as_deref());
+        let mut stream = steadfast_group::tls::ask(&at.to_string(), stream, authority, own)?;
+        stream.write_all(line.as_bytes())?;
+        BufReader::new(stream).read_until(b'\n', &mut answer)?;
+    } else {
+        (&stream).write_all(line.as_bytes())?;
+        BufReader::new(stream).read_until(b'\n', &mut answer)?;
+        // A replica that speaks TLS ends the connection, with an alert (RFC 8446, 5.1) or without.
+        if answer.first().is_none_or(|first| *first == 0x15) {
+            bail!("{at} ended the connection\n  fix:   --tls-ca FILE, if it speaks TLS");
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
 }

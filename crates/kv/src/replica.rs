@@ -6,12 +6,14 @@ use std::net::TcpListener as StdListener;
 use anyhow::Context as _;
 use steadfast_crosscheck::Node;
 use steadfast_group::sequencer::raft::Engine;
+use steadfast_group::tls::Tls;
 use steadfast_group::wire::Posted;
 use steadfast_group::{Links, Member, Peers, meet};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::cli::TlsClients;
 use crate::client;
 use crate::http;
 use crate::service::{EPOCH, Event, Service, Setup};
@@ -26,6 +28,9 @@ pub(crate) struct Start {
     /// Whether this one founds the group.
     pub(crate) founds: bool,
     pub(crate) connections: usize,
+    /// Certificates, if replicas speak TLS with each other, and how clients talk to this one.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) tls_clients: TlsClients,
     /// Where metrics and health are asked for.
     pub(crate) http: Option<StdListener>,
 }
@@ -55,6 +60,7 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     let links = Links {
         secret,
         epoch: EPOCH,
+        tls: start.tls.clone(),
     };
     let (engine, log) = Engine::start(
         me,
@@ -81,7 +87,13 @@ async fn serve(start: Start) -> anyhow::Result<()> {
             forwards.send(steadfast_crosscheck::To::One(to), &post);
         }
     });
-    tokio::spawn(client::serve(client, events.clone(), start.connections));
+    let tls = start.tls.zip(start.tls_clients.known());
+    tokio::spawn(client::serve(
+        client,
+        events.clone(),
+        start.connections,
+        tls,
+    ));
     if start.founds {
         engine
             .found(start.members)

@@ -2,16 +2,17 @@
 //!
 //! Invariant: a process never has a node number that another process of the group has had; its log was in memory.
 //!
-//! Not covered: TLS. The secret keeps out who does not listen; it goes over the network in the clear.
+//! Not covered: secrecy without `--tls-cert`. The secret then goes over the network in the clear.
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, ToSocketAddrs as _};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use steadfast_group::Who;
 use steadfast_group::secret;
+use steadfast_group::tls::{Files, Tls};
 
-use crate::cli::Serve;
+use crate::cli::{Serve, TlsClients};
 use crate::replica;
 use crate::service::Setup;
 
@@ -40,6 +41,25 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             format!("{host}:{CLIENT_PORT}")
         }
     };
+    let files = args
+        .tls_cert
+        .clone()
+        .zip(args.tls_key.clone())
+        .zip(args.tls_ca.clone());
+    let tls = files
+        .map(|((certificate, key), authority)| {
+            let files = Files {
+                certificate,
+                key,
+                authority,
+            };
+            Tls::load(&files, own)
+        })
+        .transpose()?;
+    ensure!(
+        tls.is_some() || args.tls_clients == TlsClients::Off,
+        "--tls-clients: requirement: a certificate to show; found: none\n  fix:   --tls-cert FILE --tls-key FILE --tls-ca FILE"
+    );
     let peer = open(
         args.bind.as_ref().unwrap_or(own),
         "the other replicas",
@@ -80,5 +100,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         founds: false,
         connections: common.connections,
         http,
+        tls,
+        tls_clients: args.tls_clients,
     })
 }

@@ -76,6 +76,8 @@ typedef struct sf_cc_options {
   const char *client;
   /* Seconds in which every object is compared once; 0 for never. */
   uint64_t scrub_s;
+  /* PEM files: this replica's certificate, its key, and the authority of all. NULL for replicas that speak in the clear. */
+  const char *tls_cert, *tls_key, *tls_ca;
 } sf_cc_options;
 
 /* A reply, or why there is none. */
@@ -110,10 +112,10 @@ void sf_cc_stop(sf_cc_group *group);
 #ifdef __cplusplus
 }
 static_assert(sizeof(sf_cc_u128) == 16 && sizeof(sf_cc_service) == 88, "shared with crates/crosscheck-c/src/lib.rs");
-static_assert(sizeof(sf_cc_options) == 56 && sizeof(sf_cc_reply) == 40, "shared with crates/crosscheck-c/src/lib.rs");
+static_assert(sizeof(sf_cc_options) == 80 && sizeof(sf_cc_reply) == 40, "shared with crates/crosscheck-c/src/lib.rs");
 #else
 _Static_assert(sizeof(sf_cc_u128) == 16 && sizeof(sf_cc_service) == 88, "shared with crates/crosscheck-c/src/lib.rs");
-_Static_assert(sizeof(sf_cc_options) == 56 && sizeof(sf_cc_reply) == 40, "shared with crates/crosscheck-c/src/lib.rs");
+_Static_assert(sizeof(sf_cc_options) == 80 && sizeof(sf_cc_reply) == 40, "shared with crates/crosscheck-c/src/lib.rs");
 #endif
 
 #endif

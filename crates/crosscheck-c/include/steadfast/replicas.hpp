@@ -27,16 +27,20 @@ struct Refused : std::runtime_error {
 };
 
 struct Options {
-  std::string name = "service", peers, bind, secret_file, client;
+  std::string name = "service", peers, bind, secret_file, client, tls_cert, tls_key, tls_ca;
   std::uint64_t replica = 0, scrub_s = 600;
 
-  /* Takes --replica N --peers LIST --secret-file FILE [--bind ADDRESS] [--scrub SECONDS] out of a command line. */
+  /* Takes --replica N --peers LIST --secret-file FILE [--bind ADDRESS] [--scrub SECONDS]
+   * [--tls-cert FILE --tls-key FILE --tls-ca FILE] out of a command line. */
   static Options from(int &argc, char **argv) {
     Options found;
     int kept = 1;
     for (int at = 1; at < argc; at++) {
       const std::string_view flag = argv[at];
-      std::string *text = flag == "--peers" ? &found.peers : flag == "--secret-file" ? &found.secret_file : flag == "--bind" ? &found.bind : nullptr;
+      std::string *text = nullptr;
+      for (auto [name, to] : {std::pair{"--peers", &found.peers}, {"--secret-file", &found.secret_file}, {"--bind", &found.bind},
+                              {"--tls-cert", &found.tls_cert}, {"--tls-key", &found.tls_key}, {"--tls-ca", &found.tls_ca}})
+        text = flag == name ? to : text;
       std::uint64_t *number = flag == "--replica" ? &found.replica : flag == "--scrub" ? &found.scrub_s : nullptr;
       if (!text && !number) {
         argv[kept++] = argv[at];
@@ -126,8 +130,12 @@ public:
     plain.name = options.name.c_str();
     plain.replica = options.replica;
     plain.peers = options.peers.c_str();
-    plain.bind = options.bind.empty() ? nullptr : options.bind.c_str();
-    plain.secret_file = options.secret_file.empty() ? nullptr : options.secret_file.c_str();
+    auto given = [](const std::string &text) { return text.empty() ? nullptr : text.c_str(); };
+    plain.bind = given(options.bind);
+    plain.secret_file = given(options.secret_file);
+    plain.tls_cert = given(options.tls_cert);
+    plain.tls_key = given(options.tls_key);
+    plain.tls_ca = given(options.tls_ca);
     plain.client = options.client.c_str();
     plain.scrub_s = options.scrub_s;
     sf_cc_service service{this,    state.epoch(), do_begin,   do_execute, do_end, do_pack,

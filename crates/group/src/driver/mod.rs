@@ -30,6 +30,7 @@ use self::turn::Driver;
 use crate::links::{Heard, Links};
 use crate::meet::{self, Who};
 use crate::sequencer::raft::Engine;
+use crate::tls::Tls;
 
 /// Requests in one entry.
 const BATCH_MAX: usize = 512;
@@ -118,6 +119,8 @@ pub struct Setup {
     pub listener: TcpListener,
     /// The secret of the group.
     pub secret: u128,
+    /// Certificates, if replicas speak TLS with each other.
+    pub tls: Option<Tls>,
     /// What the types of the objects come to: replicas with other types are not compared with.
     pub epoch: u32,
     /// Entries between two snapshots.
@@ -164,6 +167,7 @@ async fn serve<M: Machine>(
     let links = Links {
         secret: setup.secret,
         epoch: u16::from_le_bytes([a ^ c, b ^ d]),
+        tls: setup.tls.clone(),
     };
     let (me, slot) = (Node(setup.who.node), setup.who.slot);
     let (forward, mut forwarded) = mpsc::unbounded_channel();

@@ -375,6 +375,7 @@ pub async fn answer(raft: &Raft, mut stream: Connection) -> io::Result<()> {
                 .map_or_else(|why| failed(&why), Answer::Snapshot),
         };
         stream.write_all(&wire::frame(&answer)?).await?;
+        stream.flush().await?;
     }
 }
 
@@ -426,6 +427,7 @@ impl Line {
                 }
             };
             stream.write_all(&wire::frame(ask)?).await?;
+            stream.flush().await?;
             let answer = wire::read::<Answer>(&mut stream).await?;
             io::Result::Ok((stream, answer))
         };
