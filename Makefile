@@ -26,11 +26,12 @@ fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run ps top check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
 host_pages := demo run check top analyse compile generate bench campaign
 
-.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
+.PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv build-crosscheck demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
 
 help:
 	@echo 'make build               target/release/steadfast, and the compiler pass of steadfast cc beside it'
 	@echo 'make build-kv            target/release/steadfast-kv'
+	@echo 'make build-crosscheck    libsteadfast-crosscheck: order and votes for C and C++ services'
 	@echo 'make build-pair          target/release/steadfast-pair'
 	@echo 'make build-host          target/release/steadfast-host and its components (wasmtime: some minutes)'
 	@echo 'make demo                a real program survives a bit flip; what it costs (under a minute)'
@@ -67,6 +68,12 @@ build-kv:
 	@scripts/setup kv
 	$(CARGO) build --release -p steadfast-kv
 
+# Order and votes for services in C and C++.
+CROSSCHECK := $(CARGO_TARGET_DIR)/release/libsteadfast_crosscheck_c.a
+build-crosscheck:
+	@scripts/setup kv
+	$(CARGO) build --release -p steadfast-crosscheck-c
+
 # One program on two hosts, each with a disk of its own.
 PAIR := $(CARGO_TARGET_DIR)/release/steadfast-pair
 build-pair:
@@ -90,6 +97,9 @@ install:
 	ln -sf steadfast $(bindir)/steadfast-c++
 	[ ! -x $(KV) ] || install -m 755 $(KV) $(bindir)/steadfast-kv
 	[ ! -x $(KV) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/kv/systemd/steadfast-kv@.service >$(unitdir)/steadfast-kv@.service; }
+	[ ! -f $(CROSSCHECK) ] || { install -d $(libdir) $(includedir) $(pcdir) && install -m 644 $(CROSSCHECK) $(libdir)/libsteadfast-crosscheck.a && \
+		install -m 644 crates/crosscheck-c/include/steadfast/* $(includedir) && \
+		sed 's|@PREFIX@|$(PREFIX)|' crates/crosscheck-c/steadfast-crosscheck.pc.in >$(pcdir)/steadfast-crosscheck.pc; }
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	[ ! -x $(PAIR) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/pair/systemd/steadfast-pair@.service >$(unitdir)/steadfast-pair@.service; }
 	[ ! -x $(HOST) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/host/systemd/steadfast-host@.service >$(unitdir)/steadfast-host@.service; }
@@ -118,7 +128,7 @@ install:
 
 uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
-	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc
+	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc $(pcdir)/steadfast-crosscheck.pc
 	rm -rf $(libdir) $(includedir)
 	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service $(unitdir)/steadfast-host@.service
 	rm -f $(man1dir)/steadfast-pair.1 $(bashdir)/steadfast-pair $(zshdir)/_steadfast-pair $(fishdir)/steadfast-pair.fish

@@ -67,7 +67,7 @@ fn written(kind: &Type) -> String {
     out
 }
 
-fn camel(name: &str) -> Ident {
+pub(crate) fn camel(name: &str) -> Ident {
     let word = |word: &str| {
         let mut letters = word.chars();
         letters.next().map_or_else(String::new, |first| {

@@ -1,5 +1,5 @@
-//! Derives of `steadfast-crosscheck`: [`Critical`](macro@Critical) for types whose values are objects, [`State`](macro@State) for a
-//! service's arenas of them.
+//! Macros of `steadfast-crosscheck`: [`Critical`](macro@Critical) for types whose values are objects, [`critical`](macro@critical) for their
+//! methods, [`State`](macro@State) for a service's arenas of them.
 //!
 //! Each field is encoded, or is left out with a reason, or does not compile with a message that names the remedy. No field is left out
 //! in silence.
@@ -9,21 +9,40 @@
 #![forbid(unsafe_code)]
 
 mod critical;
+mod methods;
 mod refuse;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use proc_macro::TokenStream;
-use syn::{Attribute, DeriveInput, LitStr, parse_macro_input};
+use syn::{Attribute, DeriveInput, ItemImpl, LitStr, parse_macro_input};
 
 /// A struct or an enum whose values replicas vote on, field by field.
 ///
 /// `#[critical(skip = "why")]` leaves a field of a struct out: nobody votes on it, and a repair keeps what it is.
 #[proc_macro_derive(Critical, attributes(critical))]
-pub fn critical(input: TokenStream) -> TokenStream {
+pub fn derive_critical(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     critical::derive(&input)
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
+}
+
+/// The methods of a type that derives `Critical`, callable on an object in its arena: checked when one is entered, updated when one that
+/// writes is left.
+///
+/// `#[critical(only(cents, last))]` on a method names the fields that it may change; another one that changes fits its digest no more.
+#[proc_macro_attribute]
+pub fn critical(options: TokenStream, input: TokenStream) -> TokenStream {
+    if let Some(first) = proc_macro2::TokenStream::from(options).into_iter().next() {
+        let why = "requirement: #[critical] alone before an impl; found: options\n  fix:   options stand before a method: #[critical(only(cents))]";
+        return syn::Error::new(first.span(), why)
+            .into_compile_error()
+            .into();
+    }
+    let input = parse_macro_input!(input as ItemImpl);
+    methods::attribute(input)
         .unwrap_or_else(syn::Error::into_compile_error)
         .into()
 }

@@ -135,3 +135,92 @@ fn a_service_is_made_of_arenas_of_different_types() {
         assert!(said.contains(word), "{source}: {said}");
     }
 }
+
+#[test]
+fn methods_that_a_guard_cannot_hold_for_are_refused_with_their_remedy() {
+    let made = |source: &str| {
+        crate::methods::attribute(parse_str(source).unwrap())
+            .map(|tokens| tokens.to_string())
+            .map_err(|why| why.to_string())
+    };
+    for (source, found, fix) in [
+        ("impl A { fn a(self) {} }", "self by value", "Arena::remove"),
+        (
+            "impl A { fn a(self: Box<Self>) {} }",
+            "self by value",
+            "Arena::remove",
+        ),
+        (
+            "impl A { async fn a(&mut self) {} }",
+            "async",
+            "before the request is ordered",
+        ),
+        (
+            "impl A { unsafe fn a(&self) {} }",
+            "unsafe",
+            "a safe method",
+        ),
+        (
+            "impl A { fn a(&self) -> &str { \"\" } }",
+            "a reference",
+            "owned value",
+        ),
+        (
+            "impl A { fn a(&self) -> Option<(u8, &str)> { None } }",
+            "a reference",
+            "owned value",
+        ),
+        (
+            "impl A { fn a(&mut self) -> std::slice::Iter<'_, u8> { todo!() } }",
+            "a reference",
+            "owned value",
+        ),
+        (
+            "impl A { #[critical(only(b))] fn a(&self) {} }",
+            "one that reads",
+            "no #[critical(only(...))]",
+        ),
+        (
+            "impl A { #[critical(only(b))] fn a() {} }",
+            "without self",
+            "no #[critical(only(...))]",
+        ),
+        (
+            "impl A { #[critical(skip = \"x\")] fn a(&mut self) {} }",
+            "something else",
+            "only(cents, last)",
+        ),
+        (
+            "impl A { #[critical(only())] fn a(&mut self) {} }",
+            "something else",
+            "only(cents, last)",
+        ),
+        (
+            "impl Clone for A { fn clone(&self) -> A { A } }",
+            "of a trait",
+            "calls the trait's",
+        ),
+        (
+            "impl A<u8> { fn a(&self) {} }",
+            "with parameters",
+            "Arena::read",
+        ),
+        ("impl A { fn a() {} }", "none", "no #[critical] here"),
+    ] {
+        let said = made(source).unwrap_err();
+        assert!(
+            said.contains("requirement:") && said.contains("fix:"),
+            "{source}: {said}"
+        );
+        assert!(
+            said.contains(found) && said.contains(fix),
+            "{source}: {said}"
+        );
+    }
+    let said = made(
+        "impl A { pub fn a(&mut self, (b, c): (u8, u8)) -> u8 { b + c } fn d(&self) {} fn e() {} }",
+    )
+    .unwrap();
+    assert!(said.contains("pub trait ACalls"), "{said}");
+    assert!(!said.contains("fn e () ;"), "{said}");
+}

@@ -40,7 +40,7 @@ pub use crate::core::{Action, Core, Objects, Standing, Status};
 pub use crate::guarded::{Arena, Critical, Encode, Ref, State};
 pub use crate::ids::{Digest, Index, Node, ObjectId};
 pub use crate::message::{Message, Pair, Recover, Run, To, Tuple};
-pub use steadfast_crosscheck_derive::{Critical, State};
+pub use steadfast_crosscheck_derive::{Critical, State, critical};
 
 /// The guide's code compiles and does what it says.
 #[cfg(doctest)]

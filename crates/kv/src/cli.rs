@@ -88,11 +88,45 @@ pub(crate) struct Serve {
     /// A file with the secret of the group, that `steadfast kv secret` made; closed to other users.
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: PathBuf,
+    /// This replica's certificate, and those between it and the authority, in PEM: replicas then speak TLS with each other.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM; closed to other users.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// The authority that has signed the certificates of all replicas, in PEM.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// How clients talk to this replica: off (in the clear), on (TLS), or known (TLS, with a certificate of --tls-ca).
+    #[arg(long, value_enum, value_name = "HOW", default_value = "off")]
+    pub(crate) tls_clients: TlsClients,
     /// Where /metrics, /healthz and /readyz are answered.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<String>,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// How clients talk to a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TlsClients {
+    /// In the clear.
+    Off,
+    /// By TLS.
+    On,
+    /// By TLS, and they show a certificate of the authority.
+    Known,
+}
+
+impl TlsClients {
+    /// Whether clients have to show a certificate; nothing where they talk in the clear.
+    pub(crate) fn known(self) -> Option<bool> {
+        match self {
+            Self::Off => None,
+            Self::On => Some(false),
+            Self::Known => Some(true),
+        }
+    }
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -177,11 +211,37 @@ pub(crate) enum Verb {
     Replica(Replica),
 }
 
-#[derive(Debug, Clone, Copy, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct At {
     /// A replica's address for clients.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:11211")]
     pub(crate) at: SocketAddr,
+    /// The authority of the replicas' certificates, in PEM: they are asked by TLS.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// A certificate to show, where replicas want to know their clients.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+impl At {
+    /// In the clear, as replicas of `--local` are asked.
+    pub(crate) const fn plain(at: SocketAddr) -> Self {
+        Self {
+            at,
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
+        }
+    }
+
+    /// Another replica, asked in the same way.
+    pub(crate) fn also(&self, at: SocketAddr) -> Self {
+        Self { at, ..self.clone() }
+    }
 }
 
 #[derive(Debug, clap::Args)]

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use steadfast_crosscheck::Digest;
+use steadfast_group::tls::{Stream, Tls};
 use steadfast_integrity::envelope::server::{Asked, Envelope, asked};
 
 use crate::protocol::{Local, Parsed, Request, parse};
@@ -24,6 +25,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     events: mpsc::UnboundedSender<Event>,
     most: usize,
+    tls: Option<(Tls, bool)>,
 ) {
     let open = Arc::new(AtomicUsize::new(0));
     loop {
@@ -38,10 +40,16 @@ pub(crate) async fn serve(
             continue;
         }
         open.fetch_add(1, Ordering::Relaxed);
-        let (events, open) = (events.clone(), open.clone());
+        let (events, open, tls) = (events.clone(), open.clone(), tls.clone());
         tokio::spawn(async move {
             let _ = stream.set_nodelay(true);
-            let _ = talk(stream, events).await;
+            let stream = match tls {
+                Some((tls, known)) => tls.accept_client(stream, known).await,
+                None => Ok(Stream::Plain(stream)),
+            };
+            if let Ok(stream) = stream {
+                let _ = talk(stream, events).await;
+            }
             open.fetch_sub(1, Ordering::Relaxed);
         });
     }
@@ -53,7 +61,7 @@ enum Slot {
     Reply,
 }
 
-async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
+async fn talk(mut stream: Stream, events: mpsc::UnboundedSender<Event>) -> io::Result<()> {
     let mut input = Vec::with_capacity(1 << 14);
     let mut output = Vec::with_capacity(1 << 14);
     // The first bytes say whether the client asks for the envelope.
@@ -63,6 +71,7 @@ async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io
             Asked::Partial => {}
             Asked::Envelope(nonce) => {
                 stream.write_all(Envelope::AGREED).await?;
+                stream.flush().await?;
                 input.clear();
                 break Some(Envelope::new(nonce));
             }
@@ -145,6 +154,7 @@ async fn talk(mut stream: TcpStream, events: mpsc::UnboundedSender<Event>) -> io
         }
         if !output.is_empty() {
             stream.write_all(&output).await?;
+            stream.flush().await?;
         }
         if close {
             return stream.shutdown().await;

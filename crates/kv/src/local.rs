@@ -20,10 +20,11 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::cli::{Common, Local};
+use crate::cli::{At, Common, Local};
 use crate::inherit;
 use crate::say;
-use crate::sequencer::Member;
+use steadfast_group::Member;
+use steadfast_group::secret::{self, node};
 
 /// How long a group may take to elect its first leader.
 const READY: Duration = Duration::from_secs(20);
@@ -35,11 +36,6 @@ const DEATHS_MAX: u32 = 20;
 const CALM: Duration = Duration::from_secs(60);
 /// The variable that tells a replica the secret of its group. An environment is readable by its own user alone, a command line by all.
 pub(crate) const SECRET: &str = "STEADFAST_KV_SECRET";
-
-/// The number of the process that is the `generation`-th in a place.
-pub(crate) fn node(slot: u64, generation: u64) -> Node {
-    Node(generation * 256 + slot + 1)
-}
 
 struct Place {
     client: TcpListener,
@@ -114,7 +110,7 @@ async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
     let parent = Parent {
         args,
         common,
-        secret: secret()?,
+        secret: secret::fresh()?,
         members,
         clients: clients.clone(),
         unwanted,
@@ -196,15 +192,6 @@ async fn group(args: &Local, common: &Common) -> anyhow::Result<()> {
         let _ = child.kill().await;
     }
     Ok(())
-}
-
-/// Sixteen bytes that no other process knows.
-pub(crate) fn secret() -> anyhow::Result<String> {
-    let mut bytes = [0; 16];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes))
-        .context("/dev/urandom")?;
-    Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
 fn announce(common: &Common, clients: &[SocketAddr], pids: &[Option<u32>]) {
@@ -311,7 +298,7 @@ impl Parent<'_> {
             let mut last = String::new();
             while began.elapsed() < JOIN {
                 for at in &others {
-                    match ask(*at, &line) {
+                    match ask(&At::plain(*at), &line) {
                         Ok(answer) if answer == "REPLACED" => {
                             let took_ms =
                                 u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -352,7 +339,7 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
                     READY.as_secs()
                 );
             }
-            if let Ok(answer) = ask(*at, "sf status") {
+            if let Ok(answer) = ask(&At::plain(*at), "sf status") {
                 let status: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
                 let members = status["members"].as_array().map_or(0, Vec::len);
                 if status["leader"].is_u64() && members == clients.len() {
@@ -367,20 +354,32 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
 }
 
 /// One of the service's own commands, over a client's connection.
-pub(crate) fn ask(at: SocketAddr, line: &str) -> anyhow::Result<String> {
+pub(crate) fn ask(at: &At, line: &str) -> anyhow::Result<String> {
     // A comparison of everything takes its time.
     ask_within(at, line, Duration::from_secs(30))
 }
 
 /// The same, of one who may not answer at all.
-pub(crate) fn ask_within(at: SocketAddr, line: &str, limit: Duration) -> anyhow::Result<String> {
-    let mut stream =
-        TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
-            format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
-        })?;
+pub(crate) fn ask_within(to: &At, line: &str, limit: Duration) -> anyhow::Result<String> {
+    let at = to.at;
+    let stream = TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
+        format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
+    })?;
     stream.set_read_timeout(Some(limit))?;
-    stream.write_all(format!("{line}\r\n").as_bytes())?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer)?;
-    Ok(answer.trim_end().to_owned())
+    let line = format!("{line}\r\n");
+    let mut answer = Vec::new();
+    if let Some(authority) = &to.tls_ca {
+        let own = to.tls_cert.as_deref().zip(to.tls_key.as_deref());
+        let mut stream = steadfast_group::tls::ask(&at.to_string(), stream, authority, own)?;
+        stream.write_all(line.as_bytes())?;
+        BufReader::new(stream).read_until(b'\n', &mut answer)?;
+    } else {
+        (&stream).write_all(line.as_bytes())?;
+        BufReader::new(stream).read_until(b'\n', &mut answer)?;
+        // A replica that speaks TLS ends the connection, with an alert (RFC 8446, 5.1) or without.
+        if answer.first().is_none_or(|first| *first == 0x15) {
+            bail!("{at} ended the connection\n  fix:   --tls-ca FILE, if it speaks TLS");
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
 }

@@ -11,23 +11,18 @@ mod coverage;
 mod http;
 mod inherit;
 mod local;
-mod meet;
 mod once;
-mod peers;
 mod protocol;
 mod reads;
 mod replica;
 mod say;
-mod sequencer;
 mod serve;
 mod service;
 mod store;
 mod strike;
 mod top;
-mod wire;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -35,8 +30,8 @@ use clap::{CommandFactory as _, Parser as _};
 use steadfast_crosscheck::Node;
 use steadfast_integrity::exit::Own;
 
-use cli::{Cli, Verb};
-use sequencer::Member;
+use cli::{At, Cli, TlsClients, Verb};
+use steadfast_group::Member;
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -68,9 +63,9 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
             );
             return Ok(Own::Usage.code().into());
         }
-        (Some(Verb::Strike { line, at }), _) => return strike(&line.join(" "), at.at),
-        (Some(Verb::Verify { at }), _) => return verify(at.at),
-        (Some(Verb::Status { at, json }), _) => status(at.at, json)?,
+        (Some(Verb::Strike { line, at }), _) => return strike(&line.join(" "), &at),
+        (Some(Verb::Verify { at }), _) => return verify(&at),
+        (Some(Verb::Status { at, json }), _) => status(&at, json)?,
         (
             Some(Verb::Top {
                 at,
@@ -79,17 +74,17 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
                 count,
             }),
             _,
-        ) => top::run(at.at, json, interval, count)?,
+        ) => top::run(&at, json, interval, count)?,
         (Some(Verb::Coverage { json }), _) => say::result(&if json {
             coverage::as_json()
         } else {
             coverage::as_text()
         }),
         (Some(Verb::Serve(args)), _) => serve::run(&args)?,
-        (Some(Verb::Secret), _) => say::result(&local::secret()?),
+        (Some(Verb::Secret), _) => say::result(&steadfast_group::secret::fresh()?),
         (Some(Verb::Drain { at, secret }), _) => {
-            let secret = serve::secret(&secret.secret_file)?;
-            let answer = local::ask(at.at, &format!("sf drain {secret:032x}"))?;
+            let secret = steadfast_group::secret::read(&secret.secret_file)?;
+            let answer = local::ask(&at, &format!("sf drain {secret:032x}"))?;
             if answer != "DRAINED" {
                 bail!("{}", plain(&answer));
             }
@@ -98,7 +93,7 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
                 at.at
             ));
         }
-        (Some(Verb::Transfer { to, at, secret }), _) => transfer(to, at.at, &secret.secret_file)?,
+        (Some(Verb::Transfer { to, at, secret }), _) => transfer(to, &at, &secret.secret_file)?,
         (Some(Verb::Completions { shell }), _) => {
             clap_complete::generate(
                 shell,
@@ -148,7 +143,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
     };
     let members: BTreeMap<Node, Member> = members
         .into_iter()
-        .map(|member| (local::node(member.slot, 0), member))
+        .map(|member| (steadfast_group::secret::node(member.slot, 0), member))
         .collect();
     replica::run(replica::Start {
         setup: service::Setup {
@@ -171,16 +166,18 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
         members,
         connections: args.connections,
         http: None,
+        tls: None,
+        tls_clients: TlsClients::Off,
     })
 }
 
-fn status_of(at: SocketAddr) -> anyhow::Result<serde_json::Value> {
+fn status_of(at: &At) -> anyhow::Result<serde_json::Value> {
     let answer = local::ask(at, "sf status")?;
     serde_json::from_str(&answer)
-        .with_context(|| format!("{at} is no replica of steadfast kv; it says: {answer}"))
+        .with_context(|| format!("{} is no replica of steadfast kv; it says: {answer}", at.at))
 }
 
-fn strike(line: &str, at: SocketAddr) -> anyhow::Result<ExitCode> {
+fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
     let status = status_of(at)?;
     let members = status["members"].as_array().cloned().unwrap_or_default();
     let wanted = match strike::Strike::parse(line, members.len()) {
@@ -196,7 +193,7 @@ fn strike(line: &str, at: SocketAddr) -> anyhow::Result<ExitCode> {
     let client = member
         .and_then(|member| member["client"].as_str())
         .context("the group does not name that replica")?;
-    let answer = local::ask(client.parse()?, &format!("sf strike {line}"))?;
+    let answer = local::ask(&at.also(client.parse()?), &format!("sf strike {line}"))?;
     if answer != "STRUCK" {
         bail!("{}", plain(&answer));
     }
@@ -215,8 +212,8 @@ fn plain(answer: &str) -> String {
 }
 
 /// Asks whoever leads now, until the wanted one does.
-fn transfer(to: u64, at: SocketAddr, secret: &std::path::Path) -> anyhow::Result<()> {
-    let secret = serve::secret(secret)?;
+fn transfer(to: u64, at: &At, secret: &std::path::Path) -> anyhow::Result<()> {
+    let secret = steadfast_group::secret::read(secret)?;
     let mut last = String::new();
     for _ in 0..50 {
         let status = status_of(at)?;
@@ -225,8 +222,8 @@ fn transfer(to: u64, at: SocketAddr, secret: &std::path::Path) -> anyhow::Result
             .iter()
             .find(|member| member["replica"] == status["leader"])
             .and_then(|member| member["client"].as_str()?.parse().ok())
-            .unwrap_or(at);
-        last = local::ask(leader, &format!("sf transfer {secret:032x} {to}"))?;
+            .unwrap_or(at.at);
+        last = local::ask(&at.also(leader), &format!("sf transfer {secret:032x} {to}"))?;
         match last.as_str() {
             "TRANSFERRED" => {
                 say::result(&format!("replica {to} leads"));
@@ -241,13 +238,13 @@ fn transfer(to: u64, at: SocketAddr, secret: &std::path::Path) -> anyhow::Result
     bail!("{}", plain(&last))
 }
 
-fn verify(at: SocketAddr) -> anyhow::Result<ExitCode> {
+fn verify(at: &At) -> anyhow::Result<ExitCode> {
     let answer = local::ask(at, "sf verify")?;
     if let Some(why) = answer.strip_prefix("ERROR ") {
         bail!("{why}");
     }
     let found: serde_json::Value =
-        serde_json::from_str(&answer).with_context(|| format!("{at} says: {answer}"))?;
+        serde_json::from_str(&answer).with_context(|| format!("{} says: {answer}", at.at))?;
     for difference in found["differences"].as_array().into_iter().flatten() {
         say::result(&format!(
             "differed, repaired: {}",
@@ -273,7 +270,7 @@ fn verify(at: SocketAddr) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn status(at: SocketAddr, json: bool) -> anyhow::Result<()> {
+fn status(at: &At, json: bool) -> anyhow::Result<()> {
     let status = status_of(at)?;
     if json {
         say::result(&status.to_string());

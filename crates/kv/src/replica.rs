@@ -4,22 +4,19 @@ use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
 
 use anyhow::Context as _;
-use openraft::async_runtime::WatchReceiver as _;
 use steadfast_crosscheck::Node;
-use tokio::io::AsyncWriteExt as _;
-use tokio::io::BufReader;
-use tokio::net::{TcpListener, TcpStream};
+use steadfast_group::sequencer::raft::Engine;
+use steadfast_group::tls::Tls;
+use steadfast_group::wire::Posted;
+use steadfast_group::{Links, Member, Peers, meet};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::cli::TlsClients;
 use crate::client;
 use crate::http;
-use crate::meet::{self, Met};
-use crate::peers::Peers;
-use crate::sequencer::Member;
-use crate::sequencer::raft::{self, Engine, Raft};
-use crate::service::{Event, Service, Setup};
-use crate::wire::{self, Hello, Posted};
+use crate::service::{EPOCH, Event, Service, Setup};
 
 /// What a replica is started with.
 pub(crate) struct Start {
@@ -31,6 +28,9 @@ pub(crate) struct Start {
     /// Whether this one founds the group.
     pub(crate) founds: bool,
     pub(crate) connections: usize,
+    /// Certificates, if replicas speak TLS with each other, and how clients talk to this one.
+    pub(crate) tls: Option<Tls>,
+    pub(crate) tls_clients: TlsClients,
     /// Where metrics and health are asked for.
     pub(crate) http: Option<StdListener>,
 }
@@ -57,34 +57,43 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     // Submissions travel as the vote's messages do; the service knows the way.
     let (forward, mut forwarded) = mpsc::unbounded_channel::<Posted>();
     let secret = start.setup.secret;
-    let (engine, log) = Engine::start(me, secret, start.setup.snapshot_every, move |to, post| {
-        let _ = forward.send((to, post));
-    })
+    let links = Links {
+        secret,
+        epoch: EPOCH,
+        tls: start.tls.clone(),
+    };
+    let (engine, log) = Engine::start(
+        me,
+        links.clone(),
+        start.setup.snapshot_every,
+        move |to, post| {
+            let _ = forward.send((to, post));
+        },
+    )
     .await?;
-    let mut peers = Peers::new(me, secret);
+    let mut peers = Peers::new(me, links.clone());
     peers.set(&start.members);
-    let mut forwards = Peers::new(me, secret);
+    let mut forwards = Peers::new(me, links.clone());
     forwards.set(&start.members);
-    let raft = engine.raft.clone();
-    tokio::spawn(accept(peer, secret, engine.raft.clone(), events.clone()));
+    let ordering = engine.clone();
+    let accepts = links.clone();
+    tokio::spawn(accepts.accept(peer, engine.raft.clone(), events.clone()));
     tokio::spawn(async move {
         while let Some((to, post)) = forwarded.recv().await {
-            let members: BTreeMap<Node, Member> = {
-                let metrics = raft.metrics();
-                let metrics = metrics.borrow_watched();
-                metrics
-                    .membership_config
-                    .nodes()
-                    .map(|(id, member)| (Node(*id), member.clone()))
-                    .collect()
-            };
+            let members = ordering.members();
             if !members.is_empty() {
                 forwards.set(&members);
             }
             forwards.send(steadfast_crosscheck::To::One(to), &post);
         }
     });
-    tokio::spawn(client::serve(client, events.clone(), start.connections));
+    let tls = start.tls.zip(start.tls_clients.known());
+    tokio::spawn(client::serve(
+        client,
+        events.clone(),
+        start.connections,
+        tls,
+    ));
     if start.founds {
         engine
             .found(start.members)
@@ -112,7 +121,7 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     let json = start.setup.json;
     let slot = start.setup.slot;
     let joins = async {
-        meet::join(engine, secret, who, member)
+        meet::join(engine, links, who, member, crate::say::error)
             .await
             .map_err(|why| anyhow::anyhow!(why))?;
         crate::say::line(
@@ -145,76 +154,4 @@ async fn told_to_end(events: mpsc::UnboundedSender<Event>, secret: u128) -> anyh
     ));
     let _ = drained.await;
     Ok(())
-}
-
-/// Takes connections of other replicas.
-async fn accept(
-    listener: TcpListener,
-    secret: u128,
-    raft: Raft,
-    events: mpsc::UnboundedSender<Event>,
-) {
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            continue;
-        };
-        let (raft, events) = (raft.clone(), events.clone());
-        tokio::spawn(async move {
-            let _ = hear(stream, secret, raft, events).await;
-        });
-    }
-}
-
-async fn hear(
-    stream: TcpStream,
-    own: u128,
-    raft: Raft,
-    events: mpsc::UnboundedSender<Event>,
-) -> std::io::Result<()> {
-    stream.set_nodelay(true)?;
-    let mut stream = BufReader::with_capacity(1 << 16, stream);
-    if let Err(why) = wire::read_preamble(&mut stream).await {
-        // So that the other side can say what it met.
-        let _ = stream.get_mut().write_all(&wire::preamble()).await;
-        return Err(why);
-    }
-    match wire::read_hello(&mut stream).await? {
-        Hello::Meet { secret, who } => {
-            let met = if secret == own {
-                let (reply, answer) = oneshot::channel();
-                let _ = events.send(Event::Meet(who, reply));
-                answer.await.map_err(std::io::Error::other)?
-            } else {
-                Met::Refused(
-                    "requirement: the same --secret-file in all replicas; found: another secret"
-                        .to_owned(),
-                )
-            };
-            let answer = [&wire::preamble()[..], &wire::frame(&met)?].concat();
-            stream.get_mut().write_all(&answer).await
-        }
-        Hello::Order { secret, .. } | Hello::Vote { secret, .. } if secret != own => {
-            Err(std::io::Error::other("not of this group"))
-        }
-        Hello::Order { to, .. } | Hello::Vote { to, .. } if to != *raft.node_id() => {
-            Err(std::io::Error::other("meant for a process that has gone"))
-        }
-        Hello::Order { .. } => raft::answer(&raft, stream).await,
-        Hello::Vote { from, .. } => {
-            let from = Node(from);
-            let _ = events.send(Event::Alive(from, true));
-            loop {
-                match wire::read(&mut stream).await {
-                    Ok(post) => {
-                        let _ = events.send(Event::Post(from, post));
-                    }
-                    Err(why) => {
-                        let _ = events.send(Event::Alive(from, false));
-                        return Err(why);
-                    }
-                }
-            }
-        }
-    }
 }

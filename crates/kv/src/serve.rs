@@ -2,79 +2,22 @@
 //!
 //! Invariant: a process never has a node number that another process of the group has had; its log was in memory.
 //!
-//! Not covered: TLS. The secret keeps out who does not listen; it goes over the network in the clear.
+//! Not covered: secrecy without `--tls-cert`. The secret then goes over the network in the clear.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{TcpListener, ToSocketAddrs as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
+use steadfast_group::Who;
+use steadfast_group::secret;
+use steadfast_group::tls::{Files, Tls};
 
-use crate::cli::Serve;
-use crate::local;
-use crate::meet::Who;
+use crate::cli::{Serve, TlsClients};
 use crate::replica;
 use crate::service::Setup;
 
 /// Where clients are listened for unless it is said.
 const CLIENT_PORT: u16 = 11211;
-
-/// Reads the secret of a group, from a file that nobody else can read.
-pub(crate) fn secret(file: &Path) -> anyhow::Result<u128> {
-    let at = file.display();
-    let mode = std::fs::metadata(file)
-        .with_context(|| {
-            format!(
-                "the secret of the group is to be in {at}, and is not there\n  fix:   (umask 077; steadfast kv secret > {at}), and the same file on every host"
-            )
-        })?
-        .permissions()
-        .mode();
-    ensure!(
-        mode & 0o027 == 0,
-        "{at} holds the secret of the group: requirement: closed to other users; found: mode {:o}\n  fix:   chmod 600 {at}",
-        mode & 0o777
-    );
-    let text = std::fs::read_to_string(file).with_context(|| at.to_string())?;
-    let text = text.trim();
-    match u128::from_str_radix(text, 16) {
-        Ok(secret) if text.len() == 32 => Ok(secret),
-        _ => bail!(
-            "{at}: requirement: 32 hexadecimal digits; found: {} characters that are not\n  fix:   (umask 077; steadfast kv secret > {at}), and the same file on every host",
-            text.len()
-        ),
-    }
-}
-
-/// The list of peers, if it can be one.
-fn checked(args: &Serve) -> anyhow::Result<()> {
-    let count = args.peers.len();
-    ensure!(
-        count % 2 == 1 && (3..=7).contains(&count),
-        "--peers: requirement: 3, 5 or 7 addresses, so that a vote has a majority; found: {count}\n  fix:   --peers HOST:PORT,HOST:PORT,HOST:PORT"
-    );
-    let different: BTreeSet<&String> = args.peers.iter().collect();
-    ensure!(
-        different.len() == count,
-        "--peers: requirement: each replica once; found: an address twice in {}",
-        args.peers.join(",")
-    );
-    for peer in &args.peers {
-        let port = peer.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
-        ensure!(
-            matches!(port, Some(Ok(1..))),
-            "--peers: requirement: HOST:PORT; found: '{peer}'\n  fix:   --peers 10.0.0.1:11311,10.0.0.2:11311,10.0.0.3:11311"
-        );
-    }
-    ensure!(
-        args.replica < count as u64,
-        "--replica: requirement: a place in --peers, 0 to {}; found: {}",
-        count - 1,
-        args.replica
-    );
-    Ok(())
-}
 
 fn open(at: &str, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
     let cannot = || {
@@ -86,16 +29,9 @@ fn open(at: &str, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
     TcpListener::bind(&found[..]).with_context(cannot)
 }
 
-/// A number that no process of this group has had: 44 bits of chance, so that it can be read as a floating-point number too.
-fn fresh_node(slot: u64) -> anyhow::Result<u64> {
-    let chance = u128::from_str_radix(&local::secret()?, 16)?;
-    let generation = u64::try_from(chance >> 84)?.max(1);
-    Ok(local::node(slot, generation).0)
-}
-
 pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
-    checked(args)?;
-    let secret = secret(&args.secret_file)?;
+    secret::check_peers(&args.peers, args.replica)?;
+    let own_secret = secret::read(&args.secret_file)?;
     let common = &args.common;
     let own = &args.peers[usize::try_from(args.replica)?];
     let listen = match &args.listen {
@@ -105,6 +41,25 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             format!("{host}:{CLIENT_PORT}")
         }
     };
+    let files = args
+        .tls_cert
+        .clone()
+        .zip(args.tls_key.clone())
+        .zip(args.tls_ca.clone());
+    let tls = files
+        .map(|((certificate, key), authority)| {
+            let files = Files {
+                certificate,
+                key,
+                authority,
+            };
+            Tls::load(&files, own)
+        })
+        .transpose()?;
+    ensure!(
+        tls.is_some() || args.tls_clients == TlsClients::Off,
+        "--tls-clients: requirement: a certificate to show; found: none\n  fix:   --tls-cert FILE --tls-key FILE --tls-ca FILE"
+    );
     let peer = open(
         args.bind.as_ref().unwrap_or(own),
         "the other replicas",
@@ -118,10 +73,10 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         .transpose()?;
     let who = Who {
         slot: args.replica,
-        node: fresh_node(args.replica)?,
+        node: secret::fresh_node(args.replica)?.0,
         client: client.local_addr()?.to_string(),
         peers: args.peers.clone(),
-        stage: common.stage.word(),
+        service: common.stage.word(),
         memory_mib: common.memory,
     };
     replica::run(replica::Start {
@@ -134,7 +89,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             json: common.json,
             bytes_max: common.memory << 20,
             snapshot_every: common.snapshot_every,
-            secret,
+            secret: own_secret,
             scrub_s: common.scrub,
             reads: common.reads,
             who: Some(who),
@@ -145,5 +100,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         founds: false,
         connections: common.connections,
         http,
+        tls,
+        tls_clients: args.tls_clients,
     })
 }

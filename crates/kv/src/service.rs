@@ -23,21 +23,19 @@ use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::{
     Action, Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To, Tuple,
 };
+use steadfast_group::gate::{Gate, LetIn};
+use steadfast_group::sequencer::raft::{Engine, unstamped};
+use steadfast_group::wire;
+use steadfast_group::{Delivery, Heard, Member, Met, Peers, Post, ReadAt, Sequencer as _, Who};
 use steadfast_integrity::digest::crc32c;
 use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::meet::{Met, Who};
-use crate::peers::Peers;
 use crate::protocol::Request;
 use crate::reads::Modes;
-use crate::sequencer::raft::Engine;
-use crate::sequencer::{Delivery, Member, Sequencer as _};
 use crate::store::{self, Delta, SHARDS, Store};
 use crate::strike::Target;
-use crate::wire::{self, Post};
 
-pub(crate) use self::reads::ReadAt;
 use self::reads::Reads;
 
 /// How digests are made; replicas of another epoch are not compared with.
@@ -54,12 +52,8 @@ const SILENT: Duration = Duration::from_millis(1500);
 const VERIFY_PARTS: usize = 16;
 const SHARDS_U32: u32 = 256;
 const _: () = assert!(SHARDS_U32 as usize == SHARDS, "one number, two types");
-/// A new process that asks to be let in is heard of several times in this.
-const FRESH: Duration = Duration::from_secs(3);
-/// How long more than f places must have had new processes before the group counts as lost.
+/// An order that the log has not delivered after this is given again.
 const LOST: Duration = Duration::from_secs(5);
-/// How long a process may take to be let in: the state has to be sent to it.
-const LET_IN: Duration = Duration::from_secs(120);
 /// Entries that may have come and not been executed while a replica still counts as ready.
 const BEHIND_MAX: u64 = 2000;
 /// Comparisons by the clock that are remembered, to tell what they found from what a request found.
@@ -135,12 +129,17 @@ pub(crate) struct Group {
 #[derive(Debug)]
 pub(crate) enum Event {
     Group(Group),
-    Post(Node, Post),
-    Alive(Node, bool),
+    /// Another replica has spoken.
+    Heard(Heard),
     Own(String, String, oneshot::Sender<String>),
-    Meet(Who, oneshot::Sender<Met>),
     /// The own engine has said what reads must have seen; for another replica, if it asked.
     ReadAt(Option<Node>, u64, Option<ReadAt>),
+}
+
+impl From<Heard> for Event {
+    fn from(heard: Heard) -> Self {
+        Self::Heard(heard)
+    }
 }
 
 struct Unacked {
@@ -220,12 +219,8 @@ pub(crate) struct Service {
     counts: Counts,
     started: Instant,
     executed: u64,
-    /// What this process says of itself to those that look for a group; nothing in a group of `--local`.
-    who: Option<Who>,
-    /// Places in which a process runs that belongs to no group, and when it was last heard of.
-    fresh: HashMap<u64, Instant>,
-    lost_since: Option<Instant>,
-    letting_in: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    /// What answers those that look for a group; nothing in a group of `--local`.
+    gate: Option<Gate>,
     /// Whether this process is a member.
     standing: watch::Sender<bool>,
     drain: Option<Drain>,
@@ -311,10 +306,7 @@ impl Service {
             counts: Counts::default(),
             started: Instant::now(),
             executed: 0,
-            who: setup.who.clone(),
-            fresh: HashMap::new(),
-            lost_since: None,
-            letting_in: std::sync::Arc::default(),
+            gate: setup.who.clone().map(Gate::new),
             standing,
             drain: None,
             scrub_every: scrub.then(|| Duration::from_secs(setup.scrub_s) / SHARDS_U32),
@@ -399,13 +391,13 @@ impl Service {
                     self.submit_collected();
                 }
             }
-            Event::Alive(node, alive) => {
+            Event::Heard(Heard::Alive(node, alive)) => {
                 if alive {
                     self.heard.insert(node, Instant::now());
                 }
                 self.core.set_alive(node, alive);
             }
-            Event::Post(from, post) => {
+            Event::Heard(Heard::Post(from, post)) => {
                 if self
                     .heard
                     .insert(from, Instant::now())
@@ -432,7 +424,7 @@ impl Service {
                 self.act();
             }
             Event::Own(word, rest, reply) => self.own(&word, &rest, reply),
-            Event::Meet(who, reply) => {
+            Event::Heard(Heard::Meet(who, reply)) => {
                 let _ = reply.send(self.meet(&who));
             }
             Event::ReadAt(None, ticket, at) => self.read_at(ticket, at),
@@ -445,70 +437,36 @@ impl Service {
 
     /// A process that belongs to no group asks about this one's.
     fn meet(&mut self, other: &Who) -> Met {
-        let Some(own) = &self.who else {
+        let Some(mut gate) = self.gate.take() else {
             return Met::Refused("this is a group of --local".to_owned());
         };
-        let differs = if self.is_member() {
-            own.differs(other)
-        } else {
-            own.differs_at_founding(other)
+        let json = self.json;
+        let told = move |(slot, done): LetIn| match done {
+            Ok(took) => {
+                let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                crate::say::line(
+                    json,
+                    &format!(
+                        "replica {slot} is a fresh process and belongs to the group after {took_ms} ms"
+                    ),
+                    &serde_json::json!({"event": "joined", "replica": slot, "took_ms": took_ms}),
+                );
+            }
+            Err(why) => crate::say::line(
+                json,
+                &format!("replica {slot} could not be let in: {why}"),
+                &serde_json::json!({"event": "not_joined", "replica": slot, "why": why}),
+            ),
         };
-        if let Some(why) = differs {
-            return Met::Refused(why);
-        }
-        if !self.is_member() {
-            return Met::New(own.clone());
-        }
-        let node = Node(other.node);
-        if self.members.contains_key(&node) {
-            return Met::Member(None);
-        }
-        let old = self
-            .members
-            .iter()
-            .find(|(_, member)| member.slot == other.slot)
-            .map(|(node, member)| (*node, member.clone()));
-        if let Some((old, member)) = &old
-            && (*old == self.me || self.alive(*old))
-        {
-            return Met::Member(Some(format!(
-                "replica {} of the group runs at {} and answers\n  fix:   stop that process first, or give this one its own --replica",
-                other.slot, member.peer
-            )));
-        }
-        self.fresh.insert(other.slot, Instant::now());
-        if self.engine.is_leader()
-            && !self
-                .letting_in
-                .swap(true, std::sync::atomic::Ordering::Relaxed)
-        {
-            let (engine, busy) = (self.engine.clone(), self.letting_in.clone());
-            let member = other.member();
-            let json = self.json;
-            tokio::spawn(async move {
-                let slot = member.slot;
-                let began = Instant::now();
-                let replaced = engine.replace(old.map(|(node, _)| node), node, member);
-                let done = tokio::time::timeout(LET_IN, replaced).await;
-                let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-                match done.unwrap_or_else(|_| Err("it took too long".to_owned())) {
-                    Ok(()) => crate::say::line(
-                        json,
-                        &format!(
-                            "replica {slot} is a fresh process and belongs to the group after {took_ms} ms"
-                        ),
-                        &serde_json::json!({"event": "joined", "replica": slot, "took_ms": took_ms}),
-                    ),
-                    Err(why) => crate::say::line(
-                        json,
-                        &format!("replica {slot} could not be let in: {why}"),
-                        &serde_json::json!({"event": "not_joined", "replica": slot, "why": why}),
-                    ),
-                }
-                busy.store(false, std::sync::atomic::Ordering::Relaxed);
-            });
-        }
-        Met::Member(None)
+        let met = gate.meet(
+            other,
+            &self.members,
+            |node| self.alive(node),
+            &self.engine,
+            told,
+        );
+        self.gate = Some(gate);
+        met
     }
 
     fn alive(&self, node: Node) -> bool {
@@ -519,23 +477,18 @@ impl Service {
 
     /// Ends where the group can never agree on anything again: more than f of its processes have been followed by new ones.
     fn end_if_lost(&mut self) {
-        self.fresh.retain(|_, at| at.elapsed() < FRESH);
-        if self.fresh.len() <= self.size / 2 || !self.is_member() {
-            self.lost_since = None;
+        let is_member = self.is_member();
+        let Some(slots) = self.gate.as_mut().and_then(|gate| gate.lost(is_member)) else {
             return;
-        }
-        if self.lost_since.get_or_insert_with(Instant::now).elapsed() > LOST {
-            let mut slots: Vec<u64> = self.fresh.keys().copied().collect();
-            slots.sort_unstable();
-            self.say(
-                &format!(
-                    "replicas {slots:?} have begun anew at the same time: the group has lost its majority, and with it what was stored; replica {} ends\n  fix:   start it again (systemd does): when all are new they found a group",
-                    self.slot
-                ),
-                &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
-            );
-            std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
-        }
+        };
+        self.say(
+            &format!(
+                "replicas {slots:?} have begun anew at the same time: the group has lost its majority, and with it what was stored; replica {} ends\n  fix:   start it again (systemd does): when all are new they found a group",
+                self.slot
+            ),
+            &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
+        );
+        std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
     }
 
     /// Why this replica should not be given requests, if so.
@@ -752,14 +705,9 @@ impl Service {
         self.core.set_members(&nodes, Index(index));
         self.heard.retain(|node, _| members.contains_key(node));
         self.peers.set(&members);
-        self.fresh.retain(|slot, _| {
-            // Its process may be the one that has just become a member.
-            members.values().all(|member| member.slot != *slot)
-                || self
-                    .members
-                    .iter()
-                    .any(|(node, member)| member.slot == *slot && members.contains_key(node))
-        });
+        if let Some(gate) = &mut self.gate {
+            gate.members_changed(&self.members, &members);
+        }
         self.members = members;
         self.standing.send_replace(self.is_member());
     }
@@ -1457,21 +1405,6 @@ fn local_ms() -> u64 {
     now.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
-}
-
-/// The leader's time and the entry; a time that does not fit its check is no time.
-fn unstamped(bytes: &[u8]) -> (u64, &[u8]) {
-    let Some((time, rest)) = bytes.split_first_chunk::<8>() else {
-        return (0, &[]);
-    };
-    let Some((check, rest)) = rest.split_first_chunk::<4>() else {
-        return (0, &[]);
-    };
-    if crc32c(time) == u32::from_le_bytes(*check) {
-        (u64::from_le_bytes(*time), rest)
-    } else {
-        (0, rest)
-    }
 }
 
 /// The entry, if it still fits the check that its origin made.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::cli::At;
 use crate::{local, say};
 
 /// Home, then nothing below.
@@ -31,19 +32,14 @@ struct Seen {
 }
 
 /// Shows the group until it has been shown `count` times, or for ever.
-pub(crate) fn run(
-    at: SocketAddr,
-    as_json: bool,
-    interval: Duration,
-    count: Option<u64>,
-) -> Result<()> {
+pub(crate) fn run(at: &At, as_json: bool, interval: Duration, count: Option<u64>) -> Result<()> {
     let live = !as_json && std::io::stdout().is_terminal();
     // Members are asked for anew each time: any of them may be replaced, the first one asked included.
-    let mut known = vec![at];
+    let mut known = vec![at.at];
     let mut before: BTreeMap<u64, Seen> = BTreeMap::new();
     let mut shown = 0;
     loop {
-        let (members, now) = look(&known)?;
+        let (members, now) = look(at, &known)?;
         let rows: Vec<Value> = members
             .iter()
             .map(|(slot, client)| row(*slot, client, now.get(slot), before.get(slot)))
@@ -62,26 +58,26 @@ pub(crate) fn run(
         known = members
             .values()
             .filter_map(|client| client.parse().ok())
-            .chain([at])
+            .chain([at.at])
             .collect();
         before = now;
         std::thread::sleep(interval);
     }
 }
 
-fn status(at: SocketAddr) -> Result<Value> {
+fn status(at: &At) -> Result<Value> {
     let answer = local::ask_within(at, "sf status", ANSWER)?;
     serde_json::from_str(&answer)
-        .with_context(|| format!("{at} is no replica of steadfast kv; it says: {answer}"))
+        .with_context(|| format!("{} is no replica of steadfast kv; it says: {answer}", at.at))
 }
 
 type Looked = (BTreeMap<u64, String>, BTreeMap<u64, Seen>);
 
 /// The members as the first that answers names them, and what each of them says.
-fn look(known: &[SocketAddr]) -> Result<Looked> {
+fn look(how: &At, known: &[SocketAddr]) -> Result<Looked> {
     let mut last = None;
     for at in known {
-        let first = match status(*at) {
+        let first = match status(&how.also(*at)) {
             Ok(first) => first,
             Err(why) => {
                 last = Some(why);
@@ -97,7 +93,7 @@ fn look(known: &[SocketAddr]) -> Result<Looked> {
         let mut now = BTreeMap::new();
         for (slot, client) in &members {
             if let Ok(client) = client.parse()
-                && let Ok(status) = status(client)
+                && let Ok(status) = status(&how.also(client))
             {
                 let at = Instant::now();
                 now.insert(*slot, Seen { at, status });

@@ -28,6 +28,8 @@ mod once;
 mod reads;
 #[path = "group/serve.rs"]
 mod serve;
+#[path = "group/tls.rs"]
+mod tls;
 
 /// Machines that run these are busy with others of them.
 const PATIENCE: Duration = Duration::from_secs(60);

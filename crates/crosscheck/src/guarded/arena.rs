@@ -246,6 +246,11 @@ impl<T: Critical> Arena<T> {
         self.open(at, |guarded| guarded.write_only(fields))
     }
 
+    /// The object, for the methods of its type: `#[critical] impl` lets them be called on it.
+    pub fn at(&mut self, at: Ref<T>) -> At<'_, T> {
+        At { arena: self, at }
+    }
+
     fn open<'a>(
         &'a mut self,
         at: Ref<T>,
@@ -265,6 +270,33 @@ impl<T: Critical> Arena<T> {
     /// The value behind the back of its guards, for injectors and tests: what is changed here is a fault.
     pub fn raw(&mut self, at: Ref<T>) -> Option<&mut T> {
         self.objects.get_mut(&at.id()).map(Guarded::raw)
+    }
+}
+
+/// An object in its arena, on which methods of a [`critical`](macro@crate::critical) impl are called.
+#[derive(Debug)]
+pub struct At<'a, T: Critical> {
+    arena: &'a mut Arena<T>,
+    at: Ref<T>,
+}
+
+impl<T: Critical> At<'_, T> {
+    /// As [`Arena::read`].
+    #[must_use]
+    pub fn read(&self) -> Option<&T> {
+        self.arena.read(self.at)
+    }
+
+    /// As [`Arena::write`].
+    #[must_use]
+    pub fn write(&mut self) -> Option<Writing<'_, T>> {
+        self.arena.write(self.at)
+    }
+
+    /// As [`Arena::write_only`].
+    #[must_use]
+    pub fn write_only(&mut self, fields: &[T::Name]) -> Option<Writing<'_, T>> {
+        self.arena.write_only(self.at, fields)
     }
 }
 

@@ -27,7 +27,7 @@ use std::ops::{Deref, DerefMut};
 
 use steadfast_integrity::digest::Vote128;
 
-pub use arena::{Arena, Found, Ref, State, tag};
+pub use arena::{Arena, At, Found, Ref, State, tag};
 pub use encode::{Bytes, Encode, shape};
 
 use crate::ids::Digest;
@@ -98,6 +98,55 @@ pub struct Field {
 /// # use steadfast_crosscheck::Critical;
 /// #[derive(Critical)]
 /// struct Account { cents: i64, #[critical(skip)] reads: u64 }
+/// ```
+///
+/// The methods of such a type are called on an object in its arena with [`critical`](macro@crate::critical):
+///
+/// ```
+/// use steadfast_crosscheck::{Arena, Critical, Ref, critical};
+///
+/// #[derive(Critical)]
+/// struct Account { owner: String, cents: i64 }
+///
+/// #[critical]
+/// impl Account {
+///     #[critical(only(cents))]
+///     fn pay(&mut self, cents: i64) -> i64 {
+///         self.cents += cents;
+///         self.balance()
+///     }
+///     fn balance(&self) -> i64 { self.cents }
+/// }
+///
+/// let mut accounts = Arena::new();
+/// let alice = Ref::named(b"alice");
+/// accounts.put(alice, Account { owner: "alice".to_owned(), cents: 0 });
+/// assert_eq!(accounts.at(alice).pay(7), Some(7));
+/// assert_eq!(accounts.at(alice).balance(), Some(7));
+/// assert_eq!(accounts.at(Ref::named(b"bob")).balance(), None);
+/// ```
+///
+/// A method whose guard would not hold for all of it does not compile, nor does one that names a field that the type has not:
+///
+/// ```compile_fail
+/// # use steadfast_crosscheck::{Critical, critical};
+/// # #[derive(Critical)] struct Account { cents: i64 }
+/// #[critical] impl Account { fn cents(&mut self) -> &mut i64 { &mut self.cents } }
+/// ```
+/// ```compile_fail
+/// # use steadfast_crosscheck::{Critical, critical};
+/// # #[derive(Critical)] struct Account { cents: i64 }
+/// #[critical] impl Account { fn close(self) -> i64 { self.cents } }
+/// ```
+/// ```compile_fail
+/// # use steadfast_crosscheck::{Critical, critical};
+/// # #[derive(Critical)] struct Account { cents: i64 }
+/// #[critical] impl Account { #[critical(only(euros))] fn pay(&mut self) { self.cents += 1 } }
+/// ```
+/// ```compile_fail
+/// # use steadfast_crosscheck::critical;
+/// struct Account { cents: i64 }
+/// #[critical] impl Account { fn pay(&mut self) { self.cents += 1 } }
 /// ```
 pub trait Critical: Encode {
     /// Names of the protected fields, for [`Arena::write_only`].
@@ -192,6 +241,12 @@ impl<T: Critical> Guarded<T> {
             0 => Digest(1),
             whole => Digest(whole),
         }
+    }
+
+    /// The digests of the fields, as they are stored.
+    #[must_use]
+    pub fn fields(&self) -> &[u128] {
+        &self.fields
     }
 
     /// Fields whose bytes do not fit their digests. Where the digest of the whole fits, only a digest of a field was hit.

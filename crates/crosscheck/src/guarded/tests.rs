@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::{Bytes, Guarded, unpack};
 use crate::core::Objects as _;
 use crate::ids::{Digest, Index};
-use crate::{Arena, Critical, Encode, Ref, State};
+use crate::{Arena, Critical, Encode, Ref, State, critical};
 
 #[derive(Debug, Clone, PartialEq, Critical)]
 enum Kind {
@@ -323,4 +323,58 @@ fn types_that_differ_in_a_name_an_order_or_a_kind_have_different_shapes() {
             "Option<usize>"
         ]
     );
+}
+
+#[critical]
+impl Thing {
+    fn weight(&self) -> u64 {
+        self.count * 2
+    }
+
+    fn add(&mut self, (one, two): (u64, u64), why: &str) -> u64 {
+        self.count += one + two;
+        self.name.push_str(why);
+        self.weight()
+    }
+
+    #[critical(only(count))]
+    fn add_and_rename(&mut self, name: &str) {
+        self.count += 1;
+        self.name = name.to_owned();
+    }
+}
+
+#[test]
+fn a_method_checks_when_it_is_entered_and_updates_when_it_is_left() {
+    let at = Ref::named(b"x");
+    let mut things = Arena::new();
+    things.put(at, thing());
+    things.begin(Index(1));
+    assert_eq!(things.at(at).add((1, 2), "!"), Some(20));
+    assert_eq!(things.at(at).weight(), Some(20));
+    assert_eq!(things.at(Ref::named(b"y")).weight(), None);
+    assert!(things.intact(at.id()));
+    assert_eq!(things.finish().len(), 2, "what is missing is noted as well");
+    assert!(things.found().is_empty());
+
+    things.raw(at).unwrap().count ^= 1;
+    things.begin(Index(2));
+    assert_eq!(
+        things.at(at).weight(),
+        Some(22),
+        "only the vote knows better"
+    );
+    assert!(things.finish()[0].passive);
+    assert_eq!(things.found()[0].fields, ["count"]);
+}
+
+#[test]
+fn a_method_that_changes_what_it_does_not_name_is_found() {
+    let at = Ref::named(b"x");
+    let mut things = Arena::new();
+    things.put(at, thing());
+    assert_eq!(things.at(at).add_and_rename("a thing"), Some(()));
+    assert!(things.intact(at.id()), "the same name is no change");
+    assert_eq!(things.at(at).add_and_rename("another"), Some(()));
+    assert!(!things.intact(at.id()));
 }

@@ -1,6 +1,6 @@
 //! A service written with guarded objects: accounts, transfers, and a journal of them.
 
-use steadfast_crosscheck::{Arena, Critical, Ref, State};
+use steadfast_crosscheck::{Arena, Critical, Ref, State, critical};
 
 #[derive(Critical)]
 pub(crate) struct Account {
@@ -9,6 +9,18 @@ pub(crate) struct Account {
     pub(crate) last: Option<Ref<Transfer>>,
     #[critical(skip = "statistics: answers for one replica")]
     pub(crate) reads: u64,
+}
+
+#[critical]
+impl Account {
+    #[critical(only(cents))]
+    fn pay_in(&mut self, cents: i64) {
+        self.cents += cents;
+    }
+
+    fn told(&self) -> String {
+        format!("{} has {}", self.owner, self.cents)
+    }
 }
 
 #[derive(Critical)]
@@ -57,7 +69,7 @@ impl Bank {
                 "opened".to_owned()
             }
             Request::Deposit(name, cents) => {
-                self.accounts.write(account(name))?.cents += cents;
+                self.accounts.at(account(name)).pay_in(cents)?;
                 "paid in".to_owned()
             }
             Request::Transfer(from, to, cents) => {
@@ -75,10 +87,7 @@ impl Bank {
                 }
                 "moved".to_owned()
             }
-            Request::Balance(name) => {
-                let account = self.accounts.read(account(name))?;
-                format!("{} has {}", account.owner, account.cents)
-            }
+            Request::Balance(name) => self.accounts.at(account(name)).told()?,
             Request::Last(name) => {
                 let transfer = self.accounts.read(account(name))?.last?;
                 let transfer = self.transfers.read(transfer)?;

@@ -23,19 +23,11 @@ use steadfast_crosscheck::{Digest, Index, Node, ObjectId, Status, To};
 
 use super::{Event, Group, Reply, Service, Stage, local_ms};
 use crate::reads::{Mode, Modes};
-use crate::sequencer::Sequencer as _;
 use crate::store::{Delta, Head, Store};
-use crate::wire::Post;
+use steadfast_group::{Post, ReadAt, Sequencer as _};
 
 /// How long a read may wait beside the log. Several times a round trip; a write that is voted on takes as long.
 const PATIENCE: Duration = Duration::from_millis(100);
-
-/// What the leader says: the entry that a read must have seen, and its clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct ReadAt {
-    pub(crate) index: u64,
-    pub(crate) time_ms: u64,
-}
 
 /// A question to the leader that has not been answered.
 struct Asked {

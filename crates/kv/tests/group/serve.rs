@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use super::*;
 
 /// Three places, their addresses, and whoever runs there.
-struct Hosts {
-    dir: PathBuf,
+pub(super) struct Hosts {
+    pub(super) dir: PathBuf,
     peers: Vec<String>,
-    clients: Vec<SocketAddr>,
+    pub(super) clients: Vec<SocketAddr>,
     http: Vec<SocketAddr>,
-    more: Vec<String>,
+    pub(super) more: Vec<String>,
     running: Vec<Option<Child>>,
     said: Arc<Mutex<Vec<String>>>,
 }
@@ -29,7 +29,7 @@ fn free() -> SocketAddr {
 }
 
 impl Hosts {
-    fn new(name: &str, more: &[&str]) -> Self {
+    pub(super) fn new(name: &str, more: &[&str]) -> Self {
         let dir = std::env::temp_dir().join(format!("kv-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let secret = kv().arg("secret").output().unwrap().stdout;
@@ -48,11 +48,11 @@ impl Hosts {
         hosts
     }
 
-    fn secret(&self) -> PathBuf {
+    pub(super) fn secret(&self) -> PathBuf {
         self.dir.join("secret")
     }
 
-    fn command(&self, replica: usize) -> Command {
+    pub(super) fn command(&self, replica: usize) -> Command {
         let mut command = kv();
         command
             .args(["serve", "--json", "--allow-strikes"])
@@ -68,7 +68,7 @@ impl Hosts {
         command
     }
 
-    fn start(&mut self, replica: usize) {
+    pub(super) fn start(&mut self, replica: usize) {
         let mut child = self.command(replica).spawn().unwrap();
         let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
         let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
@@ -83,7 +83,7 @@ impl Hosts {
         self.running[replica] = Some(child);
     }
 
-    fn end(&mut self, replica: usize, signal: &str) -> ExitStatus {
+    pub(super) fn end(&mut self, replica: usize, signal: &str) -> ExitStatus {
         let mut child = self.running[replica].take().unwrap();
         let pid = child.id().to_string();
         assert!(
@@ -107,7 +107,7 @@ impl Hosts {
         said
     }
 
-    fn wait(&self, what: &str, mut until: impl FnMut() -> bool) {
+    pub(super) fn wait(&self, what: &str, mut until: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !until() {
             assert!(
@@ -119,13 +119,13 @@ impl Hosts {
         }
     }
 
-    fn wait_ready(&self, replica: usize) {
+    pub(super) fn wait_ready(&self, replica: usize) {
         self.wait(&format!("replica {replica} becomes ready"), || {
             self.http(replica, "/readyz").starts_with("HTTP/1.1 200")
         });
     }
 
-    fn heard(&self, words: &str) -> bool {
+    pub(super) fn heard(&self, words: &str) -> bool {
         self.said
             .lock()
             .unwrap()

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use steadfast_crosscheck::{Node, To};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::links::Links;
 use crate::sequencer::Member;
 use crate::wire::{self, Hello, Post};
 
@@ -23,30 +23,32 @@ const WAITING_MAX: usize = 100_000;
 
 /// Senders to the other members.
 #[derive(Debug)]
-pub(crate) struct Peers {
+pub struct Peers {
     me: Node,
-    secret: u128,
+    links: Links,
     lines: HashMap<Node, mpsc::UnboundedSender<Vec<u8>>>,
 }
 
 impl Peers {
-    pub(crate) fn new(me: Node, secret: u128) -> Self {
+    /// To nobody yet.
+    #[must_use]
+    pub fn new(me: Node, links: Links) -> Self {
         Self {
             me,
-            secret,
+            links,
             lines: HashMap::new(),
         }
     }
 
     /// Keeps connections to these, ends others.
-    pub(crate) fn set(&mut self, members: &BTreeMap<Node, Member>) {
+    pub fn set(&mut self, members: &BTreeMap<Node, Member>) {
         self.lines.retain(|node, _| members.contains_key(node));
         for (node, member) in members {
             if *node != self.me && !self.lines.contains_key(node) {
                 let (line, messages) = mpsc::unbounded_channel();
                 tokio::spawn(keep(
                     self.me,
-                    self.secret,
+                    self.links.clone(),
                     *node,
                     member.peer.clone(),
                     messages,
@@ -57,7 +59,7 @@ impl Peers {
     }
 
     /// The bytes that each receiver gets.
-    pub(crate) fn send(&self, to: To, post: &Post) -> usize {
+    pub fn send(&self, to: To, post: &Post) -> usize {
         let Ok(bytes) = wire::frame(post) else {
             return 0;
         };
@@ -81,24 +83,22 @@ impl Peers {
 /// One connection, for as long as somebody may send.
 async fn keep(
     me: Node,
-    secret: u128,
+    links: Links,
     to: Node,
     peer: String,
     mut messages: mpsc::UnboundedReceiver<Vec<u8>>,
 ) {
-    let (Ok(hello), Ok(alive)) = (
-        wire::frame(&Hello::Vote {
-            from: me.0,
-            to: to.0,
-            secret,
-        }),
-        wire::frame(&Post::Alive),
-    ) else {
+    let hello = Hello::Vote {
+        from: me.0,
+        to: to.0,
+        secret: links.secret,
+    };
+    let Ok(alive) = wire::frame(&Post::Alive) else {
         return;
     };
     let mut waiting = Vec::new();
     loop {
-        let Ok(mut stream) = TcpStream::connect(&peer).await else {
+        let Ok(mut stream) = links.open(&peer, &hello).await else {
             tokio::time::sleep(RETRY).await;
             while messages.len() > WAITING_MAX {
                 if messages.recv().await.is_none() {
@@ -110,14 +110,6 @@ async fn keep(
             }
             continue;
         };
-        let _ = stream.set_nodelay(true);
-        if stream
-            .write_all(&[&wire::preamble()[..], &hello].concat())
-            .await
-            .is_err()
-        {
-            continue;
-        }
         loop {
             waiting.clear();
             match timeout(ALIVE, messages.recv()).await {
@@ -131,7 +123,11 @@ async fn keep(
                 };
                 waiting.extend_from_slice(&bytes);
             }
-            if stream.write_all(&waiting).await.is_err() {
+            let sent = async {
+                stream.write_all(&waiting).await?;
+                stream.flush().await
+            };
+            if sent.await.is_err() {
                 break;
             }
         }

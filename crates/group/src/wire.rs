@@ -2,7 +2,7 @@
 //!
 //! A connection begins with the secret of its group, so that other users of a machine cannot speak for a replica.
 //!
-//! Not covered: secrecy. Nothing is encrypted.
+//! Not covered: secrecy; see `tls`.
 
 use std::io;
 
@@ -12,34 +12,34 @@ use steadfast_integrity::digest::crc32c;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::meet::Who;
-use crate::service::{EPOCH, ReadAt};
 
 /// A snapshot of a large state is one frame.
 const FRAME_MAX: usize = 1 << 30;
 /// Before the secret has been seen nothing large is taken.
 const HELLO_MAX: usize = 4096;
 /// The version of everything that replicas say to each other.
-pub(crate) const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 3;
 
 /// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
-pub(crate) fn preamble() -> [u8; 8] {
+#[must_use]
+pub fn preamble(epoch: u16) -> [u8; 8] {
     let [p0, p1] = PROTOCOL.to_le_bytes();
-    let [e0, e1] = EPOCH.to_le_bytes();
+    let [e0, e1] = epoch.to_le_bytes();
     [b'S', b'F', b'K', b'V', p0, p1, e0, e1]
 }
 
 /// The other side's preamble; an error names both if they differ.
-pub(crate) async fn read_preamble(from: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
+pub async fn read_preamble(from: &mut (impl AsyncRead + Unpin), epoch: u16) -> io::Result<()> {
     let mut found = [0; 8];
     from.read_exact(&mut found).await?;
-    if found == preamble() {
+    if found == preamble(epoch) {
         return Ok(());
     }
     let [b'S', b'F', b'K', b'V', p0, p1, e0, e1] = found else {
-        return Err(io::Error::other("no replica of steadfast kv answers there"));
+        return Err(io::Error::other("no replica of such a group answers there"));
     };
     Err(io::Error::other(format!(
-        "it speaks version {} with digests of epoch {}, this one version {PROTOCOL} with epoch {EPOCH}: replicas of one group have the same",
+        "it speaks version {} with digests of epoch {}, this one version {PROTOCOL} with epoch {epoch}: replicas of one group have the same",
         u16::from_le_bytes([p0, p1]),
         u16::from_le_bytes([e0, e1]),
     )))
@@ -48,7 +48,7 @@ pub(crate) async fn read_preamble(from: &mut (impl AsyncRead + Unpin)) -> io::Re
 /// The first frame of a connection: what it is for, from which process and to which. A process that has taken another's place listens at
 /// the same address, and must not be taken for it.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Hello {
+pub enum Hello {
     /// Questions of the ordering engine, each answered.
     Order { from: u64, to: u64, secret: u128 },
     /// Messages of the vote, and submissions; nothing is answered.
@@ -59,7 +59,7 @@ pub(crate) enum Hello {
 
 /// A message that is not answered.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Post {
+pub enum Post {
     /// Of the vote.
     Vote(Message),
     /// For the log, to whoever leads.
@@ -72,10 +72,20 @@ pub(crate) enum Post {
     ReadAt { ticket: u64, at: Option<ReadAt> },
 }
 
-/// A message and where it came from.
-pub(crate) type Posted = (Node, Post);
+/// What the leader says: the entry that a read must have seen, and its clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReadAt {
+    /// The entry.
+    pub index: u64,
+    /// The leader's clock.
+    pub time_ms: u64,
+}
 
-pub(crate) fn frame<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+/// A message and where it goes.
+pub type Posted = (Node, Post);
+
+/// The bytes of one frame.
+pub fn frame<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 8];
     bytes = postcard::to_extend(value, bytes).map_err(io::Error::other)?;
     let crc = crc32c(&bytes[8..]);
@@ -86,18 +96,17 @@ pub(crate) fn frame<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 }
 
 /// Whether a word is the group's secret, compared in a time that does not tell how much of it is right.
-pub(crate) fn is_secret(word: &str, secret: u128) -> bool {
+pub fn is_secret(word: &str, secret: u128) -> bool {
     u128::from_str_radix(word, 16).is_ok_and(|found| std::hint::black_box(found ^ secret) == 0)
 }
 
 /// The first frame of a connection.
-pub(crate) async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
+pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
     read_up_to(from, HELLO_MAX).await
 }
 
-pub(crate) async fn read<T: DeserializeOwned>(
-    from: &mut (impl AsyncRead + Unpin),
-) -> io::Result<T> {
+/// The next frame.
+pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> io::Result<T> {
     read_up_to(from, FRAME_MAX).await
 }
 

@@ -18,11 +18,9 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::Node;
-use tokio::io::{AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::say;
+use crate::links::Links;
 use crate::sequencer::Member;
 use crate::sequencer::raft::Engine;
 use crate::wire::{self, Hello};
@@ -38,17 +36,18 @@ const TAKEN: Duration = Duration::from_secs(10);
 
 /// A process that wants to belong to a group, and what it was started with.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Who {
-    pub(crate) slot: u64,
-    pub(crate) node: u64,
-    pub(crate) client: String,
-    pub(crate) peers: Vec<String>,
-    pub(crate) stage: String,
-    pub(crate) memory_mib: u64,
+pub struct Who {
+    pub slot: u64,
+    pub node: u64,
+    pub client: String,
+    pub peers: Vec<String>,
+    /// What it executes, and how: the stage of `steadfast kv`, the name of another service.
+    pub service: String,
+    pub memory_mib: u64,
 }
 
 impl Who {
-    pub(crate) fn member(&self) -> Member {
+    pub fn member(&self) -> Member {
         let slot = usize::try_from(self.slot).unwrap_or(usize::MAX);
         Member {
             slot: self.slot,
@@ -58,7 +57,7 @@ impl Who {
     }
 
     /// What must be the same in a group, if it is not.
-    pub(crate) fn differs(&self, other: &Self) -> Option<String> {
+    pub fn differs(&self, other: &Self) -> Option<String> {
         let differ = |what: &str, one: &str, two: &str| {
             Some(format!(
                 "requirement: the same {what} in all replicas; found: {one} at replica {}, {two} at replica {}",
@@ -72,8 +71,8 @@ impl Who {
                 &other.peers.len().to_string(),
             );
         }
-        if self.stage != other.stage {
-            return differ("--stage", &self.stage, &other.stage);
+        if self.service != other.service {
+            return differ("--stage, or service", &self.service, &other.service);
         }
         if self.memory_mib != other.memory_mib {
             return differ(
@@ -86,7 +85,7 @@ impl Who {
     }
 
     /// What must be the same in a group that is to be founded.
-    pub(crate) fn differs_at_founding(&self, other: &Self) -> Option<String> {
+    pub fn differs_at_founding(&self, other: &Self) -> Option<String> {
         if self.slot == other.slot && self.node != other.node {
             return Some(format!(
                 "requirement: one process for each place; found: two that are replica {}",
@@ -108,7 +107,7 @@ impl Who {
 
 /// What is answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Met {
+pub enum Met {
     /// Of no group yet either.
     New(Who),
     /// A member. The words say why the asker cannot be let in now; none if it can.
@@ -117,20 +116,14 @@ pub(crate) enum Met {
     Refused(String),
 }
 
-async fn ask(at: &str, secret: u128, who: &Who) -> io::Result<Met> {
+async fn ask(at: &str, links: &Links, who: &Who) -> io::Result<Met> {
     let exchange = async {
-        let stream = TcpStream::connect(at).await?;
-        stream.set_nodelay(true)?;
-        let mut stream = BufReader::new(stream);
-        let hello = wire::frame(&Hello::Meet {
-            secret,
+        let hello = Hello::Meet {
+            secret: links.secret,
             who: who.clone(),
-        })?;
-        stream
-            .get_mut()
-            .write_all(&[&wire::preamble()[..], &hello].concat())
-            .await?;
-        wire::read_preamble(&mut stream).await?;
+        };
+        let mut stream = links.open(at, &hello).await?;
+        wire::read_preamble(&mut stream, links.epoch).await?;
         wire::read::<Met>(&mut stream).await
     };
     tokio::time::timeout(ANSWER, exchange)
@@ -139,11 +132,12 @@ async fn ask(at: &str, secret: u128, who: &Who) -> io::Result<Met> {
 }
 
 /// Asks until this process is a member. An error is one that waiting does not mend.
-pub(crate) async fn join(
+pub async fn join(
     engine: Engine,
-    secret: u128,
+    links: Links,
     who: Who,
     mut member: watch::Receiver<bool>,
+    tell: impl Fn(&str),
 ) -> Result<(), String> {
     let began = Instant::now();
     let mut taken: Option<Instant> = None;
@@ -155,7 +149,7 @@ pub(crate) async fn join(
             .filter(|(slot, _)| *slot != who.slot)
             .collect();
         let answers =
-            futures_util::future::join_all(others.iter().map(|(_, at)| ask(at, secret, &who)))
+            futures_util::future::join_all(others.iter().map(|(_, at)| ask(at, &links, &who)))
                 .await;
         if *member.borrow() {
             return Ok(());
@@ -165,16 +159,16 @@ pub(crate) async fn join(
         let mut held = None;
         let mut refused = Vec::new();
         for ((slot, at), answer) in others.iter().zip(answers) {
-            let mut tell = |text: String| {
+            let mut tell_once = |text: String| {
                 if began.elapsed() > PATIENCE && told.insert(text.clone()) {
-                    say::error(&text);
+                    tell(&text);
                 }
             };
             match answer {
                 Ok(Met::New(other)) if other.slot == *slot => {
                     new.insert(other.slot, other);
                 }
-                Ok(Met::New(other)) => tell(format!(
+                Ok(Met::New(other)) => tell_once(format!(
                     "replica {} answers at {at}, where --peers has replica {slot}",
                     other.slot
                 )),
@@ -187,7 +181,7 @@ pub(crate) async fn join(
                 Err(why) if why.kind() == io::ErrorKind::Other => {
                     refused.push(format!("replica {slot} at {at}: {why}"));
                 }
-                Err(why) => tell(format!("waiting for replica {slot} at {at}: {why}")),
+                Err(why) => tell_once(format!("waiting for replica {slot} at {at}: {why}")),
             }
         }
         // One that is set up wrongly is refused by most; the others only wait for it.
@@ -196,7 +190,7 @@ pub(crate) async fn join(
         }
         for text in refused {
             if told.insert(text.clone()) {
-                say::error(&text);
+                tell(&text);
             }
         }
         match held {
@@ -235,7 +229,7 @@ mod tests {
             node: slot + 1,
             client: "h:1".to_owned(),
             peers: ["a:1", "b:1", "c:1"].map(str::to_owned).to_vec(),
-            stage: "RDGX".to_owned(),
+            service: "RDGX".to_owned(),
             memory_mib: 64,
         }
     }
@@ -249,7 +243,7 @@ mod tests {
         assert!(one.differs_at_founding(&two).unwrap().contains("--peers"));
         assert_eq!(one.differs(&two), None, "a member's place may have moved");
         for change in [
-            |who: &mut Who| who.stage = "RD".to_owned(),
+            |who: &mut Who| who.service = "RD".to_owned(),
             |who: &mut Who| who.memory_mib = 65,
             |who: &mut Who| drop(who.peers.pop()),
         ] {

@@ -7,7 +7,7 @@
 //!  1. What is delivered is delivered to every replica with the same index, in ascending order.
 //!  2. What is submitted may be lost or delivered late: its origin numbers it, and submits again.
 
-pub(crate) mod raft;
+pub mod raft;
 
 use std::collections::BTreeMap;
 
@@ -16,18 +16,18 @@ use tokio::sync::oneshot;
 
 /// A member of the group.
 #[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Member {
+pub struct Member {
     /// Its place in the group: what users count replicas by.
-    pub(crate) slot: u64,
+    pub slot: u64,
     /// Where other replicas reach it.
-    pub(crate) peer: String,
+    pub peer: String,
     /// Where clients reach it.
-    pub(crate) client: String,
+    pub client: String,
 }
 
 /// What comes out of the log.
 #[derive(Debug)]
-pub(crate) enum Delivery {
+pub enum Delivery {
     /// An entry, with the time that the leader stamped it with.
     Entry { index: u64, bytes: Vec<u8> },
     /// A place in the log without anything to execute.
@@ -49,7 +49,7 @@ pub(crate) enum Delivery {
 }
 
 /// An engine that orders.
-pub(crate) trait Sequencer {
+pub trait Sequencer {
     /// Hands bytes to whoever leads now. They may get lost.
     fn submit(&self, bytes: Vec<u8>);
 

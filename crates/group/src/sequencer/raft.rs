@@ -30,16 +30,16 @@ use openraft::storage::{
 use openraft::{EntryPayload, OptionalSend, RaftLogReader, RaftSnapshotBuilder};
 use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::Node;
-use tokio::io::{AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{Delivery, Member, Sequencer};
+use crate::links::{Links, Stream as Connection};
 use crate::wire::{self, Hello, Post};
 
 /// What an entry of the log carries.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Bytes(#[serde(with = "serde_bytes")] pub(crate) Vec<u8>);
+pub struct Bytes(#[serde(with = "serde_bytes")] pub Vec<u8>);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,13 +48,13 @@ impl fmt::Display for Bytes {
 }
 
 openraft::declare_raft_types!(
-    pub(crate) Types:
+    pub Types:
         D = Bytes,
         R = (),
         Node = Member,
 );
 
-pub(crate) type Raft = openraft::Raft<Types, Machine>;
+pub type Raft = openraft::Raft<Types, Machine>;
 
 /// The log keeps one part in so many of the entries between two snapshots, for followers that are a little late.
 const KEEP_PART: u64 = 10;
@@ -66,7 +66,7 @@ const DOUBT: Duration = Duration::from_millis(50);
 
 /// The log in memory.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Log(Arc<Mutex<Inner>>);
+pub struct Log(Arc<Mutex<Inner>>);
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -165,7 +165,7 @@ impl RaftLogStorage<Types> for Log {
 
 /// The engine's view of the service: a place in the log, and a channel.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub struct Machine {
     hand: Arc<Mutex<Hand>>,
     current: Current,
 }
@@ -285,7 +285,7 @@ impl RaftStateMachine<Types> for Machine {
 
 /// A snapshot that is being made.
 #[derive(Debug)]
-pub(crate) struct Builder {
+pub struct Builder {
     hand: Arc<Mutex<Hand>>,
     current: Current,
 }
@@ -320,8 +320,8 @@ impl RaftSnapshotBuilder<Types> for Builder {
 }
 
 /// A question of the engine to another replica's.
-#[derive(Serialize, Deserialize)]
-pub(crate) enum Ask {
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Ask {
     Append(AppendEntriesRequest<Types>),
     Vote(VoteRequest<Types>),
     PreVote(VoteRequest<Types>),
@@ -333,8 +333,8 @@ pub(crate) enum Ask {
     ),
 }
 
-#[derive(Serialize, Deserialize)]
-pub(crate) enum Answer {
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Answer {
     Append(AppendEntriesResponse<Types>),
     Vote(VoteResponse<Types>),
     Transfer(TransferLeaderResponse<Types>),
@@ -343,7 +343,7 @@ pub(crate) enum Answer {
 }
 
 /// Answers the questions of one connection until it ends.
-pub(crate) async fn answer(raft: &Raft, mut stream: BufReader<TcpStream>) -> io::Result<()> {
+pub async fn answer(raft: &Raft, mut stream: Connection) -> io::Result<()> {
     loop {
         let failed = |why: &dyn fmt::Display| Answer::Failed(why.to_string());
         let answer = match wire::read::<Ask>(&mut stream).await? {
@@ -374,15 +374,16 @@ pub(crate) async fn answer(raft: &Raft, mut stream: BufReader<TcpStream>) -> io:
                 .await
                 .map_or_else(|why| failed(&why), Answer::Snapshot),
         };
-        stream.get_mut().write_all(&wire::frame(&answer)?).await?;
+        stream.write_all(&wire::frame(&answer)?).await?;
+        stream.flush().await?;
     }
 }
 
 /// Makes connections for the engine.
 #[derive(Debug, Clone)]
-pub(crate) struct Network {
-    pub(crate) me: u64,
-    pub(crate) secret: u128,
+pub struct Network {
+    pub me: u64,
+    pub links: Links,
 }
 
 impl RaftNetworkFactory<Types> for Network {
@@ -391,7 +392,7 @@ impl RaftNetworkFactory<Types> for Network {
     async fn new_client(&mut self, target: u64, node: &Member) -> Line {
         Line {
             me: self.me,
-            secret: self.secret,
+            links: self.links.clone(),
             target,
             peer: node.peer.clone(),
             stream: None,
@@ -401,12 +402,12 @@ impl RaftNetworkFactory<Types> for Network {
 
 /// One connection: a question, then its answer.
 #[derive(Debug)]
-pub(crate) struct Line {
+pub struct Line {
     me: u64,
-    secret: u128,
+    links: Links,
     target: u64,
     peer: String,
-    stream: Option<BufReader<TcpStream>>,
+    stream: Option<Connection>,
 }
 
 impl Line {
@@ -417,22 +418,16 @@ impl Line {
             let mut stream = match stream {
                 Some(stream) => stream,
                 None => {
-                    let stream = TcpStream::connect(&self.peer).await?;
-                    stream.set_nodelay(true)?;
-                    let mut stream = BufReader::new(stream);
-                    let hello = wire::frame(&Hello::Order {
+                    let hello = Hello::Order {
                         from: self.me,
                         to: self.target,
-                        secret: self.secret,
-                    })?;
-                    stream
-                        .get_mut()
-                        .write_all(&[&wire::preamble()[..], &hello].concat())
-                        .await?;
-                    stream
+                        secret: self.links.secret,
+                    };
+                    self.links.open(&self.peer, &hello).await?
                 }
             };
-            stream.get_mut().write_all(&wire::frame(ask)?).await?;
+            stream.write_all(&wire::frame(ask)?).await?;
+            stream.flush().await?;
             let answer = wire::read::<Answer>(&mut stream).await?;
             io::Result::Ok((stream, answer))
         };
@@ -522,18 +517,22 @@ impl RaftNetworkV2<Types> for Line {
 }
 
 /// The engine of one replica.
+#[allow(
+    missing_debug_implementations,
+    reason = "the engine's own handle has none that says anything"
+)]
 #[derive(Clone)]
-pub(crate) struct Engine {
-    pub(crate) raft: Raft,
+pub struct Engine {
+    pub raft: Raft,
     me: u64,
     submit: mpsc::UnboundedSender<Vec<u8>>,
 }
 
 impl Engine {
     /// Starts the engine; entries come out of the receiver. `post` reaches the leader where that is another replica.
-    pub(crate) async fn start(
+    pub async fn start(
         me: Node,
-        secret: u128,
+        links: Links,
         snapshot_every: u64,
         post: impl Fn(Node, Post) + Send + 'static,
     ) -> anyhow::Result<(Self, mpsc::UnboundedReceiver<Delivery>)> {
@@ -559,7 +558,7 @@ impl Engine {
         let raft = Raft::new(
             me.0,
             Arc::new(config.validate()?),
-            Network { me: me.0, secret },
+            Network { me: me.0, links },
             Log::default(),
             machine,
         )
@@ -595,7 +594,7 @@ impl Engine {
     }
 
     /// Makes these the first members. Only on one of them, and only once in the life of a group.
-    pub(crate) async fn found(&self, members: BTreeMap<Node, Member>) -> anyhow::Result<()> {
+    pub async fn found(&self, members: BTreeMap<Node, Member>) -> anyhow::Result<()> {
         let members: BTreeMap<u64, Member> = members
             .into_iter()
             .map(|(node, member)| (node.0, member))
@@ -604,8 +603,19 @@ impl Engine {
         Ok(())
     }
 
+    /// Who belongs to the group as far as the log has come to this replica, executed or not.
+    #[must_use]
+    pub fn members(&self) -> BTreeMap<Node, Member> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let nodes = metrics.membership_config.nodes();
+        nodes
+            .map(|(id, member)| (Node(*id), member.clone()))
+            .collect()
+    }
+
     /// Hands the lead to another member, who may decline.
-    pub(crate) fn transfer(&self, to: Node) {
+    pub fn transfer(&self, to: Node) {
         let raft = self.raft.clone();
         tokio::spawn(async move {
             let _ = raft.trigger().transfer_leader(to.0).await;
@@ -613,14 +623,14 @@ impl Engine {
     }
 
     /// Entries that have reached this replica and that its service has not been given or has not executed yet.
-    pub(crate) fn behind(&self, executed: u64) -> u64 {
+    pub fn behind(&self, executed: u64) -> u64 {
         let metrics = self.raft.metrics();
         let last = metrics.borrow_watched().last_log_index.unwrap_or(0);
         last.saturating_sub(executed)
     }
 
     /// The last entry that any client can have been answered about: known by who leads, while its lease lasts.
-    pub(crate) async fn last_committed(&self) -> Option<u64> {
+    pub async fn last_committed(&self) -> Option<u64> {
         let read = self
             .raft
             .get_read_linearizer(openraft::ReadPolicy::LeaseRead)
@@ -629,7 +639,9 @@ impl Engine {
         Some(read.read_log_id().index())
     }
 
-    pub(crate) fn is_leader(&self) -> bool {
+    /// Whether this replica leads.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
         self.leader() == Some(Node(self.me))
     }
 }
@@ -645,6 +657,22 @@ fn stamped(bytes: Vec<u8>) -> Vec<u8> {
     stamped.extend_from_slice(&steadfast_integrity::digest::crc32c(&now).to_le_bytes());
     stamped.extend_from_slice(&bytes);
     stamped
+}
+
+/// The leader's time and the entry; a time that does not fit its check is no time.
+#[must_use]
+pub fn unstamped(bytes: &[u8]) -> (u64, &[u8]) {
+    let Some((time, rest)) = bytes.split_first_chunk::<8>() else {
+        return (0, &[]);
+    };
+    let Some((check, rest)) = rest.split_first_chunk::<4>() else {
+        return (0, &[]);
+    };
+    if steadfast_integrity::digest::crc32c(time) == u32::from_le_bytes(*check) {
+        (u64::from_le_bytes(*time), rest)
+    } else {
+        (0, rest)
+    }
 }
 
 impl Sequencer for Engine {

@@ -1,0 +1,599 @@
+//! What a replica does with each thing that reaches it: the driver's state, turn by turn.
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use steadfast_crosscheck::{
+    Action, Core, Digest, Index, Message, Node, ObjectId, Standing, To, Tuple,
+};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::log::{Body, Book, Entry, Whole};
+use super::{BATCH_MAX, Event, Machine, News, Reply, ReplyTo, Setup};
+use crate::gate::{Gate, LetIn};
+use crate::links::{Heard, Links};
+use crate::peers::Peers;
+use crate::sequencer::raft::{Engine, unstamped};
+use crate::sequencer::{Delivery, Member, Sequencer as _};
+use crate::wire::Post;
+
+/// Own entries in the log at a time; what comes meanwhile is collected into the next one.
+const IN_FLIGHT: usize = 8;
+/// Entries that have not come out of the log after this are submitted again.
+const RESUBMIT: Duration = Duration::from_millis(300);
+/// A replica that has said nothing for so long is not waited for.
+const SILENT: Duration = Duration::from_millis(1500);
+/// The parts that a comparison of everything has.
+const PARTS: u8 = 64;
+
+struct Unacked {
+    bytes: Vec<u8>,
+    callers: Vec<ReplyTo>,
+}
+
+/// A state behind an entry, and who wants it.
+type HandOut = (Index, Vec<u8>, oneshot::Sender<Option<Vec<u8>>>);
+
+/// Replies that wait for the vote.
+struct Out {
+    replies: Vec<Vec<u8>>,
+    callers: Vec<ReplyTo>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Counts {
+    entries: u64,
+    requests: u64,
+    mismatches: u64,
+    repairs: u64,
+    refused: u64,
+    poison: u64,
+    scrubbed: u64,
+}
+
+pub(super) struct Driver<M> {
+    me: Node,
+    slot: u64,
+    core: Core,
+    whole: Whole<M>,
+    gate: Gate,
+    peers: Peers,
+    /// For submissions: their way to a leader does not depend on who votes.
+    forwards: Peers,
+    engine: Engine,
+    /// Whether this process is a member.
+    standing: watch::Sender<bool>,
+    news: mpsc::UnboundedSender<News>,
+    members: BTreeMap<Node, Member>,
+    queue: VecDeque<Delivery>,
+    held: HashSet<Index>,
+    recovering: HashMap<Index, Instant>,
+    collecting: VecDeque<(Vec<u8>, ReplyTo)>,
+    unacked: BTreeMap<u64, Unacked>,
+    next: u64,
+    submitted_at: Instant,
+    out: HashMap<Index, Out>,
+    heard_at: HashMap<Node, Instant>,
+    /// States that wait to be agreed on before they are handed out.
+    snapshots: Vec<HandOut>,
+    executed: u64,
+    scrub_every: Option<Duration>,
+    scrub_at: Instant,
+    scrub_next: u8,
+    counts: Counts,
+    /// Why this replica can answer nobody any more.
+    ended: Option<String>,
+}
+
+impl<M: Machine> Driver<M> {
+    pub(super) fn new(
+        setup: &Setup,
+        machine: M,
+        engine: Engine,
+        links: Links,
+        standing: watch::Sender<bool>,
+        news: mpsc::UnboundedSender<News>,
+    ) -> Self {
+        let me = Node(setup.who.node);
+        let parts = u32::from(PARTS);
+        Self {
+            me,
+            slot: setup.who.slot,
+            core: Core::new(me, setup.who.peers.len(), setup.epoch),
+            whole: Whole {
+                book: Book::default(),
+                machine,
+            },
+            gate: Gate::new(setup.who.clone()),
+            peers: Peers::new(me, links.clone()),
+            forwards: Peers::new(me, links),
+            engine,
+            standing,
+            news,
+            members: BTreeMap::new(),
+            queue: VecDeque::new(),
+            held: HashSet::new(),
+            recovering: HashMap::new(),
+            collecting: VecDeque::new(),
+            unacked: BTreeMap::new(),
+            next: 1,
+            submitted_at: Instant::now(),
+            out: HashMap::new(),
+            heard_at: HashMap::new(),
+            snapshots: Vec::new(),
+            executed: 0,
+            scrub_every: (setup.scrub_s > 0).then(|| Duration::from_secs(setup.scrub_s) / parts),
+            scrub_at: Instant::now(),
+            scrub_next: 0,
+            counts: Counts::default(),
+            ended: None,
+        }
+    }
+
+    /// The log has delivered something.
+    pub(super) fn delivered(&mut self, delivery: Delivery) {
+        self.queue.push_back(delivery);
+    }
+
+    /// Something happened that a person may want to know.
+    pub(super) fn tell(&mut self, news: &News) {
+        self.whole.machine.told(news);
+    }
+
+    /// Everything that is there has been taken: executes it, votes, submits. Why this replica can answer nobody any more, if so.
+    pub(super) fn turn(&mut self) -> Option<String> {
+        self.execute();
+        self.core.flush();
+        self.act();
+        self.submit_collected();
+        self.ended.take()
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        match event {
+            Event::Call(request, reply) => self.collecting.push_back((request, reply)),
+            Event::Status(reply) => {
+                let _ = reply.send(self.status());
+            }
+        }
+    }
+
+    pub(super) fn heard(&mut self, heard: Heard) {
+        match heard {
+            Heard::Alive(node, alive) => {
+                if alive {
+                    self.heard_at.insert(node, Instant::now());
+                }
+                self.core.set_alive(node, alive);
+            }
+            Heard::Meet(who, reply) => {
+                let news = self.news.clone();
+                let told = move |(replica, done): LetIn| {
+                    let _ = news.send(News::Joined {
+                        replica,
+                        why_not: done.err(),
+                    });
+                };
+                let heard = &self.heard_at;
+                let alive = |node| is_alive(heard, node);
+                let met = self
+                    .gate
+                    .meet(&who, &self.members, alive, &self.engine, told);
+                let _ = reply.send(met);
+            }
+            Heard::Post(from, post) => {
+                let last = self.heard_at.insert(from, Instant::now());
+                if last.is_none_or(|last| last.elapsed() > SILENT) {
+                    self.core.set_alive(from, true);
+                }
+                match post {
+                    Post::Submit(bytes) => self.engine.submit(bytes),
+                    Post::Vote(Message::FetchReplies { index }) => {
+                        if let Some(out) = self.out.get(&index) {
+                            let replies = out.replies.clone();
+                            let answer = Post::Vote(Message::Replies { index, replies });
+                            self.peers.send(To::One(from), &answer);
+                        }
+                    }
+                    Post::Vote(message) => self.core.receive(from, message, &mut self.whole),
+                    Post::Alive | Post::ReadIndex { .. } | Post::ReadAt { .. } => {}
+                }
+                self.act();
+            }
+        }
+    }
+
+    pub(super) fn forward(&mut self, to: Node, post: &Post) {
+        let members = self.engine.members();
+        if !members.is_empty() {
+            self.forwards.set(&members);
+        }
+        self.forwards.send(To::One(to), post);
+    }
+
+    fn is_member(&self) -> bool {
+        self.members.contains_key(&self.me)
+    }
+
+    fn status(&self) -> String {
+        let slot = |node: Node| self.members.get(&node).map(|member| member.slot);
+        let alive: Vec<u64> = self
+            .members
+            .iter()
+            .filter(|(node, _)| **node == self.me || is_alive(&self.heard_at, **node))
+            .map(|(_, member)| member.slot)
+            .collect();
+        let repairing = self.core.is_repairing() || !self.held.is_empty();
+        let leader = self.engine.leader().and_then(slot);
+        serde_json::json!({
+            "replica": self.slot, "ready": self.is_member() && leader.is_some() && !repairing, "leader": leader, "alive": alive,
+            "executed": self.executed, "open": self.core.open(), "repairing": repairing, "objects": self.whole.machine.objects().len(),
+            "counts": self.counts, "doubts": self.core.doubts(),
+        })
+        .to_string()
+    }
+
+    fn submit_collected(&mut self) {
+        while !self.collecting.is_empty() && self.unacked.len() < IN_FLIGHT && self.is_member() {
+            let taken = self.collecting.len().min(BATCH_MAX);
+            let (requests, callers) = self
+                .collecting
+                .drain(..taken)
+                .map(|(request, reply)| (serde_bytes::ByteBuf::from(request), reply))
+                .unzip();
+            self.submit(Body::Requests(requests), callers);
+        }
+    }
+
+    fn submit(&mut self, body: Body, callers: Vec<ReplyTo>) {
+        let entry = Entry {
+            origin: self.me.0,
+            sequence: self.next,
+            body,
+        };
+        let Some(bytes) = entry.sealed() else { return };
+        if self.unacked.is_empty() {
+            self.submitted_at = Instant::now();
+        }
+        self.engine.submit(bytes.clone());
+        self.unacked.insert(self.next, Unacked { bytes, callers });
+        self.next += 1;
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.core.tick();
+        if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
+            self.submitted_at = Instant::now();
+            for unacked in self.unacked.values() {
+                self.engine.submit(unacked.bytes.clone());
+            }
+        }
+        for (node, last) in &self.heard_at {
+            if last.elapsed() > SILENT {
+                self.core.set_alive(*node, false);
+            }
+        }
+        self.hand_out();
+        let due = self
+            .scrub_every
+            .is_some_and(|every| self.scrub_at.elapsed() >= every);
+        if due && self.engine.is_leader() && self.unacked.is_empty() && !self.core.is_repairing() {
+            self.scrub_at = Instant::now();
+            self.submit(Body::Scrub(self.scrub_next), Vec::new());
+        }
+        let is_member = self.is_member();
+        if let Some(slots) = self.gate.lost(is_member) {
+            self.ended = Some(format!(
+                "replicas {slots:?} have begun anew at the same time: the group has lost its majority, and with it what was stored\n  fix:   start this replica again: when all are new they found a group"
+            ));
+        }
+    }
+
+    /// Hands states out that f+1 replicas have by now agreed on; asks for another try where something in one is in doubt.
+    fn hand_out(&mut self) {
+        for (index, bytes, want) in std::mem::take(&mut self.snapshots) {
+            match self.core.standing(index) {
+                Standing::Agreed => drop(want.send(Some(bytes))),
+                Standing::Doubtful => drop(want.send(None)),
+                Standing::Open => self.snapshots.push((index, bytes, want)),
+            }
+        }
+    }
+
+    /// Executes what the log has delivered, up to an entry that waits for a repair.
+    fn execute(&mut self) {
+        while let Some(delivery) = self.queue.pop_front() {
+            match delivery {
+                Delivery::Entry { index, bytes } => {
+                    if !self.entry(Index(index), &bytes) {
+                        self.queue.push_front(Delivery::Entry { index, bytes });
+                        return;
+                    }
+                    self.executed = index;
+                }
+                Delivery::Members { index, members } => {
+                    self.set_members(index, members);
+                    self.executed = index;
+                }
+                Delivery::Blank { index } => self.executed = index,
+                Delivery::Snapshot(want) => {
+                    let index = Index(self.executed);
+                    if self.core.standing(index) == Standing::Doubtful {
+                        let _ = want.send(None);
+                    } else {
+                        self.snapshots.push((index, self.whole.snapshot(), want));
+                    }
+                }
+                Delivery::Install {
+                    index,
+                    members,
+                    bytes,
+                    done,
+                } => {
+                    let restored = self.whole.restore(&bytes);
+                    self.executed = index;
+                    self.set_members(index, members);
+                    let _ = done.send(restored);
+                }
+            }
+        }
+    }
+
+    fn set_members(&mut self, index: u64, members: BTreeMap<Node, Member>) {
+        let nodes: Vec<Node> = members.keys().copied().collect();
+        let origins: Vec<u64> = nodes.iter().map(|node| node.0).collect();
+        self.whole.book.keep(Index(index), &origins);
+        self.core.set_members(&nodes, Index(index));
+        self.heard_at.retain(|node, _| members.contains_key(node));
+        self.peers.set(&members);
+        self.gate.members_changed(&self.members, &members);
+        self.members = members;
+        self.standing.send_replace(self.is_member());
+    }
+
+    /// Executes one entry; false if it has to wait for a repair.
+    fn entry(&mut self, index: Index, bytes: &[u8]) -> bool {
+        let (time_ms, body) = unstamped(bytes);
+        let entry = Entry::opened(body);
+        let recovers = matches!(
+            &entry,
+            Some(Entry {
+                body: Body::Recover(_),
+                ..
+            })
+        );
+        if !self.held.is_empty() && !recovers {
+            return false;
+        }
+        self.counts.entries += 1;
+        self.whole.begin(index);
+        let now_ms = self.whole.book.enter(index, bytes, time_ms);
+        let mut replies = Vec::new();
+        let mut callers = Vec::new();
+        let mut recover = None;
+        match entry {
+            None => self.counts.poison += 1,
+            Some(Entry {
+                origin,
+                sequence,
+                body,
+            }) => {
+                let admitted = self.whole.book.admit(origin, sequence);
+                if origin == self.me.0 {
+                    callers = self.acked(sequence, admitted);
+                }
+                match body {
+                    _ if !admitted => {}
+                    Body::Requests(requests) => {
+                        self.counts.requests += requests.len() as u64;
+                        let machine = &mut self.whole.machine;
+                        replies.extend(requests.iter().map(|one| machine.execute(now_ms, one)));
+                    }
+                    Body::Recover(order) => recover = Some(order),
+                    Body::Scrub(part) => self.scrub(part),
+                }
+            }
+        }
+        let objects = self.whole.finish();
+        if !self.is_member() {
+            // What was agreed on before this process belonged to the group is not voted on again.
+            refuse(callers, "this replica is joining the group");
+            return true;
+        }
+        let tuple = Tuple {
+            objects,
+            replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
+        };
+        self.out.insert(index, Out { replies, callers });
+        self.core.executed(index, tuple);
+        if let Some(recover) = recover {
+            self.held.insert(index);
+            self.recovering.insert(index, Instant::now());
+            self.core.recover(index, &recover, &self.whole);
+            self.core.repair();
+        }
+        self.act();
+        true
+    }
+
+    /// An own submission has come out of the log; who waits for its replies.
+    fn acked(&mut self, sequence: u64, admitted: bool) -> Vec<ReplyTo> {
+        if admitted {
+            self.submitted_at = Instant::now();
+            return self
+                .unacked
+                .remove(&sequence)
+                .map(|own| own.callers)
+                .unwrap_or_default();
+        }
+        // Executed before, and not by this replica as it came from here.
+        if sequence <= self.whole.book.last(self.me.0)
+            && let Some(own) = self.unacked.remove(&sequence)
+        {
+            self.counts.refused += 1;
+            refuse(
+                own.callers,
+                "the request was executed, and this replica has lost its reply",
+            );
+        }
+        Vec::new()
+    }
+
+    fn scrub(&mut self, part: u8) {
+        let of = |id: &ObjectId| id.0 % u128::from(PARTS) == u128::from(part);
+        for id in self.whole.objects().into_iter().filter(of) {
+            self.whole.look(id);
+            self.counts.scrubbed += 1;
+        }
+        self.scrub_next = (part + 1) % PARTS;
+        self.scrub_at = Instant::now();
+    }
+
+    /// Does what the vote asks for.
+    fn act(&mut self) {
+        loop {
+            let actions = self.core.actions();
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                self.action(action);
+            }
+        }
+    }
+
+    fn action(&mut self, action: Action) {
+        match action {
+            Action::Send(to, message) => {
+                self.peers.send(to, &Post::Vote(message));
+            }
+            Action::Release(index, digests) => {
+                self.release(
+                    index,
+                    digests.into_iter().map(|digest| (None, digest)).collect(),
+                );
+            }
+            Action::ReleaseWith(index, replies) => self.release(index, replies),
+            Action::Undecided(index) => {
+                self.counts.refused += 1;
+                if let Some(out) = self.out.get_mut(&index) {
+                    refuse(std::mem::take(&mut out.callers), "the replicas disagree");
+                }
+            }
+            Action::Forget(index) => {
+                if let Some(out) = self.out.remove(&index) {
+                    refuse(out.callers, "the vote took too long");
+                }
+            }
+            Action::Order(recover) => self.submit(Body::Recover(recover), Vec::new()),
+            Action::Mismatch(_) => self.counts.mismatches += 1,
+            Action::Blame {
+                index,
+                nodes,
+                objects,
+            } => {
+                let replicas = nodes.iter().map(|node| self.slot_of(*node)).collect();
+                let objects = objects.iter().map(ToString::to_string).collect();
+                self.whole.machine.told(&News::Wrong {
+                    entry: index.0,
+                    replicas,
+                    objects,
+                });
+            }
+            Action::Repaired {
+                index,
+                object,
+                was,
+                is,
+                passive,
+                source,
+            } => {
+                self.counts.repairs += 1;
+                let (byte, bits) = difference(was.as_deref(), is.as_deref());
+                let took = self
+                    .recovering
+                    .get(&index)
+                    .map_or(Duration::ZERO, Instant::elapsed);
+                let news = News::Repaired {
+                    replica: self.slot,
+                    entry: index.0,
+                    object: object.to_string(),
+                    at_rest: passive,
+                    byte,
+                    bits,
+                    source: self.slot_of(source),
+                    took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+                };
+                self.whole.machine.told(&news);
+            }
+            Action::Resume(index) => {
+                self.held.remove(&index);
+                self.recovering.remove(&index);
+            }
+            Action::Stuck(index, objects) => {
+                let objects = objects.iter().map(ToString::to_string).collect();
+                self.whole.machine.told(&News::Stuck {
+                    entry: index.0,
+                    objects,
+                });
+            }
+            // What this process holds cannot be trusted: a fresh one takes its place.
+            Action::Replace(node, why) if node == self.me => self.ended = Some(why.to_owned()),
+            Action::Replace(..) => {}
+        }
+    }
+
+    fn slot_of(&self, node: Node) -> u64 {
+        self.members
+            .get(&node)
+            .map_or(u64::MAX, |member| member.slot)
+    }
+
+    /// Lets replies go, if they are still what was voted for.
+    fn release(&mut self, index: Index, voted: Vec<(Option<Vec<u8>>, Digest)>) {
+        let Some(out) = self.out.get_mut(&index) else {
+            return;
+        };
+        let callers = std::mem::take(&mut out.callers);
+        for (k, (caller, (right, voted))) in callers.into_iter().zip(voted).enumerate() {
+            let bytes = right
+                .or_else(|| out.replies.get(k).cloned())
+                .unwrap_or_default();
+            // Between its vote and its caller a reply is only bytes in memory.
+            let reply = if Digest::of(&bytes) == voted {
+                Ok(Reply { bytes, voted })
+            } else {
+                self.counts.refused += 1;
+                Err("a reply was corrupted after its vote")
+            };
+            let _ = caller.send(reply);
+        }
+    }
+}
+
+fn is_alive(heard: &HashMap<Node, Instant>, node: Node) -> bool {
+    heard.get(&node).is_some_and(|last| last.elapsed() < SILENT)
+}
+
+fn refuse(callers: Vec<ReplyTo>, why: &'static str) {
+    for caller in callers {
+        let _ = caller.send(Err(why));
+    }
+}
+
+/// The first byte in which two objects differ, and how many bits do; no byte where their lengths differ.
+fn difference(was: Option<&[u8]>, is: Option<&[u8]>) -> (Option<usize>, u32) {
+    let (Some(was), Some(is)) = (was, is) else {
+        return (None, 0);
+    };
+    if was.len() != is.len() {
+        return (None, 0);
+    }
+    let byte = was.iter().zip(is).position(|(one, other)| one != other);
+    let bits = was
+        .iter()
+        .zip(is)
+        .map(|(one, other)| (one ^ other).count_ones())
+        .sum();
+    (byte, bits)
+}

@@ -1,0 +1,40 @@
+//! Replicas of one service on several hosts: the log that they execute, how they find each other, and what they tell each other.
+//!
+//! ```text
+//!   sequencer   who orders: openraft behind a trait, a volatile log
+//!   meet        how a process finds its group, or founds one
+//!   gate        what a member answers such a process
+//!   driver      executes the log, votes, lets replies go: for a service that has no loop of its own
+//!   links       connections between replicas, with the secret of the group
+//!   tls         certificates from files, both sides shown
+//!   peers       messages of the vote, to every other replica
+//!   wire        frames: length, CRC32C, bytes
+//! ```
+//!
+//! Invariants
+//!  1. Nothing here knows what the replicas execute: `crates/kv` and `crates/crosscheck-c` do.
+//!  2. A process never has a node number that another process of the group has had; its log was in memory.
+//!  3. Nothing here prints: what a person is to be told goes to a function of the caller.
+//!
+//! Not covered: secrecy without TLS. The secret then keeps out only who does not listen: it goes over the network in the clear.
+
+#![forbid(unsafe_code)]
+
+pub mod driver;
+pub mod gate;
+pub mod links;
+pub mod meet;
+pub mod peers;
+pub mod secret;
+pub mod sequencer;
+pub mod tls;
+pub mod wire;
+
+pub use links::{Heard, Links};
+pub use meet::{Met, Who};
+pub use peers::Peers;
+pub use sequencer::{Delivery, Member, Sequencer};
+pub use wire::{Post, ReadAt};
+
+/// What cannot be done, with the requirement, what was found, and the fix.
+pub type Failure = anyhow::Error;
