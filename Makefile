@@ -24,7 +24,7 @@ bashdir := $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 zshdir := $(DESTDIR)$(PREFIX)/share/zsh/site-functions
 fishdir := $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 pages := run ps top check cc inject inject-run inject-plan inject-profile inject-replay inject-doctor inject-report inject-compare inject-gate inject-merge
-host_pages := demo run check top analyse compile generate bench campaign
+host_pages := demo run check top upgrade analyse compile generate bench campaign
 
 .PHONY: help setup setup-build setup-demo setup-campaign build install uninstall deb test demo demo-run demo-trees demo-cc demo-inject build-kv build-crosscheck demo-kv build-pair demo-pair bench reproduce campaign docs clean build-host demo-host
 

@@ -243,15 +243,40 @@ impl App {
         Ok(order)
     }
 
+    /// Another version of a component of this application, with the same edges.
+    pub(crate) fn replacement(
+        &self,
+        host: &Host,
+        name: &str,
+        image: &Path,
+        ways: &Ways<'_>,
+    ) -> Result<Component, Told> {
+        if !self.component.contains_key(name) {
+            let names: Vec<_> = self.component.keys().map(String::as_str).collect();
+            let fix = format!("one of {}", names.join(", "));
+            return Err(wrong(
+                format!("{name} is no component of the application"),
+                fix,
+            ));
+        }
+        self.component(name, image, self.uses(host, name)?, ways)
+    }
+
+    /// What a component may call.
+    fn uses(&self, host: &Host, name: &str) -> Result<Vec<Edge>, Told> {
+        let mine = self.edge.iter().filter(|edge| edge.from == *name);
+        let uses = mine.map(|edge| host.edge(name, &edge.to, &edge.allow));
+        Ok(uses.collect::<Result<Vec<_>, _>>()?)
+    }
+
     fn component(
         &self,
         name: &str,
-        entry: &ComponentEntry,
+        image: &Path,
         uses: Vec<Edge>,
         ways: &Ways<'_>,
     ) -> Result<Component, Told> {
-        let default = PathBuf::from(format!("{name}.cwasm"));
-        let image = self.folder.join(entry.image.as_ref().unwrap_or(&default));
+        let entry = &self.component[name];
         for ending in ["cwasm", "wit", "recover.toml"] {
             let file = image.with_extension(ending);
             if !file.exists() {
@@ -285,7 +310,7 @@ impl App {
         })?;
         Ok(Component {
             name: name.into(),
-            image,
+            image: image.into(),
             model,
             init: entry.init.clone(),
             memory_bytes: entry.memory_mib << 20,
@@ -315,11 +340,10 @@ impl App {
             all: BTreeMap::new(),
         };
         for name in self.order()? {
-            let entry = &self.component[name];
-            let mine = self.edge.iter().filter(|edge| edge.from == *name);
-            let uses = mine.map(|edge| host.edge(name, &edge.to, &edge.allow));
-            let uses = uses.collect::<Result<Vec<_>, _>>()?;
-            let component = self.component(name, entry, uses, ways)?;
+            let default = PathBuf::from(format!("{name}.cwasm"));
+            let image = self.component[name].image.as_ref().unwrap_or(&default);
+            let uses = self.uses(host, name)?;
+            let component = self.component(name, &self.folder.join(image), uses, ways)?;
             host.add(component, Some(ways.listener.clone()))?;
             running
                 .all

@@ -27,6 +27,8 @@ enum Command {
     Top(crate::top::Top),
     /// Says which tasks of an application meet their deadlines although components fail.
     Analyse(crate::analyse::Analyse),
+    /// Replaces a component of an application that runs; its clients keep their handles.
+    Upgrade(crate::upgrade::Upgrade),
     /// Compiles a component ahead of time; at run time no compiler is needed.
     Compile(crate::compile::Compile),
     /// Says how the objects of an interface come back, or why they cannot.
@@ -62,7 +64,7 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
             let found = found.ok_or_else(|| Told {
                 what: anyhow::anyhow!("a page of the manual is needed, there is no '{page}'"),
                 fix: Some(
-                    "one of demo, run, check, top, analyse, compile, generate, bench, campaign"
+                    "one of demo, run, check, top, upgrade, analyse, compile, generate, bench, campaign"
                         .into(),
                 ),
                 code: Own::Usage,
@@ -192,6 +194,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Check(check) => check.run(),
         Command::Top(top) => top.run(),
         Command::Analyse(analyse) => analyse.run(),
+        Command::Upgrade(upgrade) => upgrade.run(),
         Command::Compile(compile) => compile.run(),
         Command::Generate(generate) => generate.run(),
         Command::Bench(bench) => bench.run(),

@@ -17,8 +17,9 @@ use serde_json::{Value as Json, json};
 
 use crate::cli::Told;
 
-/// For a whole exchange.
+/// For the question. The answer may take as long as a component takes to start.
 const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(120);
 const QUESTION_MAX: u64 = 64 << 10;
 
 /// What may be asked.
@@ -26,6 +27,7 @@ const QUESTION_MAX: u64 = 64 << 10;
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Question {
     Status,
+    Upgrade { component: String, image: PathBuf },
 }
 
 /// The socket; taken away at the end.
@@ -40,7 +42,7 @@ impl Drop for Socket {
 /// Answers until the process ends.
 pub(crate) fn serve(
     path: &Path,
-    answer: impl Fn(Question) -> Result<Json, String> + Send + 'static,
+    answer: impl Fn(Question) -> Result<Json, Told> + Send + 'static,
 ) -> Result<Socket, Told> {
     let told = |error: io::Error| {
         let what = format!("{} cannot be listened at", path.display());
@@ -77,18 +79,21 @@ pub(crate) fn serve(
 
 fn exchange(
     mut stream: &UnixStream,
-    answer: impl Fn(Question) -> Result<Json, String>,
+    answer: impl Fn(Question) -> Result<Json, Told>,
 ) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
     BufReader::new(stream.take(QUESTION_MAX)).read_line(&mut line)?;
     let answered = serde_json::from_str(&line)
-        .map_err(|error| format!("a question is needed, found {}: {error}", line.trim_end()))
+        .map_err(|error| {
+            let what = format!("a question is needed, found {}", line.trim_end());
+            anyhow::Error::new(error).context(what).into()
+        })
         .and_then(answer);
     let text = match answered {
         Ok(answer) => json!({ "ok": answer }),
-        Err(error) => json!({ "error": error }),
+        Err(told) => json!({ "error": format!("{:#}", told.what), "fix": told.fix }),
     };
     writeln!(stream, "{text}")
 }
@@ -103,7 +108,7 @@ pub(crate) fn ask(path: &Path, question: &Question) -> Result<Json, Told> {
         )
     };
     let mut stream = UnixStream::connect(path).map_err(silent)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    stream.set_read_timeout(Some(ANSWER)).map_err(silent)?;
     let text = serde_json::to_string(question).map_err(|error| silent(error.into()))?;
     writeln!(stream, "{text}").map_err(silent)?;
     let mut line = String::new();
@@ -115,7 +120,8 @@ pub(crate) fn ask(path: &Path, question: &Question) -> Result<Json, Told> {
         Some(answer) => Ok(answer.clone()),
         None => {
             let error = answer["error"].as_str().unwrap_or(&line).to_owned();
-            Err(Told::setup(anyhow::anyhow!(error), "see the message"))
+            let fix = answer["fix"].as_str().unwrap_or("see the message");
+            Err(Told::setup(anyhow::anyhow!(error), fix))
         }
     }
 }

@@ -26,6 +26,7 @@ mod script;
 mod strike;
 mod tasks;
 mod top;
+mod upgrade;
 
 use std::process::ExitCode;
 

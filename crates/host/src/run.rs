@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -36,6 +36,7 @@ use crate::events::Events;
 use crate::output::Output;
 use crate::script;
 use crate::tasks::{self, AllCounts, Tasks};
+use crate::upgrade::Upgrader;
 
 /// Runs an application of components.
 #[derive(Debug, Args)]
@@ -143,7 +144,8 @@ impl RunApp {
         }
         let hung_after = Duration::from_secs(self.hung_after);
         let board = Arc::new(Board::new(hung_after, dumps.clone()));
-        let _socket = self.serve(&board)?;
+        let upgrader = Arc::<OnceLock<Upgrader>>::default();
+        let _socket = self.serve(&board, &upgrader)?;
         let mut host = Host::new(!self.no_pad)?;
         let heard = listener(&events, dumps.as_ref(), &board);
         let ways = Ways {
@@ -163,8 +165,15 @@ impl RunApp {
         );
         let tasks = tasks::counts(&app);
         board.begin(&running.all, &tasks);
+        let Upgrader { app, .. } = upgrader.get_or_init(|| Upgrader {
+            app,
+            host,
+            output,
+            events: events.clone(),
+            dump: dumps.is_some(),
+        });
         let done = work(
-            &app,
+            app,
             &running,
             &tasks,
             &events,
@@ -189,7 +198,11 @@ impl RunApp {
     }
 
     /// Answers whoever asks how the application does, from now on.
-    fn serve(&self, board: &Arc<Board>) -> Result<Option<control::Socket>, Told> {
+    fn serve(
+        &self,
+        board: &Arc<Board>,
+        upgrader: &Arc<OnceLock<Upgrader>>,
+    ) -> Result<Option<control::Socket>, Told> {
         let told = |error: std::io::Error| {
             let address = self.http.as_deref().unwrap_or_default();
             let what =
@@ -214,9 +227,16 @@ impl RunApp {
             Box::new(move || watching.watch(Manager::from_environment())),
         )?;
         let answer = {
-            let board = board.clone();
+            let (board, upgrader) = (board.clone(), upgrader.clone());
             move |question| match question {
                 Question::Status => Ok(board.status()),
+                Question::Upgrade { component, image } => match upgrader.get() {
+                    Some(upgrader) => upgrader.upgrade(&component, &image),
+                    None => Err(Told::setup(
+                        anyhow::anyhow!("the application has to be serving, it is starting"),
+                        "try again",
+                    )),
+                },
             }
         };
         let socket = self.control.as_deref();

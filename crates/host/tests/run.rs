@@ -26,6 +26,7 @@ fn components() -> &'static Path {
             ("components", "fs"),
             ("components", "probe"),
             ("tests/components", "client"),
+            ("tests/components", "relock"),
         ] {
             let status = Command::new(restart.join("components/build"))
                 .arg("--from")

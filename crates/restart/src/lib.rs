@@ -30,6 +30,7 @@ pub mod value;
 pub use engine::{Engine, Failure, LoadError};
 pub use host::{
     Bare, CallError, Cause, Component, Console, Dump, Edge, Host, Policy, Stats, Stream,
+    UpgradeError, Upgraded,
 };
 pub use model::{Model, ModelError};
 pub use shape::Shape;

@@ -14,3 +14,5 @@ mod load;
 mod lock;
 #[path = "cases/nested.rs"]
 mod nested;
+#[path = "cases/upgrade.rs"]
+mod upgrade;

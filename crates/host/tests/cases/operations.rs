@@ -459,3 +459,63 @@ fn a_task_whose_numbers_make_no_sense_is_refused() {
         assert!(told.contains(what) && told.contains(fix), "{what}: {told}");
     }
 }
+
+fn upgrade(socket: &Path, component: &str, image: &str) -> Output {
+    let mut upgrade = Command::new(HOST);
+    upgrade.arg("upgrade").arg(socket).arg(component);
+    upgrade.arg(components().join(image));
+    upgrade.output().expect("it runs")
+}
+
+#[test]
+fn a_version_takes_over_while_tasks_call_or_is_refused_with_the_reason() {
+    let socket = components().join("upgrade.sock");
+    let events = components().join("upgrade.jsonl");
+    let more = ["--control", text(&socket), "--events", text(&events)];
+    let service = Service::start("upgrade", TASKS, &more, &[]);
+    let jobs = || status(&socket)["tasks"][1]["jobs"].as_u64().unwrap_or(0);
+    until("jobs", || (jobs() > 5).then_some(()));
+    for _ in 0..3 {
+        let done = upgrade(&socket, "lock", "relock.cwasm");
+        assert!(done.status.success(), "{}", err(&done));
+        assert!(
+            out(&done).starts_with("lock: 1 objects and 0 names came into"),
+            "{}",
+            out(&done)
+        );
+        let before = jobs();
+        until("jobs of the new version", || {
+            (jobs() > before + 5).then_some(())
+        });
+    }
+    for (component, image, why, fix) in [
+        (
+            "lock",
+            "lock.cwasm",
+            "it has no function steadfast:lock/locks@0.1.0#[method]lock.version",
+            "keeps functions",
+        ),
+        ("lock", "fs.cwasm", "it has no interface", "keeps functions"),
+        ("disk", "lock.cwasm", "disk is no component", "one of lock"),
+        (
+            "lock",
+            "nothing.cwasm",
+            "cannot be read",
+            "steadfast host compile",
+        ),
+    ] {
+        let refused = upgrade(&socket, component, image);
+        assert_eq!(refused.status.code(), Some(121));
+        let told = err(&refused);
+        assert!(told.contains(why) && told.contains(fix), "{why}: {told}");
+    }
+    let seen = status(&socket);
+    assert_eq!(seen["components"][0]["resets_total"], 0);
+    let ended = service.end();
+    assert!(ended.status.success(), "no job has failed: {}", err(&ended));
+    let events = std::fs::read_to_string(events).expect("written");
+    let upgrades = events
+        .lines()
+        .filter(|line| line.contains("component_upgrade"));
+    assert_eq!(upgrades.count(), 6, "{events}");
+}

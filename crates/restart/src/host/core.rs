@@ -21,7 +21,7 @@ use crate::table::{Bad, Table};
 use crate::value::{Handle, Value};
 
 /// A second fault may strike while a body is made ready. Three in a row are no accident.
-const RESET_TRIES: u32 = 3;
+pub(super) const RESET_TRIES: u32 = 3;
 
 pub(super) struct Core {
     pub(super) name: String,
@@ -328,7 +328,7 @@ impl Core {
     }
 
     /// After a call: what it was given and does not hold is given back, and its journal ends.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if self.imports.is_empty() || open(&self.journal).is_empty() {
             return;
         }

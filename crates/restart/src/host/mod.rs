@@ -19,27 +19,29 @@
 mod bare;
 mod check;
 mod core;
+mod parts;
 mod rebuild;
 mod record;
+mod upgrade;
 mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::inherit::PiMutex;
 
 pub use self::bare::Bare;
 use self::core::Core;
+use self::parts::Parts;
+pub use self::upgrade::{UpgradeError, Upgraded};
 pub use self::words::{
     BodyDump, CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats,
 };
-use crate::engine::{
-    Body, Callee, Engine, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
-};
-use crate::model::{Model, Role};
+use crate::engine::{Body, Callee, Engine, LoadError};
+use crate::model::Model;
 use crate::table::Table;
 use crate::value::{Handle, Value};
 
@@ -88,128 +90,14 @@ pub const CONSOLE: &str = "steadfast:host/console@0.1.0";
 /// `failed: func(text: string)`. Cheaper than a trap, since no signal is involved.
 pub const ASSERTION: &str = "steadfast:host/assertion@0.1.0";
 
-struct Asserts;
-
-impl Callee for Asserts {
-    fn call(&self, _: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
-        let text = match args.first() {
-            Some(Value::String(text)) => text.clone(),
-            _ => String::new(),
-        };
-        Err(CallError::Asserted { text })
-    }
-
-    fn discard(&self, _: Handle) -> Result<(), CallError> {
-        Ok(())
-    }
-}
-
-struct Printer(Console);
-
-impl Callee for Printer {
-    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
-        if let Some(Value::String(text)) = args.first() {
-            let stream = if function == 0 {
-                Stream::Out
-            } else {
-                Stream::Err
-            };
-            (self.0)(stream, text);
-        }
-        Ok(None)
-    }
-
-    fn discard(&self, _: Handle) -> Result<(), CallError> {
-        Ok(())
-    }
-}
-
-/// Who answers what a component imports: an edge, the console, or whoever hears assertions; anything else is refused by name.
-fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
-    let lacks = |found: String| LoadError::Import {
-        component: component.name.clone(),
-        found,
-    };
-    let mut imports = Vec::new();
-    for wanted in wanted {
-        let interface = wanted.interface.clone();
-        let own: Option<(&[&str], Arc<dyn Callee>)> = match (&*interface, &component.console) {
-            (CONSOLE, Some(console)) => Some((
-                &["print", "print-error"],
-                Arc::new(Printer(console.clone())),
-            )),
-            (ASSERTION, _) => Some((&["failed"], Arc::new(Asserts))),
-            _ => None,
-        };
-        if let Some((known, callee)) = own {
-            let function = |name: &String| {
-                let place = known.iter().position(|known| known == name);
-                let place = place.ok_or_else(|| {
-                    lacks(format!("{interface} has {} alone", known.join(" and ")))
-                })?;
-                Ok(ImportFunction {
-                    name: name.clone(),
-                    place,
-                    gives: None,
-                })
-            };
-            let functions = wanted.functions.iter().map(function);
-            let functions = functions.collect::<Result<_, LoadError>>()?;
-            imports.push(Import {
-                interface,
-                functions,
-                resources: Vec::new(),
-                callee,
-            });
-            continue;
-        }
-        let edge = component
-            .uses
-            .iter()
-            .find(|edge| edge.unit.model.interfaces.contains(&interface))
-            .ok_or_else(|| lacks(interface.clone()))?;
-        let model = &edge.unit.model;
-        let mut functions = Vec::new();
-        for name in &wanted.functions {
-            let place = edge
-                .function(&format!("{interface}#{name}"))
-                .map_err(|error| lacks(error.to_string()))?;
-            let gives = match model.functions[place].role {
-                Role::Create { resource, .. } => {
-                    let resource = &model.resources[resource];
-                    let there = wanted.resources.iter().position(|r| *r == resource.name);
-                    if resource.interface != interface || there.is_none() {
-                        return Err(lacks(format!(
-                            "{interface}#{name} gives an object of another interface, which is not supported"
-                        )));
-                    }
-                    there
-                }
-                _ => None,
-            };
-            functions.push(ImportFunction {
-                name: name.clone(),
-                place,
-                gives,
-            });
-        }
-        imports.push(Import {
-            interface,
-            functions,
-            resources: wanted.resources.clone(),
-            callee: Arc::new(edge.clone()),
-        });
-    }
-    Ok(imports)
-}
-
 /// Enough to find a moment between two calls of a busy client.
 const LOOKS: u32 = 10;
 
 /// A component in a host.
 pub(crate) struct Unit {
     name: String,
-    model: Arc<Model>,
+    /// Of the present version, for edges that are made now.
+    model: Mutex<Arc<Model>>,
     core: PiMutex<Core>,
     waits: Waits,
     calls: Arc<AtomicU64>,
@@ -256,6 +144,8 @@ pub struct Edge {
     client: u32,
     from: String,
     unit: Arc<Unit>,
+    /// Of the version for which it was made; later ones keep its functions in their places.
+    model: Arc<Model>,
     allowed: Arc<Vec<bool>>,
 }
 
@@ -287,77 +177,14 @@ impl Host {
         component: Component,
         listener: Option<Listener>,
     ) -> Result<(), LoadError> {
-        let code = Arc::new(self.engine.load(&component.image)?);
-        let limits = Limits {
-            memory: component.memory_bytes,
-            call: component.call_limit,
-        };
-        let imports = imports(&component, &code.wanted())?;
-        let journal = Arc::new(Mutex::new(Journal::new(component.policy.dual)));
-        let functions: Vec<_> = component
-            .model
-            .functions
-            .iter()
-            .map(|function| (function.interface.clone(), function.name.clone()))
-            .collect();
-        let mold = Arc::new(Mold::new(
-            &component.name,
-            code,
-            &functions,
-            &imports,
-            component.init.as_deref(),
-            limits,
-        )?);
-        let (first, image) = Body::new(&mold, None, &journal)?;
-        let image = Arc::new(image);
-        let mut bodies = vec![first];
-        if component.policy.dual {
-            bodies.push(Body::new(&mold, Some(&image), &journal)?.0);
-        }
-        // Every body starts from the image, the first one included: two must not differ by how they were made.
-        for body in &mut bodies {
-            body.reset(Some(&image)).map_err(|found| LoadError::Start {
-                component: component.name.clone(),
-                found,
-            })?;
-        }
-        let spare = Arc::new(Mutex::new(None));
-        let mut worker = None;
-        if component.policy.spare {
-            let made = bodies
-                .iter()
-                .map(|_| Body::new(&mold, Some(&image), &journal).map(|(body, _)| body))
-                .collect::<Result<Vec<_>, _>>()?;
-            *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
-            let (sender, receiver) = mpsc::channel::<Vec<Body>>();
-            let (image, spare) = (image.clone(), spare.clone());
-            let refill = move || {
-                steadfast_sys::cpu::run_when_idle();
-                for mut bodies in receiver {
-                    // A second fault here costs a try, not the spare.
-                    let mut ready =
-                        |body: &mut Body| (0..3).any(|_| body.reset(Some(&image)).is_ok());
-                    if bodies.iter_mut().all(&mut ready) {
-                        *spare.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
-                    }
-                }
-            };
-            let spawned = std::thread::Builder::new()
-                .name("host-spare".into())
-                .spawn(refill);
-            spawned.map_err(|source| LoadError::System {
-                what: "the thread that prepares spares does not start",
-                source,
-            })?;
-            worker = Some(sender);
-        }
-        let model = Arc::new(component.model);
-        let made = vec![Vec::new(); bodies.len()];
+        let model = Arc::new(component.model.clone());
+        let parts = Parts::new(&self.engine, &component, &model)?;
+        let made = vec![Vec::new(); parts.bodies.len()];
         let core = Core {
             name: component.name.clone(),
             model: model.clone(),
-            image,
-            bodies,
+            image: parts.image,
+            bodies: parts.bodies,
             table: Table::default(),
             epoch: 1,
             policy: component.policy,
@@ -366,12 +193,12 @@ impl Host {
             since_compare: 0,
             limits: core::Limits::default(),
             gone: None,
-            spare,
-            worker,
+            spare: parts.spare,
+            worker: parts.worker,
             listener,
             made,
-            imports,
-            journal,
+            imports: parts.imports,
+            journal: parts.journal,
         };
         let calls = core.calls.clone();
         let core = PiMutex::new(core).map_err(|source| LoadError::System {
@@ -382,7 +209,7 @@ impl Host {
             component.name.clone(),
             Arc::new(Unit {
                 name: component.name,
-                model,
+                model: Mutex::new(model),
                 core,
                 waits: Waits::default(),
                 calls,
@@ -403,14 +230,17 @@ impl Host {
         let unit = self.units.get(to).ok_or_else(|| CallError::NoComponent {
             component: to.into(),
         })?;
-        let mut allowed = vec![allow.is_empty(); unit.model.functions.len()];
+        let model = unit.model.lock().unwrap_or_else(PoisonError::into_inner);
+        let model = model.clone();
+        let mut allowed = vec![allow.is_empty(); model.functions.len()];
         for name in allow {
-            allowed[unit.model.function(name).ok_or_else(|| none(name))?] = true;
+            allowed[model.function(name).ok_or_else(|| none(name))?] = true;
         }
         Ok(Edge {
             client: self.edges.fetch_add(1, Ordering::Relaxed),
             from: from.into(),
             unit: unit.clone(),
+            model,
             allowed: Arc::new(allowed),
         })
     }
@@ -422,7 +252,7 @@ impl Edge {
     /// # Errors
     /// When there is none, or the edge does not allow it.
     pub fn function(&self, path: &str) -> Result<usize, CallError> {
-        let place = self.unit.model.function(path);
+        let place = self.model.function(path);
         let place = place.ok_or_else(|| CallError::NoFunction {
             component: self.unit.name.clone(),
             function: path.into(),
@@ -436,7 +266,6 @@ impl Edge {
 
     fn refuse(&self, function: usize) -> CallError {
         let function = self
-            .unit
             .model
             .functions
             .get(function)
@@ -611,7 +440,7 @@ impl Edge {
     /// How its objects come back.
     #[must_use]
     pub fn model(&self) -> &Model {
-        &self.unit.model
+        &self.model
     }
 }
 

@@ -15,12 +15,14 @@ mod checks;
 mod explain;
 mod infer;
 mod sidecar;
+mod successor;
 
 use serde::Deserialize;
 use wit_parser::{Resolve, TypeDefKind, WorldItem};
 
 use self::infer::{Reader, infer};
 use self::sidecar::Sidecar;
+pub(crate) use self::successor::InUse;
 use crate::shape::Shape;
 use crate::value::Value;
 

@@ -1,0 +1,229 @@
+//! What one version of a component is made of: image, bodies, spare, and who answers its imports.
+
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+
+use super::{ASSERTION, CONSOLE, CallError, Component, Console, Stream};
+use crate::engine::{
+    Body, Callee, Engine, Image, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
+};
+use crate::model::{Model, Role};
+use crate::value::{Handle, Value};
+
+/// Bodies that stand ready.
+type Spare = Arc<Mutex<Option<Vec<Body>>>>;
+/// Takes bodies that are to be prepared again.
+type Refill = mpsc::Sender<Vec<Body>>;
+
+/// One version, started.
+pub(super) struct Parts {
+    pub(super) image: Arc<Image>,
+    pub(super) bodies: Vec<Body>,
+    pub(super) spare: Spare,
+    pub(super) worker: Option<Refill>,
+    pub(super) imports: Vec<Import>,
+    pub(super) journal: Arc<Mutex<Journal>>,
+}
+
+impl Parts {
+    /// Loads and starts it. Its functions have the order of `model`, which need not be the component's own.
+    pub(super) fn new(
+        engine: &Engine,
+        component: &Component,
+        model: &Model,
+    ) -> Result<Self, LoadError> {
+        let code = Arc::new(engine.load(&component.image)?);
+        let limits = Limits {
+            memory: component.memory_bytes,
+            call: component.call_limit,
+        };
+        let imports = imports(component, &code.wanted())?;
+        let journal = Arc::new(Mutex::new(Journal::new(component.policy.dual)));
+        let functions: Vec<_> = model
+            .functions
+            .iter()
+            .map(|function| (function.interface.clone(), function.name.clone()))
+            .collect();
+        let mold = Arc::new(Mold::new(
+            &component.name,
+            code,
+            &functions,
+            &imports,
+            component.init.as_deref(),
+            limits,
+        )?);
+        let (first, image) = Body::new(&mold, None, &journal)?;
+        let image = Arc::new(image);
+        let mut bodies = vec![first];
+        if component.policy.dual {
+            bodies.push(Body::new(&mold, Some(&image), &journal)?.0);
+        }
+        // Every body starts from the image, the first one included: two must not differ by how they were made.
+        for body in &mut bodies {
+            body.reset(Some(&image)).map_err(|found| LoadError::Start {
+                component: component.name.clone(),
+                found,
+            })?;
+        }
+        let (spare, worker) = if component.policy.spare {
+            spares(&mold, &image, &journal, bodies.len())?
+        } else {
+            (Spare::default(), None)
+        };
+        Ok(Self {
+            image,
+            bodies,
+            spare,
+            worker,
+            imports,
+            journal,
+        })
+    }
+}
+
+/// Bodies that stand ready, and the thread that prepares them again.
+fn spares(
+    mold: &Arc<Mold>,
+    image: &Arc<Image>,
+    journal: &Arc<Mutex<Journal>>,
+    count: usize,
+) -> Result<(Spare, Option<Refill>), LoadError> {
+    let made = (0..count)
+        .map(|_| Body::new(mold, Some(image), journal).map(|(body, _)| body))
+        .collect::<Result<Vec<_>, _>>()?;
+    let spare = Arc::new(Mutex::new(Some(made)));
+    let (sender, receiver) = mpsc::channel::<Vec<Body>>();
+    let (image, filled) = (image.clone(), spare.clone());
+    let refill = move || {
+        steadfast_sys::cpu::run_when_idle();
+        for mut bodies in receiver {
+            // A second fault here costs a try, not the spare.
+            let mut ready = |body: &mut Body| (0..3).any(|_| body.reset(Some(&image)).is_ok());
+            if bodies.iter_mut().all(&mut ready) {
+                *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
+            }
+        }
+    };
+    let spawned = std::thread::Builder::new()
+        .name("host-spare".into())
+        .spawn(refill);
+    spawned.map_err(|source| LoadError::System {
+        what: "the thread that prepares spares does not start",
+        source,
+    })?;
+    Ok((spare, Some(sender)))
+}
+
+struct Asserts;
+
+impl Callee for Asserts {
+    fn call(&self, _: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        let text = match args.first() {
+            Some(Value::String(text)) => text.clone(),
+            _ => String::new(),
+        };
+        Err(CallError::Asserted { text })
+    }
+
+    fn discard(&self, _: Handle) -> Result<(), CallError> {
+        Ok(())
+    }
+}
+
+struct Printer(Console);
+
+impl Callee for Printer {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        if let Some(Value::String(text)) = args.first() {
+            let stream = if function == 0 {
+                Stream::Out
+            } else {
+                Stream::Err
+            };
+            (self.0)(stream, text);
+        }
+        Ok(None)
+    }
+
+    fn discard(&self, _: Handle) -> Result<(), CallError> {
+        Ok(())
+    }
+}
+
+/// Who answers what a component imports: an edge, the console, or whoever hears assertions; anything else is refused by name.
+fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
+    let lacks = |found: String| LoadError::Import {
+        component: component.name.clone(),
+        found,
+    };
+    let mut imports = Vec::new();
+    for wanted in wanted {
+        let interface = wanted.interface.clone();
+        let own: Option<(&[&str], Arc<dyn Callee>)> = match (&*interface, &component.console) {
+            (CONSOLE, Some(console)) => Some((
+                &["print", "print-error"],
+                Arc::new(Printer(console.clone())),
+            )),
+            (ASSERTION, _) => Some((&["failed"], Arc::new(Asserts))),
+            _ => None,
+        };
+        if let Some((known, callee)) = own {
+            let function = |name: &String| {
+                let place = known.iter().position(|known| known == name);
+                let place = place.ok_or_else(|| {
+                    lacks(format!("{interface} has {} alone", known.join(" and ")))
+                })?;
+                Ok(ImportFunction {
+                    name: name.clone(),
+                    place,
+                    gives: None,
+                })
+            };
+            let functions = wanted.functions.iter().map(function);
+            let functions = functions.collect::<Result<_, LoadError>>()?;
+            imports.push(Import {
+                interface,
+                functions,
+                resources: Vec::new(),
+                callee,
+            });
+            continue;
+        }
+        let edge = component
+            .uses
+            .iter()
+            .find(|edge| edge.model.interfaces.contains(&interface))
+            .ok_or_else(|| lacks(interface.clone()))?;
+        let model = &edge.model;
+        let mut functions = Vec::new();
+        for name in &wanted.functions {
+            let place = edge
+                .function(&format!("{interface}#{name}"))
+                .map_err(|error| lacks(error.to_string()))?;
+            let gives = match model.functions[place].role {
+                Role::Create { resource, .. } => {
+                    let resource = &model.resources[resource];
+                    let there = wanted.resources.iter().position(|r| *r == resource.name);
+                    if resource.interface != interface || there.is_none() {
+                        return Err(lacks(format!(
+                            "{interface}#{name} gives an object of another interface, which is not supported"
+                        )));
+                    }
+                    there
+                }
+                _ => None,
+            };
+            functions.push(ImportFunction {
+                name: name.clone(),
+                place,
+                gives,
+            });
+        }
+        imports.push(Import {
+            interface,
+            functions,
+            resources: wanted.resources.clone(),
+            callee: Arc::new(edge.clone()),
+        });
+    }
+    Ok(imports)
+}
