@@ -21,6 +21,8 @@ fn components() -> &'static Path {
             ("components", "lock"),
             ("components", "fs"),
             ("components", "probe"),
+            ("components", "scheduler"),
+            ("components", "memory"),
             ("tests/components", "client"),
         ] {
             let status = Command::new(restart.join("components/build"))
@@ -210,7 +212,7 @@ fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
         (
             APP.replace("dual = true", "dul = true"),
             "is not valid",
-            "docs/guide/host.md",
+            "docs/reference/host.md",
         ),
         (
             format!("{APP}[component.disk]\n"),

@@ -168,6 +168,15 @@ pub(crate) struct Slot {
     /// The epoch in which `inner` is valid.
     pub(crate) epoch: u64,
     pub(crate) inner: Vec<Inner>,
+    /// What was made from it, and a sum over these handles that says whether they are still all of them.
+    children: Vec<Handle>,
+    children_sum: u64,
+}
+
+/// A handle in a sum that does not depend on the order. The constant is 2^64 over the golden ratio (Knuth, vol. 3, section 6.4).
+fn share(handle: Handle) -> u64 {
+    let word = u64::from(handle.index) | u64::from(handle.generation) << 32;
+    (word.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What a name stands for: data that outlive the objects made with it.
@@ -211,6 +220,16 @@ pub(crate) enum Bad {
 impl Table {
     pub(crate) fn insert(&mut self, record: Record, epoch: u64, inner: Vec<Inner>) -> Handle {
         let checksum = record.checksum();
+        let parent = record.parent;
+        let handle = self.place(record, checksum, epoch, inner);
+        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok()) {
+            parent.children.push(handle);
+            parent.children_sum = parent.children_sum.wrapping_add(share(handle));
+        }
+        handle
+    }
+
+    fn place(&mut self, record: Record, checksum: u32, epoch: u64, inner: Vec<Inner>) -> Handle {
         self.live += 1;
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -236,6 +255,8 @@ impl Table {
             keeper: Keeper::default(),
             epoch,
             inner,
+            children: Vec::new(),
+            children_sum: 0,
         });
         Handle {
             index,
@@ -278,11 +299,30 @@ impl Table {
             slot.live = false;
             slot.generation = slot.generation.wrapping_add(1);
             slot.inner.clear();
-            slot.record = Record::default();
             slot.keeper = Keeper::default();
+            slot.children.clear();
+            slot.children_sum = 0;
+            let parent = std::mem::take(&mut slot.record).parent;
             self.free.push(handle.index);
             self.live -= 1;
+            if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
+                && let Some(place) = parent.children.iter().rposition(|child| *child == handle)
+            {
+                parent.children.swap_remove(place);
+                parent.children_sum = parent.children_sum.wrapping_sub(share(handle));
+            }
         }
+    }
+
+    /// Everything that was made from an object, and from that: parents first.
+    pub(crate) fn descendants(&mut self, of: Handle) -> Result<Vec<Handle>, Bad> {
+        let mut all = self.slot(of)?.children()?.to_vec();
+        let mut next = 0;
+        while let Some(&child) = all.get(next) {
+            all.extend_from_slice(self.slot(child)?.children()?);
+            next += 1;
+        }
+        Ok(all)
     }
 
     /// Forgets all objects and names; every handle is stale from here on.
@@ -315,6 +355,27 @@ impl Slot {
     pub(crate) fn record(&self) -> Result<&Record, Bad> {
         if self.record.checksum() == self.checksum {
             Ok(&self.record)
+        } else {
+            Err(Bad::Corrupt)
+        }
+    }
+
+    /// The record for the time of a replay, which changes the table: give it back with [`Slot::put`].
+    pub(crate) fn take(&mut self) -> Record {
+        std::mem::take(&mut self.record)
+    }
+
+    pub(crate) fn put(&mut self, record: Record) {
+        self.record = record;
+    }
+
+    fn children(&self) -> Result<&[Handle], Bad> {
+        let sum = self
+            .children
+            .iter()
+            .fold(0, |sum: u64, child| sum.wrapping_add(share(*child)));
+        if sum == self.children_sum {
+            Ok(&self.children)
         } else {
             Err(Bad::Corrupt)
         }
@@ -376,6 +437,27 @@ mod tests {
         assert!(slot.record().is_ok());
         slot.spoil();
         assert_eq!(slot.record().err(), Some(Bad::Corrupt));
+    }
+
+    #[test]
+    fn children_are_known_until_one_is_missing() {
+        let mut table = Table::default();
+        let child = |table: &mut Table, parent| {
+            let record = Record {
+                parent,
+                ..Record::default()
+            };
+            table.insert(record, 0, Vec::new())
+        };
+        let root = child(&mut table, None);
+        let (a, b) = (child(&mut table, Some(root)), child(&mut table, Some(root)));
+        let c = child(&mut table, Some(a));
+        assert_eq!(table.descendants(root), Ok(vec![a, b, c]));
+        assert_eq!(table.descendants(b), Ok(vec![]));
+        table.remove(b);
+        assert_eq!(table.descendants(root), Ok(vec![a, c]));
+        table.slot(a).expect("live").children.clear();
+        assert_eq!(table.descendants(root), Err(Bad::Corrupt));
     }
 
     #[test]

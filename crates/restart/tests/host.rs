@@ -12,5 +12,9 @@ mod fs;
 mod load;
 #[path = "cases/lock.rs"]
 mod lock;
+#[path = "cases/memory.rs"]
+mod memory;
 #[path = "cases/nested.rs"]
 mod nested;
+#[path = "cases/scheduler.rs"]
+mod scheduler;

@@ -329,6 +329,7 @@ impl Host {
         let made = vec![Vec::new(); bodies.len()];
         let core = Core {
             name: component.name.clone(),
+            whole: vec![1; model.resources.len()],
             model: model.clone(),
             image,
             bodies,

@@ -1,6 +1,7 @@
 //! How objects come back after a reset, when they are used next or all at once: parents first, then the maker, the way to the state,
 //! data, fields; names with what they stand for.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use super::core::{Core, Stop, failed};
@@ -14,40 +15,64 @@ use crate::value::{Handle, Value};
 impl Core {
     /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.
     pub(super) fn rebuild(&mut self, handle: Handle) -> Result<(), Stop> {
-        let epoch = self.epoch;
-        match self.table.slot(handle) {
-            Err(bad) => return Err(self.bad(bad)),
-            Ok(slot) => match slot.record() {
+        let mut lost = Vec::new();
+        let mut next = Some(handle);
+        while let Some(at) = next {
+            let epoch = self.epoch;
+            let (there, parent) = match self.table.slot(at) {
+                Ok(slot) => match slot.record() {
+                    Ok(record) => (slot.epoch == epoch, record.parent),
+                    Err(bad) => return Err(self.bad(bad)),
+                },
+                Err(_) if at != handle => {
+                    return Err(Stop::Refused(CallError::Orphan {
+                        component: self.name.clone(),
+                    }));
+                }
                 Err(bad) => return Err(self.bad(bad)),
-                Ok(_) if slot.epoch == epoch => return Ok(()),
-                Ok(_) => {}
-            },
-        }
-        let begin = Instant::now();
-        let record = match self.table.slot(handle).map(|slot| slot.record().cloned()) {
-            Ok(Ok(record)) => record,
-            Ok(Err(bad)) | Err(bad) => return Err(self.bad(bad)),
-        };
-        if let Some(parent) = record.parent {
-            if self.table.slot(parent).is_err() {
-                return Err(Stop::Refused(CallError::Orphan {
-                    component: self.name.clone(),
-                }));
+            };
+            if there {
+                break;
             }
-            self.rebuild(parent)?;
+            lost.push(at);
+            next = parent;
         }
-        let inner = self.make_again(&record)?;
-        if let Ok(slot) = self.table.slot(handle) {
-            (slot.inner, slot.epoch) = (inner, epoch);
-        }
-        if let Err(stop) = self.refit(handle, &record) {
-            // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
+        lost.iter()
+            .rev()
+            .try_for_each(|handle| self.rebuild_one(*handle))
+    }
+
+    /// What was made from an object, and from that.
+    pub(super) fn rebuild_children(&mut self, handle: Handle) -> Result<(), Stop> {
+        let all = self.table.descendants(handle);
+        let all = all.map_err(|bad| self.bad(bad))?;
+        all.iter().try_for_each(|child| self.rebuild(*child))
+    }
+
+    /// An object whose parent is there, and whose record was looked at.
+    fn rebuild_one(&mut self, handle: Handle) -> Result<(), Stop> {
+        let begin = Instant::now();
+        let Ok(slot) = self.table.slot(handle) else {
+            return Err(self.bad(Bad::Stale));
+        };
+        let record = slot.take();
+        let made = self.make_again(&record);
+        let made = made.and_then(|inner| {
+            let epoch = self.epoch;
             if let Ok(slot) = self.table.slot(handle) {
+                (slot.inner, slot.epoch) = (inner, epoch);
+            }
+            self.refit(handle, &record)
+        });
+        if let Ok(slot) = self.table.slot(handle) {
+            slot.put(record);
+            if made.is_err() {
+                // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
                 slot.inner.clear();
                 slot.epoch = 0;
             }
-            return Err(stop);
         }
+        made?;
         self.stats.rebuilt += 1;
         sample(&mut self.stats.rebuild_ns, begin.elapsed());
         Ok(())
@@ -123,9 +148,9 @@ impl Core {
     fn make_again(&mut self, record: &Record) -> Result<Vec<Inner>, Stop> {
         let model = self.model.clone();
         let function = &model.functions[record.creator];
-        let mut args = record.args.clone();
+        let mut args = Cow::Borrowed(&record.args);
         for (place, value) in &function.replay {
-            args[*place] = value.clone();
+            args.to_mut()[*place] = value.clone();
         }
         self.run(record.creator, &args, true)?;
         let inner = self.inner();
@@ -196,18 +221,32 @@ impl Core {
                 }
                 Ok(())
             }
-            Effect::All { resource } => {
-                let keys: Vec<_> = self
-                    .table
-                    .names
-                    .keys()
-                    .filter(|(of, _)| *of == resource)
-                    .cloned()
-                    .collect();
-                keys.iter().try_for_each(|key| self.rename(key))
-            }
+            Effect::All { ref resources } => resources
+                .iter()
+                .try_for_each(|resource| self.bring_all(*resource)),
             _ => Ok(()),
         }
+    }
+
+    /// Gives back everything of a resource: what its names stand for, or its objects where it has no names. Once an epoch.
+    fn bring_all(&mut self, resource: usize) -> Result<(), Stop> {
+        if self.whole[resource] == self.epoch {
+            return Ok(());
+        }
+        if self.model.resources[resource].named.is_some() {
+            let names = self.table.names.keys();
+            let keys: Vec<_> = names.filter(|(of, _)| *of == resource).cloned().collect();
+            keys.iter().try_for_each(|key| self.rename(key))?;
+        } else {
+            for handle in self.table.handles() {
+                let of = self.table.slot(handle).map(|slot| slot.resource());
+                if of == Ok(resource) {
+                    self.rebuild(handle)?;
+                }
+            }
+        }
+        self.whole[resource] = self.epoch;
+        Ok(())
     }
 
     /// The name that an object was made with.

@@ -4,7 +4,7 @@
 
 use super::core::{Core, Stop};
 use crate::model::{Effect, Role, Source};
-use crate::table::{Keeper, Record};
+use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
 
 impl Core {
@@ -118,25 +118,20 @@ impl Core {
         }
     }
 
+    /// Takes an object out of the table, with what was made from it where that ends together with it.
     pub(super) fn forget(&mut self, handle: Handle) {
-        let ends = self.table.slot(handle).ok().and_then(|s| {
-            s.record()
-                .ok()
-                .map(|r| self.model.resources[r.resource].children_end)
-        });
-        self.table.remove(handle);
-        if ends == Some(true) {
-            for child in self.table.handles() {
-                let parent = self
-                    .table
-                    .slot(child)
-                    .ok()
-                    .and_then(|s| s.record().ok().and_then(|r| r.parent));
-                if parent == Some(handle) {
-                    self.forget(child);
-                }
+        // A hint before the record is read: a damaged one names no resource, or another one.
+        let resources = &self.model.resources;
+        let ends = |slot: &mut Slot| {
+            let resource = resources.get(slot.resource());
+            resource.is_some_and(|resource| resource.children_end)
+        };
+        if self.table.slot(handle).is_ok_and(ends) {
+            for child in self.table.descendants(handle).unwrap_or_default() {
+                self.table.remove(child);
             }
         }
+        self.table.remove(handle);
     }
 }
 

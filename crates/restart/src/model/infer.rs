@@ -199,6 +199,7 @@ pub(super) fn infer(
         result,
         role,
         effect: Effect::None,
+        children: false,
         reads: false,
         result_max: None,
         argument_max: Vec::new(),

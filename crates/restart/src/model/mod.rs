@@ -67,7 +67,7 @@ impl ModelError {
             }
             Self::NoCreator(_) => "a constructor, or a function that returns own<T>".into(),
             Self::Wit(_) | Self::Sidecar(_) => {
-                "see the message; the format: docs/guide/host.md".into()
+                "see the message; the format: docs/reference/host.md".into()
             }
             Self::Unknown(_) | Self::NoParameter { .. } => {
                 "the names that the WIT has; steadfast host generate --explain lists them".into()
@@ -183,8 +183,8 @@ pub enum Effect {
         name: usize,
         when: When,
     },
-    /// Looks at every name of that resource.
-    All { resource: usize },
+    /// Looks at all objects of these resources, or at all names of a resource that has some.
+    All { resources: Vec<usize> },
 }
 
 /// Where a number comes from.
@@ -203,6 +203,8 @@ pub struct Function {
     pub result: Option<Shape>,
     pub role: Role,
     pub effect: Effect,
+    /// It looks at, or ends, what was made from its object: that comes back before the call.
+    pub children: bool,
     /// A call that only reads may be repeated without a thought.
     pub reads: bool,
     /// Bounds of a numeric result, where the sidecar gives them.

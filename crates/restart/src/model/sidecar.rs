@@ -57,6 +57,9 @@ struct FunctionEntry {
     #[serde(default)]
     replay: BTreeMap<String, toml::Value>,
     parent: Option<String>,
+    /// What was made from the object comes back first.
+    #[serde(default)]
+    children: bool,
     result_max: Option<u64>,
     #[serde(default)]
     argument_max: BTreeMap<String, u64>,
@@ -263,13 +266,17 @@ impl Model {
             .resources
             .iter()
             .position(|r| r.interface == interface && r.named.is_some());
+        let all: Vec<_> = (0..self.resources.len())
+            .filter(|place| self.resources[*place].interface == interface)
+            .collect();
         let effect = match entry.effect.as_deref() {
             Some("none") => Effect::None,
-            Some("all") => Effect::All {
-                resource: named.ok_or_else(|| {
-                    unsupported("effect = \"all\" without a resource that has a name")
-                })?,
-            },
+            Some("all") if all.is_empty() => {
+                return Err(unsupported(
+                    "effect = \"all\" in an interface without a resource",
+                ));
+            }
+            Some("all") => Effect::All { resources: all },
             Some("remove") => Effect::Remove {
                 resource: named.ok_or_else(|| {
                     unsupported("effect = \"remove\" without a resource that has a name")
@@ -298,6 +305,30 @@ impl Model {
         for (name, max) in &entry.argument_max {
             let place = self.parameter(index, name)?;
             self.functions[index].argument_max.push((place, *max));
+        }
+        if entry.children {
+            let of = match self.functions[index].role {
+                Role::Method { resource } => Some(resource),
+                Role::Terminal { parameter } => {
+                    match self.functions[index].params[parameter].passing {
+                        Passing::Own(of) => Some(of),
+                        Passing::Borrow(_) | Passing::Value => None,
+                    }
+                }
+                Role::Create { .. } | Role::Free => None,
+            };
+            let makes = |f: &super::Function| match f.role {
+                Role::Create {
+                    parent: Some(place),
+                    ..
+                } => matches!(f.params[place].passing, Passing::Borrow(r) if Some(r) == of),
+                _ => false,
+            };
+            if !self.functions.iter().any(makes) {
+                return Err(self.functions[index]
+                    .unsupported("children = true where nothing is made from the object"));
+            }
+            self.functions[index].children = true;
         }
         for (name, value) in &entry.replay {
             let place = self.parameter(index, name)?;
