@@ -24,6 +24,23 @@ pub(crate) struct Extent {
 pub(crate) struct Keeper {
     blocks: Vec<Extent>,
     length: usize,
+    keys: BTreeMap<String, Cell>,
+}
+
+/// What one key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cell {
+    bytes: Vec<u8>,
+    /// Over the key as well, so that no cell stands for another one.
+    crc: u32,
+    /// The epoch in which the component has it.
+    epoch: u64,
+}
+
+impl Cell {
+    fn checksum(key: &str, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(key.as_bytes()), bytes)
+    }
 }
 
 /// Small enough that a short write costs little, large enough that a file has few.
@@ -89,9 +106,60 @@ impl Keeper {
         Some(out)
     }
 
+    pub(crate) fn put(&mut self, key: &str, bytes: &[u8], epoch: u64) {
+        let crc = Cell::checksum(key, bytes);
+        if let Some(cell) = self.keys.get_mut(key) {
+            cell.bytes.clear();
+            cell.bytes.extend_from_slice(bytes);
+            (cell.crc, cell.epoch) = (crc, epoch);
+            return;
+        }
+        let bytes = bytes.to_vec();
+        self.keys.insert(key.into(), Cell { bytes, crc, epoch });
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.keys.remove(key);
+    }
+
+    /// What a key must hold, if it must be there.
+    pub(crate) fn key(&self, key: &str) -> Result<Option<&[u8]>, Bad> {
+        match self.keys.get(key) {
+            None => Ok(None),
+            Some(cell) if Cell::checksum(key, &cell.bytes) == cell.crc => Ok(Some(&cell.bytes)),
+            Some(_) => Err(Bad::Corrupt),
+        }
+    }
+
+    /// Whether the component has lost a key.
+    pub(crate) fn lost(&self, key: &str, epoch: u64) -> bool {
+        self.keys.get(key).is_some_and(|cell| cell.epoch != epoch)
+    }
+
+    /// All keys that the component has lost.
+    pub(crate) fn all_lost(&self, epoch: u64) -> Vec<String> {
+        let lost = self.keys.iter().filter(|(_, cell)| cell.epoch != epoch);
+        lost.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Notes that the component has it again.
+    pub(crate) fn back(&mut self, key: &str, epoch: u64) {
+        if let Some(cell) = self.keys.get_mut(key) {
+            cell.epoch = epoch;
+        }
+    }
+
     /// Changes a bit behind the checksum's back: a fault, for tests.
     #[cfg(test)]
     pub(crate) fn spoil(&mut self) {
+        if let Some(byte) = self
+            .keys
+            .values_mut()
+            .next()
+            .and_then(|cell| cell.bytes.first_mut())
+        {
+            *byte ^= 4;
+        }
         if let Some(byte) = self.blocks.first_mut().and_then(|b| b.bytes.first_mut()) {
             *byte ^= 4;
         }
@@ -474,5 +542,22 @@ mod tests {
         assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a\0z"[..]));
         keeper.spoil();
         assert_eq!(keeper.read(0, 1), None);
+    }
+
+    #[test]
+    fn a_key_is_lost_once_an_epoch_and_its_value_never_changes_by_itself() {
+        let mut keeper = Keeper::default();
+        keeper.put("a", b"1", 1);
+        keeper.put("b", b"2", 2);
+        assert!(keeper.lost("a", 2) && !keeper.lost("b", 2) && !keeper.lost("c", 2));
+        assert_eq!(keeper.all_lost(2), ["a"]);
+        keeper.back("a", 2);
+        assert!(keeper.all_lost(2).is_empty());
+        keeper.put("a", b"34", 2);
+        assert_eq!(keeper.key("a"), Ok(Some(&b"34"[..])));
+        keeper.delete("b");
+        assert_eq!(keeper.key("b"), Ok(None));
+        keeper.spoil();
+        assert_eq!(keeper.key("a"), Err(Bad::Corrupt));
     }
 }

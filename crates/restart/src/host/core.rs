@@ -333,6 +333,7 @@ impl Core {
         {
             self.rebuild_children(handle)?;
         }
+        self.bring_keys(function, args)?;
         self.rename_for(function, args)?;
         let result = self.run(function, args, false)?;
         self.check_result(function, args, result.as_ref())?;
@@ -480,7 +481,10 @@ impl Core {
         }
         for handle in self.table.handles() {
             // One that fails now is tried again when it is used, and its user is told.
-            if let Err(Stop::Failed(cause, detail)) = self.rebuild(handle) {
+            let whole = self
+                .rebuild(handle)
+                .and_then(|()| self.bring_all_keys(handle));
+            if let Err(Stop::Failed(cause, detail)) = whole {
                 let _ = self.recover(cause, None, detail);
             }
         }

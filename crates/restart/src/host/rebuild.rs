@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::core::{Core, Stop, failed};
 use super::words::{CallError, Cause, sample};
 use crate::engine::Inner;
-use crate::model::{Effect, When};
+use crate::model::{Effect, Role, When};
 use crate::shape::Shape;
 use crate::table::{BLOCK, Bad, Record};
 use crate::value::{Handle, Value};
@@ -226,6 +226,91 @@ impl Core {
                 .try_for_each(|resource| self.bring_all(*resource)),
             _ => Ok(()),
         }
+    }
+
+    /// Gives back the keys that a call may look at: one, or all of the object that it is given.
+    pub(super) fn bring_keys(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
+        let function = &self.model.functions[function];
+        let Role::Method { resource } = function.role else {
+            return Ok(());
+        };
+        let Some(put) = self.model.resources[resource].keys else {
+            return Ok(());
+        };
+        let Some(handle) = args.first().and_then(Value::handle) else {
+            return Ok(());
+        };
+        match function.key.map(|place| args.get(place)) {
+            Some(Some(Value::String(key))) => {
+                let (name, epoch) = (self.key(handle), self.epoch);
+                let keeper = self.table.keeper(handle, name.as_ref());
+                if keeper.is_some_and(|keeper| keeper.lost(key, epoch)) {
+                    self.bring_key(handle, name.as_ref(), put, key)?;
+                }
+                Ok(())
+            }
+            _ => self.bring_all_keys(handle),
+        }
+    }
+
+    /// Gives back all keys of an object.
+    pub(super) fn bring_all_keys(&mut self, handle: Handle) -> Result<(), Stop> {
+        let resource = self.table.slot(handle).map(|slot| slot.resource());
+        let resource = resource.ok().and_then(|of| self.model.resources.get(of));
+        let Some(put) = resource.and_then(|resource| resource.keys) else {
+            return Ok(());
+        };
+        let (name, epoch) = (self.key(handle), self.epoch);
+        let keeper = self.table.keeper(handle, name.as_ref());
+        let lost = keeper.map(|keeper| keeper.all_lost(epoch));
+        let lost = lost.unwrap_or_default();
+        lost.iter()
+            .try_for_each(|key| self.bring_key(handle, name.as_ref(), put, key))
+    }
+
+    fn bring_key(
+        &mut self,
+        handle: Handle,
+        name: Option<&(usize, String)>,
+        put: usize,
+        key: &str,
+    ) -> Result<(), Stop> {
+        let begin = Instant::now();
+        let model = self.model.clone();
+        let epoch = self.epoch;
+        let Effect::Put {
+            key: at,
+            data: Some(data),
+            ..
+        } = model.functions[put].effect
+        else {
+            return Ok(());
+        };
+        let kept = match self
+            .table
+            .keeper(handle, name)
+            .map(|keeper| keeper.key(key))
+        {
+            Some(Ok(Some(bytes))) => bytes.to_vec(),
+            Some(Err(bad)) => return Err(self.bad(bad)),
+            Some(Ok(None)) | None => return Ok(()),
+        };
+        let mut args = vec![Value::Handle(handle); 3];
+        args[at] = Value::String(key.to_owned());
+        args[data] = Value::Bytes(kept);
+        let result = self.run(put, &args, true)?;
+        if !When::Ok.holds(result.as_ref()) {
+            return Err(Stop::Failed(
+                Cause::Replay,
+                format!("{} gave {result:?}", model.functions[put].name),
+            ));
+        }
+        if let Some(keeper) = self.table.keeper(handle, name) {
+            keeper.back(key, epoch);
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin.elapsed());
+        Ok(())
     }
 
     /// Gives back everything of a resource: what its names stand for, or its objects where it has no names. Once an epoch.

@@ -78,6 +78,13 @@ impl Core {
             }
             return;
         }
+        if let Effect::Put { .. } | Effect::Delete { .. } = effect {
+            let epoch = self.epoch;
+            if let Some(keeper) = self.table.keeper(handle, key.as_ref()) {
+                keep_key(keeper, effect, args, result, epoch);
+            }
+            return;
+        }
         let Ok(slot) = self.table.slot(handle) else {
             return;
         };
@@ -132,6 +139,35 @@ impl Core {
             }
         }
         self.table.remove(handle);
+    }
+}
+
+/// Sets a key or takes it away, as a call did that succeeded.
+fn keep_key(
+    keeper: &mut Keeper,
+    effect: &Effect,
+    args: &[Value],
+    result: Option<&Value>,
+    epoch: u64,
+) {
+    let text = |place: usize| match args.get(place) {
+        Some(Value::String(key)) => key.as_str(),
+        _ => "",
+    };
+    match effect {
+        Effect::Put { key, data, when } if when.holds(result) => match data {
+            Some(place) => {
+                if let Some(Value::Bytes(bytes)) = args.get(*place) {
+                    keeper.put(text(*key), bytes, epoch);
+                }
+            }
+            None => {
+                let n = result.and_then(Value::number).unwrap_or(0);
+                keeper.put(text(*key), n.to_string().as_bytes(), epoch);
+            }
+        },
+        Effect::Delete { key, when } if when.holds(result) => keeper.delete(text(*key)),
+        _ => {}
     }
 }
 

@@ -49,6 +49,13 @@ impl Model {
                     self.functions[function].name
                 );
             }
+            if let Some(function) = resource.keys {
+                let _ = writeln!(
+                    out,
+                    "  keys             kept outside with checksums, each set again by {} when somebody asks for it",
+                    self.functions[function].name
+                );
+            }
             for function in &self.functions {
                 if function.role == (Role::Method { resource: index }) {
                     let what = match &function.effect {
@@ -68,6 +75,10 @@ impl Model {
                         }
                         Effect::Write { when, .. } => format!("writes data{}", condition(*when)),
                         Effect::Truncate { when, .. } => format!("cuts data{}", condition(*when)),
+                        Effect::Put { when, .. } => format!("sets a key{}", condition(*when)),
+                        Effect::Delete { when, .. } => {
+                            format!("takes a key away{}", condition(*when))
+                        }
                         Effect::Remove { .. } | Effect::All { .. } => "concerns names".to_owned(),
                     };
                     let first = if function.children {

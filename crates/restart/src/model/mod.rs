@@ -177,6 +177,14 @@ pub enum Effect {
     },
     /// Cuts the data to the length that is an argument.
     Truncate { length: usize, when: When },
+    /// Sets a key: to an argument, or to the result as decimal text.
+    Put {
+        key: usize,
+        data: Option<usize>,
+        when: When,
+    },
+    /// Takes a key away.
+    Delete { key: usize, when: When },
     /// Takes a name and its data away; the name is the argument of that place.
     Remove {
         resource: usize,
@@ -203,6 +211,8 @@ pub struct Function {
     pub result: Option<Shape>,
     pub role: Role,
     pub effect: Effect,
+    /// It looks at, or changes, the key that is the argument of that place, and no other one.
+    pub key: Option<usize>,
     /// It looks at, or ends, what was made from its object: that comes back before the call.
     pub children: bool,
     /// A call that only reads may be repeated without a thought.
@@ -228,6 +238,8 @@ pub enum Returns {
     },
     /// What the keeper holds: read back and compared.
     Data { offset: usize, length: usize },
+    /// What the keeper holds for the key, or whether it holds it.
+    Key(usize),
 }
 
 impl Function {
@@ -290,6 +302,8 @@ pub struct Resource {
     pub restore: Vec<(usize, usize, usize)>,
     /// How its data come back: the function that writes.
     pub data: Option<usize>,
+    /// How its keys come back, each when somebody asks for it: the function that sets one.
+    pub keys: Option<usize>,
     /// Data belong to a name, the parameter of this name in every maker, and outlive the objects.
     pub named: Option<String>,
     /// Its makers, and the resource of each maker's parent.
@@ -367,6 +381,7 @@ impl Model {
                         fields: Vec::new(),
                         restore: Vec::new(),
                         data: None,
+                        keys: None,
                         named: None,
                         creators: Vec::new(),
                         children_end: false,

@@ -54,6 +54,8 @@ struct FunctionEntry {
     data: Option<String>,
     length: Option<String>,
     name: Option<String>,
+    /// effect = "put" or "delete", or a function that looks at one key alone.
+    key: Option<String>,
     #[serde(default)]
     replay: BTreeMap<String, toml::Value>,
     parent: Option<String>,
@@ -76,6 +78,8 @@ struct ReturnsEntry {
     /// Or what the keeper holds, from the argument `offset`, at most `length` bytes.
     offset: Option<String>,
     length: Option<String>,
+    /// Or what it holds for the key.
+    key: Option<String>,
 }
 
 impl Model {
@@ -138,7 +142,24 @@ impl Model {
             function: path.clone(),
             what: what.into(),
         };
+        let key = entry.key.as_deref();
+        let key = key.map(|name| self.parameter(index, name)).transpose()?;
+        self.functions[index].key = key;
+        let keyed = || key.ok_or_else(|| unsupported("a change of a key without key"));
         let effect = match entry.effect.as_deref() {
+            Some("put") => Effect::Put {
+                key: keyed()?,
+                data: match (entry.data.as_deref(), entry.source.as_deref()) {
+                    (Some(data), None) => Some(self.parameter(index, data)?),
+                    (None, Some("result")) => None,
+                    _ => return Err(unsupported("effect = \"put\" without data")),
+                },
+                when: entry.when,
+            },
+            Some("delete") => Effect::Delete {
+                key: keyed()?,
+                when: entry.when,
+            },
             Some("none") => {
                 self.functions[index].reads = true;
                 Effect::None
@@ -221,7 +242,18 @@ impl Model {
         };
         let function = &self.functions[index];
         function.can_tell(entry.when)?;
+        if let Some(place) = key {
+            function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
+        }
         match &effect {
+            Effect::Put {
+                data: Some(place), ..
+            } => function.parameter_is(*place, "list<u8>", Shape::is_bytes)?,
+            Effect::Put { data: None, .. }
+                if !function.result.as_ref().is_some_and(Shape::counts) =>
+            {
+                return Err(function.unsupported("a key from a result that is no number"));
+            }
             Effect::Field {
                 source: Source::Param(place),
                 ..
@@ -377,10 +409,11 @@ impl Model {
                 offset: self.parameter(index, offset)?,
                 length: self.parameter(index, length)?,
             },
+            ReturnsEntry { key: Some(key), .. } => Returns::Key(self.parameter(index, key)?),
             _ => {
                 return Err(ModelError::Unsupported {
                     function: self.functions[index].path(),
-                    what: "returns without state, function and parameter, or offset and length"
+                    what: "returns without state, function and parameter, or offset and length, or key"
                         .into(),
                 });
             }
@@ -500,6 +533,12 @@ impl Model {
         if let Some(data) = &entry.data {
             let function = find(self, data)?;
             let writes = &self.functions[function];
+            if let Effect::Put { data: Some(_), .. } = writes.effect
+                && writes.params.len() == 3
+            {
+                self.resources[index].keys = Some(function);
+                return Ok(());
+            }
             if !matches!(
                 writes.effect,
                 Effect::Write {
