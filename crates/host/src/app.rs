@@ -140,7 +140,7 @@ impl App {
         let mut app: Self = toml::from_str(&text).map_err(|error| {
             let what =
                 anyhow::Error::new(error).context(format!("{} is not valid", path.display()));
-            Told::setup(what, "docs/guide/host.md has the keys")
+            Told::setup(what, "docs/reference/host.md has the keys")
         })?;
         app.folder = path.parent().unwrap_or(Path::new(".")).into();
         app.check_names()?;
@@ -284,7 +284,7 @@ impl App {
                     "cwasm" => "steadfast host compile NAME.wasm, or image = \"PATH\"",
                     "wit" => "the WIT of the component's world beside its image",
                     _ => {
-                        "what its functions do to its objects (docs/guide/host.md); it may be empty where there are none"
+                        "what its functions do to its objects (docs/reference/host.md); it may be empty where there are none"
                     }
                 };
                 return Err(wrong(

@@ -2,9 +2,14 @@
 //!
 //! Invariant: a handle counts as kept only if it is the one that was opened first and its object answers as it must.
 
+mod pages;
+mod threads;
+
 use serde::{Deserialize, Serialize};
 use steadfast_restart::{CallError, Edge, Handle, Value};
 
+use self::pages::Pages;
+use self::threads::Threads;
 use crate::cli::Told;
 
 /// What a client counted.
@@ -24,6 +29,8 @@ pub(crate) struct Counts {
 pub(crate) enum What {
     Locks,
     Files,
+    Threads,
+    Pages,
 }
 
 impl What {
@@ -32,6 +39,8 @@ impl What {
         match self {
             Self::Locks => "lock",
             Self::Files => "fs",
+            Self::Threads => "scheduler",
+            Self::Pages => "memory",
         }
     }
 
@@ -40,6 +49,8 @@ impl What {
         match self {
             Self::Locks => "locks",
             Self::Files => "files",
+            Self::Threads => "threads",
+            Self::Pages => "pages",
         }
     }
 
@@ -48,6 +59,8 @@ impl What {
         match self {
             Self::Locks => "locks",
             Self::Files => "open files",
+            Self::Threads => "threads",
+            Self::Pages => "pages",
         }
     }
 }
@@ -56,6 +69,8 @@ impl What {
 pub(crate) enum Client<'a> {
     Locks(Locks<'a>),
     Files(Files<'a>),
+    Threads(Threads<'a>),
+    Pages(Pages<'a>),
 }
 
 impl<'a> Client<'a> {
@@ -63,6 +78,8 @@ impl<'a> Client<'a> {
         Ok(match what {
             What::Locks => Self::Locks(Locks::new(edge, handles)?),
             What::Files => Self::Files(Files::new(edge, handles)?),
+            What::Threads => Self::Threads(Threads::new(edge, handles)?),
+            What::Pages => Self::Pages(Pages::new(edge, handles)?),
         })
     }
 
@@ -71,6 +88,8 @@ impl<'a> Client<'a> {
         match self {
             Self::Locks(locks) => locks.round(),
             Self::Files(files) => files.round(),
+            Self::Threads(threads) => threads.round(),
+            Self::Pages(pages) => pages.round(),
         }
     }
 
@@ -79,6 +98,8 @@ impl<'a> Client<'a> {
         match self {
             Self::Locks(locks) => &locks.counts,
             Self::Files(files) => &files.counts,
+            Self::Threads(threads) => &threads.counts,
+            Self::Pages(pages) => &pages.counts,
         }
     }
 
@@ -87,6 +108,8 @@ impl<'a> Client<'a> {
         match self {
             Self::Locks(locks) => locks.counts.kept = locks.kept(),
             Self::Files(files) => files.counts.kept = files.kept(),
+            Self::Threads(threads) => threads.counts.kept = threads.kept(),
+            Self::Pages(pages) => pages.counts.kept = pages.kept(),
         }
     }
 }

@@ -222,6 +222,8 @@ impl Demo {
         let whose = match self.what {
             What::Files => "bytes identical",
             What::Locks => "owners as taken",
+            What::Threads => "choices right",
+            What::Pages => "mappings right",
         };
         let intact = if self.intact(sum) { "yes" } else { "no" };
         println!("    {whose}     {intact}");

@@ -25,6 +25,8 @@ fn components() -> &'static Path {
             ("components", "lock"),
             ("components", "fs"),
             ("components", "probe"),
+            ("components", "scheduler"),
+            ("components", "memory"),
             ("tests/components", "client"),
             ("tests/components", "relock"),
         ] {
@@ -215,7 +217,7 @@ fn what_would_not_start_is_refused_by_name_and_what_would_is_not() {
         (
             APP.replace("dual = true", "dul = true"),
             "is not valid",
-            "docs/guide/host.md",
+            "docs/reference/host.md",
         ),
         (
             format!("{APP}[component.disk]\n"),

@@ -24,6 +24,23 @@ pub(crate) struct Extent {
 pub(crate) struct Keeper {
     blocks: Vec<Extent>,
     length: usize,
+    keys: BTreeMap<String, Cell>,
+}
+
+/// What one key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cell {
+    bytes: Vec<u8>,
+    /// Over the key as well, so that no cell stands for another one.
+    crc: u32,
+    /// The epoch in which the component has it.
+    epoch: u64,
+}
+
+impl Cell {
+    fn checksum(key: &str, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c(key.as_bytes()), bytes)
+    }
 }
 
 /// Small enough that a short write costs little, large enough that a file has few.
@@ -89,9 +106,60 @@ impl Keeper {
         Some(out)
     }
 
+    pub(crate) fn put(&mut self, key: &str, bytes: &[u8], epoch: u64) {
+        let crc = Cell::checksum(key, bytes);
+        if let Some(cell) = self.keys.get_mut(key) {
+            cell.bytes.clear();
+            cell.bytes.extend_from_slice(bytes);
+            (cell.crc, cell.epoch) = (crc, epoch);
+            return;
+        }
+        let bytes = bytes.to_vec();
+        self.keys.insert(key.into(), Cell { bytes, crc, epoch });
+    }
+
+    pub(crate) fn delete(&mut self, key: &str) {
+        self.keys.remove(key);
+    }
+
+    /// What a key must hold, if it must be there.
+    pub(crate) fn key(&self, key: &str) -> Result<Option<&[u8]>, Bad> {
+        match self.keys.get(key) {
+            None => Ok(None),
+            Some(cell) if Cell::checksum(key, &cell.bytes) == cell.crc => Ok(Some(&cell.bytes)),
+            Some(_) => Err(Bad::Corrupt),
+        }
+    }
+
+    /// Whether the component has lost a key.
+    pub(crate) fn lost(&self, key: &str, epoch: u64) -> bool {
+        self.keys.get(key).is_some_and(|cell| cell.epoch != epoch)
+    }
+
+    /// All keys that the component has lost.
+    pub(crate) fn all_lost(&self, epoch: u64) -> Vec<String> {
+        let lost = self.keys.iter().filter(|(_, cell)| cell.epoch != epoch);
+        lost.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Notes that the component has it again.
+    pub(crate) fn back(&mut self, key: &str, epoch: u64) {
+        if let Some(cell) = self.keys.get_mut(key) {
+            cell.epoch = epoch;
+        }
+    }
+
     /// Changes a bit behind the checksum's back: a fault, for tests.
     #[cfg(test)]
     pub(crate) fn spoil(&mut self) {
+        if let Some(byte) = self
+            .keys
+            .values_mut()
+            .next()
+            .and_then(|cell| cell.bytes.first_mut())
+        {
+            *byte ^= 4;
+        }
         if let Some(byte) = self.blocks.first_mut().and_then(|b| b.bytes.first_mut()) {
             *byte ^= 4;
         }
@@ -168,6 +236,15 @@ pub(crate) struct Slot {
     /// The epoch in which `inner` is valid.
     pub(crate) epoch: u64,
     pub(crate) inner: Vec<Inner>,
+    /// What was made from it, and a sum over these handles that says whether they are still all of them.
+    children: Vec<Handle>,
+    children_sum: u64,
+}
+
+/// A handle in a sum that does not depend on the order. The constant is 2^64 over the golden ratio (Knuth, vol. 3, section 6.4).
+fn share(handle: Handle) -> u64 {
+    let word = u64::from(handle.index) | u64::from(handle.generation) << 32;
+    (word.wrapping_add(1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// What a name stands for: data that outlive the objects made with it.
@@ -211,6 +288,16 @@ pub(crate) enum Bad {
 impl Table {
     pub(crate) fn insert(&mut self, record: Record, epoch: u64, inner: Vec<Inner>) -> Handle {
         let checksum = record.checksum();
+        let parent = record.parent;
+        let handle = self.place(record, checksum, epoch, inner);
+        if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok()) {
+            parent.children.push(handle);
+            parent.children_sum = parent.children_sum.wrapping_add(share(handle));
+        }
+        handle
+    }
+
+    fn place(&mut self, record: Record, checksum: u32, epoch: u64, inner: Vec<Inner>) -> Handle {
         self.live += 1;
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
@@ -236,6 +323,8 @@ impl Table {
             keeper: Keeper::default(),
             epoch,
             inner,
+            children: Vec::new(),
+            children_sum: 0,
         });
         Handle {
             index,
@@ -278,11 +367,30 @@ impl Table {
             slot.live = false;
             slot.generation = slot.generation.wrapping_add(1);
             slot.inner.clear();
-            slot.record = Record::default();
             slot.keeper = Keeper::default();
+            slot.children.clear();
+            slot.children_sum = 0;
+            let parent = std::mem::take(&mut slot.record).parent;
             self.free.push(handle.index);
             self.live -= 1;
+            if let Some(parent) = parent.and_then(|parent| self.slot(parent).ok())
+                && let Some(place) = parent.children.iter().rposition(|child| *child == handle)
+            {
+                parent.children.swap_remove(place);
+                parent.children_sum = parent.children_sum.wrapping_sub(share(handle));
+            }
         }
+    }
+
+    /// Everything that was made from an object, and from that: parents first.
+    pub(crate) fn descendants(&mut self, of: Handle) -> Result<Vec<Handle>, Bad> {
+        let mut all = self.slot(of)?.children()?.to_vec();
+        let mut next = 0;
+        while let Some(&child) = all.get(next) {
+            all.extend_from_slice(self.slot(child)?.children()?);
+            next += 1;
+        }
+        Ok(all)
     }
 
     /// Forgets all objects and names; every handle is stale from here on.
@@ -315,6 +423,27 @@ impl Slot {
     pub(crate) fn record(&self) -> Result<&Record, Bad> {
         if self.record.checksum() == self.checksum {
             Ok(&self.record)
+        } else {
+            Err(Bad::Corrupt)
+        }
+    }
+
+    /// The record for the time of a replay, which changes the table: give it back with [`Slot::put`].
+    pub(crate) fn take(&mut self) -> Record {
+        std::mem::take(&mut self.record)
+    }
+
+    pub(crate) fn put(&mut self, record: Record) {
+        self.record = record;
+    }
+
+    fn children(&self) -> Result<&[Handle], Bad> {
+        let sum = self
+            .children
+            .iter()
+            .fold(0, |sum: u64, child| sum.wrapping_add(share(*child)));
+        if sum == self.children_sum {
+            Ok(&self.children)
         } else {
             Err(Bad::Corrupt)
         }
@@ -379,6 +508,27 @@ mod tests {
     }
 
     #[test]
+    fn children_are_known_until_one_is_missing() {
+        let mut table = Table::default();
+        let child = |table: &mut Table, parent| {
+            let record = Record {
+                parent,
+                ..Record::default()
+            };
+            table.insert(record, 0, Vec::new())
+        };
+        let root = child(&mut table, None);
+        let (a, b) = (child(&mut table, Some(root)), child(&mut table, Some(root)));
+        let c = child(&mut table, Some(a));
+        assert_eq!(table.descendants(root), Ok(vec![a, b, c]));
+        assert_eq!(table.descendants(b), Ok(vec![]));
+        table.remove(b);
+        assert_eq!(table.descendants(root), Ok(vec![a, c]));
+        table.slot(a).expect("live").children.clear();
+        assert_eq!(table.descendants(root), Err(Bad::Corrupt));
+    }
+
+    #[test]
     fn the_keeper_reads_what_was_written_and_nothing_that_changed() {
         let mut keeper = Keeper::default();
         keeper.write(BLOCK - 2, b"abcd");
@@ -392,5 +542,22 @@ mod tests {
         assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a\0z"[..]));
         keeper.spoil();
         assert_eq!(keeper.read(0, 1), None);
+    }
+
+    #[test]
+    fn a_key_is_lost_once_an_epoch_and_its_value_never_changes_by_itself() {
+        let mut keeper = Keeper::default();
+        keeper.put("a", b"1", 1);
+        keeper.put("b", b"2", 2);
+        assert!(keeper.lost("a", 2) && !keeper.lost("b", 2) && !keeper.lost("c", 2));
+        assert_eq!(keeper.all_lost(2), ["a"]);
+        keeper.back("a", 2);
+        assert!(keeper.all_lost(2).is_empty());
+        keeper.put("a", b"34", 2);
+        assert_eq!(keeper.key("a"), Ok(Some(&b"34"[..])));
+        keeper.delete("b");
+        assert_eq!(keeper.key("b"), Ok(None));
+        keeper.spoil();
+        assert_eq!(keeper.key("a"), Err(Bad::Corrupt));
     }
 }

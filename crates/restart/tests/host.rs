@@ -8,11 +8,17 @@ mod events;
 mod fixture;
 #[path = "cases/fs.rs"]
 mod fs;
+#[path = "cases/keyvalue.rs"]
+mod keyvalue;
 #[path = "cases/load.rs"]
 mod load;
 #[path = "cases/lock.rs"]
 mod lock;
+#[path = "cases/memory.rs"]
+mod memory;
 #[path = "cases/nested.rs"]
 mod nested;
+#[path = "cases/scheduler.rs"]
+mod scheduler;
 #[path = "cases/upgrade.rs"]
 mod upgrade;

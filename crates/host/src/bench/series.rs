@@ -8,22 +8,32 @@ use steadfast_restart::{Bare, CallError, Component, Edge, Handle, Host, Policy, 
 use steadfast_sys::cpu;
 use steadfast_sys::pad::{self, Runner, Wild};
 
-use super::{Report, median_us};
+use super::{Report, median_us, workloads};
 use crate::cli::Told;
 use crate::load;
 
 type Part = fn(&Path, &mut Report) -> Result<(), Told>;
 
 /// All of them, in the order of the first round.
-pub(super) const PARTS: &[Part] = &[resets, swaps, objects, files, calls, faults, interference];
+pub(super) const PARTS: &[Part] = &[
+    resets,
+    swaps,
+    objects,
+    files,
+    workloads::threads,
+    workloads::pages,
+    calls,
+    faults,
+    interference,
+];
 
 /// One batch.
-const BATCH: usize = 48;
+pub(super) const BATCH: usize = 48;
 /// Calls before a measurement that follows a sleep.
 const WARM: usize = 20;
 
 /// A component for measurements: failures are made on purpose, so none is too many.
-fn measured(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told> {
+pub(super) fn measured(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told> {
     let policy = Policy {
         resets_max: u32::MAX,
         ..policy
@@ -31,14 +41,14 @@ fn measured(folder: &Path, name: &str, policy: Policy) -> Result<Component, Told
     load::component(folder, name, policy)
 }
 
-fn plain() -> Policy {
+pub(super) fn plain() -> Policy {
     Policy {
         spare: false,
         ..Policy::default()
     }
 }
 
-fn hosted(folder: &Path, name: &str, policy: Policy) -> Result<Host, Told> {
+pub(super) fn hosted(folder: &Path, name: &str, policy: Policy) -> Result<Host, Told> {
     let mut host = Host::new(true)?;
     host.add(measured(folder, name, policy)?, None)?;
     Ok(host)
@@ -52,7 +62,7 @@ fn none(what: &str) -> Told {
     anyhow::anyhow!("nothing was measured: {what}").into()
 }
 
-fn put(
+pub(super) fn put(
     report: &mut Report,
     key: &str,
     what: &str,
@@ -148,7 +158,7 @@ fn swaps(folder: &Path, report: &mut Report) -> Result<(), Told> {
     )
 }
 
-fn handle(value: Option<Value>) -> Result<Handle, Told> {
+pub(super) fn handle(value: Option<Value>) -> Result<Handle, Told> {
     let handle = value.as_ref().and_then(Value::handle);
     handle.ok_or_else(|| anyhow::anyhow!("the component gave no object, but {value:?}").into())
 }

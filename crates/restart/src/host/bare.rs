@@ -101,6 +101,18 @@ impl Bare {
         self.body.discard_bare(object)
     }
 
+    /// Forgets an object that a call has taken.
+    pub fn forget(&mut self, handle: Handle) {
+        if self
+            .objects
+            .get_mut(handle.index as usize)
+            .and_then(Option::take)
+            .is_some()
+        {
+            self.free.push(handle.index);
+        }
+    }
+
     /// Calls `func(object, u32) -> bool` so often, with types that were checked once. How often it returned true.
     ///
     /// # Errors

@@ -125,6 +125,17 @@ impl Core {
                     .cloned();
                 *result == Value::Option(known.map(Box::new))
             }
+            Returns::Key(place) => {
+                let (Some(Value::String(name)), Some(keeper)) =
+                    (args.get(*place), self.table.keeper(*handle, key.as_ref()))
+                else {
+                    return Ok(());
+                };
+                match keeper.key(name) {
+                    Ok(kept) => tells(result, kept),
+                    Err(bad) => return Err(self.bad(bad)),
+                }
+            }
             Returns::Data { offset, length } => {
                 let number = |place: usize| {
                     args.get(place)
@@ -154,5 +165,22 @@ impl Core {
                 format!("{} gave {result:?}", function.name),
             ))
         }
+    }
+}
+
+/// Whether a result says of a key what is kept: its value, or whether it is there.
+fn tells(result: &Value, kept: Option<&[u8]>) -> bool {
+    match (result, kept) {
+        (Value::Result(Ok(Some(inner))), _) => tells(inner, kept),
+        (Value::Bool(there), _) => *there == kept.is_some(),
+        (Value::Option(None), None) => true,
+        (Value::Option(Some(value)), Some(kept)) => match &**value {
+            Value::Bytes(bytes) => bytes == kept,
+            Value::List(items) => items.is_empty() && kept.is_empty(),
+            _ => false,
+        },
+        // An error is not known beforehand.
+        (Value::Result(Err(_)), _) => true,
+        _ => false,
     }
 }

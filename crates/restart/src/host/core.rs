@@ -16,8 +16,8 @@ use super::words::{
     CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats, sample,
 };
 use crate::engine::{Body, ENTRIES_MAX, Failure, Image, Import, Inner, Journal, open};
-use crate::model::{Model, Passing};
-use crate::table::{Bad, Table};
+use crate::model::{Model, Passing, Role};
+use crate::table::{Bad, Slot, Table};
 use crate::value::{Handle, Value};
 
 /// A second fault may strike while a body is made ready. Three in a row are no accident.
@@ -30,6 +30,8 @@ pub(super) struct Core {
     pub(super) bodies: Vec<Body>,
     pub(super) table: Table,
     pub(super) epoch: u64,
+    /// By resource: the epoch in which all of its objects have come back. What is made later is of that epoch as well.
+    pub(super) whole: Vec<u64>,
     pub(super) policy: Policy,
     pub(super) stats: Stats,
     /// Readable without the lock; written under it.
@@ -363,6 +365,12 @@ impl Core {
                 self.rebuild(handle)?;
             }
         }
+        if model.functions[function].children
+            && let Some(handle) = args.iter().find_map(Value::handle)
+        {
+            self.rebuild_children(handle)?;
+        }
+        self.bring_keys(function, args)?;
         self.rename_for(function, args)?;
         let result = self.run(function, args, false)?;
         self.check_result(function, args, result.as_ref())?;
@@ -380,7 +388,50 @@ impl Core {
                 }
             }
         }
+        if let Role::Terminal { parameter } = model.functions[function].role
+            && let Some(handle) = args.get(parameter).and_then(Value::handle)
+        {
+            self.end_children(handle)?;
+        }
         self.record(client, function, args, result)
+    }
+
+    /// Ends in the bodies what was made from an object that ends, the last made first. The table follows when all of it has succeeded.
+    fn end_children(&mut self, handle: Handle) -> Result<(), Stop> {
+        // A hint before the record is read: a damaged one names no resource, or another one.
+        let resources = &self.model.resources;
+        let ends = |slot: &mut Slot| {
+            let resource = resources.get(slot.resource());
+            resource.is_some_and(|resource| resource.children_end)
+        };
+        if !self.table.slot(handle).is_ok_and(ends) {
+            return Ok(());
+        }
+        let all = self.table.descendants(handle);
+        let all = all.map_err(|bad| self.bad(bad))?;
+        for child in all.into_iter().rev() {
+            self.end_inner(child)?;
+        }
+        Ok(())
+    }
+
+    /// Ends an object in the bodies, where it is there.
+    fn end_inner(&mut self, handle: Handle) -> Result<(), Stop> {
+        let epoch = self.epoch;
+        let inner = match self.table.slot(handle) {
+            Ok(slot) if slot.epoch == epoch => std::mem::take(&mut slot.inner),
+            _ => return Ok(()),
+        };
+        let mut outcome = Ok(());
+        for (which, (body, inner)) in self.bodies.iter_mut().zip(inner).enumerate() {
+            if !self.imports.is_empty() {
+                open(&self.journal).begin(true, which);
+            }
+            if let Err(failure) = body.discard(inner) {
+                outcome = Err(failed(failure));
+            }
+        }
+        outcome
     }
 
     pub(super) fn call(
@@ -469,14 +520,16 @@ impl Core {
         }
         for handle in self.table.handles() {
             // One that fails now is tried again when it is used, and its user is told.
-            if let Err(Stop::Failed(cause, detail)) = self.rebuild(handle) {
+            let whole = self
+                .rebuild(handle)
+                .and_then(|()| self.bring_all_keys(handle));
+            if let Err(Stop::Failed(cause, detail)) = whole {
                 let _ = self.recover(cause, None, detail);
             }
         }
     }
 
     pub(super) fn discard(&mut self, client: u32, handle: Handle) -> Result<(), CallError> {
-        let epoch = self.epoch;
         let stale = || CallError::Stale {
             component: self.name.clone(),
         };
@@ -487,25 +540,15 @@ impl Core {
                 function: "discard".into(),
             });
         }
-        let inner = if slot.epoch == epoch {
-            slot.inner.clone()
-        } else {
-            Vec::new()
-        };
-        let mut why = None;
-        for (which, (body, inner)) in self.bodies.iter_mut().zip(inner).enumerate() {
-            if !self.imports.is_empty() {
-                open(&self.journal).begin(true, which);
-            }
-            if let Err(failure) = body.discard(inner) {
-                why = Some(failed(failure));
-            }
-        }
+        let ended = self
+            .end_children(handle)
+            .and_then(|()| self.end_inner(handle));
         self.forget(handle);
-        match why {
-            Some(Stop::Failed(cause, detail)) => self.recover(cause, None, detail),
-            Some(Stop::Callee(error)) => self.recover(Cause::Callee, None, error.to_string()),
-            Some(Stop::Refused(_)) | None => Ok(()),
+        match ended {
+            Err(Stop::Failed(cause, detail)) => self.recover(cause, None, detail),
+            Err(Stop::Callee(error)) => self.recover(Cause::Callee, None, error.to_string()),
+            Err(Stop::Refused(error)) => Err(error),
+            Ok(()) => Ok(()),
         }
     }
 }

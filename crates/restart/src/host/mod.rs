@@ -182,6 +182,7 @@ impl Host {
         let made = vec![Vec::new(); parts.bodies.len()];
         let core = Core {
             name: component.name.clone(),
+            whole: vec![1; model.resources.len()],
             model: model.clone(),
             image: parts.image,
             bodies: parts.bodies,

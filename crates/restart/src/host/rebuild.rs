@@ -1,12 +1,13 @@
 //! How objects come back after a reset, when they are used next or all at once: parents first, then the maker, the way to the state,
 //! data, fields; names with what they stand for.
 
+use std::borrow::Cow;
 use std::time::Instant;
 
 use super::core::{Core, Stop, failed};
 use super::words::{CallError, Cause, sample};
 use crate::engine::Inner;
-use crate::model::{Effect, When};
+use crate::model::{Effect, Role, When};
 use crate::shape::Shape;
 use crate::table::{BLOCK, Bad, Record};
 use crate::value::{Handle, Value};
@@ -14,40 +15,64 @@ use crate::value::{Handle, Value};
 impl Core {
     /// Makes the object behind a handle exist in the present bodies: parents first, creation, way to its state, data, fields.
     pub(super) fn rebuild(&mut self, handle: Handle) -> Result<(), Stop> {
-        let epoch = self.epoch;
-        match self.table.slot(handle) {
-            Err(bad) => return Err(self.bad(bad)),
-            Ok(slot) => match slot.record() {
+        let mut lost = Vec::new();
+        let mut next = Some(handle);
+        while let Some(at) = next {
+            let epoch = self.epoch;
+            let (there, parent) = match self.table.slot(at) {
+                Ok(slot) => match slot.record() {
+                    Ok(record) => (slot.epoch == epoch, record.parent),
+                    Err(bad) => return Err(self.bad(bad)),
+                },
+                Err(_) if at != handle => {
+                    return Err(Stop::Refused(CallError::Orphan {
+                        component: self.name.clone(),
+                    }));
+                }
                 Err(bad) => return Err(self.bad(bad)),
-                Ok(_) if slot.epoch == epoch => return Ok(()),
-                Ok(_) => {}
-            },
-        }
-        let begin = Instant::now();
-        let record = match self.table.slot(handle).map(|slot| slot.record().cloned()) {
-            Ok(Ok(record)) => record,
-            Ok(Err(bad)) | Err(bad) => return Err(self.bad(bad)),
-        };
-        if let Some(parent) = record.parent {
-            if self.table.slot(parent).is_err() {
-                return Err(Stop::Refused(CallError::Orphan {
-                    component: self.name.clone(),
-                }));
+            };
+            if there {
+                break;
             }
-            self.rebuild(parent)?;
+            lost.push(at);
+            next = parent;
         }
-        let inner = self.make_again(&record)?;
-        if let Ok(slot) = self.table.slot(handle) {
-            (slot.inner, slot.epoch) = (inner, epoch);
-        }
-        if let Err(stop) = self.refit(handle, &record) {
-            // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
+        lost.iter()
+            .rev()
+            .try_for_each(|handle| self.rebuild_one(*handle))
+    }
+
+    /// What was made from an object, and from that.
+    pub(super) fn rebuild_children(&mut self, handle: Handle) -> Result<(), Stop> {
+        let all = self.table.descendants(handle);
+        let all = all.map_err(|bad| self.bad(bad))?;
+        all.iter().try_for_each(|child| self.rebuild(*child))
+    }
+
+    /// An object whose parent is there, and whose record was looked at.
+    fn rebuild_one(&mut self, handle: Handle) -> Result<(), Stop> {
+        let begin = Instant::now();
+        let Ok(slot) = self.table.slot(handle) else {
+            return Err(self.bad(Bad::Stale));
+        };
+        let record = slot.take();
+        let made = self.make_again(&record);
+        let made = made.and_then(|inner| {
+            let epoch = self.epoch;
             if let Ok(slot) = self.table.slot(handle) {
+                (slot.inner, slot.epoch) = (inner, epoch);
+            }
+            self.refit(handle, &record)
+        });
+        if let Ok(slot) = self.table.slot(handle) {
+            slot.put(record);
+            if made.is_err() {
+                // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
                 slot.inner.clear();
                 slot.epoch = 0;
             }
-            return Err(stop);
         }
+        made?;
         self.stats.rebuilt += 1;
         sample(&mut self.stats.rebuild_ns, begin.elapsed());
         Ok(())
@@ -123,9 +148,9 @@ impl Core {
     fn make_again(&mut self, record: &Record) -> Result<Vec<Inner>, Stop> {
         let model = self.model.clone();
         let function = &model.functions[record.creator];
-        let mut args = record.args.clone();
+        let mut args = Cow::Borrowed(&record.args);
         for (place, value) in &function.replay {
-            args[*place] = value.clone();
+            args.to_mut()[*place] = value.clone();
         }
         self.run(record.creator, &args, true)?;
         let inner = self.inner();
@@ -196,18 +221,117 @@ impl Core {
                 }
                 Ok(())
             }
-            Effect::All { resource } => {
-                let keys: Vec<_> = self
-                    .table
-                    .names
-                    .keys()
-                    .filter(|(of, _)| *of == resource)
-                    .cloned()
-                    .collect();
-                keys.iter().try_for_each(|key| self.rename(key))
-            }
+            Effect::All { ref resources } => resources
+                .iter()
+                .try_for_each(|resource| self.bring_all(*resource)),
             _ => Ok(()),
         }
+    }
+
+    /// Gives back the keys that a call may look at: one, or all of the object that it is given.
+    pub(super) fn bring_keys(&mut self, function: usize, args: &[Value]) -> Result<(), Stop> {
+        let function = &self.model.functions[function];
+        let Role::Method { resource } = function.role else {
+            return Ok(());
+        };
+        let Some(put) = self.model.resources[resource].keys else {
+            return Ok(());
+        };
+        let Some(handle) = args.first().and_then(Value::handle) else {
+            return Ok(());
+        };
+        match function.key.map(|place| args.get(place)) {
+            Some(Some(Value::String(key))) => {
+                let (name, epoch) = (self.key(handle), self.epoch);
+                let keeper = self.table.keeper(handle, name.as_ref());
+                if keeper.is_some_and(|keeper| keeper.lost(key, epoch)) {
+                    self.bring_key(handle, name.as_ref(), put, key)?;
+                }
+                Ok(())
+            }
+            _ => self.bring_all_keys(handle),
+        }
+    }
+
+    /// Gives back all keys of an object.
+    pub(super) fn bring_all_keys(&mut self, handle: Handle) -> Result<(), Stop> {
+        let resource = self.table.slot(handle).map(|slot| slot.resource());
+        let resource = resource.ok().and_then(|of| self.model.resources.get(of));
+        let Some(put) = resource.and_then(|resource| resource.keys) else {
+            return Ok(());
+        };
+        let (name, epoch) = (self.key(handle), self.epoch);
+        let keeper = self.table.keeper(handle, name.as_ref());
+        let lost = keeper.map(|keeper| keeper.all_lost(epoch));
+        let lost = lost.unwrap_or_default();
+        lost.iter()
+            .try_for_each(|key| self.bring_key(handle, name.as_ref(), put, key))
+    }
+
+    fn bring_key(
+        &mut self,
+        handle: Handle,
+        name: Option<&(usize, String)>,
+        put: usize,
+        key: &str,
+    ) -> Result<(), Stop> {
+        let begin = Instant::now();
+        let model = self.model.clone();
+        let epoch = self.epoch;
+        let Effect::Put {
+            key: at,
+            data: Some(data),
+            ..
+        } = model.functions[put].effect
+        else {
+            return Ok(());
+        };
+        let kept = match self
+            .table
+            .keeper(handle, name)
+            .map(|keeper| keeper.key(key))
+        {
+            Some(Ok(Some(bytes))) => bytes.to_vec(),
+            Some(Err(bad)) => return Err(self.bad(bad)),
+            Some(Ok(None)) | None => return Ok(()),
+        };
+        let mut args = vec![Value::Handle(handle); 3];
+        args[at] = Value::String(key.to_owned());
+        args[data] = Value::Bytes(kept);
+        let result = self.run(put, &args, true)?;
+        if !When::Ok.holds(result.as_ref()) {
+            return Err(Stop::Failed(
+                Cause::Replay,
+                format!("{} gave {result:?}", model.functions[put].name),
+            ));
+        }
+        if let Some(keeper) = self.table.keeper(handle, name) {
+            keeper.back(key, epoch);
+        }
+        self.stats.rebuilt += 1;
+        sample(&mut self.stats.rebuild_ns, begin.elapsed());
+        Ok(())
+    }
+
+    /// Gives back everything of a resource: what its names stand for, or its objects where it has no names. Once an epoch.
+    fn bring_all(&mut self, resource: usize) -> Result<(), Stop> {
+        if self.whole[resource] == self.epoch {
+            return Ok(());
+        }
+        if self.model.resources[resource].named.is_some() {
+            let names = self.table.names.keys();
+            let keys: Vec<_> = names.filter(|(of, _)| *of == resource).cloned().collect();
+            keys.iter().try_for_each(|key| self.rename(key))?;
+        } else {
+            for handle in self.table.handles() {
+                let of = self.table.slot(handle).map(|slot| slot.resource());
+                if of == Ok(resource) {
+                    self.rebuild(handle)?;
+                }
+            }
+        }
+        self.whole[resource] = self.epoch;
+        Ok(())
     }
 
     /// The name that an object was made with.

@@ -4,7 +4,7 @@
 
 use super::core::{Core, Stop};
 use crate::model::{Effect, Role, Source};
-use crate::table::{Keeper, Record};
+use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
 
 impl Core {
@@ -78,6 +78,13 @@ impl Core {
             }
             return;
         }
+        if let Effect::Put { .. } | Effect::Delete { .. } = effect {
+            let epoch = self.epoch;
+            if let Some(keeper) = self.table.keeper(handle, key.as_ref()) {
+                keep_key(keeper, effect, args, result, epoch);
+            }
+            return;
+        }
         let Ok(slot) = self.table.slot(handle) else {
             return;
         };
@@ -118,25 +125,49 @@ impl Core {
         }
     }
 
+    /// Takes an object out of the table, with what was made from it where that ends together with it.
     pub(super) fn forget(&mut self, handle: Handle) {
-        let ends = self.table.slot(handle).ok().and_then(|s| {
-            s.record()
-                .ok()
-                .map(|r| self.model.resources[r.resource].children_end)
-        });
-        self.table.remove(handle);
-        if ends == Some(true) {
-            for child in self.table.handles() {
-                let parent = self
-                    .table
-                    .slot(child)
-                    .ok()
-                    .and_then(|s| s.record().ok().and_then(|r| r.parent));
-                if parent == Some(handle) {
-                    self.forget(child);
-                }
+        // A hint before the record is read: a damaged one names no resource, or another one.
+        let resources = &self.model.resources;
+        let ends = |slot: &mut Slot| {
+            let resource = resources.get(slot.resource());
+            resource.is_some_and(|resource| resource.children_end)
+        };
+        if self.table.slot(handle).is_ok_and(ends) {
+            for child in self.table.descendants(handle).unwrap_or_default() {
+                self.table.remove(child);
             }
         }
+        self.table.remove(handle);
+    }
+}
+
+/// Sets a key or takes it away, as a call did that succeeded.
+fn keep_key(
+    keeper: &mut Keeper,
+    effect: &Effect,
+    args: &[Value],
+    result: Option<&Value>,
+    epoch: u64,
+) {
+    let text = |place: usize| match args.get(place) {
+        Some(Value::String(key)) => key.as_str(),
+        _ => "",
+    };
+    match effect {
+        Effect::Put { key, data, when } if when.holds(result) => match data {
+            Some(place) => {
+                if let Some(Value::Bytes(bytes)) = args.get(*place) {
+                    keeper.put(text(*key), bytes, epoch);
+                }
+            }
+            None => {
+                let n = result.and_then(Value::number).unwrap_or(0);
+                keeper.put(text(*key), n.to_string().as_bytes(), epoch);
+            }
+        },
+        Effect::Delete { key, when } if when.holds(result) => keeper.delete(text(*key)),
+        _ => {}
     }
 }
 

@@ -184,6 +184,7 @@ impl Core {
         let before = self.before();
         self.exchange(parts);
         (self.model, self.policy) = (model, policy);
+        self.whole = vec![0; self.model.resources.len()];
         let moved = self.move_all();
         if let Err(found) = moved {
             self.give_back();
@@ -225,6 +226,7 @@ impl Core {
     fn restore(&mut self, before: Before) {
         let now = |then: u64| if then == before.epoch { self.epoch } else { 0 };
         (self.model, self.policy) = (before.model, before.policy);
+        self.whole = vec![0; self.model.resources.len()];
         for (handle, epoch, inner) in before.objects {
             if let Ok(slot) = self.table.slot(handle) {
                 (slot.epoch, slot.inner) = (now(epoch), inner);
@@ -272,7 +274,10 @@ impl Core {
             lost_anyway(self.rename(&key))?;
         }
         for handle in self.table.handles() {
-            lost_anyway(self.rebuild(handle).and_then(|()| self.ask(handle)))?;
+            let keys = self
+                .rebuild(handle)
+                .and_then(|()| self.bring_all_keys(handle));
+            lost_anyway(keys.and_then(|()| self.ask(handle)))?;
         }
         Ok(())
     }

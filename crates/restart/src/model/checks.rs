@@ -61,6 +61,24 @@ impl Model {
                 return Err(function.unsupported("data of a resource without data = \"FUNCTION\""));
             }
         }
+        for function in &self.functions {
+            let keyed = matches!(function.effect, Effect::Put { .. } | Effect::Delete { .. });
+            if keyed
+                && function.role == (Role::Method { resource: index })
+                && resource.keys.is_none()
+            {
+                return Err(function.unsupported("keys of a resource without data = \"FUNCTION\""));
+            }
+            // Keys come back with the object that they are asked of.
+            let every = match &function.effect {
+                Effect::All { resources } => resources.contains(&index),
+                Effect::Remove { resource, .. } => *resource == index,
+                _ => false,
+            };
+            if every && resource.keys.is_some() {
+                return Err(function.unsupported("a look at all names of a resource with keys"));
+            }
+        }
         for (field, name) in resource.fields.iter().enumerate() {
             if !resource.restore.iter().any(|(_, _, of)| *of == field) {
                 return Err(ModelError::Sidecar(format!(

@@ -49,6 +49,13 @@ impl Model {
                     self.functions[function].name
                 );
             }
+            if let Some(function) = resource.keys {
+                let _ = writeln!(
+                    out,
+                    "  keys             kept outside with checksums, each set again by {} when somebody asks for it",
+                    self.functions[function].name
+                );
+            }
             for function in &self.functions {
                 if function.role == (Role::Method { resource: index }) {
                     let what = match &function.effect {
@@ -68,9 +75,18 @@ impl Model {
                         }
                         Effect::Write { when, .. } => format!("writes data{}", condition(*when)),
                         Effect::Truncate { when, .. } => format!("cuts data{}", condition(*when)),
+                        Effect::Put { when, .. } => format!("sets a key{}", condition(*when)),
+                        Effect::Delete { when, .. } => {
+                            format!("takes a key away{}", condition(*when))
+                        }
                         Effect::Remove { .. } | Effect::All { .. } => "concerns names".to_owned(),
                     };
-                    let _ = writeln!(out, "  call             {} {what}", function.name);
+                    let first = if function.children {
+                        "; what was made from the object comes back first"
+                    } else {
+                        ""
+                    };
+                    let _ = writeln!(out, "  call             {} {what}{first}", function.name);
                 }
             }
         }
@@ -80,9 +96,12 @@ impl Model {
             .filter(|f| matches!(f.role, Role::Free | Role::Terminal { .. }))
         {
             let what = match (&function.role, &function.effect) {
+                (Role::Terminal { .. }, _) if function.children => {
+                    "ends the object that it is given; what was made from the object comes back first"
+                }
                 (Role::Terminal { .. }, _) => "ends the object that it is given",
                 (_, Effect::Remove { .. }) => "takes a name and its data away",
-                (_, Effect::All { .. }) => "looks at every name, so all of them come back first",
+                (_, Effect::All { .. }) => "looks at all of them, so they come back first",
                 _ => "touches no object",
             };
             let _ = writeln!(out, "function {} {what}", function.path());

@@ -190,6 +190,12 @@ pub(super) fn infer(
             Some(Passing::Borrow(resource)) => Role::Method { resource },
             _ => return Err(unsupported("a method of an imported resource")),
         },
+        // A function of another interface that is lent an object acts on it as a method does.
+        FunctionKind::Freestanding
+            if let Some(Passing::Borrow(resource)) = params.first().map(|p| p.passing) =>
+        {
+            Role::Method { resource }
+        }
         _ => Role::Free,
     };
     Ok(Function {
@@ -199,6 +205,8 @@ pub(super) fn infer(
         result,
         role,
         effect: Effect::None,
+        key: None,
+        children: false,
         reads: false,
         result_max: None,
         argument_max: Vec::new(),

@@ -69,7 +69,7 @@ impl ModelError {
             }
             Self::NoCreator(_) => "a constructor, or a function that returns own<T>".into(),
             Self::Wit(_) | Self::Sidecar(_) => {
-                "see the message; the format: docs/guide/host.md".into()
+                "see the message; the format: docs/reference/host.md".into()
             }
             Self::Unknown(_) | Self::NoParameter { .. } => {
                 "the names that the WIT has; steadfast host generate --explain lists them".into()
@@ -179,14 +179,22 @@ pub enum Effect {
     },
     /// Cuts the data to the length that is an argument.
     Truncate { length: usize, when: When },
+    /// Sets a key: to an argument, or to the result as decimal text.
+    Put {
+        key: usize,
+        data: Option<usize>,
+        when: When,
+    },
+    /// Takes a key away.
+    Delete { key: usize, when: When },
     /// Takes a name and its data away; the name is the argument of that place.
     Remove {
         resource: usize,
         name: usize,
         when: When,
     },
-    /// Looks at every name of that resource.
-    All { resource: usize },
+    /// Looks at all objects of these resources, or at all names of a resource that has some.
+    All { resources: Vec<usize> },
 }
 
 /// Where a number comes from.
@@ -205,6 +213,10 @@ pub struct Function {
     pub result: Option<Shape>,
     pub role: Role,
     pub effect: Effect,
+    /// It looks at, or changes, the key that is the argument of that place, and no other one.
+    pub key: Option<usize>,
+    /// It looks at, or ends, what was made from its object: that comes back before the call.
+    pub children: bool,
     /// A call that only reads may be repeated without a thought.
     pub reads: bool,
     /// Bounds of a numeric result, where the sidecar gives them.
@@ -228,6 +240,8 @@ pub enum Returns {
     },
     /// What the keeper holds: read back and compared.
     Data { offset: usize, length: usize },
+    /// What the keeper holds for the key, or whether it holds it.
+    Key(usize),
 }
 
 impl Function {
@@ -290,6 +304,8 @@ pub struct Resource {
     pub restore: Vec<(usize, usize, usize)>,
     /// How its data come back: the function that writes.
     pub data: Option<usize>,
+    /// How its keys come back, each when somebody asks for it: the function that sets one.
+    pub keys: Option<usize>,
     /// Data belong to a name, the parameter of this name in every maker, and outlive the objects.
     pub named: Option<String>,
     /// Its makers, and the resource of each maker's parent.
@@ -367,6 +383,7 @@ impl Model {
                         fields: Vec::new(),
                         restore: Vec::new(),
                         data: None,
+                        keys: None,
                         named: None,
                         creators: Vec::new(),
                         children_end: false,

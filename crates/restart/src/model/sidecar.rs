@@ -54,9 +54,14 @@ struct FunctionEntry {
     data: Option<String>,
     length: Option<String>,
     name: Option<String>,
+    /// effect = "put" or "delete", or a function that looks at one key alone.
+    key: Option<String>,
     #[serde(default)]
     replay: BTreeMap<String, toml::Value>,
     parent: Option<String>,
+    /// What was made from the object comes back first.
+    #[serde(default)]
+    children: bool,
     result_max: Option<u64>,
     #[serde(default)]
     argument_max: BTreeMap<String, u64>,
@@ -73,6 +78,8 @@ struct ReturnsEntry {
     /// Or what the keeper holds, from the argument `offset`, at most `length` bytes.
     offset: Option<String>,
     length: Option<String>,
+    /// Or what it holds for the key.
+    key: Option<String>,
 }
 
 impl Model {
@@ -135,7 +142,24 @@ impl Model {
             function: path.clone(),
             what: what.into(),
         };
+        let key = entry.key.as_deref();
+        let key = key.map(|name| self.parameter(index, name)).transpose()?;
+        self.functions[index].key = key;
+        let keyed = || key.ok_or_else(|| unsupported("a change of a key without key"));
         let effect = match entry.effect.as_deref() {
+            Some("put") => Effect::Put {
+                key: keyed()?,
+                data: match (entry.data.as_deref(), entry.source.as_deref()) {
+                    (Some(data), None) => Some(self.parameter(index, data)?),
+                    (None, Some("result")) => None,
+                    _ => return Err(unsupported("effect = \"put\" without data")),
+                },
+                when: entry.when,
+            },
+            Some("delete") => Effect::Delete {
+                key: keyed()?,
+                when: entry.when,
+            },
             Some("none") => {
                 self.functions[index].reads = true;
                 Effect::None
@@ -218,7 +242,18 @@ impl Model {
         };
         let function = &self.functions[index];
         function.can_tell(entry.when)?;
+        if let Some(place) = key {
+            function.parameter_is(place, "string", |shape| *shape == Shape::String)?;
+        }
         match &effect {
+            Effect::Put {
+                data: Some(place), ..
+            } => function.parameter_is(*place, "list<u8>", Shape::is_bytes)?,
+            Effect::Put { data: None, .. }
+                if !function.result.as_ref().is_some_and(Shape::counts) =>
+            {
+                return Err(function.unsupported("a key from a result that is no number"));
+            }
             Effect::Field {
                 source: Source::Param(place),
                 ..
@@ -263,13 +298,17 @@ impl Model {
             .resources
             .iter()
             .position(|r| r.interface == interface && r.named.is_some());
+        let all: Vec<_> = (0..self.resources.len())
+            .filter(|place| self.resources[*place].interface == interface)
+            .collect();
         let effect = match entry.effect.as_deref() {
             Some("none") => Effect::None,
-            Some("all") => Effect::All {
-                resource: named.ok_or_else(|| {
-                    unsupported("effect = \"all\" without a resource that has a name")
-                })?,
-            },
+            Some("all") if all.is_empty() => {
+                return Err(unsupported(
+                    "effect = \"all\" in an interface without a resource",
+                ));
+            }
+            Some("all") => Effect::All { resources: all },
             Some("remove") => Effect::Remove {
                 resource: named.ok_or_else(|| {
                     unsupported("effect = \"remove\" without a resource that has a name")
@@ -298,6 +337,30 @@ impl Model {
         for (name, max) in &entry.argument_max {
             let place = self.parameter(index, name)?;
             self.functions[index].argument_max.push((place, *max));
+        }
+        if entry.children {
+            let of = match self.functions[index].role {
+                Role::Method { resource } => Some(resource),
+                Role::Terminal { parameter } => {
+                    match self.functions[index].params[parameter].passing {
+                        Passing::Own(of) => Some(of),
+                        Passing::Borrow(_) | Passing::Value => None,
+                    }
+                }
+                Role::Create { .. } | Role::Free => None,
+            };
+            let makes = |f: &super::Function| match f.role {
+                Role::Create {
+                    parent: Some(place),
+                    ..
+                } => matches!(f.params[place].passing, Passing::Borrow(r) if Some(r) == of),
+                _ => false,
+            };
+            if !self.functions.iter().any(makes) {
+                return Err(self.functions[index]
+                    .unsupported("children = true where nothing is made from the object"));
+            }
+            self.functions[index].children = true;
         }
         for (name, value) in &entry.replay {
             let place = self.parameter(index, name)?;
@@ -346,10 +409,11 @@ impl Model {
                 offset: self.parameter(index, offset)?,
                 length: self.parameter(index, length)?,
             },
+            ReturnsEntry { key: Some(key), .. } => Returns::Key(self.parameter(index, key)?),
             _ => {
                 return Err(ModelError::Unsupported {
                     function: self.functions[index].path(),
-                    what: "returns without state, function and parameter, or offset and length"
+                    what: "returns without state, function and parameter, or offset and length, or key"
                         .into(),
                 });
             }
@@ -469,6 +533,12 @@ impl Model {
         if let Some(data) = &entry.data {
             let function = find(self, data)?;
             let writes = &self.functions[function];
+            if let Effect::Put { data: Some(_), .. } = writes.effect
+                && writes.params.len() == 3
+            {
+                self.resources[index].keys = Some(function);
+                return Ok(());
+            }
             if !matches!(
                 writes.effect,
                 Effect::Write {

@@ -127,6 +127,7 @@ impl Model {
                     .map(|(f, parameter, field)| (places.functions[*f], *parameter, fields[*field]))
                     .collect(),
                 data: resource.data.map(|f| places.functions[f]),
+                keys: resource.keys.map(|f| places.functions[f]),
                 creators: resource
                     .creators
                     .iter()
@@ -184,8 +185,13 @@ impl Model {
             Effect::Field { field, .. } => {
                 *field = of.map_or(*field, |of| places.fields[of][*field])
             }
-            Effect::Remove { resource: r, .. } | Effect::All { resource: r } => *r = resource(*r),
-            Effect::None | Effect::Write { .. } | Effect::Truncate { .. } => {}
+            Effect::Remove { resource: r, .. } => *r = resource(*r),
+            Effect::All { resources } => resources.iter_mut().for_each(|r| *r = resource(*r)),
+            Effect::None
+            | Effect::Write { .. }
+            | Effect::Truncate { .. }
+            | Effect::Put { .. }
+            | Effect::Delete { .. } => {}
         }
         if let Some(Returns::Remembered {
             state: s,
@@ -251,6 +257,9 @@ fn fits(old: &super::Resource, new: &super::Resource, live: &InUse) -> Result<()
     }
     if old.data.is_some() != new.data.is_some() {
         return Err(format!("it does not keep data of {name} as before"));
+    }
+    if old.keys.is_some() != new.keys.is_some() {
+        return Err(format!("it does not keep keys of {name} as before"));
     }
     let differs =
         |one: &[String], other: &[String]| one.iter().find(|f| !other.contains(f)).cloned();

@@ -151,42 +151,6 @@ fn no_edge_no_call() {
 }
 
 #[test]
-fn resets_leave_nothing_behind() {
-    let host = fixture::host(
-        "lock",
-        Policy {
-            resets_max: u32::MAX,
-            spare: false,
-            ..Policy::default()
-        },
-    );
-    let edge = host.edge("test", "lock", &[]).expect("an edge");
-    let lock = new(&edge);
-    assert!(take(&edge, lock, 7));
-    let resident = || -> u64 {
-        let text = std::fs::read_to_string("/proc/self/statm").expect("procfs");
-        text.split(' ')
-            .nth(1)
-            .and_then(|n| n.parse().ok())
-            .expect("a number")
-    };
-    for _ in 0..200 {
-        edge.reset().expect("it comes back");
-        assert_eq!(holder(&edge, lock), Some(7));
-    }
-    let before = resident();
-    for _ in 0..5_000 {
-        edge.reset().expect("it comes back");
-        assert_eq!(holder(&edge, lock), Some(7));
-    }
-    assert!(
-        resident() < before + 256,
-        "pages: {before} before, {} after",
-        resident()
-    );
-}
-
-#[test]
 fn a_component_that_fails_too_often_rests_and_serves_again() {
     let host = fixture::host(
         "lock",

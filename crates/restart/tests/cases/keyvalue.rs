@@ -1,0 +1,312 @@
+//! wasi:keyvalue: keys outlive a crash at every call boundary, come back one by one, and are read back against what is kept.
+
+use std::collections::BTreeMap;
+
+use steadfast_restart::{Cause, Edge, Handle, Model, ModelError, Policy, Value};
+
+use crate::fixture;
+
+fn path(name: &str) -> String {
+    format!("wasi:keyvalue/store@0.2.0-draft#{name}")
+}
+
+const INCREMENT: &str = "wasi:keyvalue/atomics@0.2.0-draft#increment";
+
+fn policies() -> [Policy; 4] {
+    let plain = Policy {
+        spare: false,
+        resets_max: u32::MAX,
+        ..Policy::default()
+    };
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..plain
+    };
+    let eager = Policy {
+        eager: true,
+        ..plain
+    };
+    let spare = Policy {
+        spare: true,
+        ..plain
+    };
+    [plain, spare, dual, eager]
+}
+
+/// What `ok` holds.
+fn ok(value: Option<Value>) -> Option<Value> {
+    match value {
+        Some(Value::Result(Ok(inner))) => inner.map(|inner| *inner),
+        other => panic!("ok is needed, found {other:?}"),
+    }
+}
+
+fn refused(value: Option<Value>) -> String {
+    match value {
+        Some(Value::Result(Err(Some(error)))) => match *error {
+            Value::Variant(case, Some(why)) if case == "other" => match *why {
+                Value::String(why) => why,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        },
+        other => panic!("err is needed, found {other:?}"),
+    }
+}
+
+/// A bucket, and what it must hold.
+struct Bucket<'a> {
+    edge: &'a Edge,
+    handle: Handle,
+    kept: BTreeMap<String, Vec<u8>>,
+}
+
+impl<'a> Bucket<'a> {
+    fn open(edge: &'a Edge, name: &str) -> Self {
+        let opened = edge.invoke(&path("open"), &[name.into()]).expect("opened");
+        Self {
+            edge,
+            handle: opened.and_then(|v| v.handle()).expect("a bucket"),
+            kept: BTreeMap::new(),
+        }
+    }
+
+    fn call(&self, name: &str, more: &[Value]) -> Option<Value> {
+        let args = [&[self.handle.into()], more].concat();
+        let answer = self
+            .edge
+            .invoke(&path(&format!("[method]bucket.{name}")), &args);
+        answer.expect("an answer")
+    }
+
+    fn set(&mut self, key: &str, value: &[u8]) {
+        assert_eq!(ok(self.call("set", &[key.into(), value.into()])), None);
+        self.kept.insert(key.into(), value.to_vec());
+    }
+
+    fn delete(&mut self, key: &str) {
+        assert_eq!(ok(self.call("delete", &[key.into()])), None);
+        self.kept.remove(key);
+    }
+
+    fn increment(&mut self, key: &str, delta: u64) {
+        let args = [self.handle.into(), key.into(), delta.into()];
+        let found = ok(self.edge.invoke(INCREMENT, &args).expect("an answer"));
+        let before = self
+            .kept
+            .get(key)
+            .map_or("0".into(), |v| String::from_utf8_lossy(v));
+        let right = before.parse::<u64>().expect("a number") + delta;
+        assert_eq!(found, Some(Value::U64(right)));
+        self.kept.insert(key.into(), right.to_string().into_bytes());
+    }
+
+    fn look(&self, key: &str) {
+        let bytes = |bytes: &Vec<u8>| match bytes.is_empty() {
+            // What an empty list is of cannot be told.
+            true => Value::List(Vec::new()),
+            false => Value::Bytes(bytes.clone()),
+        };
+        let kept = self.kept.get(key);
+        let right = Value::Option(kept.map(|value| Box::new(bytes(value))));
+        assert_eq!(ok(self.call("get", &[key.into()])), Some(right), "{key}");
+        let there = ok(self.call("exists", &[key.into()]));
+        assert_eq!(there, Some(Value::Bool(kept.is_some())), "{key}");
+    }
+
+    /// All keys, page by page.
+    fn keys(&self) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut cursor = Value::Option(None);
+        loop {
+            let Some(Value::Record(fields)) = ok(self.call("list-keys", &[cursor])) else {
+                panic!("a record is needed");
+            };
+            let [(_, Value::List(page)), (_, Value::Option(next))] = &fields[..] else {
+                panic!("{fields:?}");
+            };
+            keys.extend(page.iter().map(|key| match key {
+                Value::String(key) => key.clone(),
+                other => panic!("{other:?}"),
+            }));
+            match next {
+                None => return keys,
+                Some(next) => cursor = Value::Option(Some(next.clone())),
+            }
+        }
+    }
+
+    fn look_at_all(&self) {
+        let right: Vec<_> = self.kept.keys().cloned().collect();
+        assert_eq!(self.keys(), right);
+        for key in &right {
+            self.look(key);
+        }
+    }
+}
+
+#[test]
+fn keys_outlive_a_crash_at_every_call_boundary() {
+    for policy in policies() {
+        for crash in 0..11 {
+            let host = fixture::host("keyvalue", policy);
+            let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+            let mut at = 0;
+            let mut step = || {
+                if at == crash {
+                    edge.reset().expect("it comes back");
+                }
+                at += 1;
+            };
+            step();
+            let mut a = Bucket::open(&edge, "a");
+            step();
+            let mut b = Bucket::open(&edge, "b");
+            step();
+            a.set("x", b"one");
+            step();
+            a.set("", b"");
+            step();
+            b.set("x", b"two");
+            step();
+            a.increment("n", 41);
+            step();
+            a.increment("n", 1);
+            step();
+            a.delete("x");
+            step();
+            a.look("x");
+            b.look("x");
+            step();
+            a.look_at_all();
+            step();
+            // A bucket outlives its handles.
+            edge.discard(b.handle).expect("live");
+            b.handle = Bucket::open(&edge, "b").handle;
+            b.look_at_all();
+        }
+    }
+}
+
+#[test]
+fn random_calls_agree_with_an_oracle_while_the_component_is_reset() {
+    for (seed, policy) in (1..).zip(policies()) {
+        let host = fixture::host("keyvalue", policy);
+        let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+        let mut bucket = Bucket::open(&edge, "a");
+        let mut state: u64 = seed;
+        for turn in 0..400_u64 {
+            // Marsaglia's xorshift.
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            let key = format!("key-{}", state >> 8 & 15);
+            if state >> 16 & 7 == 0 {
+                edge.reset().expect("it comes back");
+            }
+            match state & 7 {
+                0..3 => bucket.set(&key, turn.to_string().as_bytes()),
+                3 => bucket.delete(&key),
+                4 => bucket.increment(&key, turn),
+                5 => assert_eq!(bucket.keys().len(), bucket.kept.len()),
+                _ => bucket.look(&key),
+            }
+        }
+        bucket.look_at_all();
+    }
+}
+
+#[test]
+fn a_key_comes_back_alone_and_a_list_brings_all_of_them() {
+    let host = fixture::host("keyvalue", policies()[0]);
+    let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+    let mut bucket = Bucket::open(&edge, "a");
+    for n in 0..600 {
+        bucket.set(&format!("{n:03}"), b"value");
+    }
+    edge.reset().expect("it comes back");
+    let rebuilt = || edge.stats().expect("stats").rebuilt;
+    bucket.look("007");
+    assert_eq!(rebuilt(), 2, "the bucket and one key");
+    bucket.set("008", b"new");
+    bucket.look("none");
+    assert_eq!(rebuilt(), 3, "the key that was set over");
+    assert_eq!(bucket.keys().len(), 600);
+    assert_eq!(rebuilt(), 601);
+    bucket.look_at_all();
+    assert_eq!(rebuilt(), 601);
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let host = fixture::host("keyvalue", policies()[0]);
+    let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+    let mut bucket = Bucket::open(&edge, "a");
+    bucket.set("text", b"12 apples");
+    bucket.set("most", u64::MAX.to_string().as_bytes());
+    let increment = |key: &str| {
+        let args = [bucket.handle.into(), key.into(), 1u64.into()];
+        refused(edge.invoke(INCREMENT, &args).expect("an answer"))
+    };
+    assert_eq!(increment("text"), "not a number");
+    assert_eq!(increment("most"), "too large");
+    let long = "k".repeat(1025);
+    assert_eq!(increment(&long), "too long");
+    let value: Value = b"1".as_slice().into();
+    let set = bucket.call("set", &[long.as_str().into(), value]);
+    assert_eq!(refused(set), "too long");
+    edge.reset().expect("it comes back");
+    bucket.look_at_all();
+    assert_eq!(edge.stats().expect("stats").resets_total(), 1);
+}
+
+/// One body alone finds a value that changed, since the host knows it.
+#[test]
+fn a_flipped_value_is_read_back_and_a_right_one_is_not_suspected() {
+    let host = fixture::host("keyvalue", policies()[0]);
+    let edge = host.edge("test", "keyvalue", &[]).expect("an edge");
+    let mut bucket = Bucket::open(&edge, "a");
+    bucket.set("key", b"a value that is nowhere else");
+    bucket.look("key");
+    assert_eq!(edge.stats().expect("stats").resets_total(), 0);
+    let memory = &edge.memories().expect("a copy")[0];
+    let at = memory
+        .windows(7)
+        .position(|w| w == b"nowhere")
+        .expect("there");
+    assert_eq!(edge.flip(0, at, 2), Ok(true));
+    bucket.look("key");
+    let resets = edge.stats().expect("stats").resets;
+    assert_eq!(resets.get(&Cause::Wrong), Some(&1), "{resets:?}");
+}
+
+#[test]
+fn a_sidecar_that_would_lose_keys_is_refused() {
+    let wit = fixture::text("keyvalue", "wit");
+    let right = fixture::text("keyvalue", "recover.toml");
+    assert!(Model::generate(&wit, &right).is_ok());
+    for (from, to, needed) in [
+        (
+            "data = \"[method]bucket.set\"",
+            "",
+            "keys of a resource without data",
+        ),
+        (
+            "effect = \"put\"\nkey = \"key\"\ndata",
+            "effect = \"put\"\ndata",
+            "a change of a key without key",
+        ),
+        ("source = \"result\"", "", "effect = \"put\" without data"),
+        (
+            "effect = \"delete\"\nkey = \"key\"",
+            "effect = \"delete\"\nkey = \"other\"",
+            "has no parameter other",
+        ),
+    ] {
+        let text = right.replace(from, to);
+        assert_ne!(text, right, "{from}");
+        let error: ModelError = Model::generate(&wit, &text).expect_err(needed);
+        assert!(error.to_string().contains(needed), "{needed}: {error}");
+    }
+}
