@@ -944,7 +944,7 @@ fn sei_report(
                     let recipe = recipe(name, memcached)?;
                     let built =
                         makes.build(memcached, &recipe, &sources, &mut |step| says.say(step))?;
-                    builds.push(sei_servers::Build {
+                    builds.push(sei_builds::Build {
                         column: if name == "mc" { "plain" } else { "hardened" }.to_owned(),
                         server: memcached.name.to_owned(),
                         program: built.program,

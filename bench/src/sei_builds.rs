@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
+use serde::{Deserialize, Serialize};
 use steadfast_workloads::Store;
 use steadfast_workloads::servers::build::{Builds, Recipe};
 use steadfast_workloads::servers::deadwood::DEADWOOD;
@@ -14,7 +15,27 @@ use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::servers::{SERVERS, Server};
 
 use crate::product::Product;
-use crate::{machine, sei, sei_servers};
+use crate::{machine, sei};
+
+/// One build that is measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Build {
+    pub column: String,
+    pub server: String,
+    pub program: PathBuf,
+    /// Whether clients ask for the message envelope.
+    pub envelope: bool,
+}
+
+/// The column at the level of the paper's rules that has the envelope: what it needs less than one without all checks of the runtime is what
+/// the compiler pass adds beyond these rules.
+pub const LEVEL: &str = "sei with envelope";
+
+/// The column of a build without a check.
+#[must_use]
+pub fn without_column(check: &str) -> String {
+    format!("without {check}")
+}
 
 /// The paper's variants, and ours: what [`recipe`] builds them with.
 pub const VARIANTS: [&str; 8] = [
@@ -263,14 +284,14 @@ pub fn columns(
     memcached: Option<&Path>,
     dnsmasq: Option<&Path>,
     say: &mut dyn FnMut(&str),
-) -> Result<Vec<sei_servers::Build>> {
+) -> Result<Vec<Build>> {
     let mut shop = Shop::open(say);
     let product = Product::find();
     let mut builds = Vec::new();
     // nghttpd has no row here.
     for server in SERVERS.iter().filter(|server| server.name != "nghttpd") {
         let mut add = |column: &str, program: PathBuf| {
-            builds.push(sei_servers::Build {
+            builds.push(Build {
                 column: column.to_owned(),
                 server: server.name.to_owned(),
                 program,
@@ -309,7 +330,7 @@ pub fn columns(
 
 /// The published evaluation's own DNS server, where its source was given (`workloads server build deadwood --source DIR`). It sends by a call
 /// that the envelope does not cover.
-fn deadwood(shop: &mut Shop<'_>) -> Result<Vec<sei_servers::Build>> {
+fn deadwood(shop: &mut Shop<'_>) -> Result<Vec<Build>> {
     let product = Product::find();
     let hardened = |name, words| Recipe {
         envelope: false,
@@ -326,7 +347,7 @@ fn deadwood(shop: &mut Shop<'_>) -> Result<Vec<sei_servers::Build>> {
             shop.hardened(&DEADWOOD, &hardened("level-sei", "--protect=sei"), "sei")?,
         ),
     ];
-    let builds = programs.map(|(column, program)| sei_servers::Build {
+    let builds = programs.map(|(column, program)| Build {
         column: column.to_owned(),
         server: DEADWOOD.name.to_owned(),
         program,
@@ -339,7 +360,7 @@ fn deadwood(shop: &mut Shop<'_>) -> Result<Vec<sei_servers::Build>> {
 ///
 /// # Errors
 /// As [`columns`].
-pub fn without_checks(say: &mut dyn FnMut(&str)) -> Result<Vec<sei_servers::Build>> {
+pub fn without_checks(say: &mut dyn FnMut(&str)) -> Result<Vec<Build>> {
     let mut shop = Shop::open(say);
     let product = Product::find();
     let server = SERVERS
@@ -348,7 +369,7 @@ pub fn without_checks(say: &mut dyn FnMut(&str)) -> Result<Vec<sei_servers::Buil
         .context("memcached is among the servers")?;
     let mut builds = Vec::new();
     let mut add = |column: String, program: PathBuf| {
-        builds.push(sei_servers::Build {
+        builds.push(Build {
             column,
             server: server.name.to_owned(),
             program,
@@ -357,13 +378,10 @@ pub fn without_checks(say: &mut dyn FnMut(&str)) -> Result<Vec<sei_servers::Buil
     };
     for check in &CHECKS {
         let program = shop.hardened(server, &without(check, server, &product)?, "full")?;
-        add(sei_servers::without(check.name), program);
+        add(without_column(check.name), program);
     }
     let level = recipe("mc-sei-level", server, &product)?;
-    add(
-        sei_servers::LEVEL.to_owned(),
-        shop.hardened(server, &level, "sei")?,
-    );
+    add(LEVEL.to_owned(), shop.hardened(server, &level, "sei")?);
     Ok(builds)
 }
 

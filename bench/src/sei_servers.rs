@@ -17,7 +17,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -30,7 +30,7 @@ use steadfast_workloads::load::{Paced, Saturated, deadwood, dns, highest_rate, m
 
 use crate::machine::Machine;
 use crate::results;
-use crate::sei_builds::{CHECKS, Check};
+use crate::sei_builds::{Build, CHECKS, Check, LEVEL, without_column};
 use crate::stats::{Estimate, median, median_estimate};
 use crate::table;
 use crate::verdict::{self, Promise};
@@ -191,16 +191,6 @@ pub fn figure6_rows(cpus: usize) -> Vec<Row> {
         rows.extend(sizes.map(|bytes| row(most, keys, bytes)));
     }
     rows
-}
-
-/// One build that is measured.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Build {
-    pub column: String,
-    pub server: String,
-    pub program: PathBuf,
-    /// Whether clients ask for the message envelope.
-    pub envelope: bool,
 }
 
 /// How much is measured.
@@ -549,16 +539,6 @@ fn promises(row: &Row, measured: &Measured, seed: u64) -> Vec<Promise> {
     all
 }
 
-/// The column at the level of the paper's rules that has the envelope: what it needs less than one without all checks of the runtime is what
-/// the compiler pass adds beyond these rules.
-pub const LEVEL: &str = "sei with envelope";
-
-/// The column of a build without a check.
-#[must_use]
-pub fn without(check: &str) -> String {
-    format!("without {check}")
-}
-
 /// What is kept in `results/`: each row's hardened build and the envelope alone, over the plain build.
 #[must_use]
 pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
@@ -619,7 +599,7 @@ pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
         {
             let pair = measured
                 .find("hardened")
-                .zip(measured.find(&without(check)));
+                .zip(measured.find(&without_column(check)));
             let Some((full, less)) = pair else {
                 continue;
             };

@@ -12,7 +12,7 @@ use steadfast_workloads::servers::deadwood::DEADWOOD;
 use steadfast_workloads::servers::source::Sources;
 use steadfast_workloads::servers::suite::{self, End};
 use steadfast_workloads::servers::{SERVERS, Server, find};
-use steadfast_workloads::{Store, replay, soak};
+use steadfast_workloads::{Store, load, replay, soak};
 
 #[derive(Subcommand)]
 pub(crate) enum Action {
@@ -284,7 +284,7 @@ pub(crate) fn act(store: &Store, action: &Action) -> Result<ExitCode> {
             seed,
             envelope,
         } => {
-            let _upstream = replay::dns::Upstream::start_at(*upstream)?;
+            let _upstream = load::upstream::Upstream::start_at(*upstream)?;
             let server = SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
             let mut out = std::io::stdout().lock();
             let asked = replay::dns::ask(server, *seed, *length, *envelope, &mut out)?;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use steadfast_crosscheck::Node;
 
-use crate::meet::{Met, Who};
+use crate::sequencer::Sequencer as _;
 use crate::sequencer::raft::Engine;
-use crate::sequencer::{Member, Sequencer as _};
+use crate::who::{Member, Met, Who};
 
 /// A new process that asks to be let in is heard of several times in this.
 const FRESH: Duration = Duration::from_secs(3);

@@ -5,7 +5,9 @@
 //!   meet        how a process finds its group, or founds one
 //!   gate        what a member answers such a process
 //!   driver      executes the log, votes, lets replies go: for a service that has no loop of its own
-//!   links       connections between replicas, with the secret of the group
+//!   links       connections to other replicas, with the secret of the group
+//!   accept      connections from them
+//!   who         who belongs to the group, and who wants to
 //!   tls         certificates from files, both sides shown
 //!   peers       messages of the vote, to every other replica
 //!   wire        frames: length, CRC32C, bytes
@@ -20,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod accept;
 pub mod driver;
 pub mod gate;
 pub mod links;
@@ -28,12 +31,13 @@ pub mod peers;
 pub mod secret;
 pub mod sequencer;
 pub mod tls;
+pub mod who;
 pub mod wire;
 
 pub use links::{Heard, Links};
-pub use meet::{Met, Who};
 pub use peers::Peers;
-pub use sequencer::{Delivery, Member, Sequencer};
+pub use sequencer::{Delivery, Sequencer};
+pub use who::{Member, Met, Who};
 pub use wire::{Post, ReadAt};
 
 /// What cannot be done, with the requirement, what was found, and the fix.

@@ -16,13 +16,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::Node;
 use tokio::sync::watch;
 
 use crate::links::Links;
-use crate::sequencer::Member;
 use crate::sequencer::raft::Engine;
+use crate::who::{Met, Who};
 use crate::wire::{self, Hello};
 
 /// Between two rounds of questions.
@@ -33,88 +32,6 @@ const ANSWER: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(3);
 /// A process whose place another one holds ends after this: a restarted host's old process falls silent long before.
 const TAKEN: Duration = Duration::from_secs(10);
-
-/// A process that wants to belong to a group, and what it was started with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Who {
-    pub slot: u64,
-    pub node: u64,
-    pub client: String,
-    pub peers: Vec<String>,
-    /// What it executes, and how: the stage of `steadfast kv`, the name of another service.
-    pub service: String,
-    pub memory_mib: u64,
-}
-
-impl Who {
-    pub fn member(&self) -> Member {
-        let slot = usize::try_from(self.slot).unwrap_or(usize::MAX);
-        Member {
-            slot: self.slot,
-            peer: self.peers.get(slot).cloned().unwrap_or_default(),
-            client: self.client.clone(),
-        }
-    }
-
-    /// What must be the same in a group, if it is not.
-    pub fn differs(&self, other: &Self) -> Option<String> {
-        let differ = |what: &str, one: &str, two: &str| {
-            Some(format!(
-                "requirement: the same {what} in all replicas; found: {one} at replica {}, {two} at replica {}",
-                self.slot, other.slot
-            ))
-        };
-        if self.peers.len() != other.peers.len() {
-            return differ(
-                "number of --peers",
-                &self.peers.len().to_string(),
-                &other.peers.len().to_string(),
-            );
-        }
-        if self.service != other.service {
-            return differ("--stage, or service", &self.service, &other.service);
-        }
-        if self.memory_mib != other.memory_mib {
-            return differ(
-                "--memory",
-                &self.memory_mib.to_string(),
-                &other.memory_mib.to_string(),
-            );
-        }
-        None
-    }
-
-    /// What must be the same in a group that is to be founded.
-    pub fn differs_at_founding(&self, other: &Self) -> Option<String> {
-        if self.slot == other.slot && self.node != other.node {
-            return Some(format!(
-                "requirement: one process for each place; found: two that are replica {}",
-                self.slot
-            ));
-        }
-        if self.peers != other.peers {
-            return Some(format!(
-                "requirement: the same --peers in all replicas; found: {} at replica {}, {} at replica {}",
-                self.peers.join(","),
-                self.slot,
-                other.peers.join(","),
-                other.slot
-            ));
-        }
-        self.differs(other)
-    }
-}
-
-/// What is answered.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Met {
-    /// Of no group yet either.
-    New(Who),
-    /// A member. The words say why the asker cannot be let in now; none if it can.
-    Member(Option<String>),
-    /// Cannot be of one group with the asker.
-    Refused(String),
-}
 
 async fn ask(at: &str, links: &Links, who: &Who) -> io::Result<Met> {
     let exchange = async {
@@ -216,51 +133,5 @@ pub async fn join(
         if *member.borrow() {
             return Ok(());
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn who(slot: u64) -> Who {
-        Who {
-            slot,
-            node: slot + 1,
-            client: "h:1".to_owned(),
-            peers: ["a:1", "b:1", "c:1"].map(str::to_owned).to_vec(),
-            service: "RDGX".to_owned(),
-            memory_mib: 64,
-        }
-    }
-
-    #[test]
-    fn replicas_that_cannot_be_one_group_say_what_differs() {
-        let one = who(0);
-        assert_eq!(one.differs_at_founding(&who(1)), None);
-        let mut two = who(1);
-        two.peers[2] = "d:1".to_owned();
-        assert!(one.differs_at_founding(&two).unwrap().contains("--peers"));
-        assert_eq!(one.differs(&two), None, "a member's place may have moved");
-        for change in [
-            |who: &mut Who| who.service = "RD".to_owned(),
-            |who: &mut Who| who.memory_mib = 65,
-            |who: &mut Who| drop(who.peers.pop()),
-        ] {
-            let mut two = who(1);
-            change(&mut two);
-            let why = one.differs(&two).unwrap();
-            assert!(
-                why.contains("requirement") && why.contains("found"),
-                "{why}"
-            );
-        }
-        let mut twin = who(0);
-        twin.node = 9;
-        assert!(
-            one.differs_at_founding(&twin)
-                .unwrap()
-                .contains("two that are")
-        );
     }
 }

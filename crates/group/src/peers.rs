@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::links::Links;
-use crate::sequencer::Member;
+use crate::who::Member;
 use crate::wire::{self, Hello, Post};
 
 /// Silence after which a word is said just to be heard.

@@ -11,7 +11,7 @@ use steadfast_crosscheck::{Message, Node};
 use steadfast_integrity::digest::crc32c;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::meet::Who;
+use crate::who::Who;
 
 /// A snapshot of a large state is one frame.
 const FRAME_MAX: usize = 1 << 30;

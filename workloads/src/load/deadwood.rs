@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::dns::{HOSTS, exchange, host, is_right};
 use super::process::{Running, Split, free_address};
 use crate::dns::{self, kind};
-use crate::replay::dns::Upstream;
+use crate::load::upstream::Upstream;
 
 /// How often a name is asked for until it is in the cache.
 const TRIES: usize = 20;

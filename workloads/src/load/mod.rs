@@ -19,6 +19,7 @@ pub mod deadwood;
 pub mod dns;
 pub mod memcached;
 pub mod process;
+pub mod upstream;
 
 use std::time::Duration;
 

@@ -156,7 +156,7 @@ pub fn play_deadwood(program: &Path, dir: &Path, settings: Settings) -> Result<R
         !settings.envelope,
         "Deadwood answers by sendto, which the envelope does not cover; found --envelope"
     );
-    let upstream = dns::Upstream::start()?;
+    let upstream = load::upstream::Upstream::start()?;
     let split = Split::everywhere()?;
     let mut server = load::deadwood::start_forwarding(program, &split, dir, upstream.address)?;
     let mut found = Replayed::default();
@@ -188,7 +188,7 @@ pub fn play_deadwood(program: &Path, dir: &Path, settings: Settings) -> Result<R
 /// # Errors
 /// When the server cannot be started or stops answering.
 pub fn play_dnsmasq(program: &Path, dir: &Path, settings: Settings) -> Result<Replayed> {
-    let upstream = dns::Upstream::start()?;
+    let upstream = load::upstream::Upstream::start()?;
     let split = Split::everywhere()?;
     let mut server = load::dns::start(program, &split, dir, &dns::options(upstream.address))?;
     let mut found = Replayed::default();

@@ -28,9 +28,10 @@ use tokio::sync::{mpsc, watch};
 
 use self::turn::Driver;
 use crate::links::{Heard, Links};
-use crate::meet::{self, Who};
+use crate::meet;
 use crate::sequencer::raft::Engine;
 use crate::tls::Tls;
+use crate::who::Who;
 
 /// Requests in one entry.
 const BATCH_MAX: usize = 512;

@@ -14,7 +14,8 @@ use crate::gate::{Gate, LetIn};
 use crate::links::{Heard, Links};
 use crate::peers::Peers;
 use crate::sequencer::raft::{Engine, unstamped};
-use crate::sequencer::{Delivery, Member, Sequencer as _};
+use crate::sequencer::{Delivery, Sequencer as _};
+use crate::who::Member;
 use crate::wire::Post;
 
 /// Own entries in the log at a time; what comes meanwhile is collected into the next one.

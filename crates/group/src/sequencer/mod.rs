@@ -14,16 +14,7 @@ use std::collections::BTreeMap;
 use steadfast_crosscheck::Node;
 use tokio::sync::oneshot;
 
-/// A member of the group.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Member {
-    /// Its place in the group: what users count replicas by.
-    pub slot: u64,
-    /// Where other replicas reach it.
-    pub peer: String,
-    /// Where clients reach it.
-    pub client: String,
-}
+use crate::who::Member;
 
 /// What comes out of the log.
 #[derive(Debug)]
