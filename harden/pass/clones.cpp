@@ -152,16 +152,20 @@ static const char NamedMetadata[] = "steadfast.names";
 static void noteNames(Module &M, const Config &C) {
   LLVMContext &Ctx = M.getContext();
   NamedMDNode *Node = M.getOrInsertNamedMetadata(NamedMetadata);
-  auto note = [&](StringRef Name) {
-    if (M.getNamedValue(Name))
+  auto note = [&](StringRef Name, bool Variable) {
+    const GlobalValue *Found = M.getNamedValue(Name);
+    if (Found && isa<GlobalVariable>(Found) == Variable)
       Node->addOperand(MDNode::get(Ctx, MDString::get(Ctx, Name)));
   };
   for (auto &Entry : C.Treatments)
     if (!Entry.second.OfLibrary)
-      note(Entry.getKey());
-  for (const StringSet<> *Set : {&C.Racy, &C.Ignored, &C.DupVariables, &C.CrcVariables, &C.DupMemory, &C.CrcMemory, &C.Own})
-    for (auto &Entry : *Set)
-      note(Entry.getKey());
+      note(Entry.getKey(), false);
+  for (const StringSet<> *Functions : {&C.DupMemory, &C.CrcMemory, &C.Own})
+    for (auto &Entry : *Functions)
+      note(Entry.getKey(), false);
+  for (const StringSet<> *Variables : {&C.Racy, &C.Ignored, &C.DupVariables, &C.CrcVariables})
+    for (auto &Entry : *Variables)
+      note(Entry.getKey(), true);
 }
 
 void reportNames(Module &M, Report &R) {

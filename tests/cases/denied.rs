@@ -70,6 +70,42 @@ fn filtered(name: &'static str, answer: u32) -> Trial {
     })
 }
 
+/// A filter that says yes to one request of ptrace(2): whoever waits for what it brings would wait for ever.
+fn requests() -> Trial {
+    const NAME: &str = "ptrace_requests_answered_by_a_filter";
+    /// PTRACE_CONT, GETREGS, SETREGS, DETACH, SETOPTIONS, SEIZE.
+    const REQUESTS: [u32; 6] = [7, 12, 13, 17, 0x4200, 0x4206];
+    Trial::test(format!("command::{NAME}"), || {
+        let filter = build::guest("without_call.c", Variant::Dynamic)?
+            .display()
+            .to_string();
+        for request in REQUESTS {
+            let (run, took, _) = start(NAME, &[&filter, &format!("{PTRACE}@{request}=0")])?;
+            refused(&run, took, &["seccomp filter", "--cap-add SYS_PTRACE"])?;
+        }
+        Ok(())
+    })
+}
+
+/// Replicas are ended by kill(2), and an identity is read by getpid(2): where these are not to be had nothing begins.
+fn signals() -> Trial {
+    const NAME: &str = "kill_answered_by_a_filter";
+    Trial::test(format!("command::{NAME}"), || {
+        let filter = build::guest("without_call.c", Variant::Dynamic)?
+            .display()
+            .to_string();
+        for (call, words) in [
+            ("62=1", "kill(2)"),
+            ("62=0", "kill(2)"),
+            ("39=1", "getpid(2)"),
+        ] {
+            let (run, took, _) = start(NAME, &[&filter, call])?;
+            refused(&run, took, &[words, "seccomp profile"])?;
+        }
+        Ok(())
+    })
+}
+
 fn traced() -> Trial {
     const NAME: &str = "traced_by_strace";
     Trial::test(format!("command::{NAME}"), || {
@@ -125,10 +161,10 @@ fn each_call() -> Trial {
     const NAME: &str = "each_call_of_a_start_refused";
     /// write, close, poll, mprotect, rt_sigaction, rt_sigprocmask, pread64, pwrite64, dup, getpid, socketpair, fork, execve, wait4, fcntl, getppid,
     /// sigaltstack, prctl, mount, arch_prctl, sched_setaffinity, waitid, set_tid_address, openat, pipe2, prlimit64, seccomp, memfd_create,
-    /// pidfd_open, clone3, close_range.
-    const CALLS: [u32; 31] = [
+    /// pidfd_open, clone3, close_range, setitimer, kill.
+    const CALLS: [u32; 33] = [
         1, 3, 7, 10, 13, 14, 17, 18, 32, 39, 53, 57, 59, 61, 72, 110, 131, 157, 165, 158, 203, 247,
-        218, 257, 293, 302, 317, 319, 434, 435, 436,
+        218, 257, 293, 302, 317, 319, 434, 435, 436, 38, 62,
     ];
     Trial::test(format!("command::{NAME}"), || {
         let filter = build::guest("without_call.c", Variant::Static)?
@@ -198,6 +234,8 @@ pub(crate) fn trials() -> Vec<Trial> {
     vec![
         filtered("ptrace_refused_by_a_filter", 1),
         filtered("ptrace_answered_by_a_filter", 0),
+        requests(),
+        signals(),
         traced(),
         traced_alone(),
         continued(),

@@ -121,6 +121,14 @@ fn misspelt() -> Result<(), Failed> {
         ("local-handler handel\n", Some("handler handel")),
         ("local-handler handle\nonce cuont\n", Some("`once cuont`")),
         ("local-handler handle\nignore totl\n", Some("`ignore totl`")),
+        (
+            "local-handler handle\nignore handle\n",
+            Some("no variable handle"),
+        ),
+        (
+            "local-handler handle\npure total\n",
+            Some("no function total"),
+        ),
         ("local-handler handle\npure lenght\n", Some("`pure lenght`")),
         ("local-handler handle\nracy totl\n", Some("`racy totl`")),
         (
@@ -174,7 +182,8 @@ fn state_names() -> Result<(), Failed> {
             "dup count\n",
             "main.c:9 changes or reads it by an atomic operation",
         ),
-        ("dup s.0\n", "`dup s.0`: no function or variable s.0"),
+        ("dup s.0\n", "`dup s.0`: no variable s.0"),
+        ("dup handle\n", "`dup handle`: no variable handle"),
         ("dup s\n", ""),
     ];
     let dir = Bench::get().case_dir("harden-state-names");

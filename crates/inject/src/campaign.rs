@@ -419,6 +419,12 @@ impl Running {
         Ok(())
     }
 
+    /// How much of the budget its preparation has taken.
+    #[must_use]
+    pub fn taken(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     /// Runs what is left of the plan, until `stop` or the budget.
     ///
     /// # Errors

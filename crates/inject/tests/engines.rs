@@ -395,6 +395,17 @@ fn a_selector_that_selects_nothing_is_refused() {
             .all(|run| function(run).is_some_and(|name| name.starts_with("de")))
     );
     clean(&order);
+    // As the caller calls it: by a symbolic link, say, of which the path no longer tells.
+    let mut order = order_named_by("a-link");
+    (order.only, order.runs) = (vec!["a-link".into()], 3);
+    drop(Running::prepare(&order, "test", &mut |_| ()).expect("prepared"));
+    clean(&order);
+}
+
+fn order_named_by(link: &str) -> Order {
+    let mut order = order("link", false);
+    order.spec.argv[0] = format!("/usr/local/bin/{link}");
+    order
 }
 
 #[test]

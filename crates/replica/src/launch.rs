@@ -88,12 +88,20 @@ pub(crate) struct Inherited {
     pub(crate) group_of: Option<i32>,
 }
 
+/// Refuses a start where replicas could not be ended, or would not know who they are.
+pub(crate) fn calls_reach_the_kernel() -> Result<(), LaunchError> {
+    child::unanswered().map_or(Ok(()), |(call, source)| {
+        Err(LaunchError::Filtered { call, source })
+    })
+}
+
 /// Starts the program and hands it to the agent.
 pub(crate) fn launch(
     plan: &Plan,
     group: &Shared,
     inherited: &Inherited,
 ) -> Result<Launched, LaunchError> {
+    calls_reach_the_kernel()?;
     let mask = inherited.mask;
     let cstring = |bytes: &[u8]| CString::new(bytes).map_err(|_| LaunchError::NulInArguments);
     let flips = Flips::compile(plan, 0)?;

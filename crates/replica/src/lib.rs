@@ -100,6 +100,12 @@ pub enum LaunchError {
     /// The program was not let run: nobody could hold it at its first instruction.
     #[error("the program has to be traced until it starts (ptrace), found {}", untraced(.why))]
     Untraceable { why: Denial, source: io::Error },
+    /// A call that cannot fail has failed, or one that has to fail has not.
+    #[error("{call}(2) has to reach the kernel, found something that answers in its place")]
+    Filtered {
+        call: &'static str,
+        source: io::Error,
+    },
     /// Cores that are not there, or not for this process.
     #[error("--placement takes CPUs that this command may run on, {}, found {}", list(.allowed), list(.wanted))]
     Placement {
@@ -254,6 +260,10 @@ impl Advise for LaunchError {
                 "in the pid namespace that the program runs in; unshare --mount-proc does it at once",
             ),
             LaunchError::Untraceable { why, .. } => traceable(why),
+            LaunchError::Filtered { call, .. } => Remedy::with_note(
+                format!("a seccomp profile that allows {call}(2)"),
+                "docker run --security-opt seccomp=FILE, or SystemCallFilter in a unit",
+            ),
             LaunchError::Placement { allowed, .. } => Remedy::with_note(
                 format!("--placement={}", list(allowed)),
                 "taskset(1) and cpusets say which CPUs a command may run on",
@@ -316,6 +326,7 @@ impl Advise for LaunchError {
 /// # Errors
 /// When the kernel refuses the second process.
 pub fn divide() -> Result<front::Side, LaunchError> {
+    launch::calls_reach_the_kernel()?;
     front::divide().map_err(|source| LaunchError::Step {
         step: Step::Fork,
         source,

@@ -1434,7 +1434,7 @@ impl<'a> Supervisor<'a> {
         }
         // kill(2) and the kernel can mean a group, sigqueue(3) and tgkill(2) cannot. The sentry
         // may be told a moment after us.
-        let may_be_for_all = from_kernel || taken.code == libc::SI_USER;
+        let may_be_for_all = (from_kernel || taken.code == libc::SI_USER) && self.sentry > 1;
         let for_all = may_be_for_all
             && (sentry::was_for_all(&self.group, signal) || {
                 std::thread::sleep(Duration::from_millis(1));
@@ -1802,7 +1802,7 @@ impl<'a> Supervisor<'a> {
         } else {
             self.keeper
         };
-        let mut children = vec![keeper, self.sentry];
+        let mut children = vec![keeper, std::mem::take(&mut self.sentry)];
         for r in (0..self.replicas.len()).rev() {
             let known = self.replicas[r].child;
             children.push(if known == 0 && r > 0 {

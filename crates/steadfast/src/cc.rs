@@ -219,8 +219,12 @@ fn build(cxx: bool, build: &Build, console: &mut Console<'_>) -> Result<Exit, Fa
     if !for_another
         && let Some((name, verb)) = policy.own_names().find(|(name, _)| !coverage.has(name))
     {
+        let kind = match verb {
+            "ignore" | "racy" | "dup" | "crc" => "variable",
+            _ => "function",
+        };
         console.say(&format!(
-            "steadfast: the policy's `{verb} {name}`: no function or variable {name} is in {}\n  fix:   correct the name, or take the statement out; ?{name} in its place may be missing\n",
+            "steadfast: the policy's `{verb} {name}`: no {kind} {name} is in {}\n  fix:   correct the name, or take the statement out; ?{name} in its place may be missing\n",
             program.display()
         ));
         let _ = fs::remove_file(program);

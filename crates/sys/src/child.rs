@@ -377,6 +377,27 @@ pub fn is_child(pid: i32) -> bool {
     rc == 0
 }
 
+/// A call that something answers instead of the kernel, of those whose results nobody looks at later.
+#[must_use]
+pub fn unanswered() -> Option<(&'static str, io::Error)> {
+    // Above what a process number can be (proc(5), pid_max): the kernel's own answer is ESRCH, whoever asks.
+    // SAFETY: kill(2) takes two numbers; signal 0 is none.
+    let rc = unsafe { libc::kill(i32::MAX, 0) };
+    let answer = io::Error::last_os_error();
+    if rc == 0 {
+        return Some((
+            "kill",
+            io::Error::other("it found a process that cannot be"),
+        ));
+    }
+    if answer.raw_os_error() != Some(libc::ESRCH) {
+        return Some(("kill", answer));
+    }
+    // SAFETY: getpid(2) takes nothing, and cannot fail.
+    let own = unsafe { libc::syscall(libc::SYS_getpid) };
+    (own <= 0).then(|| ("getpid", io::Error::last_os_error()))
+}
+
 /// Sends a signal; a process that is gone already is as good as reached.
 pub fn kill(pid: i32, signal: i32) {
     assert!(pid > 1, "never a group, never everybody: {pid}");

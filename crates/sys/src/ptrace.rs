@@ -195,11 +195,36 @@ pub fn seize_for_exec(pid: i32) -> io::Result<()> {
     // SAFETY: gettid(2) cannot fail.
     let this_thread = unsafe { libc::gettid() };
     match crate::procfs::tracer(pid) {
-        Some(tracer) if tracer == this_thread => Ok(()),
+        Some(tracer) if tracer == this_thread && !filtered() => Ok(()),
+        // Whoever waits for what such a request brings would wait for ever.
+        Some(tracer) if tracer == this_thread => Err(io::Error::other(
+            "a request that it needs does not reach the kernel",
+        )),
         _ => Err(io::Error::other(
             "the call succeeded, and nothing is traced",
         )),
     }
+}
+
+/// Whether something answers a request of the way to the first instruction instead of the kernel.
+fn filtered() -> bool {
+    const REQUESTS: [libc::c_uint; 9] = [
+        libc::PTRACE_SEIZE,
+        libc::PTRACE_INTERRUPT,
+        libc::PTRACE_CONT,
+        libc::PTRACE_SETOPTIONS,
+        libc::PTRACE_GETREGS,
+        libc::PTRACE_SETREGS,
+        libc::PTRACE_GETSIGMASK,
+        libc::PTRACE_SETSIGMASK,
+        libc::PTRACE_DETACH,
+    ];
+    REQUESTS.into_iter().any(|request| {
+        // No process has the number 0, so the kernel's own answer is ESRCH, whoever asks.
+        // SAFETY: the request fails before it reads its arguments.
+        let rc = unsafe { libc::ptrace(request, 0, 0, 0) };
+        rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+    })
 }
 
 /// Why a child cannot be traced.
@@ -218,15 +243,13 @@ pub enum Denial {
 /// Why [`seize_for_exec`] has failed for a child that is still there.
 #[must_use]
 pub fn why_denied(pid: i32) -> Denial {
-    let tracer = crate::procfs::tracer(pid).filter(|tracer| *tracer != 0);
-    // No process has the number 0, so the kernel's own answer is ESRCH, whoever asks.
-    // SAFETY: PTRACE_SEIZE takes options as a number.
-    let rc = unsafe { libc::ptrace(libc::PTRACE_SEIZE, 0, 0, 0) };
-    let filtered = rc == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH);
+    // SAFETY: gettid(2) cannot fail.
+    let this_thread = unsafe { libc::gettid() };
+    let tracer = crate::procfs::tracer(pid).filter(|tracer| ![0, this_thread].contains(tracer));
     let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
     denial(
         tracer,
-        filtered,
+        filtered(),
         scope.ok().and_then(|scope| scope.trim().parse().ok()),
     )
 }

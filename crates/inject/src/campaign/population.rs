@@ -3,7 +3,9 @@
 //! Invariant: whatever the target executes is in the population, reachable or not, and the parts add up.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use iced_x86::{Formatter as _, IntelFormatter};
@@ -186,12 +188,8 @@ impl Field {
 
     /// Whether a module has this name; the program is also called as the caller calls it, by a symbolic link too.
     fn called(&self, name: &str, module: usize) -> bool {
-        let link = self
-            .order
-            .spec
-            .path
-            .file_name()
-            .and_then(|link| link.to_str());
+        let link = self.order.spec.argv.first().map(Path::new);
+        let link = link.and_then(Path::file_name).and_then(OsStr::to_str);
         wild(name, &self.modules[module].name)
             || module == 0 && link.is_some_and(|link| wild(name, link))
     }

@@ -35,7 +35,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "GATE")]
     until: Option<String>,
 
-    /// Start no run after so long, preparation included, such as 10m; the same call goes on later
+    /// Start no run after so long, such as 10m; preparation counts, and is followed by one run at least. The same call goes on later
     #[arg(long, value_name = "TIME", value_parser = duration)]
     budget: Option<Duration>,
 
@@ -108,6 +108,13 @@ fn campaign(args: &RunArgs, console: &mut Console<'_>) -> Result<Exit, OrderErro
     )?;
     if !args.quiet {
         console.say(&planned(&running.campaign, &args.out));
+    }
+    if let Some(budget) = args.budget.filter(|budget| running.taken() > *budget) {
+        console.say(&format!(
+            "preparation took {:.1} s, longer than --budget {:.1}s: one run for each call\n",
+            running.taken().as_secs_f64(),
+            budget.as_secs_f64(),
+        ));
     }
     let stop = os::interrupted();
     let decided = || {

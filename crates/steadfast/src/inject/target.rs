@@ -119,7 +119,7 @@ pub(crate) struct TargetArgs {
     patience: u64,
 
     /// Exit status of a run without a fault; a target that ends otherwise is refused
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(i32).range(0..=255))]
     golden_exit: i32,
 
     /// Where targets run; must be a place that their user can reach
