@@ -243,6 +243,7 @@ fn rows() -> Vec<Row> {
         // Interpreters.
         row("perl", "/usr/bin/perl", &["program.pl"]).stdin(Text).with(&[Perl]).widely(),
         row("python", "/usr/bin/python3", &["-S", "-E", "-B", "program.py"]).stdin(Text).with(&[Python]).widely(),
+        row("python_pool", "/usr/bin/python3", &["-S", "-E", "-B", "-c", POOL]),
         row("lua", "/usr/bin/lua5.4", &["program.lua"]).stdin(Text).with(&[Lua]).widely(),
         row("ruby", "/usr/bin/ruby", &["--disable-gems", "program.rb"]).stdin(Text).with(&[Ruby]).expect(Expect::Limit("its runtime may start a timer thread")),
         row("dash", "/bin/dash", &[]).stdin(Script("i=0; while [ $i -lt 200 ]; do i=$((i+1)); case $i in *7) echo \"seven $i\" ;; esac; done; read x </dev/null || echo end; exit 3\n")).ends("status 3").widely(),
@@ -442,6 +443,22 @@ except KeyError as e:
 with open('out.txt', 'w') as f:
     print(*range(10), file=f)
 sys.exit(5 - 5)
+"#;
+
+/// Processes that share memory, and have threads.
+const POOL: &str = r#"import multiprocessing, concurrent.futures
+def square(x): return x * x
+def put(queue):
+    for i in range(50): queue.put(i)
+with multiprocessing.Pool(2) as pool:
+    print(sum(pool.map(square, range(200))), pool.apply_async(pow, (3, 5)).get(), list(pool.imap(square, range(9))))
+queue = multiprocessing.Queue()
+child = multiprocessing.Process(target=put, args=(queue,))
+child.start()
+print(sum(queue.get() for i in range(50)))
+child.join()
+with concurrent.futures.ProcessPoolExecutor(2) as pool:
+    print(list(pool.map(square, range(20))))
 "#;
 
 const LUA: &str = r#"local n = {}

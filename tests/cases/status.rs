@@ -1,6 +1,8 @@
 //! `steadfast ps` and `steadfast top`: what runs is listed with its numbers, and what has ended is not, however it ended.
 
-use std::process::Command;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -132,6 +134,99 @@ fn is_listed_until_it_ends() -> Result<(), String> {
     Ok(())
 }
 
+/// A monitor's endpoint, ended when it is dropped.
+struct Endpoint(Child, SocketAddr);
+
+impl Endpoint {
+    fn start() -> Result<Self, String> {
+        let free =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(|error| error.to_string())?;
+        let address = free.local_addr().map_err(|error| error.to_string())?;
+        drop(free);
+        let child = Command::new(Bench::get().binary())
+            .args(["top", "--http", &address.to_string()])
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        Ok(Self(child, address))
+    }
+
+    /// What it says about a counter of this launcher.
+    fn counter(&self, name: &str, launcher: i32) -> Result<Option<u64>, String> {
+        let begun = Instant::now();
+        let mut stream = loop {
+            match TcpStream::connect(self.1) {
+                Ok(stream) => break stream,
+                Err(error) if begun.elapsed() > LIMIT => return Err(error.to_string()),
+                Err(_) => thread::sleep(Duration::from_millis(20)),
+            }
+        };
+        let mut page = String::new();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .and_then(|()| stream.read_to_string(&mut page))
+            .map_err(|error| error.to_string())?;
+        let begin = format!("steadfast_run_{name}{{launcher=\"{launcher}\"}} ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&begin));
+        Ok(value.and_then(|value| value.parse().ok()))
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What the launcher has counted stays when one of its processes ends.
+fn is_counted_for_monitors() -> Result<(), String> {
+    let _group = one_group();
+    let endpoint = Endpoint::start()?;
+    let dir = Bench::get().case_dir("status-monitor");
+    let flip = ["--flip", "replica=1 event=12 kill=9"];
+    let script = "(exit 0) & wait; echo ready; read line";
+    let invocation = Invocation {
+        program: "/bin/sh".into(),
+        args: ["-c", script].map(str::to_owned).to_vec(),
+        stdin: Stdin::Held,
+        protector: protector(3, &dir.join("events"), &flip),
+        ..Invocation::default()
+    };
+    let mut run = invocation.start(&dir).map_err(|error| error.to_string())?;
+    run.await_output("ready\n", LIMIT)?;
+    let begun = Instant::now();
+    loop {
+        let counted =
+            ["processes_total", "repairs_total"].map(|name| endpoint.counter(name, run.pid()));
+        if counted == [Ok(Some(2)), Ok(Some(1))] {
+            break;
+        }
+        if begun.elapsed() > LIMIT {
+            return Err(format!(
+                "processes and repairs of {}: {counted:?}",
+                run.pid()
+            ));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    let events = endpoint.counter("events_total", run.pid())?;
+    if events <= Some(12) {
+        return Err(format!("{events:?} events"));
+    }
+    let launcher = run.pid();
+    run.say("\n")?;
+    let ran = run.wait(LIMIT)?;
+    if let Some(events) = endpoint.counter("events_total", launcher)? {
+        return Err(format!(
+            "launcher {launcher} has ended, with {events} events"
+        ));
+    }
+    drop(endpoint);
+    ran.nothing_left(GRACE)?;
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 fn is_not_listed_after_its_launcher_was_killed() -> Result<(), String> {
     let _group = one_group();
     let (run, dir) = start("status-killed")?;
@@ -155,6 +250,10 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial(
             "ps_and_top_list_a_tree_until_it_ends",
             is_listed_until_it_ends,
+        ),
+        trial(
+            "top_counts_for_monitors_what_ended_processes_did",
+            is_counted_for_monitors,
         ),
         trial(
             "ps_lists_no_tree_whose_launcher_was_killed",

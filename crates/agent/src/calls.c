@@ -191,7 +191,8 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 		return option(nr, a, own);
 	case SF_H_futex:
 		c = futex(a, own);
-		return app.threads ? about_threads(c, own, SF_QUERY) : c;
+		/* Other processes may wait for a word that they share: the kernel's. */
+		return app.threads && ((a[1] & FUTEX_PRIVATE) || !sf_domain_word(a[0])) ? about_threads(c, own, SF_QUERY) : c;
 	case SF_H_fork:
 		return sf_is_thread(nr, a) ? about_threads(c, own, SF_ALL) : sf_spawn_row(c, own, nr, a);
 	case SF_H_exit:
@@ -458,7 +459,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 	}
 	if (unlikely(app.threads) && me.slot == 0)
 		sf_thread_translate(nr, call);
-	enum sf_try try = unlikely(app.threads > 1 && waits) && sf_threads_may_wake() ? sf_try(nr, call) : SF_TRY_GO;
+	enum sf_try try = unlikely(app.threads > 1 && (waits || (nr == 202 /* futex */ && me.slot == 0))) && sf_threads_may_wake() ? sf_try(nr, call) : SF_TRY_GO;
 	if (unlikely(try == SF_TRY_PARK)) {
 		cut.at = 0;
 		return SF_WOULD_WAIT;

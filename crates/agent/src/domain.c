@@ -18,7 +18,9 @@
  *     stops the tree (supervise.rs).
  *  3. A word of the domain carries its own check; one that was struck raises the alarm.
  *
- * Not covered: repair inside a domain; memory checks of segments; threads; a process that computes without a call that
+ * Threads of a process hand its baton on with their turns; where none of them can run the process gives it (thread.c).
+ *
+ * Not covered: repair inside a domain; memory checks of segments; a process that computes without a call that
  * may wait, or spins on a plain load, keeps the others of its domain waiting.
  * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
  */
@@ -323,7 +325,7 @@ static int in_segment(u64 at, u64 len)
 /* A word that other processes may wait for, and that they change. */
 int sf_domain_word(u64 at)
 {
-	return app.domain && in_segment(at, 4);
+	return app.segments && in_segment(at, 4);
 }
 
 static int is_zero(const u64 *p)
@@ -400,8 +402,6 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 	if (me.slot == 0) {
 		if (!m || !untouched(m->id) || ((u32)a[2] & ~(SHM_RDONLY | SHM_RND)) || app.segments == SF_SEGMENTS_MAX)
 			sf_end(SF_E_REFUSED, SF_NR_SHARED_ATTACH, 0, me.regs);
-		if (app.threads)
-			sf_end(SF_E_REFUSED, SF_NR_SHARED_THREADS, 0, me.regs);
 	}
 	if (!m)
 		return -EINVAL;
@@ -467,7 +467,7 @@ static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
 {
 	const struct turn *t = arg;
 	(void)e, (void)r;
-	if (t->what == READY)
+	if (t->what != JOIN)
 		sf_baton_give();
 }
 
@@ -563,15 +563,22 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 
 static const struct sf_step turns = { claim, agreed, act, NULL, done, 0 };
 
-/* On the way back to the program. */
+/* On the way back to the program. Where no thread runs, signals wait for the next event. */
 void sf_baton(struct sf_regs *r)
 {
 	struct turn t = { .what = BATON };
 	struct sf_event e;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_BATON;
-	if (sf_event(&e, r, &turns, &t) & SF_R_MORE)
+	if ((sf_event(&e, r, &turns, &t) & SF_R_MORE) && app.current != SF_NOBODY)
 		sf_more_signals(r);
+}
+
+/* Before a thread of this process goes on. */
+void sf_baton_back(struct sf_regs *r)
+{
+	if (!me.holds)
+		sf_baton(r);
 }
 
 static int unshared(void)
@@ -589,7 +596,7 @@ int sf_domain_before_fork(struct sf_regs *r)
 	struct sf_event e;
 	if (!unshared() && !app.map_files)
 		return 0;
-	if (app.segments_lost || app.threads)
+	if (app.segments_lost)
 		return 0; /* refused by name: spawn.c */
 	if (sf_shared_all_written(r))
 		return 1;
@@ -745,12 +752,12 @@ static u64 length(u32 nr, const u64 a[6])
 }
 
 /* Before a call that moves bytes of a segment, and so keeps the baton: others run until it would not wait. 1: start the
- * call again. */
+ * call again. While other threads could go on it is only tried (try.c), and does not wait. */
 int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	struct turn t = { .what = READY, .poll = { (s32)a[0], sends(nr) ? POLLOUT : POLLIN, 0 } };
 	struct sf_event e;
-	if (me.ready == me.next || !(sends(nr) || receives(nr)) || !touches(c, nr, a))
+	if (me.ready == me.next || !(sends(nr) || receives(nr)) || (app.threads > 1 && sf_threads_may_wake()) || !touches(c, nr, a))
 		return 0;
 	t.flags = nr == NR_sendto || nr == NR_recvfrom ? a[3] : nr == NR_sendmsg || nr == NR_recvmsg ? a[2] : 0;
 	t.bytes = length(nr, a);
@@ -767,8 +774,8 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 		return;
 	if (app.segments_lost)
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_CHANGE, 0, r);
-	if (c->handler == SF_H_thread && sf_is_thread(nr, a))
-		sf_end(SF_E_REFUSED, SF_NR_SHARED_THREADS, 0, r);
+	if (c->handler == SF_H_thread)
+		return; /* of this process alone */
 	if (me.slot == 0 && of_a_segment(changes(nr, a), nr))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_FILE, 0, r);
 	if (c->handler == SF_H_exit || c->handler == SF_H_exit_group || c->handler == SF_H_exec) {
@@ -787,11 +794,10 @@ void sf_domain_call(const struct sf_call *c, u32 nr, const u64 a[6], struct sf_r
 	/* Else it is kept: sf_domain_ready. */
 }
 
-/* Behind a call. */
+/* Behind a call. Who has had the baton for long gives it when all replicas have agreed on that: so they hold the same
+ * ticket, or none, wherever they come to differ. */
 void sf_domain_after(struct sf_regs *r)
 {
-	if (me.holds && ++me.spent >= SHARE)
-		sf_baton_give();
-	if (!me.holds)
+	if (!me.holds || ++me.spent >= SHARE)
 		sf_baton(r);
 }

@@ -2,7 +2,7 @@
  *
  * No kernel takes part: a replica compares the word in its own memory, parks the thread that waits and
  * makes ready whom a wake finds, first come first served. So the outcome is a function of the log and
- * equal in all replicas. Words in memory that is shared with other processes cannot occur (calls.def).
+ * equal in all replicas. A wait for a word of several processes is a call to the kernel (domain.c, try.c).
  *
  * Not covered: FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI, which the C libraries no longer use:
  * ENOSYS. Priorities: who waits first comes first.
@@ -277,8 +277,11 @@ static void owner_dies(u64 word, int pi, u32 tid)
 	}
 	u32 waits = v & WAITERS;
 	v = waits | OWNER_DIED;
-	if (sf_user_put(word, &v, 4) == 0 && waits)
-		sf_futex_wake(word, 1, ~0u);
+	if (sf_user_put(word, &v, 4) || !waits)
+		return;
+	sf_futex_wake(word, 1, ~0u);
+	if (me.slot == 0 && sf_domain_word(word))
+		sys3(NR_futex, word, WAKE, 1); /* of other processes */
 }
 
 /* The robust list of a thread that ends: struct robust_list_head, bit 0 of an entry says PI. */

@@ -146,11 +146,6 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "others would store to it while the replicas wait; fix: make the program call with memory of its own",
     ),
     (
-        0x8000_010f,
-        "threads in a process that shares writable memory with another one",
-        "this version keeps either in order, threads or such processes; fix: configure the program for one thread in each process",
-    ),
-    (
         0x8000_0110,
         "changing a file, or mapping it once more, that processes share as memory",
         "followers have that memory, and not the file; fix: make the program store to the memory",

@@ -94,8 +94,6 @@ int sf_segment_asks(const u64 a[6], struct sf_shared_file *f)
 	int r = sf_segment_wanted((u32)a[4], f, a[5] + a[1], app.domain ? SF_SEGMENT_NOW : 0);
 	if (r < 0)
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_NAMED, r, me.regs);
-	if (r && app.threads && !sf_alone())
-		sf_end(SF_E_REFUSED, SF_NR_SHARED_THREADS, 0, me.regs);
 	return r;
 }
 

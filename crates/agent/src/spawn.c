@@ -474,8 +474,6 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 		refused = SF_NR_SPAWN_NUMBERS;
 	else if (app.spawn.active)
 		refused = SF_NR_SPAWN_NESTED;
-	else if (!(k.flags & CLONE_VM) && app.threads && sf_domain_refuses())
-		refused = SF_NR_SHARED_THREADS;
 	else if (!(k.flags & CLONE_VM) && sf_domain_refuses())
 		refused = SF_NR_SPAWN_SHARED;
 	if (refused)

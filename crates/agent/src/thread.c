@@ -172,6 +172,16 @@ static void show_threads(void)
 		store(&G->threads, app.threads);
 }
 
+/* One that nobody has now, and that nobody had lately. */
+static u32 new_number(void)
+{
+	u32 tid;
+	do
+		tid = SF_TID_OF(G->leader_pid, ++T->made % SF_THREADS_MAX);
+	while (numbered(tid));
+	return tid;
+}
+
 static s64 make(u32 nr, const u64 a[6], const struct sf_regs *r)
 {
 	struct wanted w;
@@ -187,7 +197,7 @@ static s64 make(u32 nr, const u64 a[6], const struct sf_regs *r)
 		return -EAGAIN;
 	struct sf_thread *t = sf_thread_at(i);
 	memset(t, 0, sizeof *t);
-	t->tid = SF_TID_FIRST + ++T->made;
+	t->tid = new_number();
 	t->regs = *r;
 	t->regs.rax = 0;
 	if (w.stack)
@@ -439,7 +449,7 @@ void sf_thread_spends(u32 nr)
 		return; /* it has ended */
 	struct sf_thread *t = sf_thread_now();
 	if (t->state == SF_TH_RUNS)
-		t->deadline = 0;
+		t->deadline = t->retry = 0;
 	if (t->pending & ~app.mask)
 		app.turn |= SF_TURN_SIGNAL;
 	if (app.threads > 1 && (nr == NR_sched_yield || ++app.spent >= SHARE))
@@ -753,7 +763,16 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	return 0;
 }
 
-static const struct sf_step looks = { claim, NULL, act, NULL, done, 0 };
+/* Where nobody runs, other processes have their turn (domain.c). */
+static void agreed(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	const struct look *l = arg;
+	(void)e, (void)r;
+	if (unlikely(app.domain) && l->waits)
+		sf_baton_give();
+}
+
+static const struct sf_step looks = { claim, agreed, act, NULL, done, 0 };
 
 static u64 last_look; /* the leader's */
 
@@ -891,6 +910,8 @@ void sf_turn(struct sf_regs *r)
 	for (;;) {
 		u32 k = next();
 		if (k != SF_NOBODY) {
+			if (unlikely(app.domain))
+				sf_baton_back(r);
 			enter(k, r);
 			app.turn = 0;
 			take_signals(r);
@@ -908,6 +929,8 @@ void sf_turn(struct sf_regs *r)
 		enter(k, r);
 		app.turn = 0;
 		sf_deliver(r, &l.info);
+		if (unlikely(app.domain))
+			sf_baton_back(r);
 		return;
 	}
 }

@@ -12,8 +12,12 @@
 #define SF_THREAD_BYTES 16384u
 #define SF_THREADS_BYTES (SF_THREAD_BYTES * (SF_THREADS_MAX + 1))
 #define SF_NOBODY 0xffffu /* app.current: every thread waits */
-/* No process of Linux has such a number (PID_MAX_LIMIT): a call that the agent does not answer itself fails with ESRCH. */
+/* Numbers of threads: above those of processes (PID_MAX_LIMIT is 1 << 22), so a call that the agent does not answer itself
+ * fails with ESRCH; below 1 << 28, which the clock of a thread has room for (clock_getcpuclockid(3)); and those of one process
+ * alone, since owners stand in locks that processes share: two that are 2,064,384 apart would have the same. */
 #define SF_TID_FIRST 0x400000u
+#define SF_TID_OF(pid, n) (SF_TID_FIRST + ((pid) << 7 | (n)) % ((1u << 28) - SF_TID_FIRST))
+_Static_assert(SF_THREADS_MAX <= 1u << 7, "a number for each thread of a process");
 
 enum sf_thread_state { SF_TH_FREE, SF_TH_RUNS, SF_TH_READY, SF_TH_FUTEX, SF_TH_CALL };
 

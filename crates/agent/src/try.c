@@ -10,6 +10,7 @@
  *   connect                               without waiting; then as a write
  *   wait4, waitid, flock, fcntl, semop, msgsnd, msgrcv, sigtimedwait
  *                                         without waiting, and again every few milliseconds
+ *   futex, on a word of several processes without waiting, and again every few milliseconds: as if woken
  *   pause, sigsuspend                     parked until a signal
  *
  * Not covered: opening a FIFO, ioctl(2) that wait, getrandom before the kernel has any, several
@@ -22,7 +23,7 @@
 enum { NR_read = 0, NR_write = 1, NR_poll = 7, NR_fstat = 5, NR_pread64 = 17, NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20,
        NR_select = 23, NR_pause = 34, NR_nanosleep = 35, NR_connect = 42, NR_accept = 43, NR_sendto = 44, NR_recvfrom = 45,
        NR_sendmsg = 46, NR_recvmsg = 47, NR_getsockopt = 55, NR_wait4 = 61, NR_semop = 65, NR_msgsnd = 69, NR_msgrcv = 70,
-       NR_fcntl = 72, NR_flock = 73, NR_sigtimedwait = 128, NR_sigsuspend = 130, NR_semtimedop = 220,
+       NR_fcntl = 72, NR_flock = 73, NR_sigtimedwait = 128, NR_sigsuspend = 130, NR_futex = 202, NR_semtimedop = 220,
        NR_clock_nanosleep = 230, NR_epoll_wait = 232, NR_mq_timedsend = 242, NR_mq_timedreceive = 243, NR_waitid = 247,
        NR_pselect6 = 270, NR_ppoll = 271, NR_epoll_pwait = 281, NR_accept4 = 288, NR_preadv = 295, NR_pwritev = 296,
        NR_recvmmsg = 299, NR_sendmmsg = 307, NR_preadv2 = 327, NR_pwritev2 = 328, NR_epoll_pwait2 = 441 };
@@ -35,7 +36,7 @@ enum { NR_read = 0, NR_write = 1, NR_poll = 7, NR_fstat = 5, NR_pread64 = 17, NR
 #define POLLOUT 4
 #define PIPE_PART 4096u /* a pipe that takes anything takes a page (pipe(7), PIPE_BUF) */
 
-enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO };
+enum undo { NOTHING, POLLS, SELECTS, CONNECTS, INFO, WAKES };
 
 /* The call in progress. */
 static struct {
@@ -171,6 +172,32 @@ static enum sf_try semaphores(u64 call[7], u64 limit)
 	return retries(-EAGAIN, -EAGAIN);
 }
 
+/* A wait for a word of several processes. The kernel compares it, and nobody waits there: whoever wakes may find none, so
+ * one that was parked before goes on as if it had been woken (futex(2): a wake may be spurious). */
+static enum sf_try word(u64 call[7])
+{
+	const u32 op = (u32)call[2] & 0x7f;
+	const u64 limit = call[4];
+	if (op != 0 /* FUTEX_WAIT */ && op != 9 /* FUTEX_WAIT_BITSET */)
+		return SF_TRY_GO;
+	u64 left = limit_of(limit, 1);
+	if (op == 9 && limit) {
+		s64 now[2] = { 0, 0 };
+		sys2(228 /* clock_gettime */, call[2] & 256 /* FUTEX_CLOCK_REALTIME */ ? 0 : 1, now);
+		u64 is = (u64)now[0] * SECOND + (u64)now[1];
+		left = left > is ? left - is : 0;
+	}
+	int over = is_over(limit != 0, left);
+	call[4] = (u64)q.zero;
+	if (over)
+		return SF_TRY_GO;
+	if (sf_thread_now()->retry) {
+		q.undo = WAKES;
+		return SF_TRY_CHECK;
+	}
+	return retries(-ETIMEDOUT, -ETIMEDOUT);
+}
+
 /* Before the call; what is in `call` then is made. */
 enum sf_try sf_try(u32 nr, u64 call[7])
 {
@@ -230,6 +257,8 @@ enum sf_try sf_try(u32 nr, u64 call[7])
 		call[3] = zero;
 		return SF_TRY_GO;
 	}
+	case NR_futex:
+		return word(call);
 	case NR_pause:
 	case NR_sigsuspend:
 		return SF_TRY_PARK;
@@ -315,6 +344,9 @@ s64 sf_tried(u32 nr, const u64 a[6], s64 r)
 		none = none && sf_user_bytes(&info, a[2] + 16, 4) == 0 && !info; /* si_pid: behind four bytes that the kernel does not write */
 		if (none)
 			put_back(a[2], 28, &from);
+		break;
+	case WAKES:
+		r = r == -ETIMEDOUT ? 0 : r;
 		break;
 	case NOTHING:
 		break;

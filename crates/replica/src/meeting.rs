@@ -177,7 +177,11 @@ impl Supervisor<'_> {
     /// Has the replicas meet if a thread has computed for a while without an event, and another one could go on. Says when
     /// to look again at the latest.
     pub(crate) fn look_for_a_waiting_thread(&mut self) -> Duration {
-        if self.group.get32(at!(threads)) < 2 || self.group.get32(at!(alarm)) != alarm::QUIET {
+        // What processes share is not of one moment while they wait for each other's turns.
+        if self.group.get32(at!(threads)) < 2
+            || self.group.get32(at!(alarm)) != alarm::QUIET
+            || self.shares_memory()
+        {
             self.meeting.computes = None;
             return Duration::MAX;
         }

@@ -11,13 +11,14 @@
 //!  1. A row is read twice and taken only if both are equal and no writer was at it.
 //!  2. Nothing is decided by a row: no replica has this memory, and no launcher reads its own.
 //!  3. A copy of the descriptor in another process is no launcher: number and start time in the header must be the owner's.
+//!  4. What an ended group has counted stays in the header, and moves there in one step for readers: sums never go back.
 //!
 //! Not covered: launchers of other users and of other pid namespaces. A container's trees are listed inside it.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use steadfast_sys::procfs;
 use steadfast_sys::shared::Shared;
@@ -29,15 +30,25 @@ const NAME: &std::ffi::CStr = c"steadfast-status";
 /// How /proc/PID/fd shows it (proc_pid_fd(5)).
 const LINK: &str = "/memfd:steadfast-status (deleted)";
 /// Another layout has another number, and its readers skip this one.
-const MAGIC: u64 = 0x5354_4154_5553_0002;
+const MAGIC: u64 = 0x5354_4154_5553_0003;
 const WORDS: usize = 32;
 const ROW: usize = 8 * WORDS;
 /// One row for each leader that the reaper knows, the first group's, and the header, which is row 0.
 const ROWS: usize = crate::tree::LEADERS_MAX + 2;
+/// Words of the header behind the magic number: the launcher, what the caller waits for, and the groups that have ended.
+const OWNER: usize = 1;
+const FRONT: usize = 3;
+const MOVES: usize = 5;
+const PAST: usize = 6;
+const HEADER: usize = 9;
+/// How often a reader tries for a moment at which nobody writes.
+const TRIES: usize = 100;
 /// Words of a row: the replicas follow.
 const VERSION: usize = 0;
 const TAKEN: usize = 1;
+const AT_NS: usize = 4;
 const EVENTS: usize = 5;
+const REPAIRS: usize = 6;
 const REPLICAS: usize = 9;
 const _: () = assert!(REPLICAS + abi::SLOTS_MAX <= WORDS);
 
@@ -88,12 +99,21 @@ pub struct Group {
     pub at_ns: u64,
 }
 
+/// What all processes of a run have counted, those that have ended too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    pub processes: u64,
+    pub events: u64,
+    pub repairs: u64,
+}
+
 /// One run: a launcher and its groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// What the caller started, while that runs; else the process that has stayed for the others.
     pub launcher: i32,
     pub groups: Vec<Group>,
+    pub totals: Totals,
 }
 
 /// What a supervisor tells of its group.
@@ -109,35 +129,40 @@ pub(crate) struct Shown<'a> {
 
 /// The memory of one launcher.
 #[derive(Debug)]
-pub(crate) struct Table(Shared);
+pub(crate) struct Table {
+    memory: Shared,
+    /// One group at a time moves its counts to the header.
+    moves: Mutex<()>,
+}
 
 impl Table {
     /// `front`: the process that the caller waits for, where that is not this one.
     pub(crate) fn new(front: Option<i32>) -> io::Result<Arc<Self>> {
         let memory = Shared::new(NAME, ROW * ROWS)?;
         if let Some(pid) = front {
-            memory.set64(24, u64::try_from(pid).unwrap_or(0));
-            memory.set64(32, procfs::start_time(pid).unwrap_or(0));
+            memory.set64(8 * FRONT, u64::try_from(pid).unwrap_or(0));
+            memory.set64(8 * (FRONT + 1), procfs::start_time(pid).unwrap_or(0));
         }
         let own = i32::try_from(std::process::id()).unwrap_or(0);
-        memory.set64(8, u64::try_from(own).unwrap_or(0));
-        memory.set64(16, procfs::start_time(own).unwrap_or(0));
+        memory.set64(8 * OWNER, u64::try_from(own).unwrap_or(0));
+        memory.set64(8 * (OWNER + 1), procfs::start_time(own).unwrap_or(0));
         memory.set64(0, MAGIC);
-        Ok(Arc::new(Self(memory)))
+        let moves = Mutex::default();
+        Ok(Arc::new(Self { memory, moves }))
     }
 
     /// The sum over all rows, as their groups have written it last.
     pub(crate) fn events(&self) -> u64 {
         (1..ROWS)
-            .filter(|row| self.0.get64(ROW * row + 8 * TAKEN) != 0)
-            .map(|row| self.0.get64(ROW * row + 8 * EVENTS))
+            .filter(|row| self.memory.get64(ROW * row + 8 * TAKEN) != 0)
+            .map(|row| self.memory.get64(ROW * row + 8 * EVENTS))
             .sum()
     }
 
     /// A row of one's own. Nothing: all are taken.
     pub(crate) fn row(self: &Arc<Self>) -> Option<Row> {
         use std::sync::atomic::Ordering::SeqCst;
-        let taken = |row: &usize| self.0.u64(ROW * row + 8 * TAKEN);
+        let taken = |row: &usize| self.memory.u64(ROW * row + 8 * TAKEN);
         let free =
             (1..ROWS).find(|row| taken(row).compare_exchange(0, 1, SeqCst, SeqCst).is_ok())?;
         Some(Row {
@@ -181,7 +206,7 @@ impl Row {
     }
 
     fn write(&self, words: &[u64]) {
-        let memory = &self.table.0;
+        let memory = &self.table.memory;
         let version = memory.get64(self.at + 8 * VERSION);
         memory.set64(self.at + 8 * VERSION, version | 1);
         for (index, word) in words.iter().enumerate() {
@@ -193,8 +218,24 @@ impl Row {
 
 impl Drop for Row {
     fn drop(&mut self) {
-        self.write(&[0]);
-        self.table.0.set64(self.at + 8 * TAKEN, 0);
+        let memory = &self.table.memory;
+        let _one = self
+            .table
+            .moves
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let moves = memory.get64(8 * MOVES);
+        memory.set64(8 * MOVES, moves | 1);
+        let shown = u64::from(memory.get64(self.at + 8 * AT_NS) != 0);
+        let [events, repairs] =
+            [EVENTS, REPAIRS].map(|word| memory.get64(self.at + 8 * word) * shown);
+        for (index, more) in [shown, events, repairs].into_iter().enumerate() {
+            let past = memory.get64(8 * (PAST + index));
+            memory.set64(8 * (PAST + index), past.wrapping_add(more));
+        }
+        self.write(&[0; REPAIRS - TAKEN]);
+        memory.set64(self.at + 8 * TAKEN, 0);
+        memory.set64(8 * MOVES, (moves | 1) + 1);
     }
 }
 
@@ -217,10 +258,7 @@ pub fn trees() -> io::Result<Vec<Tree>> {
         if entry.metadata().is_ok_and(|meta| meta.uid() == own)
             && let Some((table, launcher)) = table_of(pid)
         {
-            trees.push(Tree {
-                launcher,
-                groups: groups(&table),
-            });
+            trees.push(tree(&table, launcher));
         }
     }
     trees.sort_by_key(|tree| tree.launcher);
@@ -235,14 +273,13 @@ fn table_of(pid: i32) -> Option<(File, i32)> {
         .filter(|fd| fs::read_link(fd.path()).is_ok_and(|to| to.as_os_str() == LINK))
         .filter_map(|fd| File::open(fd.path()).ok())
         .find_map(|table| {
-            let mut header = [0; 40];
-            let is_its = table.read_exact_at(&mut header, 0).is_ok()
-                && word(&header, 0) == MAGIC
-                && word(&header, 1) == u64::from(pid.cast_unsigned())
-                && Some(word(&header, 2)) == procfs::start_time(pid);
-            let front = i32::try_from(word(&header, 3)).ok().filter(|front| {
+            let header = header_of(&table)?;
+            let is_its = word(&header, 0) == MAGIC
+                && word(&header, OWNER) == u64::from(pid.cast_unsigned())
+                && Some(word(&header, OWNER + 1)) == procfs::start_time(pid);
+            let front = i32::try_from(word(&header, FRONT)).ok().filter(|front| {
                 *front > 1
-                    && procfs::start_time(*front) == Some(word(&header, 4))
+                    && procfs::start_time(*front) == Some(word(&header, FRONT + 1))
                     && !procfs::has_ended(*front)
             });
             is_its.then_some((table, front.unwrap_or(pid)))
@@ -258,19 +295,58 @@ fn low(word: u64) -> u32 {
     u32::try_from(word & 0xffff_ffff).expect("masked")
 }
 
-fn groups(table: &File) -> Vec<Group> {
-    let mut groups: Vec<Group> = (1..ROWS)
+fn header_of(table: &File) -> Option<[u8; 8 * HEADER]> {
+    let mut header = [0; 8 * HEADER];
+    table.read_exact_at(&mut header, 0).ok()?;
+    Some(header)
+}
+
+/// What a launcher shows, of one moment.
+fn tree(table: &File, launcher: i32) -> Tree {
+    let header = || header_of(table).unwrap_or([0; 8 * HEADER]);
+    let mut before = header();
+    for _ in 0..TRIES {
+        let rows = rows(table);
+        let after = header();
+        if word(&after, MOVES).is_multiple_of(2) && after == before {
+            let mut totals = Totals {
+                processes: word(&after, PAST),
+                events: word(&after, PAST + 1),
+                repairs: word(&after, PAST + 2),
+            };
+            // One that has ended and is being wound up counts, and is not listed.
+            for row in rows.iter().filter(|row| word(*row, AT_NS) != 0) {
+                totals.processes += 1;
+                totals.events = totals.events.wrapping_add(word(row, EVENTS));
+                totals.repairs = totals.repairs.wrapping_add(word(row, REPAIRS));
+            }
+            let mut groups: Vec<Group> = rows.iter().filter_map(|row| group(row)).collect();
+            groups.sort_by_key(|group| group.pid);
+            return Tree {
+                launcher,
+                groups,
+                totals,
+            };
+        }
+        before = after;
+    }
+    // Its launcher stands in the middle of it.
+    Tree {
+        launcher,
+        groups: Vec::new(),
+        totals: Totals::default(),
+    }
+}
+
+fn rows(table: &File) -> Vec<[u8; ROW]> {
+    (1..ROWS)
         .map_while(|index| row_of(table, index))
         .filter(|row| word(row, TAKEN) != 0)
-        .filter_map(|row| group(&row))
-        .collect();
-    groups.sort_by_key(|group| group.pid);
-    groups
+        .collect()
 }
 
 /// Nothing: no row was ever taken from here on, since the lowest free one is.
 fn row_of(table: &File, index: usize) -> Option<[u8; ROW]> {
-    const TRIES: usize = 100;
     let read = || {
         let mut row = [0; ROW];
         table.read_exact_at(&mut row, (ROW * index) as u64).ok()?;
@@ -317,9 +393,9 @@ fn group(row: &[u8]) -> Option<Group> {
         replicas: replicas.collect(),
         threads: low(field(5)),
         events: word(row, EVENTS),
-        repairs: field(4),
+        repairs: word(row, REPAIRS),
         state,
-        at_ns: field(2),
+        at_ns: word(row, AT_NS),
     })
 }
 
@@ -362,7 +438,14 @@ mod tests {
             replicas: &replicas,
         };
         row.show(&shown);
-        let groups = mine().expect("a launcher").groups;
+        let totals = Totals {
+            processes: 1,
+            events: u64::MAX,
+            repairs: 2,
+        };
+        let seen = mine().expect("a launcher");
+        assert_eq!(seen.totals, totals);
+        let groups = seen.groups;
         assert_eq!(groups.len(), 1);
         let group = &groups[0];
         assert_eq!((group.pid, group.threads, group.events), (own, 4, u64::MAX));
@@ -373,24 +456,28 @@ mod tests {
         );
         assert!(!group.command.is_empty());
 
-        // A number that is another process's by now.
-        table.0.set64(row.at + 8 * (TAKEN + 2), 1);
-        assert_eq!(mine().expect("a launcher").groups, []);
+        // A number that is another process's by now: it has ended, and what it counted stays.
+        table.memory.set64(row.at + 8 * (TAKEN + 2), 1);
+        let ended = mine().expect("a launcher");
+        assert_eq!((ended.groups, ended.totals), (Vec::new(), totals));
         row.show(&shown);
         // A writer that stands in the middle of it.
-        let version = table.0.get64(row.at);
-        table.0.set64(row.at, version | 1);
+        let version = table.memory.get64(row.at);
+        table.memory.set64(row.at, version | 1);
         assert_eq!(mine().expect("a launcher").groups, []);
-        table.0.set64(row.at, version);
+        table.memory.set64(row.at, version);
         assert_eq!(mine().expect("a launcher").groups.len(), 1);
 
         let other = table.row().expect("another");
         assert_ne!(other.at, row.at);
         drop(row);
-        assert_eq!(mine().expect("a launcher").groups, []);
+        let ended = mine().expect("a launcher");
+        assert_eq!((ended.groups, ended.totals), (Vec::new(), totals));
+        drop(other);
+        assert_eq!(mine().expect("a launcher").totals, totals, "never shown");
 
         // A copy of the descriptor in a process that is no launcher.
-        table.0.set64(16, 1);
+        table.memory.set64(16, 1);
         assert_eq!(mine(), None);
     }
 }

@@ -640,7 +640,10 @@ impl<'a> Supervisor<'a> {
         }
         self.agent_fixed = vec![0; usize::try_from(fixed).expect("a small image")];
         self.remember_constants();
-        self.row = self.hearing.tree.row();
+        // A process that has become another program keeps its row, and what is counted there.
+        if self.row.is_none() {
+            self.row = self.hearing.tree.row();
+        }
         Ok(())
     }
 

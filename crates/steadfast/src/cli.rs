@@ -4,6 +4,7 @@
 //! passes [`Plan::check`], or an error that nothing was started for.
 
 use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -68,8 +69,12 @@ pub(crate) enum Command {
     /// The same lines as `steadfast ps`, in place on a terminal, one below the other elsewhere. Ctrl-C
     /// ends it.
     ///
+    /// With --http it shows nothing, and answers monitors until it is ended: /metrics in Prometheus' text
+    /// format, /healthz. Counters of a program include processes that have ended.
+    ///
     ///   steadfast top
     ///   steadfast top --interval 0.5 --count 10 --json > rates.jsonl
+    ///   steadfast top --http 127.0.0.1:9460
     #[command(verbatim_doc_comment)]
     Top(TopArgs),
     /// Find out how often faults lead to wrong answers, and how much protection helps
@@ -257,9 +262,17 @@ pub(crate) struct TopArgs {
     /// How often to look; without it, until Ctrl-C
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+
+    /// Answer monitors at this address and port instead
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["json", "interval", "count"])]
+    http: Option<SocketAddr>,
 }
 
 impl TopArgs {
+    pub(crate) const fn http(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
     pub(crate) const fn json(&self) -> bool {
         self.json
     }

@@ -20,6 +20,7 @@ mod engine;
 mod find;
 mod inject;
 mod manual;
+mod metrics;
 mod os;
 mod parts;
 mod remedies;

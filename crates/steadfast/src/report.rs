@@ -53,6 +53,13 @@ impl Console<'_> {
     }
 }
 
+/// A program chooses its arguments: none of them speaks to the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
 /// An error in the common shape.
 pub(crate) fn error(error: &dyn Advise) -> String {
     let mut text = format!("steadfast: {error}\n");

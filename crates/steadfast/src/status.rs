@@ -16,7 +16,8 @@ use steadfast_integrity::exit::{Exit, Own};
 use steadfast_replica::status::{Group, Tree, size_of_output, trees};
 
 use crate::cli::{PsArgs, TopArgs};
-use crate::report::Console;
+use crate::metrics;
+use crate::report::{Console, printable};
 
 /// Launchers write ten times a second: three or more times between two looks.
 const BETWEEN: Duration = Duration::from_millis(350);
@@ -84,6 +85,12 @@ pub(crate) fn ps(args: &PsArgs, console: &mut Console<'_>) -> Exit {
 
 /// Lists what runs, again and again.
 pub(crate) fn top(args: &TopArgs, console: &mut Console<'_>) -> Exit {
+    if let Some(address) = args.http() {
+        return match metrics::serve(address) {
+            Ok(never) => match never {},
+            Err(why) => console.refuse(&why),
+        };
+    }
     let live = !args.json() && io::stdout().is_terminal();
     let mut before = Counts::default();
     for round in 0_u64.. {
@@ -213,17 +220,10 @@ fn cut(text: &str, columns: usize, rows: usize) -> String {
         .collect()
 }
 
-/// A program chooses its arguments: none of them speaks to the terminal.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use steadfast_replica::status::{Replica, State};
+    use steadfast_replica::status::{Replica, State, Totals};
 
     fn tree(events: u64, at_ns: u64) -> Vec<Tree> {
         let replica = |pid, core| Replica { pid, core };
@@ -239,6 +239,7 @@ mod tests {
                 state: State::Running,
                 at_ns,
             }],
+            totals: Totals::default(),
         }]
     }
 
