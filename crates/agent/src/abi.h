@@ -188,7 +188,7 @@ struct sf_seek_words {
 
 /* A pair: what the primary's launcher and the ledgers have to know of a storage call (storage.c). One for each
  * event that may be in flight; written by the primary's agent before the event's result, and by the relay on the
- * secondary's side. In place of the pages of SF_OFF_UNDO, which belong to snapshots, of which a pair has none. */
+ * secondary's side. In place of the pages of SF_OFF_UNDO, which are of files that are mapped shared: a pair refuses those. */
 enum sf_note_kind { SF_N_NONE = 0, SF_N_OPEN, SF_N_CLOSE, SF_N_DUP, SF_N_READ, SF_N_WRITE, SF_N_SYNC, SF_N_TRUNCATE,
                     SF_N_ALLOCATE, SF_N_OTHER, SF_N_NAME,
                     SF_N_NEW, /* a descriptor of something that is no file: the secondary makes one to have when it leads */

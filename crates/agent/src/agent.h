@@ -401,6 +401,7 @@ struct sf_result *sf_result_begin(struct sf_event *, s64 ret);
 void sf_result_bytes(struct sf_result *, const void *, u32 len);
 void sf_result_end(struct sf_result *);
 void sf_result_end_of(struct sf_result *, const struct sf_call *, const u64 a[6]);
+void sf_result_mended(const struct sf_result *);
 const struct sf_result *sf_result_wait(struct sf_event *); /* NULL: restart the event */
 void sf_event_done(struct sf_event *, const struct sf_result *);
 void sf_own_event_done(struct sf_event *, const struct sf_result *);

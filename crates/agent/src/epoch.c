@@ -1,7 +1,7 @@
 /* Epoch: compare memory that no event has shown yet, and keep a way back.
  *
  * At an event that the leader chooses, all replicas digest their writable memory and vote on
- * it like on any other event. What they agree on is a good state: the last follower then
+ * it like on any other event. What they agree on is a good state: the last follower, or each site of a pair, then
  * leaves a copy of itself behind as the snapshot, and the log before it is dropped. A copy of
  * that copy, run against the log since, gives a further opinion when two replicas disagree.
  *
@@ -25,7 +25,7 @@
 #include "agent.h"
 #include <asm/errno.h>
 
-enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_getppid = 110, NR_clone3 = 435,
+enum { NR_read = 0, NR_open = 2, NR_close = 3, NR_pread64 = 17, NR_ioctl = 16, NR_getpid = 39, NR_getppid = 110, NR_clone3 = 435,
        NR_prctl = 157, NR_futex = 202, NR_sched_setaffinity = 203, NR_exit_group = 231, NR_wait4 = 61 };
 #define PAGE 4096ull
 #define FILE_ALL (16ull << 20)
@@ -312,7 +312,8 @@ struct sf_hash sf_memory_hash(int dirty_only)
 				} else if (p[1] == 'r' && p[2] == 'w' && p[4] == 'p' && !ours) {
 					p += 6; /* offset, device, inode */
 					hex(&p), p++, hex(&p), p++, hex(&p), p++;
-					int view, small = *p != '0' && to - from <= FILE_ALL;
+					/* A site that has joined has nothing of files: its copies of them are whole. */
+					int view, small = *p != '0' && (to - from <= FILE_ALL || (G->remade && (G->options & SF_O_PAIR)));
 					noting = *p == '0' && me.role == SF_FOLLOWER && me.slot == me.replicas - 1 &&
 						 (G->options & SF_O_RETAIN) && !dirty_only;
 					if (dirty_only && *p == '0' && refresh(pagemap, from, to)) {
@@ -347,6 +348,14 @@ struct sf_hash sf_memory_hash(int dirty_only)
 	return sum;
 }
 
+
+/* The last follower; in a pair each site, so that both can run the past again. */
+static int leaves_snapshots(void)
+{
+	if (!(G->options & SF_O_RETAIN) || me.role > SF_FOLLOWER)
+		return 0;
+	return (G->options & SF_O_PAIR) || (me.role == SF_FOLLOWER && me.slot == me.replicas - 1);
+}
 
 /* What a memory check with its snapshot is going to cost, in ticks: at most the copy of each
  * page that the program has of its own. */
@@ -413,10 +422,14 @@ static s64 copy_self(void)
 {
 	struct clone_args ca = { .flags = 0x400 /* CLONE_FILES */ };
 	u64 call[7] = { NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0 };
+	const s64 parent = sys0(NR_getpid);
 	s64 pid = sf_raw(call);
 	if (pid == 0) {
-		u64 die[7] = { NR_prctl, 1, 9, 0, 0, 0, 0 };
+		u64 die[7] = { NR_prctl, 1, 9, 0, 0, 0, 0 }, whose[7] = { NR_getppid }, leave[7] = { NR_exit_group };
 		sf_raw(die);
+		/* Who has died since could not take this one with it, and what that held open would stay open. */
+		if (sf_raw(whose) != parent)
+			sf_raw(leave);
 	}
 	return pid;
 }
@@ -472,6 +485,7 @@ static void sleep_as_snapshot(u32 slot)
 				}
 				me.slot = as;
 				me.role = SF_RERUN;
+				me.pending_n = me.reset_pending = me.made = 0; /* a leader's, of which only a pair's are copied */
 				me.parent = (s32)sys0(NR_getppid);
 				G->slot[as].next = me.next;
 				G->slot[as].verdict_seq = 0;
@@ -501,7 +515,8 @@ void sf_snapshot(void)
 		its->cmd = SF_C_EXIT;
 		store(&its->cmd_seq, its->cmd_seq + 1);
 		sf_wake(slot);
-		sys4(NR_wait4, old, 0, 0x80000000u /* __WCLONE: no exit signal */, 0);
+		while (sys4(NR_wait4, old, 0, 0x80000000u /* __WCLONE: no exit signal */, 0) == -EINTR)
+			; /* a signal of the program's, where a leader has left it */
 	}
 	u64 base = me.base;
 	me.base = me.next;
@@ -572,7 +587,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	(void)res, (void)arg;
 	me.next = e->seq + 1;
-	if (me.slot != me.replicas - 1 || me.role != SF_FOLLOWER || !(G->options & SF_O_RETAIN))
+	if (!leaves_snapshots())
 		return 0;
 	me.snapshot = e->bytes;
 	me.snapshot_remade = G->remade;
@@ -602,7 +617,7 @@ void sf_epoch(struct sf_regs *r)
 	me.doing = SF_D_EPOCH;
 	if (me.heard)
 		G->snapshot_broken = 1; /* no re-run would come to this event by itself; from the next one on there is a new log */
-	if (me.slot == me.replicas - 1 && (G->options & SF_O_RETAIN))
+	if (leaves_snapshots())
 		G->copied = me.snapshot_faults ? page_faults() - me.snapshot_faults : 0;
 	s32 flags = sf_event(&e, r, &check, NULL);
 	if (me.slot == 0) {

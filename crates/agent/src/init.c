@@ -96,7 +96,8 @@ NORETURN void sf_init(void)
 	me.epoch_gap = G->epoch_tsc;
 	/* Two replicas can settle a difference from the first event on: this copy is the state
 	 * that all have in common. */
-	if (me.slot != 0 && me.slot == me.replicas - 1 && (G->options & SF_O_RETAIN)) {
+	const int last = me.slot != 0 && me.slot == me.replicas - 1, joins = (G->options & SF_O_PAIR_JOIN) != 0;
+	if ((last || (G->options & SF_O_PAIR)) && !joins && (G->options & SF_O_RETAIN)) {
 		sf_snapshot();
 		if (me.role == SF_RERUN)
 			sf_leave((const struct sf_regs *)sf_boot.regs);

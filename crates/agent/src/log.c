@@ -531,6 +531,14 @@ void sf_result_end_of(struct sf_result *r, const struct sf_call *call, const u64
 	ring(G->live);
 }
 
+/* The launcher has put right what a call brought: whoever reads it again, as a re-run, finds it whole. */
+void sf_result_mended(const struct sf_result *res)
+{
+	struct sf_result *r = RESULT(~res->seq_inv - me.base);
+	r->payload_crc = r->out_len ? sf_check(PAYLOAD + r->out_off, r->out_len) : 0;
+	r->crc = result_crc(r);
+}
+
 const struct sf_result *sf_result_wait(struct sf_event *e)
 {
 	const struct sf_result *r = RESULT(e->seq - me.base);

@@ -249,6 +249,8 @@ const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *
 u32 sf_pair_refuses(u32 nr, const u64 a[6])
 {
 	u64 flags = nr == NR_open ? a[1] : nr == NR_openat ? a[2] : 0;
+	if (me.role == SF_RERUN) /* what is in the log was not refused */
+		return 0;
 	switch (nr) {
 	case NR_clone: case NR_fork: case NR_vfork: case NR_execve: case NR_execveat: case NR_clone3: /* threads as well */
 		return SF_NR_PAIR_PROCESS;
@@ -271,7 +273,8 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 /* Both sites map a file that they only read as if it were private: each has its own. */
 void sf_pair_private(u32 nr, u64 a[6])
 {
-	if (nr == NR_mmap && !(a[3] & 0x20) && is_file(a[4]) && (a[3] & 3) != 2)
+	/* A re-run knows no descriptors: what is mapped shared and has a file is one that is only read. */
+	if (nr == NR_mmap && !(a[3] & 0x20) && (is_file(a[4]) || me.role == SF_RERUN) && (a[3] & 3) != 2)
 		a[3] = (a[3] & ~3ull) | 2;
 }
 
@@ -885,8 +888,11 @@ static int follow_read(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		call[3] = SF_READ_MAX;
 	s64 own = sf_call_agreed(e, call);
 	for (;;) {
-		if (own == r->ret && sf_matches(r, c, a, r->ret, n->extra_len))
+		if (own == r->ret && sf_matches(r, c, a, r->ret, n->extra_len)) {
+			if (unlikely(load(&PAIR->fixed) == e->seq))
+				sf_result_mended(r);
 			return 1;
+		}
 		if (sf_rpc(SF_RPC_PAIR_READ, e->seq, (u32)a[0], n->off, (u64)own, (u64)r->ret) != 0)
 			return 0;
 		if (moves)
@@ -1035,6 +1041,10 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 	const struct sf_note *n = NOTE(e->seq);
 	const u64 call[7] = { nr, a[0], a[1], a[2], a[3], a[4], a[5] };
 	s64 own;
+	if (me.role == SF_RERUN) { /* it touches no disk: what both had given stands in the log */
+		sf_scatter(r, c, a, r->ret);
+		return 1;
+	}
 	follow_place(nr, a, r->ret);
 	if (n->seq != e->seq) {
 		sf_scatter(r, c, a, r->ret);
@@ -1101,8 +1111,10 @@ void sf_pair_wait(struct sf_event *e, const struct sf_result *r, const struct sf
 	/* A launcher that wants the program to pause (join.c) gets it at the next event. */
 	while (!sf_followers_at(e->seq + 1, e->seq) && load(&G->alarm) == SF_A_REQUEST)
 		__builtin_ia32_pause();
-	if (unlikely(load(&PAIR->fixed) == e->seq))
+	if (unlikely(load(&PAIR->fixed) == e->seq)) {
+		sf_result_mended(r);
 		sf_scatter(r, c, a, r->ret);
+	}
 }
 
 /* Room for what the program has sent on each connection. */

@@ -74,6 +74,7 @@ pub(crate) fn carry(
         shared.stop(error);
         return place;
     }
+    site.drop_snapshots();
     site.put_done(place.seq);
     loop {
         let closing = shared.is_closing();

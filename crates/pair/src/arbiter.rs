@@ -1,10 +1,15 @@
-//! Arbiter: which of two disks is wrong about a page. Pure: digests in, verdict out.
+//! Arbiter: which of two disks is wrong about a page, and which of two programs about an event. Pure: digests in, verdict out.
 //!
 //! Four opinions: the page as each site's disk gives it, and its digest in each site's ledger. A
 //! page is right when a ledger vouches for it and no ledger vouches for the other page.
 //!
-//! Not covered: an error in the program or in memory (the claims of the two sites then differ,
-//! crates/agent/src/log.c).
+//! Where the programs claim different things, no read was wrong: both disks have given the same. Each host then runs the
+//! past again, and what the re-runs of both come to is right. A processor that always computes wrongly has its own re-run
+//! on its side, and not the other host's.
+//!
+//! Not covered: two hosts that err alike.
+
+use serde::{Deserialize, Serialize};
 
 /// What is known about one page.
 #[derive(Debug, Clone)]
@@ -40,6 +45,44 @@ pub(crate) fn judge(opinions: &Opinions) -> Verdict {
     }
 }
 
+/// What one host knows about a disputed event.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Host {
+    pub(crate) claim: u128,
+    /// What its re-run claims, and the memory that this has then.
+    pub(crate) again: Option<u128>,
+    pub(crate) image: Option<u128>,
+    /// The program's memory, where it stands at the event as well.
+    pub(crate) program: Option<u128>,
+}
+
+impl Host {
+    fn is(&self, claim: u128, image: u128) -> bool {
+        self.claim == claim && self.program.is_none_or(|program| program == image)
+    }
+}
+
+/// Whether the program of each site is wrong, or why nobody knows.
+pub(crate) fn judge_programs(a: &Host, b: &Host) -> Result<[bool; 2], &'static str> {
+    let (Some(claim), Some(other)) = (a.again, b.again) else {
+        return Err("a host has no snapshot to run again from");
+    };
+    if claim != other {
+        return Err(if a.claim == claim && b.claim == other {
+            "each host comes to its own claim again"
+        } else {
+            "the re-runs of the two hosts differ"
+        });
+    }
+    let (Some(image), true) = (a.image, a.image == b.image) else {
+        return Err("the memory of the two re-runs differs");
+    };
+    if a.claim == b.claim && a.claim != claim {
+        return Err("both programs claim what no re-run comes to");
+    }
+    Ok([a, b].map(|host| !host.is(claim, image)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +93,55 @@ mod tests {
             secondary,
             primary_ledger: ledgers[0].to_vec(),
             secondary_ledger: ledgers[1].to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_the_re_runs_of_both_hosts_come_to_is_right_and_nobody_guesses() {
+        let host = |claim, again, image| Host {
+            claim,
+            again: Some(again),
+            image: Some(image),
+            program: None,
+        };
+        let judge = |a: Host, b: Host| judge_programs(&a, &b);
+        assert_eq!(judge(host(1, 1, 7), host(2, 1, 7)), Ok([false, true]));
+        assert_eq!(judge(host(2, 1, 7), host(1, 1, 7)), Ok([true, false]));
+        assert_eq!(
+            judge(host(2, 1, 7), host(3, 1, 7)),
+            Ok([true, true]),
+            "both erred, and both become what the past comes to"
+        );
+        let latent = Host {
+            program: Some(8),
+            ..host(1, 1, 7)
+        };
+        assert_eq!(
+            judge(latent, host(2, 1, 7)),
+            Ok([true, true]),
+            "it claims what is right, and holds an error that no event has shown"
+        );
+        let clean = Host {
+            program: Some(7),
+            ..host(1, 1, 7)
+        };
+        assert_eq!(judge(clean, host(2, 1, 7)), Ok([false, true]));
+        for (a, b, why) in [
+            (host(1, 1, 7), host(2, 2, 8), "its own claim again"),
+            (host(1, 2, 7), host(2, 1, 8), "of the two hosts differ"),
+            (host(1, 1, 7), host(2, 1, 8), "memory of the two re-runs"),
+            (host(1, 2, 7), host(1, 2, 7), "what no re-run comes to"),
+            (
+                host(1, 1, 7),
+                Host {
+                    claim: 2,
+                    ..Host::default()
+                },
+                "no snapshot",
+            ),
+        ] {
+            let told = judge(a, b).expect_err("nobody knows");
+            assert!(told.contains(why), "{told}");
         }
     }
 

@@ -15,7 +15,7 @@ const NOT_PROTECTED: [&str; 5] = [
     "without a witness the loss of a site stops the program (--witness)",
     "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary",
     "threads, child processes and mapped protected files are refused when the program asks for them",
-    "errors of processor and memory are detected, and stop the program; they are not repaired",
+    "errors of processor and memory that come each time stop both programs; passing ones are repaired",
     "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
 ];
 const CLEAR: &str = "the link is neither encrypted nor authenticated: it belongs into a network of its own (--tls-cert)";

@@ -85,6 +85,10 @@ pub(crate) struct Side {
     /// MiB a second that the scrubber reads from the device, past the page cache, and holds against the ledger; 0: none
     #[arg(long, value_name = "MIB", default_value_t = 4)]
     pub(crate) scrub: u32,
+    /// Compare memory now and then, and keep a snapshot on each site, so that an error of processor or memory is told from
+    /// the right program and repaired; off: it stops both. Both sites have to be told the same
+    #[arg(long, value_name = "SWITCH", default_value = "on")]
+    pub(crate) snapshots: Switch,
     /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -113,6 +117,12 @@ pub(crate) struct Side {
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
 }
 
 #[derive(Debug, Clone, Args)]

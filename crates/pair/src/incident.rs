@@ -62,19 +62,60 @@ impl Incident {
 
     pub(crate) fn tell(&self, events: Option<&Path>) {
         eprintln!("steadfast pair: {}", self.line());
-        let Some(path) = events else { return };
-        let line = serde_json::to_string(self).expect("plain data");
-        let written = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(path)
-            .and_then(|mut file| writeln!(file, "{line}"));
-        if let Err(error) = written {
-            eprintln!(
-                "steadfast pair: {} cannot be written: {error}",
-                path.display()
-            );
-        }
+        record(self, events);
+    }
+}
+
+/// The two programs claimed different things, and the past was run again to know who was wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Erred {
+    pub(crate) event: u64,
+    /// The sites whose processor or memory erred: A, B, AB, or nobody: a record was damaged on its way.
+    pub(crate) erred: String,
+    /// Events that each host ran again.
+    pub(crate) reran: u64,
+    /// Pages of the programs' memory that were put right.
+    pub(crate) memory_pages: u64,
+    pub(crate) pause_us: u64,
+}
+
+impl Erred {
+    pub(crate) fn line(&self) -> String {
+        let who = match self.erred.as_str() {
+            "" => "a record on its way".to_owned(),
+            "AB" => "processor or memory of A and of B".to_owned(),
+            one => format!("processor or memory of {one}"),
+        };
+        let plural = if self.memory_pages == 1 { "" } else { "s" };
+        format!(
+            "{who} at event {}, as both hosts find that run {} events again; repaired, {} page{plural} of memory, {}.{} ms",
+            self.event,
+            self.reran,
+            self.memory_pages,
+            self.pause_us / 1000,
+            self.pause_us % 1000 / 100,
+        )
+    }
+
+    pub(crate) fn tell(&self, events: Option<&Path>) {
+        eprintln!("steadfast pair: {}", self.line());
+        record(self, events);
+    }
+}
+
+fn record<T: Serialize>(what: &T, events: Option<&Path>) {
+    let Some(path) = events else { return };
+    let line = serde_json::to_string(what).expect("plain data");
+    let written = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .and_then(|mut file| writeln!(file, "{line}"));
+    if let Err(error) = written {
+        eprintln!(
+            "steadfast pair: {} cannot be written: {error}",
+            path.display()
+        );
     }
 }
 

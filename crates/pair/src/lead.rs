@@ -11,6 +11,7 @@
 //!  2. A pair that is made whole again has a name of its own: what the witness said about the last one is no answer.
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
 use crate::cli::Side;
+use crate::dispute::{Dispute, Parties, Repeated};
 use crate::error::PairError;
 use crate::files::Files;
 use crate::join::{Candidate, Door};
@@ -117,8 +119,10 @@ impl Leading<'_> {
         let sender = Arc::new(sender);
         let shared = Arc::new(Shared::default());
         self.board.pair_up(&name);
-        let (outward, others) = self.start(&sender, receiver, &shared, place);
-        let result = self.watch(&shared, &name);
+        shared.has_followed(place.seq - 1);
+        let (said, disputes) = channel();
+        let (outward, others) = self.start(&sender, (receiver, said), &shared, place);
+        let result = self.watch((&sender, &disputes), &shared, &name);
         shared.close();
         let (place, read) = outward.join().expect("the relay does not panic");
         match &result {
@@ -151,7 +155,7 @@ impl Leading<'_> {
     fn start(
         &self,
         sender: &Arc<Sender>,
-        mut receiver: Receiver,
+        (mut receiver, disputes): (Receiver, Outbox<Dispute>),
         shared: &Arc<Shared>,
         place: Place,
     ) -> (JoinHandle<(Place, Option<Step>)>, [JoinHandle<()>; 3]) {
@@ -178,7 +182,7 @@ impl Leading<'_> {
                 &mut receiver,
                 &flags,
                 &files,
-                &board,
+                (&board, &disputes),
                 events.as_deref(),
             );
         });
@@ -197,7 +201,13 @@ impl Leading<'_> {
     }
 
     /// The program's end, or nothing: the peer is lost, and the witness has given the program to this site.
-    fn watch(&mut self, shared: &Shared, name: &str) -> Result<Option<End>, PairError> {
+    fn watch(
+        &mut self,
+        (sender, disputes): (&Sender, &Inbox<Dispute>),
+        shared: &Shared,
+        name: &str,
+    ) -> Result<Option<End>, PairError> {
+        let mut repeated = Repeated::default();
         loop {
             self.board.tick();
             self.notify.tick(true, self.board.state().name());
@@ -217,15 +227,32 @@ impl Leading<'_> {
                 self.board.go_alone();
                 return Ok(None);
             }
-            match self.site.news(Duration::from_millis(20)) {
-                None | Some(News::Question(_)) => {}
+            let raised = disputes.try_recv().ok().and_then(Dispute::raised);
+            let event = match raised.map_or_else(
+                || self.site.news(Duration::from_millis(20)),
+                |event| Some(News::Dispute(event, String::new())),
+            ) {
+                None | Some(News::Question(_)) => continue,
                 Some(News::End(end)) => return Ok(Some(end)),
-                Some(News::Alarm(event, claims)) => {
+                Some(News::Damaged(event)) => {
                     return Err(PairError::Stopped(format!(
-                        "at event {event} the two programs claim different things: a processor or memory of one site erred, which this version does not repair ({claims})"
+                        "the log of A is damaged at event {event}"
                     )));
                 }
-            }
+                Some(News::Dispute(event, _)) => event,
+            };
+            self.board.set(State::Arbitrating);
+            repeated.again(event)?;
+            let parties = Parties {
+                site: &self.site,
+                sender,
+                disputes,
+                shared,
+            };
+            let erred = parties.settle(event)?;
+            self.board.count_mended(&erred);
+            erred.tell(self.side.events.as_deref());
+            self.board.set(State::Running);
         }
     }
 
@@ -260,7 +287,7 @@ impl Leading<'_> {
             match self.site.news(Duration::from_millis(20)) {
                 None => {}
                 Some(News::End(end)) => break Ok(Alone::Ended(end)),
-                Some(News::Alarm(..) | News::Question(_)) => {
+                Some(News::Dispute(..) | News::Damaged(_) | News::Question(_)) => {
                     break Err(PairError::Bug(
                         "a site that is alone contradicts itself".into(),
                     ));
@@ -321,6 +348,9 @@ impl Leading<'_> {
         let began = Instant::now();
         self.board.set(State::Joining);
         let handed = candidate.hand_on(self);
+        if handed.is_ok() {
+            self.site.keep_snapshots();
+        }
         let place = self
             .site
             .resume()

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::tls::{Incoming, Outgoing};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -45,10 +45,12 @@ pub(crate) enum Tag {
     Memory,
     /// What a site that comes back needs besides memory and files.
     Given,
+    /// The two programs claim different things (dispute.rs).
+    Dispute,
 }
 
 impl Tag {
-    const ALL: [Self; 18] = [
+    const ALL: [Self; 19] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -67,6 +69,7 @@ impl Tag {
         Self::Suspect,
         Self::Memory,
         Self::Given,
+        Self::Dispute,
     ];
 }
 
@@ -179,6 +182,9 @@ pub(crate) struct Greeting {
     /// Which site's files are right, where they differ.
     #[serde(default)]
     pub(crate) right: Option<Right>,
+    /// Both sites keep snapshots, and compare memory.
+    #[serde(default)]
+    pub(crate) snapshots: bool,
     pub(crate) kernel: String,
     pub(crate) processor: String,
     /// The primary's; 32 hexadecimal digits.
@@ -188,7 +194,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 12] = [
+        let rows: [(&'static str, String, String); 13] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -226,6 +232,11 @@ impl Greeting {
                 "word on whose files are right (--right)",
                 format!("{:?}", self.right),
                 format!("{:?}", other.right),
+            ),
+            (
+                "word on snapshots (--snapshots)",
+                self.snapshots.to_string(),
+                other.snapshots.to_string(),
             ),
             ("kernel", self.kernel.clone(), other.kernel.clone()),
             ("processor", self.processor.clone(), other.processor.clone()),

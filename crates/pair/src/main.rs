@@ -19,6 +19,7 @@ mod check;
 mod cli;
 mod demo;
 mod disk;
+mod dispute;
 mod error;
 mod files;
 mod incident;

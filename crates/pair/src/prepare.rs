@@ -20,7 +20,7 @@ use steadfast_integrity::plan::{CheckMemory, EqualPids, HugePages, OnMismatch, P
 use steadfast_replica::LaunchError;
 use steadfast_replica::site::{Part, Setup, Site};
 
-use crate::cli::Side;
+use crate::cli::{Side, Switch};
 use crate::error::PairError;
 use crate::ledger::Ledger;
 use crate::link::{Directory, Greeting, Listed, Manifest, Owner, VERSION};
@@ -126,7 +126,10 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
     }
     plan.check()
         .map_err(|why| PairError::Missing(why.to_string(), "name replica 0 or 1".into()))?;
-    plan.on_mismatch = OnMismatch::Stop;
+    plan.on_mismatch = match side.snapshots {
+        Switch::On => OnMismatch::Recover,
+        Switch::Off => OnMismatch::Stop,
+    };
     plan.check_memory = CheckMemory::Off;
     plan.huge_pages = HugePages::Off;
     plan.equal_pids = EqualPids::Off;
@@ -149,6 +152,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             .map(|field| first_line("/proc/self/status", field).replace('\t', " "))
             .join(", "),
         right: side.right,
+        snapshots: side.snapshots == Switch::On,
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
             .trim()

@@ -9,6 +9,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender as Outbox;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,13 @@ use steadfast_replica::site::{End, Kind, Part, Place, Site, Step};
 use crate::alone::Address;
 use crate::bring;
 use crate::cli::Side;
+use crate::dispute::Dispute;
 use crate::error::PairError;
 use crate::files::Files;
 use crate::incident::Incident;
 use crate::lead::{Leading, Link};
 use crate::ledger::{Ledger, page_digest};
-use crate::link::{Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
+use crate::link::{Ask, Frame, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
 use crate::status::{Board, Source, begin};
 use crate::tls::Security;
@@ -124,6 +126,13 @@ pub(crate) fn answer<T: serde::de::DeserializeOwned>(
     frame.parse().map_err(PairError::Link)
 }
 
+/// What goes from one site to the other all the time.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Relay {
+    Events,
+    Claims,
+}
+
 /// What the threads tell the one that decides.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
@@ -135,6 +144,8 @@ pub(crate) struct Shared {
     handing: AtomicBool,
     /// Primary: the newest event that the ledger has taken in.
     followed: AtomicU64,
+    /// Where the relay of events, and that of claims, is to go back to.
+    back: [Mutex<Option<Place>>; 2],
     why: Mutex<Option<PairError>>,
 }
 
@@ -171,6 +182,45 @@ impl Shared {
 
     pub(crate) fn has_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst)
+    }
+
+    /// The newest event that the ledger has taken in.
+    pub(crate) fn has_followed(&self, event: u64) {
+        self.followed.store(event, Ordering::SeqCst);
+    }
+
+    pub(crate) fn followed(&self) -> u64 {
+        self.followed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn rewind(&self, relay: Relay, place: Place) {
+        *self.back[relay as usize].lock().expect("no panic under it") = Some(place);
+    }
+
+    /// Asked by the relay: where it is to go back to.
+    pub(crate) fn rewound(&self, relay: Relay) -> Option<Place> {
+        self.back[relay as usize]
+            .lock()
+            .expect("no panic under it")
+            .take()
+    }
+
+    /// Whether the relay has gone back, in time.
+    pub(crate) fn has_rewound(&self, relay: Relay, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let waits = || {
+            self.back[relay as usize]
+                .lock()
+                .expect("no panic under it")
+                .is_some()
+        };
+        while waits() {
+            if Instant::now() > deadline || self.has_lost() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
     }
 
     pub(crate) fn stopped(&self) -> Option<PairError> {
@@ -253,6 +303,9 @@ pub(crate) fn send_steps(
 ) -> (Place, Option<Step>) {
     let mut read = None;
     loop {
+        if let Some(back) = shared.rewound(Relay::Events) {
+            place = back;
+        }
         let closing = shared.is_closing();
         if shared.has_lost() {
             if closing {
@@ -289,7 +342,7 @@ pub(crate) fn send_steps(
             return (place, read);
         }
         drop(files);
-        shared.followed.store(step.seq(), Ordering::SeqCst);
+        shared.has_followed(step.seq());
         if step.note().is_some_and(|note| note.kind == Kind::Read) {
             read = Some(step);
         }
@@ -302,7 +355,7 @@ pub(crate) fn take(
     receiver: &mut Receiver,
     shared: &Shared,
     files: &Mutex<Files>,
-    board: &Board,
+    (board, disputes): (&Board, &Outbox<Dispute>),
     events: Option<&Path>,
 ) {
     // While the program is held, the secondary's claims wait here: without them it comes to nothing further.
@@ -350,6 +403,7 @@ pub(crate) fn take(
                 }
             }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Dispute => hand_over(&frame, disputes, shared),
             Tag::Beat => {}
             Tag::Bye => {
                 shared.farewell.store(true, Ordering::SeqCst);
@@ -358,6 +412,14 @@ pub(crate) fn take(
                 "the secondary says what only a primary says",
             ))),
         }
+    }
+}
+
+/// Hands what the other site says about a dispute to the thread that decides.
+pub(crate) fn hand_over(frame: &Frame, to: &Outbox<Dispute>, shared: &Shared) {
+    match frame.parse() {
+        Ok(said) => drop(to.send(said)),
+        Err(error) => shared.stop(PairError::Link(error)),
     }
 }
 
@@ -373,7 +435,7 @@ fn hold(site: &Site, shared: &Shared, files: &Mutex<Files>) -> Tell {
     let deadline = Instant::now() + HOLD_LIMIT;
     while Instant::now() < deadline {
         let agreed = site.claimed_last(Part::Secondary);
-        let followed = shared.followed.load(Ordering::SeqCst);
+        let followed = shared.followed();
         let waits = || {
             site.claimed_call(Part::Primary, agreed)
                 .is_some_and(|(nr, first)| is_wait(files, nr, first))

@@ -24,6 +24,7 @@ use crate::alone::Address;
 use crate::arbiter::{Opinions, Verdict, judge};
 use crate::bring;
 use crate::cli::Side;
+use crate::dispute::{Dispute, Parties};
 use crate::error::PairError;
 use crate::files::{Files, Where};
 use crate::incident::{Found, Incident, bits};
@@ -31,7 +32,7 @@ use crate::lead::Leading;
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
-use crate::primary::{Shared, answer, beat};
+use crate::primary::{Relay, Shared, answer, beat, hand_over};
 use crate::scrub::{Scrubber, Suspect};
 use crate::status::{Board, Source, State, begin};
 use crate::tls::Security;
@@ -120,6 +121,7 @@ struct Pair<'a> {
     newest: &'a Newest,
     tells: &'a Inbox<Tell>,
     suspects: &'a Inbox<Suspect>,
+    disputes: &'a Inbox<Dispute>,
     board: &'a Board,
     shared: &'a Shared,
     tries: (u64, u32),
@@ -193,6 +195,7 @@ impl Follower<'_> {
         let newest = Arc::new(Newest(Mutex::new(place)));
         let (told, tells) = channel();
         let (suspected, suspects) = channel();
+        let (disputed, disputes) = channel();
         let source = Source::new(Part::Secondary, side, &site, &files, &name);
         let (board, mut notify) = begin(source, side)?;
         if place.seq == 1 {
@@ -215,7 +218,7 @@ impl Follower<'_> {
                     &shared,
                     &files,
                     &newest,
-                    (&told, &suspected),
+                    (&told, &suspected, &disputed),
                     &board,
                 )
             })
@@ -252,6 +255,7 @@ impl Follower<'_> {
             newest: &newest,
             tells: &tells,
             suspects: &suspects,
+            disputes: &disputes,
             board: &board,
             shared: &shared,
             tries: (0, 0),
@@ -334,6 +338,9 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
         done: place.seq - 1,
     };
     while !shared.is_closing() && !shared.has_lost() {
+        if let Some(back) = shared.rewound(Relay::Claims) {
+            sent.claim = back.seq - 1;
+        }
         let Some((claims, done)) = site.next_claims(&mut sent, Duration::from_millis(50)) else {
             continue;
         };
@@ -354,7 +361,7 @@ fn take(
     shared: &Shared,
     files: &Mutex<Files>,
     newest: &Newest,
-    (told, suspected): (&Outbox<Tell>, &Outbox<Suspect>),
+    (told, suspected, disputed): (&Outbox<Tell>, &Outbox<Suspect>, &Outbox<Dispute>),
     board: &Board,
 ) -> Place {
     let mut place = newest.place();
@@ -364,6 +371,9 @@ fn take(
             return place;
         };
         board.hear();
+        if let Some(back) = shared.rewound(Relay::Events) {
+            place = back;
+        }
         match frame.tag {
             Tag::Step => {
                 let Some((head, payload)) = frame.body.split_at_checked(Step::HEAD) else {
@@ -423,6 +433,7 @@ fn take(
                 }
             }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Dispute => hand_over(&frame, disputed, shared),
             _ => shared.stop(PairError::Link(std::io::Error::other(
                 "the primary says what only a secondary says",
             ))),
@@ -442,6 +453,16 @@ impl Pair<'_> {
             if shared.has_lost() && !shared.farewell.load(Ordering::SeqCst) {
                 return Err(shared.stopped().unwrap_or(PairError::Lost));
             }
+            let parties = Parties {
+                site: self.site,
+                sender: self.sender,
+                disputes: self.disputes,
+                shared,
+            };
+            if let Ok(said) = self.disputes.try_recv() {
+                self.take_part(&parties, said)?;
+                continue;
+            }
             match self.site.news(Duration::from_millis(20)) {
                 None => {
                     if let Ok(suspect) = self.suspects.try_recv() {
@@ -449,10 +470,14 @@ impl Pair<'_> {
                     }
                 }
                 Some(News::End(end)) => return Ok(end),
-                Some(News::Alarm(event, claims)) => {
+                Some(News::Damaged(event)) => {
                     return Err(PairError::Stopped(format!(
-                        "at event {event} the two programs claim different things: a processor or memory of one site erred, which this version does not repair ({claims})"
+                        "the log of B is damaged at event {event}"
                     )));
+                }
+                Some(News::Dispute(event, _)) => {
+                    let said = parties.raise(event)?;
+                    self.take_part(&parties, said)?;
                 }
                 Some(News::Question(question)) => {
                     self.board.set(State::Arbitrating);
@@ -462,6 +487,19 @@ impl Pair<'_> {
                 }
             }
         }
+    }
+
+    /// The primary has asked for this site's opinion about an event, and decides.
+    fn take_part(&self, parties: &Parties<'_>, said: Dispute) -> Result<(), PairError> {
+        let Dispute::Opine(event) = said else {
+            return Ok(());
+        };
+        self.board.set(State::Arbitrating);
+        let erred = parties.follow(event)?;
+        self.board.count_mended(&erred);
+        erred.tell(self.side.events.as_deref());
+        self.board.set(State::Running);
+        Ok(())
     }
 
     fn decide(&mut self, question: Question) -> Result<(), PairError> {

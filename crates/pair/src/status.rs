@@ -31,7 +31,7 @@ use steadfast_sys::{child, signals};
 use crate::cli::{self, Side};
 use crate::error::PairError;
 use crate::files::Files;
-use crate::incident::Incident;
+use crate::incident::{Erred, Incident};
 
 /// For a whole exchange, and for the answer to `pair status`.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -90,6 +90,8 @@ pub(crate) struct Board {
     /// Times that the witness has given the program to this site.
     pub(crate) generation: AtomicU64,
     pub(crate) repairs: AtomicU64,
+    /// Programs that were put right after an error of processor or memory.
+    pub(crate) mended: AtomicU64,
     pub(crate) scrubbed: AtomicU64,
     pub(crate) scrub_found: AtomicU64,
     pub(crate) scrub_rounds: AtomicU64,
@@ -110,6 +112,7 @@ impl Default for Board {
             run: Mutex::default(),
             generation: zero(),
             repairs: zero(),
+            mended: zero(),
             scrubbed: zero(),
             scrub_found: zero(),
             scrub_rounds: zero(),
@@ -162,6 +165,12 @@ impl Board {
             .fetch_add(incident.pages_repaired.into(), Ordering::Relaxed);
     }
 
+    /// A program was put right, on either site.
+    pub(crate) fn count_mended(&self, erred: &Erred) {
+        self.mended
+            .fetch_add(erred.erred.len() as u64, Ordering::Relaxed);
+    }
+
     /// The peer has said something.
     pub(crate) fn hear(&self) {
         self.heard.store(self.now(), Ordering::Relaxed);
@@ -210,6 +219,8 @@ pub(crate) struct Status {
     pub(crate) scrub_found: u64,
     pub(crate) scrub_rounds: u64,
     pub(crate) repairs: u64,
+    #[serde(default)]
+    pub(crate) mended: u64,
     pub(crate) ledger_files: u64,
     pub(crate) ledger_pages: u64,
     #[serde(default)]
@@ -323,6 +334,7 @@ impl Source {
             scrub_found: count(&board.scrub_found),
             scrub_rounds: count(&board.scrub_rounds),
             repairs: count(&board.repairs),
+            mended: count(&board.mended),
             ledger_files,
             ledger_pages,
             hung: board.now().saturating_sub(count(&board.round))
@@ -417,6 +429,11 @@ fn metrics(status: &Status) -> String {
             "repairs_total",
             "pages of this pair that were repaired",
             status.repairs,
+        ),
+        (
+            "mended_total",
+            "programs put right after an error of processor or memory",
+            status.mended,
         ),
     ];
     for (name, help, value) in counters {
@@ -521,8 +538,8 @@ fn page(status: &Status) -> String {
         (
             "pages",
             format!(
-                "{} read and compared, {} written, {} repaired",
-                status.pages_verified, status.pages_written, status.repairs
+                "{} read and compared, {} written, {} repaired; memory of {} programs mended",
+                status.pages_verified, status.pages_written, status.repairs, status.mended
             ),
         ),
         (

@@ -83,6 +83,11 @@ impl Group {
         self.pids[slot].store(pid, Ordering::Relaxed);
     }
 
+    /// The process of a slot, or 0.
+    pub(crate) fn pid(&self, slot: usize) -> i32 {
+        self.pids[slot].load(Ordering::Relaxed)
+    }
+
     /// How the run ends, as the agent said it; a word without its complement was struck, and is
     /// put right.
     pub(crate) fn end(&self) -> u32 {

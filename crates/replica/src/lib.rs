@@ -32,6 +32,7 @@ mod sentry;
 pub mod site;
 pub mod status;
 mod supervise;
+mod transplant;
 mod tree;
 
 use std::io;

@@ -13,7 +13,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::event::{
@@ -29,6 +28,7 @@ use crate::abi::{self, alarm, cmd, kind, phase};
 use crate::group::{Claim, at};
 use crate::pace::{Finding, Late, Look, Pace, SECOND_NS};
 use crate::supervise::{Supervisor, core_id, id, ns};
+use crate::transplant::{self, remap_list, transplanted};
 
 /// A paused replica answers a command at once; this is long enough for a loaded machine and a
 /// copy of a large address space.
@@ -88,69 +88,8 @@ const BUSY_NS: u64 = 3_000_000_000;
 /// A bell that rings is answered at once; whoever sleeps on for so long will not answer.
 pub(crate) const DEAF: Duration = Duration::from_secs(1);
 
-/// Bytes compared at a time: half of a second-level cache, for two buffers.
-const COPY: usize = 256 << 10;
 /// From this process SIGSYS makes the leader look at the alarm, and replicas pause that are to meet (signal.c, `IS_NUDGE`).
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
-
-/// Mappings that hold the program's state: not the agent's, the log or the kernel's.
-pub(crate) fn transplanted(map: &procfs::Mapping) -> bool {
-    let ours = map.range.start < abi::AGENT_END && map.range.end > abi::BASE;
-    !ours && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
-}
-
-pub(crate) fn of_the_kernel(map: &procfs::Mapping) -> bool {
-    [&"[vdso]", &"[vvar]", &"[vvar_vclock]"]
-        .iter()
-        .any(|name| map.path == Path::new(name))
-}
-
-/// What a new process has to map to be like one with these mappings (recover.c, `sf_remap`). Nothing: it has no stack.
-pub(crate) fn remap_list(maps: &[procfs::Mapping]) -> Option<Vec<u8>> {
-    let stack = maps.iter().find(|m| m.path == Path::new("[stack]"))?;
-    let heap = || maps.iter().filter(|m| m.path == Path::new("[heap]"));
-    let heap_end = heap().map(|m| m.range.end).max().unwrap_or(0);
-    let list: Vec<u64> = maps
-        .iter()
-        // What the program has closed or made code of is no longer as brk made it.
-        .filter(|m| {
-            transplanted(m) && (m.path != Path::new("[heap]") || m.executable || !m.writable)
-        })
-        .filter(|m| m.range.end <= stack.range.start)
-        .flat_map(|m| {
-            let protection =
-                u64::from(m.readable) | u64::from(m.writable) << 1 | u64::from(m.executable) << 2;
-            [m.range.start, m.range.end - m.range.start, protection]
-        })
-        .collect();
-    let kernel = maps.iter().filter(|m| of_the_kernel(m));
-    let (from, to) = kernel.fold((u64::MAX, 0), |(from, to), m| {
-        (from.min(m.range.start), to.max(m.range.end))
-    });
-    let words = [
-        list.len() as u64 / 3,
-        stack.range.start,
-        stack.range.end,
-        heap_end,
-        from,
-        to,
-    ];
-    let bytes: Vec<u8> = words
-        .iter()
-        .chain(&list)
-        .flat_map(|w| w.to_le_bytes())
-        .collect();
-    (abi::OFF_REMAP + bytes.len() <= abi::OFF_UNDO).then_some(bytes)
-}
-
-fn covered(maps: &[procfs::Mapping], wanted: &procfs::Mapping) -> bool {
-    maps.iter().any(|m| {
-        m.range.start <= wanted.range.start
-            && m.range.end >= wanted.range.end
-            && (m.readable, m.writable, m.executable)
-                == (wanted.readable, wanted.writable, wanted.executable)
-    })
-}
 
 /// Where a replica stands when everybody should be paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -1093,74 +1032,13 @@ impl Supervisor<'_> {
     /// Copies what differs from the winner's memory to the leader's. `false`: their mappings
     /// differ, so the leader has to be made anew. An error if the winner did not live to the end of it.
     fn copy_memory(&self, winner: usize, fresh: bool) -> io::Result<bool> {
-        let from_pid = self.replicas[winner].pid;
-        let to_pid = self.replicas[0].pid;
-        let from = Remote::open(from_pid)?;
-        let to = Remote::open(to_pid)?;
-        let source = procfs::maps(from_pid)?;
-        if let Some(stack) = source.iter().find(|m| m.path == Path::new("[stack]")) {
-            self.group.order(0, cmd::TOUCH, stack.range.start, ANSWER);
-        } else {
-            return Err(io::Error::other("a process without a stack"));
-        }
-        let target = procfs::maps(to_pid)?;
-        let mut theirs = vec![0; COPY];
-        let mut ours = vec![0; COPY];
-        for map in source.iter().filter(|m| transplanted(m)) {
-            if !fresh && !covered(&target, map) {
-                return Ok(false);
-            }
-            // Of a file the new process has nothing.
-            let whole = fresh && map.readable && map.inode != 0;
-            let runs = if whole {
-                vec![map.range.clone()]
-            } else {
-                from.owned(map.range.clone())?
-            };
-            let mut stale = if fresh {
-                Vec::new()
-            } else {
-                to.owned(map.range.clone())?
-            };
-            for run in runs {
-                let mut at = run.start;
-                while at < run.end {
-                    let len = usize::try_from((run.end - at).min(COPY as u64)).expect("bounded");
-                    from.read_sparse(at, &mut theirs[..len])?;
-                    to.read_sparse(at, &mut ours[..len])?;
-                    if theirs[..len] != ours[..len] {
-                        for page in (0..len).step_by(4096) {
-                            if theirs[page..page + 4096] != ours[page..page + 4096] {
-                                to.write(at + page as u64, &theirs[page..page + 4096])?;
-                            }
-                        }
-                    }
-                    at += len as u64;
-                }
-                stale.retain(|s| !(run.start <= s.start && s.end <= run.end));
-            }
-            // Pages only the loser has made its own: as the winner sees them.
-            for run in stale {
-                let mut at = run.start;
-                while at < run.end {
-                    from.read_sparse(at, &mut theirs[..4096])?;
-                    to.read_sparse(at, &mut ours[..4096])?;
-                    if !fresh && !map.writable && map.inode != 0 {
-                        // It is the file's page, in the winner; a copy with the same bytes would
-                        // count as memory of the leader's own (epoch.c).
-                        self.group.order(0, cmd::DROP, at, ANSWER);
-                    } else if theirs[..4096] != ours[..4096] {
-                        to.write(at, &theirs[..4096])?;
-                    }
-                    at += 4096;
-                }
-            }
-        }
+        let (from, to) = (self.replicas[winner].pid, self.replicas[0].pid);
+        let copied = transplant::copy(&self.group, from, (0, to), fresh)?;
         // A dying process has no mappings, and reads as zeros.
-        if self.is_going(winner) {
+        if copied.is_some() && self.is_going(winner) {
             return Err(io::Error::other("it died while it was copied"));
         }
-        Ok(true)
+        Ok(copied.is_some())
     }
 
     fn resume(&mut self) {

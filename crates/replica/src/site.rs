@@ -18,6 +18,7 @@
 //! Not covered: what a difference means, and what becomes of it (crates/pair).
 
 mod join;
+mod rerun;
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -35,6 +36,7 @@ use crate::supervise::{control_block, has_sys_admin};
 use crate::{LaunchError, Step as Doing};
 
 pub use join::{Given, Handed, Pages};
+pub use rerun::{Again, Look};
 
 /// Room for the names of protected directories, each with its NUL, and one more.
 pub const PREFIX_BYTES: usize = 4096;
@@ -248,8 +250,10 @@ pub enum End {
 pub enum News {
     Question(Question),
     End(End),
-    /// The claims of the two sites differ, or a record is damaged, at this event; what each claims.
-    Alarm(u64, String),
+    /// The claims of the two sites differ at this event; what each claims.
+    Dispute(u64, String),
+    /// A record of the log is damaged at this event.
+    Damaged(u64),
 }
 
 #[derive(Debug)]
@@ -259,6 +263,8 @@ pub struct Site {
     part: Part,
     pid: i32,
     gone: Arc<Mutex<Option<child::Change>>>,
+    /// Ticks between memory checks while there are two sites; 0: none, and no snapshots.
+    epoch_tsc: u64,
 }
 
 /// What both sites agree on before they start.
@@ -304,6 +310,8 @@ impl Site {
         let launched = launch::launch(setup.plan, &group.memory, &launch::Inherited::default())?;
         let slot = setup.part.slot();
         group.set_pid(slot, launched.pid);
+        group.set32(at!(remade), setup.joins.into());
+        let epoch_tsc = group.get64(at!(epoch_tsc));
         let gone = Arc::new(Mutex::new(None));
         let this = Self {
             group,
@@ -311,6 +319,7 @@ impl Site {
             part: setup.part,
             pid: launched.pid,
             gone,
+            epoch_tsc,
         };
         let deadline = Instant::now() + START_LIMIT;
         while this.group.phase(slot) != phase::RUNNING {
@@ -383,6 +392,31 @@ impl Site {
         *self.gone.lock().expect("no panic under it")
     }
 
+    /// Survivor, paused, with a site that has joined: both compare memory now and then, and each keeps a snapshot. The
+    /// joiner has copies of files.
+    pub fn keep_snapshots(&self) {
+        if self.epoch_tsc == 0 {
+            return;
+        }
+        let options = self.group.get32(at!(options)) | option::RETAIN;
+        self.group.set32(at!(remade), 1);
+        self.group.set64(at!(snapshot_seq), 0);
+        self.group.set32(at!(snapshot_broken), 1);
+        self.group.set64(at!(epoch_tsc), self.epoch_tsc);
+        self.group.set32(at!(options), options);
+    }
+
+    /// The other site is gone: nobody would compare, and the log would grow for nothing.
+    pub fn drop_snapshots(&self) {
+        let options = self.group.get32(at!(options)) & !option::RETAIN;
+        self.group.set64(at!(epoch_tsc), 0);
+        self.group.set32(at!(options), options);
+        if self.group.get64(at!(snapshot_seq)) != 0 {
+            self.group.set64(at!(snapshot_seq), 0);
+            self.group.command(2, cmd::EXIT, 0);
+        }
+    }
+
     /// Answers what the agent asks about its own code, and waits for what else comes up.
     #[must_use]
     pub fn news(&self, limit: Duration) -> Option<News> {
@@ -426,10 +460,10 @@ impl Site {
             // A request is this side's own.
             if !matches!(self.group.get32(at!(alarm)), alarm::QUIET | alarm::REQUEST) {
                 let seq = self.group.get64(at!(alarm_seq));
-                return Some(News::Alarm(
-                    seq,
-                    format!("A {}, B {}", self.claimed(0, seq), self.claimed(1, seq)),
-                ));
+                if self.group.get32(at!(alarm)) != alarm::DIVERGED {
+                    return Some(News::Damaged(seq));
+                }
+                return Some(News::Dispute(seq, self.claims(seq)));
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -437,6 +471,12 @@ impl Site {
             }
             self.group.sleep(seen, left.min(Duration::from_millis(20)));
         }
+    }
+
+    /// What each site claims about an event, as far as it is known here.
+    #[must_use]
+    pub fn claims(&self, seq: u64) -> String {
+        format!("A {}, B {}", self.claimed(0, seq), self.claimed(1, seq))
     }
 
     fn claimed(&self, slot: usize, seq: u64) -> String {
@@ -678,10 +718,13 @@ impl Site {
                     "its disk gives other bytes than the lost primary's, and nobody is left to ask"
                         .into(),
                 ),
-                Some(News::Alarm(event, claims)) => {
+                Some(News::Dispute(event, claims)) => {
                     return Err(format!(
                         "at event {event} the two programs claimed different things ({claims})"
                     ));
+                }
+                Some(News::Damaged(event)) => {
+                    return Err(format!("the log is damaged at event {event}"));
                 }
                 Some(News::End(_)) => return Err("its program has ended".into()),
                 None => {}

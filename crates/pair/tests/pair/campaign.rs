@@ -1,13 +1,16 @@
 //! Faults drawn at random, some in `make test` and by the thousand in `make campaign`: no wrong answer, no wrong verdict.
 //!
-//! A round is a pair of sqlite3. Pages of one disk are struck one after the other, and all content is read after each. Then
-//! the round ends: by itself, with the loss of a site, with a page struck on both disks, or with a register that flips.
+//! A round is a pair of sqlite3. Pages of one disk are struck one after the other, and all content is read after each, or
+//! derived from and then read; sqlite3 alone, on files of its own, says what is right. Pages that the run has never written
+//! are among them. Then the round ends: by itself, with the loss of a site, with a page struck on both disks, or with a
+//! register or a word of the stack that flips.
 //!
 //! `PAIR_INJECTIONS`, `PAIR_SEED`: how many, and from where they are drawn.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::Child;
 
 use crate::join::{Told, flags};
@@ -75,6 +78,8 @@ fn count(counts: &mut Counts, class: &str, what: &str) {
 struct Round<'a> {
     a: Told,
     b: Told,
+    /// Where sqlite3 alone does the same.
+    model: PathBuf,
     right: String,
     before: Vec<Vec<u8>>,
     random: &'a mut Random,
@@ -102,8 +107,37 @@ impl Round<'_> {
         }
         let at = (page * PAGE) as u64;
         file.write_all_at(&wrong, at).expect("it is stored");
+        let derives = self.random.below(4) == 0;
+        if derives {
+            // What is written follows from what was read: garbage would be in pages that no strike has touched.
+            let change = format!(
+                "UPDATE t SET b = substr(b, 2) || substr(b, 1, 1) WHERE a % 7 = {};",
+                self.random.below(7)
+            );
+            assert_eq!(self.a.ask(&format!("{change} SELECT 'on';")), "on");
+            sqlite(&self.model, &change);
+            self.right = sqlite(&self.model, ".sha3sum").trim().to_owned();
+        }
         let answer = self.a.ask(ASK);
         assert_eq!(answer, self.right, "{class} {page}: {}", self.told());
+        if derives {
+            // The page may hold something else by now.
+            let line = format!("x.db page {page}, ledger agrees");
+            let found = self.told().contains(&line);
+            if pages(&file)[page] == wrong {
+                file.write_all_at(&all[page], at).expect("it is stored");
+            }
+            count(
+                self.counts,
+                class,
+                if found {
+                    "repaired, and derived from"
+                } else {
+                    "written over"
+                },
+            );
+            return;
+        }
         let line = format!(
             "disk of {}, x.db page {page}, ledger agrees",
             if on_a { 'A' } else { 'B' }
@@ -169,17 +203,23 @@ impl Round<'_> {
     }
 }
 
-/// A register of one site flips: the pair stops, or nothing has come of it.
-fn flip_register(site: &Site, witness: &Witness, random: &mut Random, counts: &mut Counts) {
+/// A register, or a word of the stack, of one site flips: the program becomes what both hosts come to again, or nothing has come
+/// of it.
+fn flip_program(site: &Site, witness: &Witness, random: &mut Random, counts: &mut Counts) {
     let right = sqlite(&site.seed, "SELECT sum(length(b)) FROM t;");
     let replica = random.below(2);
     let registers = [
         "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r12", "r13", "r14", "r15",
     ];
+    let in_memory = random.below(2) == 0;
+    let place = if in_memory {
+        format!("mem=[rsp+{}]", 8 * random.below(64))
+    } else {
+        format!("reg={}", registers[random.index(registers.len())])
+    };
     let fault = format!(
-        "replica={replica} event={} reg={} bit={}",
+        "replica={replica} event={} {place} bit={}",
         20 + random.below(120),
-        registers[random.index(registers.len())],
         random.below(64)
     );
     let address = format!("127.0.0.1:{}", free_port());
@@ -195,18 +235,27 @@ fn flip_register(site: &Site, witness: &Witness, random: &mut Random, counts: &m
     let b = Told::start(site, "secondary", &b, &witness.0, "b");
     let mut a = Told::start(site, "primary", &a, &witness.0, "a");
     let answer = a.ask("SELECT sum(length(b)) FROM t;");
-    assert!(
-        answer.is_empty() || answer == right.trim(),
-        "{fault}: {answer}, {right}"
-    );
-    let what = if answer.is_empty() {
-        "stopped"
-    } else {
-        "without effect"
-    };
-    count(counts, "register", what);
-    for (_, said) in [a.end(), b.end()] {
+    let (a, b) = (a.end(), b.end());
+    assert_eq!(answer, right.trim(), "{fault}: {}{}", a.1, b.1);
+    assert_eq!([a.0, b.0], [Some(0); 2], "{fault}: {}{}", a.1, b.1);
+    let class = if in_memory { "stack" } else { "register" };
+    let mended = a.1.contains("processor or memory of");
+    let what = if mended { "repaired" } else { "without effect" };
+    count(counts, class, what);
+    let name = if replica == 0 { 'A' } else { 'B' };
+    for said in [a.1, b.1] {
         assert!(!said.contains("disk of"), "{fault}: {said}");
+        let line = format!("processor or memory of {name} at event");
+        assert_eq!(
+            said.matches(&line).count(),
+            usize::from(mended),
+            "{fault}: {said}"
+        );
+        assert_eq!(
+            said.matches("processor or memory").count(),
+            usize::from(mended),
+            "{said}"
+        );
     }
 }
 
@@ -232,11 +281,16 @@ fn faults_drawn_at_random_bring_no_wrong_answer_and_no_wrong_verdict() {
         assert_eq!(a.ask("SELECT count(*) FROM t;"), "100");
         let before = pages(&data(&a.child));
         assert_eq!(a.ask(CHANGE), "200");
-        let right = a.ask(ASK);
+        let model = crate::sites::seed(&format!("campaign-model-{round}"));
+        fs::copy(dir.join("x.db"), model.join("x.db")).expect("a copy");
+        sqlite(&model, CHANGE);
+        let right = sqlite(&model, ".sha3sum").trim().to_owned();
+        assert_eq!(a.ask(ASK), right);
         let end = random.below(6);
         let mut one = Round {
             a,
             b,
+            model: model.clone(),
             right,
             before,
             random: &mut random,
@@ -253,8 +307,9 @@ fn faults_drawn_at_random_bring_no_wrong_answer_and_no_wrong_verdict() {
             _ => one.end(),
         }
         if end > 2 {
-            flip_register(&site, &witness, &mut random, &mut counts);
+            flip_program(&site, &witness, &mut random, &mut counts);
         }
+        fs::remove_dir_all(model).expect("clean");
         round += 1;
     }
     let n = counts.values().sum::<u64>();

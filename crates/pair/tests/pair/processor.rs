@@ -1,48 +1,78 @@
 //! Errors of processor and memory: the claims of the two programs differ, and neither disk is blamed.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use crate::sites::*;
 
+const QUESTION: &str = "SELECT sum(length(b)) FROM t;";
+
+/// With faults on either site, which are none where the text is empty.
+fn flipped(site: &Site, a: &str, b: &str, more: &[&str]) -> Both {
+    let address = format!("127.0.0.1:{}", free_port());
+    let start = |side: &str, flag: &str, fault: &str| {
+        let fault: &[&str] = if fault.is_empty() {
+            &[]
+        } else {
+            &["--flip", fault]
+        };
+        start(
+            site,
+            side,
+            &[&[flag, address.as_str()], fault, more].concat(),
+        )
+    };
+    let b = start("secondary", "--listen", b);
+    Both::with(start("primary", "--peer", a), b)
+}
+
+fn register(replica: u32, event: u32) -> String {
+    format!("replica={replica} event={event} reg=rbx bit=5")
+}
+
+/// Asks until somebody has said it: memory is compared by the clock.
+fn ask_until(both: &mut Both, right: &str, rounds: u32) {
+    let began = Instant::now();
+    for _ in 0..rounds {
+        assert_eq!(both.ask(QUESTION), right);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(began.elapsed() < LIMIT);
+}
+
 #[test]
-fn a_register_that_flips_on_either_site_stops_both_before_anything_wrong_leaves() {
+fn a_wrong_result_on_either_site_is_attributed_and_the_program_becomes_what_the_re_runs_are() {
     let dir = with_table("register");
     let site = sqlite_site(&dir);
-    let right = sqlite(&dir, "SELECT sum(length(b)) FROM t;");
-    let ask = "SELECT sum(length(b)) FROM t;";
+    let right = sqlite(&dir, QUESTION);
+    let right = right.trim();
     // The same run without a fault, and with one that no program comes to.
-    for (a, b) in [("", ""), ("replica=0 event=100000000 reg=rdi bit=2", "")] {
-        let mut both = flipped(&site, a, b);
-        assert_eq!(both.ask(ask), right.trim());
+    for a in ["", "replica=0 event=100000000 reg=rdi bit=2"] {
+        let mut both = flipped(&site, a, "", &[]);
+        ask_until(&mut both, right, 30);
         let ends = both.end();
         assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
         assert_eq!(ends.said(), "");
     }
     for event in [60, 90, 120] {
-        for (a, b) in [
-            (
-                format!("replica=0 event={event} reg=rbx bit=5"),
-                String::new(),
-            ),
-            (
-                String::new(),
-                format!("replica=1 event={event} reg=rbx bit=5"),
-            ),
-        ] {
-            let mut both = flipped(&site, &a, &b);
-            let answer = both.ask(ask);
-            assert!(answer.is_empty() || answer == right.trim(), "{answer}");
+        for (replica, name) in [(0, 'A'), (1, 'B')] {
+            let fault = register(replica, event);
+            let (a, b) = if replica == 0 {
+                (fault.as_str(), "")
+            } else {
+                ("", fault.as_str())
+            };
+            let mut both = flipped(&site, a, b, &[]);
+            assert_eq!(both.ask(QUESTION), right, "{fault}");
+            assert_eq!(both.ask(CHANGE), "200");
+            assert_eq!(both.ask("PRAGMA integrity_check;"), "ok");
             let ends = both.end();
+            assert_eq!(ends.codes(), [Some(0), Some(0)], "{fault}: {}", ends.said());
+            let line = format!("processor or memory of {name} at event");
             assert_eq!(
-                ends.codes(),
-                [Some(122), Some(122)],
-                "{a}{b}: {}",
-                ends.said()
-            );
-            assert!(
-                ends.said()
-                    .contains("a processor or memory of one site erred"),
-                "{a}{b}: {}",
+                ends.said().matches(&line).count(),
+                2,
+                "{fault}: {}",
                 ends.said()
             );
             assert!(!ends.said().contains("disk of"), "{}", ends.said());
@@ -51,20 +81,103 @@ fn a_register_that_flips_on_either_site_stops_both_before_anything_wrong_leaves(
     fs::remove_dir_all(dir).expect("clean");
 }
 
-fn flipped(site: &Site, a: &str, b: &str) -> Both {
-    let address = format!("127.0.0.1:{}", free_port());
-    let with = |fault: &str| -> Vec<String> {
-        if fault.is_empty() {
-            Vec::new()
+#[test]
+fn a_bit_of_memory_that_no_event_shows_is_found_by_the_memory_check_on_either_site() {
+    let dir = with_table("cell");
+    let site = sqlite_site(&dir);
+    let right = sqlite(&dir, QUESTION);
+    for (replica, name) in [(0, 'A'), (1, 'B')] {
+        // Far below the stack's end: nobody reads it.
+        let fault = format!("replica={replica} event=80 mem=[rsp-20000] bit=3");
+        let (a, b) = if replica == 0 {
+            (fault.as_str(), "")
         } else {
-            vec!["--flip".into(), fault.into()]
+            ("", fault.as_str())
+        };
+        let mut both = flipped(&site, a, b, &[]);
+        ask_until(&mut both, right.trim(), 60);
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        let line = format!("processor or memory of {name} at event");
+        assert_eq!(ends.said().matches(&line).count(), 2, "{}", ends.said());
+        assert!(ends.said().contains("1 page of memory"), "{}", ends.said());
+    }
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn two_wrong_programs_become_what_both_hosts_come_to_again() {
+    let dir = with_table("twice");
+    let site = sqlite_site(&dir);
+    let right = sqlite(&dir, QUESTION);
+    let mut both = flipped(
+        &site,
+        &register(0, 90),
+        "replica=1 event=90 reg=rbx bit=6",
+        &[],
+    );
+    assert_eq!(both.ask(QUESTION), right.trim());
+    let ends = both.end();
+    assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+    let line = "processor or memory of A and of B at event";
+    assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn without_snapshots_the_program_stops_before_anything_wrong_leaves() {
+    let dir = with_table("stops");
+    let site = sqlite_site(&dir);
+    let right = sqlite(&dir, QUESTION);
+    for replica in [0, 1] {
+        let fault = register(replica, 90);
+        let (a, b) = if replica == 0 {
+            (fault.as_str(), "")
+        } else {
+            ("", fault.as_str())
+        };
+        let mut both = flipped(&site, a, b, &["--snapshots", "off"]);
+        let answer = both.ask(QUESTION);
+        assert!(answer.is_empty() || answer == right.trim(), "{answer}");
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(122), Some(122)], "{}", ends.said());
+        assert!(
+            ends.said().contains("has no snapshot to run again from"),
+            "{}",
+            ends.said()
+        );
+    }
+    let address = format!("127.0.0.1:{}", free_port());
+    let b = start(&site, "secondary", &["--listen", &address]);
+    let a = start(
+        &site,
+        "primary",
+        &["--peer", &address, "--snapshots", "off"],
+    );
+    let ends = Both::with(a, b).end();
+    assert_eq!(ends.codes(), [Some(121), Some(121)], "{}", ends.said());
+    assert!(ends.said().contains("word on snapshots"), "{}", ends.said());
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_read_that_was_repaired_is_run_again_as_it_was_repaired() {
+    let dir = with_table("both-kinds");
+    let site = sqlite_site(&dir);
+    for struck in ["A", "B"] {
+        // Behind the reads of two questions, and before the first memory check is over.
+        let mut both = flipped(&site, "", &register(1, 400), &[]);
+        let right = both.ask(ASK);
+        both.strike(if struck == "A" { &both.a } else { &both.b }, PLACE, 1);
+        for _ in 0..3 {
+            assert_eq!(both.ask(ASK), right, "{struck}");
         }
-    };
-    let start = |side: &str, flag: &str, fault: &str| {
-        let more = [vec![flag.to_owned(), address.clone()], with(fault)].concat();
-        let more: Vec<&str> = more.iter().map(String::as_str).collect();
-        start(site, side, &more)
-    };
-    let b = start("secondary", "--listen", b);
-    Both::with(start("primary", "--peer", a), b)
+        let ends = both.end();
+        assert_eq!(ends.codes(), [Some(0), Some(0)], "{}", ends.said());
+        let disk = format!("disk of {struck}, x.db page 8");
+        for line in [disk.as_str(), "processor or memory of B at event"] {
+            assert_eq!(ends.said().matches(line).count(), 2, "{}", ends.said());
+        }
+    }
+    fs::remove_dir_all(dir).expect("clean");
 }
