@@ -14,6 +14,8 @@
 //!
 //! Reads beside the log: `reads`.
 
+mod backup;
+mod own;
 mod reads;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -24,8 +26,8 @@ use steadfast_crosscheck::{
     Action, Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To, Tuple,
 };
 use steadfast_group::gate::{Gate, LetIn};
+use steadfast_group::sequencer::first_sequence;
 use steadfast_group::sequencer::raft::{Engine, unstamped};
-use steadfast_group::wire;
 use steadfast_group::{Delivery, Heard, Member, Met, Peers, Post, ReadAt, Sequencer as _, Who};
 use steadfast_integrity::digest::crc32c;
 use steadfast_sys::manager::Manager;
@@ -34,11 +36,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::protocol::Request;
 use crate::reads::Modes;
 use crate::store::{self, Delta, SHARDS, Store};
-use crate::strike::Target;
 
 use self::reads::Reads;
 
-/// How digests are made; replicas of another epoch are not compared with.
+/// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
 pub(crate) const EPOCH: u16 = 1;
 /// Own entries in the log at a time; what comes meanwhile is collected into the next one.
 const IN_FLIGHT: usize = 8;
@@ -58,6 +59,8 @@ const LOST: Duration = Duration::from_secs(5);
 const BEHIND_MAX: u64 = 2000;
 /// Comparisons by the clock that are remembered, to tell what they found from what a request found.
 const SCRUBS_KEPT: usize = 64;
+/// What whoever does not know the secret is told.
+const NOT_ALLOWED: &str = "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it";
 /// How long a replica that is drained waits for what is under way.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -96,6 +99,8 @@ enum Body {
     Recover(Recover),
     /// Everything in these shards is compared.
     Scrub(u16, u16),
+    /// The origin was started again with its log, and votes from here on.
+    Returned,
 }
 
 /// Where the replies of one group go, or why there are none.
@@ -132,6 +137,8 @@ pub(crate) enum Event {
     /// Another replica has spoken.
     Heard(Heard),
     Own(String, String, oneshot::Sender<String>),
+    /// The replicas agree on a state that is to be fetched, or do not.
+    Agreed(Option<Vec<u8>>, oneshot::Sender<String>),
     /// The own engine has said what reads must have seen; for another replica, if it asked.
     ReadAt(Option<Node>, u64, Option<ReadAt>),
 }
@@ -213,8 +220,10 @@ pub(crate) struct Service {
     verify: Option<Verify>,
     /// States that wait to be agreed on before they are handed out.
     snapshots: Vec<HandOut>,
+    /// One that is being fetched for a backup.
+    fetched: Option<backup::Fetched>,
     secret: u128,
-    /// How this process has come to the state: by the log alone, or by another replica's.
+    /// How this process has come to the state: by the log alone, by what it had on disk, or by another replica's state.
     joined: &'static str,
     counts: Counts,
     started: Instant,
@@ -224,6 +233,11 @@ pub(crate) struct Service {
     /// Whether this process is a member.
     standing: watch::Sender<bool>,
     drain: Option<Drain>,
+    /// Until f+1 replicas vote, this one among them.
+    returning: Option<Return>,
+    /// Whether the log is on disk.
+    durable: bool,
+    epoch: u16,
     /// Between two shards; nothing if the scrubber is off.
     scrub_every: Option<Duration>,
     scrub_next: usize,
@@ -239,6 +253,17 @@ pub(crate) struct Service {
     tell_all: bool,
     reads: Reads,
     events: mpsc::WeakUnboundedSender<Event>,
+}
+
+/// A process that was started again with a log: which of the others vote decides when it takes requests.
+#[derive(Debug, Default)]
+struct Return {
+    /// Marks up to this entry are of earlier lives.
+    last: u64,
+    asked: bool,
+    /// Its mark has come out of the log.
+    back: bool,
+    voters: BTreeSet<Node>,
 }
 
 /// A replica that takes no more requests.
@@ -264,6 +289,12 @@ pub(crate) struct Setup {
     /// Seconds in which everything is compared once; 0 for never.
     pub(crate) scrub_s: u64,
     pub(crate) reads: Modes,
+    /// How digests are made.
+    pub(crate) epoch: u16,
+    /// How often a process with this node number has been started before; 0 without a directory.
+    pub(crate) starts: u64,
+    /// The last entry of the log that this one goes on with.
+    pub(crate) resumes: Option<u64>,
     pub(crate) who: Option<Who>,
 }
 
@@ -283,7 +314,7 @@ impl Service {
             allow_strikes: setup.allow_strikes,
             json: setup.json,
             size: setup.size,
-            core: Core::new(setup.me, setup.size, EPOCH.into()),
+            core: Core::new(setup.me, setup.size, setup.epoch.into()),
             store: Store::new(setup.stage >= Stage::Rdgx, setup.bytes_max),
             engine,
             peers,
@@ -295,20 +326,31 @@ impl Service {
             collecting: Vec::new(),
             collected: 0,
             unacked: BTreeMap::new(),
-            next: 1,
+            next: first_sequence(setup.starts),
             submitted_at: Instant::now(),
             out: HashMap::new(),
             heard: HashMap::new(),
             verify: None,
             snapshots: Vec::new(),
+            fetched: None,
             secret: setup.secret,
-            joined: "log",
+            joined: if setup.resumes.is_some() {
+                "disk"
+            } else {
+                "log"
+            },
             counts: Counts::default(),
             started: Instant::now(),
             executed: 0,
             gate: setup.who.clone().map(Gate::new),
             standing,
             drain: None,
+            durable: setup.starts > 0,
+            epoch: setup.epoch,
+            returning: setup.resumes.map(|last| Return {
+                last,
+                ..Return::default()
+            }),
             scrub_every: scrub.then(|| Duration::from_secs(setup.scrub_s) / SHARDS_U32),
             scrub_next: 0,
             scrub_at: Instant::now(),
@@ -381,6 +423,11 @@ impl Service {
                     .reply
                     .send(Err("this replica is draining: use another one"));
             }
+            Event::Group(group) if self.is_alone() => {
+                let _ = group.reply.send(Err(
+                    "this replica is of a version that too few others have: use another one",
+                ));
+            }
             Event::Group(group) => {
                 let Some(group) = self.read(group) else {
                     return;
@@ -419,14 +466,26 @@ impl Service {
                             );
                         }
                     }
-                    Post::Vote(message) => self.core.receive(from, message, &mut self.store),
+                    Post::Vote(message) => {
+                        if let Some(again) = &mut self.returning
+                            && matches!(message, Message::Check { .. })
+                        {
+                            again.voters.insert(from);
+                        }
+                        self.core.receive(from, message, &mut self.store);
+                    }
                 }
+                self.act();
+            }
+            Event::Heard(Heard::Epoch(node, epoch)) => {
+                self.core.set_comparable(node, epoch == self.epoch);
                 self.act();
             }
             Event::Own(word, rest, reply) => self.own(&word, &rest, reply),
             Event::Heard(Heard::Meet(who, reply)) => {
                 let _ = reply.send(self.meet(&who));
             }
+            Event::Agreed(bytes, reply) => self.agreed(bytes, reply),
             Event::ReadAt(None, ticket, at) => self.read_at(ticket, at),
             Event::ReadAt(Some(asker), ticket, at) => {
                 self.peers
@@ -475,15 +534,32 @@ impl Service {
             .is_some_and(|last| last.elapsed() < SILENT)
     }
 
+    fn end(&self, why: &str) -> ! {
+        let json = serde_json::json!({"event": "ended", "replica": self.slot, "why": why});
+        self.say(why, &json);
+        std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
+    }
+
     /// Ends where the group can never agree on anything again: more than f of its processes have been followed by new ones.
     fn end_if_lost(&mut self) {
         let is_member = self.is_member();
         let Some(slots) = self.gate.as_mut().and_then(|gate| gate.lost(is_member)) else {
             return;
         };
+        let (lost, fix) = if self.durable {
+            (
+                "",
+                "bring the others back with their --data; or stop all, and steadfast kv restore a backup",
+            )
+        } else {
+            (
+                ", and with it what was stored",
+                "start it again (systemd does): when all are new they found a group",
+            )
+        };
         self.say(
             &format!(
-                "replicas {slots:?} have begun anew at the same time: the group has lost its majority, and with it what was stored; replica {} ends\n  fix:   start it again (systemd does): when all are new they found a group",
+                "replicas {slots:?} have begun anew at the same time: the group has lost its majority{lost}; replica {} ends\n  fix:   {fix}",
                 self.slot
             ),
             &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
@@ -493,8 +569,10 @@ impl Service {
 
     /// Why this replica should not be given requests, if so.
     fn unready(&self) -> Option<&'static str> {
-        if !self.is_member() {
+        if !self.is_member() || self.returning.is_some() {
             Some("joining")
+        } else if self.is_alone() {
+            Some("mixed")
         } else if self.drain.is_some() {
             Some("draining")
         } else if self.engine.leader().is_none() {
@@ -564,12 +642,51 @@ impl Service {
         }
     }
 
+    /// Whether fewer than f+1 members make digests as this one does, so that it has nobody to vote with.
+    fn is_alone(&self) -> bool {
+        self.stage == Stage::Rdgx && self.is_member() && self.core.comparable() <= self.size / 2
+    }
+
+    /// Whether this process has a voice. One that was started again has none before its mark: about what it executes until then the others
+    /// have voted long ago.
     fn is_member(&self) -> bool {
         self.members.contains_key(&self.me)
+            && self.returning.as_ref().is_none_or(|again| again.back)
+    }
+
+    /// Asks for a place in the log from which on this process, started again, votes; takes requests once f+1 replicas vote.
+    fn come_back(&mut self) {
+        let quorum = self.size / 2 + 1;
+        let leads = self.engine.leader().is_some();
+        let Some(again) = &mut self.returning else {
+            return;
+        };
+        if again.back && again.voters.len() >= quorum {
+            self.returning = None;
+        } else if leads && !again.asked {
+            again.asked = true;
+            self.submit(Body::Returned, Vec::new(), false);
+        }
+    }
+
+    /// The mark of a process that was started again has come out of the log.
+    fn returned(&mut self, node: Node, index: Index) {
+        self.core.returned(node, index);
+        if let Some(again) = &mut self.returning
+            && index.0 > again.last
+        {
+            again.back |= node == self.me;
+            again.voters.insert(node);
+        }
+        self.standing.send_replace(self.is_member());
     }
 
     fn submit_collected(&mut self) {
-        while !self.collecting.is_empty() && self.unacked.len() < IN_FLIGHT && self.is_member() {
+        while !self.collecting.is_empty()
+            && self.unacked.len() < IN_FLIGHT
+            && self.is_member()
+            && self.returning.is_none()
+        {
             let mut requests = Vec::new();
             let mut groups = Vec::new();
             let mut taken = 0;
@@ -632,8 +749,10 @@ impl Service {
         while self.mismatch_at.len() > 4096 {
             self.mismatch_at.pop_first();
         }
+        self.come_back();
         self.verified();
         self.hand_out();
+        self.forget_fetched();
         self.scrub();
         self.drained();
         self.end_if_lost();
@@ -688,8 +807,14 @@ impl Service {
                     done,
                 } => {
                     let restored = self.store.restore(&bytes);
+                    if let Err(why) = &restored {
+                        self.end(&format!("replica {} cannot use the state that it was given: {why}\n  fix:   the same version of steadfast in all replicas", self.slot));
+                    }
                     self.reads.restored(self.store.head());
-                    self.joined = "snapshot";
+                    // The first delivery of a process that resumes is the state that was found on disk.
+                    if self.returning.is_none() || self.executed > 0 {
+                        self.joined = "snapshot";
+                    }
                     self.executed = index;
                     self.set_members(index, members);
                     let _ = done.send(restored);
@@ -772,6 +897,7 @@ impl Service {
                             }
                         }
                         Body::Recover(order) => recover = Some(order),
+                        Body::Returned => self.returned(Node(origin), index),
                         Body::Scrub(from, to) => {
                             let shards = usize::from(from).min(SHARDS)..usize::from(to).min(SHARDS);
                             let single = shards.len() == 1;
@@ -1160,227 +1286,6 @@ impl Service {
 
     fn say(&self, text: &str, json: &serde_json::Value) {
         crate::say::line(self.json, text, json);
-    }
-
-    /// The service's own commands.
-    fn own(&mut self, word: &str, rest: &str, reply: oneshot::Sender<String>) {
-        let answer = match word {
-            "status" => self.status().to_string(),
-            "strike" if !self.allow_strikes => {
-                "ERROR strikes are not allowed: requirement --allow-strikes, found a replica without it; fix: start it with --allow-strikes".to_owned()
-            }
-            "strike" => match crate::strike::Strike::parse(rest, self.size) {
-                Ok(strike) if strike.replica != self.slot => {
-                    format!("ERROR this is replica {}, the strike is for replica {}", self.slot, strike.replica)
-                }
-                Ok(strike) => match strike.target {
-                    Target::Reply { bit } => {
-                        self.strike_reply = Some(bit);
-                        "STRUCK".to_owned()
-                    }
-                    Target::Item { key, field, byte, bit } => {
-                        match self.store.strike(key.as_bytes(), &field, byte, bit) {
-                            Ok(_) => "STRUCK".to_owned(),
-                            Err(why) => format!("ERROR {why}"),
-                        }
-                    }
-                },
-                Err(why) => format!("ERROR {why}"),
-            },
-            "verify" if self.stage < Stage::Rdgx => "ERROR verify needs stage RDGX".to_owned(),
-            "verify" if self.verify.is_some() => "ERROR another verify is under way".to_owned(),
-            "verify" => {
-                self.verify = Some(Verify {
-                    waits: VERIFY_PARTS,
-                    indexes: Vec::new(),
-                    objects: 0,
-                    repaired: self.counts.repairs,
-                    found: Vec::new(),
-                    began: Instant::now(),
-                    reply,
-                });
-                for part in 0..VERIFY_PARTS {
-                    let step = SHARDS / VERIFY_PARTS;
-                    let from = u16::try_from(part * step).unwrap_or(0);
-                    let to = u16::try_from((part + 1) * step).unwrap_or(0);
-                    self.submit(Body::Scrub(from, to), Vec::new(), true);
-                }
-                return;
-            }
-            "replace" => {
-                self.replace(rest, reply);
-                return;
-            }
-            "drain" if wire::is_secret(rest, self.secret) => {
-                let drain = self.drain.get_or_insert_with(|| Drain {
-                    since: Instant::now(),
-                    handed_on: None,
-                    replies: Vec::new(),
-                });
-                drain.since = Instant::now();
-                drain.replies.push(reply);
-                return;
-            }
-            "transfer" => self.transfer(rest),
-            "drain" => "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it".to_owned(),
-            _ => "ERROR unknown word; known: status, strike, verify, replace, drain, transfer".to_owned(),
-        };
-        let _ = reply.send(answer);
-    }
-
-    /// `SECRET SLOT`: another member is to lead.
-    fn transfer(&self, rest: &str) -> String {
-        let (secret, slot) = rest.split_once(' ').unwrap_or((rest, ""));
-        if !wire::is_secret(secret, self.secret) {
-            return "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it".to_owned();
-        }
-        let to = self
-            .members
-            .iter()
-            .find(|(_, member)| member.slot.to_string() == slot);
-        let Some((to, _)) = to else {
-            return format!("ERROR the group has no replica '{slot}'");
-        };
-        if self.engine.leader() == Some(*to) {
-            return "TRANSFERRED".to_owned();
-        }
-        if !self.engine.is_leader() {
-            return "ERROR not the leader".to_owned();
-        }
-        if !self.alive(*to) {
-            return format!("ERROR replica {slot} does not answer");
-        }
-        self.engine.transfer(*to);
-        "ASKED".to_owned()
-    }
-
-    /// Answers a verify once nothing of it is open.
-    fn verified(&mut self) {
-        let done = self.verify.as_ref().is_some_and(|verify| {
-            verify.waits == 0
-                && !verify.indexes.iter().any(|index| self.core.is_open(*index))
-                && !self.core.is_repairing()
-        });
-        let late = self
-            .verify
-            .as_ref()
-            .is_some_and(|verify| verify.began.elapsed() > Duration::from_secs(20));
-        if (done || late)
-            && let Some(verify) = self.verify.take()
-        {
-            let took_ms = u64::try_from(verify.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let json = serde_json::json!({
-                "complete": done, "objects": verify.objects, "differences": verify.found, "took_ms": took_ms,
-            });
-            let _ = verify.reply.send(json.to_string());
-        }
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let (items, bytes) = self.store.size();
-        let leader = self
-            .engine
-            .leader()
-            .and_then(|node| self.members.get(&node))
-            .map(|member| member.slot);
-        let members: Vec<serde_json::Value> = self
-            .members
-            .iter()
-            .map(|(node, member)| {
-                let alive = *node == self.me || self.heard.get(node).is_some_and(|last| last.elapsed() < SILENT);
-                serde_json::json!({"replica": member.slot, "node": node.0, "client": member.client, "peer": member.peer, "alive": alive})
-            })
-            .collect();
-        let stage = self.stage.word();
-        serde_json::json!({
-            "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
-            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "items": items, "bytes": bytes,
-            "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
-            "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
-            "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,
-            "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
-            "scrub": {"next_shard": self.scrub_next, "shards": SHARDS, "on": self.scrub_every.is_some()},
-        })
-    }
-
-    /// `SECRET SLOT NODE PEER CLIENT`: a fresh process takes a place in the group.
-    fn replace(&mut self, rest: &str, reply: oneshot::Sender<String>) {
-        let words: Vec<&str> = rest.split(' ').collect();
-        let parsed = match words.as_slice() {
-            [secret, slot, node, peer, client] if wire::is_secret(secret, self.secret) => slot
-                .parse()
-                .ok()
-                .zip(node.parse().ok())
-                .map(|(slot, node)| {
-                    (
-                        Node(node),
-                        Member {
-                            slot,
-                            peer: (*peer).to_owned(),
-                            client: (*client).to_owned(),
-                        },
-                    )
-                }),
-            _ => None,
-        };
-        let Some((node, member)) = parsed else {
-            let _ = reply.send("ERROR replace is for the parent of the group alone".to_owned());
-            return;
-        };
-        if !self.engine.is_leader() {
-            let _ = reply.send("ERROR not the leader".to_owned());
-            return;
-        }
-        let old = self
-            .members
-            .iter()
-            .find(|(_, m)| m.slot == member.slot)
-            .map(|(node, _)| *node);
-        let engine = self.engine.clone();
-        tokio::spawn(async move {
-            let done = engine.replace(old, node, member).await;
-            let _ = reply
-                .send(done.map_or_else(|why| format!("ERROR {why}"), |()| "REPLACED".to_owned()));
-        });
-    }
-
-    /// Counts for `stats`, in memcached's form.
-    pub(crate) fn stats(status: &serde_json::Value) -> String {
-        let mut text = String::new();
-        let mut add = |name: &str, value: &serde_json::Value| {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            text += &format!("STAT {name} {value}\r\n");
-        };
-        add("pid", &std::process::id().into());
-        add("uptime", &status["uptime_s"]);
-        add("version", &crate::protocol::VERSION.into());
-        add("pointer_size", &64.into());
-        add("curr_items", &status["items"]);
-        add("bytes", &status["bytes"]);
-        for name in [
-            "replica",
-            "stage",
-            "leader",
-            "executed",
-            "open",
-            "repairing",
-            "reads_local",
-            "reads_plain",
-            "reads_logged",
-        ] {
-            add(&format!("sf_{name}"), &status[name]);
-        }
-        for (class, mode) in status["reads"].as_object().into_iter().flatten() {
-            add(&format!("sf_reads_{class}"), mode);
-        }
-        if let Some(counts) = status["counts"].as_object() {
-            for (name, value) in counts {
-                add(&format!("sf_{name}"), value);
-            }
-        }
-        text + "END\r\n"
     }
 }
 

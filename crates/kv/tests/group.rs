@@ -20,6 +20,10 @@ use steadfast_integrity::envelope::client::{Connection, hello};
 use steadfast_integrity::envelope::stream::{Sealer, Sender};
 use steadfast_workloads::replay::memcached;
 
+#[path = "group/backup.rs"]
+mod backup;
+#[path = "group/disk.rs"]
+mod disk;
 #[path = "group/look.rs"]
 mod look;
 #[path = "group/once.rs"]
