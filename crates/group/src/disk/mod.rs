@@ -261,6 +261,11 @@ fn read(dir: &Path) -> Result<Kept, Fault> {
     if kept.identity.is_none() && !is_new {
         return Err(Fault::damaged(&dir.join(REPLICA), 0, "it is missing"));
     }
+    // The first entry of a group comes before the first vote; every other one behind it.
+    let voted = kept.state.is_some() || kept.loaded.entries.keys().any(|index| *index > 0);
+    if kept.vote.is_none() && voted {
+        return Err(Fault::damaged(&dir.join(VOTE), 0, "it is missing"));
+    }
     Ok(kept)
 }
 

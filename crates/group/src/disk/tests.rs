@@ -20,6 +20,13 @@ impl Scratch {
         Disk::open(&self.0, 1, "RDGX").unwrap()
     }
 
+    /// A second file of the log.
+    fn append_elsewhere(&self) {
+        let mut bytes = Vec::new();
+        segments::put(&entry(1, 3, b"three"), &mut bytes).unwrap();
+        fs::write(self.0.join("log-00000002"), bytes).unwrap();
+    }
+
     fn logs(&self) -> Vec<PathBuf> {
         let all = fs::read_dir(&self.0).unwrap();
         let mut logs: Vec<PathBuf> = all
@@ -72,9 +79,10 @@ fn texts(disk: &Disk) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Three entries in an open directory.
+/// Three entries, and a vote, in an open directory.
 fn three(scratch: &Scratch) {
     write(scratch.open(), async |keeper| {
+        keeper.vote(VoteOf::<Types>::new(1, 9)).await.unwrap();
         for (index, text) in [(0, "zero"), (1, "one"), (2, "two")] {
             let entries = [entry(1, index, text.as_bytes())];
             keeper.append(&entries, IOFlushed::noop()).unwrap();
@@ -133,6 +141,7 @@ fn full_files_go_when_a_state_has_all_of_them() {
     let scratch = Scratch::new("purge");
     let large = vec![1; 6 << 20];
     write(scratch.open(), async |keeper| {
+        keeper.vote(VoteOf::<Types>::new(1, 9)).await.unwrap();
         for index in 0..7 {
             let entries = [entry(1, index, &large)];
             keeper.append(&entries, IOFlushed::noop()).unwrap();
@@ -185,7 +194,6 @@ fn every_flipped_bit_has_the_replica_begin_anew_under_another_number() {
         ..Default::default()
     };
     write(scratch.open(), async |keeper| {
-        keeper.vote(VoteOf::<Types>::new(1, 9)).await.unwrap();
         keeper.state(meta, vec![3; 40]).await.unwrap();
     });
     let log = scratch.logs().pop().unwrap();
@@ -226,10 +234,13 @@ fn a_hole_in_the_log_and_a_missing_file_are_damage() {
         keeper.append(&entries, IOFlushed::noop()).unwrap();
     });
     assert!(scratch.open().lost());
-    let scratch = Scratch::new("gone");
-    three(&scratch);
-    fs::remove_file(scratch.0.join(REPLICA)).unwrap();
-    assert!(scratch.open().lost());
+    for name in [REPLICA, VOTE, "log-00000001"] {
+        let scratch = Scratch::new("gone");
+        three(&scratch);
+        scratch.append_elsewhere();
+        fs::remove_file(scratch.0.join(name)).unwrap();
+        assert!(scratch.open().lost(), "{name}");
+    }
 }
 
 #[test]

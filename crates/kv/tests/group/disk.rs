@@ -3,6 +3,9 @@
 use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 
+use steadfast_group::Post;
+use steadfast_group::wire::{self, Hello};
+
 use super::serve::Hosts;
 use super::*;
 
@@ -135,6 +138,39 @@ fn a_torn_log_is_cut_and_a_flipped_byte_has_the_replica_rebuilt() {
     hosts.wait("they refuse", || {
         hosts.heard("no replica has what was stored")
     });
+}
+
+#[test]
+fn an_entry_that_does_not_fit_its_check_is_executed_by_nobody_and_stops_nothing() {
+    let mut hosts = up("poison", &[]);
+    set(&hosts, 0, "a", "one");
+    // Bytes that a replica hands on for the log, and that were hit on the way there.
+    let secret = fs::read_to_string(hosts.secret()).unwrap();
+    let hello = Hello::Vote {
+        from: 7,
+        to: hosts.status(0)["node"].as_u64().unwrap(),
+        secret: u128::from_str_radix(secret.trim(), 16).unwrap(),
+    };
+    let mut to = TcpStream::connect(&hosts.peers[0]).unwrap();
+    to.write_all(&wire::preamble(1)).unwrap();
+    to.write_all(&wire::frame(&hello).unwrap()).unwrap();
+    for bytes in [vec![], vec![0; 3], vec![0xa5; 100]] {
+        let post = Post::Submit(bytes);
+        to.write_all(&wire::frame(&post).unwrap()).unwrap();
+    }
+    for replica in 0..3 {
+        hosts.wait("it is counted", || {
+            hosts.status(replica)["counts"]["poison"] == 3
+        });
+        assert_eq!(hosts.connect(replica).get("a"), "one");
+        assert_eq!(hosts.status(replica)["counts"]["mismatches"], 0);
+    }
+    // Nor when it is read from disk.
+    hosts.end(1, "-KILL");
+    hosts.start(1);
+    hosts.wait_ready(1);
+    assert_eq!(hosts.status(1)["counts"]["poison"], 3);
+    assert_eq!(hosts.connect(1).get("a"), "one");
 }
 
 #[test]
