@@ -248,6 +248,12 @@ impl Core {
         }
     }
 
+    /// Whether a member's digests are made as here.
+    #[must_use]
+    pub fn is_comparable(&self, node: Node) -> bool {
+        !self.others.contains(&node)
+    }
+
     /// Members whose digests are made as here, this replica among them.
     #[must_use]
     pub fn comparable(&self) -> usize {

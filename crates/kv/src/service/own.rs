@@ -41,21 +41,7 @@ impl Service {
             "verify" if self.stage < Stage::Rdgx => "ERROR verify needs stage RDGX".to_owned(),
             "verify" if self.verify.is_some() => "ERROR another verify is under way".to_owned(),
             "verify" => {
-                self.verify = Some(Verify {
-                    waits: VERIFY_PARTS,
-                    indexes: Vec::new(),
-                    objects: 0,
-                    repaired: self.counts.repairs,
-                    found: Vec::new(),
-                    began: Instant::now(),
-                    reply,
-                });
-                for part in 0..VERIFY_PARTS {
-                    let step = SHARDS / VERIFY_PARTS;
-                    let from = u16::try_from(part * step).unwrap_or(0);
-                    let to = u16::try_from((part + 1) * step).unwrap_or(0);
-                    self.submit(Body::Scrub(from, to), Vec::new(), true);
-                }
+                self.verify(reply);
                 return;
             }
             "replace" => {
@@ -155,6 +141,25 @@ impl Service {
         self.members
             .get(&node)
             .map_or(self.slot, |member| member.slot)
+    }
+
+    /// Has everything compared.
+    pub(super) fn verify(&mut self, reply: oneshot::Sender<String>) {
+        self.verify = Some(Verify {
+            waits: VERIFY_PARTS,
+            indexes: Vec::new(),
+            objects: 0,
+            repaired: self.counts.repairs,
+            found: Vec::new(),
+            began: Instant::now(),
+            reply,
+        });
+        for part in 0..VERIFY_PARTS {
+            let step = SHARDS / VERIFY_PARTS;
+            let from = u16::try_from(part * step).unwrap_or(0);
+            let to = u16::try_from((part + 1) * step).unwrap_or(0);
+            self.submit(Body::Scrub(from, to), Vec::new(), true);
+        }
     }
 
     /// Answers a verify once nothing of it is open.

@@ -97,6 +97,22 @@ fn what_was_stored_survives_the_end_of_one_replica_and_of_all() {
 }
 
 #[test]
+fn replicas_that_do_not_vote_come_back_too() {
+    let mut hosts = up("plain", &["--stage", "RD"]);
+    set(&hosts, 0, "a", "one");
+    hosts.end(1, "-KILL");
+    hosts.start(1);
+    hosts.wait_ready(1);
+    assert_eq!(hosts.connect(1).get("a"), "one");
+    for replica in 0..3 {
+        hosts.end(replica, "-KILL");
+    }
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    assert_eq!(hosts.connect(2).get("a"), "one");
+}
+
+#[test]
 fn a_torn_log_is_cut_and_a_flipped_byte_has_the_replica_rebuilt() {
     let mut hosts = up("torn", &[]);
     for i in 0..20 {
