@@ -228,6 +228,7 @@ else
 	$(BENCH) host --flips 10000 --flips-only --json build/campaign/host.json
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
+	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]
 	STEADFAST=$(STEADFAST) campaign/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]

@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use steadfast_crosscheck::{Digest, Pair};
 use steadfast_group::driver::{self, Event, Machine as _, News, Setup};
 use steadfast_group::tls::{Files, Tls};
-use steadfast_group::{Who, secret};
+use steadfast_group::{Kept, Who, secret};
 use tokio::sync::mpsc;
 
 pub use service::{Service, Words};
@@ -200,6 +200,7 @@ impl Options {
                 peers,
                 service: name.to_owned(),
                 memory_mib: 0,
+                kept: Kept::Nothing,
             },
             listener,
             secret,

@@ -84,6 +84,34 @@ void nested_guards_check_once_and_update_once() {
   must(found(accounts) == Names{"owner"}, "the first to enter checks");
 }
 
+void a_flip_under_readers_that_never_all_leave_is_found_within_the_bound() {
+  Accounts accounts;
+  opened(accounts);
+  auto outer = accounts.read(alice);
+  for (unsigned i = 0; i < 3 * steadfast::UNCHECKED_MAX; i++)
+    must(accounts.read(alice)->cents == 1000, "a reader within another sees the value");
+  must(found(accounts).empty(), "nothing is found where nothing was hit");
+  accounts.raw(alice)->cents ^= 1 << 5;
+  unsigned reads = 0;
+  Names names;
+  for (; names.empty() && reads <= steadfast::UNCHECKED_MAX; reads++) {
+    (void)accounts.read(alice);
+    names = found(accounts);
+  }
+  must(names == Names{"cents"} && reads <= steadfast::UNCHECKED_MAX, "a flip under readers is found within the bound");
+}
+
+void writers_inside_are_not_taken_for_a_flip() {
+  Accounts accounts;
+  opened(accounts);
+  auto outer = accounts.write(alice);
+  for (unsigned i = 0; i < 3 * steadfast::UNCHECKED_MAX; i++) {
+    outer->cents++;
+    (void)accounts.read(alice);
+  }
+  must(found(accounts).empty(), "a change that is under way is none");
+}
+
 void threads_that_share_an_object_leave_a_digest_that_fits() {
   Accounts accounts;
   opened(accounts);
@@ -153,6 +181,8 @@ int main(int argc, char **argv) {
     a_flip_is_found_and_stays_wrong();
     a_field_that_was_not_named_keeps_its_digest();
     nested_guards_check_once_and_update_once();
+    a_flip_under_readers_that_never_all_leave_is_found_within_the_bound();
+    writers_inside_are_not_taken_for_a_flip();
     threads_that_share_an_object_leave_a_digest_that_fits();
     a_repair_keeps_what_is_skipped_and_refuses_rubbish();
     exceptions_leave_what_was_stored();

@@ -173,6 +173,8 @@ pub struct Core {
     /// Since which entry each takes part.
     members: BTreeMap<Node, Index>,
     gone: BTreeSet<Node>,
+    /// Members whose digests are made in another way: they say nothing about who is wrong.
+    others: BTreeSet<Node>,
     votes: BTreeMap<Index, Vote>,
     recoveries: BTreeMap<Index, Recovery>,
     /// Objects in orders that the log has not delivered, and their age.
@@ -205,6 +207,7 @@ impl Core {
             quorum: size / 2 + 1,
             members: BTreeMap::from([(me, Index(0))]),
             gone: BTreeSet::new(),
+            others: BTreeSet::new(),
             votes: BTreeMap::new(),
             recoveries: BTreeMap::new(),
             ordered: BTreeMap::new(),
@@ -224,7 +227,51 @@ impl Core {
             self.members.entry(*node).or_insert(at);
         }
         self.gone.retain(|node| nodes.contains(node));
+        self.others.retain(|node| nodes.contains(node));
+        self.highest = self.highest.max(at);
         self.look_again();
+    }
+
+    /// Whether a member's digests are made as here. One whose are not is neither waited for nor listened to.
+    pub fn set_comparable(&mut self, node: Node, comparable: bool) {
+        if comparable {
+            self.others.remove(&node);
+        } else if self.others.insert(node) {
+            for vote in self.votes.values_mut() {
+                vote.heard.remove(&node);
+                vote.details.remove(&node);
+            }
+            for recovery in self.recoveries.values_mut() {
+                recovery.reports.remove(&node);
+            }
+            self.look_again();
+        }
+    }
+
+    /// Whether a member's digests are made as here.
+    #[must_use]
+    pub fn is_comparable(&self, node: Node) -> bool {
+        !self.others.contains(&node)
+    }
+
+    /// Members whose digests are made as here, this replica among them.
+    #[must_use]
+    pub fn comparable(&self) -> usize {
+        let others = self
+            .members
+            .keys()
+            .filter(|node| self.others.contains(node));
+        self.members.len() - others.count()
+    }
+
+    /// A member has been started again and takes part anew, from entry `at` on: about what was before nobody waits for it.
+    pub fn returned(&mut self, node: Node, at: Index) {
+        if let Some(since) = self.members.get_mut(&node) {
+            *since = at;
+            self.gone.remove(&node);
+            self.highest = self.highest.max(at);
+            self.look_again();
+        }
     }
 
     /// Whether a member can be reached. One that cannot is not waited for.
@@ -455,7 +502,7 @@ impl Core {
 
     /// Another replica has said something.
     pub fn receive(&mut self, from: Node, message: Message, objects: &mut dyn Objects) {
-        if from == self.me || !self.members.contains_key(&from) {
+        if from == self.me || !self.members.contains_key(&from) || self.others.contains(&from) {
             return;
         }
         match message {
@@ -729,7 +776,9 @@ impl Core {
     fn speakers(&self, index: Index) -> impl Iterator<Item = Node> + '_ {
         self.members
             .iter()
-            .filter(move |(node, since)| **since <= index && !self.gone.contains(node))
+            .filter(move |(node, since)| {
+                **since <= index && !self.gone.contains(node) && !self.others.contains(node)
+            })
             .map(|(node, _)| *node)
     }
 

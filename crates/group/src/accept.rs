@@ -46,12 +46,15 @@ impl Links {
             None => tls::Stream::Plain(stream),
         };
         let mut stream = BufReader::with_capacity(1 << 16, stream);
-        if let Err(why) = wire::read_preamble(&mut stream, self.epoch).await {
-            // So that the other side can say what it met.
-            let _ = stream.write_all(&wire::preamble(self.epoch)).await;
-            let _ = stream.flush().await;
-            return Err(why);
-        }
+        let epoch = match wire::read_preamble(&mut stream, self.epoch, self.mixed).await {
+            Ok(epoch) => epoch,
+            Err(why) => {
+                // So that the other side can say what it met.
+                let _ = stream.write_all(&wire::preamble(self.epoch)).await;
+                let _ = stream.flush().await;
+                return Err(why);
+            }
+        };
         match wire::read_hello(&mut stream).await? {
             Hello::Meet { secret, who } => {
                 let met = if secret == self.secret {
@@ -77,6 +80,7 @@ impl Links {
             Hello::Order { .. } => raft::answer(&raft, stream).await,
             Hello::Vote { from, .. } => {
                 let from = Node(from);
+                let _ = events.send(Heard::Epoch(from, epoch).into());
                 let _ = events.send(Heard::Alive(from, true).into());
                 loop {
                     match wire::read(&mut stream).await {

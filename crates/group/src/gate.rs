@@ -11,7 +11,7 @@ use steadfast_crosscheck::Node;
 
 use crate::sequencer::Sequencer as _;
 use crate::sequencer::raft::Engine;
-use crate::who::{Member, Met, Who};
+use crate::who::{Kept, Member, Met, Who};
 
 /// A new process that asks to be let in is heard of several times in this.
 const FRESH: Duration = Duration::from_secs(3);
@@ -56,7 +56,9 @@ impl Gate {
     ) -> Met {
         let me = Node(self.who.node);
         let is_member = members.contains_key(&me);
-        let differs = if is_member {
+        // One that goes on with a log belongs to a group, though it does not know yet who leads it.
+        let belongs = is_member || self.who.kept == Kept::Log;
+        let differs = if belongs {
             self.who.differs(other)
         } else {
             self.who.differs_at_founding(other)
@@ -64,11 +66,15 @@ impl Gate {
         if let Some(why) = differs {
             return Met::Refused(why);
         }
-        if !is_member {
+        if !belongs {
             return Met::New(self.who.clone());
         }
+        if members.is_empty() {
+            return Met::Member(None);
+        }
         let node = Node(other.node);
-        if members.contains_key(&node) {
+        if let Some(known) = members.get(&node) {
+            self.readdress(node, known, other.member(), engine);
             return Met::Member(None);
         }
         let old = members
@@ -98,6 +104,19 @@ impl Gate {
             });
         }
         Met::Member(None)
+    }
+
+    /// A member that was started again may have another address for clients. Where replicas reach it is what they found it by.
+    fn readdress(&self, node: Node, known: &Member, now: Member, engine: &Engine) {
+        let moved = known.client != now.client && known.peer == now.peer;
+        if moved && engine.is_leader() && !self.letting_in.swap(true, Ordering::Relaxed) {
+            let (engine, busy) = (engine.clone(), self.letting_in.clone());
+            tokio::spawn(async move {
+                // It asks again if this failed.
+                let _ = engine.readdress(node, now).await;
+                busy.store(false, Ordering::Relaxed);
+            });
+        }
     }
 
     /// The group has other members now: a process that has just become one stands before it no more.

@@ -23,8 +23,10 @@ pub type Stream = BufReader<tls::Stream>;
 pub struct Links {
     /// Known to the processes of one group: who has it is one of them.
     pub secret: u128,
-    /// How digests are made; replicas of another epoch are not talked to.
+    /// How digests are made.
     pub epoch: u16,
+    /// Whether replicas whose digests are made in another way may belong to the group: while it is upgraded, one by one.
+    pub mixed: bool,
     /// Certificates, if replicas speak TLS with each other.
     pub tls: Option<Tls>,
 }
@@ -34,6 +36,8 @@ pub struct Links {
 pub enum Heard {
     /// A connection of this replica has begun or ended.
     Alive(Node, bool),
+    /// How that replica makes its digests.
+    Epoch(Node, u16),
     /// A message that is not answered.
     Post(Node, Post),
     /// A process that belongs to no group asks about this one's.

@@ -6,9 +6,11 @@
 //!              └── somebody is a member ► whoever leads puts this process in its place, once the old process there is silent
 //! ```
 //!
-//! A log is in memory, so a process that starts has nothing, and takes a node number that nobody had before. A group is founded only when
+//! A process without a log on disk has nothing when it starts, and takes a node number that nobody had before. A group is founded only when
 //! all of its processes are new and reach each other: no old majority can exist beside it. Where more than f members have been followed by
 //! new processes the old group can never agree on anything again; the survivors say so and end, and all begin anew.
+//!
+//! A process that goes on with a log on disk asks too, and is a member as soon as its mark has come out of the log.
 //!
 //! Not covered: a list of peers that changes by itself. A member's address is the one that it joined with.
 
@@ -21,7 +23,7 @@ use tokio::sync::watch;
 
 use crate::links::Links;
 use crate::sequencer::raft::Engine;
-use crate::who::{Met, Who};
+use crate::who::{Kept, Met, Who};
 use crate::wire::{self, Hello};
 
 /// Between two rounds of questions.
@@ -40,12 +42,26 @@ async fn ask(at: &str, links: &Links, who: &Who) -> io::Result<Met> {
             who: who.clone(),
         };
         let mut stream = links.open(at, &hello).await?;
-        wire::read_preamble(&mut stream, links.epoch).await?;
+        wire::read_preamble(&mut stream, links.epoch, links.mixed).await?;
         wire::read::<Met>(&mut stream).await
     };
     tokio::time::timeout(ANSWER, exchange)
         .await
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
+/// Why these must not found a group: one of them has had what was stored.
+fn lost(new: &BTreeMap<u64, Who>) -> Option<String> {
+    let slots: Vec<u64> = new
+        .values()
+        .filter(|who| who.kept == Kept::Lost)
+        .map(|who| who.slot)
+        .collect();
+    (!slots.is_empty()).then(|| {
+        format!(
+            "no replica has what was stored: the data of replicas {slots:?} was damaged, and the others have none\n  fix:   steadfast kv restore, from a backup; or empty --data of all replicas, which founds an empty group"
+        )
+    })
 }
 
 /// Asks until this process is a member. An error is one that waiting does not mend.
@@ -118,7 +134,11 @@ pub async fn join(
             }
             None => taken = None,
         }
-        if !group && !founded && who.slot == 0 && new.len() == who.peers.len() {
+        let complete = !group && new.len() == who.peers.len();
+        if complete && let Some(why) = lost(&new) {
+            return Err(why);
+        }
+        if complete && !founded && who.slot == 0 && who.kept == Kept::Nothing {
             founded = true;
             let members = new
                 .values()

@@ -25,6 +25,19 @@ pub struct Who {
     /// What it executes, and how: the stage of `steadfast kv`, the name of another service.
     pub service: String,
     pub memory_mib: u64,
+    pub kept: Kept,
+}
+
+/// What a process has of its group when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Kept {
+    /// Nothing, and it never had anything.
+    #[default]
+    Nothing,
+    /// A log on disk that it goes on with: it belongs to a group and founds none.
+    Log,
+    /// Nothing any more: what it had was damaged. It founds no group, since that would make the loss final without a word.
+    Lost,
 }
 
 impl Who {
@@ -109,6 +122,7 @@ mod tests {
             peers: ["a:1", "b:1", "c:1"].map(str::to_owned).to_vec(),
             service: "RDGX".to_owned(),
             memory_mib: 64,
+            kept: Kept::Nothing,
         }
     }
 

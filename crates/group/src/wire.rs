@@ -18,7 +18,7 @@ const FRAME_MAX: usize = 1 << 30;
 /// Before the secret has been seen nothing large is taken.
 const HELLO_MAX: usize = 4096;
 /// The version of everything that replicas say to each other.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 
 /// What each connection begins with. Its layout never changes, so that replicas of different versions can tell each other so.
 #[must_use]
@@ -28,12 +28,17 @@ pub fn preamble(epoch: u16) -> [u8; 8] {
     [b'S', b'F', b'K', b'V', p0, p1, e0, e1]
 }
 
-/// The other side's preamble; an error names both if they differ.
-pub async fn read_preamble(from: &mut (impl AsyncRead + Unpin), epoch: u16) -> io::Result<()> {
+/// The other side's epoch; an error names both if they may not differ and do. Versions of the messages never may.
+pub async fn read_preamble(
+    from: &mut (impl AsyncRead + Unpin),
+    epoch: u16,
+    mixed: bool,
+) -> io::Result<u16> {
     let mut found = [0; 8];
     from.read_exact(&mut found).await?;
-    if found == preamble(epoch) {
-        return Ok(());
+    let theirs = u16::from_le_bytes([found[6], found[7]]);
+    if found == preamble(if mixed { theirs } else { epoch }) {
+        return Ok(theirs);
     }
     let [b'S', b'F', b'K', b'V', p0, p1, e0, e1] = found else {
         return Err(io::Error::other("no replica of such a group answers there"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 
 use crate::reads::Modes;
-use crate::service::Stage;
+use crate::service::{EPOCH, Stage};
 
 /// A replicated memcached server whose replicas vote on every object before a reply leaves.
 ///
@@ -85,6 +85,9 @@ pub(crate) struct Serve {
     /// Where this replica listens for clients [default: its own host of --peers, port 11211].
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
+    /// A directory of this replica alone for its log and its state: it then comes back with them. Without it, both are in memory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
     /// A file with the secret of the group, that `steadfast kv secret` made; closed to other users.
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: PathBuf,
@@ -103,6 +106,9 @@ pub(crate) struct Serve {
     /// Where /metrics, /healthz and /readyz are answered.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) http: Option<String>,
+    /// Makes digests as another version would, so that tests have one.
+    #[arg(long, hide = true, default_value_t = EPOCH)]
+    pub(crate) digest_epoch: u16,
     #[command(flatten)]
     pub(crate) common: Common,
 }
@@ -154,6 +160,39 @@ pub(crate) enum Verb {
         /// Which.
         #[arg(long, value_name = "N")]
         to: u64,
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        secret: Secret,
+    },
+    /// Take a replica that does not answer out of the group: the others no longer count it.
+    Remove {
+        /// Which.
+        #[arg(long, value_name = "N")]
+        replica: u64,
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        secret: Secret,
+    },
+    /// Compare all replicas, then write every item as they agreed on it into a file.
+    Backup {
+        /// The file; whoever reads it reads every value.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        secret: Secret,
+    },
+    /// Put the items of a backup into an empty group, through its log: every replica checks and votes.
+    Restore {
+        /// A file of `steadfast kv backup`.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Into a group that has items: those of the backup replace theirs.
+        #[arg(long)]
+        over: bool,
         #[command(flatten)]
         at: At,
         #[command(flatten)]
@@ -318,5 +357,31 @@ mod tests {
     fn the_definition_is_consistent() {
         use clap::CommandFactory as _;
         Cli::command().debug_assert();
+    }
+
+    /// What Kubernetes fills in.
+    const FILLED: [(&str, &str); 2] = [("$(INDEX)", "2"), ("$(POD_IP)", "10.0.0.7")];
+
+    #[test]
+    fn the_manifest_starts_replicas_with_flags_that_exist_and_as_many_as_it_names() {
+        let manifest = include_str!("../kubernetes/steadfast-kv.yaml");
+        let (_, args) = manifest.split_once("          args:\n").unwrap();
+        let words: Vec<String> = args
+            .lines()
+            .map_while(|line| line.strip_prefix("            - "))
+            .map(|word| {
+                FILLED.iter().fold(word.to_owned(), |word, (name, value)| {
+                    word.replace(name, value)
+                })
+            })
+            .collect();
+        let cli = Cli::try_parse_from(["kv".to_owned()].into_iter().chain(words)).unwrap();
+        let Some(Verb::Serve(serve)) = cli.verb else {
+            panic!("it starts a replica")
+        };
+        steadfast_group::secret::check_peers(&serve.peers, serve.replica).unwrap();
+        assert!(manifest.contains(&format!("\n  replicas: {}\n", serve.peers.len())));
+        assert!(serve.data.is_some());
+        assert!(manifest.contains("maxUnavailable: 1") && manifest.contains("podAntiAffinity"));
     }
 }

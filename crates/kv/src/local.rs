@@ -6,7 +6,7 @@
 //!  2. The sockets stay with the parent: an address answers again as soon as its place is taken.
 //!  3. One place that cannot be filled does not end the group.
 //!
-//! Not covered: more than f replicas that die at once. The log is in memory, so what was stored is lost with them.
+//! Not covered: a log on disk. What was stored is lost with more than f replicas that die at once.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};

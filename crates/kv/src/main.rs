@@ -5,6 +5,7 @@
 //! Where to begin: `service` executes and votes, `store` is what is voted on, `sequencer` orders, `local` is the group on one machine,
 //! `serve` one replica of a group on several.
 
+mod backup;
 mod cli;
 mod client;
 mod coverage;
@@ -93,7 +94,35 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
                 at.at
             ));
         }
-        (Some(Verb::Transfer { to, at, secret }), _) => transfer(to, &at, &secret.secret_file)?,
+        (Some(Verb::Backup { file, at, secret }), _) => {
+            backup::backup(&file, &at, &secret.secret_file)?;
+        }
+        (
+            Some(Verb::Restore {
+                file,
+                over,
+                at,
+                secret,
+            }),
+            _,
+        ) => backup::restore(&file, over, &at, &secret.secret_file)?,
+        (Some(Verb::Transfer { to, at, secret }), _) => {
+            of_leader("transfer", to, &at, &secret.secret_file)?;
+            say::result(&format!("replica {to} leads"));
+        }
+        (
+            Some(Verb::Remove {
+                replica,
+                at,
+                secret,
+            }),
+            _,
+        ) => {
+            of_leader("remove", replica, &at, &secret.secret_file)?;
+            say::result(&format!(
+                "replica {replica} is no member any more; a process that is started in its place is let in"
+            ));
+        }
         (Some(Verb::Completions { shell }), _) => {
             clap_complete::generate(
                 shell,
@@ -158,6 +187,9 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
             secret,
             scrub_s: args.scrub,
             reads: args.reads,
+            epoch: service::EPOCH,
+            starts: 0,
+            resumes: None,
             who: None,
         },
         client: inherit::listener(args.client_fd)?,
@@ -166,6 +198,7 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
         members,
         connections: args.connections,
         http: None,
+        disk: None,
         tls: None,
         tls_clients: TlsClients::Off,
     })
@@ -211,8 +244,8 @@ fn plain(answer: &str) -> String {
         .replace("; fix: ", "\n  fix:   ")
 }
 
-/// Asks whoever leads now, until the wanted one does.
-fn transfer(to: u64, at: &At, secret: &std::path::Path) -> anyhow::Result<()> {
+/// Has whoever leads now do something about a replica, and asks until it is done.
+fn of_leader(what: &str, replica: u64, at: &At, secret: &std::path::Path) -> anyhow::Result<()> {
     let secret = steadfast_group::secret::read(secret)?;
     let mut last = String::new();
     for _ in 0..50 {
@@ -223,12 +256,10 @@ fn transfer(to: u64, at: &At, secret: &std::path::Path) -> anyhow::Result<()> {
             .find(|member| member["replica"] == status["leader"])
             .and_then(|member| member["client"].as_str()?.parse().ok())
             .unwrap_or(at.at);
-        last = local::ask(&at.also(leader), &format!("sf transfer {secret:032x} {to}"))?;
+        let line = format!("sf {what} {secret:032x} {replica}");
+        last = local::ask(&at.also(leader), &line)?;
         match last.as_str() {
-            "TRANSFERRED" => {
-                say::result(&format!("replica {to} leads"));
-                return Ok(());
-            }
+            "DONE" => return Ok(()),
             "ASKED" | "ERROR not the leader" => {
                 std::thread::sleep(std::time::Duration::from_millis(100));
             }

@@ -8,6 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::backup::Saved;
 use crate::once;
 
 /// What `version` says: the memcached whose commands these are, since clients decide by it what they may use; then whose server it is.
@@ -18,6 +19,8 @@ pub(crate) const KEY_MAX: usize = 250;
 pub(crate) const VALUE_MAX: usize = 1 << 20;
 /// Longest command line: a multi-get of a hundred longest keys fits many times.
 const LINE_MAX: usize = 1 << 16;
+/// The same of the service's own commands: a batch of a backup, in hexadecimal digits.
+const OWN_LINE_MAX: usize = 5 << 20;
 
 /// How a value is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +93,10 @@ pub(crate) enum Request {
         touch: Option<i64>,
         form: Form,
     },
+    /// Items of a backup; of whoever knows the secret of the group.
+    Restore {
+        items: Vec<Saved>,
+    },
 }
 
 /// What the head of the input is.
@@ -125,7 +132,12 @@ pub(crate) fn parse(input: &[u8]) -> Parsed {
         );
     }
     let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
-        if input.len() > LINE_MAX {
+        let most = if input.starts_with(b"sf restore ") {
+            OWN_LINE_MAX
+        } else {
+            LINE_MAX
+        };
+        if input.len() > most {
             return Parsed::Close(b"CLIENT_ERROR line too long\r\n".to_vec());
         }
         return Parsed::Partial;

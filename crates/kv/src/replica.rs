@@ -5,6 +5,7 @@ use std::net::TcpListener as StdListener;
 
 use anyhow::Context as _;
 use steadfast_crosscheck::Node;
+use steadfast_group::disk::Disk;
 use steadfast_group::sequencer::raft::Engine;
 use steadfast_group::tls::Tls;
 use steadfast_group::wire::Posted;
@@ -16,7 +17,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::cli::TlsClients;
 use crate::client;
 use crate::http;
-use crate::service::{EPOCH, Event, Service, Setup};
+use crate::service::{Event, Service, Setup};
 
 /// What a replica is started with.
 pub(crate) struct Start {
@@ -31,6 +32,8 @@ pub(crate) struct Start {
     /// Certificates, if replicas speak TLS with each other, and how clients talk to this one.
     pub(crate) tls: Option<Tls>,
     pub(crate) tls_clients: TlsClients,
+    /// What it keeps across its end.
+    pub(crate) disk: Option<Disk>,
     /// Where metrics and health are asked for.
     pub(crate) http: Option<StdListener>,
 }
@@ -59,13 +62,15 @@ async fn serve(start: Start) -> anyhow::Result<()> {
     let secret = start.setup.secret;
     let links = Links {
         secret,
-        epoch: EPOCH,
+        epoch: start.setup.epoch,
+        mixed: true,
         tls: start.tls.clone(),
     };
-    let (engine, log) = Engine::start(
+    let (engine, log, failure) = Engine::start(
         me,
         links.clone(),
         start.setup.snapshot_every,
+        start.disk,
         move |to, post| {
             let _ = forward.send((to, post));
         },
@@ -131,7 +136,18 @@ async fn serve(start: Start) -> anyhow::Result<()> {
         );
         std::future::pending::<anyhow::Result<()>>().await
     };
+    let full = async {
+        match failure {
+            Some(failure) => failure
+                .await
+                .unwrap_or_else(|_| "its thread has ended".to_owned()),
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
+        // First: the engine ends on the same error, and says less about it.
+        biased;
+        why = full => Err(anyhow::anyhow!("--data: nothing can be written any more: {why}; this replica takes no further part, the others go on\n  fix:   room on the disk, or another one; then start it again")),
         () = service.run(received, log) => Ok(()),
         ended = joins => ended,
         ended = told_to_end(events, secret) => ended,

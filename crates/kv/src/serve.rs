@@ -1,6 +1,6 @@
 //! `steadfast kv serve`: one replica of a group on several hosts. What is wrong with its set-up is said before anything starts.
 //!
-//! Invariant: a process never has a node number that another process of the group has had; its log was in memory.
+//! Invariant: a process never has a node number that another process of the group has had, unless it goes on with that one's log and vote.
 //!
 //! Not covered: secrecy without `--tls-cert`. The secret then goes over the network in the clear.
 
@@ -8,13 +8,15 @@ use std::collections::BTreeMap;
 use std::net::{TcpListener, ToSocketAddrs as _};
 
 use anyhow::{Context as _, ensure};
-use steadfast_group::Who;
+use steadfast_group::disk::Disk;
 use steadfast_group::secret;
 use steadfast_group::tls::{Files, Tls};
+use steadfast_group::{Kept, Who};
 
 use crate::cli::{Serve, TlsClients};
 use crate::replica;
-use crate::service::Setup;
+use crate::say;
+use crate::service::{Setup, Stage};
 
 /// Where clients are listened for unless it is said.
 const CLIENT_PORT: u16 = 11211;
@@ -27,6 +29,20 @@ fn open(at: &str, what: &str, flag: &str) -> anyhow::Result<TcpListener> {
     };
     let found: Vec<_> = at.to_socket_addrs().with_context(cannot)?.collect();
     TcpListener::bind(&found[..]).with_context(cannot)
+}
+
+/// The directory of this replica, if it has one.
+fn disk(args: &Serve) -> anyhow::Result<Option<Disk>> {
+    let Some(dir) = &args.data else {
+        return Ok(None);
+    };
+    let stage = args.common.stage;
+    ensure!(
+        stage >= Stage::Rd,
+        "--data: requirement: stage RD or above, where executing the log again gives the same state; found: {}\n  fix:   --stage RDGX",
+        stage.word()
+    );
+    Disk::open(dir, args.replica, &stage.word()).map(Some)
 }
 
 pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
@@ -71,13 +87,30 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         .as_ref()
         .map(|at| open(at, "monitors", "--http ADDRESS"))
         .transpose()?;
+    let mut disk = disk(args)?;
+    let kept = match &disk {
+        Some(disk) if disk.resumes() => Kept::Log,
+        Some(disk) if disk.lost() => Kept::Lost,
+        _ => Kept::Nothing,
+    };
+    for note in disk.iter_mut().flat_map(Disk::notes) {
+        say::line(
+            common.json,
+            &format!("replica {}: {note}", args.replica),
+            &serde_json::json!({"event": "disk", "replica": args.replica, "found": note}),
+        );
+    }
     let who = Who {
         slot: args.replica,
-        node: secret::fresh_node(args.replica)?.0,
+        node: match &disk {
+            Some(disk) => disk.node(),
+            None => secret::fresh_node(args.replica)?.0,
+        },
         client: client.local_addr()?.to_string(),
         peers: args.peers.clone(),
         service: common.stage.word(),
         memory_mib: common.memory,
+        kept,
     };
     replica::run(replica::Start {
         setup: Setup {
@@ -92,6 +125,9 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
             secret: own_secret,
             scrub_s: common.scrub,
             reads: common.reads,
+            epoch: args.digest_epoch,
+            starts: disk.as_ref().map_or(0, Disk::starts),
+            resumes: disk.as_ref().and_then(Disk::last),
             who: Some(who),
         },
         client,
@@ -100,6 +136,7 @@ pub(crate) fn run(args: &Serve) -> anyhow::Result<()> {
         founds: false,
         connections: common.connections,
         http,
+        disk,
         tls,
         tls_clients: args.tls_clients,
     })

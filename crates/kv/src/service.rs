@@ -12,33 +12,35 @@
 //!  3. A process that is no member yet neither submits nor votes, and hands its state to nobody before f+1 replicas have agreed on it.
 //!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
 //!
-//! Reads beside the log: `reads`.
+//! Where to begin: `execute`, then `vote`. Reads beside the log: `reads`; what this replica is in its group: `standing`; commands: `own`.
 
+mod backup;
+mod execute;
+mod own;
 mod reads;
+mod standing;
+mod vote;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_crosscheck::{
-    Action, Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To, Tuple,
-};
-use steadfast_group::gate::{Gate, LetIn};
-use steadfast_group::sequencer::raft::{Engine, unstamped};
-use steadfast_group::wire;
-use steadfast_group::{Delivery, Heard, Member, Met, Peers, Post, ReadAt, Sequencer as _, Who};
+use steadfast_crosscheck::{Core, Digest, Index, Message, Node, ObjectId, Recover, Standing, To};
+use steadfast_group::gate::Gate;
+use steadfast_group::sequencer::first_sequence;
+use steadfast_group::sequencer::raft::Engine;
+use steadfast_group::{Delivery, Heard, Member, Peers, Post, ReadAt, Sequencer as _, Who};
 use steadfast_integrity::digest::crc32c;
 use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::protocol::Request;
 use crate::reads::Modes;
-use crate::store::{self, Delta, SHARDS, Store};
-use crate::strike::Target;
+use crate::store::{SHARDS, Store};
 
 use self::reads::Reads;
 
-/// How digests are made; replicas of another epoch are not compared with.
+/// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
 pub(crate) const EPOCH: u16 = 1;
 /// Own entries in the log at a time; what comes meanwhile is collected into the next one.
 const IN_FLIGHT: usize = 8;
@@ -58,6 +60,8 @@ const LOST: Duration = Duration::from_secs(5);
 const BEHIND_MAX: u64 = 2000;
 /// Comparisons by the clock that are remembered, to tell what they found from what a request found.
 const SCRUBS_KEPT: usize = 64;
+/// What whoever does not know the secret is told.
+const NOT_ALLOWED: &str = "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it";
 /// How long a replica that is drained waits for what is under way.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -96,6 +100,8 @@ enum Body {
     Recover(Recover),
     /// Everything in these shards is compared.
     Scrub(u16, u16),
+    /// The origin was started again with its log, and votes from here on.
+    Returned,
 }
 
 /// Where the replies of one group go, or why there are none.
@@ -132,6 +138,8 @@ pub(crate) enum Event {
     /// Another replica has spoken.
     Heard(Heard),
     Own(String, String, oneshot::Sender<String>),
+    /// The replicas agree on a state that is to be fetched, or do not.
+    Agreed(Option<Vec<u8>>, oneshot::Sender<String>),
     /// The own engine has said what reads must have seen; for another replica, if it asked.
     ReadAt(Option<Node>, u64, Option<ReadAt>),
 }
@@ -213,8 +221,10 @@ pub(crate) struct Service {
     verify: Option<Verify>,
     /// States that wait to be agreed on before they are handed out.
     snapshots: Vec<HandOut>,
+    /// One that is being fetched for a backup.
+    fetched: Option<backup::Fetched>,
     secret: u128,
-    /// How this process has come to the state: by the log alone, or by another replica's.
+    /// How this process has come to the state: by the log alone, by what it had on disk, or by another replica's state.
     joined: &'static str,
     counts: Counts,
     started: Instant,
@@ -224,6 +234,11 @@ pub(crate) struct Service {
     /// Whether this process is a member.
     standing: watch::Sender<bool>,
     drain: Option<Drain>,
+    /// Until f+1 replicas vote, this one among them, and everything that it has executed without a voice was compared.
+    returning: Option<Return>,
+    /// Whether the log is on disk.
+    durable: bool,
+    epoch: u16,
     /// Between two shards; nothing if the scrubber is off.
     scrub_every: Option<Duration>,
     scrub_next: usize,
@@ -239,6 +254,19 @@ pub(crate) struct Service {
     tell_all: bool,
     reads: Reads,
     events: mpsc::WeakUnboundedSender<Event>,
+}
+
+/// A process that was started again with a log: which of the others vote decides when it takes requests.
+#[derive(Debug, Default)]
+struct Return {
+    /// Marks up to this entry are of earlier lives.
+    last: u64,
+    asked: bool,
+    /// Its mark has come out of the log.
+    back: bool,
+    voters: BTreeSet<Node>,
+    /// Hears how the comparison of everything has ended.
+    compared: Option<oneshot::Receiver<String>>,
 }
 
 /// A replica that takes no more requests.
@@ -264,6 +292,12 @@ pub(crate) struct Setup {
     /// Seconds in which everything is compared once; 0 for never.
     pub(crate) scrub_s: u64,
     pub(crate) reads: Modes,
+    /// How digests are made.
+    pub(crate) epoch: u16,
+    /// How often a process with this node number has been started before; 0 without a directory.
+    pub(crate) starts: u64,
+    /// The last entry of the log that this one goes on with.
+    pub(crate) resumes: Option<u64>,
     pub(crate) who: Option<Who>,
 }
 
@@ -283,7 +317,7 @@ impl Service {
             allow_strikes: setup.allow_strikes,
             json: setup.json,
             size: setup.size,
-            core: Core::new(setup.me, setup.size, EPOCH.into()),
+            core: Core::new(setup.me, setup.size, setup.epoch.into()),
             store: Store::new(setup.stage >= Stage::Rdgx, setup.bytes_max),
             engine,
             peers,
@@ -295,20 +329,31 @@ impl Service {
             collecting: Vec::new(),
             collected: 0,
             unacked: BTreeMap::new(),
-            next: 1,
+            next: first_sequence(setup.starts),
             submitted_at: Instant::now(),
             out: HashMap::new(),
             heard: HashMap::new(),
             verify: None,
             snapshots: Vec::new(),
+            fetched: None,
             secret: setup.secret,
-            joined: "log",
+            joined: if setup.resumes.is_some() {
+                "disk"
+            } else {
+                "log"
+            },
             counts: Counts::default(),
             started: Instant::now(),
             executed: 0,
             gate: setup.who.clone().map(Gate::new),
             standing,
             drain: None,
+            durable: setup.starts > 0,
+            epoch: setup.epoch,
+            returning: setup.resumes.map(|last| Return {
+                last,
+                ..Return::default()
+            }),
             scrub_every: scrub.then(|| Duration::from_secs(setup.scrub_s) / SHARDS_U32),
             scrub_next: 0,
             scrub_at: Instant::now(),
@@ -381,6 +426,11 @@ impl Service {
                     .reply
                     .send(Err("this replica is draining: use another one"));
             }
+            Event::Group(group) if self.is_alone() => {
+                let _ = group.reply.send(Err(
+                    "this replica is of a version that too few others have: use another one",
+                ));
+            }
             Event::Group(group) => {
                 let Some(group) = self.read(group) else {
                     return;
@@ -419,14 +469,27 @@ impl Service {
                             );
                         }
                     }
-                    Post::Vote(message) => self.core.receive(from, message, &mut self.store),
+                    Post::Vote(message) => {
+                        if let Some(again) = &mut self.returning
+                            && matches!(message, Message::Check { .. })
+                            && self.core.is_comparable(from)
+                        {
+                            again.voters.insert(from);
+                        }
+                        self.core.receive(from, message, &mut self.store);
+                    }
                 }
+                self.act();
+            }
+            Event::Heard(Heard::Epoch(node, epoch)) => {
+                self.core.set_comparable(node, epoch == self.epoch);
                 self.act();
             }
             Event::Own(word, rest, reply) => self.own(&word, &rest, reply),
             Event::Heard(Heard::Meet(who, reply)) => {
                 let _ = reply.send(self.meet(&who));
             }
+            Event::Agreed(bytes, reply) => self.agreed(bytes, reply),
             Event::ReadAt(None, ticket, at) => self.read_at(ticket, at),
             Event::ReadAt(Some(asker), ticket, at) => {
                 self.peers
@@ -435,141 +498,12 @@ impl Service {
         }
     }
 
-    /// A process that belongs to no group asks about this one's.
-    fn meet(&mut self, other: &Who) -> Met {
-        let Some(mut gate) = self.gate.take() else {
-            return Met::Refused("this is a group of --local".to_owned());
-        };
-        let json = self.json;
-        let told = move |(slot, done): LetIn| match done {
-            Ok(took) => {
-                let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-                crate::say::line(
-                    json,
-                    &format!(
-                        "replica {slot} is a fresh process and belongs to the group after {took_ms} ms"
-                    ),
-                    &serde_json::json!({"event": "joined", "replica": slot, "took_ms": took_ms}),
-                );
-            }
-            Err(why) => crate::say::line(
-                json,
-                &format!("replica {slot} could not be let in: {why}"),
-                &serde_json::json!({"event": "not_joined", "replica": slot, "why": why}),
-            ),
-        };
-        let met = gate.meet(
-            other,
-            &self.members,
-            |node| self.alive(node),
-            &self.engine,
-            told,
-        );
-        self.gate = Some(gate);
-        met
-    }
-
-    fn alive(&self, node: Node) -> bool {
-        self.heard
-            .get(&node)
-            .is_some_and(|last| last.elapsed() < SILENT)
-    }
-
-    /// Ends where the group can never agree on anything again: more than f of its processes have been followed by new ones.
-    fn end_if_lost(&mut self) {
-        let is_member = self.is_member();
-        let Some(slots) = self.gate.as_mut().and_then(|gate| gate.lost(is_member)) else {
-            return;
-        };
-        self.say(
-            &format!(
-                "replicas {slots:?} have begun anew at the same time: the group has lost its majority, and with it what was stored; replica {} ends\n  fix:   start it again (systemd does): when all are new they found a group",
-                self.slot
-            ),
-            &serde_json::json!({"event": "lost", "replica": self.slot, "fresh": slots}),
-        );
-        std::process::exit(steadfast_integrity::exit::Own::Setup.code().into());
-    }
-
-    /// Why this replica should not be given requests, if so.
-    fn unready(&self) -> Option<&'static str> {
-        if !self.is_member() {
-            Some("joining")
-        } else if self.drain.is_some() {
-            Some("draining")
-        } else if self.engine.leader().is_none() {
-            Some("no leader")
-        } else if self.core.is_repairing() || !self.held.is_empty() {
-            Some("repairing")
-        } else if self.engine.behind(self.executed) > BEHIND_MAX {
-            Some("behind")
-        } else {
-            None
-        }
-    }
-
-    /// Orders the comparison of the next shard when it is due. Only the leader does; the others know by the log where it is.
-    fn scrub(&mut self) {
-        let due = self
-            .scrub_every
-            .is_some_and(|every| self.scrub_at.elapsed() >= every);
-        // An order is lost with the leader that had it.
-        let asked = self.scrub_asked.is_some_and(|at| at.elapsed() < LOST);
-        if due
-            && !asked
-            && self.engine.is_leader()
-            && self.is_member()
-            && !self.core.is_repairing()
-            && self.unacked.len() < IN_FLIGHT
-        {
-            self.scrub_asked = Some(Instant::now());
-            let shard = u16::try_from(self.scrub_next).unwrap_or(0);
-            self.submit(Body::Scrub(shard, shard + 1), Vec::new(), false);
-        }
-    }
-
-    /// Whether nothing of this replica's clients is under way any more.
-    fn drained(&mut self) {
-        let others: Vec<Node> = self
-            .members
-            .keys()
-            .copied()
-            .filter(|node| *node != self.me && self.alive(*node))
-            .collect();
-        let leads = self.engine.is_leader();
-        let idle = self.unacked.is_empty()
-            && self.reads_are_idle()
-            && self.out.values().all(|out| out.groups.is_empty());
-        let Some(drain) = &mut self.drain else { return };
-        let again = drain
-            .handed_on
-            .is_none_or(|at| at.elapsed() > Duration::from_secs(1));
-        if leads
-            && again
-            && idle
-            && let Some(to) = others.first()
-        {
-            drain.handed_on = Some(Instant::now());
-            self.engine.transfer(*to);
-        }
-        let answer = if idle && (!leads || others.is_empty()) {
-            "DRAINED"
-        } else if drain.since.elapsed() > DRAIN {
-            "ERROR some requests are still under way, or nobody takes the lead"
-        } else {
-            return;
-        };
-        for reply in drain.replies.drain(..) {
-            let _ = reply.send(answer.to_owned());
-        }
-    }
-
-    fn is_member(&self) -> bool {
-        self.members.contains_key(&self.me)
-    }
-
     fn submit_collected(&mut self) {
-        while !self.collecting.is_empty() && self.unacked.len() < IN_FLIGHT && self.is_member() {
+        while !self.collecting.is_empty()
+            && self.unacked.len() < IN_FLIGHT
+            && self.is_member()
+            && self.returning.is_none()
+        {
             let mut requests = Vec::new();
             let mut groups = Vec::new();
             let mut taken = 0;
@@ -632,8 +566,10 @@ impl Service {
         while self.mismatch_at.len() > 4096 {
             self.mismatch_at.pop_first();
         }
+        self.come_back();
         self.verified();
         self.hand_out();
+        self.forget_fetched();
         self.scrub();
         self.drained();
         self.end_if_lost();
@@ -655,732 +591,6 @@ impl Service {
                 Standing::Open => self.snapshots.push((index, bytes, want)),
             }
         }
-    }
-
-    /// Executes what the log has delivered, up to an entry that waits for a repair.
-    fn execute(&mut self) {
-        while let Some(delivery) = self.queue.pop_front() {
-            match delivery {
-                Delivery::Entry { index, bytes } => {
-                    if !self.entry(Index(index), &bytes) {
-                        self.queue.push_front(Delivery::Entry { index, bytes });
-                        return;
-                    }
-                    self.executed = index;
-                }
-                Delivery::Members { index, members } => {
-                    self.set_members(index, members);
-                    self.executed = index;
-                }
-                Delivery::Blank { index } => self.executed = index,
-                Delivery::Snapshot(want) => {
-                    let index = Index(self.executed);
-                    if self.core.standing(index) == Standing::Doubtful {
-                        let _ = want.send(None);
-                    } else {
-                        self.snapshots.push((index, self.store.snapshot(), want));
-                    }
-                }
-                Delivery::Install {
-                    index,
-                    members,
-                    bytes,
-                    done,
-                } => {
-                    let restored = self.store.restore(&bytes);
-                    self.reads.restored(self.store.head());
-                    self.joined = "snapshot";
-                    self.executed = index;
-                    self.set_members(index, members);
-                    let _ = done.send(restored);
-                }
-            }
-        }
-    }
-
-    fn set_members(&mut self, index: u64, members: BTreeMap<Node, Member>) {
-        let nodes: Vec<Node> = members.keys().copied().collect();
-        let origins: Vec<u64> = nodes.iter().map(|node| node.0).collect();
-        self.store.keep_sessions(&origins);
-        self.core.set_members(&nodes, Index(index));
-        self.heard.retain(|node, _| members.contains_key(node));
-        self.peers.set(&members);
-        if let Some(gate) = &mut self.gate {
-            gate.members_changed(&self.members, &members);
-        }
-        self.members = members;
-        self.standing.send_replace(self.is_member());
-    }
-
-    /// Executes one entry; false if it has to wait for a repair.
-    fn entry(&mut self, index: Index, bytes: &[u8]) -> bool {
-        let (time_ms, body) = unstamped(bytes);
-        let entry = opened(body);
-        if !self.held.is_empty() && self.waits(entry.as_ref()) {
-            return false;
-        }
-        self.counts.entries += 1;
-        let mut delta = Delta::default();
-        let time_ms = if self.stage == Stage::R {
-            local_ms()
-        } else {
-            time_ms
-        };
-        let chain = store::chained(self.store.head().chain, index, bytes);
-        self.store.enter(chain, time_ms, &mut delta);
-
-        let mut replies: Vec<Vec<u8>> = Vec::new();
-        let mut acked = None;
-        let mut recover = None;
-        match &entry {
-            Some(Entry {
-                origin,
-                body: Body::Requests(_),
-                ..
-            }) => {
-                self.tell.insert(Node(*origin));
-            }
-            _ => self.tell_all = true,
-        }
-        match entry {
-            None => self.counts.poison += 1,
-            Some(Entry {
-                origin,
-                sequence,
-                body,
-            }) => {
-                if self.store.admit(origin, sequence, &mut delta) {
-                    if origin == self.me.0 {
-                        acked = self.unacked.remove(&sequence);
-                        self.submitted_at = Instant::now();
-                    }
-                    match body {
-                        Body::Requests(requests) => {
-                            self.counts.requests += requests.len() as u64;
-                            for request in &requests {
-                                if self.stage == Stage::Rdg
-                                    && let Some(id) = self.store.suspect(request)
-                                {
-                                    self.corrupt(index, id);
-                                    replies.push(
-                                        b"SERVER_ERROR an object does not fit its digest\r\n"
-                                            .to_vec(),
-                                    );
-                                } else {
-                                    replies.push(self.store.execute(request, &mut delta));
-                                }
-                            }
-                        }
-                        Body::Recover(order) => recover = Some(order),
-                        Body::Scrub(from, to) => {
-                            let shards = usize::from(from).min(SHARDS)..usize::from(to).min(SHARDS);
-                            let single = shards.len() == 1;
-                            let found = self.store.scrub(shards, &mut delta);
-                            if single {
-                                self.counts.scrubbed += found as u64;
-                                self.scrub_next = usize::from(to) % SHARDS;
-                                self.scrub_at = Instant::now();
-                                self.scrub_asked = None;
-                                self.scrubs.push_back(index);
-                                if self.scrubs.len() > SCRUBS_KEPT {
-                                    self.scrubs.pop_front();
-                                }
-                            }
-                            if let Some(verify) = &mut self.verify
-                                && acked.as_ref().is_some_and(|own| own.verify)
-                            {
-                                verify.objects += found;
-                                verify.waits -= 1;
-                                verify.indexes.push(index);
-                            }
-                        }
-                    }
-                } else {
-                    self.counts.duplicates += 1;
-                    // Executed before, and not by this replica as it came from here: its own copy of the entry was hit, or a state
-                    // that was taken over held it already.
-                    if origin == self.me.0
-                        && sequence <= self.store.last(origin)
-                        && let Some(own) = self.unacked.remove(&sequence)
-                    {
-                        self.counts.refused += 1;
-                        deliver(
-                            own.groups,
-                            Err("the request was executed, and this replica has lost its reply"),
-                        );
-                    }
-                }
-            }
-        }
-        let groups = acked.map(|own| own.groups).unwrap_or_default();
-        let votes = self.stage == Stage::Rdgx && self.is_member();
-        self.reads.executed(index, self.store.head(), &delta, votes);
-        if self.stage < Stage::Rdgx {
-            deliver(groups, Ok(replies.into_iter().map(Reply::from).collect()));
-            return true;
-        }
-        if !self.is_member() {
-            // What was agreed on before this process belonged to the group is not voted on again.
-            deliver(groups, Err("this replica is joining the group"));
-            return true;
-        }
-        let tuple = Tuple {
-            objects: self.store.digests(&delta),
-            replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
-        };
-        self.out.insert(index, Out { replies, groups });
-        self.core.executed(index, tuple);
-        if let Some(recover) = recover {
-            self.held.insert(index, recover.objects.clone());
-            self.recovering
-                .insert(index, (recover.cause, Instant::now()));
-            self.core.recover(index, &recover, &self.store);
-            self.core.repair();
-        }
-        self.act();
-        true
-    }
-
-    /// Whether an entry touches what a recovery holds back.
-    fn waits(&self, entry: Option<&Entry>) -> bool {
-        let held: Vec<ObjectId> = self.held.values().flatten().copied().collect();
-        if held.contains(&store::head_id()) {
-            return !matches!(
-                entry,
-                Some(Entry {
-                    body: Body::Recover(_),
-                    ..
-                })
-            );
-        }
-        let shards: Vec<usize> = held.iter().map(|id| store::shard_of(*id)).collect();
-        match entry {
-            Some(Entry {
-                body: Body::Requests(requests),
-                origin,
-                ..
-            }) => {
-                held.contains(&store::session_id(*origin))
-                    || requests.iter().any(|request| {
-                        Store::shards_of(request).is_none_or(|touched| {
-                            touched.iter().any(|shard| shards.contains(shard))
-                        })
-                    })
-            }
-            Some(Entry {
-                body: Body::Scrub(..),
-                ..
-            }) => true,
-            _ => false,
-        }
-    }
-
-    /// Does what the vote asks for.
-    fn act(&mut self) {
-        loop {
-            let actions = self.core.actions();
-            if actions.is_empty() {
-                return;
-            }
-            for action in actions {
-                self.action(action);
-            }
-        }
-    }
-
-    fn action(&mut self, action: Action) {
-        match action {
-            Action::Send(to, message) => {
-                let check = matches!(message, Message::Check { .. });
-                let bytes = self.peers.send(to, &Post::Vote(message));
-                if check {
-                    self.counts.check_bytes += bytes as u64;
-                }
-            }
-            Action::Release(index, digests) => {
-                self.note_won(index);
-                let digests = digests.into_iter().map(|digest| (None, digest)).collect();
-                self.release(index, digests);
-            }
-            Action::ReleaseWith(index, replies) => self.release(index, replies),
-            Action::Undecided(index) => {
-                self.counts.refused += 1;
-                if let Some(out) = self.out.get_mut(&index) {
-                    deliver(
-                        std::mem::take(&mut out.groups),
-                        Err("the replicas disagree"),
-                    );
-                }
-            }
-            Action::Forget(index) => {
-                self.reads.forgotten(index);
-                if let Some(out) = self.out.remove(&index) {
-                    deliver(out.groups, Err("the vote took too long"));
-                }
-            }
-            Action::Order(recover) => self.submit(Body::Recover(recover), Vec::new(), false),
-            Action::Mismatch(index) => {
-                self.counts.mismatches += 1;
-                self.tell_all = true;
-                self.mismatch_at.entry(index).or_insert_with(Instant::now);
-            }
-            Action::Blame {
-                index,
-                nodes,
-                objects,
-            } => self.blame(index, &nodes, &objects),
-            Action::Repaired {
-                index,
-                object,
-                was,
-                is,
-                passive,
-                source,
-            } => {
-                self.repaired(
-                    index,
-                    object,
-                    was.as_deref(),
-                    is.as_deref(),
-                    passive,
-                    source,
-                );
-            }
-            Action::Resume(index) => {
-                self.held.remove(&index);
-                self.recovering.remove(&index);
-                self.execute();
-            }
-            Action::Stuck(index, objects) => {
-                let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
-                self.say(
-                    &format!("replica {}: no majority for {} at entry {index}: requests for them wait", self.slot, names.join(", ")),
-                    &serde_json::json!({"event": "stuck", "replica": self.slot, "entry": index.0, "objects": names}),
-                );
-            }
-            Action::Replace(node, why) => {
-                let slot = self
-                    .members
-                    .get(&node)
-                    .map_or(self.slot, |member| member.slot);
-                self.say(
-                    &format!("replica {slot} is to be replaced: {why}"),
-                    &serde_json::json!({"event": "replace", "replica": slot, "why": why}),
-                );
-                // Its place is taken by a fresh process; what this one holds cannot be trusted.
-                if node == self.me {
-                    std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
-                }
-            }
-        }
-    }
-
-    /// Lets replies go, if they are still what was voted for.
-    fn release(&mut self, index: Index, voted: Vec<(Option<Vec<u8>>, Digest)>) {
-        let Some(out) = self.out.get_mut(&index) else {
-            return;
-        };
-        let groups = std::mem::take(&mut out.groups);
-        if groups.is_empty() {
-            return;
-        }
-        let replies: Vec<Vec<u8>> = voted
-            .iter()
-            .enumerate()
-            .map(|(k, (reply, _))| {
-                reply
-                    .clone()
-                    .or_else(|| out.replies.get(k).cloned())
-                    .unwrap_or_default()
-            })
-            .collect();
-        // Between its vote and the socket a reply is only bytes in memory.
-        let right = replies
-            .iter()
-            .zip(&voted)
-            .all(|(reply, (_, digest))| Digest::of(reply) == *digest);
-        if right {
-            let mut replies: Vec<Reply> = replies
-                .into_iter()
-                .zip(&voted)
-                .map(|(bytes, (_, digest))| Reply {
-                    bytes,
-                    voted: Some(*digest),
-                })
-                .collect();
-            if let Some(bit) = self.strike_reply
-                && let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty())
-            {
-                self.strike_reply = None;
-                let at = bit % (reply.bytes.len() * 8);
-                reply.bytes[at / 8] ^= 1 << (at % 8);
-            }
-            deliver(groups, Ok(replies));
-        } else {
-            self.counts.refused += 1;
-            deliver(groups, Err("a reply was corrupted after its vote"));
-        }
-    }
-
-    fn name(&self, id: ObjectId, packed: Option<&[u8]>) -> String {
-        if id == store::head_id() {
-            return "log:head".to_owned();
-        }
-        if let Some(node) = self
-            .members
-            .keys()
-            .find(|node| store::session_id(node.0) == id)
-        {
-            return format!("session:{node}");
-        }
-        let own = steadfast_crosscheck::Objects::pack(&self.store, id);
-        match packed.or(own.as_deref()).and_then(store::key_in) {
-            Some(key) => crate::once::name(&key).unwrap_or_else(|| format!("item:{key}")),
-            None => format!("object:{id}"),
-        }
-    }
-
-    fn blame(&mut self, index: Index, nodes: &[Node], objects: &[ObjectId]) {
-        let slots: Vec<u64> = nodes
-            .iter()
-            .filter_map(|node| self.members.get(node))
-            .map(|member| member.slot)
-            .collect();
-        let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
-        if let Some(verify) = &mut self.verify
-            && verify.indexes.contains(&index)
-        {
-            for name in &names {
-                verify.found.push(format!("replica {slots:?} {name}"));
-            }
-        }
-        let scrub = self.scrubs.contains(&index);
-        if scrub {
-            self.counts.scrub_found += objects.len() as u64;
-        }
-        // Everybody knows; one says it: the first of those that are right.
-        let speaks = self.members.keys().find(|node| !nodes.contains(node)) == Some(&self.me);
-        if self.json && speaks {
-            self.say(
-                "",
-                &serde_json::json!({"event": "mismatch", "entry": index.0, "wrong": slots, "objects": names, "scrub": scrub}),
-            );
-        }
-    }
-
-    fn corrupt(&mut self, index: Index, id: ObjectId) {
-        self.counts.local += 1;
-        let name = self.name(id, None);
-        self.say(
-            &format!("replica {} found {name} changed while nobody used it, at entry {index}", self.slot),
-            &serde_json::json!({"event": "corrupt", "replica": self.slot, "entry": index.0, "object": name}),
-        );
-    }
-
-    /// One line for one repair: what a person has to know to look for the hardware behind it.
-    fn repaired(
-        &mut self,
-        index: Index,
-        id: ObjectId,
-        was: Option<&[u8]>,
-        is: Option<&[u8]>,
-        passive: bool,
-        source: Node,
-    ) {
-        self.counts.repairs += 1;
-        let (cause, ordered) = self
-            .recovering
-            .get(&index)
-            .copied()
-            .unwrap_or((index, Instant::now()));
-        let since = self.mismatch_at.get(&cause).copied().unwrap_or(ordered);
-        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let took_us = us(since.elapsed());
-        // From the mismatch to the recovery's place in the log, and from there to the right bytes.
-        let ordered_us = us(ordered.saturating_duration_since(since));
-        let moved_us = us(ordered.elapsed());
-        self.counts.passive += u64::from(passive);
-        let cpu = rustix::thread::sched_getcpu();
-        let source = self
-            .members
-            .get(&source)
-            .map_or(source.0, |member| member.slot);
-        let name = self.name(id, is.or(was));
-        let kind = if passive { "at rest" } else { "while in use" };
-        let mut json = serde_json::json!({
-            "event": "repaired", "replica": self.slot, "object": name, "entry": cause.0, "passive": passive,
-            "cpu": cpu, "took_us": took_us, "ordered_us": ordered_us, "moved_us": moved_us, "source": source,
-        });
-        let what = match (was, is) {
-            (Some(was), Some(is)) if was.len() == is.len() => {
-                let wrong: Vec<usize> = (0..was.len()).filter(|at| was[*at] != is[*at]).collect();
-                let bits: u32 = wrong
-                    .iter()
-                    .map(|at| (was[*at] ^ is[*at]).count_ones())
-                    .sum();
-                let at = wrong.first().copied().unwrap_or(0);
-                let place = store::place(is, at);
-                let xor = was.get(at).zip(is.get(at)).map_or(0, |(a, b)| a ^ b);
-                json["field"] = place.field.into();
-                json["byte"] = place.byte.into();
-                json["bit"] = xor.trailing_zeros().into();
-                json["bits"] = bits.into();
-                self.counts.single_bit += u64::from(bits == 1);
-                if bits == 1 {
-                    format!(
-                        "{} byte {} bit {} had flipped",
-                        place.field,
-                        place.byte,
-                        xor.trailing_zeros()
-                    )
-                } else {
-                    format!(
-                        "{bits} bits in {} bytes were wrong, the first in {} byte {}",
-                        wrong.len(),
-                        place.field,
-                        place.byte
-                    )
-                }
-            }
-            (Some(_), None) => "existed and should not".to_owned(),
-            (None, Some(_)) => "was missing".to_owned(),
-            _ => "had another length".to_owned(),
-        };
-        if let Some(verify) = &mut self.verify {
-            verify.repaired += 1;
-        }
-        self.say(
-            &format!(
-                "replica {} object {name}: {what} ({kind}), on CPU {cpu}; repaired from replica {source} in {took_us} µs, entry {cause}",
-                self.slot
-            ),
-            &json,
-        );
-    }
-
-    fn say(&self, text: &str, json: &serde_json::Value) {
-        crate::say::line(self.json, text, json);
-    }
-
-    /// The service's own commands.
-    fn own(&mut self, word: &str, rest: &str, reply: oneshot::Sender<String>) {
-        let answer = match word {
-            "status" => self.status().to_string(),
-            "strike" if !self.allow_strikes => {
-                "ERROR strikes are not allowed: requirement --allow-strikes, found a replica without it; fix: start it with --allow-strikes".to_owned()
-            }
-            "strike" => match crate::strike::Strike::parse(rest, self.size) {
-                Ok(strike) if strike.replica != self.slot => {
-                    format!("ERROR this is replica {}, the strike is for replica {}", self.slot, strike.replica)
-                }
-                Ok(strike) => match strike.target {
-                    Target::Reply { bit } => {
-                        self.strike_reply = Some(bit);
-                        "STRUCK".to_owned()
-                    }
-                    Target::Item { key, field, byte, bit } => {
-                        match self.store.strike(key.as_bytes(), &field, byte, bit) {
-                            Ok(_) => "STRUCK".to_owned(),
-                            Err(why) => format!("ERROR {why}"),
-                        }
-                    }
-                },
-                Err(why) => format!("ERROR {why}"),
-            },
-            "verify" if self.stage < Stage::Rdgx => "ERROR verify needs stage RDGX".to_owned(),
-            "verify" if self.verify.is_some() => "ERROR another verify is under way".to_owned(),
-            "verify" => {
-                self.verify = Some(Verify {
-                    waits: VERIFY_PARTS,
-                    indexes: Vec::new(),
-                    objects: 0,
-                    repaired: self.counts.repairs,
-                    found: Vec::new(),
-                    began: Instant::now(),
-                    reply,
-                });
-                for part in 0..VERIFY_PARTS {
-                    let step = SHARDS / VERIFY_PARTS;
-                    let from = u16::try_from(part * step).unwrap_or(0);
-                    let to = u16::try_from((part + 1) * step).unwrap_or(0);
-                    self.submit(Body::Scrub(from, to), Vec::new(), true);
-                }
-                return;
-            }
-            "replace" => {
-                self.replace(rest, reply);
-                return;
-            }
-            "drain" if wire::is_secret(rest, self.secret) => {
-                let drain = self.drain.get_or_insert_with(|| Drain {
-                    since: Instant::now(),
-                    handed_on: None,
-                    replies: Vec::new(),
-                });
-                drain.since = Instant::now();
-                drain.replies.push(reply);
-                return;
-            }
-            "transfer" => self.transfer(rest),
-            "drain" => "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it".to_owned(),
-            _ => "ERROR unknown word; known: status, strike, verify, replace, drain, transfer".to_owned(),
-        };
-        let _ = reply.send(answer);
-    }
-
-    /// `SECRET SLOT`: another member is to lead.
-    fn transfer(&self, rest: &str) -> String {
-        let (secret, slot) = rest.split_once(' ').unwrap_or((rest, ""));
-        if !wire::is_secret(secret, self.secret) {
-            return "ERROR requirement: the group's secret; found: another one, or none; fix: --secret-file FILE, as serve has it".to_owned();
-        }
-        let to = self
-            .members
-            .iter()
-            .find(|(_, member)| member.slot.to_string() == slot);
-        let Some((to, _)) = to else {
-            return format!("ERROR the group has no replica '{slot}'");
-        };
-        if self.engine.leader() == Some(*to) {
-            return "TRANSFERRED".to_owned();
-        }
-        if !self.engine.is_leader() {
-            return "ERROR not the leader".to_owned();
-        }
-        if !self.alive(*to) {
-            return format!("ERROR replica {slot} does not answer");
-        }
-        self.engine.transfer(*to);
-        "ASKED".to_owned()
-    }
-
-    /// Answers a verify once nothing of it is open.
-    fn verified(&mut self) {
-        let done = self.verify.as_ref().is_some_and(|verify| {
-            verify.waits == 0
-                && !verify.indexes.iter().any(|index| self.core.is_open(*index))
-                && !self.core.is_repairing()
-        });
-        let late = self
-            .verify
-            .as_ref()
-            .is_some_and(|verify| verify.began.elapsed() > Duration::from_secs(20));
-        if (done || late)
-            && let Some(verify) = self.verify.take()
-        {
-            let took_ms = u64::try_from(verify.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            let json = serde_json::json!({
-                "complete": done, "objects": verify.objects, "differences": verify.found, "took_ms": took_ms,
-            });
-            let _ = verify.reply.send(json.to_string());
-        }
-    }
-
-    fn status(&self) -> serde_json::Value {
-        let (items, bytes) = self.store.size();
-        let leader = self
-            .engine
-            .leader()
-            .and_then(|node| self.members.get(&node))
-            .map(|member| member.slot);
-        let members: Vec<serde_json::Value> = self
-            .members
-            .iter()
-            .map(|(node, member)| {
-                let alive = *node == self.me || self.heard.get(node).is_some_and(|last| last.elapsed() < SILENT);
-                serde_json::json!({"replica": member.slot, "node": node.0, "client": member.client, "peer": member.peer, "alive": alive})
-            })
-            .collect();
-        let stage = self.stage.word();
-        serde_json::json!({
-            "replica": self.slot, "node": self.me.0, "stage": stage, "leader": leader, "executed": self.executed,
-            "joined": self.joined, "open": self.core.open(), "repairing": self.core.is_repairing(), "held": self.held.len(), "items": items, "bytes": bytes,
-            "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
-            "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
-            "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,
-            "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
-            "scrub": {"next_shard": self.scrub_next, "shards": SHARDS, "on": self.scrub_every.is_some()},
-        })
-    }
-
-    /// `SECRET SLOT NODE PEER CLIENT`: a fresh process takes a place in the group.
-    fn replace(&mut self, rest: &str, reply: oneshot::Sender<String>) {
-        let words: Vec<&str> = rest.split(' ').collect();
-        let parsed = match words.as_slice() {
-            [secret, slot, node, peer, client] if wire::is_secret(secret, self.secret) => slot
-                .parse()
-                .ok()
-                .zip(node.parse().ok())
-                .map(|(slot, node)| {
-                    (
-                        Node(node),
-                        Member {
-                            slot,
-                            peer: (*peer).to_owned(),
-                            client: (*client).to_owned(),
-                        },
-                    )
-                }),
-            _ => None,
-        };
-        let Some((node, member)) = parsed else {
-            let _ = reply.send("ERROR replace is for the parent of the group alone".to_owned());
-            return;
-        };
-        if !self.engine.is_leader() {
-            let _ = reply.send("ERROR not the leader".to_owned());
-            return;
-        }
-        let old = self
-            .members
-            .iter()
-            .find(|(_, m)| m.slot == member.slot)
-            .map(|(node, _)| *node);
-        let engine = self.engine.clone();
-        tokio::spawn(async move {
-            let done = engine.replace(old, node, member).await;
-            let _ = reply
-                .send(done.map_or_else(|why| format!("ERROR {why}"), |()| "REPLACED".to_owned()));
-        });
-    }
-
-    /// Counts for `stats`, in memcached's form.
-    pub(crate) fn stats(status: &serde_json::Value) -> String {
-        let mut text = String::new();
-        let mut add = |name: &str, value: &serde_json::Value| {
-            let value = value
-                .as_str()
-                .map_or_else(|| value.to_string(), str::to_owned);
-            text += &format!("STAT {name} {value}\r\n");
-        };
-        add("pid", &std::process::id().into());
-        add("uptime", &status["uptime_s"]);
-        add("version", &crate::protocol::VERSION.into());
-        add("pointer_size", &64.into());
-        add("curr_items", &status["items"]);
-        add("bytes", &status["bytes"]);
-        for name in [
-            "replica",
-            "stage",
-            "leader",
-            "executed",
-            "open",
-            "repairing",
-            "reads_local",
-            "reads_plain",
-            "reads_logged",
-        ] {
-            add(&format!("sf_{name}"), &status[name]);
-        }
-        for (class, mode) in status["reads"].as_object().into_iter().flatten() {
-            add(&format!("sf_reads_{class}"), mode);
-        }
-        if let Some(counts) = status["counts"].as_object() {
-            for (name, value) in counts {
-                add(&format!("sf_{name}"), value);
-            }
-        }
-        text + "END\r\n"
     }
 }
 
@@ -1405,13 +615,4 @@ fn local_ms() -> u64 {
     now.map_or(0, |since| {
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     })
-}
-
-/// The entry, if it still fits the check that its origin made.
-fn opened(bytes: &[u8]) -> Option<Entry> {
-    let (check, body) = bytes.split_first_chunk::<4>()?;
-    if crc32c(body) != u32::from_le_bytes(*check) {
-        return None;
-    }
-    postcard::from_bytes(body).ok()
 }

@@ -17,8 +17,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use steadfast_crosscheck::{Digest, Index, ObjectId, Objects, Pair};
 
+use crate::backup::Saved;
 use crate::once::{self, Once, Slot, Verdict};
-use crate::protocol::{Form, Request, Verb};
+use crate::protocol::{Form, KEY_MAX, Request, Verb};
 
 /// Shards; independent of how many workers there are.
 pub(crate) const SHARDS: usize = 256;
@@ -270,7 +271,8 @@ impl Store {
                 cas: None,
                 ..
             }
-            | Request::Delete { cas: None, .. } => &[],
+            | Request::Delete { cas: None, .. }
+            | Request::Restore { .. } => &[],
             Request::Store { key, .. }
             | Request::Delete { key, .. }
             | Request::Count { key, .. }
@@ -325,7 +327,7 @@ impl Store {
     /// Whether a submission is the next of its origin: a repeated one is not, and one that comes too early waits to be repeated.
     pub(crate) fn admit(&mut self, origin: u64, sequence: u64, delta: &mut Delta) -> bool {
         let last = self.sessions.entry(origin).or_insert(0);
-        let next = sequence == *last + 1;
+        let next = steadfast_group::sequencer::is_next(*last, sequence);
         if next {
             *last = sequence;
         }
@@ -454,7 +456,7 @@ impl Store {
             | Request::Count { key, .. }
             | Request::Touch { key, .. }
             | Request::MetaGet { key, .. } => vec![shard_of(item_id(key))],
-            Request::Flush { .. } => return None,
+            Request::Flush { .. } | Request::Restore { .. } => return None,
         };
         shards.extend(slot);
         Some(shards)
@@ -598,6 +600,7 @@ impl Store {
                 delta.add(head_id(), false);
                 self.say(form, Said::Ok, b"", delta)
             }
+            Request::Restore { items } => self.bring_back(items, delta),
             Request::MetaGet { key, touch, form } => {
                 if let Some(expires) = touch {
                     self.touch(key, *expires, delta);
@@ -806,6 +809,64 @@ impl Store {
             field: place(&item.bytes, at).field,
             byte,
         })
+    }
+
+    /// Items that are not over, each with the digest that was voted on.
+    pub(crate) fn saved(&self) -> Vec<Saved> {
+        let slots: std::collections::HashSet<u128> =
+            once::keys().map(|key| item_id(&key).0).collect();
+        let head = &self.head;
+        let mut items: Vec<(&u128, &Item)> = self
+            .shards
+            .iter()
+            .flatten()
+            .filter(|(id, item)| {
+                let over = item.view().is_some_and(|view| {
+                    view.cas <= head.flushed || (view.expires != 0 && view.expires <= head.now_ms)
+                });
+                !over && !slots.contains(id)
+            })
+            .collect();
+        items.sort_unstable_by_key(|(id, _)| **id);
+        items
+            .into_iter()
+            .map(|(_, item)| Saved {
+                bytes: item.bytes.clone(),
+                digest: item.digest.0,
+            })
+            .collect()
+    }
+
+    /// Takes items of a backup: all of them, or none where one is not what was voted on or has no room.
+    fn bring_back(&mut self, items: &[Saved], delta: &mut Delta) -> Vec<u8> {
+        let mut views = Vec::new();
+        for item in items {
+            match view(&item.bytes) {
+                Some(view) if !item.is_right() || view.key.len() > KEY_MAX => {
+                    return b"SERVER_ERROR an item does not fit its digest\r\n".to_vec();
+                }
+                Some(view) if view.cas <= self.head.flushed => {
+                    return b"SERVER_ERROR a flush_all here is later than an item\r\n".to_vec();
+                }
+                Some(view) => views.push(view),
+                None => return b"SERVER_ERROR no item\r\n".to_vec(),
+            }
+        }
+        let new: u64 = items
+            .iter()
+            .map(|item| item.bytes.len() as u64 + ENTRY)
+            .sum();
+        if self.head.used + new > self.bytes_max {
+            return Said::NoRoom.text();
+        }
+        for (item, view) in items.iter().zip(views) {
+            let id = item_id(view.key);
+            // What is stored from now on is later than all of these.
+            self.head.cas = self.head.cas.max(view.cas);
+            self.insert(id, Item::packed(item.bytes.clone()));
+            delta.add(id, false);
+        }
+        format!("RESTORED {}\r\n", items.len()).into_bytes()
     }
 
     /// The whole state as bytes, for a replica that joins.

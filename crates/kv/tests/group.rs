@@ -20,6 +20,14 @@ use steadfast_integrity::envelope::client::{Connection, hello};
 use steadfast_integrity::envelope::stream::{Sealer, Sender};
 use steadfast_workloads::replay::memcached;
 
+#[path = "group/backup.rs"]
+mod backup;
+#[path = "group/clients.rs"]
+mod clients;
+#[path = "group/disk.rs"]
+mod disk;
+#[path = "group/history.rs"]
+mod history;
 #[path = "group/look.rs"]
 mod look;
 #[path = "group/once.rs"]
@@ -30,6 +38,8 @@ mod reads;
 mod serve;
 #[path = "group/tls.rs"]
 mod tls;
+#[path = "group/tools.rs"]
+mod tools;
 
 /// Machines that run these are busy with others of them.
 const PATIENCE: Duration = Duration::from_secs(60);

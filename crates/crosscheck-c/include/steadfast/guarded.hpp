@@ -16,7 +16,8 @@
  * Invariants
  *  1. Names, shapes, encoding, digests and object numbers are those of the crate steadfast-crosscheck (crates/crosscheck/src/guarded);
  *     crates/crosscheck-c/tests/same.rs compares the two.
- *  2. No guard is had without a check by the first that enters, and each access is noted.
+ *  2. No guard is had without a check by the first that enters, and by every UNCHECKED_MAX-th while only readers are inside. Each access is
+ *     noted.
  *  3. A field that did not fit its digest fits none after a write either, and nor does a field that was changed beside it. Only a vote, or
  *     a new value in its place, makes them fit.
  *  4. No guard is held beyond the end of its entry; one that is ends the process.
@@ -86,6 +87,9 @@ struct Found {
   std::vector<std::string> fields;
 };
 
+/* Who enters while others are inside finds the check that the first has made; after so many the fields are checked again. */
+inline constexpr unsigned UNCHECKED_MAX = 64;
+
 /* A value and the digests of its fields, with the enter/leave counter. A lock is held while digests are computed, so that every change
  * is tracked by the last to leave; the paper's wait-free counter leaves some untracked, and bounds how many. */
 template <class T> class Guarded {
@@ -100,7 +104,7 @@ template <class T> class Guarded {
   // The sum of the fields' digests: by it a hit digest is told from a hit field.
   u128 whole;
   std::mutex lock;
-  unsigned inside = 0;
+  unsigned inside = 0, unchecked = 0;
   bool dirty = false;
   std::vector<bool> wrong, declared;
 
@@ -125,7 +129,10 @@ public:
   /* Fields that did not fit, as the first to enter has found. */
   const std::vector<bool> &enter(bool writes, std::size_t only = SIZE_MAX) {
     std::lock_guard<std::mutex> held(lock);
-    if (inside++ == 0) {
+    // A writer that is inside may be changing what would be read here.
+    const bool due = !dirty && ++unchecked >= UNCHECKED_MAX;
+    if (inside++ == 0 || due) {
+      unchecked = 0;
       before = digests_of(value);
       wrong = compare(before);
       declared.assign(before.size(), false);

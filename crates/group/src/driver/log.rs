@@ -8,6 +8,7 @@ use steadfast_crosscheck::{
 use steadfast_integrity::digest::{Vote128, crc32c};
 
 use super::Machine;
+use crate::sequencer::is_next;
 
 /// What an entry of the log says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,7 +106,7 @@ impl Book {
         let Some(mut session) = self.sessions.write(at) else {
             return false;
         };
-        let next = sequence == session.last + 1;
+        let next = is_next(session.last, sequence);
         if next {
             session.last = sequence;
         }

@@ -13,7 +13,7 @@
 //!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
 //!  5. While an object is being repaired, no request is executed: which objects it will touch nobody knows.
 //!
-//! Not covered: reads beside the log, and requests that a client sends again. `crates/kv` has both.
+//! Not covered: reads beside the log, requests that a client sends again, and a log on disk. `crates/kv` has them.
 
 mod log;
 mod turn;
@@ -168,14 +168,15 @@ async fn serve<M: Machine>(
     let links = Links {
         secret: setup.secret,
         epoch: u16::from_le_bytes([a ^ c, b ^ d]),
+        mixed: false,
         tls: setup.tls.clone(),
     };
     let (me, slot) = (Node(setup.who.node), setup.who.slot);
     let (forward, mut forwarded) = mpsc::unbounded_channel();
-    let (engine, mut log) =
-        Engine::start(me, links.clone(), setup.snapshot_every, move |to, post| {
-            let _ = forward.send((to, post));
-        })
+    let post = move |to, post| {
+        let _ = forward.send((to, post));
+    };
+    let (engine, mut log, _) = Engine::start(me, links.clone(), setup.snapshot_every, None, post)
         .await
         .map_err(|why| format!("the ordering engine: {why:#}"))?;
     let (hearing, mut heard) = mpsc::unbounded_channel::<Heard>();

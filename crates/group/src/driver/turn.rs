@@ -167,6 +167,8 @@ impl<M: Machine> Driver<M> {
                 }
                 self.core.set_alive(node, alive);
             }
+            // Replicas with other types are not talked to.
+            Heard::Epoch(..) => {}
             Heard::Meet(who, reply) => {
                 let news = self.news.clone();
                 let told = move |(replica, done): LetIn| {

@@ -7,6 +7,8 @@
 //!  1. What is delivered is delivered to every replica with the same index, in ascending order.
 //!  2. What is submitted may be lost or delivered late: its origin numbers it, and submits again.
 
+mod log;
+mod machine;
 pub mod raft;
 
 use std::collections::BTreeMap;
@@ -39,6 +41,23 @@ pub enum Delivery {
     },
 }
 
+/// Bits of a submission's number that count within one start of its process; those above them count the starts.
+const START_BITS: u32 = 40;
+
+/// The number of the first submission of a process that has been started so often with its node number.
+#[must_use]
+pub const fn first_sequence(starts: u64) -> u64 {
+    (starts << START_BITS) | 1
+}
+
+/// Whether a submission is the next one of its origin: the one behind `last`, or the first of a later start. What an earlier start has
+/// left under way is none.
+#[must_use]
+pub const fn is_next(last: u64, sequence: u64) -> bool {
+    let starts = sequence >> START_BITS;
+    sequence == last + 1 || (starts > last >> START_BITS && sequence == first_sequence(starts))
+}
+
 /// An engine that orders.
 pub trait Sequencer {
     /// Hands bytes to whoever leads now. They may get lost.
@@ -54,4 +73,22 @@ pub trait Sequencer {
         new: Node,
         member: Member,
     ) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_start_begins_anew_and_an_earlier_one_is_over() {
+        assert!(is_next(0, 1) && is_next(6, 7));
+        assert!(!is_next(6, 6) && !is_next(6, 8) && !is_next(6, 1));
+        let (second, third) = (first_sequence(2), first_sequence(3));
+        assert!(is_next(first_sequence(1) + 5, second) && is_next(0, third));
+        assert!(!is_next(0, third + 1), "its first one has to come first");
+        assert!(
+            !is_next(third, second) && !is_next(third, second + 1),
+            "of the start before"
+        );
+    }
 }

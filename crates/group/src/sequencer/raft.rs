@@ -1,323 +1,51 @@
-//! The sequencer that is openraft 0.10, with a volatile log.
+//! The sequencer that is openraft 0.10.
 //!
-//! A process keeps nothing across its end, so one that comes back would be a voter that has forgotten its vote. Each start therefore
-//! takes a node number that nobody had before, joins as a learner and is promoted while the old number is removed.
+//! Without a directory a process keeps nothing across its end, so one that comes back would be a voter that has forgotten its vote. Each
+//! start therefore takes a node number that nobody had before, joins as a learner and is promoted while the old number is removed. With a
+//! directory ([`crate::disk`]) it keeps its number, its vote, its log and the last state.
 //!
 //! `apply` only hands entries on: what the engine calls applied is what has been dispatched. Replies take the way of the vote.
-//!
-//! Not covered: a log on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::ops::RangeBounds;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_util::{Stream, StreamExt as _};
-use openraft::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf, VoteOf};
+use openraft::OptionalSend;
+use openraft::alias::{SnapshotMetaOf, SnapshotOf, VoteOf};
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::entry::RaftEntry as _;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use openraft::storage::{
-    EntryResponder, IOFlushed, LogState, RaftLogStorage, RaftStateMachine, Snapshot,
-};
-use openraft::{EntryPayload, OptionalSend, RaftLogReader, RaftSnapshotBuilder};
+use openraft::storage::Snapshot;
 use serde::{Deserialize, Serialize};
 use steadfast_crosscheck::Node;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot};
 
+use super::log::Log;
+use super::machine::Machine;
 use super::{Delivery, Member, Sequencer};
+use crate::disk::Disk;
+use crate::entry::{Bytes, Types};
 use crate::links::{Links, Stream as Connection};
 use crate::wire::{self, Hello, Post};
-
-/// What an entry of the log carries.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Bytes(#[serde(with = "serde_bytes")] pub Vec<u8>);
-
-impl fmt::Display for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} bytes", self.0.len())
-    }
-}
-
-openraft::declare_raft_types!(
-    pub Types:
-        D = Bytes,
-        R = (),
-        Node = Member,
-);
 
 pub type Raft = openraft::Raft<Types, Machine>;
 
 /// The log keeps one part in so many of the entries between two snapshots, for followers that are a little late.
 const KEEP_PART: u64 = 10;
 
+/// The longest silence of a leader, in milliseconds; its lease lasts as long.
+const ELECTION_MS: u64 = 800;
+/// A lease that this process may have granted before it was started again, by a clock that runs a little differently.
+const LEASE: Duration = Duration::from_millis(ELECTION_MS + ELECTION_MS / 4);
 /// How long an answer may take at least: an entry of the largest size on a machine that does other things too.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Between two tries to hand a state out that is in doubt.
-const DOUBT: Duration = Duration::from_millis(50);
-
-/// The log in memory.
-#[derive(Clone, Debug, Default)]
-pub struct Log(Arc<Mutex<Inner>>);
-
-#[derive(Debug, Default)]
-struct Inner {
-    purged: Option<LogIdOf<Types>>,
-    entries: BTreeMap<u64, openraft::alias::EntryOf<Types>>,
-    committed: Option<LogIdOf<Types>>,
-    vote: Option<VoteOf<Types>>,
-}
-
-impl Log {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl RaftLogReader<Types> for Log {
-    async fn try_get_log_entries<RB: RangeBounds<u64> + Clone + fmt::Debug + OptionalSend>(
-        &mut self,
-        range: RB,
-    ) -> Result<Vec<openraft::alias::EntryOf<Types>>, io::Error> {
-        Ok(self
-            .lock()
-            .entries
-            .range(range)
-            .map(|(_, entry)| entry.clone())
-            .collect())
-    }
-
-    async fn read_vote(&mut self) -> Result<Option<VoteOf<Types>>, io::Error> {
-        Ok(self.lock().vote)
-    }
-}
-
-impl RaftLogStorage<Types> for Log {
-    type LogReader = Self;
-
-    async fn get_log_state(&mut self) -> Result<LogState<Types>, io::Error> {
-        let inner = self.lock();
-        let last = inner
-            .entries
-            .values()
-            .next_back()
-            .map(|entry| entry.log_id());
-        Ok(LogState {
-            last_purged_log_id: inner.purged,
-            last_log_id: last.or(inner.purged),
-        })
-    }
-
-    async fn get_log_reader(&mut self) -> Self::LogReader {
-        self.clone()
-    }
-
-    async fn save_vote(&mut self, vote: &VoteOf<Types>) -> Result<(), io::Error> {
-        self.lock().vote = Some(*vote);
-        Ok(())
-    }
-
-    async fn save_committed(&mut self, committed: Option<LogIdOf<Types>>) -> Result<(), io::Error> {
-        self.lock().committed = committed;
-        Ok(())
-    }
-
-    async fn read_committed(&mut self) -> Result<Option<LogIdOf<Types>>, io::Error> {
-        Ok(self.lock().committed)
-    }
-
-    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types>) -> Result<(), io::Error>
-    where
-        I: IntoIterator<Item = openraft::alias::EntryOf<Types>> + OptionalSend,
-        I::IntoIter: OptionalSend,
-    {
-        {
-            let mut inner = self.lock();
-            for entry in entries {
-                inner.entries.insert(entry.index(), entry);
-            }
-        }
-        callback.io_completed(Ok(()));
-        Ok(())
-    }
-
-    async fn truncate_after(&mut self, last: Option<LogIdOf<Types>>) -> Result<(), io::Error> {
-        let from = last.map_or(0, |id| id.index() + 1);
-        self.lock().entries.split_off(&from);
-        Ok(())
-    }
-
-    async fn purge(&mut self, upto: LogIdOf<Types>) -> Result<(), io::Error> {
-        let mut inner = self.lock();
-        inner.purged = Some(upto);
-        inner.entries = inner.entries.split_off(&(upto.index() + 1));
-        Ok(())
-    }
-}
-
-/// The engine's view of the service: a place in the log, and a channel.
-#[derive(Debug)]
-pub struct Machine {
-    hand: Arc<Mutex<Hand>>,
-    current: Current,
-}
-
-/// The last state that was made or taken over.
-type Current = Arc<Mutex<Option<(SnapshotMetaOf<Types>, Vec<u8>)>>>;
-
-/// Where the log is, and what hands it on: one lock, so that a request for the state stands exactly behind the entry that it names.
-#[derive(Debug)]
-struct Hand {
-    out: mpsc::UnboundedSender<Delivery>,
-    applied: Option<LogIdOf<Types>>,
-    membership: StoredMembershipOf<Types>,
-}
-
-fn locked(hand: &Mutex<Hand>) -> MutexGuard<'_, Hand> {
-    hand.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn members_of(membership: &StoredMembershipOf<Types>) -> BTreeMap<Node, Member> {
-    let voters: BTreeSet<u64> = membership.voter_ids().collect();
-    membership
-        .nodes()
-        .filter(|(id, _)| voters.contains(id))
-        .map(|(id, member)| (Node(*id), member.clone()))
-        .collect()
-}
-
-impl RaftStateMachine<Types> for Machine {
-    type SnapshotData = Vec<u8>;
-    type SnapshotBuilder = Builder;
-
-    async fn applied_state(
-        &mut self,
-    ) -> Result<(Option<LogIdOf<Types>>, StoredMembershipOf<Types>), io::Error> {
-        let hand = locked(&self.hand);
-        Ok((hand.applied, hand.membership.clone()))
-    }
-
-    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
-    where
-        Strm: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
-    {
-        while let Some(next) = entries.next().await {
-            let (entry, responder) = next?;
-            let id = entry.log_id();
-            let index = id.index();
-            {
-                let mut hand = locked(&self.hand);
-                hand.applied = Some(id);
-                match entry.payload {
-                    EntryPayload::Blank => {
-                        let _ = hand.out.send(Delivery::Blank { index });
-                    }
-                    EntryPayload::Normal(Bytes(bytes)) => {
-                        let _ = hand.out.send(Delivery::Entry { index, bytes });
-                    }
-                    EntryPayload::Membership(membership) => {
-                        hand.membership = StoredMembershipOf::<Types>::new(Some(id), membership);
-                        let members = members_of(&hand.membership);
-                        let _ = hand.out.send(Delivery::Members { index, members });
-                    }
-                }
-            }
-            if let Some(responder) = responder {
-                responder.send(());
-            }
-        }
-        Ok(())
-    }
-
-    async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
-        Builder {
-            hand: self.hand.clone(),
-            current: self.current.clone(),
-        }
-    }
-
-    async fn install_snapshot(
-        &mut self,
-        meta: &SnapshotMetaOf<Types>,
-        snapshot: Vec<u8>,
-    ) -> Result<(), io::Error> {
-        let (done, ready) = oneshot::channel();
-        let index = meta.last_log_id.map_or(0, |id| id.index());
-        {
-            let mut hand = locked(&self.hand);
-            hand.applied = meta.last_log_id;
-            hand.membership = meta.last_membership.clone();
-            let members = members_of(&hand.membership);
-            let _ = hand.out.send(Delivery::Install {
-                index,
-                members,
-                bytes: snapshot.clone(),
-                done,
-            });
-        }
-        ready
-            .await
-            .map_err(io::Error::other)?
-            .map_err(io::Error::other)?;
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((meta.clone(), snapshot));
-        Ok(())
-    }
-
-    async fn get_current_snapshot(
-        &mut self,
-    ) -> Result<Option<SnapshotOf<Types, Vec<u8>>>, io::Error> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(current.as_ref().map(|(meta, bytes)| Snapshot {
-            meta: meta.clone(),
-            snapshot: bytes.clone(),
-        }))
-    }
-}
-
-/// A snapshot that is being made.
-#[derive(Debug)]
-pub struct Builder {
-    hand: Arc<Mutex<Hand>>,
-    current: Current,
-}
-
-impl RaftSnapshotBuilder<Types> for Builder {
-    type SnapshotData = Vec<u8>;
-
-    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Vec<u8>>, io::Error> {
-        let (meta, bytes) = loop {
-            let (want, have) = oneshot::channel();
-            let meta = {
-                let hand = locked(&self.hand);
-                let _ = hand.out.send(Delivery::Snapshot(want));
-                SnapshotMetaOf::<Types> {
-                    last_log_id: hand.applied,
-                    last_membership: hand.membership.clone(),
-                }
-            };
-            if let Some(bytes) = have.await.map_err(io::Error::other)? {
-                break (meta, bytes);
-            }
-            // Something in it is in doubt: later, at another place of the log.
-            tokio::time::sleep(DOUBT).await;
-        };
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((meta.clone(), bytes.clone()));
-        Ok(Snapshot {
-            meta,
-            snapshot: bytes,
-        })
-    }
-}
 
 /// A question of the engine to another replica's.
 #[derive(Debug, Serialize, Deserialize)]
@@ -516,6 +244,9 @@ impl RaftNetworkV2<Types> for Line {
     }
 }
 
+/// Hears once, when nothing can be written to the disk any more; the replica then takes no further part.
+pub type Failure = oneshot::Receiver<String>;
+
 /// The engine of one replica.
 #[allow(
     missing_debug_implementations,
@@ -529,37 +260,46 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine; entries come out of the receiver. `post` reaches the leader where that is another replica.
+    /// Starts the engine; entries come out of the receiver. `post` reaches the leader where that is another replica. Without a disk the
+    /// log is in memory alone.
     pub async fn start(
         me: Node,
         links: Links,
         snapshot_every: u64,
+        disk: Option<Disk>,
         post: impl Fn(Node, Post) + Send + 'static,
-    ) -> anyhow::Result<(Self, mpsc::UnboundedReceiver<Delivery>)> {
+    ) -> anyhow::Result<(Self, mpsc::UnboundedReceiver<Delivery>, Option<Failure>)> {
         let (out, deliveries) = mpsc::unbounded_channel();
         let config = openraft::Config {
             cluster_name: "steadfast-kv".to_owned(),
             heartbeat_interval: 100,
             election_timeout_min: 400,
-            election_timeout_max: 800,
+            election_timeout_max: ELECTION_MS,
             max_payload_entries: 512,
             snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(snapshot_every),
             max_in_snapshot_log_to_keep: snapshot_every / KEEP_PART,
             ..openraft::Config::default()
         };
-        let machine = Machine {
-            hand: Arc::new(Mutex::new(Hand {
-                out,
-                applied: None,
-                membership: StoredMembershipOf::<Types>::default(),
-            })),
-            current: Arc::default(),
-        };
+        let mut machine = Machine::new(out);
+        let mut store = Log::default();
+        let mut failure = None;
+        if let Some(disk) = disk {
+            let resumes = disk.resumes();
+            let (keeper, found) = disk.start()?;
+            let upto = found.state.as_ref().and_then(|(meta, _)| meta.last_log_id);
+            machine.keep(keeper.clone(), found.state);
+            store = Log::kept(keeper, upto, found.entries, found.vote);
+            failure = Some(found.failure);
+            if resumes {
+                // The engine forgets its promise not to vote for somebody else while a leader's lease lasts.
+                tokio::time::sleep(LEASE).await;
+            }
+        }
         let raft = Raft::new(
             me.0,
             Arc::new(config.validate()?),
             Network { me: me.0, links },
-            Log::default(),
+            store,
             machine,
         )
         .await?;
@@ -590,6 +330,7 @@ impl Engine {
                 submit,
             },
             deliveries,
+            failure,
         ))
     }
 
@@ -620,6 +361,26 @@ impl Engine {
         tokio::spawn(async move {
             let _ = raft.trigger().transfer_leader(to.0).await;
         });
+    }
+
+    /// A member is none any more.
+    pub async fn remove(&self, node: Node) -> Result<(), String> {
+        let gone = BTreeSet::from([node.0]);
+        self.raft
+            .change_membership(openraft::ChangeMembers::RemoveVoters(gone), false)
+            .await
+            .map(drop)
+            .map_err(|why| why.to_string())
+    }
+
+    /// A member is reached by clients at another address.
+    pub async fn readdress(&self, node: Node, member: Member) -> Result<(), String> {
+        let nodes = BTreeMap::from([(node.0, member)]);
+        self.raft
+            .change_membership(openraft::ChangeMembers::SetNodes(nodes), true)
+            .await
+            .map(drop)
+            .map_err(|why| why.to_string())
     }
 
     /// Entries that have reached this replica and that its service has not been given or has not executed yet.

@@ -13,11 +13,14 @@ use super::*;
 /// Three places, their addresses, and whoever runs there.
 pub(super) struct Hosts {
     pub(super) dir: PathBuf,
-    peers: Vec<String>,
+    pub(super) peers: Vec<String>,
     pub(super) clients: Vec<SocketAddr>,
-    http: Vec<SocketAddr>,
+    pub(super) http: Vec<SocketAddr>,
     pub(super) more: Vec<String>,
     running: Vec<Option<Child>>,
+    keeps: bool,
+    /// What each is started through, word by word.
+    pub(super) through: Vec<Vec<String>>,
     said: Arc<Mutex<Vec<String>>>,
 }
 
@@ -40,6 +43,8 @@ impl Hosts {
             http: (0..3).map(|_| free()).collect(),
             more: more.iter().map(ToString::to_string).collect(),
             running: vec![None, None, None],
+            keeps: false,
+            through: vec![Vec::new(); 3],
             said: Arc::default(),
         };
         std::fs::write(hosts.secret(), secret).unwrap();
@@ -68,8 +73,31 @@ impl Hosts {
         command
     }
 
+    /// Each has a directory from now on.
+    pub(super) fn keep_data(&mut self) {
+        self.keeps = true;
+    }
+
+    pub(super) fn data(&self, replica: usize) -> PathBuf {
+        self.dir.join(format!("data-{replica}"))
+    }
+
     pub(super) fn start(&mut self, replica: usize) {
-        let mut child = self.command(replica).spawn().unwrap();
+        let mut command = self.command(replica);
+        if self.keeps {
+            command.arg("--data").arg(self.data(replica));
+        }
+        if let [first, rest @ ..] = self.through[replica].as_slice() {
+            let mut outer = Command::new(first);
+            outer
+                .args(rest)
+                .arg(command.get_program())
+                .args(command.get_args())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped());
+            command = outer;
+        }
+        let mut child = command.spawn().unwrap();
         let out: Box<dyn std::io::Read + Send> = Box::new(child.stdout.take().unwrap());
         let err: Box<dyn std::io::Read + Send> = Box::new(child.stderr.take().unwrap());
         for stream in [out, err] {
@@ -94,6 +122,10 @@ impl Hosts {
                 .success()
         );
         child.wait().unwrap()
+    }
+
+    pub(super) fn wait_end(&mut self, replica: usize) -> ExitStatus {
+        self.running[replica].take().unwrap().wait().unwrap()
     }
 
     fn http(&self, replica: usize, path: &str) -> String {
@@ -125,19 +157,21 @@ impl Hosts {
         });
     }
 
-    pub(super) fn heard(&self, words: &str) -> bool {
-        self.said
-            .lock()
-            .unwrap()
-            .iter()
-            .any(|line| line.contains(words))
+    /// Lines that have these words.
+    pub(super) fn count(&self, words: &str) -> usize {
+        let said = self.said.lock().unwrap();
+        said.iter().filter(|line| line.contains(words)).count()
     }
 
-    fn connect(&self, replica: usize) -> Line {
+    pub(super) fn heard(&self, words: &str) -> bool {
+        self.count(words) > 0
+    }
+
+    pub(super) fn connect(&self, replica: usize) -> Line {
         Line::to(self.clients[replica])
     }
 
-    fn status(&self, replica: usize) -> Value {
+    pub(super) fn status(&self, replica: usize) -> Value {
         serde_json::from_str(&self.connect(replica).ask("sf status\r\n")).unwrap()
     }
 }
@@ -392,4 +426,55 @@ fn a_replica_that_is_set_up_wrongly_says_what_is_required_and_what_was_found() {
     let (code, said) = run(&peers, "0", &secret, &[]);
     assert_eq!(code, Some(121), "{said}");
     assert!(said.contains("version 9 with digests of epoch 5"), "{said}");
+}
+
+#[test]
+fn a_group_is_upgraded_replica_by_replica_and_versions_are_never_called_wrong() {
+    let mut hosts = Hosts::new("upgraded", &[]);
+    hosts.keep_data();
+    (0..3).for_each(|replica| hosts.start(replica));
+    (0..3).for_each(|replica| hosts.wait_ready(replica));
+    hosts.connect(0).set("a", "one");
+    let new = "--digest-epoch=2".to_owned();
+
+    // One of three makes other digests: it has nobody to vote with, the others do not miss it.
+    hosts.end(2, "-TERM");
+    hosts.more.push(new.clone());
+    hosts.start(2);
+    hosts.wait("it says why it is not ready", || {
+        hosts.http(2, "/readyz").contains("mixed")
+    });
+    assert!(hosts.connect(2).get("a").contains("use another one"));
+    hosts.connect(1).set("b", "two");
+    assert_eq!(hosts.connect(0).get("b"), "two");
+    hosts.wait("nobody waits for it", || hosts.status(0)["open"] == 0);
+
+    // Two of three: now the old one has nobody.
+    hosts.end(1, "-TERM");
+    hosts.start(1);
+    (1..3).for_each(|replica| hosts.wait_ready(replica));
+    assert!(hosts.http(0, "/readyz").contains("mixed"));
+    hosts.connect(2).set("c", "three");
+    assert_eq!(hosts.connect(1).get("c"), "three");
+
+    hosts.end(0, "-TERM");
+    hosts.start(0);
+    hosts.wait_ready(0);
+    let mut line = hosts.connect(0);
+    for (key, value) in [("a", "one"), ("b", "two"), ("c", "three")] {
+        assert_eq!(line.get(key), value);
+    }
+    for replica in 0..3 {
+        let counts = &hosts.status(replica)["counts"];
+        assert_eq!(counts["mismatches"], 0, "replica {replica}: {counts}");
+    }
+    // The alarm still rings.
+    assert_eq!(
+        line.ask("sf strike replica=0 object=item:a byte=0 bit=0\r\n"),
+        "STRUCK\r\n"
+    );
+    assert_eq!(line.get("a"), "one");
+    hosts.wait("the repair is counted", || {
+        hosts.status(0)["counts"]["repairs"] == 1
+    });
 }

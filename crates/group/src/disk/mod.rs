@@ -1,0 +1,363 @@
+//! What a replica keeps across its end: who it is, its vote, the log, and the last state that it has stored.
+//!
+//! ```text
+//!   DIR/replica          node number, place, how often it was started, what it executes
+//!   DIR/vote             the engine's
+//!   DIR/log-00000001 ... entries, each with its check; an entry counts once fdatasync has returned
+//!   DIR/state            the last state that f+1 replicas agreed on, and the entry behind which it stands
+//!   DIR/damaged/         what did not fit its checks, if ever
+//! ```
+//!
+//! Invariants
+//!  1. A process that goes on with a log has everything that it ever acknowledged. Where that is in doubt it takes a new node number and
+//!     gets its state from the others; it never founds a group.
+//!  2. What is read is checked, all of it, before the process takes part.
+//!
+//! Not covered: a directory that is put back to an older state, and a disk that says "durable" and is not. Both undo a vote.
+
+pub mod record;
+mod segments;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use openraft::alias::{EntryOf, LogIdOf, SnapshotMetaOf, VoteOf};
+use openraft::entry::RaftEntry as _;
+use openraft::storage::IOFlushed;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use self::record::Fault;
+use self::segments::{Entries, Loaded};
+use self::writer::{Done, Job};
+use crate::entry::Types;
+use crate::secret;
+
+const REPLICA: &str = "replica";
+const VOTE: &str = "vote";
+const STATE: &str = "state";
+const LOCK: &str = "lock";
+const DAMAGED: &str = "damaged";
+/// The version of everything in the directory.
+const FORMAT: u32 = 1;
+
+/// Who keeps the directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    format: u32,
+    node: u64,
+    slot: u64,
+    service: String,
+    starts: u64,
+    /// What it had was damaged, and it has nothing of the others' yet.
+    lost: bool,
+}
+
+/// A state and the entry behind which it stands.
+pub(crate) type State = (SnapshotMetaOf<Types>, Vec<u8>);
+
+/// What the directory of a replica says.
+#[derive(Debug)]
+pub struct Disk {
+    dir: PathBuf,
+    identity: Identity,
+    loaded: Loaded,
+    vote: Option<VoteOf<Types>>,
+    state: Option<State>,
+    notes: Vec<String>,
+    lock: File,
+}
+
+impl Disk {
+    /// Opens the directory of the replica in this place, which executes this service. What is damaged is put aside.
+    pub fn open(dir: &Path, slot: u64, service: &str) -> anyhow::Result<Self> {
+        let at = dir.display();
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .with_context(|| {
+                format!("--data {at}\n  fix:   a directory that this user may make")
+            })?;
+        let lock = locked(dir)?;
+        let mut notes = Vec::new();
+        let kept = match read(dir) {
+            Err(Fault::Damaged(why)) => {
+                put_aside(dir)?;
+                notes.push(format!(
+                    "{why}; everything in {at} was put into {at}/{DAMAGED}, and this replica begins anew from the others"
+                ));
+                read(dir)
+            }
+            other => other,
+        };
+        let kept = kept.map_err(|fault| fault.told(dir))?;
+        let lost = !notes.is_empty();
+        notes.extend(kept.loaded.torn.clone());
+        let identity = match kept.identity {
+            Some(identity) => {
+                identity.check(dir, slot, service)?;
+                identity
+            }
+            None => Identity {
+                format: FORMAT,
+                node: secret::fresh_node(slot)?.0,
+                slot,
+                service: service.to_owned(),
+                starts: 0,
+                lost,
+            },
+        };
+        let mut disk = Self {
+            dir: dir.to_path_buf(),
+            identity,
+            loaded: kept.loaded,
+            vote: kept.vote,
+            state: kept.state,
+            notes,
+            lock,
+        };
+        disk.begin()?;
+        Ok(disk)
+    }
+
+    /// Counts this start, before anything is said in its name.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        self.identity.starts += 1;
+        self.identity.lost &= !self.resumes();
+        record::store(&self.dir, REPLICA, &self.identity).with_context(|| {
+            format!(
+                "--data {}: it cannot be written\n  fix:   room on the disk, and a directory of this user",
+                self.dir.display()
+            )
+        })
+    }
+
+    /// The node number, which stays.
+    #[must_use]
+    pub fn node(&self) -> u64 {
+        self.identity.node
+    }
+
+    /// How often a process with this node number has been started.
+    #[must_use]
+    pub fn starts(&self) -> u64 {
+        self.identity.starts
+    }
+
+    /// The last entry of the log or of the state to go on with, if there is one.
+    #[must_use]
+    pub fn last(&self) -> Option<u64> {
+        let entry = self
+            .loaded
+            .entries
+            .last_key_value()
+            .map(|(index, _)| *index);
+        let state = self
+            .state
+            .as_ref()
+            .map(|(meta, _)| meta.last_log_id.map_or(0, |id| id.index()));
+        entry.max(state)
+    }
+
+    /// Whether there is a log or a state to go on with.
+    #[must_use]
+    pub fn resumes(&self) -> bool {
+        self.last().is_some()
+    }
+
+    /// Whether what was here is lost, and nothing of the others' has come yet.
+    #[must_use]
+    pub fn lost(&self) -> bool {
+        self.identity.lost
+    }
+
+    /// What a person is to be told about what was found.
+    pub fn notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Everything that was found, and the hand that writes what comes.
+    pub(crate) fn start(self) -> anyhow::Result<(Keeper, Found)> {
+        let (failed, failure) = oneshot::channel();
+        let jobs = writer::start(self.dir.clone(), self.loaded.segments, failed)
+            .context("a thread that writes")?;
+        let found = Found {
+            entries: self.loaded.entries,
+            vote: self.vote,
+            state: self.state,
+            failure,
+        };
+        let keeper = Keeper {
+            jobs,
+            dir: self.dir,
+            _lock: Arc::new(self.lock),
+        };
+        Ok((keeper, found))
+    }
+}
+
+impl Identity {
+    fn check(&self, dir: &Path, slot: u64, service: &str) -> anyhow::Result<()> {
+        let at = dir.display();
+        ensure!(
+            self.format == FORMAT,
+            "--data {at}: requirement: format {FORMAT}; found: {}\n  fix:   the version of steadfast that wrote it, or an empty directory",
+            self.format
+        );
+        ensure!(
+            self.slot == slot,
+            "--data {at}: requirement: the directory of replica {slot}; found: that of replica {}\n  fix:   a directory for each replica",
+            self.slot
+        );
+        ensure!(
+            self.service == service,
+            "--data {at}: requirement: written at stage {service}; found: {}\n  fix:   --stage {}, or an empty directory",
+            self.service,
+            self.service
+        );
+        Ok(())
+    }
+}
+
+fn locked(dir: &Path) -> anyhow::Result<File> {
+    let lock = File::create(dir.join(LOCK)).with_context(|| format!("--data {}", dir.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!(
+            "--data {}: requirement: one process for a directory; found: another one that has it\n  fix:   stop that one, or give each its own",
+            dir.display()
+        ),
+        Err(TryLockError::Error(why)) => Err(why).context("the lock of --data"),
+    }
+}
+
+/// What a directory holds.
+struct Kept {
+    identity: Option<Identity>,
+    vote: Option<VoteOf<Types>>,
+    state: Option<State>,
+    loaded: Loaded,
+}
+
+fn read(dir: &Path) -> Result<Kept, Fault> {
+    let state: Option<(SnapshotMetaOf<Types>, serde_bytes::ByteBuf)> = record::load(dir, STATE)?;
+    let state = state.map(|(meta, bytes)| (meta, bytes.into_vec()));
+    let upto = state.as_ref().and_then(|(meta, _)| meta.last_log_id);
+    let kept = Kept {
+        identity: record::load(dir, REPLICA)?,
+        vote: record::load(dir, VOTE)?,
+        loaded: segments::load(dir, upto)?,
+        state,
+    };
+    let is_new = kept.vote.is_none() && kept.state.is_none() && kept.loaded.entries.is_empty();
+    if kept.identity.is_none() && !is_new {
+        return Err(Fault::damaged(&dir.join(REPLICA), 0, "it is missing"));
+    }
+    // The first entry of a group comes before the first vote; every other one behind it.
+    let voted = kept.state.is_some() || kept.loaded.entries.keys().any(|index| *index > 0);
+    if kept.vote.is_none() && voted {
+        return Err(Fault::damaged(&dir.join(VOTE), 0, "it is missing"));
+    }
+    Ok(kept)
+}
+
+/// Moves everything into a directory of its own, in place of what was there.
+fn put_aside(dir: &Path) -> anyhow::Result<()> {
+    let aside = dir.join(DAMAGED);
+    let cannot = || format!("{} cannot be put aside", dir.display());
+    match fs::remove_dir_all(&aside) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why).with_context(cannot),
+        _ => fs::create_dir(&aside).with_context(cannot)?,
+    }
+    for entry in fs::read_dir(dir).with_context(cannot)? {
+        let entry = entry.with_context(cannot)?;
+        let name = entry.file_name();
+        if name != DAMAGED && name != LOCK {
+            fs::rename(entry.path(), aside.join(name)).with_context(cannot)?;
+        }
+    }
+    record::sync_dir(dir).with_context(cannot)
+}
+
+/// What was found on disk.
+pub(crate) struct Found {
+    pub(crate) entries: Entries,
+    pub(crate) vote: Option<VoteOf<Types>>,
+    pub(crate) state: Option<State>,
+    /// Told once, when nothing can be written any more.
+    pub(crate) failure: oneshot::Receiver<String>,
+}
+
+/// Writes what is to be kept.
+#[derive(Debug, Clone)]
+pub(crate) struct Keeper {
+    jobs: std::sync::mpsc::Sender<Job>,
+    dir: PathBuf,
+    _lock: Arc<File>,
+}
+
+impl Keeper {
+    /// `done` hears when these are durable.
+    pub(crate) fn append(
+        &self,
+        entries: &[EntryOf<Types>],
+        done: IOFlushed<Types>,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        for entry in entries {
+            segments::put(entry, &mut bytes)?;
+        }
+        let highest = entries.last().map_or(0, |entry| entry.index());
+        self.send(Job::Append(bytes, highest, Done::Engine(done)))
+    }
+
+    /// Entries from an index on are void.
+    pub(crate) async fn cut(&self, from: u64) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        segments::put_cut(from, &mut bytes)?;
+        let (done, written) = oneshot::channel();
+        self.send(Job::Append(bytes, 0, Done::Own(done)))?;
+        written.await.map_err(io::Error::other)?
+    }
+
+    /// Entries up to an index are part of the stored state.
+    pub(crate) fn purge(&self, upto: LogIdOf<Types>) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        segments::put_purged(upto.index(), &mut bytes)?;
+        self.send(Job::Purge(bytes, upto.index()))
+    }
+
+    /// Returns when the vote is durable.
+    pub(crate) async fn vote(&self, vote: VoteOf<Types>) -> io::Result<()> {
+        let (done, stored) = oneshot::channel();
+        self.send(Job::Vote(vote, done))?;
+        stored.await.map_err(io::Error::other)?
+    }
+
+    /// Returns when the state is durable.
+    pub(crate) async fn state(
+        &self,
+        meta: SnapshotMetaOf<Types>,
+        bytes: Vec<u8>,
+    ) -> io::Result<()> {
+        let dir = self.dir.clone();
+        let store = move || record::store(&dir, STATE, &(meta, serde_bytes::ByteBuf::from(bytes)));
+        tokio::task::spawn_blocking(store)
+            .await
+            .map_err(io::Error::other)?
+    }
+
+    fn send(&self, job: Job) -> io::Result<()> {
+        self.jobs
+            .send(job)
+            .map_err(|_| io::Error::other("the thread that writes has ended"))
+    }
+}

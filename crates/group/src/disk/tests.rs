@@ -1,0 +1,259 @@
+//! A directory that is written, closed, hit, and opened again.
+
+use openraft::EntryPayload;
+use openraft::entry::RaftEntry as _;
+use openraft::vote::RaftLeaderId as _;
+
+use super::*;
+use crate::entry::Bytes;
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("disk-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        Self(dir)
+    }
+
+    fn open(&self) -> Disk {
+        Disk::open(&self.0, 1, "RDGX").unwrap()
+    }
+
+    /// A second file of the log.
+    fn append_elsewhere(&self) {
+        let mut bytes = Vec::new();
+        segments::put(&entry(1, 3, b"three"), &mut bytes).unwrap();
+        fs::write(self.0.join("log-00000002"), bytes).unwrap();
+    }
+
+    fn logs(&self) -> Vec<PathBuf> {
+        let all = fs::read_dir(&self.0).unwrap();
+        let mut logs: Vec<PathBuf> = all
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.to_string_lossy().contains("/log-"))
+            .collect();
+        logs.sort();
+        logs
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn id(term: u64, index: u64) -> LogIdOf<Types> {
+    let leader = openraft::alias::LeaderIdOf::<Types>::new(term, 9);
+    LogIdOf::<Types>::new(leader.to_committed(), index)
+}
+
+fn entry(term: u64, index: u64, bytes: &[u8]) -> EntryOf<Types> {
+    EntryOf::<Types>::new(id(term, index), EntryPayload::Normal(Bytes(bytes.to_vec())))
+}
+
+/// Writes with the directory's own hand, and waits until all of it is durable.
+fn write(disk: Disk, with: impl AsyncFnOnce(&Keeper)) -> Entries {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let (keeper, found) = disk.start().unwrap();
+    runtime.block_on(async {
+        with(&keeper).await;
+        keeper.cut(u64::MAX).await.unwrap();
+    });
+    drop(keeper);
+    found.entries
+}
+
+fn texts(disk: &Disk) -> Vec<(u64, String)> {
+    let entries = disk.loaded.entries.iter();
+    entries
+        .map(|(index, entry)| match &entry.payload {
+            EntryPayload::Normal(Bytes(bytes)) => {
+                (*index, String::from_utf8_lossy(bytes).into_owned())
+            }
+            _ => (*index, "other".to_owned()),
+        })
+        .collect()
+}
+
+/// Three entries, and a vote, in an open directory.
+fn three(scratch: &Scratch) {
+    write(scratch.open(), async |keeper| {
+        keeper.vote(VoteOf::<Types>::new(1, 9)).await.unwrap();
+        for (index, text) in [(0, "zero"), (1, "one"), (2, "two")] {
+            let entries = [entry(1, index, text.as_bytes())];
+            keeper.append(&entries, IOFlushed::noop()).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_was_written_is_there_under_the_same_number_and_every_start_counts() {
+    let scratch = Scratch::new("whole");
+    let first = scratch.open();
+    assert!(!first.resumes() && !first.lost());
+    let node = first.node();
+    let vote = VoteOf::<Types>::new(1, 9);
+    write(first, async |keeper| {
+        keeper.vote(vote).await.unwrap();
+        for (index, text) in [(0, "zero"), (1, "one"), (2, "wrong"), (3, "wrong")] {
+            let entries = [entry(1, index, text.as_bytes())];
+            keeper.append(&entries, IOFlushed::noop()).unwrap();
+        }
+        keeper.cut(2).await.unwrap();
+        let entries = [entry(2, 2, b"two"), entry(2, 3, b"three")];
+        keeper.append(&entries, IOFlushed::noop()).unwrap();
+    });
+    let mut again = scratch.open();
+    assert_eq!((again.node(), again.starts()), (node, 2));
+    assert!(again.resumes() && !again.lost() && again.notes().is_empty());
+    assert_eq!(again.vote, Some(vote));
+    let all = [(0, "zero"), (1, "one"), (2, "two"), (3, "three")];
+    assert_eq!(texts(&again), all.map(|(i, text)| (i, text.to_owned())));
+}
+
+#[test]
+fn the_log_goes_on_behind_a_state_and_what_the_state_has_is_removed() {
+    let scratch = Scratch::new("state");
+    three(&scratch);
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: Some(id(1, 50)),
+        ..Default::default()
+    };
+    // A state of another replica, far ahead: what was here is stale, and what follows begins behind it.
+    write(scratch.open(), async |keeper| {
+        keeper.state(meta.clone(), vec![7; 9]).await.unwrap();
+        keeper.purge(id(1, 50)).unwrap();
+        let entries = [entry(1, 51, b"next")];
+        keeper.append(&entries, IOFlushed::noop()).unwrap();
+    });
+    let mut again = scratch.open();
+    assert_eq!(again.notes(), [""; 0]);
+    assert_eq!(again.state, Some((meta, vec![7; 9])));
+    assert_eq!(texts(&again), [(51, "next".to_owned())]);
+}
+
+#[test]
+fn full_files_go_when_a_state_has_all_of_them() {
+    let scratch = Scratch::new("purge");
+    let large = vec![1; 6 << 20];
+    write(scratch.open(), async |keeper| {
+        keeper.vote(VoteOf::<Types>::new(1, 9)).await.unwrap();
+        for index in 0..7 {
+            let entries = [entry(1, index, &large)];
+            keeper.append(&entries, IOFlushed::noop()).unwrap();
+            keeper.cut(u64::MAX).await.unwrap();
+        }
+    });
+    assert_eq!(scratch.logs().len(), 3);
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: Some(id(1, 5)),
+        ..Default::default()
+    };
+    write(scratch.open(), async |keeper| {
+        keeper.state(meta, Vec::new()).await.unwrap();
+        keeper.purge(id(1, 5)).unwrap();
+    });
+    assert_eq!(scratch.logs().len(), 1);
+    let again = scratch.open();
+    assert_eq!(
+        again.loaded.entries.keys().copied().collect::<Vec<_>>(),
+        [6]
+    );
+}
+
+#[test]
+fn every_cut_of_the_last_file_is_a_torn_tail_and_keeps_the_records_before() {
+    let scratch = Scratch::new("cut");
+    three(&scratch);
+    let log = scratch.logs().pop().unwrap();
+    let whole = fs::read(&log).unwrap();
+    let node = scratch.open().node();
+    for length in (1..whole.len()).step_by(7) {
+        fs::write(&log, &whole[..length]).unwrap();
+        let mut again = scratch.open();
+        assert_eq!(again.node(), node, "cut at {length}");
+        assert!(again.loaded.entries.len() <= 3);
+        assert!(again.notes().iter().all(|note| note.contains("cut off")));
+        assert_eq!(again.resumes(), !again.loaded.entries.is_empty());
+    }
+    // Room that was made and never filled.
+    fs::write(&log, [&whole[..], &[0; 4096]].concat()).unwrap();
+    assert_eq!(scratch.open().loaded.entries.len(), 3);
+}
+
+#[test]
+fn every_flipped_bit_has_the_replica_begin_anew_under_another_number() {
+    let scratch = Scratch::new("flip");
+    three(&scratch);
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: Some(id(1, 0)),
+        ..Default::default()
+    };
+    write(scratch.open(), async |keeper| {
+        keeper.state(meta, vec![3; 40]).await.unwrap();
+    });
+    let log = scratch.logs().pop().unwrap();
+    let names = [
+        log.clone(),
+        scratch.0.join(VOTE),
+        scratch.0.join(STATE),
+        scratch.0.join(REPLICA),
+    ];
+    let whole = names.each_ref().map(|name| fs::read(name).unwrap());
+    for (hit, name) in names.iter().enumerate() {
+        for bit in (0..whole[hit].len() * 8).step_by(29) {
+            for (name, bytes) in names.iter().zip(&whole) {
+                fs::write(name, bytes).unwrap();
+            }
+            let before = scratch.open().node();
+            let mut wrong = fs::read(name).unwrap();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            fs::write(name, wrong).unwrap();
+            let mut again = scratch.open();
+            let at = format!("{} bit {bit}", name.display());
+            assert_ne!(again.node(), before, "{at}");
+            assert!(again.lost() && !again.resumes(), "{at}");
+            assert_eq!(again.notes().len(), 1, "{at}");
+            assert!(scratch.0.join(DAMAGED).join("replica").exists(), "{at}");
+            drop(again);
+            // Until it has something of the others' it stays one that has lost its data.
+            assert!(scratch.open().lost());
+        }
+    }
+}
+
+#[test]
+fn a_hole_in_the_log_and_a_missing_file_are_damage() {
+    let scratch = Scratch::new("hole");
+    write(scratch.open(), async |keeper| {
+        let entries = [entry(1, 0, b"zero"), entry(1, 2, b"two")];
+        keeper.append(&entries, IOFlushed::noop()).unwrap();
+    });
+    assert!(scratch.open().lost());
+    for name in [REPLICA, VOTE, "log-00000001"] {
+        let scratch = Scratch::new("gone");
+        three(&scratch);
+        scratch.append_elsewhere();
+        fs::remove_file(scratch.0.join(name)).unwrap();
+        assert!(scratch.open().lost(), "{name}");
+    }
+}
+
+#[test]
+fn a_directory_has_one_process_and_one_place() {
+    let scratch = Scratch::new("taken");
+    let open = scratch.open();
+    let refused = |slot, service| {
+        let why = Disk::open(&scratch.0, slot, service).unwrap_err();
+        format!("{why:#}")
+    };
+    assert!(refused(1, "RDGX").contains("another one that has it"));
+    drop(open);
+    assert!(refused(2, "RDGX").contains("found: that of replica 1"));
+    assert!(refused(1, "RD").contains("--stage RDGX"));
+    drop(scratch.open());
+}

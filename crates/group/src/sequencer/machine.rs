@@ -1,0 +1,230 @@
+//! The service as the engine sees it: a place in the log, a channel, and the last state.
+//!
+//! `apply` only hands entries on: what the engine calls applied is what has been dispatched.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt as _};
+use openraft::alias::{LogIdOf, SnapshotMetaOf, SnapshotOf, StoredMembershipOf};
+use openraft::entry::RaftEntry as _;
+use openraft::storage::{EntryResponder, RaftStateMachine, Snapshot};
+use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
+use steadfast_crosscheck::Node;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Delivery, Member};
+use crate::disk::{Keeper, State};
+use crate::entry::{Bytes, Types};
+
+/// Between two tries to hand a state out that is in doubt.
+const DOUBT: Duration = Duration::from_millis(50);
+
+/// The engine's view of the service: a place in the log, and a channel.
+#[derive(Debug)]
+pub struct Machine {
+    hand: Arc<Mutex<Hand>>,
+    current: Current,
+}
+
+/// The last state that was made or taken over, on disk too where the replica has a directory.
+#[derive(Clone, Debug, Default)]
+struct Current {
+    last: Arc<Mutex<Option<State>>>,
+    disk: Option<Keeper>,
+}
+
+impl Current {
+    fn get(&self) -> Option<State> {
+        self.last
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    async fn put(&self, meta: SnapshotMetaOf<Types>, bytes: Vec<u8>) -> io::Result<()> {
+        if let Some(disk) = &self.disk {
+            disk.state(meta.clone(), bytes.clone()).await?;
+        }
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((meta, bytes));
+        Ok(())
+    }
+}
+
+/// Where the log is, and what hands it on: one lock, so that a request for the state stands exactly behind the entry that it names.
+#[derive(Debug)]
+struct Hand {
+    out: mpsc::UnboundedSender<Delivery>,
+    applied: Option<LogIdOf<Types>>,
+    membership: StoredMembershipOf<Types>,
+}
+
+fn locked(hand: &Mutex<Hand>) -> MutexGuard<'_, Hand> {
+    hand.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn members_of(membership: &StoredMembershipOf<Types>) -> BTreeMap<Node, Member> {
+    let voters: BTreeSet<u64> = membership.voter_ids().collect();
+    membership
+        .nodes()
+        .filter(|(id, _)| voters.contains(id))
+        .map(|(id, member)| (Node(*id), member.clone()))
+        .collect()
+}
+
+impl Machine {
+    /// One that has executed nothing yet.
+    pub(super) fn new(out: mpsc::UnboundedSender<Delivery>) -> Self {
+        Self {
+            hand: Arc::new(Mutex::new(Hand {
+                out,
+                applied: None,
+                membership: StoredMembershipOf::<Types>::default(),
+            })),
+            current: Current::default(),
+        }
+    }
+
+    /// Goes on with the state that was found on disk; the service is handed it before any entry.
+    pub(super) fn keep(&mut self, disk: Keeper, state: Option<State>) {
+        if let Some((meta, bytes)) = &state {
+            // Whoever takes it ends the process if it cannot: nobody waits.
+            let (done, _) = oneshot::channel();
+            locked(&self.hand).install(meta, bytes.clone(), done);
+        }
+        self.current = Current {
+            last: Arc::new(Mutex::new(state)),
+            disk: Some(disk),
+        };
+    }
+}
+
+impl Hand {
+    /// The state behind an entry goes to the service, and what follows goes behind it.
+    fn install(
+        &mut self,
+        meta: &SnapshotMetaOf<Types>,
+        bytes: Vec<u8>,
+        done: oneshot::Sender<Result<(), String>>,
+    ) {
+        self.applied = meta.last_log_id;
+        self.membership = meta.last_membership.clone();
+        let _ = self.out.send(Delivery::Install {
+            index: meta.last_log_id.map_or(0, |id| id.index()),
+            members: members_of(&self.membership),
+            bytes,
+            done,
+        });
+    }
+}
+
+impl RaftStateMachine<Types> for Machine {
+    type SnapshotData = Vec<u8>;
+    type SnapshotBuilder = Builder;
+
+    async fn applied_state(
+        &mut self,
+    ) -> Result<(Option<LogIdOf<Types>>, StoredMembershipOf<Types>), io::Error> {
+        let hand = locked(&self.hand);
+        Ok((hand.applied, hand.membership.clone()))
+    }
+
+    async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
+    where
+        Strm: Stream<Item = Result<EntryResponder<Types>, io::Error>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            let id = entry.log_id();
+            let index = id.index();
+            {
+                let mut hand = locked(&self.hand);
+                hand.applied = Some(id);
+                match entry.payload {
+                    EntryPayload::Blank => {
+                        let _ = hand.out.send(Delivery::Blank { index });
+                    }
+                    EntryPayload::Normal(Bytes(bytes)) => {
+                        let _ = hand.out.send(Delivery::Entry { index, bytes });
+                    }
+                    EntryPayload::Membership(membership) => {
+                        hand.membership = StoredMembershipOf::<Types>::new(Some(id), membership);
+                        let members = members_of(&hand.membership);
+                        let _ = hand.out.send(Delivery::Members { index, members });
+                    }
+                }
+            }
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self::SnapshotBuilder {
+        Builder {
+            hand: self.hand.clone(),
+            current: self.current.clone(),
+        }
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMetaOf<Types>,
+        snapshot: Vec<u8>,
+    ) -> Result<(), io::Error> {
+        let (done, ready) = oneshot::channel();
+        locked(&self.hand).install(meta, snapshot.clone(), done);
+        ready
+            .await
+            .map_err(io::Error::other)?
+            .map_err(io::Error::other)?;
+        self.current.put(meta.clone(), snapshot).await
+    }
+
+    async fn get_current_snapshot(
+        &mut self,
+    ) -> Result<Option<SnapshotOf<Types, Vec<u8>>>, io::Error> {
+        Ok(self
+            .current
+            .get()
+            .map(|(meta, snapshot)| Snapshot { meta, snapshot }))
+    }
+}
+
+/// A snapshot that is being made.
+#[derive(Debug)]
+pub struct Builder {
+    hand: Arc<Mutex<Hand>>,
+    current: Current,
+}
+
+impl RaftSnapshotBuilder<Types> for Builder {
+    type SnapshotData = Vec<u8>;
+
+    async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Vec<u8>>, io::Error> {
+        let (meta, bytes) = loop {
+            let (want, have) = oneshot::channel();
+            let meta = {
+                let hand = locked(&self.hand);
+                let _ = hand.out.send(Delivery::Snapshot(want));
+                SnapshotMetaOf::<Types> {
+                    last_log_id: hand.applied,
+                    last_membership: hand.membership.clone(),
+                }
+            };
+            if let Some(bytes) = have.await.map_err(io::Error::other)? {
+                break (meta, bytes);
+            }
+            // Something in it is in doubt: later, at another place of the log.
+            tokio::time::sleep(DOUBT).await;
+        };
+        self.current.put(meta.clone(), bytes.clone()).await?;
+        Ok(Snapshot {
+            meta,
+            snapshot: bytes,
+        })
+    }
+}

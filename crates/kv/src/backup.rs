@@ -1,0 +1,305 @@
+//! `steadfast kv backup` and `restore`: all items of a group in a file, and back through the log of an empty one.
+//!
+//! ```text
+//!   "SFKVBAK1" | header | items ... | items        records as on a replica's disk: length, two checks, body
+//! ```
+//!
+//! Invariants
+//!  1. What is written is a state that f+1 replicas agreed on, after all objects of all replicas were compared, and every item in it fits
+//!     the digest that won its vote.
+//!  2. A backup that is not whole, or in which a bit changed, restores nothing.
+//!  3. What is restored is executed and voted on by every replica; each refuses an item that does not fit its digest.
+//!
+//! Not covered: numbers of requests that clients would send again (`once`), and secrecy: the file holds every value in the clear.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use serde::{Deserialize, Serialize};
+use steadfast_crosscheck::Digest;
+use steadfast_group::disk::record;
+use steadfast_group::secret;
+use steadfast_integrity::digest::{Vote128, crc32c};
+
+use crate::cli::At;
+use crate::{local, plain, say, status_of};
+
+const MAGIC: &[u8; 8] = b"SFKVBAK1";
+/// Bytes of items in one record of a file, and in one entry of the log.
+const BATCH: usize = 1 << 20;
+/// Bytes of a state that are asked for at a time.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// One item: its bytes as they are stored and voted on, and its digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Saved {
+    #[serde(with = "serde_bytes")]
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) digest: u128,
+}
+
+impl Saved {
+    /// Whether it is what was voted for.
+    pub(crate) fn is_right(&self) -> bool {
+        Digest::of(&self.bytes).0 == self.digest
+    }
+}
+
+/// What a file says before its items.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Header {
+    /// The entry behind which the state stands, and the leader's time there.
+    index: u64,
+    now_ms: u64,
+    items: u64,
+    /// Of all digests, in the order of the file.
+    all: u128,
+}
+
+fn all_of(items: &[Saved]) -> u128 {
+    let mut all = Vote128::new();
+    for item in items {
+        all = all.part(&item.digest.to_le_bytes());
+    }
+    all.finish()
+}
+
+/// Cuts items into parts that one record, or one entry, can have.
+fn batches(items: Vec<Saved>) -> Vec<Vec<Saved>> {
+    let mut batches: Vec<Vec<Saved>> = Vec::new();
+    let mut room = 0;
+    for item in items {
+        let weight = item.bytes.len() + 32;
+        match batches.last_mut().filter(|_| weight <= room) {
+            Some(last) => {
+                room -= weight;
+                last.push(item);
+            }
+            None => {
+                room = BATCH.saturating_sub(weight);
+                batches.push(vec![item]);
+            }
+        }
+    }
+    batches
+}
+
+/// The bytes of a file.
+fn written(index: u64, now_ms: u64, items: Vec<Saved>) -> anyhow::Result<Vec<u8>> {
+    let header = Header {
+        index,
+        now_ms,
+        items: items.len() as u64,
+        all: all_of(&items),
+    };
+    let mut bytes = MAGIC.to_vec();
+    record::put(&postcard::to_stdvec(&header)?, &mut bytes)?;
+    for batch in batches(items) {
+        record::put(&postcard::to_stdvec(&batch)?, &mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The items of a file, all of them as they were voted on, or why not.
+fn read(bytes: &[u8]) -> anyhow::Result<(u64, Vec<Saved>)> {
+    ensure!(
+        bytes.starts_with(MAGIC),
+        "requirement: a file of steadfast kv backup; found: another one"
+    );
+    let mut at = MAGIC.len();
+    let mut bodies = Vec::new();
+    loop {
+        match record::next(bytes, at) {
+            record::Next::End => break,
+            record::Next::Record(body, end) => {
+                bodies.push(body);
+                at = end;
+            }
+            record::Next::Torn => bail!("the file ends in the middle, at byte {at}"),
+            record::Next::Damaged => bail!("bytes at {at} do not fit their check"),
+        }
+    }
+    let mut bodies = bodies.into_iter();
+    let header: Header = postcard::from_bytes(bodies.next().context("the file has no header")?)?;
+    let mut items = Vec::new();
+    for body in bodies {
+        items.extend(postcard::from_bytes::<Vec<Saved>>(body)?);
+    }
+    let wrong = items.iter().filter(|item| !item.is_right()).count();
+    ensure!(
+        wrong == 0,
+        "{wrong} items do not fit the digest they were voted with"
+    );
+    ensure!(
+        items.len() as u64 == header.items && all_of(&items) == header.all,
+        "requirement: the {} items that were saved; found: {} that are not these",
+        header.items,
+        items.len()
+    );
+    Ok((header.index, items))
+}
+
+pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result<()> {
+    let secret = secret::read(secret_file)?;
+    let verified = local::ask(at, "sf verify")?;
+    let verified: serde_json::Value =
+        serde_json::from_str(&verified).with_context(|| plain(&verified))?;
+    ensure!(
+        verified["complete"] == true,
+        "not every replica has answered the comparison\n  fix:   wait until steadfast kv status shows all of them"
+    );
+    let answer = local::ask(at, &format!("sf backup {secret:032x}"))?;
+    let Some(length) = answer.strip_prefix("BACKUP ") else {
+        bail!("{}", plain(&answer));
+    };
+    let length: usize = length.parse().context("the length of the state")?;
+    let mut state = Vec::with_capacity(length);
+    while state.len() < length {
+        let line = format!("sf piece {secret:032x} {}", state.len());
+        let answer = local::ask(at, &line)?;
+        let words: Vec<&str> = answer.split(' ').collect();
+        let ["PIECE", crc, hex] = words.as_slice() else {
+            bail!("{}", plain(&answer));
+        };
+        let piece = from_hex(hex).context("a piece of the state")?;
+        ensure!(
+            !piece.is_empty() && crc.parse() == Ok(crc32c(&piece)),
+            "a piece of the state was damaged on its way\n  fix:   run it again"
+        );
+        state.extend(piece);
+    }
+    let (index, now_ms, items): (u64, u64, Vec<Saved>) = postcard::from_bytes(&state)?;
+    let count = items.len();
+    let bytes = written(index, now_ms, items)?;
+    // What the file will say is read as a restore reads it, before it counts as one.
+    read(&bytes)?;
+    let beside = file.with_extension("new");
+    let cannot = || format!("{}", file.display());
+    let mut out = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .with_context(cannot)?;
+    out.write_all(&bytes).with_context(cannot)?;
+    out.sync_all().with_context(cannot)?;
+    fs::rename(&beside, file).with_context(cannot)?;
+    say::result(&format!(
+        "{count} items, as f+1 replicas agreed on them at entry {index}, are in {}",
+        file.display()
+    ));
+    Ok(())
+}
+
+pub(crate) fn restore(file: &Path, over: bool, at: &At, secret_file: &Path) -> anyhow::Result<()> {
+    let secret = secret::read(secret_file)?;
+    let name = file.display();
+    let bytes = fs::read(file).with_context(|| name.to_string())?;
+    let (index, items) = read(&bytes)
+        .with_context(|| format!("{name} restores nothing\n  fix:   another backup"))?;
+    let status = status_of(at)?;
+    ensure!(
+        over || status["items"] == 0,
+        "requirement: a group without items; found: {}\n  fix:   a new group; or --over, which replaces items that the backup has and keeps the others",
+        status["items"]
+    );
+    let count = items.len();
+    let mut done = 0;
+    for batch in batches(items) {
+        let wanted = batch.len();
+        let hex = to_hex(&postcard::to_stdvec(&batch)?);
+        let answer = local::ask(at, &format!("sf restore {secret:032x} {hex}"))?;
+        ensure!(
+            answer == format!("RESTORED {wanted}"),
+            "after {done} of {count} items: {}\n  fix:   run it again with --over",
+            plain(&answer)
+        );
+        done += wanted;
+    }
+    say::result(&format!(
+        "{count} items of {name}, saved at entry {index}, are restored: every replica has voted on them"
+    ));
+    Ok(())
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble & 15)]);
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(*byte)])
+        .collect()
+}
+
+/// The bytes of hexadecimal digits.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| u8::try_from(char::from(*byte).to_digit(16)?).ok();
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    pairs
+        .iter()
+        .map(|[high, low]| Some(digit(high)? << 4 | digit(low)?))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items() -> Vec<Saved> {
+        (0..50u8)
+            .map(|i| {
+                let bytes = vec![i; 40 * usize::from(i)];
+                let digest = Digest::of(&bytes).0;
+                Saved { bytes, digest }
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_backup_is_read_as_it_was_written_and_nothing_else_is() {
+        let file = written(7, 9, items()).unwrap();
+        assert_eq!(read(&file).unwrap(), (7, items()));
+        assert_eq!(read(&written(1, 1, Vec::new()).unwrap()).unwrap().1, []);
+        for end in (0..file.len()).step_by(101) {
+            assert!(read(&file[..end]).is_err(), "cut at {end}");
+        }
+        for bit in (0..file.len() * 8).step_by(509) {
+            let mut wrong = file.clone();
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&wrong).is_err(), "bit {bit}");
+        }
+        // An item that was wrong before the file was written, under checks that fit.
+        let mut wrong = items();
+        wrong[3].bytes[0] ^= 1;
+        let why = read(&written(7, 9, wrong).unwrap()).unwrap_err();
+        assert!(why.to_string().contains("1 items do not fit"), "{why}");
+    }
+
+    #[test]
+    fn an_item_of_the_largest_size_is_a_batch_of_its_own() {
+        let big = |i: u8| Saved {
+            bytes: vec![i; BATCH + 26],
+            digest: 0,
+        };
+        let sizes: Vec<usize> = batches([items(), vec![big(1), big(2)]].concat())
+            .iter()
+            .map(Vec::len)
+            .collect();
+        assert_eq!(sizes, [50, 1, 1]);
+    }
+
+    #[test]
+    fn digits_are_bytes() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
+        assert_eq!(from_hex("0g"), None);
+        assert_eq!(from_hex("012"), None);
+    }
+}

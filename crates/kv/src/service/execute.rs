@@ -1,0 +1,260 @@
+//! What comes out of the log is executed here, and what is digested goes to the vote.
+
+use std::time::Instant;
+
+use steadfast_crosscheck::{Digest, Index, Node, ObjectId, Recover, Standing, Tuple};
+use steadfast_group::Delivery;
+use steadfast_group::sequencer::raft::unstamped;
+use steadfast_integrity::digest::crc32c;
+
+use super::{
+    Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, Unacked, deliver, local_ms,
+};
+use crate::protocol::Request;
+use crate::store::{self, Delta, Store};
+
+/// What an entry came to.
+#[derive(Default)]
+struct Done {
+    replies: Vec<Vec<u8>>,
+    /// What this replica kept of it, if it is its own.
+    own: Option<Unacked>,
+    recover: Option<Recover>,
+}
+
+impl Service {
+    /// Executes what the log has delivered, up to an entry that waits for a repair.
+    pub(super) fn execute(&mut self) {
+        while let Some(delivery) = self.queue.pop_front() {
+            match delivery {
+                Delivery::Entry { index, bytes } => {
+                    if !self.entry(Index(index), &bytes) {
+                        self.queue.push_front(Delivery::Entry { index, bytes });
+                        return;
+                    }
+                    self.executed = index;
+                }
+                Delivery::Members { index, members } => {
+                    self.set_members(index, members);
+                    self.executed = index;
+                }
+                Delivery::Blank { index } => self.executed = index,
+                Delivery::Snapshot(want) => {
+                    let index = Index(self.executed);
+                    // What was executed without a voice nobody has agreed on.
+                    if self.returning.is_some() || self.core.standing(index) == Standing::Doubtful {
+                        let _ = want.send(None);
+                    } else {
+                        self.snapshots.push((index, self.store.snapshot(), want));
+                    }
+                }
+                Delivery::Install {
+                    index,
+                    members,
+                    bytes,
+                    done,
+                } => {
+                    let restored = self.store.restore(&bytes);
+                    if let Err(why) = &restored {
+                        self.end(&format!("replica {} cannot use the state that it was given: {why}\n  fix:   the same version of steadfast in all replicas", self.slot));
+                    }
+                    self.reads.restored(self.store.head());
+                    // The first delivery of a process that resumes is the state that was found on disk.
+                    if self.returning.is_none() || self.executed > 0 {
+                        self.joined = "snapshot";
+                    }
+                    self.executed = index;
+                    self.set_members(index, members);
+                    let _ = done.send(restored);
+                }
+            }
+        }
+    }
+
+    /// Executes one entry; false if it has to wait for a repair.
+    fn entry(&mut self, index: Index, bytes: &[u8]) -> bool {
+        let (time_ms, body) = unstamped(bytes);
+        let entry = opened(body);
+        if !self.held.is_empty() && self.waits(entry.as_ref()) {
+            return false;
+        }
+        self.counts.entries += 1;
+        let mut delta = Delta::default();
+        let time_ms = if self.stage == Stage::R {
+            local_ms()
+        } else {
+            time_ms
+        };
+        let chain = store::chained(self.store.head().chain, index, bytes);
+        self.store.enter(chain, time_ms, &mut delta);
+
+        match &entry {
+            Some(Entry {
+                origin,
+                body: Body::Requests(_),
+                ..
+            }) => drop(self.tell.insert(Node(*origin))),
+            _ => self.tell_all = true,
+        }
+        let mut done = Done::default();
+        match entry {
+            None => self.counts.poison += 1,
+            Some(entry) if self.store.admit(entry.origin, entry.sequence, &mut delta) => {
+                done = self.admitted(index, entry, &mut delta);
+            }
+            Some(entry) => self.repeated(&entry),
+        }
+        self.put_to_vote(index, done, &delta);
+        true
+    }
+
+    /// Executes what an entry says that is the next of its origin.
+    fn admitted(&mut self, index: Index, entry: Entry, delta: &mut Delta) -> Done {
+        let mut done = Done::default();
+        if entry.origin == self.me.0 {
+            done.own = self.unacked.remove(&entry.sequence);
+            self.submitted_at = Instant::now();
+        }
+        match entry.body {
+            Body::Requests(requests) => {
+                self.counts.requests += requests.len() as u64;
+                done.replies = requests
+                    .iter()
+                    .map(|request| self.request(index, request, delta))
+                    .collect();
+            }
+            Body::Recover(order) => done.recover = Some(order),
+            Body::Returned => self.returned(Node(entry.origin), index),
+            Body::Scrub(from, to) => {
+                let verifies = done.own.as_ref().is_some_and(|own| own.verify);
+                self.scrubbed(index, from, to, verifies, delta);
+            }
+        }
+        done
+    }
+
+    fn request(&mut self, index: Index, request: &Request, delta: &mut Delta) -> Vec<u8> {
+        if self.stage == Stage::Rdg
+            && let Some(id) = self.store.suspect(request)
+        {
+            self.corrupt(index, id);
+            return b"SERVER_ERROR an object does not fit its digest\r\n".to_vec();
+        }
+        self.store.execute(request, delta)
+    }
+
+    /// Everything in these shards is part of this entry's digests.
+    fn scrubbed(&mut self, index: Index, from: u16, to: u16, verifies: bool, delta: &mut Delta) {
+        let shards = usize::from(from).min(SHARDS)..usize::from(to).min(SHARDS);
+        let single = shards.len() == 1;
+        let found = self.store.scrub(shards, delta);
+        if single {
+            self.counts.scrubbed += found as u64;
+            self.scrub_next = usize::from(to) % SHARDS;
+            self.scrub_at = Instant::now();
+            self.scrub_asked = None;
+            self.scrubs.push_back(index);
+            if self.scrubs.len() > SCRUBS_KEPT {
+                self.scrubs.pop_front();
+            }
+        }
+        if let Some(verify) = self.verify.as_mut().filter(|_| verifies) {
+            verify.objects += found;
+            verify.waits -= 1;
+            verify.indexes.push(index);
+        }
+    }
+
+    /// An entry that is not the next of its origin.
+    fn repeated(&mut self, entry: &Entry) {
+        self.counts.duplicates += 1;
+        // Executed before, and not by this replica as it came from here: its own copy of the entry was hit, or a state that was taken over
+        // held it already.
+        if entry.origin == self.me.0
+            && entry.sequence <= self.store.last(entry.origin)
+            && let Some(own) = self.unacked.remove(&entry.sequence)
+        {
+            self.counts.refused += 1;
+            let why = "the request was executed, and this replica has lost its reply";
+            deliver(own.groups, Err(why));
+        }
+    }
+
+    /// What was executed goes to the vote, or to the callers where there is none.
+    fn put_to_vote(&mut self, index: Index, done: Done, delta: &Delta) {
+        let Done {
+            replies,
+            own,
+            recover,
+        } = done;
+        let groups = own.map(|own| own.groups).unwrap_or_default();
+        let votes = self.stage == Stage::Rdgx && self.is_member();
+        self.reads.executed(index, self.store.head(), delta, votes);
+        if self.stage < Stage::Rdgx {
+            deliver(groups, Ok(replies.into_iter().map(Reply::from).collect()));
+            return;
+        }
+        if !self.is_member() {
+            // What was agreed on before this process belonged to the group is not voted on again.
+            deliver(groups, Err("this replica is joining the group"));
+            return;
+        }
+        let tuple = Tuple {
+            objects: self.store.digests(delta),
+            replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
+        };
+        self.out.insert(index, Out { replies, groups });
+        self.core.executed(index, tuple);
+        if let Some(recover) = recover {
+            self.held.insert(index, recover.objects.clone());
+            self.recovering
+                .insert(index, (recover.cause, Instant::now()));
+            self.core.recover(index, &recover, &self.store);
+            self.core.repair();
+        }
+        self.act();
+    }
+
+    /// Whether an entry touches what a recovery holds back.
+    fn waits(&self, entry: Option<&Entry>) -> bool {
+        let held: Vec<ObjectId> = self.held.values().flatten().copied().collect();
+        if held.contains(&store::head_id()) {
+            return !matches!(
+                entry,
+                Some(Entry {
+                    body: Body::Recover(_),
+                    ..
+                })
+            );
+        }
+        let shards: Vec<usize> = held.iter().map(|id| store::shard_of(*id)).collect();
+        match entry {
+            Some(Entry {
+                body: Body::Requests(requests),
+                origin,
+                ..
+            }) => {
+                held.contains(&store::session_id(*origin))
+                    || requests.iter().any(|request| {
+                        Store::shards_of(request).is_none_or(|touched| {
+                            touched.iter().any(|shard| shards.contains(shard))
+                        })
+                    })
+            }
+            Some(Entry {
+                body: Body::Scrub(..),
+                ..
+            }) => true,
+            _ => false,
+        }
+    }
+}
+
+/// The entry, if it still fits the check that its origin made.
+fn opened(bytes: &[u8]) -> Option<Entry> {
+    let (check, body) = bytes.split_first_chunk::<4>()?;
+    if crc32c(body) != u32::from_le_bytes(*check) {
+        return None;
+    }
+    postcard::from_bytes(body).ok()
+}

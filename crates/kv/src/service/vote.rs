@@ -1,0 +1,298 @@
+//! What the vote asks for is done here, and what it found is told.
+
+use std::time::{Duration, Instant};
+
+use steadfast_crosscheck::{Action, Digest, Index, Message, Node, ObjectId};
+use steadfast_group::Post;
+
+use super::{Body, Reply, Service, deliver};
+use crate::store;
+
+impl Service {
+    /// Does what the vote asks for.
+    pub(super) fn act(&mut self) {
+        loop {
+            let actions = self.core.actions();
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                self.action(action);
+            }
+        }
+    }
+
+    fn action(&mut self, action: Action) {
+        match action {
+            Action::Send(to, message) => {
+                let check = matches!(message, Message::Check { .. });
+                let bytes = self.peers.send(to, &Post::Vote(message));
+                if check {
+                    self.counts.check_bytes += bytes as u64;
+                }
+            }
+            Action::Release(index, digests) => {
+                self.note_won(index);
+                let digests = digests.into_iter().map(|digest| (None, digest)).collect();
+                self.release(index, digests);
+            }
+            Action::ReleaseWith(index, replies) => self.release(index, replies),
+            Action::Undecided(index) => {
+                self.counts.refused += 1;
+                if let Some(out) = self.out.get_mut(&index) {
+                    deliver(
+                        std::mem::take(&mut out.groups),
+                        Err("the replicas disagree"),
+                    );
+                }
+            }
+            Action::Forget(index) => {
+                self.reads.forgotten(index);
+                if let Some(out) = self.out.remove(&index) {
+                    deliver(out.groups, Err("the vote took too long"));
+                }
+            }
+            Action::Order(recover) => self.submit(Body::Recover(recover), Vec::new(), false),
+            Action::Mismatch(index) => {
+                self.counts.mismatches += 1;
+                self.tell_all = true;
+                self.mismatch_at.entry(index).or_insert_with(Instant::now);
+            }
+            Action::Blame {
+                index,
+                nodes,
+                objects,
+            } => self.blame(index, &nodes, &objects),
+            Action::Repaired {
+                index,
+                object,
+                was,
+                is,
+                passive,
+                source,
+            } => {
+                self.repaired(
+                    index,
+                    object,
+                    was.as_deref(),
+                    is.as_deref(),
+                    passive,
+                    source,
+                );
+            }
+            Action::Resume(index) => {
+                self.held.remove(&index);
+                self.recovering.remove(&index);
+                self.execute();
+            }
+            Action::Stuck(index, objects) => {
+                let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
+                self.say(
+                    &format!("replica {}: no majority for {} at entry {index}: requests for them wait", self.slot, names.join(", ")),
+                    &serde_json::json!({"event": "stuck", "replica": self.slot, "entry": index.0, "objects": names}),
+                );
+            }
+            Action::Replace(node, why) => {
+                let slot = self
+                    .members
+                    .get(&node)
+                    .map_or(self.slot, |member| member.slot);
+                self.say(
+                    &format!("replica {slot} is to be replaced: {why}"),
+                    &serde_json::json!({"event": "replace", "replica": slot, "why": why}),
+                );
+                // Its place is taken by a fresh process; what this one holds cannot be trusted.
+                if node == self.me {
+                    std::process::exit(steadfast_integrity::exit::Own::Mismatch.code().into());
+                }
+            }
+        }
+    }
+
+    /// Lets replies go, if they are still what was voted for.
+    fn release(&mut self, index: Index, voted: Vec<(Option<Vec<u8>>, Digest)>) {
+        let Some(out) = self.out.get_mut(&index) else {
+            return;
+        };
+        let groups = std::mem::take(&mut out.groups);
+        if groups.is_empty() {
+            return;
+        }
+        let replies: Vec<Vec<u8>> = voted
+            .iter()
+            .enumerate()
+            .map(|(k, (reply, _))| {
+                reply
+                    .clone()
+                    .or_else(|| out.replies.get(k).cloned())
+                    .unwrap_or_default()
+            })
+            .collect();
+        // Between its vote and the socket a reply is only bytes in memory.
+        let right = replies
+            .iter()
+            .zip(&voted)
+            .all(|(reply, (_, digest))| Digest::of(reply) == *digest);
+        if right {
+            let mut replies: Vec<Reply> = replies
+                .into_iter()
+                .zip(&voted)
+                .map(|(bytes, (_, digest))| Reply {
+                    bytes,
+                    voted: Some(*digest),
+                })
+                .collect();
+            if let Some(bit) = self.strike_reply
+                && let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty())
+            {
+                self.strike_reply = None;
+                let at = bit % (reply.bytes.len() * 8);
+                reply.bytes[at / 8] ^= 1 << (at % 8);
+            }
+            deliver(groups, Ok(replies));
+        } else {
+            self.counts.refused += 1;
+            deliver(groups, Err("a reply was corrupted after its vote"));
+        }
+    }
+
+    pub(super) fn name(&self, id: ObjectId, packed: Option<&[u8]>) -> String {
+        if id == store::head_id() {
+            return "log:head".to_owned();
+        }
+        if let Some(node) = self
+            .members
+            .keys()
+            .find(|node| store::session_id(node.0) == id)
+        {
+            return format!("session:{node}");
+        }
+        let own = steadfast_crosscheck::Objects::pack(&self.store, id);
+        match packed.or(own.as_deref()).and_then(store::key_in) {
+            Some(key) => crate::once::name(&key).unwrap_or_else(|| format!("item:{key}")),
+            None => format!("object:{id}"),
+        }
+    }
+
+    fn blame(&mut self, index: Index, nodes: &[Node], objects: &[ObjectId]) {
+        let slots: Vec<u64> = nodes
+            .iter()
+            .filter_map(|node| self.members.get(node))
+            .map(|member| member.slot)
+            .collect();
+        let names: Vec<String> = objects.iter().map(|id| self.name(*id, None)).collect();
+        if let Some(verify) = &mut self.verify
+            && verify.indexes.contains(&index)
+        {
+            for name in &names {
+                verify.found.push(format!("replica {slots:?} {name}"));
+            }
+        }
+        let scrub = self.scrubs.contains(&index);
+        if scrub {
+            self.counts.scrub_found += objects.len() as u64;
+        }
+        // Everybody knows; one says it: the first of those that are right.
+        let speaks = self.members.keys().find(|node| !nodes.contains(node)) == Some(&self.me);
+        if self.json && speaks {
+            self.say(
+                "",
+                &serde_json::json!({"event": "mismatch", "entry": index.0, "wrong": slots, "objects": names, "scrub": scrub}),
+            );
+        }
+    }
+
+    pub(super) fn corrupt(&mut self, index: Index, id: ObjectId) {
+        self.counts.local += 1;
+        let name = self.name(id, None);
+        self.say(
+            &format!("replica {} found {name} changed while nobody used it, at entry {index}", self.slot),
+            &serde_json::json!({"event": "corrupt", "replica": self.slot, "entry": index.0, "object": name}),
+        );
+    }
+
+    /// One line for one repair: what a person has to know to look for the hardware behind it.
+    fn repaired(
+        &mut self,
+        index: Index,
+        id: ObjectId,
+        was: Option<&[u8]>,
+        is: Option<&[u8]>,
+        passive: bool,
+        source: Node,
+    ) {
+        self.counts.repairs += 1;
+        let (cause, ordered) = self
+            .recovering
+            .get(&index)
+            .copied()
+            .unwrap_or((index, Instant::now()));
+        let since = self.mismatch_at.get(&cause).copied().unwrap_or(ordered);
+        let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let took_us = us(since.elapsed());
+        // From the mismatch to the recovery's place in the log, and from there to the right bytes.
+        let ordered_us = us(ordered.saturating_duration_since(since));
+        let moved_us = us(ordered.elapsed());
+        self.counts.passive += u64::from(passive);
+        let cpu = rustix::thread::sched_getcpu();
+        let source = self
+            .members
+            .get(&source)
+            .map_or(source.0, |member| member.slot);
+        let name = self.name(id, is.or(was));
+        let kind = if passive { "at rest" } else { "while in use" };
+        let mut json = serde_json::json!({
+            "event": "repaired", "replica": self.slot, "object": name, "entry": cause.0, "passive": passive,
+            "cpu": cpu, "took_us": took_us, "ordered_us": ordered_us, "moved_us": moved_us, "source": source,
+        });
+        let what = match (was, is) {
+            (Some(was), Some(is)) if was.len() == is.len() => {
+                let wrong: Vec<usize> = (0..was.len()).filter(|at| was[*at] != is[*at]).collect();
+                let bits: u32 = wrong
+                    .iter()
+                    .map(|at| (was[*at] ^ is[*at]).count_ones())
+                    .sum();
+                let at = wrong.first().copied().unwrap_or(0);
+                let place = store::place(is, at);
+                let xor = was.get(at).zip(is.get(at)).map_or(0, |(a, b)| a ^ b);
+                json["field"] = place.field.into();
+                json["byte"] = place.byte.into();
+                json["bit"] = xor.trailing_zeros().into();
+                json["bits"] = bits.into();
+                self.counts.single_bit += u64::from(bits == 1);
+                if bits == 1 {
+                    format!(
+                        "{} byte {} bit {} had flipped",
+                        place.field,
+                        place.byte,
+                        xor.trailing_zeros()
+                    )
+                } else {
+                    format!(
+                        "{bits} bits in {} bytes were wrong, the first in {} byte {}",
+                        wrong.len(),
+                        place.field,
+                        place.byte
+                    )
+                }
+            }
+            (Some(_), None) => "existed and should not".to_owned(),
+            (None, Some(_)) => "was missing".to_owned(),
+            _ => "had another length".to_owned(),
+        };
+        if let Some(verify) = &mut self.verify {
+            verify.repaired += 1;
+        }
+        self.say(
+            &format!(
+                "replica {} object {name}: {what} ({kind}), on CPU {cpu}; repaired from replica {source} in {took_us} µs, entry {cause}",
+                self.slot
+            ),
+            &json,
+        );
+    }
+
+    pub(super) fn say(&self, text: &str, json: &serde_json::Value) {
+        crate::say::line(self.json, text, json);
+    }
+}
