@@ -14,6 +14,7 @@ use serde::Deserialize;
 use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
 
 use crate::cli::{Told, read_text};
+use crate::listen::Listen;
 use crate::tasks::Task;
 
 /// The name that edges of the script come from.
@@ -30,6 +31,8 @@ pub(crate) struct App {
     pub(crate) call: Vec<Call>,
     #[serde(default)]
     pub(crate) task: Vec<Task>,
+    #[serde(default)]
+    pub(crate) listen: Vec<Listen>,
     #[serde(skip)]
     folder: PathBuf,
 }
@@ -147,6 +150,11 @@ impl App {
         Ok(app)
     }
 
+    /// Whether it runs until it is told to end.
+    pub(crate) fn serves(&self) -> bool {
+        !self.task.is_empty() || !self.listen.is_empty()
+    }
+
     /// Makes objects come back on demand everywhere; the names of components where they did not.
     pub(crate) fn take_eager(&mut self) -> BTreeSet<String> {
         let all = self.component.iter_mut();
@@ -184,7 +192,8 @@ impl App {
             }
         }
         let calls = self.call.iter().map(|call| &call.to);
-        let called = calls.chain(self.task.iter().map(|task| &task.to));
+        let calls = calls.chain(self.task.iter().map(|task| &task.to));
+        let called = calls.chain(self.listen.iter().map(|listen| &listen.component));
         for name in called.chain(self.run.iter().map(|run| &run.component)) {
             if !self.component.contains_key(name) {
                 return Err(wrong(
@@ -205,9 +214,9 @@ impl App {
                 ));
             }
         }
-        if self.run.is_none() && self.call.is_empty() && self.task.is_empty() {
+        if self.run.is_none() && self.call.is_empty() && !self.serves() {
             return Err(wrong(
-                "nobody makes the first call: there is neither [run] nor a [[call]] or [[task]]"
+                "nobody makes the first call: there is neither [run] nor a [[call]], [[task]] or [[listen]]"
                     .into(),
                 "[run] with component and function",
             ));

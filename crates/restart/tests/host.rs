@@ -8,6 +8,8 @@ mod events;
 mod fixture;
 #[path = "cases/fs.rs"]
 mod fs;
+#[path = "cases/http.rs"]
+mod http;
 #[path = "cases/keyvalue.rs"]
 mod keyvalue;
 #[path = "cases/load.rs"]

@@ -150,7 +150,7 @@ impl Callee for Printer {
 }
 
 /// Who answers what a component imports: an edge, the console, or whoever hears assertions; anything else is refused by name.
-fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
+pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
     let lacks = |found: String| LoadError::Import {
         component: component.name.clone(),
         found,
@@ -202,7 +202,10 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
             let gives = match model.functions[place].role {
                 Role::Create { resource, .. } => {
                     let resource = &model.resources[resource];
-                    let there = wanted.resources.iter().position(|r| *r == resource.name);
+                    let there = wanted
+                        .resources
+                        .iter()
+                        .position(|r| r.name == resource.name);
                     if resource.interface != interface || there.is_none() {
                         return Err(lacks(format!(
                             "{interface}#{name} gives an object of another interface, which is not supported"
