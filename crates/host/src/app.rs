@@ -15,6 +15,7 @@ use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Lis
 
 use crate::cli::{Told, read_text};
 use crate::listen::Listen;
+use crate::load;
 use crate::tasks::Task;
 
 /// The name that edges of the script come from.
@@ -54,6 +55,7 @@ struct ComponentEntry {
     window_s: u64,
     rest_ms: u64,
     rests_max: u32,
+    process: bool,
 }
 
 impl Default for ComponentEntry {
@@ -73,6 +75,7 @@ impl Default for ComponentEntry {
             window_s: policy.window.as_secs(),
             rest_ms: 100,
             rests_max: policy.rests_max,
+            process: false,
         }
     }
 }
@@ -339,6 +342,7 @@ impl App {
             },
             uses,
             console: Some((ways.console)(name)?),
+            process: entry.process.then(load::own_process),
         })
     }
 

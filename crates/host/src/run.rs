@@ -86,6 +86,7 @@ fn listener(events: &Arc<Events>, dumps: Option<&Arc<Dumps>>, board: &Arc<Board>
             json!({
                 "component": report.component, "function": report.function, "cause": report.cause.word(),
                 "detail": report.detail, "epoch": report.epoch, "reset_ns": report.reset_ns, "spare": report.swapped,
+                "process": report.renewed,
                 "dump": dump,
             }),
         );

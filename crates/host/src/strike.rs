@@ -46,6 +46,8 @@ pub(crate) enum Mode {
     Single,
     /// The same with two bodies that are compared.
     Dual,
+    /// One body, in a process of its own.
+    Process,
 }
 
 impl Mode {
@@ -54,6 +56,7 @@ impl Mode {
             Self::Bare => "bare",
             Self::Single => "single",
             Self::Dual => "dual",
+            Self::Process => "process",
         }
     }
 
@@ -62,7 +65,7 @@ impl Mode {
         Policy {
             dual: self == Self::Dual,
             recover: protected,
-            spare: protected,
+            spare: matches!(self, Self::Single | Self::Dual),
             checks: protected,
             // Failures are counted here; a service would give up earlier.
             resets_max: u32::MAX,
@@ -441,7 +444,9 @@ struct Striker<'a> {
     draw: Draw,
     bodies: u64,
     bytes: u64,
+    /// Of this process.
     ticks: Option<Ticks>,
+    target: Target,
 }
 
 impl<'a> Striker<'a> {
@@ -459,6 +464,8 @@ impl<'a> Striker<'a> {
         };
         let ticks = match target {
             Target::Memory => None,
+            // The process of the component has a timer of its own.
+            Target::Registers if mode == Mode::Process => None,
             Target::Registers => {
                 let file = format!("{}.cwasm", what.component());
                 let own = std::process::id().cast_signed();
@@ -473,7 +480,25 @@ impl<'a> Striker<'a> {
             bodies: if mode == Mode::Dual { 2 } else { 1 },
             bytes: edge.memories()?.first().map_or(1, Vec::len) as u64,
             ticks,
+            target,
         })
+    }
+
+    /// The next tick that finds the component's code flips this bit.
+    fn arm(&self, register: u32, bit: u32) -> Result<(), Told> {
+        match &self.ticks {
+            Some(ticks) => ticks.arm(register, bit),
+            None if self.edge.strike(0, register, bit)? => {}
+            None => return Err(anyhow::anyhow!("the component has no process to strike").into()),
+        }
+        Ok(())
+    }
+
+    fn struck(&self) -> Result<bool, Told> {
+        match &self.ticks {
+            Some(ticks) => Ok(ticks.struck()),
+            None => Ok(self.edge.struck(0)?),
+        }
     }
 
     /// One flip, and the calls that meet what it has left.
@@ -481,8 +506,8 @@ impl<'a> Striker<'a> {
         // What the last one has left is gone.
         self.edge.reset()?;
         client.round();
-        match &self.ticks {
-            None => {
+        match self.target {
+            Target::Memory => {
                 let number = |n: u64| usize::try_from(n).unwrap_or(0);
                 // The component's first body or its second, and where in its memory.
                 let body = number(self.draw.below(self.bodies));
@@ -490,11 +515,12 @@ impl<'a> Striker<'a> {
                 let bit = self.draw.below(8).to_le_bytes()[0];
                 self.edge.flip(body, address, bit)?;
             }
-            Some(ticks) => {
+            Target::Registers => {
                 let number = |n: u64| u32::try_from(n).unwrap_or(0);
-                ticks.arm(number(self.draw.below(16)), number(self.draw.below(64)));
+                let (register, bit) = (self.draw.below(16), self.draw.below(64));
+                self.arm(number(register), number(bit))?;
                 let mut rounds = 0;
-                while !ticks.struck() {
+                while !self.struck()? {
                     client.round();
                     rounds += 1;
                     if rounds > PATIENCE {
@@ -515,10 +541,9 @@ impl ClientProcess {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         let mut host = Host::new(self.mode != Mode::Bare)?;
         let name = self.what.component();
-        host.add(
-            load::component(&self.components, name, self.mode.policy())?,
-            None,
-        )?;
+        let mut component = load::component(&self.components, name, self.mode.policy())?;
+        component.process = (self.mode == Mode::Process).then(load::own_process);
+        host.add(component, None)?;
         let edge = host.edge("client", name, &[])?;
         let mut client = Client::new(self.what, &edge, self.handles)?;
         static ENDED: AtomicBool = AtomicBool::new(false);

@@ -20,6 +20,8 @@ mod lock;
 mod memory;
 #[path = "cases/nested.rs"]
 mod nested;
+#[path = "cases/process.rs"]
+mod process;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
 #[path = "cases/upgrade.rs"]

@@ -23,7 +23,7 @@ fn campaign(name: &str, more: &[&str]) -> (Output, Vec<serde_json::Value>) {
 fn flips_in_memory_are_noticed_by_two_bodies_and_mostly_not_by_one() {
     let args = ["--target", "memory", "--what", "locks", "--flips", "60"];
     let (output, groups) = campaign("memory", &args);
-    assert_eq!(groups.len(), 3, "bare, single, dual");
+    assert_eq!(groups.len(), 4, "bare, single, dual, process");
     let of = |mode: &str| {
         let found = groups.iter().find(|group| group["mode"] == mode);
         found.expect("a group of each mode")
@@ -60,5 +60,8 @@ fn flips_in_registers_strike_the_component_and_each_is_counted() {
             group["escaped"].as_u64().expect("a count") + group["wrong"].as_u64().expect("");
         assert!(ended <= 4, "{group}");
         assert!(group["calls"].as_u64() > Some(0), "{group}");
+        if group["mode"] == "process" {
+            assert_eq!(group["escaped"], 0, "{group}");
+        }
     }
 }

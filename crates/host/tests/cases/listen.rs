@@ -2,10 +2,11 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 use std::time::Duration;
 
-use crate::operations::{Service, free, until};
-use crate::{err, host};
+use crate::operations::{Service, free, status, until};
+use crate::{components, err, host};
 
 const SHOP: &str = r#"
 [component.keyvalue]
@@ -82,6 +83,35 @@ fn a_client_is_answered_over_one_connection_and_too_many_clients_are_refused() {
     let ended = service.end();
     assert!(ended.status.success(), "{}", err(&ended));
     assert!(err(&ended).contains(&format!("http listens at {address}")));
+}
+
+/// Each component in a process of its own, each killed between two requests: counts go on, and the client keeps its connection.
+#[test]
+fn a_killed_process_of_a_component_costs_a_client_nothing() {
+    let (address, socket) = (free(), components().join("killed.sock"));
+    let mut app = SHOP.replace("ADDRESS", &address);
+    for name in ["keyvalue", "fs", "http"] {
+        let head = format!("[component.{name}]\n");
+        app = app.replace(&head, &format!("{head}process = true\n"));
+    }
+    let more = ["--control", socket.to_str().expect("a path")];
+    let service = Service::start("killed", &app, &more, &[]);
+    let mut client = connect(&address);
+    let post = "POST /count/n HTTP/1.1\r\nContent-Length: 0\r\n\r\n";
+    for count in 1..=6 {
+        assert!(ask(&mut client, post, 1).ends_with(&format!("\r\n\r\n{count}")));
+        let components = status(&socket)["components"].clone();
+        // fs, http, keyvalue, and again.
+        let pid = components[count % 3]["processes"][0].to_string();
+        let killed = Command::new("kill").args(["-KILL", &pid]).status();
+        assert!(killed.expect("it runs").success());
+    }
+    let ended = service.end();
+    assert!(ended.status.success(), "{}", err(&ended));
+    for name in ["http", "keyvalue"] {
+        let told = format!("{name} failed 2 times");
+        assert!(err(&ended).contains(&told), "{}", err(&ended));
+    }
 }
 
 #[test]

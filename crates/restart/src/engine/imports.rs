@@ -71,7 +71,7 @@ pub(crate) struct WantedResource {
 
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+pub(crate) enum Asked {
     Call(usize, Vec<Value>),
     Discard(Handle),
 }
@@ -220,7 +220,7 @@ impl Journal {
 
 /// Why a component's call of another one has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Nested {
+pub(crate) enum Nested {
     #[error("{0}")]
     Callee(CallError),
     #[error("{0}")]
@@ -396,7 +396,7 @@ fn result(
 }
 
 /// Asks the other component.
-fn put(callee: &dyn Callee, asked: &Asked) -> Result<Option<Value>, CallError> {
+pub(crate) fn put(callee: &dyn Callee, asked: &Asked) -> Result<Option<Value>, CallError> {
     match asked {
         Asked::Call(function, args) => callee.call(*function, args),
         // What was ended by its owner already is not there any more.
@@ -407,7 +407,29 @@ fn put(callee: &dyn Callee, asked: &Asked) -> Result<Option<Value>, CallError> {
     }
 }
 
-/// One question: answered from the journal, or by the other component.
+/// One question: answered from the journal, or by whoever `ask` asks.
+pub(crate) fn answered(
+    journal: &Mutex<Journal>,
+    import: usize,
+    asked: &Asked,
+    ask: impl FnOnce() -> Result<Option<Value>, CallError>,
+) -> Result<Option<Value>, Nested> {
+    match open(journal).next(import, asked) {
+        Next::Live => {}
+        Next::Answer(answer) => return Ok(answer),
+        Next::Full => return Err(Nested::Callee(CallError::TooMany { max: ENTRIES_MAX })),
+        Next::Differs(what) => return Err(Nested::Differs(what)),
+    }
+    let answer = ask().map_err(Nested::Callee)?;
+    open(journal).note(Entry {
+        import,
+        asked: asked.clone(),
+        answer: answer.clone(),
+    });
+    Ok(answer)
+}
+
+/// The same from within a component's code.
 fn ask(
     store: &StoreContextMut<'_, Context>,
     import: usize,
@@ -422,27 +444,15 @@ fn ask(
         let answer = put(callee, &asked);
         return answer.map_err(|error| wasmtime::Error::new(Nested::Callee(error)));
     }
-    match open(&context.journal).next(import, &asked) {
-        Next::Live => {}
-        Next::Answer(answer) => return Ok(answer),
-        Next::Full => {
-            let error = CallError::TooMany { max: ENTRIES_MAX };
-            return Err(wasmtime::Error::new(Nested::Callee(error)));
-        }
-        Next::Differs(what) => return Err(wasmtime::Error::new(Nested::Differs(what))),
-    }
-    context.watch.end();
-    let outside = pad::Outside::enter();
-    let answer = put(callee, &asked);
-    drop(outside);
-    context.watch.begin();
-    let answer = answer.map_err(|error| wasmtime::Error::new(Nested::Callee(error)))?;
-    open(&context.journal).note(Entry {
-        import,
-        asked,
-        answer: answer.clone(),
-    });
-    Ok(answer)
+    let live = || {
+        context.watch.end();
+        let outside = pad::Outside::enter();
+        let answer = put(callee, &asked);
+        drop(outside);
+        context.watch.begin();
+        answer
+    };
+    answered(&context.journal, import, &asked, live).map_err(wasmtime::Error::new)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The HTTP server over the key-value store and the file system: three components that fail, one client that does not notice.
 
-use steadfast_restart::{Component, Edge, Host, Policy, Value};
+use steadfast_restart::{Component, Edge, Host, Policy, Process, Value};
 
 use crate::fixture;
 
@@ -14,14 +14,23 @@ struct Server {
 }
 
 fn server(policy: Policy) -> Server {
+    server_in(policy, None)
+}
+
+/// The same, with processes of their own where one is given.
+fn server_in(policy: Policy, process: Option<&Process>) -> Server {
     let mut host = Host::new(true).expect("the pad works");
     for name in ["keyvalue", "fs"] {
-        let component = fixture::component(name, policy);
+        let component = Component {
+            process: process.cloned(),
+            ..fixture::component(name, policy)
+        };
         host.add(component, None).expect("it starts");
     }
     let uses = ["keyvalue", "fs"].map(|to| host.edge("http", to, &[]).expect("an edge"));
     let http = Component {
         uses: uses.into(),
+        process: process.cloned(),
         ..fixture::component("http", policy)
     };
     host.add(http, None).expect("it starts");
@@ -92,9 +101,11 @@ fn policies() -> [Policy; 3] {
 
 #[test]
 fn values_counts_and_files_outlive_a_crash_of_any_component_at_every_boundary() {
-    for policy in policies() {
+    let own = fixture::own_process();
+    let here = policies().map(|policy| (policy, None));
+    for (policy, process) in here.into_iter().chain([(policies()[0], Some(&own))]) {
         for (which, crash) in (0..3).flat_map(|which| (0..8).map(move |crash| (which, crash))) {
-            let server = server(policy);
+            let server = server_in(policy, process);
             let edges = [&server.http, &server.keyvalue, &server.fs];
             let mut at = 0;
             let mut ask = |method: &str, target: &str, body: &str| {
