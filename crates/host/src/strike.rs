@@ -15,7 +15,7 @@
 //!  2. The client knows what each call must return, and counts what is wrong.
 //!  3. An end of the second process is counted and told, in every mode.
 //!
-//! Not covered: flips in the host's own code, and in vector registers.
+//! Not covered: flips in vector registers, and in the host's data.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -30,7 +30,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use steadfast_inject::chacha::{Draw, Seed};
 use steadfast_inject::live::{self, Live};
-use steadfast_restart::{Edge, Host, Policy, Stats};
+use steadfast_restart::{Component, Edge, Host, Policy, Stats};
 use steadfast_sys::tick::Ticks;
 
 use crate::cli::Told;
@@ -97,6 +97,8 @@ pub(crate) enum Target {
     Registers,
     /// Linear memory, between calls.
     Memory,
+    /// General registers, while the host's own code runs: stubs, slot table, keeper, runtime.
+    Host,
 }
 
 impl Target {
@@ -104,6 +106,7 @@ impl Target {
         match self {
             Self::Registers => "registers",
             Self::Memory => "memory",
+            Self::Host => "host",
         }
     }
 }
@@ -438,6 +441,13 @@ const ROUNDS: u32 = 3;
 /// Rounds that a flip of a register may take to find the thread in the component.
 const PATIENCE: u32 = 100_000;
 
+/// Of the file that this process runs.
+fn own_name() -> std::io::Result<String> {
+    let path = std::env::current_exe()?;
+    let name = path.file_name().unwrap_or_default();
+    Ok(name.to_string_lossy().into_owned())
+}
+
 /// Makes flips in this process.
 struct Striker<'a> {
     edge: &'a Edge,
@@ -466,8 +476,11 @@ impl<'a> Striker<'a> {
             Target::Memory => None,
             // The process of the component has a timer of its own.
             Target::Registers if mode == Mode::Process => None,
-            Target::Registers => {
-                let file = format!("{}.cwasm", what.component());
+            Target::Registers | Target::Host => {
+                let file = match target {
+                    Target::Host => own_name().map_err(timer)?,
+                    _ => format!("{}.cwasm", what.component()),
+                };
                 let own = std::process::id().cast_signed();
                 let text = live::text_of(own, &file).map_err(timer)?;
                 let text = text.first().cloned().unwrap_or_default();
@@ -515,7 +528,7 @@ impl<'a> Striker<'a> {
                 let bit = self.draw.below(8).to_le_bytes()[0];
                 self.edge.flip(body, address, bit)?;
             }
-            Target::Registers => {
+            Target::Registers | Target::Host => {
                 let number = |n: u64| u32::try_from(n).unwrap_or(0);
                 let (register, bit) = (self.draw.below(16), self.draw.below(64));
                 self.arm(number(register), number(bit))?;
@@ -541,8 +554,16 @@ impl ClientProcess {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         let mut host = Host::new(self.mode != Mode::Bare)?;
         let name = self.what.component();
-        let mut component = load::component(&self.components, name, self.mode.policy())?;
-        component.process = (self.mode == Mode::Process).then(load::own_process);
+        let made = |name: &str| -> Result<Component, Told> {
+            let mut component = load::component(&self.components, name, self.mode.policy())?;
+            component.process = (self.mode == Mode::Process).then(load::own_process);
+            Ok(component)
+        };
+        let mut component = made(name)?;
+        for other in self.what.others() {
+            host.add(made(other)?, None)?;
+            component.uses.push(host.edge(name, other, &[])?);
+        }
         host.add(component, None)?;
         let edge = host.edge("client", name, &[])?;
         let mut client = Client::new(self.what, &edge, self.handles)?;
