@@ -14,6 +14,8 @@ use serde::Deserialize;
 use steadfast_restart::{Component, Console, Edge, Host, Model, Policy, host::Listener};
 
 use crate::cli::{Told, read_text};
+use crate::listen::Listen;
+use crate::load;
 use crate::tasks::Task;
 
 /// The name that edges of the script come from.
@@ -30,6 +32,8 @@ pub(crate) struct App {
     pub(crate) call: Vec<Call>,
     #[serde(default)]
     pub(crate) task: Vec<Task>,
+    #[serde(default)]
+    pub(crate) listen: Vec<Listen>,
     #[serde(skip)]
     folder: PathBuf,
 }
@@ -51,6 +55,7 @@ struct ComponentEntry {
     window_s: u64,
     rest_ms: u64,
     rests_max: u32,
+    process: bool,
 }
 
 impl Default for ComponentEntry {
@@ -70,6 +75,7 @@ impl Default for ComponentEntry {
             window_s: policy.window.as_secs(),
             rest_ms: 100,
             rests_max: policy.rests_max,
+            process: false,
         }
     }
 }
@@ -147,6 +153,11 @@ impl App {
         Ok(app)
     }
 
+    /// Whether it runs until it is told to end.
+    pub(crate) fn serves(&self) -> bool {
+        !self.task.is_empty() || !self.listen.is_empty()
+    }
+
     /// Makes objects come back on demand everywhere; the names of components where they did not.
     pub(crate) fn take_eager(&mut self) -> BTreeSet<String> {
         let all = self.component.iter_mut();
@@ -184,7 +195,8 @@ impl App {
             }
         }
         let calls = self.call.iter().map(|call| &call.to);
-        let called = calls.chain(self.task.iter().map(|task| &task.to));
+        let calls = calls.chain(self.task.iter().map(|task| &task.to));
+        let called = calls.chain(self.listen.iter().map(|listen| &listen.component));
         for name in called.chain(self.run.iter().map(|run| &run.component)) {
             if !self.component.contains_key(name) {
                 return Err(wrong(
@@ -205,9 +217,9 @@ impl App {
                 ));
             }
         }
-        if self.run.is_none() && self.call.is_empty() && self.task.is_empty() {
+        if self.run.is_none() && self.call.is_empty() && !self.serves() {
             return Err(wrong(
-                "nobody makes the first call: there is neither [run] nor a [[call]] or [[task]]"
+                "nobody makes the first call: there is neither [run] nor a [[call]], [[task]] or [[listen]]"
                     .into(),
                 "[run] with component and function",
             ));
@@ -330,6 +342,7 @@ impl App {
             },
             uses,
             console: Some((ways.console)(name)?),
+            process: entry.process.then(load::own_process),
         })
     }
 

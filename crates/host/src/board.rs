@@ -188,7 +188,7 @@ impl Board {
                 "resets": failed.by_cause, "resets_total": failed.by_cause.values().sum::<u64>(),
                 "reset_ns_sum": failed.reset_ns, "reset_ns_max": failed.reset_ns_max,
                 "rebuilt": counts.rebuilt, "swapped": counts.swapped, "rests": counts.rests,
-                "objects": counts.objects,
+                "objects": counts.objects, "renewed": counts.renewed, "processes": counts.processes,
             })
         });
         let components: Vec<_> = components.collect();
@@ -227,7 +227,7 @@ impl Board {
 }
 
 /// Counters of a component: field of the status, name, help.
-const COMPONENT: [(&str, &str, &str); 4] = [
+const COMPONENT: [(&str, &str, &str); 5] = [
     ("calls", "calls_total", "calls that were asked for"),
     ("rebuilt", "rebuilt_total", "objects that were made again"),
     (
@@ -235,6 +235,7 @@ const COMPONENT: [(&str, &str, &str); 4] = [
         "swapped_total",
         "resets that found a spare ready",
     ),
+    ("renewed", "renewed_total", "resets that took a new process"),
     (
         "rests",
         "rests_total",

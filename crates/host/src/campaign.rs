@@ -2,14 +2,14 @@
 //!
 //! | Word | Meaning |
 //! |---|---|
-//! | escaped | the process died, or hung in the host: component and host share an address space |
+//! | escaped | the host's process died, or hung; without a process of its own a component shares its address space |
 //! | wrong | the client got a wrong answer and nothing was noticed |
 //! | recovered | the component was reset and the client got the right answers |
 //!
 //! Everything else had no effect that anybody could see. A client that got a wrong answer begins anew, so what one flip has left does not
 //! count twice.
 //!
-//! Not covered: flips in the host's own code. A timer finds the moments, so what runs longer is struck more often.
+//! Not covered: flips in the host's data. A timer finds the moments, so what runs longer is struck more often.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub(crate) struct Campaign {
     /// How it is protected [default: all of them]
     #[arg(long, value_enum, value_delimiter = ',')]
     mode: Vec<Mode>,
-    /// Where flips go [default: both]
+    /// Where flips go [default: all of them]
     #[arg(long, value_enum, value_delimiter = ',')]
     target: Vec<Target>,
     /// Flips of each group

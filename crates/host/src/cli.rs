@@ -40,6 +40,9 @@ enum Command {
     /// The second process of the demonstration and of campaigns.
     #[command(hide = true)]
     Client(crate::strike::ClientProcess),
+    /// A component in a process of its own; its host is at standard input.
+    #[command(hide = true)]
+    Component,
     /// Prints a page of the manual
     #[command(hide = true)]
     Man {
@@ -78,6 +81,14 @@ fn man(page: Option<&str>) -> Result<ExitCode, Told> {
     let mut out = Vec::new();
     manual.render(&mut out).map_err(anyhow::Error::new)?;
     print!("{}", String::from_utf8_lossy(&out));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn component() -> Result<ExitCode, Told> {
+    steadfast_restart::process::serve().map_err(|error| {
+        let what = anyhow::Error::new(error).context("a component in a process of its own");
+        Told::setup(what, "process = true in app.toml: the host starts it")
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -200,6 +211,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Campaign(campaign) => campaign.run(),
         Command::Client(client) => client.run(),
+        Command::Component => component(),
         Command::Man { page } => man(page.as_deref()),
         Command::Completions { shell } => Ok(completions(shell)),
     };

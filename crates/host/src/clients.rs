@@ -2,13 +2,17 @@
 //!
 //! Invariant: a handle counts as kept only if it is the one that was opened first and its object answers as it must.
 
+mod keys;
 mod pages;
+mod requests;
 mod threads;
 
 use serde::{Deserialize, Serialize};
 use steadfast_restart::{CallError, Edge, Handle, Value};
 
+use self::keys::Keys;
 use self::pages::Pages;
+use self::requests::Requests;
 use self::threads::Threads;
 use crate::cli::Told;
 
@@ -31,6 +35,8 @@ pub(crate) enum What {
     Files,
     Threads,
     Pages,
+    Keys,
+    Requests,
 }
 
 impl What {
@@ -41,6 +47,16 @@ impl What {
             Self::Files => "fs",
             Self::Threads => "scheduler",
             Self::Pages => "memory",
+            Self::Keys => "keyvalue",
+            Self::Requests => "http",
+        }
+    }
+
+    /// Components that it calls.
+    pub(crate) fn others(self) -> &'static [&'static str] {
+        match self {
+            Self::Requests => &["keyvalue", "fs"],
+            _ => &[],
         }
     }
 
@@ -51,6 +67,8 @@ impl What {
             Self::Files => "files",
             Self::Threads => "threads",
             Self::Pages => "pages",
+            Self::Keys => "keys",
+            Self::Requests => "requests",
         }
     }
 
@@ -61,6 +79,8 @@ impl What {
             Self::Files => "open files",
             Self::Threads => "threads",
             Self::Pages => "pages",
+            Self::Keys => "buckets",
+            Self::Requests => "counters",
         }
     }
 }
@@ -71,6 +91,8 @@ pub(crate) enum Client<'a> {
     Files(Files<'a>),
     Threads(Threads<'a>),
     Pages(Pages<'a>),
+    Keys(Keys<'a>),
+    Requests(Requests<'a>),
 }
 
 impl<'a> Client<'a> {
@@ -80,6 +102,8 @@ impl<'a> Client<'a> {
             What::Files => Self::Files(Files::new(edge, handles)?),
             What::Threads => Self::Threads(Threads::new(edge, handles)?),
             What::Pages => Self::Pages(Pages::new(edge, handles)?),
+            What::Keys => Self::Keys(Keys::new(edge, handles)?),
+            What::Requests => Self::Requests(Requests::new(edge, handles)?),
         })
     }
 
@@ -90,6 +114,8 @@ impl<'a> Client<'a> {
             Self::Files(files) => files.round(),
             Self::Threads(threads) => threads.round(),
             Self::Pages(pages) => pages.round(),
+            Self::Keys(keys) => keys.round(),
+            Self::Requests(requests) => requests.round(),
         }
     }
 
@@ -100,6 +126,8 @@ impl<'a> Client<'a> {
             Self::Files(files) => &files.counts,
             Self::Threads(threads) => &threads.counts,
             Self::Pages(pages) => &pages.counts,
+            Self::Keys(keys) => &keys.counts,
+            Self::Requests(requests) => &requests.counts,
         }
     }
 
@@ -110,6 +138,8 @@ impl<'a> Client<'a> {
             Self::Files(files) => files.counts.kept = files.kept(),
             Self::Threads(threads) => threads.counts.kept = threads.kept(),
             Self::Pages(pages) => pages.counts.kept = pages.kept(),
+            Self::Keys(keys) => keys.counts.kept = keys.kept(),
+            Self::Requests(requests) => requests.counts.kept = requests.kept(),
         }
     }
 }

@@ -224,6 +224,8 @@ impl Demo {
             What::Locks => "owners as taken",
             What::Threads => "choices right",
             What::Pages => "mappings right",
+            What::Keys => "values identical",
+            What::Requests => "counts right",
         };
         let intact = if self.intact(sum) { "yes" } else { "no" };
         println!("    {whose}     {intact}");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use steadfast_restart::{Component, Model, Policy};
+use steadfast_restart::{Component, Model, Policy, Process};
 
 use crate::cli::{Told, read_text};
 
@@ -19,6 +19,14 @@ pub(crate) fn folder(asked: Option<&Path>) -> Result<PathBuf, Told> {
         return Ok(beside);
     }
     Ok(own.with_file_name("../lib/steadfast/components"))
+}
+
+/// This program as the one that runs a component. The file may have been replaced meanwhile; the link leads to what runs.
+pub(crate) fn own_process() -> Process {
+    Process {
+        program: "/proc/self/exe".into(),
+        args: vec!["component".into()],
+    }
 }
 
 /// The component of that name.
@@ -38,5 +46,6 @@ pub(crate) fn component(folder: &Path, name: &str, policy: Policy) -> Result<Com
         policy,
         uses: Vec::new(),
         console: None,
+        process: None,
     })
 }

@@ -19,6 +19,7 @@ mod demo;
 mod dumps;
 mod events;
 mod generate;
+mod listen;
 mod load;
 mod output;
 mod run;

@@ -5,9 +5,9 @@
 //!
 //! Invariant: nothing is called before every component has been loaded and started; `check` ends there.
 //!
-//! With tasks it runs until a signal ends it; `--control`, `--http` and the service manager tell how it does meanwhile.
+//! With tasks or connections it runs until a signal ends it; `--control`, `--http` and the service manager tell how it does meanwhile.
 //!
-//! Not covered: input for components.
+//! Not covered: input for components other than connections.
 //!
 //! The exit status is 0 when the run function returned ok or true and every call of the script what it must, and no job of a task failed,
 //! else 1.
@@ -33,6 +33,7 @@ use crate::cli::Told;
 use crate::control::{self, Question};
 use crate::dumps::{self, Dumps};
 use crate::events::Events;
+use crate::listen;
 use crate::output::Output;
 use crate::script;
 use crate::tasks::{self, AllCounts, Tasks};
@@ -63,7 +64,7 @@ pub(crate) struct RunApp {
     /// Nothing moves for so long while a call is under way: not healthy, and the watchdog is not fed
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     hung_after: u64,
-    /// Ends tasks after so long; without it, at SIGTERM or SIGINT
+    /// Ends tasks and connections after so long; without it, at SIGTERM or SIGINT
     #[arg(long = "for", value_name = "SECONDS")]
     seconds: Option<u64>,
 }
@@ -85,13 +86,14 @@ fn listener(events: &Arc<Events>, dumps: Option<&Arc<Dumps>>, board: &Arc<Board>
             json!({
                 "component": report.component, "function": report.function, "cause": report.cause.word(),
                 "detail": report.detail, "epoch": report.epoch, "reset_ns": report.reset_ns, "spare": report.swapped,
+                "process": report.renewed,
                 "dump": dump,
             }),
         );
     })
 }
 
-/// The script, then tasks, with the run function beside them. False where something did not end as it must.
+/// The script, then tasks and connections, with the run function beside them. False where something did not end as it must.
 fn work(
     app: &App,
     running: &Running,
@@ -106,9 +108,10 @@ fn work(
         }
     }
     let begun = Tasks::start(app, running, &named, tasks, events)?;
+    listen::start(&app.listen, &running.all)?;
     let result = match &app.run {
         Some(run) => running.all[&run.component].invoke(&run.function, &[]),
-        None if tasks.is_empty() => Ok(None),
+        None if !app.serves() => Ok(None),
         None => {
             await_end(limit);
             Ok(None)
@@ -119,7 +122,7 @@ fn work(
     Ok(good && !failed)
 }
 
-/// What ends an application that has tasks.
+/// What ends an application that serves.
 const ENDING: [i32; 2] = [libc::SIGTERM, libc::SIGINT];
 
 /// Waits for one of these signals, or so long.
@@ -138,7 +141,7 @@ impl RunApp {
         let events = Arc::new(Events::new(self.events.as_ref())?);
         let output = Output::new(self.output.as_deref())?;
         let dumps = Dumps::open(&self.dumps)?.map(Arc::new);
-        if !app.task.is_empty() && app.run.is_none() {
+        if app.serves() && app.run.is_none() {
             // Before there is a second thread.
             signals::block(&ENDING);
         }

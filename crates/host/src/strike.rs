@@ -15,7 +15,7 @@
 //!  2. The client knows what each call must return, and counts what is wrong.
 //!  3. An end of the second process is counted and told, in every mode.
 //!
-//! Not covered: flips in the host's own code, and in vector registers.
+//! Not covered: flips in vector registers, and in the host's data.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -30,7 +30,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 use steadfast_inject::chacha::{Draw, Seed};
 use steadfast_inject::live::{self, Live};
-use steadfast_restart::{Edge, Host, Policy, Stats};
+use steadfast_restart::{Component, Edge, Host, Policy, Stats};
 use steadfast_sys::tick::Ticks;
 
 use crate::cli::Told;
@@ -46,6 +46,8 @@ pub(crate) enum Mode {
     Single,
     /// The same with two bodies that are compared.
     Dual,
+    /// One body, in a process of its own.
+    Process,
 }
 
 impl Mode {
@@ -54,6 +56,7 @@ impl Mode {
             Self::Bare => "bare",
             Self::Single => "single",
             Self::Dual => "dual",
+            Self::Process => "process",
         }
     }
 
@@ -62,7 +65,7 @@ impl Mode {
         Policy {
             dual: self == Self::Dual,
             recover: protected,
-            spare: protected,
+            spare: matches!(self, Self::Single | Self::Dual),
             checks: protected,
             // Failures are counted here; a service would give up earlier.
             resets_max: u32::MAX,
@@ -94,6 +97,8 @@ pub(crate) enum Target {
     Registers,
     /// Linear memory, between calls.
     Memory,
+    /// General registers, while the host's own code runs: stubs, slot table, keeper, runtime.
+    Host,
 }
 
 impl Target {
@@ -101,6 +106,7 @@ impl Target {
         match self {
             Self::Registers => "registers",
             Self::Memory => "memory",
+            Self::Host => "host",
         }
     }
 }
@@ -435,13 +441,22 @@ const ROUNDS: u32 = 3;
 /// Rounds that a flip of a register may take to find the thread in the component.
 const PATIENCE: u32 = 100_000;
 
+/// Of the file that this process runs.
+fn own_name() -> std::io::Result<String> {
+    let path = std::env::current_exe()?;
+    let name = path.file_name().unwrap_or_default();
+    Ok(name.to_string_lossy().into_owned())
+}
+
 /// Makes flips in this process.
 struct Striker<'a> {
     edge: &'a Edge,
     draw: Draw,
     bodies: u64,
     bytes: u64,
+    /// Of this process.
     ticks: Option<Ticks>,
+    target: Target,
 }
 
 impl<'a> Striker<'a> {
@@ -459,8 +474,13 @@ impl<'a> Striker<'a> {
         };
         let ticks = match target {
             Target::Memory => None,
-            Target::Registers => {
-                let file = format!("{}.cwasm", what.component());
+            // The process of the component has a timer of its own.
+            Target::Registers if mode == Mode::Process => None,
+            Target::Registers | Target::Host => {
+                let file = match target {
+                    Target::Host => own_name().map_err(timer)?,
+                    _ => format!("{}.cwasm", what.component()),
+                };
                 let own = std::process::id().cast_signed();
                 let text = live::text_of(own, &file).map_err(timer)?;
                 let text = text.first().cloned().unwrap_or_default();
@@ -473,7 +493,25 @@ impl<'a> Striker<'a> {
             bodies: if mode == Mode::Dual { 2 } else { 1 },
             bytes: edge.memories()?.first().map_or(1, Vec::len) as u64,
             ticks,
+            target,
         })
+    }
+
+    /// The next tick that finds the component's code flips this bit.
+    fn arm(&self, register: u32, bit: u32) -> Result<(), Told> {
+        match &self.ticks {
+            Some(ticks) => ticks.arm(register, bit),
+            None if self.edge.strike(0, register, bit)? => {}
+            None => return Err(anyhow::anyhow!("the component has no process to strike").into()),
+        }
+        Ok(())
+    }
+
+    fn struck(&self) -> Result<bool, Told> {
+        match &self.ticks {
+            Some(ticks) => Ok(ticks.struck()),
+            None => Ok(self.edge.struck(0)?),
+        }
     }
 
     /// One flip, and the calls that meet what it has left.
@@ -481,8 +519,8 @@ impl<'a> Striker<'a> {
         // What the last one has left is gone.
         self.edge.reset()?;
         client.round();
-        match &self.ticks {
-            None => {
+        match self.target {
+            Target::Memory => {
                 let number = |n: u64| usize::try_from(n).unwrap_or(0);
                 // The component's first body or its second, and where in its memory.
                 let body = number(self.draw.below(self.bodies));
@@ -490,11 +528,12 @@ impl<'a> Striker<'a> {
                 let bit = self.draw.below(8).to_le_bytes()[0];
                 self.edge.flip(body, address, bit)?;
             }
-            Some(ticks) => {
+            Target::Registers | Target::Host => {
                 let number = |n: u64| u32::try_from(n).unwrap_or(0);
-                ticks.arm(number(self.draw.below(16)), number(self.draw.below(64)));
+                let (register, bit) = (self.draw.below(16), self.draw.below(64));
+                self.arm(number(register), number(bit))?;
                 let mut rounds = 0;
-                while !ticks.struck() {
+                while !self.struck()? {
                     client.round();
                     rounds += 1;
                     if rounds > PATIENCE {
@@ -515,10 +554,17 @@ impl ClientProcess {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         let mut host = Host::new(self.mode != Mode::Bare)?;
         let name = self.what.component();
-        host.add(
-            load::component(&self.components, name, self.mode.policy())?,
-            None,
-        )?;
+        let made = |name: &str| -> Result<Component, Told> {
+            let mut component = load::component(&self.components, name, self.mode.policy())?;
+            component.process = (self.mode == Mode::Process).then(load::own_process);
+            Ok(component)
+        };
+        let mut component = made(name)?;
+        for other in self.what.others() {
+            host.add(made(other)?, None)?;
+            component.uses.push(host.edge(name, other, &[])?);
+        }
+        host.add(component, None)?;
         let edge = host.edge("client", name, &[])?;
         let mut client = Client::new(self.what, &edge, self.handles)?;
         static ENDED: AtomicBool = AtomicBool::new(false);

@@ -6,6 +6,8 @@ mod analyse;
 mod bench;
 #[path = "cases/campaign.rs"]
 mod campaign;
+#[path = "cases/listen.rs"]
+mod listen;
 #[path = "cases/operations.rs"]
 mod operations;
 
@@ -27,6 +29,8 @@ fn components() -> &'static Path {
             ("components", "probe"),
             ("components", "scheduler"),
             ("components", "memory"),
+            ("components", "keyvalue"),
+            ("components", "http"),
             ("tests/components", "client"),
             ("tests/components", "relock"),
         ] {

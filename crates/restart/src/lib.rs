@@ -16,13 +16,17 @@
 //!  3. A body that failed is never called again before it was reset.
 //!  4. Recovery happens in the caller's thread, under the component's lock, which lends priority.
 //!
+//! A body runs in this process, or in one of its own ([`process`]).
+//!
 //! Not covered: `docs/concepts/restart.md`, "What in-process isolation does not confine".
 //! See Song, Wittrock and Parmer, "Predictable, efficient system-level fault tolerance in C3", RTSS 2013.
 
+mod body;
 pub mod engine;
 pub mod host;
 pub mod model;
 pub mod package;
+pub mod process;
 pub mod shape;
 mod table;
 pub mod value;
@@ -33,5 +37,6 @@ pub use host::{
     UpgradeError, Upgraded,
 };
 pub use model::{Model, ModelError};
+pub use process::Process;
 pub use shape::Shape;
 pub use value::{Handle, Value};

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::engine::Inner;
+use crate::body::Inner;
 use crate::value::{Handle, Value};
 
 /// A piece of data that the keeper holds, with its checksum.

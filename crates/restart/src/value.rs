@@ -59,6 +59,43 @@ impl Value {
         }
     }
 
+    /// The same with a component's numbers for its handles; none where one has no number.
+    pub(crate) fn numbered(&self, number: &mut dyn FnMut(Handle) -> Option<u32>) -> Option<Self> {
+        let mut boxed = |inner: &Option<Box<Self>>| match inner {
+            None => Some(None),
+            Some(inner) => inner.numbered(number).map(|inner| Some(Box::new(inner))),
+        };
+        Some(match self {
+            Self::Handle(handle) => Self::Handle(Handle {
+                index: number(*handle)?,
+                generation: 0,
+            }),
+            Self::Option(inner) => Self::Option(boxed(inner)?),
+            Self::Result(Ok(inner)) => Self::Result(Ok(boxed(inner)?)),
+            Self::Result(Err(inner)) => Self::Result(Err(boxed(inner)?)),
+            Self::Variant(name, inner) => Self::Variant(name.clone(), boxed(inner)?),
+            Self::List(items) => Self::List(
+                items
+                    .iter()
+                    .map(|item| item.numbered(number))
+                    .collect::<Option<_>>()?,
+            ),
+            Self::Tuple(items) => Self::Tuple(
+                items
+                    .iter()
+                    .map(|item| item.numbered(number))
+                    .collect::<Option<_>>()?,
+            ),
+            Self::Record(fields) => {
+                let fields = fields.iter();
+                let fields =
+                    fields.map(|(name, value)| Some((name.clone(), value.numbered(number)?)));
+                Self::Record(fields.collect::<Option<_>>()?)
+            }
+            other => other.clone(),
+        })
+    }
+
     /// It as a number, where it is one.
     #[must_use]
     pub fn number(&self) -> Option<u64> {

@@ -8,6 +8,8 @@ mod events;
 mod fixture;
 #[path = "cases/fs.rs"]
 mod fs;
+#[path = "cases/http.rs"]
+mod http;
 #[path = "cases/keyvalue.rs"]
 mod keyvalue;
 #[path = "cases/load.rs"]
@@ -18,6 +20,8 @@ mod lock;
 mod memory;
 #[path = "cases/nested.rs"]
 mod nested;
+#[path = "cases/process.rs"]
+mod process;
 #[path = "cases/scheduler.rs"]
 mod scheduler;
 #[path = "cases/upgrade.rs"]

@@ -123,6 +123,13 @@ pub fn run_when_idle() {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param) };
 }
 
+/// Lets this thread run as an ordinary one (SCHED_OTHER). Where that is refused it runs as before.
+pub fn run_ordinarily() {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: thread 0 is the caller, and the structure lives across the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const param) };
+}
+
 /// Lets this thread run before all ordinary ones (SCHED_FIFO), at the lowest of those priorities.
 ///
 /// # Errors
@@ -151,8 +158,20 @@ pub fn run_at(priority: u8) -> io::Result<()> {
 /// CPU time that a thread of this process has used, in ns. None when it has ended.
 #[must_use]
 pub fn thread_time_ns(tid: i32) -> Option<u64> {
-    // The clock of one thread: CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED beside the complement of its number (clock_getcpuclockid(3)).
-    let clock = (!tid << 3) | 6;
+    // CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED
+    clock_ns(tid, 6)
+}
+
+/// CPU time that all threads of a process have used, in ns. None when it has ended.
+#[must_use]
+pub fn process_time_ns(pid: i32) -> Option<u64> {
+    // CPUCLOCK_SCHED
+    clock_ns(pid, 2)
+}
+
+/// A CPU clock's number is its kind beside the complement of a thread's or process's number (clock_getcpuclockid(3)).
+fn clock_ns(of: i32, kind: i32) -> Option<u64> {
+    let clock = (!of << 3) | kind;
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

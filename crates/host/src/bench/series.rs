@@ -8,7 +8,7 @@ use steadfast_restart::{Bare, CallError, Component, Edge, Handle, Host, Policy, 
 use steadfast_sys::cpu;
 use steadfast_sys::pad::{self, Runner, Wild};
 
-use super::{Report, median_us, workloads};
+use super::{Report, http, median_us, workloads};
 use crate::cli::Told;
 use crate::load;
 
@@ -24,6 +24,8 @@ pub(super) const PARTS: &[Part] = &[
     workloads::pages,
     calls,
     faults,
+    http::requests,
+    http::faults,
     interference,
 ];
 

@@ -23,7 +23,7 @@ fn campaign(name: &str, more: &[&str]) -> (Output, Vec<serde_json::Value>) {
 fn flips_in_memory_are_noticed_by_two_bodies_and_mostly_not_by_one() {
     let args = ["--target", "memory", "--what", "locks", "--flips", "60"];
     let (output, groups) = campaign("memory", &args);
-    assert_eq!(groups.len(), 3, "bare, single, dual");
+    assert_eq!(groups.len(), 4, "bare, single, dual, process");
     let of = |mode: &str| {
         let found = groups.iter().find(|group| group["mode"] == mode);
         found.expect("a group of each mode")
@@ -52,13 +52,27 @@ fn flips_in_memory_are_noticed_by_two_bodies_and_mostly_not_by_one() {
 
 #[test]
 fn flips_in_registers_strike_the_component_and_each_is_counted() {
-    let args = ["--target", "registers", "--what", "files"];
-    let (_, groups) = campaign("registers", &[&args[..], &["--flips", "4"]].concat());
+    let args = ["--target", "registers", "--what", "files,keys,requests"];
+    let few = ["--flips", "2", "--handles", "8"];
+    let (_, groups) = campaign("registers", &[&args[..], &few].concat());
+    assert_eq!(groups.len(), 12);
     for group in &groups {
-        assert_eq!(group["flips"], 4, "{group}");
+        assert_eq!(group["flips"], 2, "{group}");
         let ended =
             group["escaped"].as_u64().expect("a count") + group["wrong"].as_u64().expect("");
-        assert!(ended <= 4, "{group}");
+        assert!(ended <= 2, "{group}");
         assert!(group["calls"].as_u64() > Some(0), "{group}");
+        if group["mode"] == "process" {
+            assert_eq!(group["escaped"], 0, "{group}");
+        }
     }
+}
+
+#[test]
+fn flips_in_the_host_are_counted_as_its_own() {
+    let args = ["--target", "host", "--what", "requests", "--mode", "single"];
+    let (output, groups) = campaign("host", &[&args[..], &["--flips", "3"]].concat());
+    assert_eq!(groups[0]["flips"], 3);
+    let told = out(&output);
+    assert!(told.contains("http host single: 3 flips"), "{told}");
 }

@@ -251,7 +251,7 @@ fn get(address: &str, path: &str) -> Option<String> {
 }
 
 /// A port that nobody listens at.
-fn free() -> String {
+pub(crate) fn free() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").to_string()
 }

@@ -41,7 +41,7 @@ pub(crate) trait Callee: Send + Sync {
 pub(crate) struct Import {
     pub(crate) interface: String,
     pub(crate) functions: Vec<ImportFunction>,
-    pub(crate) resources: Vec<String>,
+    pub(crate) resources: Vec<WantedResource>,
     pub(crate) callee: Arc<dyn Callee>,
 }
 
@@ -59,12 +59,19 @@ pub(crate) struct ImportFunction {
 pub(crate) struct Wanted {
     pub(crate) interface: String,
     pub(crate) functions: Vec<String>,
-    pub(crate) resources: Vec<String>,
+    pub(crate) resources: Vec<WantedResource>,
+}
+
+/// A resource of an imported interface. Two interfaces may have the same one: its type tells.
+#[derive(Clone)]
+pub(crate) struct WantedResource {
+    pub(crate) name: String,
+    ty: ResourceType,
 }
 
 /// What was asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Asked {
+pub(crate) enum Asked {
     Call(usize, Vec<Value>),
     Discard(Handle),
 }
@@ -96,6 +103,8 @@ pub(crate) struct Journal {
     dual: bool,
     /// Handles of answers that a repeated call did not ask for again.
     orphans: BTreeSet<(usize, Handle)>,
+    /// Nothing is kept: for measurements without stubs.
+    off: bool,
 }
 
 enum Next {
@@ -109,6 +118,13 @@ impl Journal {
     pub(crate) fn new(dual: bool) -> Self {
         Self {
             dual,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn off() -> Self {
+        Self {
+            off: true,
             ..Self::default()
         }
     }
@@ -204,7 +220,7 @@ impl Journal {
 
 /// Why a component's call of another one has no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Nested {
+pub(crate) enum Nested {
     #[error("{0}")]
     Callee(CallError),
     #[error("{0}")]
@@ -287,7 +303,10 @@ pub(super) fn wanted(component: &Component, engine: &wasmtime::Engine) -> Vec<Wa
             for (name, item) in instance.exports(engine) {
                 match item.ty {
                     ComponentItem::ComponentFunc(_) => wanted.functions.push(name.into()),
-                    ComponentItem::Resource(_) => wanted.resources.push(name.into()),
+                    ComponentItem::Resource(ty) => wanted.resources.push(WantedResource {
+                        name: name.into(),
+                        ty,
+                    }),
                     _ => {}
                 }
             }
@@ -299,14 +318,21 @@ pub(super) fn wanted(component: &Component, engine: &wasmtime::Engine) -> Vec<Wa
 
 /// Tells wasmtime who answers what.
 pub(super) fn link(linker: &mut Linker<Context>, imports: &[Import]) -> wasmtime::Result<()> {
+    // One number for each resource, whichever interface names it: wasmtime tells objects of different numbers apart.
+    let all = imports.iter().flat_map(|import| &import.resources);
+    let all: Vec<_> = all.map(|resource| resource.ty).collect();
+    let number = |resource: Option<&WantedResource>| {
+        let place = all
+            .iter()
+            .position(|ty| Some(*ty) == resource.map(|r| r.ty));
+        u32::try_from(place.unwrap_or(0))
+    };
     for (place, import) in imports.iter().enumerate() {
         let mut instance = linker.instance(&import.interface)?;
-        // One number for each interface and resource: wasmtime tells objects of different numbers apart.
-        let first = u32::try_from(place)?.wrapping_mul(1 << 10);
-        for (index, resource) in import.resources.iter().enumerate() {
+        for resource in &import.resources {
             let callee = import.callee.clone();
-            let ty = ResourceType::host_dynamic(first + u32::try_from(index)?);
-            instance.resource(resource, ty, move |mut store, rep| {
+            let ty = ResourceType::host_dynamic(number(Some(resource))?);
+            instance.resource(&resource.name, ty, move |mut store, rep| {
                 let handle = store.data_mut().held.remove(rep);
                 let handle = handle.ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))?;
                 ask(&store, place, &*callee, Asked::Discard(handle)).map(drop)
@@ -314,7 +340,7 @@ pub(super) fn link(linker: &mut Linker<Context>, imports: &[Import]) -> wasmtime
         }
         for wanted in &import.functions {
             let (callee, function) = (import.callee.clone(), wanted.place);
-            let ty = first + u32::try_from(wanted.gives.unwrap_or(0))?;
+            let ty = number(wanted.gives.and_then(|gives| import.resources.get(gives)))?;
             instance.func_new(&wanted.name, move |mut store, _, params, results| {
                 let args = arguments(&mut store, params)?;
                 let answer = ask(&store, place, &*callee, Asked::Call(function, args))?;
@@ -369,7 +395,41 @@ fn result(
     to_val(&answer, &mut give).ok_or_else(|| wasmtime::Error::new(Nested::NotHeld))
 }
 
-/// One question: answered from the journal, or by the other component.
+/// Asks the other component.
+pub(crate) fn put(callee: &dyn Callee, asked: &Asked) -> Result<Option<Value>, CallError> {
+    match asked {
+        Asked::Call(function, args) => callee.call(*function, args),
+        // What was ended by its owner already is not there any more.
+        Asked::Discard(handle) => match callee.discard(*handle) {
+            Ok(()) | Err(CallError::Stale { .. }) => Ok(None),
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// One question: answered from the journal, or by whoever `ask` asks.
+pub(crate) fn answered(
+    journal: &Mutex<Journal>,
+    import: usize,
+    asked: &Asked,
+    ask: impl FnOnce() -> Result<Option<Value>, CallError>,
+) -> Result<Option<Value>, Nested> {
+    match open(journal).next(import, asked) {
+        Next::Live => {}
+        Next::Answer(answer) => return Ok(answer),
+        Next::Full => return Err(Nested::Callee(CallError::TooMany { max: ENTRIES_MAX })),
+        Next::Differs(what) => return Err(Nested::Differs(what)),
+    }
+    let answer = ask().map_err(Nested::Callee)?;
+    open(journal).note(Entry {
+        import,
+        asked: asked.clone(),
+        answer: answer.clone(),
+    });
+    Ok(answer)
+}
+
+/// The same from within a component's code.
 fn ask(
     store: &StoreContextMut<'_, Context>,
     import: usize,
@@ -380,34 +440,19 @@ fn ask(
     if context.starting {
         return Err(wasmtime::Error::new(Nested::Starting));
     }
-    match open(&context.journal).next(import, &asked) {
-        Next::Live => {}
-        Next::Answer(answer) => return Ok(answer),
-        Next::Full => {
-            let error = CallError::TooMany { max: ENTRIES_MAX };
-            return Err(wasmtime::Error::new(Nested::Callee(error)));
-        }
-        Next::Differs(what) => return Err(wasmtime::Error::new(Nested::Differs(what))),
+    if open(&context.journal).off {
+        let answer = put(callee, &asked);
+        return answer.map_err(|error| wasmtime::Error::new(Nested::Callee(error)));
     }
-    context.watch.end();
-    let outside = pad::Outside::enter();
-    let answer = match &asked {
-        Asked::Call(function, args) => callee.call(*function, args),
-        // What was ended by its owner already is not there any more.
-        Asked::Discard(handle) => match callee.discard(*handle) {
-            Ok(()) | Err(CallError::Stale { .. }) => Ok(None),
-            Err(error) => Err(error),
-        },
+    let live = || {
+        context.watch.end();
+        let outside = pad::Outside::enter();
+        let answer = put(callee, &asked);
+        drop(outside);
+        context.watch.begin();
+        answer
     };
-    drop(outside);
-    context.watch.begin();
-    let answer = answer.map_err(|error| wasmtime::Error::new(Nested::Callee(error)))?;
-    open(&context.journal).note(Entry {
-        import,
-        asked,
-        answer: answer.clone(),
-    });
-    Ok(answer)
+    answered(&context.journal, import, &asked, live).map_err(wasmtime::Error::new)
 }
 
 #[cfg(test)]

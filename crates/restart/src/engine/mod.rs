@@ -40,7 +40,7 @@ use wasmtime::unix::StoreExt as _;
 use wasmtime::{Config, Store};
 
 pub(crate) use self::imports::{
-    Callee, ENTRIES_MAX, Import, ImportFunction, Journal, Wanted, open,
+    Asked, Callee, ENTRIES_MAX, Import, ImportFunction, Journal, Wanted, answered, open, put,
 };
 use self::imports::{Context, Nested};
 use crate::host::{BodyDump, CallError};
@@ -155,6 +155,11 @@ impl Engine {
             source,
         })?;
         Ok(Self { engine, pad })
+    }
+
+    /// Whether wild faults become errors.
+    pub(crate) fn pad(&self) -> bool {
+        self.pad
     }
 
     /// What the self-test of the pad found.
@@ -341,6 +346,18 @@ pub enum Failure {
     Differs(String),
     /// A component that it called has no answer.
     Callee(Box<CallError>),
+    /// The process that it runs in has ended, or does not speak as it must.
+    Ended(String),
+}
+
+impl From<Nested> for Failure {
+    fn from(nested: Nested) -> Self {
+        match nested {
+            Nested::Callee(error) => Self::Callee(Box::new(error)),
+            Nested::Differs(what) => Self::Differs(what),
+            other => Self::Invalid(other.to_string()),
+        }
+    }
 }
 
 /// Limits of one component.
@@ -756,6 +773,19 @@ impl Body {
         }
     }
 
+    /// The signal that ended it, if one did.
+    pub(crate) fn seen(&self) -> Option<pad::Seen> {
+        self.seen
+    }
+
+    /// Length and checksum of each memory: what two bodies in processes of their own are compared by.
+    pub(crate) fn digest(&self) -> Vec<(usize, u32)> {
+        let regions = self.regions.all.iter().map(memory::held);
+        regions
+            .map(|region| (region.bytes().len(), crc32c::crc32c(region.bytes())))
+            .collect()
+    }
+
     /// Copies of its memories, for a dump.
     pub(crate) fn memories(&self) -> Image {
         self.regions
@@ -769,9 +799,7 @@ impl Body {
 /// Why a call of another component had no answer.
 fn nested(error: &wasmtime::Error) -> Failure {
     match error.downcast_ref::<Nested>() {
-        Some(Nested::Callee(error)) => Failure::Callee(Box::new(error.clone())),
-        Some(Nested::Differs(what)) => Failure::Differs(what.clone()),
-        Some(other) => Failure::Invalid(other.to_string()),
+        Some(nested) => nested.clone().into(),
         None => Failure::Invalid(error.to_string()),
     }
 }

@@ -1,11 +1,11 @@
 //! A component as wasmtime alone runs it, called across Stores without stubs: what protection is measured against.
 //!
-//! Not covered: everything else. A failure ends it, and it may import nothing.
+//! Not covered: everything else. A failure ends it, and what it asked others for is not known.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Component;
-use crate::engine::{Body, Engine, Failure, Inner, Journal, Limits, LoadError, Mold};
+use super::{CallError, Component, parts};
+use crate::engine::{Body, Callee, Engine, Failure, Inner, Journal, Limits, LoadError, Mold};
 use crate::model::Model;
 use crate::value::{Handle, Value};
 
@@ -26,12 +26,56 @@ impl std::fmt::Debug for Bare {
     }
 }
 
+/// One that another one calls.
+struct Other {
+    interfaces: Vec<String>,
+    bare: Mutex<Bare>,
+}
+
+impl Other {
+    fn new(bare: Bare) -> Self {
+        Self {
+            interfaces: bare.model.interfaces.clone(),
+            bare: Mutex::new(bare),
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Bare) -> Result<T, Failure>) -> Result<T, CallError> {
+        let mut bare = self.bare.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut bare).map_err(|failure| CallError::Asserted {
+            text: format!("{failure:?}"),
+        })
+    }
+}
+
+impl Callee for Other {
+    fn call(&self, function: usize, args: &[Value]) -> Result<Option<Value>, CallError> {
+        self.with(|bare| bare.call(function, args))
+    }
+
+    fn discard(&self, handle: Handle) -> Result<(), CallError> {
+        self.with(|bare| bare.discard(handle))
+    }
+}
+
 impl Bare {
     /// Loads and starts a component.
     ///
     /// # Errors
     /// When its image is refused, it imports something, or it does not start.
     pub fn new(engine: &Engine, component: &Component) -> Result<Self, LoadError> {
+        Self::using(engine, component, Vec::new())
+    }
+
+    /// The same for a component that calls others, which are bare as well. Its edges say only what they are called.
+    ///
+    /// # Errors
+    /// As [`Bare::new`].
+    pub fn using(
+        engine: &Engine,
+        component: &Component,
+        others: Vec<Self>,
+    ) -> Result<Self, LoadError> {
         let code = Arc::new(engine.load(&component.image)?);
         let functions: Vec<_> = component
             .model
@@ -44,8 +88,19 @@ impl Bare {
             call: component.call_limit,
         };
         let init = component.init.as_deref();
-        let mold = Mold::new(&component.name, code, &functions, &[], init, limits)?;
-        let journal = Arc::new(Mutex::new(Journal::new(false)));
+        let others: Vec<_> = others
+            .into_iter()
+            .map(|other| Arc::new(Other::new(other)))
+            .collect();
+        let mut imports = parts::imports(component, &code.wanted())?;
+        for import in &mut imports {
+            let answers = |other: &&Arc<Other>| other.interfaces.contains(&import.interface);
+            if let Some(other) = others.iter().find(answers) {
+                import.callee = other.clone();
+            }
+        }
+        let mold = Mold::new(&component.name, code, &functions, &imports, init, limits)?;
+        let journal = Arc::new(Mutex::new(Journal::off()));
         let (body, _) = Body::new(&Arc::new(mold), None, &journal)?;
         Ok(Self {
             body,

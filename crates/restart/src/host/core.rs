@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   available? ─► arguments ─► attempt ──ok──► settle with those that it called
-//!                                 ▲  └─failed─► recover: release, spare or reset, count ─► repeat, at most redo_max times
+//!                                 ▲  └─failed─► recover: release, spare, reset or new process, count ─► repeat, at most redo_max times
 //! ```
 //!
 //! Not covered: what a first of two bodies has asked others for is in effect before the second is heard.
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use super::words::{
     CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats, sample,
 };
-use crate::engine::{Body, ENTRIES_MAX, Failure, Image, Import, Inner, Journal, open};
+use crate::body::{Body, Inner};
+use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
 use crate::model::{Model, Passing, Role};
 use crate::table::{Bad, Slot, Table};
 use crate::value::{Handle, Value};
@@ -38,6 +39,9 @@ pub(super) struct Core {
     pub(super) calls: Arc<AtomicU64>,
     pub(super) since_compare: u32,
     pub(super) limits: Limits,
+    /// Failures since the last call that succeeded. From the second on a component with a process of its own gets a new one: what a reset
+    /// in place does not touch may be what is damaged.
+    pub(super) in_a_row: u32,
     pub(super) gone: Option<CallError>,
     pub(super) spare: Arc<Mutex<Option<Vec<Body>>>>,
     pub(super) worker: Option<mpsc::Sender<Vec<Body>>>,
@@ -79,11 +83,20 @@ pub(super) fn failed(failure: Failure) -> Stop {
         Failure::Hang(at) => Stop::Failed(Cause::Hang, format!("at {at:#x}")),
         Failure::Invalid(what) => Stop::Failed(Cause::Range, what),
         Failure::Differs(what) => Stop::Failed(Cause::Mismatch, what),
+        Failure::Ended(what) => Stop::Failed(Cause::Process, what),
         Failure::Callee(error) => match *error {
             CallError::Asserted { text } => Stop::Failed(Cause::Assertion, text),
             error => Stop::Callee(error),
         },
     }
+}
+
+/// Two at a time: a region is locked while it is read, so a body is never compared with itself.
+fn same_memory(bodies: &mut [Body]) -> bool {
+    (1..bodies.len()).all(|place| {
+        let (before, rest) = bodies.split_at_mut(place);
+        before[place - 1].same_memory(&mut rest[0])
+    })
 }
 
 impl Core {
@@ -188,8 +201,10 @@ impl Core {
             state,
             rebuilt: self.stats.rebuilt,
             swapped: self.stats.swapped,
+            renewed: self.stats.renewed,
             rests: self.stats.rests,
             objects: self.table.len(),
+            processes: self.bodies.iter().filter_map(Body::pid).collect(),
         }
     }
 
@@ -235,6 +250,7 @@ impl Core {
         detail: String,
     ) -> Result<(), CallError> {
         let begin = Instant::now();
+        self.in_a_row += 1;
         *self.stats.resets.entry(cause).or_default() += 1;
         let dump = self.dump(cause);
         self.epoch += 1;
@@ -244,8 +260,11 @@ impl Core {
         }
         self.release();
         let swapped = self.swap();
+        let mut renewed = false;
         if !swapped {
             self.reset_bodies()?;
+            renewed = self.bodies.iter().any(Body::renewed);
+            self.stats.renewed += u64::from(renewed);
         }
         sample(&mut self.stats.reset_ns, begin.elapsed());
         if let Some(listener) = &self.listener {
@@ -257,6 +276,7 @@ impl Core {
                 epoch: self.epoch,
                 reset_ns: u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
                 swapped,
+                renewed,
                 dump,
             });
         }
@@ -267,13 +287,13 @@ impl Core {
     }
 
     /// What the bodies hold, where somebody wants it and the component itself has failed.
-    fn dump(&self, cause: Cause) -> Option<Arc<Dump>> {
+    fn dump(&mut self, cause: Cause) -> Option<Arc<Dump>> {
         if !self.policy.dump || matches!(cause, Cause::Callee | Cause::Asked) {
             return None;
         }
         Some(Arc::new(Dump {
             text: self.bodies.first()?.text(),
-            bodies: self.bodies.iter().map(Body::dump).collect(),
+            bodies: self.bodies.iter_mut().map(Body::dump).collect(),
         }))
     }
 
@@ -298,10 +318,11 @@ impl Core {
     }
 
     fn reset_bodies(&mut self) -> Result<(), CallError> {
-        let mut memory = std::time::Duration::ZERO;
+        let mut memory = Duration::ZERO;
         for place in 0..self.bodies.len() {
             let mut tries = 1;
-            while let Err(found) = self.bodies[place].reset(Some(&self.image)) {
+            let anew = |tries: u32| tries > 1 || self.in_a_row > 1;
+            while let Err(found) = self.bodies[place].reset(&self.image, anew(tries)) {
                 if tries == RESET_TRIES {
                     return Err(self.end(CallError::Dead {
                         component: self.name.clone(),
@@ -312,7 +333,9 @@ impl Core {
             }
             memory += self.bodies[place].refilled();
         }
-        sample(&mut self.stats.reset_memory_ns, memory);
+        if !memory.is_zero() {
+            sample(&mut self.stats.reset_memory_ns, memory);
+        }
         Ok(())
     }
 
@@ -378,12 +401,7 @@ impl Core {
             self.since_compare += 1;
             if self.since_compare >= self.policy.compare_every {
                 self.since_compare = 0;
-                // Two at a time: a region is locked while it is read, so a body is never compared with itself.
-                if !self
-                    .bodies
-                    .windows(2)
-                    .all(|two| two[0].same_memory(&two[1]))
-                {
+                if !same_memory(&mut self.bodies) {
                     return Err(Stop::Failed(Cause::Memory, "after equal results".into()));
                 }
             }
@@ -463,6 +481,7 @@ impl Core {
         for _ in 0..=self.policy.redo_max {
             let (cause, detail) = match self.attempt(client, function, args) {
                 Ok(result) => {
+                    self.in_a_row = 0;
                     if let Some(noticed) = noticed {
                         sample(&mut self.stats.recovery_ns, noticed.elapsed());
                     }

@@ -40,8 +40,10 @@ pub use self::upgrade::{UpgradeError, Upgraded};
 pub use self::words::{
     BodyDump, CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats,
 };
-use crate::engine::{Body, Callee, Engine, LoadError};
+use crate::body::Body;
+use crate::engine::{Callee, Engine, LoadError};
 use crate::model::Model;
+use crate::process::Process;
 use crate::table::Table;
 use crate::value::{Handle, Value};
 
@@ -61,6 +63,8 @@ pub struct Component {
     pub uses: Vec<Edge>,
     /// Where it prints, if it imports [`CONSOLE`].
     pub console: Option<Console>,
+    /// Runs it in a process of its own.
+    pub process: Option<Process>,
 }
 
 impl std::fmt::Debug for Component {
@@ -193,6 +197,7 @@ impl Host {
             calls: Arc::default(),
             since_compare: 0,
             limits: core::Limits::default(),
+            in_a_row: 0,
             gone: None,
             spare: parts.spare,
             worker: parts.worker,
@@ -429,13 +434,38 @@ impl Edge {
         None
     }
 
+    /// Flips a bit of a general register of one body's own process, once it stands in the component's code: for campaigns. False where that
+    /// body has no process of its own.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn strike(&self, body: usize, register: u32, bit: u32) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let remote = core.bodies.get_mut(body).and_then(Body::remote);
+        Ok(remote.is_some_and(|remote| remote.strike(register, bit)))
+    }
+
+    /// Whether the flip that was armed last was made, or the process that was to make it is gone.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn struck(&self, body: usize) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        let remote = core.bodies.get_mut(body).and_then(Body::remote);
+        Ok(remote.is_none_or(|remote| remote.struck().unwrap_or(true)))
+    }
+
     /// What the memories of the component hold, for a dump.
     ///
     /// # Errors
     /// When called from within the component.
     pub fn memories(&self) -> Result<Vec<Vec<u8>>, CallError> {
-        let core = self.unit.core.lock().map_err(|_| self.reentered())?;
-        Ok(core.bodies.first().map(Body::memories).unwrap_or_default())
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        Ok(core
+            .bodies
+            .first_mut()
+            .map(Body::memories)
+            .unwrap_or_default())
     }
 
     /// How its objects come back.

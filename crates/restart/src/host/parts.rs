@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use super::{ASSERTION, CONSOLE, CallError, Component, Console, Stream};
+use crate::body::{Body, Maker};
 use crate::engine::{
-    Body, Callee, Engine, Image, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
+    Callee, Engine, Image, Import, ImportFunction, Journal, Limits, LoadError, Mold, Wanted,
 };
-use crate::model::{Model, Role};
+use crate::model::{Model, Passing, Role};
+use crate::process::{Function, Start};
 use crate::value::{Handle, Value};
 
 /// Bodies that stand ready.
@@ -38,34 +40,44 @@ impl Parts {
         };
         let imports = imports(component, &code.wanted())?;
         let journal = Arc::new(Mutex::new(Journal::new(component.policy.dual)));
-        let functions: Vec<_> = model
-            .functions
-            .iter()
-            .map(|function| (function.interface.clone(), function.name.clone()))
-            .collect();
-        let mold = Arc::new(Mold::new(
-            &component.name,
-            code,
-            &functions,
-            &imports,
-            component.init.as_deref(),
-            limits,
-        )?);
-        let (first, image) = Body::new(&mold, None, &journal)?;
+        let maker = match &component.process {
+            None => {
+                let functions = model.functions.iter();
+                let functions = functions.map(|f| (f.interface.clone(), f.name.clone()));
+                let functions: Vec<_> = functions.collect();
+                let init = component.init.as_deref();
+                Maker::Here(Arc::new(Mold::new(
+                    &component.name,
+                    code,
+                    &functions,
+                    &imports,
+                    init,
+                    limits,
+                )?))
+            }
+            // Mapped here for what it imports; its code never runs here.
+            Some(process) => Maker::There {
+                process: process.clone(),
+                start: Arc::new(start(engine, component, model, limits)),
+                imports: imports.clone(),
+            },
+        };
+        let (first, image) = maker.make(None, &journal)?;
         let image = Arc::new(image);
         let mut bodies = vec![first];
         if component.policy.dual {
-            bodies.push(Body::new(&mold, Some(&image), &journal)?.0);
+            bodies.push(maker.make(Some(&image), &journal)?.0);
         }
         // Every body starts from the image, the first one included: two must not differ by how they were made.
         for body in &mut bodies {
-            body.reset(Some(&image)).map_err(|found| LoadError::Start {
-                component: component.name.clone(),
-                found,
-            })?;
+            body.reset(&image, false)
+                .map_err(|found| LoadError::Start {
+                    component: component.name.clone(),
+                    found,
+                })?;
         }
         let (spare, worker) = if component.policy.spare {
-            spares(&mold, &image, &journal, bodies.len())?
+            spares(&maker, &image, &journal, bodies.len())?
         } else {
             (Spare::default(), None)
         };
@@ -80,24 +92,50 @@ impl Parts {
     }
 }
 
+/// What a process of its own needs to know.
+fn start(engine: &Engine, component: &Component, model: &Model, limits: Limits) -> Start {
+    let own = |params: &[crate::model::Param]| {
+        let places = params.iter().enumerate();
+        let own = places.filter(|(_, param)| matches!(param.passing, Passing::Own(_)));
+        own.map(|(place, _)| place).collect()
+    };
+    let functions = model.functions.iter().map(|function| Function {
+        interface: function.interface.clone(),
+        name: function.name.clone(),
+        own: own(&function.params),
+    });
+    Start {
+        name: component.name.clone(),
+        image: component.image.clone(),
+        functions: functions.collect(),
+        init: component.init.clone(),
+        limits,
+        pad: engine.pad(),
+    }
+}
+
 /// Bodies that stand ready, and the thread that prepares them again.
 fn spares(
-    mold: &Arc<Mold>,
+    maker: &Maker,
     image: &Arc<Image>,
     journal: &Arc<Mutex<Journal>>,
     count: usize,
 ) -> Result<(Spare, Option<Refill>), LoadError> {
     let made = (0..count)
-        .map(|_| Body::new(mold, Some(image), journal).map(|(body, _)| body))
+        .map(|_| maker.make(Some(image), journal).map(|(body, _)| body))
         .collect::<Result<Vec<_>, _>>()?;
     let spare = Arc::new(Mutex::new(Some(made)));
     let (sender, receiver) = mpsc::channel::<Vec<Body>>();
     let (image, filled) = (image.clone(), spare.clone());
+    let here = matches!(maker, Maker::Here(_));
     let refill = move || {
-        steadfast_sys::cpu::run_when_idle();
+        if here {
+            steadfast_sys::cpu::run_when_idle();
+        }
         for mut bodies in receiver {
             // A second fault here costs a try, not the spare.
-            let mut ready = |body: &mut Body| (0..3).any(|_| body.reset(Some(&image)).is_ok());
+            let mut ready =
+                |body: &mut Body| (0..3).any(|tries| body.reset(&image, tries > 0).is_ok());
             if bodies.iter_mut().all(&mut ready) {
                 *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(bodies);
             }
@@ -150,7 +188,7 @@ impl Callee for Printer {
 }
 
 /// Who answers what a component imports: an edge, the console, or whoever hears assertions; anything else is refused by name.
-fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
+pub(super) fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, LoadError> {
     let lacks = |found: String| LoadError::Import {
         component: component.name.clone(),
         found,
@@ -202,7 +240,10 @@ fn imports(component: &Component, wanted: &[Wanted]) -> Result<Vec<Import>, Load
             let gives = match model.functions[place].role {
                 Role::Create { resource, .. } => {
                     let resource = &model.resources[resource];
-                    let there = wanted.resources.iter().position(|r| *r == resource.name);
+                    let there = wanted
+                        .resources
+                        .iter()
+                        .position(|r| r.name == resource.name);
                     if resource.interface != interface || there.is_none() {
                         return Err(lacks(format!(
                             "{interface}#{name} gives an object of another interface, which is not supported"

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::core::{Core, Stop, failed};
 use super::words::{CallError, Cause, sample};
-use crate::engine::Inner;
+use crate::body::Inner;
 use crate::model::{Effect, Role, When};
 use crate::shape::Shape;
 use crate::table::{BLOCK, Bad, Record};

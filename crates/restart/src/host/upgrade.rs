@@ -19,7 +19,8 @@ use super::core::{Core, RESET_TRIES, Stop};
 use super::parts::Parts;
 use super::words::{CallError, Policy};
 use super::{Component, Host};
-use crate::engine::{Body, Inner, LoadError};
+use crate::body::{Body, Inner};
+use crate::engine::LoadError;
 use crate::model::{InUse, Model, Returns, Role};
 use crate::table::BLOCK;
 use crate::value::{Handle, Value};
@@ -263,7 +264,7 @@ impl Core {
             self.give_back();
             self.epoch += 1;
             for body in &mut self.bodies {
-                body.reset(Some(&self.image))?;
+                body.reset(&self.image, false)?;
             }
         }
     }

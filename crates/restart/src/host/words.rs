@@ -30,6 +30,8 @@ pub enum Cause {
     Callee,
     /// An assertion of its own, told by [`super::ASSERTION`].
     Assertion,
+    /// The process that it ran in has ended, was silent for too long, or did not speak as it must.
+    Process,
     /// A reset that was asked for.
     Asked,
 }
@@ -49,6 +51,7 @@ impl Cause {
             Self::Replay => "replay failed",
             Self::Callee => "callee failed",
             Self::Assertion => "assertion",
+            Self::Process => "process ended",
             Self::Asked => "asked for",
         }
     }
@@ -202,6 +205,8 @@ pub struct Stats {
     pub rebuild_ns: Vec<u64>,
     /// Resets that found a spare ready.
     pub swapped: u64,
+    /// Resets that took a new process.
+    pub renewed: u64,
     /// How often it rested.
     pub rests: u64,
     pub objects: usize,
@@ -236,8 +241,11 @@ pub struct Counts {
     pub state: State,
     pub rebuilt: u64,
     pub swapped: u64,
+    pub renewed: u64,
     pub rests: u64,
     pub objects: usize,
+    /// Where it runs, if not in this process: one number a body.
+    pub processes: Vec<u32>,
 }
 
 impl Stats {
@@ -300,6 +308,8 @@ pub struct Report {
     pub reset_ns: u64,
     /// Whether a spare stood ready.
     pub swapped: bool,
+    /// Whether a new process was started.
+    pub renewed: bool,
     /// Where [`Policy::dump`] asks for it, and the component itself failed.
     pub dump: Option<Arc<Dump>>,
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use steadfast_restart::{Component, Engine, Host, Model, Policy, package};
+use steadfast_restart::{Component, Engine, Host, Model, Policy, Process, package};
 
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
@@ -69,6 +69,16 @@ pub(crate) fn component(name: &str, policy: Policy) -> Component {
         policy,
         uses: Vec::new(),
         console: None,
+        process: None,
+    }
+}
+
+/// This test program as the one that runs a component.
+pub(crate) fn own_process() -> Process {
+    let args = ["--exact", "process::serves", "--ignored", "--nocapture"];
+    Process {
+        program: "/proc/self/exe".into(),
+        args: args.map(Into::into).into(),
     }
 }
 

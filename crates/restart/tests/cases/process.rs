@@ -1,0 +1,268 @@
+//! Components in processes of their own: whatever happens to such a process, its clients keep their handles and the host lives.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use steadfast_restart::{
+    CallError, Cause, Component, Edge, Handle, Host, LoadError, Policy, Process, Value, process,
+};
+
+use crate::fixture;
+use crate::lock::{HOLDER, NEW, TAKE};
+
+/// Not a test: what a process of a component runs, when a host starts this program again.
+#[test]
+#[ignore = "a host starts it"]
+fn serves() {
+    let _ = process::serve();
+}
+
+fn component(name: &str, policy: Policy) -> Component {
+    Component {
+        process: Some(fixture::own_process()),
+        call_limit: Duration::from_millis(100),
+        ..fixture::component(name, policy)
+    }
+}
+
+fn plain() -> Policy {
+    Policy {
+        spare: false,
+        ..Policy::default()
+    }
+}
+
+fn policies() -> [Policy; 3] {
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..plain()
+    };
+    [plain(), Policy::default(), dual]
+}
+
+fn hosted(component: Component) -> (Host, Edge) {
+    let name = component.name.clone();
+    let mut host = Host::new(true).expect("the pad works");
+    host.add(component, None).expect("it starts");
+    let edge = host.edge("test", &name, &[]).expect("an edge");
+    (host, edge)
+}
+
+fn pids(edge: &Edge) -> Vec<u32> {
+    edge.look().expect("nobody calls").processes
+}
+
+fn signal(signal: &str, pids: &[u32]) {
+    for pid in pids {
+        let status = Command::new("kill")
+            .args([signal, &pid.to_string()])
+            .status();
+        assert!(status.expect("it runs").success());
+    }
+}
+
+fn renewed(edge: &Edge) -> u64 {
+    edge.stats().expect("stats").renewed
+}
+
+fn resets(edge: &Edge, cause: Cause) -> u64 {
+    let stats = edge.stats().expect("stats");
+    stats.resets.get(&cause).copied().unwrap_or(0)
+}
+
+fn held_lock(edge: &Edge) -> Handle {
+    let lock = edge.invoke(NEW, &[]).expect("made");
+    let lock = lock.and_then(|value| value.handle()).expect("a lock");
+    let taken = edge.invoke(TAKE, &[lock.into(), 7u32.into()]);
+    assert_eq!(taken, Ok(Some(Value::Bool(true))));
+    lock
+}
+
+fn holder(edge: &Edge, lock: Handle) -> Option<u64> {
+    let holder = edge.invoke(HOLDER, &[lock.into()]);
+    holder.expect("an answer").and_then(|value| value.number())
+}
+
+#[test]
+fn a_killed_process_comes_back_with_its_handles_at_every_call_boundary() {
+    for policy in policies() {
+        for kill in 0..3 {
+            let (_host, edge) = hosted(component("lock", policy));
+            let killed = |at: usize| {
+                if at == kill {
+                    signal("-KILL", &pids(&edge));
+                }
+            };
+            killed(0);
+            let lock = held_lock(&edge);
+            killed(1);
+            assert_eq!(holder(&edge, lock), Some(7));
+            killed(2);
+            assert_eq!(holder(&edge, lock), Some(7));
+            assert_eq!(resets(&edge, Cause::Process), 1);
+            let stats = edge.stats().expect("stats");
+            assert_eq!((stats.resets_total(), stats.objects), (1, 1));
+            assert_eq!(stats.renewed + stats.swapped, 1, "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn without_a_failure_a_process_stays_and_ends_with_its_host() {
+    let (host, edge) = hosted(component("lock", policies()[2]));
+    let before = pids(&edge);
+    assert_eq!(before.len(), 2, "one for each body");
+    let lock = held_lock(&edge);
+    assert!((0..100).all(|_| holder(&edge, lock) == Some(7)));
+    assert_eq!(pids(&edge), before);
+    assert_eq!(edge.stats().expect("stats").resets_total(), 0);
+    drop((host, edge));
+    for pid in before {
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
+
+fn bad(name: &str) -> String {
+    format!("steadfast:bad/failures@0.1.0#{name}")
+}
+
+/// The first failure of a call is reset in place, the next one takes a new process; what a request does is an error of its caller alone.
+#[test]
+fn a_failure_that_returns_takes_a_new_process() {
+    let once = Policy {
+        redo_max: 0,
+        ..plain()
+    };
+    for (policy, takes) in [(once, 0), (plain(), 3)] {
+        let (_host, edge) = hosted(component("bad", policy));
+        let thing = edge.invoke(&bad("[constructor]thing"), &[7u32.into()]);
+        let thing = thing.expect("made").and_then(|v| v.handle()).expect("one");
+        let before = pids(&edge);
+        for (name, cause) in [("trap", Cause::Trap), ("spin", Cause::Hang)] {
+            let failed = edge.invoke(&bad(name), &[]);
+            match failed {
+                Err(CallError::Poison { cause: found, .. }) => assert_eq!(found, cause, "{name}"),
+                other => panic!("{name}: {other:?}"),
+            }
+            let number = edge.invoke(&bad("[method]thing.get"), &[thing.into()]);
+            assert_eq!(number.expect("back").and_then(|v| v.number()), Some(7));
+        }
+        assert_eq!(renewed(&edge), 2 * takes);
+        assert_eq!(pids(&edge) == before, takes == 0);
+        assert_eq!(resets(&edge, Cause::Process), 0);
+    }
+}
+
+#[test]
+fn a_process_that_stands_still_is_replaced() {
+    let (_host, edge) = hosted(component("lock", plain()));
+    let lock = held_lock(&edge);
+    signal("-STOP", &pids(&edge));
+    assert_eq!(holder(&edge, lock), Some(7));
+    assert_eq!((resets(&edge, Cause::Process), renewed(&edge)), (1, 1));
+}
+
+#[test]
+fn two_processes_are_compared_by_results_and_by_memory() {
+    let (_host, edge) = hosted(component("lock", policies()[2]));
+    let lock = held_lock(&edge);
+    assert_eq!(holder(&edge, lock), Some(7));
+    assert_eq!(resets(&edge, Cause::Memory), 0);
+    let last = edge.memories().expect("a copy")[0].len() - 1;
+    assert_eq!(edge.flip(1, last, 5), Ok(true));
+    assert_eq!(holder(&edge, lock), Some(7));
+    assert_eq!((resets(&edge, Cause::Memory), renewed(&edge)), (1, 0));
+}
+
+type Printed = Arc<Mutex<Vec<String>>>;
+
+fn main(name: &str) -> String {
+    format!("test:client/main@0.1.0#{name}")
+}
+
+/// A component in a process that calls one of the host: each call once, and nothing stays behind when it is killed.
+#[test]
+fn what_a_process_asks_others_takes_effect_once_and_what_it_held_is_given_back() {
+    let mut host = fixture::host("lock", plain());
+    let printed = Printed::default();
+    let to = printed.clone();
+    let client = Component {
+        uses: vec![host.edge("client", "lock", &[]).expect("an edge")],
+        console: Some(Arc::new(move |_, text: &str| {
+            to.lock().expect("whole").push(text.into());
+        })),
+        ..component("client", plain())
+    };
+    host.add(client, None).expect("it starts");
+    let client = host.edge("test", "client", &[]).expect("an edge");
+    let lock = host.edge("test", "lock", &[]).expect("an edge");
+    let told = || {
+        let stats = lock.stats().expect("stats");
+        (stats.calls, stats.objects)
+    };
+    let crashed = client.invoke(&main("crash"), &[]);
+    assert!(
+        matches!(crashed, Err(CallError::Poison { .. })),
+        "{crashed:?}"
+    );
+    // Made and taken, once in four attempts, and given back.
+    assert_eq!(told(), (2, 0));
+    let mut all = printed.lock().expect("whole");
+    assert_eq!(
+        all.iter().filter(|line| *line == "about to crash").count(),
+        1
+    );
+    all.clear();
+    drop(all);
+    let worked = client.invoke(&main("work"), &[]);
+    assert_eq!(worked, Ok(Some(Value::Bool(true))));
+    assert_eq!(told(), (5, 0));
+    let session = client.invoke(&main("[constructor]session"), &[9u32.into()]);
+    let session = session.expect("made").and_then(|v| v.handle());
+    let session = session.expect("a session");
+    assert_eq!(told().1, 1);
+    signal("-KILL", &pids(&client));
+    let holder = client.invoke(&main("[method]session.holder"), &[session.into()]);
+    assert_eq!(holder.expect("back").and_then(|v| v.number()), Some(9));
+    assert_eq!(told().1, 1, "the one of the dead process was given back");
+    client.discard(session).expect("live");
+    assert_eq!(told().1, 0);
+}
+
+#[test]
+fn a_program_that_is_no_component_is_refused_and_one_that_is_gone_ends_it() {
+    let speaks = ["-c", "echo this is no frame >&0; cat >/dev/null"];
+    for (program, args, why) in [
+        ("/nonexistent/host", &[][..], "No such file"),
+        ("/bin/true", &[], "exit status: 0"),
+        ("/bin/sh", &speaks, "a length that no message has"),
+    ] {
+        let wrong = Component {
+            process: Some(Process {
+                program: program.into(),
+                args: args.iter().map(Into::into).collect(),
+            }),
+            ..component("lock", plain())
+        };
+        let mut host = Host::new(true).expect("the pad works");
+        match host.add(wrong, None) {
+            Err(LoadError::Start { found, .. }) => assert!(found.contains(why), "{found}"),
+            other => panic!("{program}: {other:?}"),
+        }
+    }
+    let link = std::env::temp_dir().join(format!("restart-process-{}", std::process::id()));
+    let own = std::env::current_exe().expect("a mounted /proc");
+    std::os::unix::fs::symlink(own, &link).expect("made");
+    let mut leaves = component("lock", plain());
+    leaves.process.as_mut().expect("one").program = link.clone();
+    let (_host, edge) = hosted(leaves);
+    let lock = held_lock(&edge);
+    std::fs::remove_file(&link).expect("there");
+    signal("-KILL", &pids(&edge));
+    let gone = edge.invoke(HOLDER, &[lock.into()]);
+    assert!(matches!(gone, Err(CallError::Dead { .. })), "{gone:?}");
+    let gone = edge.invoke(HOLDER, &[lock.into()]);
+    assert!(matches!(gone, Err(CallError::Dead { .. })), "{gone:?}");
+}
