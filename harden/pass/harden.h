@@ -7,6 +7,7 @@
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/IR/ValueHandle.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/Module.h"
@@ -45,6 +46,26 @@ void announceOutside(llvm::Module &, const Config &, const Clones &, Report &);
 void treatMemory(llvm::Module &, const Config &, const Clones &, Report &, const llvm::DenseMap<llvm::Instruction *, llvm::WeakTrackingVH> &Homes);
 // In a clone, before its stores: those of loops that fill one range, and are wanted, are marked and treated (ranges.cpp).
 void growRanges(llvm::Function &Clone, const Config &, llvm::function_ref<bool(llvm::StoreInst &)> Wanted);
+// Which functions and calls of clones stay in the event that they are in: nothing in them ends it, or waits.
+class Events {
+public:
+  Events(const Config &, const Clones &);
+  bool mayEnd(const llvm::Instruction &) const;
+
+private:
+  const Config &C;
+  llvm::SmallPtrSet<const llvm::Function *, 16> Whole; // clones
+};
+// What has logged all bytes of a store, and how far behind its place the store's lies.
+struct Cover {
+  llvm::Instruction *First;
+  int64_t Distance;
+};
+using CoveredStores = llvm::MapVector<llvm::StoreInst *, Cover>;
+// In a clone, among stores, fills and copies that are wanted (covered.cpp).
+CoveredStores coveredStores(llvm::Function &Clone, const Config &, const Events &, llvm::function_ref<bool(const llvm::Instruction &, const llvm::Value *)> Wanted);
+// Between stores of one block that are looked up together (memory.cpp), this must not lie.
+bool endsNeighbours(const llvm::Instruction &);
 // Step 3a, before stores: with --validate=async, loads are kept as well (reads.cpp).
 void treatReads(llvm::Module &, const Config &, const Clones &, Report &);
 // Step 4: code outside handlers computes everything twice (--between=duplicate).

@@ -3,7 +3,8 @@
 // A store that may reach memory of the program is logged by words of 8 bytes, before it happens, and looked up again
 // after it (Figure 4b of the paper, lines 1 and 7). The question "is this word logged in this run?" is answered inline by
 // one comparison (runtime/abi.h); only a no calls the runtime. Bulk operations are logged as ranges, and so are loops (ranges.cpp). Stores of
-// one block to parts of one word that together are an aligned half of it, or all, are looked up as one.
+// one block to parts of one word that together are an aligned half of it, or all, are looked up as one. A store whose bytes something before it
+// has logged is not looked up (covered.cpp).
 //
 // Memory that dies with the frames of a run needs no log: each run begins with a fresh one. That is every alloca of the
 // clone, whoever else knows its address; when it is reached through a pointer, the runtime finds out that it lies in
@@ -57,8 +58,8 @@ struct Counts {
 
 class Memory {
 public:
-  Memory(Module &M, const Config &C, Report &R, const DenseMap<Instruction *, WeakTrackingVH> &Homes)
-      : M(M), C(C), R(R), Homes(Homes), Ctx(M.getContext()), Layout(M.getDataLayout()) {
+  Memory(Module &M, const Config &C, const Clones &Made, Report &R, const DenseMap<Instruction *, WeakTrackingVH> &Homes)
+      : M(M), C(C), R(R), Homes(Homes), E(C, Made), Ctx(M.getContext()), Layout(M.getDataLayout()) {
     auto *Pointer = PointerType::getUnqual(Ctx);
     auto *I64 = Type::getInt64Ty(Ctx);
     auto *Void = Type::getVoidTy(Ctx);
@@ -79,8 +80,10 @@ public:
     Before = InlineAsm::get(Part, "call __sf_before", Keeps, true);
     Astray = InlineAsm::get(Part, "call __sf_astray", Keeps, true);
     Sum = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0", false);
+    // A copy in another register, whatever is known of the value.
+    Keep = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0", true);
     // Of a register behind what has used it.
-    Again = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0,~{memory}", true);
+    Reread = InlineAsm::get(FunctionType::get(I64, {I64}, false), "", "=r,0,~{memory}", true);
     Log = M.getOrInsertFunction("__sf_log", Void, Pointer, I64);
     Ready = M.getOrInsertFunction("__sf_ready", Void, Pointer, I64);
     Logged = M.getOrInsertFunction("__sf_logged", Void, Pointer, I64);
@@ -98,6 +101,7 @@ public:
     for (Instruction &I : instructions(Clone))
       if (isa<StoreInst>(I) || isa<MemIntrinsic>(I) || isa<LoadInst>(I))
         Work.push_back(&I);
+    findCovered(Clone);
     if (!C.Dup && !C.Crc && !C.Trace)
       for (BasicBlock &Block : make_early_inc_range(Clone))
         neighbours(Block);
@@ -120,13 +124,20 @@ private:
   const Config &C;
   Report &R;
   const DenseMap<Instruction *, WeakTrackingVH> &Homes;
+  Events E;
   LLVMContext &Ctx;
   const DataLayout &Layout;
   GlobalVariable *Tls;
-  InlineAsm *Slow8, *SlowPart, *Check, *Before, *Astray, *Sum, *Again;
+  InlineAsm *Slow8, *SlowPart, *Check, *Before, *Astray, *Sum, *Keep, *Reread;
   FunctionCallee Log, Ready, Logged, Trace;
   std::string Id;
   Counts N;
+  // What another operation has logged for a store: its address, kept in front of it, and how far behind it the store's place lies.
+  struct Covered {
+    Value *Address;
+    int64_t Distance;
+  };
+  DenseMap<StoreInst *, Covered> CoveredBy;
 
   void note(const Instruction &I, StringRef What) { R.once({"L", whereIs(I), What}); }
 
@@ -152,9 +163,50 @@ private:
     return false;
   }
 
+  void findCovered(Function &Clone) {
+    CoveredBy.clear();
+    auto Wanted = [&](const Instruction &I, const Value *Pointer) {
+      return Pointer->getType()->getPointerAddressSpace() == 0 && !I.hasMetadata(RangedMetadata) && !isScratch(Pointer) && !isIgnored(Pointer);
+    };
+    DenseMap<Instruction *, Value *> Kept;
+    for (auto &[S, By] : coveredStores(Clone, C, E, Wanted)) {
+      Value *&Address = Kept[By.First];
+      if (!Address && !C.Sei) {
+        IRBuilder<> B(By.First);
+        auto *Bulk = dyn_cast<MemIntrinsic>(By.First);
+        Value *To = Bulk ? Bulk->getDest() : cast<StoreInst>(By.First)->getPointerOperand();
+        Address = B.CreateCall(Keep, {B.CreatePtrToInt(To, B.getInt64Ty())});
+      }
+      CoveredBy[S] = {Address, By.Distance};
+    }
+  }
+
+  // The store takes a register of its own, from which its place lies as far as from the address that is in the log.
+  void covered(StoreInst &S, const Covered &By) {
+    ++N.Logged;
+    note(S, "store, logged by what was written to its bytes before");
+    if (C.Sei) // one that goes elsewhere is missed in its own place (V4)
+      return;
+    IRBuilder<> B(&S);
+    auto far = [&](Value *From, int64_t By) { return By ? B.CreateConstGEP1_64(B.getInt8Ty(), From, uint64_t(By)) : From; };
+    Value *Own = B.CreateCall(Sum, {B.CreatePtrToInt(far(S.getPointerOperand(), -By.Distance), B.getInt64Ty())});
+    S.setOperand(StoreInst::getPointerOperandIndex(), far(B.CreateIntToPtr(Own, B.getPtrTy()), By.Distance));
+    Instruction *Behind = S.getNextNode();
+    B.SetInsertPoint(Behind);
+    B.SetCurrentDebugLocation(S.getDebugLoc());
+    uint64_t Bytes = std::min<uint64_t>(8, Layout.getTypeStoreSize(S.getValueOperand()->getType()).getFixedValue());
+    rarely(B.CreateICmpNE(B.CreateCall(Reread, {Own}), By.Address), Behind, S, Astray, [&](IRBuilder<> &B) {
+      return Arguments{B.CreateAdd(By.Address, B.getInt64(uint64_t(By.Distance))), B.getInt64((1ULL << Bytes) - 1)};
+    });
+  }
+
   void store(StoreInst &S) {
     if (S.isAtomic())
       return; // treatCalls has seen it
+    if (auto By = CoveredBy.find(&S); By != CoveredBy.end()) {
+      covered(S, By->second);
+      return;
+    }
     if (S.hasMetadata(SharedMetadata)) {
       ++N.Logged;
       note(S, "store, logged with its neighbours");
@@ -299,14 +351,13 @@ private:
       All.push_back(&I);
     for (Instruction *I : All) {
       auto *S = dyn_cast<StoreInst>(I);
-      bool Harmless = isa<DbgInfoIntrinsic>(I) || (isa<IntrinsicInst>(I) && cast<IntrinsicInst>(I)->doesNotAccessMemory());
-      if ((isa<CallBase>(I) && !Harmless) || I->isAtomic() || I->isVolatile() || isa<FenceInst>(I)) {
+      if (endsNeighbours(*I)) {
         share(Seen);
         Seen.clear();
         continue;
       }
-      if (!S || S->getPointerAddressSpace() != 0 || S->hasMetadata(RangedMetadata) || isScratch(S->getPointerOperand()) ||
-          isIgnored(S->getPointerOperand()))
+      if (!S || S->getPointerAddressSpace() != 0 || S->hasMetadata(RangedMetadata) || CoveredBy.count(S) ||
+          isScratch(S->getPointerOperand()) || isIgnored(S->getPointerOperand()))
         continue;
       TypeSize Size = Layout.getTypeStoreSize(S->getValueOperand()->getType());
       if (Size.isScalable() || Size.getFixedValue() > 8)
@@ -379,7 +430,7 @@ private:
     Instruction *Behind = Last->getNextNode();
     IRBuilder<> A(Behind);
     A.SetCurrentDebugLocation(Last->getDebugLoc());
-    Value *Was = A.CreateCall(Again, {A.CreatePtrToInt(Own, A.getInt64Ty())});
+    Value *Was = A.CreateCall(Reread, {A.CreatePtrToInt(Own, A.getInt64Ty())});
     rarely(A.CreateICmpNE(Was, Address), Behind, *Last, Astray, [&](IRBuilder<> &B) { return Arguments{Address, B.getInt64((1ULL << Bytes) - 1)}; });
     word(*First, *Last, B.CreateIntToPtr(Address, B.getPtrTy()), Bytes);
   }
@@ -439,7 +490,7 @@ private:
       auto needOf = [&](IRBuilder<> &B, Value *At) -> Value * {
         return Bytes == 8 ? P.Need : B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(At, B.getInt64(7)));
       };
-      Value *Was = B.CreateCall(&S == &Last ? Sum : this->Again, {Own}); // the store's register, whatever has been compared before
+      Value *Was = B.CreateCall(&S == &Last ? Sum : Reread, {Own}); // the store's register, whatever has been compared before
       Value *Other = B.CreateXor(B.CreateAnd(Was, B.getInt64(~(8 - Bytes))), P.Word);
       if (Bytes != 8)
         Other = B.CreateOr(Other, B.CreateXor(P.Need, needOf(B, Was)));
@@ -528,7 +579,7 @@ private:
 } // namespace
 
 void treatMemory(Module &M, const Config &C, const Clones &Made, Report &R, const DenseMap<Instruction *, WeakTrackingVH> &Homes) {
-  Memory Treatment(M, C, R, Homes);
+  Memory Treatment(M, C, Made, R, Homes);
   for (auto &[Original, Clone] : Made)
     Treatment.treat(*Clone);
 }

@@ -421,6 +421,7 @@ static inline void *sf_grow(struct sf_buffer *b, size_t bytes) {
   if (unlikely(used + bytes > b->size))
     sf_enlarge(b, bytes);
   uint8_t *at = b->base + used;
+  sf_opaque(at); /* the sum is compared, not what it is made of */
   b->used = used + bytes;
   sf_reload();
   if (SF_CHECKED(PLACES) && unlikely(b->used != used + bytes || b->used > b->size || at != b->base + used)) {

@@ -10,7 +10,8 @@
  * are, where tests/harden/strikes.c draws some by chance. Unlike there the event stores bytes, words that are not aligned, copies, fills and
  * moves, and around what it writes lies what it must not write.
  * With -DLOOPS it is an event of loops, whose stores fill ranges (harden/pass/ranges.cpp): bytes up to an end that they find, over the end of a
- * page, words, parts of structures, over each other, and what is there already.
+ * page, words, parts of structures, over each other, and what is there already. It has stores, too, that are not looked up because something
+ * before them has logged their bytes (harden/pass/covered.cpp).
  * The first instructions are left out: until the driver has kept its arguments they are the caller's. So is the way back to it.
  */
 #define _GNU_SOURCE
@@ -53,6 +54,11 @@ static struct {
     uint8_t three, four;
     unsigned long same;
   } near;
+  struct record {
+    unsigned long first, filled[6];
+    uint32_t kind, count;
+    uint16_t zero, odd;
+  } record;
   unsigned char after[AROUND];
 } all __attribute__((aligned(PAGE))), right;
 static unsigned char message[96], right_message[96];
@@ -83,6 +89,30 @@ __attribute__((noinline)) static void neighbours(struct near *n, unsigned long x
   ((uint32_t *)&n->same)[1] = 7;
 }
 
+/* Returns to the same event, and what it reads has to be there. */
+__attribute__((noinline)) static unsigned long mix(const struct record *r) { return r->first * 5 ^ r->kind; }
+
+/* Cleared as a whole, then filled in, on some ways only; twice over, and with what is there already. */
+__attribute__((noinline)) static void fill_in(struct record *r, unsigned long x, unsigned long n) {
+  unsigned short nothing = 0;
+  __asm__ volatile("" : "+r"(nothing));
+  memset(r, 0, sizeof *r);
+  r->first = x * 7;
+  r->kind = (uint32_t)mix(r);
+  r->zero = nothing;
+  if (x & 4) {
+    r->filled[2] = mix(r) >> 2;
+    r->odd = 3;
+  }
+  for (unsigned long i = 0; i < n; i++) {
+    r->count += (uint32_t)(mix(r) + i);
+    r->first ^= r->count;
+  }
+  all.words[15] = x;
+  r->filled[5] = mix(r);
+  ((uint16_t *)&all.words[15])[1] = (uint16_t)mix(r);
+}
+
 SF_HANDLER static void handle(unsigned long x, unsigned long length) {
   unsigned char own[32];
   unsigned long n = length & 15;
@@ -100,6 +130,7 @@ SF_HANDLER static void handle(unsigned long x, unsigned long length) {
   one_by_one(all.same, 7, n + 5);
   one_by_one(own, (unsigned char)end, n + 9);
   neighbours(&all.near, x);
+  fill_in(&all.record, x, n);
   memcpy(message, own, 15);
   message[15] = (unsigned char)end;
   memcpy(message + 16, all.text + 13, 16);
