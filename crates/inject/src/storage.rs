@@ -231,12 +231,20 @@ pub(crate) struct Done {
     pub(crate) file: String,
 }
 
+/// Where a watcher writes what it sees. It is there before the watcher is: a target that transfers nothing can end sooner than that begins.
+pub(crate) fn log(scratch: &Path) -> io::Result<File> {
+    File::create(scratch.join("transfers"))
+}
+
 /// The watcher's life: until nobody is left to watch.
-pub(crate) fn watch(socket: &UnixStream, task: &Task, scratch: &Path, shared: &Shared) -> i32 {
+pub(crate) fn watch(
+    socket: &UnixStream,
+    task: &Task,
+    scratch: &Path,
+    log: File,
+    shared: &Shared,
+) -> i32 {
     let Ok(Some(listener)) = Listener::receive(socket) else {
-        return 1;
-    };
-    let Ok(log) = File::create(scratch.join("transfers")) else {
         return 1;
     };
     let mut watcher = Watcher {

@@ -320,10 +320,11 @@ impl Bench {
         let what = || os("a process that watches transfers is needed");
         let (ours, theirs) = UnixStream::pair().map_err(what())?;
         let theirs = RefCell::new(Some(theirs));
+        let log = storage::log(&self.scratch).map_err(what())?;
         sandbox::aside(|| {
             // The other end would keep this one open.
             drop(theirs.take());
-            storage::watch(&ours, &task, &self.scratch, &self.shared)
+            storage::watch(&ours, &task, &self.scratch, log, &self.shared)
         })
         .map_err(what())?;
         Ok(theirs.take())
