@@ -159,9 +159,24 @@ fn a_failure_that_returns_takes_a_new_process() {
 fn a_process_that_stands_still_is_replaced() {
     let (_host, edge) = hosted(component("lock", plain()));
     let lock = held_lock(&edge);
-    signal("-STOP", &pids(&edge));
+    let pids = pids(&edge);
+    assert_eq!(pids.len(), 1);
+    signal("-STOP", &pids);
+    while !stands(pids[0]) {
+        std::thread::yield_now();
+    }
     assert_eq!(holder(&edge, lock), Some(7));
     assert_eq!((resets(&edge, Cause::Process), renewed(&edge)), (1, 1));
+}
+
+/// Whether every thread of a process is stopped.
+fn stands(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("it is there");
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    })
 }
 
 #[test]
