@@ -424,6 +424,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_file.c",
         "shared_sysv.c",
         "shared_named.c",
+        "shared_spin.c",
         "fork_dropped.c",
         "shared_kill.c",
         "shared_dlopen.c",

@@ -489,6 +489,7 @@ s64 sf_domain_detach(const u64 a[6]);
 s64 sf_domain_adopt(const struct sf_map *, const struct sf_shared_file *);
 u64 sf_domain_id(void);
 void sf_baton_give(void);
+int sf_baton_wanted(void);
 void sf_baton(struct sf_regs *);
 void sf_baton_back(struct sf_regs *);
 

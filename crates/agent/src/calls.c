@@ -1194,7 +1194,7 @@ static const struct sf_result *act_signal(struct sf_event *e, void *arg)
 	(void)arg;
 	if (sf_signal_pending())
 		sf_signal_attach(res, 0);
-	if (unlikely(me.gives) && app.threads > 1)
+	if (unlikely(me.gives) && (app.threads > 1 || app.domain))
 		res->flags |= SF_R_TURN;
 	me.gives = 0;
 	sf_result_end(res);
@@ -1216,7 +1216,7 @@ static const struct sf_step signal = { claim_signal, NULL, act_signal, NULL, don
 void sf_more_signals(struct sf_regs *r)
 {
 	struct sf_event e;
-	s32 flags;
+	s32 flags, gives = 0;
 	me.doing = SF_D_ENTROPY;
 	me.doing_desc = SF_DESC_SIGNALS;
 	do {
@@ -1224,9 +1224,10 @@ void sf_more_signals(struct sf_regs *r)
 		flags = sf_event(&e, r, &signal, &info);
 		if (flags & SF_R_SIGNAL)
 			sf_deliver(r, &info);
-		if (unlikely(flags & SF_R_TURN))
-			sf_threads_preempt();
+		gives |= flags & SF_R_TURN;
 	} while (flags & SF_R_MORE);
+	if (unlikely(gives))
+		sf_threads_preempt(r);
 }
 
 /* An event whose result is a bare word. */

@@ -20,8 +20,10 @@
  *
  * Threads of a process hand its baton on with their turns; where none of them can run the process gives it (thread.c).
  *
- * Not covered: repair inside a domain; memory checks of segments; a process that computes without a call that
- * may wait, or spins on a plain load, keeps the others of its domain waiting.
+ * A process that computes without a call that may wait, or spins on a plain load, is held up where all its replicas hold
+ * the baton, as a thread is (meet.c), and gives it there.
+ *
+ * Not covered: repair inside a domain; memory checks of segments.
  * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
  */
 #include "agent.h"
@@ -116,6 +118,12 @@ void sf_baton_give(void)
 	store(&G->baton_held[me.slot], 0);
 	if (__atomic_load_n(&D->sleepers[me.slot], __ATOMIC_SEQ_CST))
 		sys3(NR_futex, &D->served[me.slot], FUTEX_WAKE, EVERYBODY);
+}
+
+/* Leader: does another process wait for its turn? */
+int sf_baton_wanted(void)
+{
+	return app.domain && me.holds && load(&D->sleepers[0]) != 0;
 }
 
 static int alarmed(void)

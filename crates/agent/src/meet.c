@@ -76,8 +76,10 @@ void sf_seek_no_more(struct rt_frame *f)
  * the place of a new snapshot, and signals are the event after it. */
 static u32 heard(void)
 {
-	me.heard = me.slot == 0 && (G->options & SF_O_RETAIN);
-	return G->options & SF_O_RETAIN ? SF_DESC_EPOCH : SF_DESC_SIGNALS;
+	/* A process that shares memory has no snapshots. */
+	const int snapshot = (G->options & SF_O_RETAIN) && !app.domain;
+	me.heard = me.slot == 0 && snapshot;
+	return snapshot ? SF_DESC_EPOCH : SF_DESC_SIGNALS;
 }
 
 /* This replica computes while the others wait for it, or is to meet them: pause where it is. It goes on from there,

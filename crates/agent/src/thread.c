@@ -806,10 +806,10 @@ void sf_threads_asked(void)
 	static const u64 at_once[2];
 	u32 asked = load(&G->look_asked);
 	G->look_heard = asked;
-	if (app.threads < 2 || app.current == SF_NOBODY)
+	if (app.current == SF_NOBODY)
 		return;
-	int waits = next() != SF_NOBODY;
-	if (!waits) {
+	int waits = sf_baton_wanted() || next() != SF_NOBODY;
+	if (!waits && app.threads > 1) {
 		gather();
 		waits = (earliest && earliest <= sf_now()) || sys6(NR_ppoll, set, set_n, at_once, 0, 8, 0) > 0;
 	}
@@ -820,13 +820,16 @@ void sf_threads_asked(void)
 	sys3(NR_futex, &G->launcher_bell, 1 /* FUTEX_WAKE */, 1);
 }
 
-/* All replicas have met in the middle of a computation, so that others have their turn (meet.c). From here on they count
+/* All replicas have met in the middle of a computation, so that others have their turn, threads or processes (meet.c). From here on they count
  * how often they come by the payloads planted there, and find the next such place by themselves. */
-void sf_threads_preempt(void)
+void sf_threads_preempt(struct sf_regs *r)
 {
 	app.counts = 1;
 	begin_slice(QUANTUM);
-	app.turn |= SF_TURN_GIVE | SF_TURN_LOOK;
+	if (app.threads > 1)
+		app.turn |= SF_TURN_GIVE | SF_TURN_LOOK;
+	if (app.domain)
+		sf_baton(r);
 }
 
 /* The running thread has come by a planted payload for the last time in its slice, equally in all replicas. */
@@ -838,7 +841,7 @@ void sf_threads_yield(struct sf_regs *r)
 		tls.budget = app.quantum;
 		return;
 	}
-	if (app.threads < 2) {
+	if (app.threads < 2 && !app.domain) {
 		app.quantum = tls.budget = app.counts = 0;
 		return;
 	}
@@ -846,6 +849,8 @@ void sf_threads_yield(struct sf_regs *r)
 	me.doing_desc = SF_DESC_YIELD;
 	if (sf_event(&e, r, &looks, &l) & SF_R_MORE)
 		sf_more_signals(r);
+	if (app.domain)
+		sf_baton(r);
 }
 
 /* While a thread runs. */

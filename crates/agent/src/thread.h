@@ -62,7 +62,7 @@ void sf_thread_spends(u32 nr);
 u32 sf_threads_due(void);
 void sf_threads_look(struct sf_regs *);
 void sf_threads_asked(void);
-void sf_threads_preempt(void);
+void sf_threads_preempt(struct sf_regs *);
 void sf_threads_yield(struct sf_regs *);
 void sf_turn(struct sf_regs *);
 void sf_thread_translate(u32 nr, u64 call[7]);

@@ -177,10 +177,11 @@ impl Supervisor<'_> {
     /// Has the replicas meet if a thread has computed for a while without an event, and another one could go on. Says when
     /// to look again at the latest.
     pub(crate) fn look_for_a_waiting_thread(&mut self) -> Duration {
-        // What processes share is not of one moment while they wait for each other's turns.
-        if self.group.get32(at!(threads)) < 2
+        // What processes share is of one moment only where it is this one's turn at every index.
+        let alone = self.group.get32(at!(threads)) < 2 && !self.shares_memory();
+        if alone
             || self.group.get32(at!(alarm)) != alarm::QUIET
-            || self.shares_memory()
+            || self.shares_memory() && !self.has_its_turn()
         {
             self.meeting.computes = None;
             return Duration::MAX;
@@ -239,6 +240,12 @@ impl Supervisor<'_> {
         self.meeting.ran = Duration::ZERO;
         self.meeting.not_before = Some(Instant::now() + pause.max(SHARE));
         SHARE
+    }
+
+    /// Whether every replica holds the baton of its index (domain.c).
+    fn has_its_turn(&self) -> bool {
+        let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
+        (0..self.replicas.len()).all(held)
     }
 
     /// Asks the leader, who computes.
