@@ -162,7 +162,8 @@ enum sf_cmd {
 	               * (enum sf_seek) has it */
 	SF_C_HEAR,    /* when resumed: hear signals here, where all replicas stand; `arg` 1: another thread has its turn */
 	SF_C_PATCH,   /* apply the plan that stands `arg` behind the start of the shared memory, `arg2` bytes */
-	SF_C_LEAD,    /* secondary of a pair whose primary is lost: lead, in slot 0, from the event that it waits at (storage.c) */
+	SF_C_LEAD,    /* secondary of a pair whose primary is lost: lead, in slot 0, from the event that it waits at (storage.c);
+	               * `arg` 1, and the primary: only say whether the other site could */
 	SF_C_GIVE,  /* of a pair, alone: begin the log anew, and write what a site that comes back needs to SF_OFF_HELD (join.c) */
 	SF_C_TAKE,  /* that site: make the descriptors that stand there */
 };

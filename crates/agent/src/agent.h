@@ -579,7 +579,7 @@ int sf_pair_follow(struct sf_event *, const struct sf_call *, u32 nr, const u64 
 void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_call *, const u64 a[6]);
 void sf_pair_init(void);
 const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *, struct sf_call *own);
-s64 sf_pair_lead(void);
+s64 sf_pair_lead(int asked);
 s64 sf_pair_give(void);
 s64 sf_pair_take(void);
 s64 sf_kept_join(void);

@@ -179,8 +179,11 @@ static s64 put_at(s64 own, s64 want)
 	return r;
 }
 
+#define PORT_TRIES 1000 /* one a millisecond: the survivor's program may stand still meanwhile */
+
 static s64 take_socket(const struct sf_held *h)
 {
+	static const struct { s64 sec, nsec; } pause = { 0, 1000000 };
 	static const u32 one = 1;
 	s64 fd = sys3(NR_socket, h->domain, h->type | (h->flags & 04000 /* SOCK_NONBLOCK */), h->protocol);
 	if (fd < 0)
@@ -202,8 +205,15 @@ static s64 take_socket(const struct sf_held *h)
 		sys6(NR_setsockopt, fd, 41, 78 /* IPV6_FREEBIND */, &one, sizeof one, 0);
 		const u16 port = (u16)(h->own[2] << 8 | h->own[3]);
 		s64 r = port || h->domain == 1 /* AF_UNIX */ ? sys3(NR_bind, fd, h->own, h->own_len) : 0;
-		if (r < 0)
+		/* The program that this site has just handed over: its snapshots hold the port until the kernel has ended them. */
+		for (u32 tries = 0; r == -EADDRINUSE && tries < PORT_TRIES; tries++) {
+			sys2(35 /* nanosleep */, &pause, 0);
+			r = sys3(NR_bind, fd, h->own, h->own_len);
+		}
+		if (r < 0) {
+			sys1(NR_close, fd);
 			return r;
+		}
 	}
 	return fd;
 }

@@ -741,8 +741,8 @@ void sf_pause(void)
 			me.gives = me.slot == 0 && own->cmd_arg;
 			break;
 		case SF_C_LEAD: /* answered as the follower that it was; the next command is for the leader */
-			ret = sf_pair_lead();
-			if (ret == 0) {
+			ret = sf_pair_lead(own->cmd_arg != 0);
+			if (ret == 0 && !own->cmd_arg) {
 				own->cmd_ret = 0;
 				G->slot[0].cmd_ack = G->slot[0].cmd_seq;
 				store(&G->slot[0].phase, SF_P_PAUSED);

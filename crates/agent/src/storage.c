@@ -494,12 +494,46 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 		sf_line[fd].got += (u64)ret;
 }
 
+/* What has come for a connection and the program has not read: it was acknowledged, and handed over with the program
+ * (crates/replica/src/site/handover.rs). For each its number, how much, and the bytes, up to 8; the last number is none. */
+#define INPUT_CUT (~0u)
+static const u8 *input_of(u64 fd, u32 *len)
+{
+	const u8 *p = (const u8 *)(SF_SHARED + SF_OFF_HELD);
+	*len = 0;
+	for (const u32 *h = (const u32 *)p; h[0] != ~0u; h = (const u32 *)p) {
+		p += 8;
+		if (h[0] == (u32)fd) {
+			*len = h[1];
+			return p;
+		}
+		if (h[1] != INPUT_CUT)
+			p += ((u64)h[1] + 7) & ~7ull;
+	}
+	return p;
+}
+
+/* Puts it where the program will read it. */
+static s64 give_input(u64 fd)
+{
+	u32 len;
+	const u8 *p = input_of(fd, &len);
+	while (len) {
+		s64 r = sys6(NR_sendto, fd, p, len < 32768 ? len : 32768, 0, 0, 0);
+		if (r <= 0)
+			return r ? r : -EPIPE;
+		p += r;
+		len -= (u32)r;
+	}
+	return 0;
+}
+
 /* The secondary's socket becomes the connection that the primary had, with everything that was sent up to `from` behind it:
  * 0, or why not. What is behind that and was sent as well waits for the peer's acknowledgement. */
 static s64 stand_in(u64 fd, u64 from)
 {
 	const struct sf_line *l = &sf_line[fd].l;
-	const u32 next = l->gets + (u32)sf_line[fd].got;
+	u32 next = l->gets + (u32)sf_line[fd].got, unread;
 	struct { u32 code, value; } option[4];
 	u32 n = 0, window[5];
 	s64 r;
@@ -520,6 +554,11 @@ static s64 stand_in(u64 fd, u64 from)
 		option[n].code = 8 /* TCPOPT_TIMESTAMP */, option[n++].value = 0;
 	if ((r = set_option(fd, IPPROTO_TCP, TCP_REPAIR_OPTIONS, option, n * 8)) < 0)
 		return r;
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, RECV_QUEUE);
+	if ((r = give_input(fd)) < 0)
+		return r;
+	input_of(fd, &unread);
+	next += unread;
 	/* Later than any that the peer has seen, which it would drop (RFC 7323, 5.3), and by so much that the kernel takes no
 	 * round trip from what the peer echoes of the primary's: it drops a difference of INT_MAX / 1000 ms, and would wait
 	 * for thrice the outage before it sends again. */
@@ -586,11 +625,12 @@ static void send_again(u64 fd)
 	const struct { u64 n; const void *p; } filter = { 1, &none };
 	const u64 nobody[2] = { 0 /* AF_UNSPEC */, 0 };
 	s32 lacks = 0, came = 0;
-	u32 error;
+	u32 error, unread;
+	input_of(fd, &unread);
 	if (set_option(fd, 1 /* SOL_SOCKET */, 26 /* SO_ATTACH_FILTER */, &filter, sizeof filter) < 0)
 		return;
 	if (sys3(NR_ioctl, fd, 0x5411 /* SIOCOUTQ */, &lacks) == 0 && lacks > 0 && (u64)lacks <= sf_line[fd].sent &&
-	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && came == 0 && set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
+	    sys3(NR_ioctl, fd, 0x541b /* SIOCINQ */, &came) == 0 && (u32)came == unread && set_word(fd, IPPROTO_TCP, TCP_REPAIR, 1) == 0) {
 		const u64 from = sf_line[fd].sent - (u64)lacks;
 		sys3(NR_connect, fd, nobody, sizeof nobody); /* nobody hears of it (tcp(7), TCP_REPAIR) */
 		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
@@ -1176,13 +1216,16 @@ static void count_pending(void)
 /* The primary is lost, and this site may go on: here, at an event of which the log holds nothing. What the primary's
  * kernel held for the program is taken over, or made again. 0; otherwise the descriptor without which nobody can lead, and
  * 1000, below 0, or -1 where a call that would have to be made again is not known. A connection that cannot be gone on with is one that its peer has closed. */
-s64 sf_pair_lead(void)
+s64 sf_pair_lead(int asked)
 {
+	u32 unread;
 	if (app.kept.lost)
 		return -1;
 	for (s64 fd = 0; fd < FDS_MAX; fd++)
 		if (sf_fd_class[fd] == F_FOREIGN)
 			return -1000 - fd;
+	if (asked) /* by the primary, about the other site: the classes are alike */
+		return 0;
 	me.slot = 0;
 	me.role = SF_LEADER;
 	me.reborn = 1;
@@ -1202,7 +1245,8 @@ s64 sf_pair_lead(void)
 			sys2(NR_listen, fd, sf_line[fd].backlog);
 		if (sf_fd_class[fd] != F_CONNECTION)
 			continue;
-		if (sf_line[fd].l.known && go_on_with(fd) == 0)
+		input_of(fd, &unread);
+		if (sf_line[fd].l.known && unread != INPUT_CUT && go_on_with(fd) == 0)
 			PAIR->carried++;
 		else
 			PAIR->dropped++, sf_line[fd].l.known = 0;

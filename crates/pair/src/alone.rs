@@ -179,6 +179,11 @@ impl Address {
         Ok(())
     }
 
+    /// It is another site's from now on.
+    pub(crate) fn give_up(&mut self) {
+        self.held = None;
+    }
+
     pub(crate) fn announce(&self) {
         if let Err(error) = self.announcer.announce(self.address) {
             eprintln!(

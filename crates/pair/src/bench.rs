@@ -80,24 +80,29 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
         strike: "b".into(),
         keep: None,
         lost_after: options.lost_after,
+        turns: false,
+        lose: options.lose,
         command: options.command.clone(),
     };
-    let (mut outages, mut wrong) = (Vec::new(), 0);
+    let (mut outages, mut pauses, mut wrong) = (Vec::new(), Vec::new(), 0);
     let n = options.rounds.max(1);
     for _ in 0..n {
-        let (status, ms) = crate::loss::show(&demo)?;
-        wrong += u32::from(status != 0);
+        let shown = crate::loss::show(&demo)?;
+        wrong += u32::from(shown.status != 0);
         // A download that did not complete has no length; it counts as wrong.
-        outages.extend(ms.map(|ms| std::time::Duration::from_millis(ms).as_secs_f64() * 1e3));
+        outages.extend(shown.outage_ms);
+        pauses.extend(shown.pause_ms);
     }
-    if outages.is_empty() {
+    if outages.is_empty() || pauses.is_empty() {
         return Err(PairError::Bug("no download has completed".into()));
     }
     let (middle, low, high) = median(&outages);
+    let (pause, pause_low, pause_high) = median(&pauses);
     let worst = outages.iter().copied().fold(0.0, f64::max);
     let rows = serde_json::json!([
         { "key": "outage.median", "what": "a download stands still when its host dies, between two reads of a client that always reads", "value": middle, "low": low, "high": high, "unit": "ms", "n": n },
         { "key": "outage.worst", "what": "the longest of these", "value": worst, "low": worst, "high": worst, "unit": "ms", "n": n },
+        { "key": "return.pause", "what": "the program stands still when its other host comes back", "value": pause, "low": pause_low, "high": pause_high, "unit": "ms", "n": n },
         { "key": "outage.wrong", "what": "downloads that did not complete, or were wrong", "value": wrong, "low": wrong, "high": wrong, "unit": "", "n": n },
     ]);
     write(options, &rows)?;

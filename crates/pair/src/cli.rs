@@ -31,6 +31,10 @@ pub(crate) enum Command {
     Status(Status),
     /// The same as a line each second, with what has come since the line before
     Top(Top),
+    /// Let the other site lead from now on, with open connections, and follow it: asked of the site that leads
+    Switch(Order),
+    /// Take this site out of the pair: the other one goes on alone
+    Detach(Order),
     /// Two hosts in namespaces on this machine, sqlite3, and a bit that flips on one disk (root)
     Demo(Demo),
     /// Time commits of sqlite3: bare, two bare copies side by side, and the pair (root)
@@ -119,6 +123,16 @@ pub(crate) struct Side {
     pub(crate) command: Vec<String>,
 }
 
+impl Side {
+    /// Whether --peer says where the other site would let this one join.
+    pub(crate) fn has_where_to_join(&self) -> bool {
+        self.peer.as_ref().is_some_and(|peer| {
+            peer.rsplit_once(':')
+                .is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+        })
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Switch {
     On,
@@ -143,6 +157,13 @@ pub(crate) struct Status {
 }
 
 #[derive(Debug, Clone, Args)]
+pub(crate) struct Order {
+    /// Directory of the site's ledger
+    #[arg(long, value_name = "DIR")]
+    pub(crate) ledger: PathBuf,
+}
+
+#[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
     /// Directory of the site's ledger
     #[arg(long, value_name = "DIR")]
@@ -153,6 +174,16 @@ pub(crate) struct Top {
     /// Lines; without it until the site ends
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Lose {
+    /// Its cable is pulled, and its processes are killed
+    Power,
+    /// Its cable is pulled; its processes live on, and find themselves outvoted
+    Cable,
+    /// Its processes stand still; its kernel and its cable live on
+    Freeze,
 }
 
 #[derive(Debug, Clone, Args)]
@@ -166,6 +197,12 @@ pub(crate) struct Demo {
     /// With a server: milliseconds without a word after which a host counts as lost
     #[arg(long, value_name = "MS", default_value_t = 300)]
     pub(crate) lost_after: u64,
+    /// With a server: how its first host is lost
+    #[arg(long, value_name = "HOW", default_value = "power")]
+    pub(crate) lose: Lose,
+    /// The server takes bytes and digests them, and the sites exchange roles twice while a client sends
+    #[arg(long, hide = true)]
+    pub(crate) turns: bool,
     /// In place of sqlite3 a server of one process, which serves /mnt/data by HTTP on port 8080: a download stays right while
     /// the bit flips, and completes although the primary's host dies in the middle
     #[arg(last = true, value_name = "SERVER")]
@@ -205,6 +242,9 @@ pub(crate) struct Bench {
     /// With a server: milliseconds without a word after which a host counts as lost
     #[arg(long, value_name = "MS", default_value_t = 100)]
     pub(crate) lost_after: u64,
+    /// With a server: how its host is lost
+    #[arg(long, value_name = "HOW", default_value = "power")]
+    pub(crate) lose: Lose,
     /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
     #[arg(last = true, value_name = "SERVER")]
     pub(crate) command: Vec<String>,

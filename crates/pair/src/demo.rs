@@ -276,7 +276,7 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
         command.args([
             "secondary",
             "--peer",
-            other,
+            &format!("{other}:7450"),
             "--listen",
             &format!("{own}:7450"),
         ]);

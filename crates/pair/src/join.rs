@@ -27,11 +27,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use steadfast_replica::site::{End, Given, Handed, Pages, Part, Site};
+use steadfast_replica::site::{Given, Handed, Pages, Part, Site};
 
 use crate::alone::Address;
 use crate::bring;
 use crate::cli::Side;
+use crate::control::Outcome;
 use crate::error::PairError;
 use crate::files::Files;
 use crate::lead::{Leading, Link};
@@ -326,7 +327,7 @@ fn parse_given(frame: &Frame) -> Option<Told> {
 }
 
 /// Runs the program as secondary of a site that runs it already; how it ended.
-pub(crate) fn run(side: &Side) -> Result<End, PairError> {
+pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let mut prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::parse).transpose()?;
     let security = Security::of(side)?;

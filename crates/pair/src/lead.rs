@@ -21,6 +21,7 @@ use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
 use crate::cli::Side;
+use crate::control::{self, Order, Outcome, What};
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::error::PairError;
 use crate::files::Files;
@@ -33,6 +34,9 @@ use crate::tls::Security;
 
 /// A program that does not come to a halt within this is not handed on; a site that comes back may ask again.
 const HALT: Duration = Duration::from_secs(2);
+
+/// For the other site to take over, the witness included.
+const TAKES_OVER: Duration = Duration::from_secs(20);
 
 /// A link to a secondary whose program stands where this one's does.
 #[derive(Debug)]
@@ -52,8 +56,19 @@ struct Left {
 }
 
 enum Paired {
-    Ended(End),
+    Ended(Outcome),
     Alone(Place, Left),
+}
+
+/// Why two sites are two no more.
+enum Parted {
+    Ended(End),
+    /// The other one is lost, and the witness has given the program to this one.
+    Lost,
+    /// It has said that it leaves.
+    Left,
+    /// It leads.
+    HandedOver(What),
 }
 
 enum Alone {
@@ -77,7 +92,7 @@ pub(crate) struct Leading<'a> {
 
 impl Leading<'_> {
     /// Until the program has ended. Without a link the site begins alone.
-    pub(crate) fn run(mut self, link: Option<Link>, place: Place) -> Result<End, PairError> {
+    pub(crate) fn run(mut self, link: Option<Link>, place: Place) -> Result<Outcome, PairError> {
         let result = self.in_turn(link, place);
         self.board.set(State::Ended);
         self.site.kill();
@@ -87,7 +102,7 @@ impl Leading<'_> {
         result
     }
 
-    fn in_turn(&mut self, mut link: Option<Link>, mut place: Place) -> Result<End, PairError> {
+    fn in_turn(&mut self, mut link: Option<Link>, mut place: Place) -> Result<Outcome, PairError> {
         let mut left = Left {
             echoed: place.seq - 1,
             unchecked: None,
@@ -95,12 +110,12 @@ impl Leading<'_> {
         loop {
             if let Some(link) = link.take() {
                 match self.paired(link, place)? {
-                    Paired::Ended(end) => return Ok(end),
+                    Paired::Ended(outcome) => return Ok(outcome),
                     Paired::Alone(at, what) => (place, left) = (at, what),
                 }
             }
             match self.alone(place, left)? {
-                Alone::Ended(end) => return Ok(end),
+                Alone::Ended(end) => return Ok(Outcome::Ended(end)),
                 Alone::Joined(with, at) => {
                     link = Some(with);
                     place = at;
@@ -126,8 +141,8 @@ impl Leading<'_> {
         shared.close();
         let (place, read) = outward.join().expect("the relay does not panic");
         match &result {
-            Ok(Some(end)) => self.say_farewell(end, &sender, &shared, &place),
-            Ok(None) => {}
+            Ok(Parted::Ended(end)) => self.say_farewell(end, &sender, &shared, &place),
+            Ok(_) => {}
             Err(error) => {
                 let _ = sender.say(Tag::Stop, &error.to_string());
             }
@@ -136,19 +151,19 @@ impl Leading<'_> {
         for thread in others {
             let _ = thread.join();
         }
-        Ok(match result? {
-            Some(end) => Paired::Ended(end),
-            None => {
-                eprintln!(
-                    "steadfast pair: the secondary is lost; this site goes on alone, as the witness says"
-                );
-                let left = Left {
-                    echoed: self.site.claimed_last(Part::Secondary),
-                    unchecked: read.map(Box::new),
-                };
-                Paired::Alone(place, left)
-            }
-        })
+        let why = match result? {
+            Parted::Ended(end) => return Ok(Paired::Ended(Outcome::Ended(end))),
+            Parted::HandedOver(What::Switch) => return Ok(Paired::Ended(Outcome::Follows)),
+            Parted::HandedOver(What::Detach) => return Ok(Paired::Ended(Outcome::Left)),
+            Parted::Lost => "the secondary is lost; this site goes on alone, as the witness says",
+            Parted::Left => "the secondary has left, as it was asked to; this site goes on alone",
+        };
+        eprintln!("steadfast pair: {why}");
+        let left = Left {
+            echoed: self.site.claimed_last(Part::Secondary),
+            unchecked: read.map(Box::new),
+        };
+        Ok(Paired::Alone(place, left))
     }
 
     #[expect(clippy::type_complexity, reason = "what two kinds of threads return")]
@@ -206,13 +221,27 @@ impl Leading<'_> {
         (sender, disputes): (&Sender, &Inbox<Dispute>),
         shared: &Shared,
         name: &str,
-    ) -> Result<Option<End>, PairError> {
+    ) -> Result<Parted, PairError> {
         let mut repeated = Repeated::default();
         loop {
             self.board.tick();
             self.notify.tick(true, self.board.state().name());
             if let Some(error) = shared.stopped() {
                 return Err(error);
+            }
+            if shared.has_left() {
+                shared.lose();
+                self.board.go_alone();
+                return Ok(Parted::Left);
+            }
+            if let Some(order) = self.board.take_order() {
+                match self.hand_over(&order, sender, shared) {
+                    Ok(()) => {
+                        order.answer(Ok("the other site leads"));
+                        return Ok(Parted::HandedOver(order.what));
+                    }
+                    Err(why) => order.answer(Err(&why)),
+                }
             }
             if shared.has_lost() {
                 // What it said last comes before its silence.
@@ -225,7 +254,7 @@ impl Leading<'_> {
                     self.notify.tick(true, State::Held.name());
                 })?;
                 self.board.go_alone();
-                return Ok(None);
+                return Ok(Parted::Lost);
             }
             let raised = disputes.try_recv().ok().and_then(Dispute::raised);
             let event = match raised.map_or_else(
@@ -233,7 +262,7 @@ impl Leading<'_> {
                 |event| Some(News::Dispute(event, String::new())),
             ) {
                 None | Some(News::Question(_)) => continue,
-                Some(News::End(end)) => return Ok(Some(end)),
+                Some(News::End(end)) => return Ok(Parted::Ended(end)),
                 Some(News::Damaged(event)) => {
                     return Err(PairError::Stopped(format!(
                         "the log of A is damaged at event {event}"
@@ -254,6 +283,78 @@ impl Leading<'_> {
             erred.tell(self.side.events.as_deref());
             self.board.set(State::Running);
         }
+    }
+
+    /// The other site leads from here on, or nothing has changed, and why.
+    fn hand_over(&mut self, order: &Order, sender: &Sender, shared: &Shared) -> Result<(), String> {
+        if order.what == What::Switch && !self.side.has_where_to_join() {
+            return Err(
+                "--peer of this site has no port: it could not follow. Detach it, and let it join"
+                    .into(),
+            );
+        }
+        let event = self.site.pause(HALT)?;
+        let tried = self.give_away(event, sender, shared);
+        if tried.is_err() {
+            self.site.go_on_paused()?;
+        }
+        tried
+    }
+
+    /// The program stands at `event`.
+    fn give_away(&mut self, event: u64, sender: &Sender, shared: &Shared) -> Result<(), String> {
+        self.site.may_be_led()?;
+        let even = || shared.followed() + 1 >= event && self.site.is_even(event, HALT);
+        let deadline = Instant::now() + HALT;
+        while !even() {
+            if shared.has_lost() || Instant::now() > deadline {
+                return Err("the other site does not come to where this one is".into());
+            }
+        }
+        // What comes from here on is acknowledged by nobody.
+        if let Some(address) = &mut self.address {
+            address.give_up();
+        }
+        let mut silence = None;
+        let tried = self
+            .site
+            .hush()
+            .map_err(|error| format!("its connections cannot be handed over: {error}"))
+            .and_then(|(silent, unread)| {
+                silence = Some(silent);
+                sender
+                    .expect_within(TAKES_OVER)
+                    .map_err(|e| e.to_string())?;
+                sender
+                    .say(Tag::Handover, &control::encode(&unread))
+                    .map_err(|error| format!("the other site is lost: {error}"))
+            })
+            .and_then(|()| {
+                let deadline = Instant::now() + TAKES_OVER;
+                while !shared.leads() {
+                    if shared.has_lost() || shared.has_stopped() || Instant::now() > deadline {
+                        return Err("the other site has not taken over".into());
+                    }
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+                Ok(())
+            });
+        if tried.is_ok() {
+            // While its connections say nothing.
+            self.site.kill();
+            shared.lose();
+            return Ok(());
+        }
+        if let Some(silence) = silence {
+            silence.end();
+        }
+        let lost_after = Duration::from_millis(self.side.lost_after);
+        let _ = sender.expect_within(lost_after);
+        if let Some(address) = &mut self.address {
+            address.take().map_err(|error| error.to_string())?;
+            address.announce();
+        }
+        tried
     }
 
     fn say_farewell(&self, end: &End, sender: &Sender, shared: &Shared, place: &Place) {
@@ -292,6 +393,9 @@ impl Leading<'_> {
                         "a site that is alone contradicts itself".into(),
                     ));
                 }
+            }
+            if let Some(order) = self.board.take_order() {
+                order.answer(Err("this site is alone: there is no other one"));
             }
             let Some(candidate) = door.candidate() else {
                 continue;

@@ -47,10 +47,14 @@ pub(crate) enum Tag {
     Given,
     /// The two programs claim different things (dispute.rs).
     Dispute,
+    /// This site leaves the pair, and will not go on: the other one does.
+    Leave,
+    /// The primary's program stands: lead it, with what its clients' connections have left unread (control.rs).
+    Handover,
 }
 
 impl Tag {
-    const ALL: [Self; 19] = [
+    const ALL: [Self; 21] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -70,6 +74,8 @@ impl Tag {
         Self::Memory,
         Self::Given,
         Self::Dispute,
+        Self::Leave,
+        Self::Handover,
     ];
 }
 

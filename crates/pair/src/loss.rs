@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_integrity::digest::vote128;
 
-use crate::cli::Demo;
+use crate::cli::{Demo, Lose};
 use crate::demo::{DATA, Host, Images, STRUCK_PAGE, Scratch, cable, run_tool, strike};
 use crate::error::PairError;
 
@@ -94,6 +94,7 @@ pub(crate) fn client() -> Result<u8, PairError> {
                 run_tool(Command::new("ip").args(["link", "set", device, "up"]))?;
                 println!("connected");
             }
+            Some(("put", how)) => println!("{}", crate::turns::put(SERVER, how)),
             Some(("get", how)) => match download(how) {
                 Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
                 Err(error) => println!("failed: {error}"),
@@ -145,11 +146,72 @@ fn asked(client: &mut Host, how: &str) -> io::Result<()> {
 }
 
 pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
-    show(options).map(|(status, _)| status)
+    if options.turns {
+        return crate::turns::run(options);
+    }
+    show(options).map(|shown| shown.status)
 }
 
-/// The demo's status, and for how many ms the client had no byte while a host was lost, if its download completed.
-pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
+/// What a demo has come to.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) status: u8,
+    /// For how long the client had no byte while a host was lost, if its download completed.
+    pub(crate) outage_ms: Option<f64>,
+    /// For how long the program stood still when that host came back.
+    pub(crate) pause_ms: Option<f64>,
+}
+
+/// Three hosts, connected, of which two begin to run a server.
+pub(crate) struct Stage {
+    /// What a host is started with.
+    pub(crate) more: Vec<String>,
+    pub(crate) a: Host,
+    pub(crate) b: Host,
+    pub(crate) c: Host,
+}
+
+impl Stage {
+    pub(crate) fn set(dir: &Path, options: &Demo) -> Result<Self, PairError> {
+        let lost_after = options.lost_after.to_string();
+        let more: Vec<String> = ["--lost-after", &lost_after, "--"]
+            .into_iter()
+            .map(str::to_owned)
+            .chain(options.command.iter().cloned())
+            .collect();
+        let flags: Vec<&str> = more.iter().map(String::as_str).collect();
+        let mut c = Host::start_with(dir, "c", &[]).map_err(bad)?;
+        let mut b = Host::start_with(dir, "b", &flags).map_err(bad)?;
+        let mut a = Host::start_with(dir, "a", &flags).map_err(bad)?;
+        let told = |error| told(dir, error);
+        for host in [&mut a, &mut b, &mut c] {
+            host.line().map_err(told)?;
+        }
+        cable([("steadfast-a", a.number()), ("steadfast-ca", c.number())])?;
+        cable([("steadfast-b", b.number()), ("steadfast-cb", c.number())])?;
+        for host in [&mut c, &mut b, &mut a] {
+            host.say("net").map_err(told)?;
+            host.line().map_err(told)?;
+        }
+        Ok(Self { more, a, b, c })
+    }
+}
+
+/// What the hosts have said.
+pub(crate) fn said(dir: &Path) -> String {
+    ["a", "b", "c"]
+        .map(|site| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default())
+        .concat()
+}
+
+pub(crate) fn told(dir: &Path, error: io::Error) -> PairError {
+    PairError::Kernel {
+        part: "the demo's host",
+        source: io::Error::other(format!("{error}\n{}", said(dir))),
+    }
+}
+
+pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
     let scratch = Scratch::new(options.keep.as_ref()).map_err(bad)?;
     let dir = scratch.path.as_path();
     let seed = dir.join("seed");
@@ -169,32 +231,15 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
     println!(
         "three hosts in namespaces of their own: A and B with a disk and a ledger each, C with a client"
     );
-    let lost_after = options.lost_after.to_string();
-    let more: Vec<&str> = ["--lost-after", &lost_after, "--"]
-        .into_iter()
-        .chain(options.command.iter().map(String::as_str))
-        .collect();
-    let mut c = Host::start_with(dir, "c", &[]).map_err(bad)?;
-    let mut b = Host::start_with(dir, "b", &more).map_err(bad)?;
-    let mut a = Host::start_with(dir, "a", &more).map_err(bad)?;
-    let said = || {
-        ["a", "b", "c"]
-            .map(|site| fs::read_to_string(dir.join(format!("{site}.err"))).unwrap_or_default())
-            .concat()
-    };
-    let told = |error: io::Error| PairError::Kernel {
-        part: "the demo's host",
-        source: io::Error::other(format!("{error}\n{}", said())),
-    };
-    for host in [&mut a, &mut b, &mut c] {
-        host.line().map_err(told)?;
-    }
-    cable([("steadfast-a", a.number()), ("steadfast-ca", c.number())])?;
-    cable([("steadfast-b", b.number()), ("steadfast-cb", c.number())])?;
-    for host in [&mut c, &mut b, &mut a] {
-        host.say("net").map_err(told)?;
-        host.line().map_err(told)?;
-    }
+    let Stage {
+        more,
+        mut a,
+        mut b,
+        mut c,
+    } = Stage::set(dir, options)?;
+    let more: Vec<&str> = more.iter().map(String::as_str).collect();
+    let said = || said(dir);
+    let told = |error| told(dir, error);
 
     let deadline = Instant::now() + Duration::from_secs(30);
     let first = loop {
@@ -227,8 +272,8 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
 
     asked(&mut c, "telling").map_err(told)?;
     let quarter = c.line().map_err(told)?;
-    lose(&mut a, &c, "steadfast-ca")?;
-    println!("a quarter of another download has come: A's cable is pulled, and A is killed");
+    let how = lose_as(options.lose, &mut a, &c)?;
+    println!("a quarter of another download has come: {how}");
     let third = if quarter == "a quarter" {
         c.line().map_err(told)?
     } else {
@@ -245,6 +290,7 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
         "and a new one, from B alone:                           {}",
         digest(&fourth)
     );
+    lose(&mut a, &c, "steadfast-ca")?;
     let (fifth, sixth) = come_back(dir, &more, &mut b, &mut c).map_err(told)?;
     let said = said();
     print!("{said}");
@@ -282,20 +328,54 @@ pub(crate) fn show(options: &Demo) -> Result<(u8, Option<u64>), PairError> {
         println!("demo: {what}");
         status = 1;
     }
-    let outage = if digest(&third) == right {
-        third.rsplit(' ').next().and_then(|ms| ms.parse().ok())
-    } else {
-        None
-    };
-    Ok((status, outage))
+    let last_number = |text: &str| text.rsplit(' ').next().and_then(|ms| ms.parse().ok());
+    Ok(Shown {
+        status,
+        outage_ms: last_number(&third).filter(|_| digest(&third) == right),
+        pause_ms: said
+            .split_once("the program stood still for ")
+            .and_then(|(_, rest)| rest.split_once(" ms"))
+            .and_then(|(ms, _)| last_number(ms)),
+    })
+}
+
+/// The host is lost to the others in one of several ways.
+fn lose_as(how: Lose, host: &mut Host, client: &Host) -> Result<&'static str, PairError> {
+    Ok(match how {
+        Lose::Power => {
+            lose(host, client, "steadfast-ca")?;
+            "A's cable is pulled, and A is killed"
+        }
+        Lose::Cable => {
+            pull(client, "steadfast-ca")?;
+            "A's cable is pulled"
+        }
+        Lose::Freeze => {
+            let launcher = host.number().cast_signed();
+            for process in [vec![launcher], steadfast_sys::procfs::children(launcher)].concat() {
+                steadfast_sys::child::kill(process, libc::SIGSTOP);
+            }
+            "A's processes stand still"
+        }
+    })
 }
 
 /// The cable first: a kernel that lives on would close the connections of a process that it kills.
 fn lose(host: &mut Host, client: &Host, cable: &str) -> Result<(), PairError> {
+    pull(client, cable)?;
+    host.kill().map_err(bad)
+}
+
+fn pull(client: &Host, cable: &str) -> Result<(), PairError> {
     let number = client.number().to_string();
     let pulled = ["-t", &number, "-n", "ip", "link", "set", cable, "down"];
-    run_tool(Command::new("nsenter").args(pulled))?;
-    host.kill().map_err(bad)
+    // With its host its end of the cable may be gone.
+    if let Err(error) = run_tool(Command::new("nsenter").args(pulled))
+        && !error.to_string().contains("Cannot find device")
+    {
+        return Err(error);
+    }
+    Ok(())
 }
 
 /// A comes back while a client rests in the middle of a download; then B dies. What the client has got in the end, and

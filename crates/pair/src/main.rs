@@ -17,6 +17,7 @@ mod bench;
 mod bring;
 mod check;
 mod cli;
+mod control;
 mod demo;
 mod disk;
 mod dispute;
@@ -34,6 +35,7 @@ mod scrub;
 mod secondary;
 mod status;
 mod tls;
+mod turns;
 mod witness;
 
 use std::os::unix::process::CommandExt;
@@ -44,6 +46,7 @@ use steadfast_integrity::advice::Advise;
 use steadfast_replica::site::{DESCRIPTORS_MAX, End};
 
 use cli::{Cli, Command, Side};
+use control::{Outcome, What};
 use error::PairError;
 
 fn main() -> ExitCode {
@@ -57,11 +60,13 @@ fn main() -> ExitCode {
     let result = match &cli.command {
         Command::Primary(side) => settle(side)
             .and_then(|()| primary::run(side))
-            .and_then(status),
+            .and_then(ended),
         Command::Secondary(side) => settle(side)
             .and_then(|()| secondary::run(side))
-            .and_then(status),
-        Command::Join(side) => settle(side).and_then(|()| join::run(side)).and_then(status),
+            .and_then(ended),
+        Command::Join(side) => settle(side).and_then(|()| join::run(side)).and_then(ended),
+        Command::Switch(order) => control::ask(order, What::Switch),
+        Command::Detach(order) => control::ask(order, What::Detach),
         Command::Check(side) => check::run(side),
         Command::Verify(verify) => verify_at_rest(verify),
         Command::Status(options) => status::show(options),
@@ -144,6 +149,14 @@ fn manager() -> Vec<String> {
     .into_iter()
     .filter_map(|(name, flag)| Some(format!("{flag}={}", std::env::var(name).ok()?)))
     .collect()
+}
+
+fn ended(outcome: Outcome) -> Result<u8, PairError> {
+    match outcome {
+        Outcome::Ended(end) => status(end),
+        Outcome::Left => Ok(0),
+        Outcome::Follows => Err(control::follow()),
+    }
 }
 
 fn status(end: End) -> Result<u8, PairError> {

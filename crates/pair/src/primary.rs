@@ -13,11 +13,12 @@ use std::sync::mpsc::Sender as Outbox;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, Kind, Part, Place, Site, Step};
+use steadfast_replica::site::{Kind, Part, Place, Site, Step, Unread};
 
 use crate::alone::Address;
 use crate::bring;
 use crate::cli::Side;
+use crate::control::Outcome;
 use crate::dispute::Dispute;
 use crate::error::PairError;
 use crate::files::Files;
@@ -146,6 +147,11 @@ pub(crate) struct Shared {
     followed: AtomicU64,
     /// Where the relay of events, and that of claims, is to go back to.
     back: [Mutex<Option<Place>>; 2],
+    /// The other site has left, or leads since it was asked to.
+    left: AtomicBool,
+    leads: AtomicBool,
+    /// Secondary: it is to lead, with these bytes of its clients'.
+    handed: Mutex<Option<Vec<Unread>>>,
     why: Mutex<Option<PairError>>,
 }
 
@@ -182,6 +188,27 @@ impl Shared {
 
     pub(crate) fn has_lost(&self) -> bool {
         self.lost.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    /// Secondary: leads since it was asked to.
+    pub(crate) fn leads(&self) -> bool {
+        self.leads.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn hand_over(&self, unread: Vec<Unread>) {
+        *self.handed.lock().expect("no panic under it") = Some(unread);
+    }
+
+    pub(crate) fn is_handed_over(&self) -> bool {
+        self.handed.lock().expect("no panic under it").is_some()
+    }
+
+    pub(crate) fn handed_over(&self) -> Option<Vec<Unread>> {
+        self.handed.lock().expect("no panic under it").take()
     }
 
     /// The newest event that the ledger has taken in.
@@ -223,6 +250,10 @@ impl Shared {
         true
     }
 
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.why.lock().expect("no panic under it").is_some()
+    }
+
     pub(crate) fn stopped(&self) -> Option<PairError> {
         self.why.lock().expect("no panic under it").take()
     }
@@ -239,8 +270,8 @@ pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
     }
 }
 
-/// Runs the program as primary; how it ended.
-pub(crate) fn run(side: &Side) -> Result<End, PairError> {
+/// Runs the program as primary; how that ended.
+pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let prepared = prepare::prepare(side)?;
     let mut address = side.address.as_deref().map(Address::parse).transpose()?;
     let security = Security::of(side)?;
@@ -403,6 +434,8 @@ pub(crate) fn take(
                 }
             }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
+            Tag::Leave => shared.left.store(true, Ordering::SeqCst),
+            Tag::Go => shared.leads.store(true, Ordering::SeqCst),
             Tag::Dispute => hand_over(&frame, disputes, shared),
             Tag::Beat => {}
             Tag::Bye => {

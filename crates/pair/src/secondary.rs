@@ -17,13 +17,14 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step};
+use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step, Unread};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::Address;
 use crate::arbiter::{Opinions, Verdict, judge};
 use crate::bring;
 use crate::cli::Side;
+use crate::control::{self, Outcome, What};
 use crate::dispute::{Dispute, Parties};
 use crate::error::PairError;
 use crate::files::{Files, Where};
@@ -128,7 +129,7 @@ struct Pair<'a> {
 }
 
 /// Runs the program as secondary; how it ended.
-pub(crate) fn run(side: &Side) -> Result<End, PairError> {
+pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::parse).transpose()?;
     let security = Security::of(side)?;
@@ -178,7 +179,7 @@ impl Follower<'_> {
         sender: Sender,
         mut receiver: Receiver,
         place: Place,
-    ) -> Result<End, PairError> {
+    ) -> Result<Outcome, PairError> {
         let Self {
             side,
             site,
@@ -262,12 +263,17 @@ impl Follower<'_> {
         };
         let mut result = pair.watch(&shared, &mut notify);
         let mut decided = Ok(());
-        if matches!(result, Err(PairError::Lost)) {
+        let handed = shared.handed_over();
+        if handed.is_some() && side.witness == "none" {
+            // The primary's word is enough: its program stands.
+            shared.lose();
+        } else if matches!(result, Err(PairError::Lost)) {
             board.set(State::Held);
             decided = crate::alone::decide(side, &name, 'B', || {
                 board.tick();
                 notify.tick(true, State::Held.name());
             });
+            shared.lose();
         } else {
             shared.close();
             let _ = match &result {
@@ -276,7 +282,9 @@ impl Follower<'_> {
             };
         }
         let _ = outward.join();
-        sender.close();
+        if handed.is_none() {
+            sender.close();
+        }
         let _ = beats.join();
         let _ = scrubber.join();
         let place = inward.join().expect("the relay does not panic");
@@ -292,7 +300,7 @@ impl Follower<'_> {
                     security,
                     address,
                 };
-                return lead(leading, place);
+                return lead(leading, place, handed.map(|unread| (unread, sender)));
             }
             (_, Err(error)) => result = Err(error),
             _ => {}
@@ -304,13 +312,20 @@ impl Follower<'_> {
             .expect("no panic under it")
             .ledger
             .flush(true)?;
-        result
+        result.map(Outcome::Ended)
     }
 }
 
-/// The primary is lost, and this site is the one that goes on: its program leads from here.
-fn lead(mut leading: Leading<'_>, place: Place) -> Result<End, PairError> {
+/// The primary is lost, or has handed its program over, and this site is the one that goes on: its program leads from here.
+fn lead(
+    mut leading: Leading<'_>,
+    place: Place,
+    handed: Option<(Vec<Unread>, Arc<Sender>)>,
+) -> Result<Outcome, PairError> {
     let began = Instant::now();
+    let unread = handed
+        .as_ref()
+        .map_or(&[][..], |(unread, _)| unread.as_slice());
     if let Some(address) = &mut leading.address {
         address.take()?;
     }
@@ -319,13 +334,20 @@ fn lead(mut leading: Leading<'_>, place: Place) -> Result<End, PairError> {
             address.announce();
         }
     };
-    let (carried, dropped) = leading.site.lead(&place, announce).map_err(|why| {
-        PairError::Stopped(format!(
-            "the primary is lost, and this site cannot go on: {why}"
-        ))
-    })?;
+    let what = match &handed {
+        None => "the primary is lost; this site goes on alone, as the witness says",
+        Some(_) => "the primary has handed its program over; this site leads",
+    };
+    let (carried, dropped) = leading
+        .site
+        .lead(&place, unread, announce)
+        .map_err(|why| PairError::Stopped(format!("{what}, and it cannot: {why}")))?;
+    if let Some((_, sender)) = handed {
+        let _ = sender.say(Tag::Go, &());
+        sender.close();
+    }
     eprintln!(
-        "steadfast pair: the primary is lost; this site goes on alone, as the witness says, with {carried} connections ({dropped} cut), {} ms",
+        "steadfast pair: {what}, with {carried} connections ({dropped} cut), {} ms",
         began.elapsed().as_millis()
     );
     leading.board.go_alone();
@@ -434,6 +456,16 @@ fn take(
             }
             Tag::Stop => shared.stop(PairError::Stopped(frame.parse().unwrap_or_default())),
             Tag::Dispute => hand_over(&frame, disputed, shared),
+            Tag::Handover => {
+                match frame
+                    .parse()
+                    .and_then(|told: Vec<_>| control::decode(&told))
+                {
+                    Ok(unread) => shared.hand_over(unread),
+                    Err(error) => shared.stop(PairError::Link(error)),
+                }
+                return place;
+            }
             _ => shared.stop(PairError::Link(std::io::Error::other(
                 "the primary says what only a secondary says",
             ))),
@@ -448,6 +480,19 @@ impl Pair<'_> {
             notify.tick(true, self.board.state().name());
             if let Some(error) = shared.stopped() {
                 return Err(error);
+            }
+            if shared.is_handed_over() {
+                return Err(PairError::Lost);
+            }
+            if let Some(order) = self.board.take_order() {
+                match order.what {
+                    What::Switch => order.answer(Err("this site follows: ask the one that leads")),
+                    What::Detach => {
+                        self.sender.say(Tag::Leave, &()).map_err(PairError::Link)?;
+                        order.answer(Ok("this site has left; the other one goes on alone"));
+                        return Ok(End::Exited(0));
+                    }
+                }
             }
             // What it said last comes before its silence.
             if shared.has_lost() && !shared.farewell.load(Ordering::SeqCst) {

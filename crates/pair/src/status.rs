@@ -29,6 +29,7 @@ use steadfast_sys::manager::Manager;
 use steadfast_sys::{child, signals};
 
 use crate::cli::{self, Side};
+use crate::control::{self, Order};
 use crate::error::PairError;
 use crate::files::Files;
 use crate::incident::{Erred, Incident};
@@ -87,6 +88,8 @@ pub(crate) struct Board {
     leads: AtomicBool,
     /// By which the witness knows the two sites; a pair that was made whole again has another.
     run: Mutex<String>,
+    /// What an operator has asked for (control.rs).
+    pub(crate) order: Mutex<Option<Order>>,
     /// Times that the witness has given the program to this site.
     pub(crate) generation: AtomicU64,
     pub(crate) repairs: AtomicU64,
@@ -110,6 +113,7 @@ impl Default for Board {
             state: AtomicU8::new(0),
             leads: AtomicBool::new(false),
             run: Mutex::default(),
+            order: Mutex::default(),
             generation: zero(),
             repairs: zero(),
             mended: zero(),
@@ -169,6 +173,10 @@ impl Board {
     pub(crate) fn count_mended(&self, erred: &Erred) {
         self.mended
             .fetch_add(erred.erred.len() as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn take_order(&self) -> Option<Order> {
+        self.order.lock().expect("no panic under it").take()
     }
 
     /// The peer has said something.
@@ -245,6 +253,7 @@ pub(crate) fn begin(source: Source, side: &Side) -> Result<(Arc<Board>, Manager)
     forward_signals(&source)?;
     let board = Arc::clone(&source.board);
     source.serve(side)?;
+    control::listen(&side.ledger, &board)?;
     let manager = Manager::to(side.notify_socket.as_deref(), side.watchdog_usec);
     Ok((board, manager))
 }

@@ -17,6 +17,7 @@
 //!
 //! Not covered: what a difference means, and what becomes of it (crates/pair).
 
+mod handover;
 mod join;
 mod rerun;
 
@@ -35,6 +36,7 @@ use crate::modules::{Modules, protection_at};
 use crate::supervise::{control_block, has_sys_admin};
 use crate::{LaunchError, Step as Doing};
 
+pub use handover::{Silence, Unread};
 pub use join::{Given, Handed, Pages};
 pub use rerun::{Again, Look};
 
@@ -706,11 +708,17 @@ impl Site {
 
     /// Secondary whose primary is lost: has the program lead, from the event at `place` on, of which the log holds
     /// nothing. No relay may run. `announce` is called when its connections are set up, and before they speak: an answer to
-    /// what they say has to come here. Connections that the program goes on with, and those that it has lost.
+    /// what they say has to come here. `unread`: what the primary has handed over of its clients' bytes. Connections that
+    /// the program goes on with, and those that it has lost.
     ///
     /// # Errors
     /// When it cannot: why.
-    pub fn lead(&self, place: &Place, announce: impl FnOnce()) -> Result<(u32, u32), String> {
+    pub fn lead(
+        &self,
+        place: &Place,
+        unread: &[Unread],
+        announce: impl FnOnce(),
+    ) -> Result<(u32, u32), String> {
         // What the log holds is done first.
         loop {
             match self.news(Duration::from_millis(5)) {
@@ -744,20 +752,8 @@ impl Site {
         if !stands {
             return Err("its program does not come to a halt".into());
         }
-        match self.group.order(1, cmd::LEAD, 0, LEAD_LIMIT) {
-            Some(0) => {}
-            Some(refused) if refused <= -1000 => {
-                return Err(format!(
-                    "descriptor {} of the program was the primary's alone (a pipe, timer, event counter, outgoing connection, or file of procfs)",
-                    -1000 - refused
-                ));
-            }
-            Some(-1) => return Err(
-                "the program has made more settings of its process than are kept for a take-over"
-                    .into(),
-            ),
-            _ => return Err("its program does not answer".into()),
-        }
+        self.put_unread(unread)?;
+        led(self.group.order(1, cmd::LEAD, 0, LEAD_LIMIT))?;
         self.group.set_pid(0, self.pid);
         self.group.set_pid(1, 0);
         self.group.set32(at!(alarm), alarm::QUIET);
@@ -883,12 +879,19 @@ impl Site {
 
     /// Ends the program of this site.
     pub fn kill(&self) {
-        if self.gone().is_none() {
-            child::kill(self.pid, libc::SIGKILL);
-            let deadline = Instant::now() + Duration::from_secs(5);
-            while self.gone().is_none() && Instant::now() < deadline {
-                std::thread::sleep(Duration::from_millis(1));
-            }
+        if self.gone().is_some() {
+            return;
+        }
+        // Its snapshot, and what that was copied to, have its descriptors as well, and die a moment later.
+        let copies: Vec<i32> = procfs::children(self.pid)
+            .into_iter()
+            .flat_map(|copy| [vec![copy], procfs::children(copy)].concat())
+            .collect();
+        child::kill(self.pid, libc::SIGKILL);
+        let ended = || self.gone().is_some() && copies.iter().all(|copy| procfs::has_ended(*copy));
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !ended() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -928,6 +931,22 @@ impl Place {
         if step.flags() & RESULT_RESET != 0 {
             self.base = self.seq;
         }
+    }
+}
+
+/// What the agent says about whether a program can be led by this site.
+fn led(answer: Option<i64>) -> Result<(), String> {
+    match answer {
+        Some(0) => Ok(()),
+        Some(refused) if refused <= -1000 => Err(format!(
+            "descriptor {} of the program was the primary's alone (a pipe, timer, event counter, outgoing connection, or file of procfs)",
+            -1000 - refused
+        )),
+        Some(-1) => Err(
+            "the program has made more settings of its process than are kept for a take-over"
+                .into(),
+        ),
+        _ => Err("its program does not answer".into()),
     }
 }
 

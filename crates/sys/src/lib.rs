@@ -9,6 +9,7 @@
 
 pub mod address;
 pub mod child;
+pub mod connection;
 pub mod cpu;
 pub mod descriptor;
 pub mod disk;

@@ -38,6 +38,21 @@ pub fn try_block_all() -> std::io::Result<u64> {
     }
 }
 
+/// Lets every signal through again, for a command that this process is about to become.
+pub fn unblock_all() {
+    let none = 0_u64;
+    // SAFETY: the set has the eight bytes that the call is told of.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const none,
+            std::ptr::null_mut::<u64>(),
+            8,
+        )
+    };
+}
+
 /// What the kernel fills in for a signal of a process (siginfo_t, 128 bytes).
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]

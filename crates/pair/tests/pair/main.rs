@@ -16,4 +16,5 @@ mod scrub;
 mod shown;
 mod sites;
 mod status;
+mod switch;
 mod tls;

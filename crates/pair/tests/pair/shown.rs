@@ -7,6 +7,7 @@ use crate::sites::*;
 
 #[test]
 fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
+    let _alone = DEMO.lock();
     for struck in ["a", "b"] {
         let output = Command::new(PAIR)
             .args(["demo", "--strike", struck])

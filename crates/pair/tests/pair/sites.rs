@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 pub(crate) const PAIR: &str = env!("CARGO_BIN_EXE_steadfast-pair");
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// Held by whoever runs a demo: loop devices are the machine's, and tests count them.
+pub(crate) static DEMO: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
@@ -184,8 +187,8 @@ impl Both {
         file.write_all_at(&byte, at).expect("it is stored");
     }
 
-    pub(crate) fn end(mut self) -> Ends {
-        drop(self.to.take());
+    /// Until both have ended, of themselves or by force.
+    pub(crate) fn wait(&mut self) {
         let deadline = Instant::now() + LIMIT;
         for child in [&mut self.a, &mut self.b] {
             while child.try_wait().expect("a child").is_none() {
@@ -195,6 +198,11 @@ impl Both {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+    }
+
+    pub(crate) fn end(mut self) -> Ends {
+        drop(self.to.take());
+        self.wait();
         let mut rest = Vec::new();
         self.from.read_to_end(&mut rest).expect("it has ended");
         let (mut a, b) = (

@@ -162,7 +162,8 @@ fn the_primary_hands_a_signal_on_and_both_programs_end_by_it() {
         .status()
         .expect("kill is installed");
     assert!(sent.success());
-    // The program waits for a line; the signal takes it out of that.
+    // The program waits for a line; the signal takes it out of that, before the input ends.
+    both.wait();
     let ends = both.end();
     assert_eq!(ends.codes(), [Some(143), Some(143)], "{}", ends.said());
     fs::remove_dir_all(dir).expect("clean");

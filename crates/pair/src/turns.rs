@@ -1,0 +1,126 @@
+//! Turns: two sites exchange roles while a client sends, and no byte is lost.
+//!
+//! The server reads slowly, so what the client has sent lies in the leading site's kernel, acknowledged and unread, when the
+//! roles are exchanged. In the end the server tells a digest of all that it has read.
+//!
+//! What is left behind: nothing, as in demo.rs.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cli::Demo;
+use crate::control::{What, told as order};
+use crate::demo::{Host, Images, Scratch};
+use crate::error::PairError;
+use crate::loss::{Stage, said, told};
+
+const BYTES: u64 = 12 << 20;
+const PIECE: u64 = 1 << 16;
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// FNV-1a (Fowler, Noll, Vo), as the server has it.
+fn digest(sum: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(sum, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+/// Numbered: no eight bytes are like any others.
+fn numbered(from: u64, bytes: u64) -> Vec<u8> {
+    (from / 8..(from + bytes) / 8)
+        .flat_map(|number| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect()
+}
+
+/// The client's part: how many bytes, and the server's digest of them beside its own.
+pub(crate) fn put(server: &str, bytes: &str) -> String {
+    let sent = || -> io::Result<String> {
+        let bytes: u64 = bytes.parse().map_err(io::Error::other)?;
+        let address = server.parse().map_err(io::Error::other)?;
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        stream.write_all(&bytes.to_le_bytes())?;
+        let (mut at, mut sum) = (0, 0xcbf2_9ce4_8422_2325);
+        while at < bytes {
+            let piece = numbered(at, PIECE.min(bytes - at));
+            sum = digest(sum, &piece);
+            stream.write_all(&piece)?;
+            at += piece.len() as u64;
+            if at == bytes / 4 / PIECE * PIECE {
+                println!("a quarter");
+            }
+        }
+        let mut answer = [0; 8];
+        stream.read_exact(&mut answer)?;
+        let theirs = u64::from_le_bytes(answer);
+        Ok(if theirs == sum { "put" } else { "wrong" }.to_owned())
+    };
+    sent().unwrap_or_else(|error| format!("failed: {error}"))
+}
+
+fn wait_for(dir: &Path, host: &str, what: &str, times: usize) -> io::Result<()> {
+    let deadline = Instant::now() + LIMIT;
+    let log = dir.join(format!("{host}.err"));
+    while fs::read_to_string(&log)
+        .unwrap_or_default()
+        .matches(what)
+        .count()
+        < times
+    {
+        if Instant::now() > deadline {
+            return Err(io::Error::other(format!("{host} does not say {what:?}")));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The site that leads is asked, and the other one leads with the client's connection.
+fn turn(dir: &Path, from: &Host, to: &str, other: &str) -> io::Result<()> {
+    let line = order(&from.file("/mnt/ledger"), What::Switch)?;
+    println!("switch: {line}");
+    wait_for(dir, to, "this site leads, with 1 connections (0 cut)", 1)?;
+    wait_for(dir, to, "the other site is back", 1)?;
+    wait_for(dir, other, "this site has joined", 1)
+}
+
+pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
+    let scratch =
+        Scratch::new(options.keep.as_ref()).map_err(|error| told(Path::new(""), error))?;
+    let dir = scratch.path.as_path();
+    let bad = |error| told(dir, error);
+    let seed = dir.join("seed");
+    fs::create_dir_all(&seed).map_err(bad)?;
+    fs::create_dir_all(dir.join("witness")).map_err(bad)?;
+    Images { dir }.make(&seed)?;
+    let Stage { a, b, mut c, .. } = Stage::set(dir, options)?;
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        c.say("put 8").map_err(bad)?;
+        if c.line().map_err(bad)? == "put" {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(bad(io::Error::other("the server does not answer")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    c.say(&format!("put {BYTES}")).map_err(bad)?;
+    let quarter = c.line().map_err(bad)?;
+    println!("C sends {BYTES} numbered bytes: {quarter}");
+    turn(dir, &a, "b", "a").map_err(bad)?;
+    turn(dir, &b, "a", "b").map_err(bad)?;
+    let end = c.line().map_err(bad)?;
+    println!("all are sent: {end}");
+    print!("{}", said(dir));
+    if end == "put" {
+        println!("the server has read what was sent");
+        return Ok(0);
+    }
+    println!("demo: bytes were lost or changed");
+    Ok(1)
+}

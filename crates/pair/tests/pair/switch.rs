@@ -1,0 +1,110 @@
+//! An operator has the two sites exchange roles, or takes one out.
+
+use std::fs;
+use std::process::{Child, Command};
+
+use crate::join::Told;
+use crate::sites::*;
+
+/// Status, and what the command says.
+fn order(what: &str, of: &Child) -> (Option<i32>, String) {
+    let ledger = format!("/proc/{}/root/mnt/ledger", of.id());
+    let output = Command::new(PAIR)
+        .args([what, "--ledger", &ledger])
+        .output()
+        .expect("it runs");
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&said).trim().to_owned(),
+    )
+}
+
+fn two(site: &Site, dir: &std::path::Path) -> (Told, Told) {
+    let address = format!("127.0.0.1:{}", free_port());
+    let door = format!("127.0.0.1:{}", free_port());
+    let b = Told::start(site, "secondary", &["--listen", &address], dir, "b");
+    let to = ["--peer", address.as_str(), "--listen", door.as_str()];
+    (Told::start(site, "primary", &to, dir, "a"), b)
+}
+
+#[test]
+fn the_sites_exchange_roles_the_first_one_follows_and_leads_again_when_the_other_leaves() {
+    let dir = with_table("switch");
+    let said = seed("switch-said");
+    let (mut a, mut b) = two(&sqlite_site(&dir), &said);
+    assert_eq!(a.ask(CHANGE), "200");
+    let (status, line) = order("switch", &b.child);
+    assert_eq!(status, Some(1), "{line}");
+    assert!(line.contains("ask the one that leads"), "{line}");
+    assert_eq!(a.ask("SELECT count(*) FROM t;"), "200", "as before");
+
+    let (status, line) = order("switch", &a.child);
+    assert_eq!((status, line.as_str()), (Some(0), "the other site leads"));
+    b.wait_for("the primary has handed its program over; this site leads");
+    assert_eq!(b.ask(CHANGE), "400");
+    a.wait_for("this site has joined");
+    b.wait_for("the other site is back");
+    assert_eq!(b.ask("PRAGMA integrity_check;"), "ok");
+
+    let (status, line) = order("switch", &b.child);
+    assert_eq!(status, Some(1), "{line}");
+    assert!(line.contains("has no port"), "{line}");
+    let (status, line) = order("detach", &b.child);
+    assert_eq!((status, line.as_str()), (Some(0), "the other site leads"));
+    assert_eq!(b.end().0, Some(0));
+    assert_eq!(a.ask(CHANGE), "800");
+    assert_eq!(a.ask("PRAGMA integrity_check;"), "ok");
+    let (status, told) = a.end();
+    assert_eq!(status, Some(0), "{told}");
+    assert!(!told.contains("lost"), "{told}");
+    for dir in [dir, said] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
+
+#[test]
+fn what_a_client_has_sent_and_nobody_has_read_goes_along() {
+    if !is_root() {
+        return; // namespaces, loop devices and CAP_NET_ADMIN; shown.rs asserts that the demo is refused
+    }
+    let _alone = DEMO.lock();
+    let dir = seed("sink");
+    let sink = dir.join("sink");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&sink)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/sink.c"))
+        .status()
+        .expect("cc is installed");
+    assert!(built.success());
+    let output = Command::new(PAIR)
+        .args(["demo", "--turns", "--lost-after", "2000", "--"])
+        .arg(&sink)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("the server has read what was sent"), "{said}");
+    fs::remove_dir_all(dir).expect("clean");
+}
+
+#[test]
+fn a_site_that_follows_leaves_and_the_other_one_goes_on_without_a_witness() {
+    let dir = with_table("detach");
+    let said = seed("detach-said");
+    let (mut a, b) = two(&sqlite_site(&dir), &said);
+    assert_eq!(a.ask(CHANGE), "200");
+    assert_eq!(order("detach", &b.child).0, Some(0));
+    assert_eq!(b.end().0, Some(0));
+    assert_eq!(a.ask(CHANGE), "400");
+    a.wait_for("the secondary has left, as it was asked to; this site goes on alone");
+    let (status, line) = order("detach", &a.child);
+    assert_eq!(status, Some(1), "{line}");
+    assert!(line.contains("this site is alone"), "{line}");
+    assert_eq!(a.ask("PRAGMA integrity_check;"), "ok");
+    assert_eq!(a.end().0, Some(0));
+    for dir in [dir, said] {
+        fs::remove_dir_all(dir).expect("clean");
+    }
+}
