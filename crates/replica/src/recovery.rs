@@ -88,6 +88,8 @@ const BUSY_NS: u64 = 3_000_000_000;
 /// A bell that rings is answered at once; whoever sleeps on for so long will not answer.
 pub(crate) const DEAF: Duration = Duration::from_secs(1);
 
+/// One that hangs, and can be called at all, pauses within this.
+const CALLED: Duration = Duration::from_millis(50);
 /// From this process SIGSYS makes the leader look at the alarm, and replicas pause that are to meet (signal.c, `IS_NUDGE`).
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
@@ -879,10 +881,17 @@ impl Supervisor<'_> {
 
     /// Whether all replicas of a process that shares memory stand where what they share is of one moment: each holds the
     /// baton of its index, and then the same ticket (domain.c), or none does, and has stored nothing since all agreed.
+    /// One that hangs was called to pause where it is, and has the baton as long as it has come to no event.
     fn is_of_one_moment(&self, standing: &[Standing]) -> bool {
         let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
-        standing.iter().all(|one| *one == Standing::Paused)
-            && (1..self.replicas.len()).all(|r| held(r) == held(0))
+        let stands = |r: usize| match standing[r] {
+            Standing::Paused => true,
+            Standing::Died(_) => false,
+            Standing::Hung { .. } => self
+                .group
+                .wait_until(CALLED, || self.group.phase(r) == phase::PAUSED),
+        };
+        (0..self.replicas.len()).all(|r| stands(r) && held(r) == held(0))
     }
 
     /// Makes a replica of a domain what `donor` is, in its own process: what it shares is mapped there and nowhere else.
@@ -1014,9 +1023,8 @@ impl Supervisor<'_> {
             return false;
         }
         child::kill(self.acting(), NUDGE);
-        self.group.wait_until(Duration::from_millis(50), || {
-            self.group.phase(0) == phase::PAUSED
-        })
+        self.group
+            .wait_until(CALLED, || self.group.phase(0) == phase::PAUSED)
     }
 
     fn spawn_leader(&mut self, winner: usize) -> bool {
