@@ -224,8 +224,9 @@ else
 	KILLS=3000 KILLS_SEED=23 $(CARGO) test -p steadfast-tests -- faults::pairs_of_kills
 	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
 	$(BENCH) sei-tables table2 --variants mc-sei,mc-sei-level --faults sei --out build/campaign/sei-tables
-	@$(MAKE) --no-print-directory build-host
 	@mkdir -p build/campaign
+	$(BENCH) server-flips --flips 2500 --seed 3 --lines build/campaign/server-flips.jsonl --json build/campaign/server-flips.json
+	@$(MAKE) --no-print-directory build-host
 	$(BENCH) host --flips 10000 --flips-only --json build/campaign/host.json
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link

@@ -151,6 +151,25 @@ enum Action {
         #[arg(long, value_name = "S", default_value_t = 10)]
         idle: u64,
     },
+    /// Flips in servers under load, with clients that check every reply and every acknowledged write: redis with its log on disk,
+    /// memcached, nginx, PostgreSQL
+    ServerFlips {
+        /// Only servers whose name begins so: redis, memcached, nginx, postgres
+        #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+        servers: Vec<String>,
+        /// Flips that have hit, of each server
+        #[arg(long, value_name = "N", default_value_t = 16)]
+        flips: u64,
+        /// Replicas
+        #[arg(long, short = 'n', default_value_t = 3)]
+        replicas: u8,
+        /// Mean time between two flips of one server
+        #[arg(long, value_name = "MS", default_value_t = 250)]
+        pause: u64,
+        /// Where each server's life is a line; a call goes on behind the last one [default: build/bench/server-flips.jsonl]
+        #[arg(long, value_name = "FILE")]
+        lines: Option<PathBuf>,
+    },
     /// One hardened handler: empty, stores, copies, against the same handler compiled plain
     Sei {
         /// Multiplies how often each handler is called
@@ -653,6 +672,35 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
             let complete = report.complete && report.failures.is_empty();
             Ok(Outcome::new(&report, servers::render(&report), complete)?
                 .keeping(servers::rows(&report)))
+        }
+        Action::ServerFlips {
+            servers,
+            flips,
+            replicas,
+            pause,
+            lines,
+        } => {
+            let lines = lines
+                .clone()
+                .unwrap_or_else(|| place.join("server-flips.jsonl"));
+            let plan = servers::flips::Plan {
+                product: &Product::find(),
+                dir: &place.join("server-flips"),
+                lines: &lines,
+                servers: servers.clone(),
+                replicas: *replicas,
+                flips: *flips,
+                pause_ms: *pause,
+                seed: common.seed,
+            };
+            let found = servers::flips::measure(&plan, &|| runner.interrupted(), &mut |step| {
+                says.say(step);
+            })?;
+            let complete = found.complete;
+            Ok(
+                Outcome::new(&found, servers::flips::render(&found), complete)?
+                    .keeping(servers::flips::rows(&found)),
+            )
         }
         Action::Sei { scale, libsei } => {
             let built = sei::build(&guests, &Product::find(), libsei.as_deref())?;

@@ -16,6 +16,8 @@
 //!
 //! Not covered: networks other than the loopback; servers or clients pinned to cores.
 
+mod check;
+pub mod flips;
 mod load;
 mod service;
 

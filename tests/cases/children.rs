@@ -7,7 +7,8 @@
 //! TREES=2000 TREES_SEED=7 cargo test -p steadfast-tests -- faults::in_children::drawn
 //! ```
 //!
-//! Not covered: a child's leader that is killed, which ends that child as it would bare (docs/reference/limits-run.md).
+//! Not covered: a child's leader that is killed while its parent lives, which ends that child as it would bare
+//! (docs/reference/limits-run.md); one whose parent has ended: returns.rs.
 
 use libtest_mimic::{Failed, Trial};
 use std::time::Duration;
@@ -25,6 +26,9 @@ const GRACE: Duration = Duration::from_secs(5);
 const GRANDCHILD: &str = "sh -c 'wc -c < /bin/sh; :'; echo end";
 /// A copy of the shell that becomes no other program.
 const COPY: &str = "(echo in the copy; :); echo end";
+
+/// A parent that waits for whatever children it has.
+const WAITS: &str = "perl -e '$|=1; unless (fork) { print \"child\\n\"; exit 3 } while (wait > 0) { print $? >> 8, \"\\n\" }'; echo end";
 
 /// Pipelines, a subshell, substitutions: about fifteen processes.
 const TREE: &str = "sort < /etc/services | uniq -c | sort -rn | head -20; (cd /; ls | wc -l); x=$(wc -c < /bin/sh); echo $x; \
@@ -191,6 +195,31 @@ pub(crate) fn trials() -> Vec<Trial> {
             "copy",
             COPY,
             "process=1 replica=leader at=libc.so.6!write n=1 reg=rdx bit=1",
+            1,
+        ),
+        // A repair makes no process that the parent would wait for.
+        repaired(
+            "awaited_copy",
+            WAITS,
+            "process=2 replica=1 at=libc.so.6!write n=1 reg=rdx bit=1",
+            1,
+        ),
+        repaired(
+            "hang_of_copy",
+            COPY,
+            "process=1 replica=1 at=libc.so.6!write n=1 kind=hang",
+            1,
+        ),
+        repaired(
+            "hang_of_copy_s_leader",
+            COPY,
+            "process=1 replica=leader at=libc.so.6!write n=1 kind=hang",
+            1,
+        ),
+        repaired(
+            "killed_follower_of_copy",
+            COPY,
+            "process=1 replica=1 at=libc.so.6!write n=1 kill=9",
             1,
         ),
         repaired(

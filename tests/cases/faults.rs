@@ -912,6 +912,18 @@ fn in_shared_memory() -> Vec<Trial> {
             format!("replica=leader {at} reg=rsp bit=40"),
             After::Corrected,
         ),
+        (
+            "hang_of_3",
+            3,
+            format!("replica=1 {at} kind=hang"),
+            After::Corrected,
+        ),
+        (
+            "hang_of_leader_of_3",
+            3,
+            format!("replica=leader {at} kind=hang"),
+            After::Corrected,
+        ),
         // A word that all workers read and write: some of them have computed with it when it is found.
         (
             "word_of_workers",

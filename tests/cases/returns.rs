@@ -175,6 +175,69 @@ fn a_daemon_goes_on() -> Result<(), String> {
     Ok(())
 }
 
+/// Long enough that a process whose parent has ended has a keeper.
+const KEPT: Duration = Duration::from_millis(1500);
+
+fn is_repaired(events: &Path) -> bool {
+    fs::read_to_string(events).is_ok_and(|text| text.contains(r#""type":"recovery""#))
+}
+
+/// Asked, killed or not, and asked again: it has its number and its listener still.
+fn goes_on_after(invocation: &Invocation, dir: &Path, killed: bool) -> Result<Ran, String> {
+    let file = dir.join("daemon.pid");
+    let ran = invocation.run(dir, LIMIT)?;
+    let (pid, port) = pid_file(&file)?;
+    doubles(port)?;
+    thread::sleep(KEPT);
+    if killed {
+        kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(|error| error.to_string())?;
+        // A dying process still accepts who has come by then.
+        let begun = Instant::now();
+        while !is_repaired(&dir.join("events")) && begun.elapsed() < LIMIT {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let served = doubles(port);
+    kill(Pid::from_raw(pid), Signal::SIGTERM).map_err(|error| format!("daemon: {error}"))?;
+    ran.nothing_left(GRACE)?;
+    served?;
+    if file.exists() {
+        return Err("the daemon did not end by itself".to_owned());
+    }
+    Ok(ran)
+}
+
+/// The leader of a daemon is killed, which is the program's own process as its file says.
+fn a_daemon_outlives_its_leader() -> Result<(), String> {
+    let dir = Bench::get().case_dir("returns-leader");
+    let events = dir.join("events");
+    for (n, killed) in [(2, false), (2, true), (3, true)] {
+        let _group = one_group();
+        let invocation = Invocation {
+            program: build::guest("daemon.c", Variant::Dynamic)?,
+            args: vec![dir.join("daemon.pid").display().to_string()],
+            protector: protector(n, &events, &["--quiet"]),
+            ..Invocation::default()
+        };
+        let ran = goes_on_after(&invocation, &dir, killed)?;
+        let report = Log::read(&events)?.report;
+        let (verdict, made) = if killed {
+            (Verdict::Corrected, 1)
+        } else {
+            (Verdict::Agreed, 0)
+        };
+        if (report.verdict, report.recoveries, report.divergences) != (verdict, made, made) {
+            return Err(format!(
+                "{n} replicas, killed: {killed}: {report:?}\n{}  run:    {}",
+                last_lines(&ran),
+                invocation.shell_line()
+            ));
+        }
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let trial = |name: &str, case: fn() -> Result<(), String>| {
         Trial::test(format!("outside::returns::{name}"), move || {
@@ -189,5 +252,6 @@ pub(crate) fn trials() -> Vec<Trial> {
             ends_with_its_supervisor("returns-asked", Signal::SIGTERM)
         }),
         trial("daemon_goes_on_and_is_repaired", a_daemon_goes_on),
+        trial("daemon_outlives_its_leader", a_daemon_outlives_its_leader),
     ]
 }

@@ -24,8 +24,15 @@ use crate::product::Product;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Who runs PostgreSQL, which refuses to run as root.
 const OWNER: &str = "postgres";
-/// What nginx serves.
+/// Length of what nginx serves.
 const FILE_BYTES: usize = 20_000;
+
+/// What nginx serves: no part of it looks like another one near.
+pub(super) fn page() -> Vec<u8> {
+    (0..FILE_BYTES / 10)
+        .flat_map(|line| format!("{line:09}\n").into_bytes())
+        .collect()
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Service {
@@ -33,6 +40,17 @@ pub(super) enum Service {
     Nginx,
     Memcached,
     Postgres,
+}
+
+/// What a server runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Data {
+    /// New; redis keeps nothing on disk.
+    Fleeting,
+    /// New; what is acknowledged is on disk.
+    Kept,
+    /// What an earlier one has left, kept likewise.
+    Left,
 }
 
 /// A server that listens.
@@ -130,18 +148,40 @@ impl Service {
     /// # Errors
     /// When it does not.
     pub(super) fn start(self, dir: &Path, protector: Option<&Product>) -> Result<Started> {
-        let _ = fs::remove_dir_all(dir);
+        let flags = ["--replicas=2".to_owned()];
+        self.start_with(
+            dir,
+            protector.map(|product| (product, &flags[..])),
+            Data::Fleeting,
+        )
+    }
+
+    /// The same with flags of `steadfast run`.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn start_with(
+        self,
+        dir: &Path,
+        protector: Option<(&Product, &[String])>,
+        data: Data,
+    ) -> Result<Started> {
+        if data != Data::Left {
+            let _ = fs::remove_dir_all(dir);
+        }
         fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
         let dir = fs::canonicalize(dir)?;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_address()?.port()));
-        let words = self.words(&dir, address.port())?;
+        let words = self.words(&dir, address.port(), data != Data::Fleeting)?;
         let mut command = match protector {
             None => self.command(&self.program()?),
-            Some(product) => {
+            Some((product, flags)) => {
                 let mut command = self.command(product.path());
                 command
-                    .args(["run", "--replicas=2", "--"])
+                    .arg("run")
+                    .args(flags)
+                    .arg("--")
                     .arg(self.program()?);
                 command
             }
@@ -158,11 +198,17 @@ impl Service {
             .with_context(|| format!("{command:?}"))?;
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match TcpStream::connect(address) {
-                Ok(_) => break,
-                Err(why)
+            match self.said_ready(&dir).then(|| TcpStream::connect(address)) {
+                Some(Ok(_)) => break,
+                None if Instant::now() < deadline => {}
+                None => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    bail!("not ready within {} s", PATIENCE.as_secs());
+                }
+                Some(Err(why))
                     if why.kind() == ErrorKind::ConnectionRefused && Instant::now() < deadline => {}
-                Err(why) => {
+                Some(Err(why)) => {
                     let _ = child.kill();
                     let _ = child.wait();
                     bail!(
@@ -188,6 +234,16 @@ impl Service {
         })
     }
 
+    /// PostgreSQL makes a process for each client, also for one that comes too early, and notes when none does any more.
+    fn said_ready(self, dir: &Path) -> bool {
+        let said = || fs::read_to_string(dir.join("data/postmaster.pid")).unwrap_or_default();
+        self != Service::Postgres
+            || said()
+                .lines()
+                .nth(7)
+                .is_some_and(|word| word.trim() == "ready")
+    }
+
     fn command(self, program: &Path) -> Command {
         match self {
             Service::Postgres => as_owner(program),
@@ -196,14 +252,19 @@ impl Service {
     }
 
     /// Its arguments; files that it needs are written.
-    fn words(self, dir: &Path, port: u16) -> Result<Vec<String>> {
+    fn words(self, dir: &Path, port: u16, durable: bool) -> Result<Vec<String>> {
         let at = dir.display();
         let words = match self {
+            Service::Redis if durable => {
+                format!(
+                    "--port {port} --bind 127.0.0.1 --save  --appendonly yes --appendfsync always --dir {at}"
+                )
+            }
             Service::Redis => {
                 format!("--port {port} --bind 127.0.0.1 --save  --appendonly no --dir {at}")
             }
             Service::Nginx => {
-                fs::write(dir.join("file"), vec![b'x'; FILE_BYTES])?;
+                fs::write(dir.join("file"), page())?;
                 fs::write(
                     dir.join("nginx.conf"),
                     format!(
@@ -223,12 +284,14 @@ impl Service {
                 fs::create_dir_all(&data)?;
                 owned(dir)?;
                 owned(&data)?;
-                let initdb = program("initdb", "postgresql")?;
-                done(
-                    as_owner(&initdb)
-                        .args(["-A", "trust", "-U", OWNER, "-N", "-D"])
-                        .arg(&data),
-                )?;
+                if !data.join("PG_VERSION").exists() {
+                    let initdb = program("initdb", "postgresql")?;
+                    done(
+                        as_owner(&initdb)
+                            .args(["-A", "trust", "-U", OWNER, "-N", "-D"])
+                            .arg(&data),
+                    )?;
+                }
                 format!("-D {at}/data -p {port} -k {at} -c listen_addresses=127.0.0.1")
             }
         };
@@ -296,11 +359,42 @@ impl Started {
         lines[lines.len().saturating_sub(4)..].join("\n")
     }
 
+    /// What was said by whom protects it.
+    pub(super) fn protectors_words(&self) -> String {
+        let said = fs::read_to_string(&self.said).unwrap_or_default();
+        let own = |line: &&str| line.starts_with("steadfast:") || line.starts_with("  ");
+        said.lines().filter(own).collect::<Vec<_>>().join("\n")
+    }
+
     /// Ends it as its service manager would.
     ///
     /// # Errors
     /// When it does not end, or has told of a divergence that nobody made.
     pub(super) fn stop(&mut self) -> Result<()> {
+        self.end()?;
+        let said = fs::read_to_string(&self.said).unwrap_or_default();
+        let alarm = said
+            .lines()
+            .find(|line| line.starts_with("steadfast:") && !line.contains("0 divergences"));
+        if let (true, Some(line)) = (self.protected, alarm) {
+            bail!("no fault was made, and it said: {line}");
+        }
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// When nobody knows.
+    pub(super) fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
+    /// Ends it, if it has not ended already.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub(super) fn end(&mut self) -> Result<()> {
         crate::process::terminate(self.child.id());
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait()?.is_none() {
@@ -310,13 +404,6 @@ impl Started {
                 bail!("it did not end within {} s of SIGTERM", PATIENCE.as_secs());
             }
             thread::sleep(Duration::from_millis(20));
-        }
-        let said = fs::read_to_string(&self.said).unwrap_or_default();
-        let alarm = said
-            .lines()
-            .find(|line| line.starts_with("steadfast:") && !line.contains("0 divergences"));
-        if let (true, Some(line)) = (self.protected, alarm) {
-            bail!("no fault was made, and it said: {line}");
         }
         Ok(())
     }

@@ -430,7 +430,7 @@ struct sf_group {
 #define SF_O_PRIVATE_REST 2048u
 #define SF_O_LOCKSTEP 256u /* queries wait for agreement too */
 #define SF_O_NS_OR_NOT 8192u /* PRIV_NS where they can be had: nobody can start this program a second time */
-#define SF_O_TREE 65536u /* the leader is no child of the launcher: it has no keeper, and outlives its parent */
+#define SF_O_TREE 65536u /* the leader is no child of the launcher: it has a keeper once it is, and outlives its parent */
 #define SF_O_PAIR 16384u /* this site's group is half of a pair: the other slot lives on another host (storage.c) */
 #define SF_O_PAIR_SECONDARY 32768u
 #define SF_O_PAIR_JOIN 131072u /* ... of a program that runs: this process is nobody until its memory has come (join.c) */

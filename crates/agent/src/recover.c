@@ -24,13 +24,16 @@
 #define SIGCHLD 17
 #define PR_SET_PDEATHSIG 1
 #define PR_SET_DUMPABLE 4
+#define PAGE 4096ull
+#define USER_END 0x7ffffffff000ull
+#define MADV_DONTNEED 4
 #define MS_REC 16384
 #define MS_SLAVE (1 << 19)
 #define MS_NOSUID 2
 #define MS_NODEV 4
 #define MS_NOEXEC 8
 
-enum { NR_write = 1, NR_open = 2, NR_close = 3, NR_poll = 7, NR_munmap = 11, NR_rt_sigprocmask = 14, NR_getpid = 39,
+enum { NR_write = 1, NR_open = 2, NR_close = 3, NR_poll = 7, NR_munmap = 11, NR_rt_sigprocmask = 14, NR_madvise = 28, NR_getpid = 39,
        NR_pidfd_open = 434, NR_clone3 = 435, NR_wait4 = 61, NR_prctl = 157,
        NR_mount = 165, NR_exit_group = 231, NR_futex = 202, NR_geteuid = 107, NR_getegid = 108, NR_getppid = 110 };
 
@@ -554,16 +557,30 @@ NORETURN void sf_keep(void)
 	}
 }
 
+/* A keeper that is made late shares no frame with the program any more, which would be copied at the next store. What it has
+ * mapped stays: it makes room when it is a leader (sf_remap). */
+static void lets_go(void)
+{
+	const u64 high = SF_DOMAIN + PAGE;
+	raw6(NR_madvise, PAGE, SF_BASE - PAGE, MADV_DONTNEED, 0, 0, 0);
+	raw6(NR_madvise, high, USER_END - high, MADV_DONTNEED, 0, 0, 0);
+}
+
 /* In the leader, at the start or when the last one is gone: leave a keeper behind. Its memory is
  * replaced before it is anybody's; what it knows of itself begins anew. */
 s64 sf_make_keeper(void)
 {
 	struct clone_args ca = { .flags = CLONE_FILES | CLONE_FS | CLONE_PARENT };
-	s64 pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	const u32 in_tree = G->options & SF_O_TREE, armed = tls.selector;
+	s64 pid = in_tree ? sf_orphan(CLONE_FILES | CLONE_FS) : raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+	tls.selector = armed;
 	if (pid == 0) {
-		die_with_parent(sf_boot.launcher_pid);
+		if (!in_tree)
+			die_with_parent(sf_boot.launcher_pid);
 		u64 all = ~0ull;
 		raw6(NR_rt_sigprocmask, 2, (u64)&all, 0, 8, 0, 0);
+		if (load(&G->go))
+			lets_go();
 		u32 traps = me.tsc_traps, replicas = me.replicas;
 		memset(&me, 0, sizeof me);
 		me.tsc_traps = traps; /* the kernel's switch is inherited */

@@ -220,7 +220,7 @@ impl Supervisor<'_> {
         self.post_sentry(&group)?;
         let launched = launch::launch_again(stop, &group.memory, mask, flips)?;
         self.group = Arc::new(group);
-        self.accounts.open(pid);
+        self.hearing.tree.accounts.open(pid);
         self.hearing.ring(&self.group);
         self.modules = launched.modules;
         for r in 0..self.replicas.len() {

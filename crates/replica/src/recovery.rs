@@ -51,6 +51,9 @@ const PROGRESS_NS: u64 = 200_000_000;
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     repaired_at: u64,
+    /// When a child is next asked for its parent, and whether it was made to leave a keeper behind.
+    looks_at: Duration,
+    asked_to_keep: bool,
     /// The leader's process and what it had burned then.
     burned: (i32, u64),
     repeats: u32,
@@ -88,6 +91,10 @@ const BUSY_NS: u64 = 3_000_000_000;
 /// A bell that rings is answered at once; whoever sleeps on for so long will not answer.
 pub(crate) const DEAF: Duration = Duration::from_secs(1);
 
+/// How often a child is asked whether its parent has ended.
+const ORPHANED: Duration = Duration::from_millis(300);
+/// One that hangs, and can be called at all, pauses within this.
+const CALLED: Duration = Duration::from_millis(50);
 /// From this process SIGSYS makes the leader look at the alarm, and replicas pause that are to meet (signal.c, `IS_NUDGE`).
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
@@ -134,12 +141,39 @@ impl Supervisor<'_> {
 
     /// Nobody else can make a leader anew: everybody pauses until there is a keeper again.
     pub(crate) fn look_for_the_keeper(&mut self) {
-        if self.keeper != 0 && self.gone.contains_key(&self.keeper) {
+        let lost = self.keeper != 0 && self.gone.contains_key(&self.keeper);
+        if lost {
             self.keeper = 0;
             self.group.set_pid(abi::KEEPER, 0);
             self.group.set32(at!(slot abi::KEEPER, phase), 0);
+        }
+        if lost || self.lacks_a_keeper() {
             self.raise(alarm::REQUEST, 0);
         }
+    }
+
+    /// Whether this is a child that has come to this process, its parent having ended, and could be made again if it had a
+    /// keeper. Looked at now and then, and asked for once: who cannot make one now cannot later.
+    fn lacks_a_keeper(&mut self) -> bool {
+        let since = self.stands_since.elapsed();
+        if !self.is_child()
+            || self.keeper != 0
+            || self.watch.asked_to_keep
+            || since < self.watch.looks_at
+        {
+            return false;
+        }
+        self.watch.looks_at = since + ORPHANED;
+        self.watch.asked_to_keep = since > ORPHANED && self.may_have_a_keeper();
+        self.watch.asked_to_keep
+    }
+
+    /// The leader of a child stays its parent's: a new one would be nobody's but this process's.
+    fn may_have_a_keeper(&self) -> bool {
+        let own = i32::try_from(std::process::id()).ok();
+        let is_ours = || procfs::parent(self.replicas[0].pid) == own;
+        let alone = self.acting() == self.replicas[0].pid && !self.shares_memory();
+        !self.is_child() || self.replicas.len() > 1 && alone && is_ours()
     }
 
     fn raise(&mut self, why: u32, r: usize) {
@@ -460,10 +494,13 @@ impl Supervisor<'_> {
             return true;
         }
         self.mend_agents(&standing);
-        if self.keeper == 0 && standing[0] == Standing::Paused {
-            // It was killed alone. Made now, it is ready before the leader needs it.
+        if self.keeper == 0 && standing[0] == Standing::Paused && self.may_have_a_keeper() {
+            // It was killed alone, or there was none. Made now, it is ready before the leader needs it.
             self.group.order(0, cmd::KEEPER, 0, ANSWER);
             self.adopt_keeper();
+            if self.keeper != 0 {
+                self.hearing.tree.keeps(self.hearing.post());
+            }
         }
         let n = self.replicas.len();
         let doubt = self.doubt(found, &standing);
@@ -848,9 +885,6 @@ impl Supervisor<'_> {
             return usable && self.overwrite(0, winner).unwrap_or(false);
         }
         let copied = usable && self.copy_memory(winner, 0, false).unwrap_or(false);
-        if !copied && self.is_child() {
-            return false; // it has no keeper
-        }
         if !copied {
             if self.is_going(winner) {
                 return false; // the process is there for the next donor
@@ -879,10 +913,17 @@ impl Supervisor<'_> {
 
     /// Whether all replicas of a process that shares memory stand where what they share is of one moment: each holds the
     /// baton of its index, and then the same ticket (domain.c), or none does, and has stored nothing since all agreed.
+    /// One that hangs was called to pause where it is, and has the baton as long as it has come to no event.
     fn is_of_one_moment(&self, standing: &[Standing]) -> bool {
         let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
-        standing.iter().all(|one| *one == Standing::Paused)
-            && (1..self.replicas.len()).all(|r| held(r) == held(0))
+        let stands = |r: usize| match standing[r] {
+            Standing::Paused => true,
+            Standing::Died(_) => false,
+            Standing::Hung { .. } => self
+                .group
+                .wait_until(CALLED, || self.group.phase(r) == phase::PAUSED),
+        };
+        (0..self.replicas.len()).all(|r| stands(r) && held(r) == held(0))
     }
 
     /// Makes a replica of a domain what `donor` is, in its own process: what it shares is mapped there and nowhere else.
@@ -927,7 +968,10 @@ impl Supervisor<'_> {
         let before = self.group.get64(at!(wrote_before));
         let (Some(claim), Some(written)) = (
             self.group.claim(winner, seq),
-            self.accounts.final_count(self.replicas[0].child),
+            self.hearing
+                .tree
+                .accounts
+                .final_count(self.replicas[0].child),
         ) else {
             return;
         };
@@ -1014,9 +1058,8 @@ impl Supervisor<'_> {
             return false;
         }
         child::kill(self.acting(), NUDGE);
-        self.group.wait_until(Duration::from_millis(50), || {
-            self.group.phase(0) == phase::PAUSED
-        })
+        self.group
+            .wait_until(CALLED, || self.group.phase(0) == phase::PAUSED)
     }
 
     fn spawn_leader(&mut self, winner: usize) -> bool {
@@ -1051,7 +1094,9 @@ impl Supervisor<'_> {
         self.replicas[0].child = pid;
         self.replicas[0].pid = pid;
         self.watch.hollow = true;
-        self.accounts.open(pid);
+        self.hearing.tree.accounts.close(old);
+        self.hearing.tree.accounts.open(pid);
+        self.hearing.tree.led_anew(self.hearing.post(), pid);
         self.promotions += 1;
         self.group.set32(at!(remade), 1);
         self.group.wait_until(ANSWER, || {

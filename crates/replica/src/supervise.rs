@@ -72,6 +72,8 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) enum News {
     Child(i32, child::Change, child::Usage),
     Signal(signals::Taken),
+    /// This leader has ended; its parent knows how.
+    Ended(i32),
     /// A child that was about to become another program does not (tree.rs).
     Stay(Sender<()>),
 }
@@ -144,10 +146,10 @@ impl Hearing {
     }
 
     /// Begins to wait for the children of this process, until there are none.
-    fn attend(&self, accounts: &Arc<Accounts>) -> std::io::Result<()> {
-        let (tree, seen_by) = (Arc::clone(&self.tree), Arc::clone(accounts));
+    fn attend(&self) -> std::io::Result<()> {
+        let tree = Arc::clone(&self.tree);
         let wait = move || loop {
-            match child::wait_any(|pid| seen_by.look(pid)) {
+            match child::wait_any(|pid| tree.accounts.look(pid)) {
                 Some((pid, change, usage)) => {
                     tree.deliver(pid, change, usage);
                     if change == child::Change::Traced {
@@ -235,7 +237,6 @@ pub(crate) struct Supervisor<'a> {
     /// Leaders that were killed to be replaced: their end is not the program's.
     pub(crate) replaced: HashSet<i32>,
     pub(crate) promotions: u64,
-    pub(crate) accounts: Arc<Accounts>,
     pub(crate) hearing: &'a Hearing,
     /// News that have come and were not dealt with yet.
     mail: VecDeque<News>,
@@ -276,19 +277,20 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) agent_fixed: Vec<u8>,
     /// The leader of a group that is not the first: its parent is another group's.
     process: Option<Arc<Process>>,
+    /// Since when its replicas run what they run.
+    pub(crate) stands_since: Instant,
     /// A child that is about to become another program, and copies that have been asked for.
     on_its_way: Option<tree::OnItsWay>,
     asked: Option<tree::Asked>,
 }
 
-/// What the kernel has counted for the leader, read once more when it has ended and before it
+/// What the kernel has counted for each leader, read once more when it has ended and before it
 /// is reaped: whether its last write happened is not known otherwise.
 #[derive(Debug, Default)]
-pub(crate) struct Accounts(Mutex<Option<Account>>);
+pub(crate) struct Accounts(Mutex<HashMap<i32, Account>>);
 
 #[derive(Debug)]
 struct Account {
-    pid: i32,
     file: std::fs::File,
     /// Bytes written before the agent began to count.
     base: u64,
@@ -314,31 +316,32 @@ impl Accounts {
             .and_then(|mut file| {
                 let base = bytes_written(&mut file)?;
                 Some(Account {
-                    pid,
                     file,
                     base,
                     last: None,
                 })
             });
-        *self.0.lock().expect("no panic under it") = account;
+        let mut all = self.0.lock().expect("no panic under it");
+        match account {
+            Some(account) => all.insert(pid, account),
+            None => all.remove(&pid),
+        };
+    }
+
+    pub(crate) fn close(&self, pid: i32) {
+        self.0.lock().expect("no panic under it").remove(&pid);
     }
 
     fn look(&self, pid: i32) {
-        if let Some(account) = self
-            .0
-            .lock()
-            .expect("no panic under it")
-            .as_mut()
-            .filter(|a| a.pid == pid)
-        {
+        if let Some(account) = self.0.lock().expect("no panic under it").get_mut(&pid) {
             account.last = bytes_written(&mut account.file);
         }
     }
 
     /// Bytes the ended leader had written since it began to count.
     pub(crate) fn final_count(&self, pid: i32) -> Option<u64> {
-        let account = self.0.lock().expect("no panic under it");
-        let account = account.as_ref().filter(|a| a.pid == pid)?;
+        let all = self.0.lock().expect("no panic under it");
+        let account = all.get(&pid)?;
         Some(account.last? - account.base)
     }
 }
@@ -475,7 +478,6 @@ impl<'a> Supervisor<'a> {
             leader_end: None,
             gone: HashMap::new(),
             replaced: HashSet::new(),
-            accounts: Arc::default(),
             promotions: 0,
             hearing,
             mail: VecDeque::new(),
@@ -505,6 +507,7 @@ impl<'a> Supervisor<'a> {
             constants: Vec::new(),
             agent_fixed: Vec::new(),
             process: None,
+            stands_since: started,
             on_its_way: None,
             asked: None,
         }
@@ -541,13 +544,10 @@ impl<'a> Supervisor<'a> {
         let process = Arc::new(process);
         this.process = Some(Arc::clone(&process));
         let post = hearing.post().clone();
+        hearing.tree.accounts.open(leader);
         let watch = move || {
             while !process.ends_within(Duration::from_secs(3600)) {}
-            post.send(News::Child(
-                leader,
-                child::Change::Exited(0),
-                child::Usage::default(),
-            ));
+            post.send(News::Ended(leader));
         };
         io_step(Step::Thread, std::thread::Builder::new().spawn(watch))?;
         Ok(this)
@@ -556,6 +556,11 @@ impl<'a> Supervisor<'a> {
     /// Whether this is not the first group.
     pub(crate) fn is_child(&self) -> bool {
         self.process.is_some()
+    }
+
+    /// Whether a leader that is gone can be made again.
+    fn is_kept(&self) -> bool {
+        self.keeper != 0 && !(self.is_child() && self.shares_memory())
     }
 
     /// Who makes the leader's calls: itself, or the child of vfork(2) that it waits for.
@@ -603,18 +608,14 @@ impl<'a> Supervisor<'a> {
         let launched = launch::launch(plan, &group.memory, &inherited);
         let launched = launched.inspect_err(|_| child::kill(sentry, libc::SIGKILL))?;
         let group = Arc::new(group);
-        let accounts = Arc::new(Accounts::default());
-        accounts.open(launched.pid);
-        let heard = hearing
-            .listen(&group)
-            .and_then(|()| hearing.attend(&accounts));
+        hearing.tree.accounts.open(launched.pid);
+        let heard = hearing.listen(&group).and_then(|()| hearing.attend());
         if heard.is_err() {
             child::end(launched.pid);
             child::end(sentry);
         }
         io_step(Step::Thread, heard)?;
         let mut this = Self::new(plan, hearing, sink, started, group, launched.modules, cores);
-        this.accounts = accounts;
         this.sentry = sentry;
         hearing.claim(launched.pid);
         hearing.claim(sentry);
@@ -690,6 +691,7 @@ impl<'a> Supervisor<'a> {
             }
             self.group.sleep(seen, Duration::from_millis(20));
         }
+        self.stands_since = Instant::now();
         if !self.is_child() {
             self.adopt_keeper();
         }
@@ -1058,7 +1060,8 @@ impl<'a> Supervisor<'a> {
                     Some(tree::Failure::Launch(error)) => return Err(error),
                     None => {}
                 }
-            } else if self.leader_end.is_some() || self.hearing.tree.is_ending() {
+            } else if self.leader_end.is_some() && !self.is_kept() || self.hearing.tree.is_ending()
+            {
                 self.leave_the_domain();
                 return Ok(()); // nobody makes it again: its parent may have killed it
             }
@@ -1262,7 +1265,11 @@ impl<'a> Supervisor<'a> {
                     self.child_changed(pid, change);
                 }
                 News::Signal(taken) => self.forward(taken),
-                News::Stay(_) => {}
+                // Of one that can be made again this process is the parent, and is told more.
+                News::Ended(pid) if !self.is_kept() => {
+                    self.child_changed(pid, child::Change::Exited(0));
+                }
+                News::Ended(_) | News::Stay(_) => {}
             }
         }
     }
@@ -1373,7 +1380,7 @@ impl<'a> Supervisor<'a> {
         self.collect();
         let mut signals = self.mail.iter().rev().filter_map(|news| match news {
             News::Signal(taken) => Some(taken.signal),
-            News::Child(..) | News::Stay(_) => None,
+            News::Child(..) | News::Ended(_) | News::Stay(_) => None,
         });
         signals.find(|signal| *signal == libc::SIGCONT || stops(*signal)) == Some(libc::SIGCONT)
     }
@@ -1821,6 +1828,7 @@ impl<'a> Supervisor<'a> {
         for child in children {
             self.kill_child(child);
         }
+        self.hearing.tree.accounts.close(self.replicas[0].child);
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.leaving.is_empty() && Instant::now() < deadline {
             let seen = self.group.bell();

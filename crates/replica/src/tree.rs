@@ -15,7 +15,7 @@
 //!  1. A group that cannot go on ends the tree: nothing of it runs on unprotected, or without one of its parts.
 //!  2. Leaders outlive the launcher in no case: a process that survives it, the reaper, ends those on its list.
 //!
-//! Not covered: a leader in a tree that is killed is not made again, and its group ends with it.
+//! Not covered: a leader that is killed while its parent lives is not made again, and its group ends with it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -37,7 +37,9 @@ use crate::flips::Flips;
 use crate::group::{Group, at};
 use crate::modules::Modules;
 use crate::segments::Segments;
-use crate::supervise::{Birth, Hearing, News, Supervisor, control_block, control_block_in};
+use crate::supervise::{
+    Accounts, Birth, Hearing, News, Supervisor, control_block, control_block_in,
+};
 use crate::{LaunchError, launch, status};
 
 /// Leaders that the reaper knows at most; more are refused.
@@ -82,6 +84,8 @@ struct Living {
     post: Post,
     /// Its leader, once that is known.
     leader: Option<Process>,
+    /// Its leader can be made again: its end is not the group's.
+    kept: bool,
 }
 
 #[derive(Debug, Default)]
@@ -109,6 +113,7 @@ pub(crate) struct Tree {
     reaper: AtomicI32,
     shown: OnceLock<Arc<status::Table>>,
     pub(crate) segments: Segments,
+    pub(crate) accounts: Accounts,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -135,6 +140,7 @@ impl Tree {
             reaper: AtomicI32::new(0),
             shown: OnceLock::new(),
             segments: Segments::default(),
+            accounts: Accounts::default(),
         })
     }
 
@@ -248,7 +254,7 @@ impl Tree {
     pub(crate) fn goes_on(&self) -> bool {
         let lives = |living: &Living| {
             let leader = living.leader.as_ref();
-            leader.is_some_and(|leader| !leader.ends_within(Duration::ZERO))
+            living.kept || leader.is_some_and(|leader| !leader.ends_within(Duration::ZERO))
         };
         locked(&self.living).values().any(lives)
     }
@@ -270,6 +276,24 @@ impl Tree {
         }
         if let Some(first) = locked(&self.first).as_ref() {
             first.ring();
+        }
+    }
+
+    /// Another process leads the group that is told of changes here.
+    pub(crate) fn led_anew(&self, post: &Post, pid: i32) {
+        self.change(post, |living| living.leader = Process::open(pid).ok());
+    }
+
+    /// That group goes on when its leader has ended.
+    pub(crate) fn keeps(&self, post: &Post) {
+        self.change(post, |living| living.kept = true);
+    }
+
+    fn change(&self, post: &Post, how: impl FnOnce(&mut Living)) {
+        let mut all = locked(&self.living);
+        let its = |living: &&mut Living| Arc::ptr_eq(&living.post.bell, &post.bell);
+        if let Some(living) = all.values_mut().find(its) {
+            how(living);
         }
     }
 
@@ -410,6 +434,7 @@ fn begin(
     let living = Living {
         post: post.clone(),
         leader: None,
+        kept: false,
     };
     locked(&tree.living).insert(id, living);
     let hearing = Hearing::of(mask, post.clone(), news, Arc::clone(tree));
