@@ -34,6 +34,8 @@ const VOTE_TICKS: u32 = 2000;
 const KEEP_TICKS: u32 = 400;
 /// Ticks after which a list is told again while the vote hangs.
 const RETELL_TICKS: u32 = 32;
+/// Bytes after which the rest of a repair waits for another question: an answer arrives before the question is asked again.
+const REPAIR_BYTES: usize = 1 << 18;
 /// Agreed entries whose digests are kept.
 const AGREED_MAX: usize = 4096;
 /// Times that everybody looks again at objects on which no vote decides, before they count as stuck.
@@ -621,11 +623,17 @@ impl Core {
                 objects: wanted,
             } => {
                 if let Some(recovery) = self.recoveries.get(&index) {
+                    let mut room = REPAIR_BYTES;
                     let found: Vec<_> = recovery
                         .objects
                         .iter()
                         .zip(&recovery.copies)
                         .filter(|(id, _)| wanted.contains(id))
+                        .take_while(|(_, copy)| {
+                            let has_room = room > 0;
+                            room = room.saturating_sub(copy.as_ref().map_or(0, Vec::len));
+                            has_room
+                        })
                         .map(|(id, copy)| (*id, copy.clone()))
                         .collect();
                     self.send(
@@ -1259,9 +1267,7 @@ impl Core {
         let Some(recovery) = self.recoveries.get_mut(&index) else {
             return;
         };
-        if recovery.source != Some(from) {
-            return;
-        }
+        let wrong = recovery.wrong.len();
         for (id, packed) in bytes {
             let Some(i) = recovery.objects.iter().position(|o| o == id) else {
                 continue;
@@ -1295,7 +1301,15 @@ impl Core {
                 source: from,
             });
         }
-        recovery.asked = None;
+        if recovery.wrong.len() < wrong {
+            // Of large objects not all come at once, nor before the question is asked again: what counts is that something comes.
+            recovery.asks = 0;
+            recovery.asked = None;
+        } else if recovery.source == Some(from) {
+            recovery.asked = None;
+        } else {
+            return;
+        }
         if recovery.wrong.is_empty()
             && let Some(pairs) = recovery.reports.get(&me).cloned()
         {

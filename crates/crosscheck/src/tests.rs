@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::core::{Action, Core, Objects, Status};
 use crate::ids::{Digest, Index, Node, ObjectId};
-use crate::message::{Message, Pair, Run, To, Tuple};
+use crate::message::{Message, Pair, Recover, Run, To, Tuple};
 use crate::sim::{Class, Plan, run};
 
 #[derive(Default)]
@@ -342,6 +342,70 @@ fn a_report_on_an_entry_that_is_no_recovery_holds_nothing_up() {
         core.tick();
     }
     assert_eq!(core.doubts(), [] as [String; 0]);
+}
+
+/// The one question, or the one answer, that this replica has for another.
+fn asked(core: &mut Core) -> Option<(Node, Message)> {
+    let mut wanted = core
+        .actions()
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Send(
+                To::One(node),
+                message @ (Message::Fetch { .. } | Message::Repair { .. }),
+            ) => Some((node, message)),
+            Action::Replace(..) => panic!("it gave up"),
+            _ => None,
+        });
+    wanted.next_back()
+}
+
+#[test]
+fn large_objects_are_repaired_in_parts_even_where_every_answer_is_late() {
+    let recover = Recover {
+        cause: AT,
+        objects: (0..20).map(ObjectId).collect(),
+    };
+    let filled = |byte: u8| {
+        let objects = recover.objects.iter();
+        Nothing(objects.map(|id| (*id, vec![byte; 100_000])).collect())
+    };
+    let (mut right, mut wrong) = (filled(1), filled(2));
+    let replica = |node, objects: &Nothing| {
+        let mut core = Core::new(Node(node), 3, 1);
+        core.set_members(&[Node(1), Node(2), Node(3)], Index(0));
+        core.recover(AT, &recover, objects);
+        core
+    };
+    let mut mine = replica(1, &wrong);
+    let mut others = [replica(2, &right), replica(3, &right)];
+    for (node, other) in [2, 3].into_iter().zip(&mut others) {
+        for action in other.actions() {
+            if let Action::Send(_, report @ Message::Report { .. }) = action {
+                mine.receive(Node(node), report, &mut wrong);
+            }
+        }
+    }
+    mine.repair();
+    let mut question = asked(&mut mine);
+    let mut parts = 0;
+    while let Some((source, fetch)) = question {
+        let other = &mut others[usize::try_from(source.0 - 2).unwrap()];
+        other.receive(Node(1), fetch, &mut right);
+        let (_, answer) = asked(other).expect("an answer");
+        let Message::Repair { objects, .. } = &answer else {
+            panic!("{answer:?}")
+        };
+        assert!((1..=3).contains(&objects.len()), "a part");
+        // Meanwhile another replica is asked.
+        (0..20).for_each(|_| mine.tick());
+        assert!(asked(&mut mine).is_some_and(|(node, _)| node != source));
+        mine.receive(source, answer, &mut wrong);
+        question = asked(&mut mine);
+        parts += 1;
+    }
+    assert_eq!(parts, 7);
+    assert_eq!(wrong.0, right.0);
 }
 
 #[test]

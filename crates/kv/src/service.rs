@@ -249,6 +249,8 @@ pub(crate) struct Service {
     notify: Manager,
     /// The bit of the next reply that is to flip behind its last check.
     strike_reply: Option<usize>,
+    /// The bit of the next digest that is to flip on its way to the others.
+    strike_check: Option<usize>,
     /// Whose clients wait for this replica's digests.
     tell: BTreeSet<Node>,
     tell_all: bool,
@@ -361,6 +363,7 @@ impl Service {
             scrubs: VecDeque::new(),
             notify: Manager::from_environment(),
             strike_reply: None,
+            strike_check: None,
             tell: BTreeSet::new(),
             tell_all: false,
             reads: Reads::new(setup.reads),

@@ -1,12 +1,14 @@
-//! A strike: one bit of an object's stored bytes, changed behind the back of its digest, or of a reply behind its last check.
+//! A strike: one bit of an object's stored bytes, changed behind the back of its digest, of a reply behind its last check, or of a digest that
+//! is told to the others.
 //!
 //! ```text
 //! replica=1 object=item:a byte=2 bit=3
 //! replica=1 object=item:a field=cas byte=0 bit=0
 //! replica=1 message=reply bit=77
+//! replica=1 message=check bit=5
 //! ```
 //!
-//! Not covered: when. A strike happens as soon as the replica hears of it, or to the next reply that leaves it.
+//! Not covered: when. A strike happens as soon as the replica hears of it, or to the next message that leaves it.
 
 /// One strike.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) enum Target {
     },
     /// The next reply that leaves, between its last check and the socket.
     Reply { bit: usize },
+    /// The last digest of the next CHECK that leaves: a false alarm, since nothing else is wrong.
+    Check { bit: usize },
 }
 
 impl std::fmt::Display for Target {
@@ -41,6 +45,7 @@ impl std::fmt::Display for Target {
                 write!(f, "{name} {field} byte {byte} bit {bit}")
             }
             Self::Reply { bit } => write!(f, "the next reply, bit {bit}"),
+            Self::Check { bit } => write!(f, "the next digest, bit {bit}"),
         }
     }
 }
@@ -91,16 +96,21 @@ impl Strike {
         };
         let replica = number("replica", needed("replica", replica)?, size)?;
         if let Some(message) = message {
-            if message != "reply" || object.is_some() || field.is_some() || byte.is_some() {
-                return Err(
-                    "message= is reply, and takes replica= and bit= beside it; fix: replica=1 message=reply bit=77"
-                        .to_owned(),
-                );
-            }
-            let bit = number("bit", needed("bit", bit)?, 1 << 24)?;
+            let is_alone = object.is_none() && field.is_none() && byte.is_none();
+            let bit = |below| number("bit", needed("bit", bit)?, below);
+            let target = match message.as_str() {
+                "reply" if is_alone => Target::Reply { bit: bit(1 << 24)? },
+                "check" if is_alone => Target::Check { bit: bit(128)? },
+                _ => {
+                    return Err(
+                        "message= is reply or check, and takes replica= and bit= beside it; fix: replica=1 message=reply bit=77"
+                            .to_owned(),
+                    );
+                }
+            };
             return Ok(Self {
                 replica: replica as u64,
-                target: Target::Reply { bit },
+                target,
             });
         }
         let object = needed("object", object)?;
@@ -148,6 +158,8 @@ mod tests {
         );
         let strike = Strike::parse("replica=2 message=reply bit=77", 3).unwrap();
         assert_eq!(strike.target, Target::Reply { bit: 77 });
+        let strike = Strike::parse("replica=2 message=check bit=77", 3).unwrap();
+        assert_eq!(strike.target, Target::Check { bit: 77 });
     }
 
     #[test]
@@ -161,7 +173,11 @@ mod tests {
             ("replica=1 object=item:a byte=2 bit=3 bit=4", "found twice"),
             ("replica=1 object=item:a field=age byte=2 bit=3", "field="),
             ("replica 1", "NAME=VALUE"),
-            ("replica=1 message=check bit=1", "message= is reply"),
+            (
+                "replica=1 message=repair bit=1",
+                "message= is reply or check",
+            ),
+            ("replica=1 message=check bit=128", "below 128"),
             (
                 "replica=1 message=reply object=item:a bit=1",
                 "message= is reply",

@@ -26,6 +26,8 @@ mod backup;
 mod clients;
 #[path = "group/disk.rs"]
 mod disk;
+#[path = "group/false_alarm.rs"]
+mod false_alarm;
 #[path = "group/history.rs"]
 mod history;
 #[path = "group/look.rs"]

@@ -5,16 +5,18 @@
 //!   DIR/vote             the engine's
 //!   DIR/log-00000001 ... entries, each with its check; an entry counts once fdatasync has returned
 //!   DIR/state            the last state that f+1 replicas agreed on, and the entry behind which it stands
-//!   DIR/damaged/         what did not fit its checks, if ever
+//!   DIR/durable          how much of the log and whether a vote has been called durable
+//!   DIR/damaged/ ...     what did not fit its checks, if ever: damaged-2 and so on where that is there already
 //! ```
 //!
 //! Invariants
 //!  1. A process that goes on with a log has everything that it ever acknowledged. Where that is in doubt it takes a new node number and
 //!     gets its state from the others; it never founds a group.
-//!  2. What is read is checked, all of it, before the process takes part.
+//!  2. What is read is checked, all of it, before the process takes part; a log that is shorter than it was is damage.
 //!
 //! Not covered: a directory that is put back to an older state, and a disk that says "durable" and is not. Both undo a vote.
 
+mod mark;
 pub mod record;
 mod segments;
 #[cfg(test)]
@@ -25,7 +27,7 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context as _, bail, ensure};
 use openraft::alias::{EntryOf, LogIdOf, SnapshotMetaOf, VoteOf};
@@ -34,6 +36,7 @@ use openraft::storage::IOFlushed;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use self::mark::{DURABLE, Marker};
 use self::record::Fault;
 use self::segments::{Entries, Loaded};
 use self::writer::{Done, Job};
@@ -87,32 +90,35 @@ impl Disk {
                 format!("--data {at}\n  fix:   a directory that this user may make")
             })?;
         let lock = locked(dir)?;
+        if let Ok(Some(identity)) = record::load::<Identity>(dir, REPLICA) {
+            // Before anything is cut or put aside.
+            identity.check(dir, slot, service)?;
+        }
         let mut notes = Vec::new();
         let kept = match read(dir) {
             Err(Fault::Damaged(why)) => {
-                put_aside(dir)?;
+                let aside = put_aside(dir)
+                    .with_context(|| format!("--data {at}: it cannot be put aside"))?;
                 notes.push(format!(
-                    "{why}; everything in {at} was put into {at}/{DAMAGED}, and this replica begins anew from the others"
+                    "{why}; everything in {at} was put into {}, and this replica begins anew from the others",
+                    aside.display()
                 ));
                 read(dir)
             }
             other => other,
         };
         let kept = kept.map_err(|fault| fault.told(dir))?;
-        let lost = !notes.is_empty();
         notes.extend(kept.loaded.torn.clone());
         let identity = match kept.identity {
-            Some(identity) => {
-                identity.check(dir, slot, service)?;
-                identity
-            }
+            Some(identity) => identity,
             None => Identity {
                 format: FORMAT,
                 node: secret::fresh_node(slot)?.0,
                 slot,
                 service: service.to_owned(),
                 starts: 0,
-                lost,
+                // Said by the directory: the process that put something there may have ended before it stored who it is.
+                lost: dir.join(DAMAGED).exists(),
             },
         };
         let mut disk = Self {
@@ -189,6 +195,7 @@ impl Disk {
         let (failed, failure) = oneshot::channel();
         let jobs = writer::start(self.dir.clone(), self.loaded.segments, failed)
             .context("a thread that writes")?;
+        let stored = self.state.as_ref().and_then(|(meta, _)| meta.last_log_id);
         let found = Found {
             entries: self.loaded.entries,
             vote: self.vote,
@@ -198,6 +205,7 @@ impl Disk {
         let keeper = Keeper {
             jobs,
             dir: self.dir,
+            stored: Arc::new(Mutex::new(stored)),
             _lock: Arc::new(self.lock),
         };
         Ok((keeper, found))
@@ -248,43 +256,64 @@ struct Kept {
 }
 
 fn read(dir: &Path) -> Result<Kept, Fault> {
+    let identity: Option<Identity> = record::load(dir, REPLICA)?;
+    let missing = |name| Err(Fault::damaged(&dir.join(name), 0, "it is missing"));
+    let marker = match Marker::open(dir)? {
+        Some(marker) => marker,
+        None if identity.is_some() => return missing(DURABLE),
+        // It is there before the identity is: an identity without it has lost it.
+        None => Marker::create(dir).map_err(|why| Fault::io(&dir.join(DURABLE), why))?,
+    };
+    let mark = marker.mark();
     let state: Option<(SnapshotMetaOf<Types>, serde_bytes::ByteBuf)> = record::load(dir, STATE)?;
     let state = state.map(|(meta, bytes)| (meta, bytes.into_vec()));
     let upto = state.as_ref().and_then(|(meta, _)| meta.last_log_id);
     let kept = Kept {
-        identity: record::load(dir, REPLICA)?,
+        identity,
         vote: record::load(dir, VOTE)?,
-        loaded: segments::load(dir, upto)?,
+        loaded: segments::load(dir, upto, marker)?,
         state,
     };
-    let is_new = kept.vote.is_none() && kept.state.is_none() && kept.loaded.entries.is_empty();
+    let is_new = kept.vote.is_none() && kept.state.is_none() && kept.loaded.segments.is_empty();
     if kept.identity.is_none() && !is_new {
-        return Err(Fault::damaged(&dir.join(REPLICA), 0, "it is missing"));
+        return missing(REPLICA);
     }
-    // The first entry of a group comes before the first vote; every other one behind it.
-    let voted = kept.state.is_some() || kept.loaded.entries.keys().any(|index| *index > 0);
-    if kept.vote.is_none() && voted {
-        return Err(Fault::damaged(&dir.join(VOTE), 0, "it is missing"));
+    // The first entry of a group comes before the first vote; every other one, and every state, behind it.
+    let behind = kept.state.is_some() || kept.loaded.entries.keys().any(|index| *index > 0);
+    if kept.vote.is_none() && (mark.voted || behind) {
+        return missing(VOTE);
     }
     Ok(kept)
 }
 
-/// Moves everything into a directory of its own, in place of what was there.
-fn put_aside(dir: &Path) -> anyhow::Result<()> {
-    let aside = dir.join(DAMAGED);
-    let cannot = || format!("{} cannot be put aside", dir.display());
-    match fs::remove_dir_all(&aside) {
-        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why).with_context(cannot),
-        _ => fs::create_dir(&aside).with_context(cannot)?,
+/// Moves everything into a directory of its own. Who this was goes first, for good: what is left by a process that ends meanwhile has no
+/// owner, which is damage again.
+fn put_aside(dir: &Path) -> io::Result<PathBuf> {
+    let names = std::iter::once(DAMAGED.to_owned())
+        .chain((2u32..).map(|number| format!("{DAMAGED}-{number}")));
+    let mut free = names.map(|name| dir.join(name)).filter(|at| !at.exists());
+    let aside = free.next().ok_or(io::ErrorKind::AlreadyExists)?;
+    fs::create_dir(&aside)?;
+    match fs::rename(dir.join(REPLICA), aside.join(REPLICA)) {
+        Err(why) if why.kind() != io::ErrorKind::NotFound => return Err(why),
+        _ => sync_both(dir, &aside)?,
     }
-    for entry in fs::read_dir(dir).with_context(cannot)? {
-        let entry = entry.with_context(cannot)?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
         let name = entry.file_name();
-        if name != DAMAGED && name != LOCK {
-            fs::rename(entry.path(), aside.join(name)).with_context(cannot)?;
+        let is_kept = name.to_string_lossy().starts_with(DAMAGED) || name == LOCK;
+        if !is_kept {
+            fs::rename(entry.path(), aside.join(name))?;
         }
     }
-    record::sync_dir(dir).with_context(cannot)
+    sync_both(dir, &aside)?;
+    Ok(aside)
+}
+
+/// A name that moved is in one of them when the power fails.
+fn sync_both(from: &Path, to: &Path) -> io::Result<()> {
+    record::sync_dir(to)?;
+    record::sync_dir(from)
 }
 
 /// What was found on disk.
@@ -301,6 +330,8 @@ pub(crate) struct Found {
 pub(crate) struct Keeper {
     jobs: std::sync::mpsc::Sender<Job>,
     dir: PathBuf,
+    /// The entry behind which the stored state stands; held while another one is written.
+    stored: Arc<Mutex<Option<LogIdOf<Types>>>>,
     _lock: Arc<File>,
 }
 
@@ -342,14 +373,23 @@ impl Keeper {
         stored.await.map_err(io::Error::other)?
     }
 
-    /// Returns when the state is durable.
+    /// Returns when this state, or a later one, is durable. One that was made slowly never replaces a later one that was taken over meanwhile.
     pub(crate) async fn state(
         &self,
         meta: SnapshotMetaOf<Types>,
         bytes: Vec<u8>,
     ) -> io::Result<()> {
-        let dir = self.dir.clone();
-        let store = move || record::store(&dir, STATE, &(meta, serde_bytes::ByteBuf::from(bytes)));
+        let (dir, stored) = (self.dir.clone(), self.stored.clone());
+        let store = move || {
+            let mut stored = stored.lock().unwrap_or_else(PoisonError::into_inner);
+            let upto = meta.last_log_id;
+            if stored.is_some() && *stored >= upto {
+                return Ok(());
+            }
+            record::store(&dir, STATE, &(meta, serde_bytes::ByteBuf::from(bytes)))?;
+            *stored = upto;
+            Ok(())
+        };
         tokio::task::spawn_blocking(store)
             .await
             .map_err(io::Error::other)?

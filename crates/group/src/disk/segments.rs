@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!  1. A file is begun only when the one before it is durable: only the last one can end inside a record.
-//!  2. What is loaded has no hole, and begins no later than behind the last stored state.
+//!  2. What is loaded has no hole, begins no later than behind the last stored state, and is as long as has ever been called durable.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -13,6 +13,7 @@ use openraft::alias::{EntryOf, LogIdOf};
 use openraft::entry::RaftEntry as _;
 use serde::{Deserialize, Serialize};
 
+use super::mark::Marker;
 use super::record::{self, Fault, Next};
 use crate::entry::Types;
 
@@ -59,9 +60,15 @@ pub(super) struct Segments {
     last: Option<(PathBuf, File, usize)>,
     number: u64,
     highest: u64,
+    pub(super) marker: Marker,
 }
 
 impl Segments {
+    /// Whether there is no file at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.number == 0
+    }
+
     /// Makes bytes durable, of which `highest` is the highest index.
     pub(super) fn append(&mut self, bytes: &[u8], highest: u64) -> io::Result<()> {
         let full = self
@@ -89,7 +96,7 @@ impl Segments {
         file.sync_data()?;
         *length += bytes.len();
         self.highest = self.highest.max(highest);
-        Ok(())
+        self.marker.log(self.number, *length as u64)
     }
 
     /// Removes the files of which nothing behind `upto` is left.
@@ -114,8 +121,12 @@ pub(super) struct Loaded {
     pub(super) torn: Option<String>,
 }
 
-/// Reads all files, cuts an unfinished record off the last, and checks that nothing is missing behind `state`.
-pub(super) fn load(dir: &Path, state: Option<LogIdOf<Types>>) -> Result<Loaded, Fault> {
+/// Reads all files, checks that nothing is missing behind `state`, and cuts an unfinished record off the last.
+pub(super) fn load(
+    dir: &Path,
+    state: Option<LogIdOf<Types>>,
+    marker: Marker,
+) -> Result<Loaded, Fault> {
     let mut loaded = Loaded {
         segments: Segments {
             dir: dir.to_path_buf(),
@@ -123,10 +134,13 @@ pub(super) fn load(dir: &Path, state: Option<LogIdOf<Types>>) -> Result<Loaded, 
             last: None,
             number: 0,
             highest: 0,
+            marker,
         },
         entries: Entries::new(),
         torn: None,
     };
+    let mut purged = None;
+    let mut written = 0;
     let files = files(dir)?;
     for (i, (number, path)) in files.iter().enumerate() {
         if i > 0 && files[i - 1].0 + 1 != *number {
@@ -134,32 +148,66 @@ pub(super) fn load(dir: &Path, state: Option<LogIdOf<Types>>) -> Result<Loaded, 
         }
         let bytes = fs::read(path).map_err(|why| Fault::io(path, why))?;
         let is_last = i + 1 == files.len();
-        let (end, highest) = read(path, &bytes, is_last, &mut loaded.entries)?;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(|why| Fault::io(path, why))?;
-        if end < bytes.len() {
-            loaded.torn = Some(format!(
-                "{}: {} bytes of a record that was being written are cut off",
-                path.display(),
-                bytes.len() - end
-            ));
-            file.set_len(end as u64)
-                .and_then(|()| file.sync_all())
-                .map_err(|why| Fault::io(path, why))?;
-        }
+        let read = read(path, &bytes, is_last, &mut loaded.entries)?;
+        purged = purged.max(read.purged);
         let segments = &mut loaded.segments;
         segments.number = *number;
-        segments.highest = highest;
+        segments.highest = read.highest;
         if is_last {
-            segments.last = Some((path.clone(), file, end));
+            let file = OpenOptions::new()
+                .append(true)
+                .open(path)
+                .map_err(|why| Fault::io(path, why))?;
+            segments.last = Some((path.clone(), file, read.end));
+            written = bytes.len();
         } else {
-            segments.full.push((path.clone(), highest));
+            segments.full.push((path.clone(), read.highest));
         }
     }
-    fit(dir, &mut loaded.entries, state)?;
+    reaches(dir, &loaded.segments)?;
+    let is_stale = fit(dir, &mut loaded.entries, purged, state)?;
+    cut(&mut loaded, written)?;
+    if let (true, Some(state)) = (is_stale, state) {
+        // The process ended between the state and this record, without which the next entry would seem to follow a hole.
+        let mut bytes = Vec::new();
+        put_purged(state.index(), &mut bytes)
+            .and_then(|()| loaded.segments.append(&bytes, 0))
+            .map_err(|why| Fault::io(dir, why))?;
+    }
     Ok(loaded)
+}
+
+/// Checks that the log is as long as has ever been called durable.
+fn reaches(dir: &Path, segments: &Segments) -> Result<(), Fault> {
+    let mark = segments.marker.mark();
+    let end = segments.last.as_ref().map_or(0, |(_, _, end)| *end as u64);
+    if (segments.number, end) >= (mark.file, mark.length) {
+        return Ok(());
+    }
+    let path = dir.join(format!("{PREFIX}{:08}", mark.file));
+    let why = format!(
+        "{} bytes of it were durable, and the log ends before",
+        mark.length
+    );
+    Err(Fault::damaged(&path, 0, &why))
+}
+
+/// Cuts what is no whole record off the last file, of which so many bytes were written.
+fn cut(loaded: &mut Loaded, written: usize) -> Result<(), Fault> {
+    let Some((path, file, end)) = &loaded.segments.last else {
+        return Ok(());
+    };
+    if *end < written {
+        loaded.torn = Some(format!(
+            "{}: {} bytes of a record that was being written are cut off",
+            path.display(),
+            written - end
+        ));
+        file.set_len(*end as u64)
+            .and_then(|()| file.sync_all())
+            .map_err(|why| Fault::io(path, why))?;
+    }
+    Ok(())
 }
 
 fn files(dir: &Path) -> Result<Vec<(u64, PathBuf)>, Fault> {
@@ -176,24 +224,31 @@ fn files(dir: &Path) -> Result<Vec<(u64, PathBuf)>, Fault> {
     Ok(files)
 }
 
-/// Takes the records of one file over; where they end, and the highest index among them.
-fn read(
-    path: &Path,
-    bytes: &[u8],
-    is_last: bool,
-    entries: &mut Entries,
-) -> Result<(usize, u64), Fault> {
-    let (mut at, mut highest) = (0, 0);
+/// What one file of the log says.
+#[derive(Default)]
+struct Read {
+    /// Where its records end.
+    end: usize,
+    /// The highest index of an entry in it.
+    highest: u64,
+    /// The highest index that is said to be part of a state.
+    purged: Option<u64>,
+}
+
+/// Takes the records of one file over.
+fn read(path: &Path, bytes: &[u8], is_last: bool, entries: &mut Entries) -> Result<Read, Fault> {
+    let mut read = Read::default();
     loop {
+        let at = read.end;
         let body = match record::next(bytes, at) {
-            Next::End => return Ok((at, highest)),
-            Next::Torn if is_last => return Ok((at, highest)),
+            Next::End => return Ok(read),
+            Next::Torn if is_last => return Ok(read),
             Next::Torn => return Err(Fault::damaged(path, at, "a full file ends in a record")),
             Next::Damaged => {
                 return Err(Fault::damaged(path, at, "a record does not fit its check"));
             }
             Next::Record(body, end) => {
-                at = end;
+                read.end = end;
                 body
             }
         };
@@ -201,10 +256,13 @@ fn read(
             .map_err(|why| Fault::damaged(path, at, &format!("no record: {why}")))?;
         match record {
             Record::Cut(from) => drop(entries.split_off(&from)),
-            Record::Purged(upto) => *entries = entries.split_off(&(upto + 1)),
+            Record::Purged(upto) => {
+                *entries = entries.split_off(&(upto + 1));
+                read.purged = read.purged.max(Some(upto));
+            }
             Record::Entry(entry) => {
                 let index = entry.index();
-                highest = highest.max(index);
+                read.highest = read.highest.max(index);
                 entries.split_off(&index);
                 let before = entries.last_key_value().map(|(last, _)| *last);
                 if before.is_some_and(|last| last + 1 != index) {
@@ -217,8 +275,20 @@ fn read(
     }
 }
 
-/// Drops what is part of the state, and checks that the rest follows it.
-fn fit(dir: &Path, entries: &mut Entries, state: Option<LogIdOf<Types>>) -> Result<(), Fault> {
+/// Drops what is part of the state, and checks that the rest follows it; whether something was dropped.
+fn fit(
+    dir: &Path,
+    entries: &mut Entries,
+    purged: Option<u64>,
+    state: Option<LogIdOf<Types>>,
+) -> Result<bool, Fault> {
+    let upto = state.map(|state| state.index());
+    if purged > upto {
+        let why =
+            format!("entries up to {purged:?} are in a state, and the one here ends at {upto:?}");
+        return Err(Fault::damaged(dir, 0, &why));
+    }
+    let before = entries.len();
     if let Some(state) = state {
         let same = entries
             .get(&state.index())
@@ -229,12 +299,12 @@ fn fit(dir: &Path, entries: &mut Entries, state: Option<LogIdOf<Types>>) -> Resu
         }
         *entries = entries.split_off(&(state.index() + 1));
     }
-    let next = state.map_or(0, |state| state.index() + 1);
+    let next = upto.map_or(0, |upto| upto + 1);
     match entries.first_key_value() {
         Some((first, _)) if *first != next => {
             let why = format!("the log begins with entry {first}, the state ends before {next}");
             Err(Fault::damaged(dir, 0, &why))
         }
-        _ => Ok(()),
+        _ => Ok(entries.len() < before),
     }
 }

@@ -137,6 +137,31 @@ fn the_log_goes_on_behind_a_state_and_what_the_state_has_is_removed() {
 }
 
 #[test]
+fn states_that_are_stored_at_once_leave_the_last_of_them() {
+    let scratch = Scratch::new("states");
+    let meta = |index| SnapshotMetaOf::<Types> {
+        last_log_id: Some(id(1, index)),
+        ..Default::default()
+    };
+    write(scratch.open(), async |keeper| {
+        keeper.vote(VoteOf::<Types>::new(1, 9)).await.unwrap();
+        let all = (0..20u8).map(|i| {
+            let index = u64::from(i * 7 % 20);
+            keeper.state(meta(index), vec![i; 100_000])
+        });
+        for stored in futures_util::future::join_all(all).await {
+            stored.unwrap();
+        }
+    });
+    // Nor is it forgotten from one start to the next.
+    write(scratch.open(), async |keeper| {
+        keeper.state(meta(3), vec![0; 9]).await.unwrap();
+    });
+    let again = scratch.open();
+    assert_eq!(again.state, Some((meta(19), vec![17; 100_000])));
+}
+
+#[test]
 fn full_files_go_when_a_state_has_all_of_them() {
     let scratch = Scratch::new("purge");
     let large = vec![1; 6 << 20];
@@ -165,24 +190,181 @@ fn full_files_go_when_a_state_has_all_of_them() {
     );
 }
 
+/// All files, to be put back.
+struct Copied(Vec<(PathBuf, Vec<u8>)>);
+
+impl Copied {
+    fn of(scratch: &Scratch) -> Self {
+        let files = fs::read_dir(&scratch.0).unwrap();
+        let files = files
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .map(|path| (path.clone(), fs::read(path).unwrap()));
+        Self(files.collect())
+    }
+
+    fn restore(&self, scratch: &Scratch) {
+        let _ = fs::remove_dir_all(&scratch.0);
+        fs::create_dir(&scratch.0).unwrap();
+        for (path, bytes) in &self.0 {
+            fs::write(path, bytes).unwrap();
+        }
+    }
+}
+
 #[test]
-fn every_cut_of_the_last_file_is_a_torn_tail_and_keeps_the_records_before() {
+fn a_record_that_nobody_heard_of_is_a_torn_tail_wherever_it_is_cut() {
     let scratch = Scratch::new("cut");
+    three(&scratch);
+    let log = scratch.logs().pop().unwrap();
+    let durable = fs::read(&log).unwrap();
+    let mut whole = durable.clone();
+    segments::put(&entry(1, 3, b"three"), &mut whole).unwrap();
+    let node = scratch.open().node();
+    for length in durable.len() + 1..whole.len() {
+        fs::write(&log, &whole[..length]).unwrap();
+        let mut again = scratch.open();
+        assert_eq!(again.node(), node, "cut at {length}");
+        assert_eq!(again.loaded.entries.len(), 3);
+        let notes = again.notes();
+        assert!(matches!(&notes[..], [note] if note.contains("cut off")));
+    }
+    // Room that was made and never filled.
+    fs::write(&log, [&durable[..], &[0; 4096]].concat()).unwrap();
+    assert_eq!(scratch.open().loaded.entries.len(), 3);
+}
+
+#[test]
+fn a_log_that_is_shorter_than_was_called_durable_is_lost_and_nothing_of_it_goes() {
+    let scratch = Scratch::new("short");
     three(&scratch);
     let log = scratch.logs().pop().unwrap();
     let whole = fs::read(&log).unwrap();
     let node = scratch.open().node();
-    for length in (1..whole.len()).step_by(7) {
-        fs::write(&log, &whole[..length]).unwrap();
+    let copied = Copied::of(&scratch);
+    let lost = |length: usize| {
         let mut again = scratch.open();
-        assert_eq!(again.node(), node, "cut at {length}");
-        assert!(again.loaded.entries.len() <= 3);
-        assert!(again.notes().iter().all(|note| note.contains("cut off")));
-        assert_eq!(again.resumes(), !again.loaded.entries.is_empty());
+        assert!(again.lost() && !again.resumes(), "{length} bytes are left");
+        assert_ne!(again.node(), node, "{length} bytes are left");
+        let notes = again.notes();
+        assert!(matches!(&notes[..], [note] if note.contains("were durable")));
+        let aside = scratch.0.join(DAMAGED).join("log-00000001");
+        assert_eq!(fs::read(aside).map_or(0, |bytes| bytes.len()), length);
+    };
+    // Empty, inside of records, and where one ends.
+    for length in 0..whole.len() {
+        copied.restore(&scratch);
+        fs::write(&log, &whole[..length]).unwrap();
+        lost(length);
     }
-    // Room that was made and never filled.
-    fs::write(&log, [&whole[..], &[0; 4096]].concat()).unwrap();
-    assert_eq!(scratch.open().loaded.entries.len(), 3);
+    copied.restore(&scratch);
+    fs::remove_file(&log).unwrap();
+    lost(0);
+    copied.restore(&scratch);
+    assert_eq!(scratch.open().node(), node);
+}
+
+#[test]
+fn a_mark_has_a_slot_that_is_whole_and_says_the_last_of_both() {
+    let scratch = Scratch::new("mark");
+    three(&scratch);
+    let path = scratch.0.join(DURABLE);
+    let whole = fs::read(&path).unwrap();
+    let node = scratch.open().node();
+    let last = Marker::open(&scratch.0).unwrap().unwrap().mark();
+    assert!(last.voted);
+    assert_eq!(
+        (last.file, last.length),
+        (1, fs::metadata(&scratch.logs()[0]).unwrap().len())
+    );
+    for bit in (0..whole.len() * 8).step_by(29) {
+        let mut wrong = whole.clone();
+        wrong[bit / 8] ^= 1 << (bit % 8);
+        fs::write(&path, wrong).unwrap();
+        assert_eq!(scratch.open().node(), node, "bit {bit}");
+    }
+    // What is written next goes over the slot that does not hold the mark.
+    fs::write(&path, &whole).unwrap();
+    let mut marker = Marker::open(&scratch.0).unwrap().unwrap();
+    marker.log(1, last.length + 9).unwrap();
+    let after = fs::read(&path).unwrap();
+    let kept = [0, 512].map(|at| after[at..at + 14] == whole[at..at + 14]);
+    assert_eq!(kept.iter().filter(|kept| **kept).count(), 1);
+    let mut bytes = after;
+    let newer = if kept[0] { 512 } else { 0 };
+    bytes[newer + 13] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(Marker::open(&scratch.0).unwrap().unwrap().mark(), last);
+    bytes[(512 - newer) + 13] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert!(scratch.open().lost(), "no slot is left");
+}
+
+#[test]
+fn what_an_interrupted_putting_aside_leaves_is_damage_again_and_all_of_it_stays() {
+    let scratch = Scratch::new("aside");
+    three(&scratch);
+    let copied = Copied::of(&scratch);
+    let files = copied.0.iter().map(|(path, _)| path.clone());
+    let files: Vec<PathBuf> = files.filter(|path| !path.ends_with(LOCK)).collect();
+    // Every single one as the only one that is left, and as the only one that is gone.
+    for alone in &files {
+        for gone in [true, false] {
+            copied.restore(&scratch);
+            fs::create_dir(scratch.0.join(DAMAGED)).unwrap();
+            fs::write(scratch.0.join(DAMAGED).join("earlier"), b"kept").unwrap();
+            for path in files.iter().filter(|path| (*path == alone) == gone) {
+                fs::remove_file(path).unwrap();
+            }
+            let at = format!("{} {gone}", alone.display());
+            assert!(scratch.open().lost(), "{at}");
+            assert!(scratch.open().lost(), "{at}");
+            assert!(scratch.0.join(DAMAGED).join("earlier").exists(), "{at}");
+            assert!(scratch.0.join("damaged-2").exists(), "{at}");
+            assert!(!scratch.0.join("damaged-3").exists(), "{at}");
+        }
+    }
+    // Nothing is left, and who begins anew has not been stored.
+    copied.restore(&scratch);
+    files.iter().for_each(|path| fs::remove_file(path).unwrap());
+    assert!(!scratch.open().lost(), "a new directory");
+    fs::remove_file(scratch.0.join(REPLICA)).unwrap();
+    fs::create_dir(scratch.0.join(DAMAGED)).unwrap();
+    assert!(scratch.open().lost());
+}
+
+#[test]
+fn a_state_whose_entries_are_purged_cannot_go_and_stale_entries_make_no_hole() {
+    let scratch = Scratch::new("stale");
+    three(&scratch);
+    let meta = SnapshotMetaOf::<Types> {
+        last_log_id: Some(id(1, 50)),
+        ..Default::default()
+    };
+    // The process ends between the state and the record that says what is part of it.
+    write(scratch.open(), async |keeper| {
+        keeper.state(meta, vec![7; 9]).await.unwrap();
+    });
+    write(scratch.open(), async |keeper| {
+        let entries = [entry(1, 51, b"next")];
+        keeper.append(&entries, IOFlushed::noop()).unwrap();
+    });
+    let mut again = scratch.open();
+    assert_eq!(again.notes(), [""; 0]);
+    assert_eq!(texts(&again), [(51, "next".to_owned())]);
+    drop(again);
+    let copied = Copied::of(&scratch);
+    fs::remove_file(scratch.0.join(STATE)).unwrap();
+    assert!(scratch.open().lost());
+
+    copied.restore(&scratch);
+    write(scratch.open(), async |keeper| {
+        keeper.purge(id(1, 51)).unwrap();
+    });
+    assert!(
+        scratch.open().lost(),
+        "the state ends before what is purged"
+    );
 }
 
 #[test]
@@ -234,7 +416,7 @@ fn a_hole_in_the_log_and_a_missing_file_are_damage() {
         keeper.append(&entries, IOFlushed::noop()).unwrap();
     });
     assert!(scratch.open().lost());
-    for name in [REPLICA, VOTE, "log-00000001"] {
+    for name in [REPLICA, VOTE, DURABLE, "log-00000001"] {
         let scratch = Scratch::new("gone");
         three(&scratch);
         scratch.append_elsewhere();

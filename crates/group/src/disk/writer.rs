@@ -76,7 +76,7 @@ fn run(dir: &Path, mut segments: Segments, waiting: &mpsc::Receiver<Job>, failed
                 written
             }
             (Job::Vote(vote, done), None) => {
-                let stored = record::store(dir, VOTE, &vote);
+                let stored = record::store(dir, VOTE, &vote).and_then(|()| segments.marker.voted());
                 let _ = done.send(stored.as_ref().copied().map_err(again));
                 stored
             }

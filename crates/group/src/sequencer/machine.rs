@@ -44,11 +44,18 @@ impl Current {
             .clone()
     }
 
+    /// The later of two stays, whichever comes last: one may be under way for long while another is taken over.
     async fn put(&self, meta: SnapshotMetaOf<Types>, bytes: Vec<u8>) -> io::Result<()> {
         if let Some(disk) = &self.disk {
             disk.state(meta.clone(), bytes.clone()).await?;
         }
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some((meta, bytes));
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_later = last
+            .as_ref()
+            .is_none_or(|(before, _)| before.last_log_id < meta.last_log_id);
+        if is_later {
+            *last = Some((meta, bytes));
+        }
         Ok(())
     }
 }
@@ -226,5 +233,26 @@ impl RaftSnapshotBuilder<Types> for Builder {
             meta,
             snapshot: bytes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::vote::RaftLeaderId as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_state_that_comes_late_does_not_replace_a_later_one() {
+        let leader = openraft::alias::LeaderIdOf::<Types>::new(1, 9).to_committed();
+        let current = Current::default();
+        for (index, bytes) in [(20, 2), (50, 5), (30, 3)] {
+            let meta = SnapshotMetaOf::<Types> {
+                last_log_id: Some(LogIdOf::<Types>::new(leader, index)),
+                ..Default::default()
+            };
+            current.put(meta, vec![bytes]).await.unwrap();
+        }
+        assert_eq!(current.get().unwrap().1, [5]);
     }
 }

@@ -278,6 +278,8 @@ impl Engine {
             max_payload_entries: 512,
             snapshot_policy: openraft::SnapshotPolicy::LogsSinceLast(snapshot_every),
             max_in_snapshot_log_to_keep: snapshot_every / KEEP_PART,
+            // A member that has less than it acknowledged is sent it again; without this the leader would panic, whoever is at fault.
+            allow_log_reversion: Some(true),
             ..openraft::Config::default()
         };
         let mut machine = Machine::new(out);

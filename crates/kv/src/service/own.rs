@@ -29,6 +29,10 @@ impl Service {
                         self.strike_reply = Some(bit);
                         "STRUCK".to_owned()
                     }
+                    Target::Check { bit } => {
+                        self.strike_check = Some(bit);
+                        "STRUCK".to_owned()
+                    }
                     Target::Item { key, field, byte, bit } => {
                         match self.store.strike(key.as_bytes(), &field, byte, bit) {
                             Ok(_) => "STRUCK".to_owned(),

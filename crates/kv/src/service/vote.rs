@@ -24,8 +24,16 @@ impl Service {
 
     fn action(&mut self, action: Action) {
         match action {
-            Action::Send(to, message) => {
-                let check = matches!(message, Message::Check { .. });
+            Action::Send(to, mut message) => {
+                let check = if let Message::Check { runs, .. } = &mut message {
+                    let last = runs.last_mut().and_then(|run| run.digests.last_mut());
+                    if let Some(digest) = last {
+                        *digest ^= self.strike_check.take().map_or(0, |bit| 1 << bit);
+                    }
+                    true
+                } else {
+                    false
+                };
                 let bytes = self.peers.send(to, &Post::Vote(message));
                 if check {
                     self.counts.check_bytes += bytes as u64;

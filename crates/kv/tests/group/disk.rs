@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Seek as _, SeekFrom, Write as _};
 
 use steadfast_group::Post;
+use steadfast_group::disk::record;
 use steadfast_group::wire::{self, Hello};
 
 use super::serve::Hosts;
@@ -154,6 +155,84 @@ fn a_torn_log_is_cut_and_a_flipped_byte_has_the_replica_rebuilt() {
     hosts.wait("they refuse", || {
         hosts.heard("no replica has what was stored")
     });
+}
+
+/// Has replica 1 come back with what `lose` has left of its directory: the others answer meanwhile, and it is rebuilt as another voter.
+fn lost_and_rebuilt(hosts: &mut Hosts, how: &str, lose: impl FnOnce(&Hosts)) {
+    let before = hosts.status(1)["node"].clone();
+    let others = [0, 2].map(|replica| hosts.status(replica)["node"].clone());
+    hosts.end(1, "-KILL");
+    lose(hosts);
+    hosts.start(1);
+    set(hosts, 0, "meanwhile", how);
+    assert_eq!(hosts.connect(2).get("meanwhile"), how);
+    hosts.wait_ready(1);
+    let after = hosts.status(1)["node"].clone();
+    assert_ne!(after, before, "{how}: another voter");
+    assert_eq!(hosts.connect(1).get("a"), "one", "{how}");
+    assert_eq!(hosts.connect(1).get("meanwhile"), how);
+    let still = [0, 2].map(|replica| hosts.status(replica)["node"].clone());
+    assert_eq!(still, others, "{how}: the same processes");
+}
+
+#[test]
+fn a_replica_whose_log_is_gone_or_shorter_is_rebuilt_and_stops_nobody() {
+    let mut hosts = up("shorter", &[]);
+    set(&hosts, 0, "a", "one");
+    lost_and_rebuilt(&mut hosts, "only the identity is left", |hosts| {
+        for entry in fs::read_dir(hosts.data(1)).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.ends_with("replica") {
+                fs::remove_file(path).unwrap();
+            }
+        }
+    });
+    lost_and_rebuilt(&mut hosts, "the log is gone", |hosts| {
+        fs::remove_file(log_of(hosts, 1)).unwrap();
+    });
+    lost_and_rebuilt(&mut hosts, "the log is empty", |hosts| {
+        fs::write(log_of(hosts, 1), "").unwrap();
+    });
+    lost_and_rebuilt(&mut hosts, "the log ends a record too early", |hosts| {
+        let log = log_of(hosts, 1);
+        let bytes = fs::read(&log).unwrap();
+        let (mut last, mut at) = (0, 0);
+        while let record::Next::Record(_, end) = record::next(&bytes, at) {
+            (last, at) = (at, end);
+        }
+        assert!(last > 0 && at == bytes.len(), "whole records");
+        fs::write(&log, &bytes[..last]).unwrap();
+    });
+    assert!(hosts.heard("were durable"), "it says why it begins anew");
+    assert!(hosts.data(1).join("damaged-3").exists(), "all of it stays");
+}
+
+#[test]
+fn a_directory_put_back_to_an_older_state_stops_nobody() {
+    let mut hosts = up("older", &[]);
+    set(&hosts, 0, "a", "one");
+    assert_eq!(hosts.connect(1).get("a"), "one");
+    let node = hosts.status(1)["node"].clone();
+    let older: Vec<_> = fs::read_dir(hosts.data(1))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.clone(), fs::read(path).unwrap()))
+        .collect();
+    set(&hosts, 0, "b", "two");
+    hosts.wait("all have it", || hosts.connect(1).get("b") == "two");
+    hosts.end(1, "-KILL");
+    for (path, bytes) in older {
+        fs::write(path, bytes).unwrap();
+    }
+    hosts.start(1);
+    hosts.wait_ready(1);
+    assert_eq!(hosts.status(1)["node"], node, "nothing in it tells");
+    set(&hosts, 2, "c", "three");
+    for replica in 0..3 {
+        let mut line = hosts.connect(replica);
+        assert_eq!(line.get("b"), "two");
+        assert_eq!(line.get("c"), "three");
+    }
 }
 
 #[test]
