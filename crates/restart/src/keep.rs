@@ -144,14 +144,19 @@ impl Kept {
 
     /// From now on nothing is kept: the next process begins empty.
     pub fn forget(&self) {
-        for area in &self.areas {
-            area.set64(AT_MAGIC, 0);
-        }
+        forget(&self.areas);
     }
 
     /// The same areas for another version.
     pub(crate) fn renamed(&mut self, model: &str) {
         self.fingerprint = fingerprint(self.app, model);
+    }
+}
+
+/// Forgets what areas hold.
+pub fn forget(areas: &[Shared; 2]) {
+    for area in areas {
+        area.set64(AT_MAGIC, 0);
     }
 }
 
