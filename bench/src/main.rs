@@ -25,6 +25,7 @@ use steadfast_bench::machine::{self, Machine};
 use steadfast_bench::product::Product;
 use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
+use steadfast_bench::sei_tables::phases;
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
     host, inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei,
@@ -191,7 +192,7 @@ enum Action {
         /// A hardened dnsmasq [default: likewise]
         #[arg(long, value_name = "PROGRAM")]
         dnsmasq: Option<PathBuf>,
-        /// Only rows whose name begins so, or of that server
+        /// Only rows that are named so, or else whose name begins so, or of that server
         #[arg(long, value_delimiter = ';', value_name = "NAMES")]
         rows: Vec<String>,
         /// Seconds of each run
@@ -914,22 +915,24 @@ fn sei_report(
             }
             SeiTable::Table5 => {
                 let dnsmasq = &SERVERS[1];
-                let native = Recipe::plain();
-                let hardened = recipe("mc-sei", dnsmasq)?;
                 let mut builds = Vec::new();
-                for (name, recipe) in [("native", native), ("SEI-hardened", hardened)] {
-                    let counters = store.servers().join(format!("phases-{name}.bin"));
-                    let recipe = sei_tables::phases::beneath(recipe, &store.servers(), &counters)?;
+                for (name, file, recipe) in [
+                    ("native", "native", Recipe::plain()),
+                    (phases::FULL, "full", recipe("mc-sei", dnsmasq)?),
+                    (phases::LEVEL, "sei", sei_builds::bare_level(dnsmasq)),
+                ] {
+                    let counters = store.servers().join(format!("phases-{file}.bin"));
+                    let recipe = phases::beneath(recipe, &store.servers(), &counters)?;
                     let built =
                         makes.build(dnsmasq, &recipe, &sources, &mut |step| says.say(step))?;
-                    builds.push(sei_tables::phases::Build {
+                    builds.push(phases::Build {
                         name: name.to_owned(),
                         program: built.program,
                         counters,
                         envelope: recipe.envelope,
                     });
                 }
-                report.table5 = Some(sei_tables::phases::measure(
+                report.table5 = Some(phases::measure(
                     &builds,
                     &settings.out.join("phases"),
                     common.pairs,

@@ -155,6 +155,16 @@ pub fn recipe(variant: &str, server: &Server, product: &Product) -> Result<Recip
     })
 }
 
+/// At the level of the paper's rules, and as its variants were measured: checksums are computed and do not leave.
+#[must_use]
+pub fn bare_level(server: &Server) -> Recipe {
+    let product = Product::find();
+    Recipe {
+        envelope: false,
+        ..Recipe::hardened("level-sei", server, product.path(), "--protect=sei", &[])
+    }
+}
+
 /// All checks of `--protect=full` but one.
 fn without(check: &Check, server: &Server, product: &Product) -> Result<Recipe> {
     let folder = runtime_without(check, product)?;
@@ -315,12 +325,7 @@ pub fn columns(
                 add("hardened", shop.hardened(server, &full, "full")?);
             }
         }
-        // As the paper's variants were measured: checksums are computed and do not leave.
-        let level = Recipe {
-            envelope: false,
-            ..Recipe::hardened("level-sei", server, product.path(), "--protect=sei", &[])
-        };
-        add("sei", shop.hardened(server, &level, "sei")?);
+        add("sei", shop.hardened(server, &bare_level(server), "sei")?);
     }
     if shop.sources.fetch(&DEADWOOD, shop.say).is_ok() {
         builds.extend(deadwood(&mut shop)?);
@@ -332,19 +337,16 @@ pub fn columns(
 /// that the envelope does not cover.
 fn deadwood(shop: &mut Shop<'_>) -> Result<Vec<Build>> {
     let product = Product::find();
-    let hardened = |name, words| Recipe {
+    let hardened = Recipe {
         envelope: false,
-        ..Recipe::hardened(name, &DEADWOOD, product.path(), words, &[])
+        ..Recipe::hardened("hardened", &DEADWOOD, product.path(), "", &[])
     };
     let programs = [
         ("plain", shop.build(&DEADWOOD, &Recipe::plain())?),
-        (
-            "hardened",
-            shop.hardened(&DEADWOOD, &hardened("hardened", ""), "full")?,
-        ),
+        ("hardened", shop.hardened(&DEADWOOD, &hardened, "full")?),
         (
             "sei",
-            shop.hardened(&DEADWOOD, &hardened("level-sei", "--protect=sei"), "sei")?,
+            shop.hardened(&DEADWOOD, &bare_level(&DEADWOOD), "sei")?,
         ),
     ];
     let builds = programs.map(|(column, program)| Build {

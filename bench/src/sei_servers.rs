@@ -15,16 +15,16 @@
 //! throughput says nothing, and it is marked so. CPU time per request is meant to be compared
 //! all the same, since what a server does for a request it does busy or not.
 
-use std::borrow::Cow;
+mod loads;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use steadfast_report::published;
 use steadfast_workloads::inputs::Rng;
-use steadfast_workloads::load::memcached::Mix;
 use steadfast_workloads::load::process::{Running, Split, on_client_cpu};
 use steadfast_workloads::load::{Paced, Saturated, deadwood, dns, highest_rate, memcached};
 
@@ -34,6 +34,9 @@ use crate::sei_builds::{Build, CHECKS, Check, LEVEL, without_column};
 use crate::stats::{Estimate, median, median_estimate};
 use crate::table;
 use crate::verdict::{self, Promise};
+
+use loads::FORWARDED;
+pub use loads::{Metric, ROWS, Row, figure6_rows};
 
 /// The share of time that a saturated server must have been busy.
 pub const BUSY_MIN: f64 = 0.95;
@@ -45,153 +48,8 @@ const MEAN_US_MAX: f64 = 1000.0;
 /// that a round through them takes less than the limit above at 100,000 requests a second.
 const CONNECTIONS: usize = 32;
 
-/// What a row's promise limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Metric {
-    /// Loss of saturated throughput per CPU: percent by which CPU time per request grows, turned
-    /// into the throughput that is lost.
-    ThroughputLoss,
-    /// Percent by which the mean response time at a low rate grows.
-    ResponseTime,
-}
-
-/// One row: a server under one load.
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub name: Cow<'static, str>,
-    pub server: &'static str,
-    pub threads: usize,
-    mix: Mix,
-    /// What is promised, in percent.
-    targets: &'static [(Metric, f64)],
-    /// The same at the level of the paper's rules.
-    sei: &'static [(Metric, f64)],
-}
-
-const fn mix(keys: usize, value_bytes: usize, get_percent: usize) -> Mix {
-    Mix {
-        keys,
-        value_bytes,
-        get_percent,
-    }
-}
-
-/// The rows, in the order of the table. 8 B values over 8 threads need nine CPUs.
-pub const ROWS: [Row; 11] = [
-    Row {
-        name: Cow::Borrowed("8 B, 8 threads"),
-        server: "memcached",
-        threads: 8,
-        mix: mix(100_000, 8, 95),
-        targets: &[(Metric::ThroughputLoss, 10.0)],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("128 B, 8 threads"),
-        server: "memcached",
-        threads: 8,
-        mix: mix(100_000, 128, 95),
-        targets: &[(Metric::ThroughputLoss, 2.0)],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("8 B"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(100_000, 8, 95),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("8 B, half sets"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(100_000, 8, 50),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("8 B, 10 keys"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(10, 8, 95),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("8 B, 1 M keys"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(1_000_000, 8, 95),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("128 B"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(100_000, 128, 95),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("1 KiB"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(100_000, 1 << 10, 95),
-        targets: &[(Metric::ThroughputLoss, 8.0), (Metric::ResponseTime, 3.0)],
-        sei: &[(Metric::ThroughputLoss, 12.0)],
-    },
-    Row {
-        name: Cow::Borrowed("8 KiB"),
-        server: "memcached",
-        threads: 1,
-        mix: mix(20_000, 8 << 10, 95),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("DNS, A record"),
-        server: "dnsmasq",
-        threads: 1,
-        mix: mix(dns::HOSTS, 4, 100),
-        targets: &[],
-        sei: &[],
-    },
-    Row {
-        name: Cow::Borrowed("Deadwood, cached names"),
-        server: "deadwood",
-        threads: 1,
-        mix: mix(dns::HOSTS, 4, 100),
-        targets: &[(Metric::ThroughputLoss, 45.0), (Metric::ResponseTime, 15.0)],
-        sei: &[(Metric::ThroughputLoss, 35.0), (Metric::ResponseTime, 10.0)],
-    },
-];
-
-/// The rows of the paper's Figure 6, get requests alone: threads from 1 to 8 with 1,000 keys, then numbers of keys with as
-/// many threads as the paper has, or as this machine can give.
-#[must_use]
-pub fn figure6_rows(cpus: usize) -> Vec<Row> {
-    let row = |threads: usize, keys: usize, value_bytes: usize| Row {
-        name: Cow::Owned(format!("{value_bytes} B, {threads} threads, {keys} keys")),
-        server: "memcached",
-        threads,
-        mix: mix(keys, value_bytes, 100),
-        targets: &[],
-        sei: &[],
-    };
-    let sizes = [8, 128, 256];
-    let most = cpus.saturating_sub(1).clamp(1, 8);
-    let mut rows = Vec::new();
-    for threads in [1, 2, 4, 8] {
-        rows.extend(sizes.map(|bytes| row(threads, 1000, bytes)));
-    }
-    for keys in [10, 100, 10_000, 1_000_000] {
-        rows.extend(sizes.map(|bytes| row(most, keys, bytes)));
-    }
-    rows
-}
+/// The least share of requests of the row of forwarded names about which the other server was asked.
+const FORWARDED_MIN: f64 = 0.9;
 
 /// How much is measured.
 #[derive(Clone, Debug)]
@@ -204,7 +62,7 @@ pub struct Settings {
     pub rate_steps: usize,
     /// Requests per second at which response times are compared.
     pub low_rate: f64,
-    /// Rows whose name begins so; all if empty.
+    /// Rows that are named so, or else whose name begins so; all if empty.
     pub only: Vec<String>,
 }
 
@@ -283,14 +141,7 @@ pub fn measure(
         rows: Vec::new(),
     };
     let mut rng = Rng::new(settings.seed);
-    let wanted = |row: &&Row| {
-        settings.only.is_empty()
-            || settings
-                .only
-                .iter()
-                .any(|name| row.name.starts_with(name.as_str()) || row.server == name)
-    };
-    for row in rows.iter().filter(wanted) {
+    for row in rows.iter().filter(|row| is_wanted(row, rows, settings)) {
         let own: Vec<&Build> = builds
             .iter()
             .filter(|build| build.server == row.server)
@@ -310,6 +161,14 @@ pub fn measure(
         report.complete = !interrupted();
     }
     Ok(report)
+}
+
+fn is_wanted(row: &Row, rows: &[Row], settings: &Settings) -> bool {
+    let means = |name: &String| {
+        let whole = rows.iter().any(|other| other.name == *name);
+        row.name == *name || row.server == name || !whole && row.name.starts_with(name.as_str())
+    };
+    settings.only.is_empty() || settings.only.iter().any(means)
 }
 
 fn measure_row(
@@ -407,6 +266,7 @@ fn one(
     settings: &Settings,
     seed: u64,
 ) -> Result<Sample> {
+    let mut upstream = None;
     let (mut server, mut client) = match row.server {
         "memcached" => {
             // Twice what the values take: nothing is evicted, and slabs have room to be moved.
@@ -428,7 +288,13 @@ fn one(
             (server, Client::Dns(client))
         }
         "deadwood" => {
-            let server = deadwood::start(&build.program, split, place)?;
+            let server = if row.name == FORWARDED {
+                let (server, asked) = deadwood::start_asking(&build.program, split, place)?;
+                upstream = Some(asked);
+                server
+            } else {
+                deadwood::start(&build.program, split, place)?
+            };
             let client = dns::Client::connect(server.address, build.envelope, seed)?;
             (server, Client::Dns(client))
         }
@@ -436,7 +302,16 @@ fn one(
     };
     let time = Duration::from_secs_f64(settings.seconds);
     let saturated = client.saturate(&server, time / 4, time)?;
-    let low = client.pace(settings.low_rate, time)?;
+    if let Some(upstream) = &upstream {
+        let share = upstream.total() as f64 / saturated.requests as f64;
+        ensure!(
+            share >= FORWARDED_MIN,
+            "Deadwood asked about {:.0} % of the names, at least {:.0} % are required",
+            share * 100.0,
+            FORWARDED_MIN * 100.0
+        );
+    }
+    let low = client.pace(row.low_rate.unwrap_or(settings.low_rate), time)?;
     let rate_under_1ms = match settings.rate_steps {
         0 => None,
         steps => {
@@ -549,6 +424,7 @@ pub fn rows(report: &SeiServersReport) -> Vec<published::Row> {
             "1 KiB" => "mc1k".to_owned(),
             "DNS, A record" => "dns".to_owned(),
             "Deadwood, cached names" => "deadwood".to_owned(),
+            FORWARDED => "deadwood.forwarded".to_owned(),
             other => format!("mc.{}", other.to_lowercase().replace([' ', ','], "")),
         };
         let Some(plain) = measured.find("plain") else {

@@ -324,9 +324,14 @@ fn prepare(settings: &Settings, threads: usize) -> Result<()> {
 }
 
 fn line(group: &str, variant: &Variant, errors: Errors, paper: &[Published]) -> OutcomeLine {
+    // The paper's rules and no more are its mc-sei, too.
+    let name = match variant.name.as_str() {
+        "mc-sei-level" => "mc-sei",
+        name => name,
+    };
     let known = paper
         .iter()
-        .find(|known| known.group == group && known.variant == variant.name);
+        .find(|known| known.group == group && known.variant == name);
     OutcomeLine {
         group: group.to_owned(),
         variant: variant.name.clone(),
@@ -605,24 +610,37 @@ pub fn rows(report: &SeiTablesReport) -> Vec<Row> {
             line,
         );
     }
-    if let Some(phases) = &report.table5
-        && let [(_, native), (_, hardened)] = &phases.builds[..]
-    {
-        for (key, what, ratio) in [
+    if let Some(phases) = &report.table5 {
+        rows.extend(phase_rows(phases, report.seed));
+    }
+    rows
+}
+
+/// Builds of Table 5, and what the keys of their rows begin with.
+const PHASED: [(&str, &str); 2] = [(phases::FULL, ""), (phases::LEVEL, "sei.")];
+
+fn phase_rows(phases: &phases::Phases, seed: u64) -> Vec<Row> {
+    let mut rng = Rng::new(seed);
+    let mut rows = Vec::new();
+    for (build, prefix) in PHASED {
+        for (key, what, number) in [
             (
                 "handler",
-                "handler phase, hardened over native",
-                hardened.handling / native.handling,
+                "handler phase",
+                (|cycles| cycles.handling) as fn(&phases::Cycles) -> f64,
             ),
-            (
-                "request",
-                "all cycles of a request, hardened over native",
-                hardened.total() / native.total(),
-            ),
+            ("request", "all cycles of a request", |cycles| {
+                cycles.total()
+            }),
         ] {
-            let mut row = Row::new(key, what, crate::results::digits(ratio), "");
-            row.n = u64::try_from(phases.rounds).ok();
-            rows.push(row);
+            let found = phases.over_native(build, number, &mut rng);
+            let what = format!("{what}, {build} over native");
+            rows.extend(crate::results::row(
+                format!("{prefix}{key}"),
+                what,
+                "",
+                found,
+            ));
         }
     }
     rows

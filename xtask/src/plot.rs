@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use steadfast_report::published::{Files, Row};
 use steadfast_report::stats::{Confidence, Tally};
 
-const COSTS: &str = "results/sei-servers.json";
-const ERRORS: &str = "results/table2.json";
+pub(crate) const COSTS: &str = "results/sei-servers.json";
+pub(crate) const ERRORS: &str = "results/table2.json";
 
 /// Builds of the figure: the keys of their errors and of their price, and their name in it.
 const BUILDS: [(&str, Cost, &str); 7] = [
@@ -57,7 +57,7 @@ struct Point {
     errors: Tally,
 }
 
-fn find<'a>(files: &'a Files, file: &str, key: &str) -> Option<&'a Row> {
+pub(crate) fn find<'a>(files: &'a Files, file: &str, key: &str) -> Option<&'a Row> {
     Some(files.get(file)?.find(key)?.1)
 }
 

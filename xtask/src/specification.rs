@@ -11,9 +11,12 @@ use std::path::Path;
 
 use steadfast_report::published::{self, Files, Promises};
 
-use crate::plot;
+use crate::{checks, plot};
 
 const TABLE: &str = "docs/specification.toml";
+
+/// The page with the table of checks.
+const HARDENING: &str = "docs/concepts/hardening.md";
 
 /// The costs of the front page, by id.
 const COSTS: &[u32] = &[15, 11, 10, 30, 34];
@@ -52,14 +55,24 @@ pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
     let (promises, files) = read(root)?;
     let readme = fs::read_to_string(root.join("README.md"))
         .map_err(|error| vec![format!("README.md: {error}")])?;
-    let readme = with_costs(&readme, &promises.summary(&files, COSTS))
-        .ok_or_else(|| vec![format!("README.md has no lines {BEGIN:?} and {END:?}")])?;
+    let readme = rendered(
+        &readme,
+        "README.md",
+        BEGIN,
+        END,
+        &promises.summary(&files, COSTS),
+    )?;
+    let hardening = fs::read_to_string(root.join(HARDENING))
+        .map_err(|error| vec![format!("{HARDENING}: {error}")])?;
+    let table = checks::table(&files);
+    let hardening = rendered(&hardening, HARDENING, checks::BEGIN, checks::END, &table)?;
     let errors = promises.errors(&files, |path| root.join(path).exists());
     if !errors.is_empty() {
         return Err(errors);
     }
     Ok(vec![
         ("README.md", readme),
+        (HARDENING, hardening),
         (
             "docs/specification.md",
             format!("{HEAD}{}", promises.page(&files)),
@@ -75,11 +88,19 @@ pub fn all(root: &Path) -> Result<Vec<(&'static str, String)>, Vec<String>> {
     ])
 }
 
-/// The front page with the table of costs between its two marks.
-fn with_costs(page: &str, table: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{table}{END}{after}"))
+/// A page with a table between its two marks.
+fn rendered(
+    page: &str,
+    path: &str,
+    begin: &str,
+    end: &str,
+    table: &str,
+) -> Result<String, Vec<String>> {
+    let parts = page.split_once(begin).and_then(|(before, rest)| {
+        let (_, after) = rest.split_once(end)?;
+        Some(format!("{before}{begin}\n{table}{end}{after}"))
+    });
+    parts.ok_or_else(|| vec![format!("{path} has no lines {begin:?} and {end:?}")])
 }
 
 fn read(root: &Path) -> Result<(Promises, Files), Vec<String>> {

@@ -1,7 +1,7 @@
 //! Table 5: cycles of one request in dispatch, handling and output, read off the time-stamp counter within dnsmasq.
 //!
 //! The counters are linked beneath the server (`guests/phases.c`), plain and hardened alike, and read from a shared file
-//! while the server runs. Builds take turns; each number is the median over rounds.
+//! while the server runs. Builds take turns; each number is the median over rounds, each ratio is taken within a round.
 //!
 //! Not covered: Deadwood, which the paper measured. dnsmasq is another program: shares are compared, cycles are not.
 
@@ -12,12 +12,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
+use steadfast_workloads::inputs::Rng;
 use steadfast_workloads::load::dns;
 use steadfast_workloads::load::process::{Split, on_client_cpu};
 use steadfast_workloads::servers::build::{CC, Recipe};
 
-use crate::stats::median;
+use crate::stats::{Estimate, median, median_estimate};
 use crate::table;
+
+/// The hardened builds, as tables call them.
+pub const FULL: &str = "SEI-hardened";
+pub const LEVEL: &str = "--protect=sei";
 
 /// Requests of each round at least.
 const REQUESTS_MIN: u64 = 10_000;
@@ -52,6 +57,27 @@ pub struct Phases {
     pub rounds: usize,
     /// By build, in the order measured; the first is the native one.
     pub builds: Vec<(String, Cycles)>,
+    /// Of each build, round by round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samples: Vec<Vec<Cycles>>,
+}
+
+impl Phases {
+    /// A build's cycles over those of the native one, taken within each round.
+    #[must_use]
+    pub fn over_native(
+        &self,
+        build: &str,
+        number: fn(&Cycles) -> f64,
+        rng: &mut Rng,
+    ) -> Option<Estimate> {
+        let index = self.builds.iter().position(|(name, _)| name == build)?;
+        let pairs = self.samples.get(index)?.iter().zip(self.samples.first()?);
+        let ratios: Vec<f64> = pairs
+            .map(|(mine, native)| number(mine) / number(native))
+            .collect();
+        median_estimate(&ratios, rng)
+    }
 }
 
 /// The recipe with the counters linked beneath.
@@ -157,17 +183,22 @@ pub fn measure(
     let middle = |samples: &[Cycles], phase: fn(&Cycles) -> f64| {
         median(&samples.iter().map(phase).collect::<Vec<_>>()).unwrap_or(0.0)
     };
-    let found = builds.iter().zip(&samples).map(|(build, samples)| {
-        let cycles = Cycles {
-            dispatch: middle(samples, |c| c.dispatch),
-            handling: middle(samples, |c| c.handling),
-            output: middle(samples, |c| c.output),
-        };
-        (build.name.clone(), cycles)
-    });
+    let found: Vec<(String, Cycles)> = builds
+        .iter()
+        .zip(&samples)
+        .map(|(build, samples)| {
+            let cycles = Cycles {
+                dispatch: middle(samples, |c| c.dispatch),
+                handling: middle(samples, |c| c.handling),
+                output: middle(samples, |c| c.output),
+            };
+            (build.name.clone(), cycles)
+        })
+        .collect();
     Ok(Phases {
         rounds,
-        builds: found.collect(),
+        builds: found,
+        samples,
     })
 }
 
@@ -231,6 +262,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn ratios_are_taken_within_a_round() {
+        let handling = |handling| Cycles {
+            handling,
+            ..Cycles::default()
+        };
+        let phases = Phases {
+            rounds: 3,
+            builds: ["native", "hardened"]
+                .map(|name| (name.to_owned(), handling(0.0)))
+                .into(),
+            samples: vec![
+                [10.0, 20.0, 30.0].map(handling).into(),
+                [30.0, 60.0, 90.0].map(handling).into(),
+            ],
+        };
+        let ratio =
+            |build: &str| phases.over_native(build, |cycles| cycles.handling, &mut Rng::new(1));
+        let found = ratio("hardened").unwrap();
+        assert_eq!((found.value, found.rounds), (3.0, 3));
+        assert!(ratio("another").is_none());
+    }
+
+    #[test]
     fn shares_are_of_the_native_total() {
         let cycles = |dispatch, handling, output| Cycles {
             dispatch,
@@ -243,6 +297,7 @@ mod tests {
                 ("native".to_owned(), cycles(50.0, 30.0, 20.0)),
                 ("hardened".to_owned(), cycles(50.0, 60.0, 20.0)),
             ],
+            samples: Vec::new(),
         };
         let text = render(&phases);
         let hardened = text

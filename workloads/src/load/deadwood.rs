@@ -1,4 +1,4 @@
-//! Deadwood, which has asked its upstream server for all names of the load and answers from its cache.
+//! Deadwood, which has asked its upstream server for all names of the load and answers from its cache, or asks for each name again.
 //!
 //! It needs root: it changes its root directory and its user at the start, whatever its configuration says.
 
@@ -16,7 +16,11 @@ use crate::load::upstream::Upstream;
 /// How often a name is asked for until it is in the cache.
 const TRIES: usize = 20;
 
-fn configuration(address: SocketAddr, upstream: SocketAddr, dir: &Path) -> String {
+/// Names in a cache that holds them all, and in the smallest that Deadwood takes: of the load's names it then knows 3 %.
+const CACHED: usize = 8192;
+const CACHED_LEAST: usize = 32;
+
+fn configuration(address: SocketAddr, upstream: SocketAddr, dir: &Path, cached: usize) -> String {
     format!(
         "bind_address=\"{}\"\n\
          dns_port = {}\n\
@@ -25,7 +29,7 @@ fn configuration(address: SocketAddr, upstream: SocketAddr, dir: &Path) -> Strin
          maradns_gid = 65534\n\
          recursive_acl = \"127.0.0.1/8\"\n\
          random_seed_file = \"/dev/urandom\"\n\
-         maximum_cache_elements = 8192\n\
+         maximum_cache_elements = {cached}\n\
          maxprocs = 64\n\
          filter_rfc1918 = 0\n\
          verbose_level = 0\n\
@@ -50,6 +54,16 @@ pub fn start_forwarding(
     dir: &Path,
     upstream: SocketAddr,
 ) -> Result<Running> {
+    started(program, split, dir, upstream, CACHED)
+}
+
+fn started(
+    program: &Path,
+    split: &Split,
+    dir: &Path,
+    upstream: SocketAddr,
+    cached: usize,
+) -> Result<Running> {
     ensure!(
         rustix::process::geteuid().is_root(),
         "Deadwood changes its root directory, so it is started by root; found uid {}",
@@ -58,7 +72,7 @@ pub fn start_forwarding(
     let dir = std::path::absolute(dir)?;
     let address = free_address()?;
     let file = dir.join("dwood3rc");
-    std::fs::write(&file, configuration(address, upstream, &dir))
+    std::fs::write(&file, configuration(address, upstream, &dir, cached))
         .with_context(|| format!("cannot write {}", file.display()))?;
     let args = ["-f".to_owned(), file.display().to_string()];
     Running::start(
@@ -91,4 +105,14 @@ pub fn start(program: &Path, split: &Split, dir: &Path) -> Result<Running> {
         ensure!(came, "Deadwood does not answer about {}", host(index));
     }
     Ok(server)
+}
+
+/// Starts one that asks its upstream server about nearly every name of the load, and that server, which is to be kept.
+///
+/// # Errors
+/// As [`start_forwarding`].
+pub fn start_asking(program: &Path, split: &Split, dir: &Path) -> Result<(Running, Upstream)> {
+    let upstream = Upstream::start()?;
+    let server = started(program, split, dir, upstream.address, CACHED_LEAST)?;
+    Ok((server, upstream))
 }

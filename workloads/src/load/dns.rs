@@ -270,11 +270,14 @@ impl Client {
                 "the server has not answered for {PATIENCE:?}"
             );
             for _ in 0..WINDOW {
-                if let Some(place) = self.take()? {
-                    self.ask(place, now)?;
-                    requests += 1;
-                    heard = now;
-                }
+                let Some(place) = self.take()? else {
+                    // An upstream server may share this CPU.
+                    std::thread::yield_now();
+                    break;
+                };
+                self.ask(place, now)?;
+                requests += 1;
+                heard = now;
             }
         }
     }
@@ -314,10 +317,13 @@ impl Client {
                 std::hint::spin_loop();
                 continue;
             }
-            if let Some(place) = self.take()? {
-                times.push(self.asked[place].due.elapsed());
-                self.idle.push(place);
-                heard = now;
+            match self.take()? {
+                Some(place) => {
+                    times.push(self.asked[place].due.elapsed());
+                    self.idle.push(place);
+                    heard = now;
+                }
+                None => std::thread::yield_now(),
             }
             ensure!(
                 now - heard < PATIENCE,
