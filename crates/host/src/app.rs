@@ -158,6 +158,23 @@ impl App {
         !self.task.is_empty() || !self.listen.is_empty()
     }
 
+    /// Names of all components.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.component.keys().map(String::as_str)
+    }
+
+    /// What makes handles and edges another application's: all names, and who calls whom.
+    pub(crate) fn shape(&self) -> String {
+        let mut shape: String = self.names().map(|name| format!("{name};")).collect();
+        for edge in &self.edge {
+            shape += &format!("{}>{};", edge.from, edge.to);
+        }
+        for call in &self.call {
+            shape += &format!("{call:?};");
+        }
+        shape
+    }
+
     /// Makes objects come back on demand everywhere; the names of components where they did not.
     pub(crate) fn take_eager(&mut self) -> BTreeSet<String> {
         let all = self.component.iter_mut();

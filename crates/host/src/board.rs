@@ -189,6 +189,7 @@ impl Board {
                 "reset_ns_sum": failed.reset_ns, "reset_ns_max": failed.reset_ns_max,
                 "rebuilt": counts.rebuilt, "swapped": counts.swapped, "rests": counts.rests,
                 "objects": counts.objects, "renewed": counts.renewed, "processes": counts.processes,
+                "kept": counts.kept.word(),
             })
         });
         let components: Vec<_> = components.collect();

@@ -19,9 +19,16 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new(path: Option<&PathBuf>) -> Result<Self, Told> {
+    /// A new file, or one that goes on.
+    pub(crate) fn new(path: Option<&PathBuf>, append: bool) -> Result<Self, Told> {
+        let mut options = File::options();
+        options
+            .create(true)
+            .write(true)
+            .append(append)
+            .truncate(!append);
         let open = |path: &PathBuf| {
-            File::create(path).map(Mutex::new).map_err(|error| {
+            options.open(path).map(Mutex::new).map_err(|error| {
                 let what = format!("{} cannot be written", path.display());
                 Told::setup(anyhow::Error::new(error).context(what), "--events FILE")
             })

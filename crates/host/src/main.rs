@@ -19,6 +19,8 @@ mod demo;
 mod dumps;
 mod events;
 mod generate;
+mod guard;
+mod keep;
 mod listen;
 mod load;
 mod output;

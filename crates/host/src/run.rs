@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::json;
 use steadfast_integrity::monitor;
-use steadfast_restart::host::{Listener, Report};
+use steadfast_restart::host::{Kept, Listener, Report};
 use steadfast_restart::{Host, Value};
 use steadfast_sys::manager::Manager;
 use steadfast_sys::signals;
@@ -33,6 +33,8 @@ use crate::cli::Told;
 use crate::control::{self, Question};
 use crate::dumps::{self, Dumps};
 use crate::events::Events;
+use crate::guard;
+use crate::keep::{self, Keep, Keeping, Named};
 use crate::listen;
 use crate::output::Output;
 use crate::script;
@@ -53,6 +55,9 @@ pub(crate) struct RunApp {
     /// Writes what components print into NAME.out and NAME.err of this folder, instead of standard output and error
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
+    /// Goes on with all objects after the host was killed: who holds them meanwhile [default: nobody]
+    #[arg(long, value_name = "WHO")]
+    keep: Option<Keep>,
     #[command(flatten)]
     dumps: dumps::Options,
     /// Answers `host top` at this socket
@@ -93,21 +98,37 @@ fn listener(events: &Arc<Events>, dumps: Option<&Arc<Dumps>>, board: &Arc<Board>
     })
 }
 
-/// The script, then tasks and connections, with the run function beside them. False where something did not end as it must.
+/// Objects that the script has named, here or in the process before. None where it did not end as it must.
+fn named(
+    app: &App,
+    running: &Running,
+    mut keeping: Option<Keeping>,
+    done: Option<Named>,
+) -> Result<Option<Named>, Told> {
+    if done.is_some() {
+        return Ok(done);
+    }
+    let mut named = Named::new();
+    for call in &app.call {
+        if !script::scripted(call, &running.script[&call.to], &mut named)? {
+            return Ok(None);
+        }
+    }
+    if let Some(keeping) = &mut keeping {
+        keeping.scripted(&named);
+    }
+    Ok(Some(named))
+}
+
+/// Tasks and connections, with the run function beside them. False where something did not end as it must.
 fn work(
     app: &App,
     running: &Running,
-    tasks: &AllCounts,
-    events: &Arc<Events>,
+    named: &Named,
+    (tasks, events): (&AllCounts, &Arc<Events>),
     limit: Option<Duration>,
 ) -> Result<bool, Told> {
-    let mut named = BTreeMap::new();
-    for call in &app.call {
-        if !script::scripted(call, &running.script[&call.to], &mut named)? {
-            return Ok(false);
-        }
-    }
-    let begun = Tasks::start(app, running, &named, tasks, events)?;
+    let begun = Tasks::start(app, running, named, tasks, events)?;
     listen::start(&app.listen, &running.all)?;
     let result = match &app.run {
         Some(run) => running.all[&run.component].invoke(&run.function, &[]),
@@ -138,7 +159,12 @@ fn await_end(limit: Option<Duration>) {
 impl RunApp {
     pub(crate) fn run(&self) -> Result<ExitCode, Told> {
         let app = App::read(&self.app)?;
-        let events = Arc::new(Events::new(self.events.as_ref())?);
+        if self.keep == Some(Keep::Own) && !keep::is_guarded() {
+            return guard::run(&app);
+        }
+        let keeping = self.keep.map(|keep| Keeping::open(keep, &app));
+        let mut keeping = keeping.transpose()?;
+        let events = Arc::new(Events::new(self.events.as_ref(), self.keep.is_some())?);
         let output = Output::new(self.output.as_deref())?;
         let dumps = Dumps::open(&self.dumps)?.map(Arc::new);
         if app.serves() && app.run.is_none() {
@@ -166,6 +192,9 @@ impl RunApp {
             "host_start",
             json!({ "components": names, "output": printed }),
         );
+        let restored = keeping
+            .as_mut()
+            .and_then(|keeping| keeping.begin(&host, &events));
         let tasks = tasks::counts(&app);
         board.begin(&running.all, &tasks);
         let Upgrader { app, .. } = upgrader.get_or_init(|| Upgrader {
@@ -175,13 +204,12 @@ impl RunApp {
             events: events.clone(),
             dump: dumps.is_some(),
         });
-        let done = work(
-            app,
-            &running,
-            &tasks,
-            &events,
-            self.seconds.map(Duration::from_secs),
-        );
+        let limit = self.seconds.map(Duration::from_secs);
+        let done = match named(app, &running, keeping, restored) {
+            Ok(Some(named)) => work(app, &running, &named, (&tasks, &events), limit),
+            Ok(None) => Ok(false),
+            Err(told) => Err(told),
+        };
         report(&running, &tasks, &events)?;
         let good = matches!(done, Ok(true));
         let lost = dumps.as_ref().map(|dumps| {
@@ -251,6 +279,11 @@ impl RunApp {
 fn report(running: &Running, tasks: &AllCounts, events: &Events) -> Result<(), Told> {
     for (name, edge) in &running.all {
         let stats = edge.stats()?;
+        if stats.kept == Kept::TooLarge {
+            eprintln!(
+                "steadfast host: {name} had more objects than --keep holds: a kill would have lost all of them"
+            );
+        }
         let resets: BTreeMap<_, _> = stats.resets.iter().map(|(c, n)| (c.word(), n)).collect();
         if stats.resets_total() > 0 {
             eprintln!(
@@ -262,7 +295,7 @@ fn report(running: &Running, tasks: &AllCounts, events: &Events) -> Result<(), T
         events.write(
             "component_end",
             json!({ "component": name, "calls": stats.calls, "resets": resets, "rebuilt": stats.rebuilt,
-                "objects": stats.objects, "rests": stats.rests }),
+                "objects": stats.objects, "rests": stats.rests, "kept": stats.kept.word() }),
         );
     }
     for (name, counts) in tasks {

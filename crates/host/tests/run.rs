@@ -6,6 +6,10 @@ mod analyse;
 mod bench;
 #[path = "cases/campaign.rs"]
 mod campaign;
+#[path = "cases/container.rs"]
+mod container;
+#[path = "cases/keep.rs"]
+mod keep;
 #[path = "cases/listen.rs"]
 mod listen;
 #[path = "cases/operations.rs"]

@@ -9,7 +9,7 @@
 //! descriptor store), repeats the entries on an empty table, and every object comes back at its next use as after any reset.
 //!
 //! Invariants
-//!  1. An entry counts only when the length says so, which is stored last.
+//!  1. An entry counts only when the length says so, which is stored last, in one word with its complement.
 //!  2. What is damaged, or was made by another application, is never used: the table begins empty, and old handles are stale.
 //!
 //! Not covered: a failure of the machine, and calls under way when the process dies: what they had asked others for stays in effect.
@@ -41,11 +41,11 @@ pub struct Kept {
     /// Which one is written.
     now: usize,
     /// Where it is full enough for a snapshot.
-    full: u64,
+    full: usize,
 }
 
 /// Entries beyond twice the last snapshot: a snapshot then costs less than what it makes room for, and memory stays in proportion.
-const ENTRIES: u64 = 1 << 20;
+const ENTRIES: usize = 1 << 20;
 
 /// Why nothing can be kept any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,21 +76,19 @@ impl Kept {
     /// # Errors
     /// When they are damaged, or another application's.
     pub fn entries(&self) -> io::Result<Vec<Vec<u8>>> {
+        let damaged = || io::Error::other("damaged");
         let area = &self.areas[self.now];
         if area.get64(AT_MAGIC) != MAGIC {
-            return Ok(Vec::new());
+            let empty = self.areas.iter().all(|area| area.get64(AT_MAGIC) == 0);
+            return empty.then(Vec::new).ok_or_else(damaged);
         }
         if area.get64(AT_FINGERPRINT) != self.fingerprint {
             return Err(io::Error::other(
                 "another application's, or another version's",
             ));
         }
-        let end = area.get64(AT_LENGTH);
-        let end = usize::try_from(end)
-            .ok()
-            .and_then(|end| BODY.checked_add(end));
+        let end = length(area).and_then(|end| BODY.checked_add(end));
         let end = end.filter(|end| *end <= area.bytes());
-        let damaged = || io::Error::other("damaged");
         let end = end.ok_or_else(damaged)?;
         let (mut all, mut at) = (Vec::new(), BODY);
         while at < end {
@@ -118,7 +116,7 @@ impl Kept {
     /// Adds an entry. False where it is time for a snapshot.
     pub fn append(&mut self, bytes: &[u8]) -> bool {
         let area = &self.areas[self.now];
-        add(area, bytes) && area.get64(AT_LENGTH) < self.full
+        add(area, bytes) && length(area).is_some_and(|length| length < self.full)
     }
 
     /// Forgets all entries and begins with this one, in the other area: at any moment one of the two is whole.
@@ -129,29 +127,36 @@ impl Kept {
         let turn = self.areas[self.now].get64(AT_TURN);
         let next = &self.areas[1 - self.now];
         next.set64(AT_MAGIC, 0);
-        next.set64(AT_LENGTH, 0);
+        set_length(next, 0);
         next.set64(AT_FINGERPRINT, self.fingerprint);
         next.set64(AT_TURN, turn.wrapping_add(1));
         if !add(next, first) {
             self.forget();
             return Err(Full);
         }
-        self.full = 2 * next.get64(AT_LENGTH) + ENTRIES;
+        self.full = 2 * first.len() + ENTRIES;
         next.u64(AT_MAGIC).store(MAGIC, Ordering::SeqCst);
+        // From here on no turn that changes by itself brings the old one back.
+        self.areas[self.now].set64(AT_MAGIC, 0);
         self.now = 1 - self.now;
         Ok(())
     }
 
     /// From now on nothing is kept: the next process begins empty.
     pub fn forget(&self) {
-        for area in &self.areas {
-            area.set64(AT_MAGIC, 0);
-        }
+        forget(&self.areas);
     }
 
     /// The same areas for another version.
     pub(crate) fn renamed(&mut self, model: &str) {
         self.fingerprint = fingerprint(self.app, model);
+    }
+}
+
+/// Forgets what areas hold.
+pub fn forget(areas: &[Shared; 2]) {
+    for area in areas {
+        area.set64(AT_MAGIC, 0);
     }
 }
 
@@ -164,20 +169,31 @@ fn fingerprint(before: u64, text: &str) -> u64 {
     })
 }
 
-fn add(area: &Shared, bytes: &[u8]) -> bool {
-    let Ok(length) = u32::try_from(bytes.len()) else {
+fn length(area: &Shared) -> Option<usize> {
+    let word = area.get64(AT_LENGTH);
+    let length = u32::try_from(word & u64::from(u32::MAX)).ok()?;
+    (word >> 32 == u64::from(!length)).then_some(length as usize)
+}
+
+/// False where it is too long.
+fn set_length(area: &Shared, length: usize) -> bool {
+    let Ok(length) = u32::try_from(length) else {
         return false;
     };
-    let Ok(at) = usize::try_from(area.get64(AT_LENGTH)) else {
+    area.set64(AT_LENGTH, u64::from(!length) << 32 | u64::from(length));
+    true
+}
+
+fn add(area: &Shared, bytes: &[u8]) -> bool {
+    let (Ok(count), Some(at)) = (u32::try_from(bytes.len()), length(area)) else {
         return false;
     };
     let end = at + HEAD + bytes.len();
     if BODY + end > area.bytes() {
         return false;
     }
-    area.write(BODY + at, &length.to_le_bytes());
+    area.write(BODY + at, &count.to_le_bytes());
     area.write(BODY + at + 4, &crc32c::crc32c(bytes).to_le_bytes());
     area.write(BODY + at + HEAD, bytes);
-    area.set64(AT_LENGTH, end as u64);
-    true
+    set_length(area, end)
 }

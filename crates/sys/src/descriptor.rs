@@ -101,6 +101,62 @@ pub fn let_go_of_standard_error() {
     }
 }
 
+/// Sends a datagram with descriptors (unix(7), `SCM_RIGHTS`).
+///
+/// # Errors
+/// As sendmsg(2).
+pub fn send_with(socket: BorrowedFd<'_>, text: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut data = libc::iovec {
+        iov_base: text.as_ptr().cast_mut().cast(),
+        iov_len: text.len(),
+    };
+    // cmsghdr: length of 64 bits, SOL_SOCKET, SCM_RIGHTS, then the numbers, padded.
+    let mut control = vec![
+        16 + 4 * fds.len() as u64,
+        (u64::from(libc::SCM_RIGHTS.cast_unsigned()) << 32)
+            | u64::from(libc::SOL_SOCKET.cast_unsigned()),
+    ];
+    let number = |fd: &BorrowedFd<'_>| u64::from(fd.as_raw_fd().cast_unsigned());
+    let pairs = fds.chunks(2);
+    control.extend(pairs.map(|pair| number(&pair[0]) | pair.get(1).map_or(0, number) << 32));
+    // SAFETY: a message header is plain pointers and numbers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut data;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = 8 * control.len();
+    // SAFETY: the header and all it points to are valid for the call, which writes to none of it.
+    match unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// What this process was started with as descriptor `fd`. It is the caller's from here on, and exec closes it.
+///
+/// # Errors
+/// Where it is not open.
+pub fn inherited(fd: RawFd) -> io::Result<File> {
+    // SAFETY: numbers only.
+    if unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, and whoever started this process opened it for the caller alone.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Has every child of this process inherit a descriptor, under its number.
+///
+/// # Errors
+/// As fcntl(2).
+pub fn hand_down(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: numbers only.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETFD, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
 /// Bytes of a control message that carries one descriptor (cmsg(3)): a header of 16, a number of 4, padding.
 pub const RIGHTS_BYTES: usize = 24;
 

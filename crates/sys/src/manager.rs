@@ -2,11 +2,24 @@
 //!
 //! Invariant: the watchdog hears of a service only while [`Manager::tick`] is called; the caller is whoever must not hang.
 //!
-//! Not covered: reloading, and descriptors kept by systemd.
+//! It keeps descriptors, too: what [`Manager::keep`] gives it, the next process of the service has from [`given`] (FDSTORE=1, FileDescriptorStoreMax=).
+//!
+//! Not covered: reloading, and a manager's answer: it has none for what it does not keep.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
+
+use crate::descriptor;
+
+/// How long a manager may take to read.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(10);
+/// The first descriptor that it gives: SD_LISTEN_FDS_START.
+const FIRST: i32 = 3;
 
 /// A connection to the service manager; silent where there is none.
 #[derive(Debug)]
@@ -41,6 +54,30 @@ impl Manager {
         )
     }
 
+    /// Whether there is one.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Asks it to keep descriptors under a name, for the next process of this service.
+    ///
+    /// # Errors
+    /// When there is no manager, or it does not read.
+    pub fn keep(&self, name: &str, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let text = format!("FDSTORE=1\nFDNAME={name}\n");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match descriptor::send_with(socket.as_fd(), text.as_bytes(), fds) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < end => {
+                    std::thread::sleep(PAUSE);
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Called all the time: where the caller hangs, the watchdog goes unfed. Ready is told once.
     pub fn tick(&mut self, ready: bool, status: &'static str) {
         let Some(socket) = &self.socket else { return };
@@ -62,6 +99,24 @@ impl Manager {
             let _ = socket.send(text.as_bytes());
         }
     }
+}
+
+/// Descriptors that the manager gives this process, with their names (sd_listen_fds_with_names(3)). To be asked once.
+///
+/// # Errors
+/// When what LISTEN_FDS says is not so.
+pub fn given() -> io::Result<Vec<(String, File)>> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    // Whoever inherits the variables alone inherits no descriptor.
+    if number("LISTEN_PID") != i32::try_from(std::process::id()).ok() {
+        return Ok(Vec::new());
+    }
+    let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+    let names = names.split(':').chain(std::iter::repeat("unknown"));
+    let all = FIRST..FIRST + number("LISTEN_FDS").unwrap_or(0);
+    let all = all.zip(names);
+    all.map(|(fd, name)| Ok((name.to_owned(), descriptor::inherited(fd)?)))
+        .collect()
 }
 
 fn open(path: &str) -> Option<UnixDatagram> {
@@ -121,6 +176,24 @@ mod tests {
         assert_eq!(heard(&manager), "READY=1\nSTATUS=ready\nWATCHDOG=1\n");
         told.tick(true, "ready");
         assert_eq!(heard(&manager), "", "not half of its time later");
+    }
+
+    #[test]
+    fn the_manager_is_given_descriptors_under_a_name() {
+        let (manager, name) = manager("keeps");
+        let told = Manager::to(Some(&name), None);
+        let memory = crate::shared::Shared::sealed(c"kept", 4096).expect("a memfd");
+        let two = [memory.as_fd(), memory.as_fd()];
+        told.keep("fs", &two).expect("told");
+        assert_eq!(heard(&manager), "FDSTORE=1\nFDNAME=fs\n");
+        for nobody in [None, Some("")] {
+            let refused = Manager::to(nobody, None).keep("fs", &two);
+            assert_eq!(
+                refused.expect_err("nobody").kind(),
+                io::ErrorKind::NotConnected
+            );
+        }
+        assert!(given().expect("none").is_empty());
     }
 
     #[test]

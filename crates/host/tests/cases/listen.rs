@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::operations::{Service, free, status, until};
 use crate::{components, err, host};
 
-const SHOP: &str = r#"
+pub(crate) const SHOP: &str = r#"
 [component.keyvalue]
 
 [component.fs]
@@ -30,7 +30,7 @@ function = "steadfast:http/server@0.1.0#serve"
 connections_max = 2
 "#;
 
-fn connect(address: &str) -> TcpStream {
+pub(crate) fn connect(address: &str) -> TcpStream {
     let stream = until("a port that listens", || TcpStream::connect(address).ok());
     let limit = Some(Duration::from_secs(30));
     stream.set_read_timeout(limit).expect("a socket");
@@ -38,7 +38,7 @@ fn connect(address: &str) -> TcpStream {
 }
 
 /// Sends text, and reads an answer whose body has this length.
-fn ask(stream: &mut TcpStream, text: &str, body: usize) -> String {
+pub(crate) fn ask(stream: &mut TcpStream, text: &str, body: usize) -> String {
     stream.write_all(text.as_bytes()).expect("sent");
     let mut answer = Vec::new();
     let whole = |answer: &[u8]| {

@@ -177,8 +177,21 @@ impl Service {
         let mut host = Command::new(HOST);
         host.arg("run").arg(written(name, app)).args(more);
         host.envs(environment.iter().copied());
-        host.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self(host.spawn().expect("it starts"))
+        Self::of(host)
+    }
+
+    pub(crate) fn of(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Self(command.spawn().expect("it starts"))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Whether it has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_some()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -188,8 +201,13 @@ impl Service {
     }
 
     /// Asks it to end, and waits.
-    pub(crate) fn end(mut self) -> Output {
+    pub(crate) fn end(self) -> Output {
         self.signal("-TERM");
+        self.output()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn output(mut self) -> Output {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let streams = (self.0.stdout.take(), self.0.stderr.take());
         streams

@@ -169,11 +169,12 @@ fn held(edge: &Edge) -> Handle {
     lock
 }
 
-/// Length of the first entry, its checksum, its bytes; the fingerprint. The other component's objects are gone as well.
+/// Length of the first entry, its checksum, its bytes; what says that anything is there, the fingerprint, the length of all. The other
+/// component's objects are gone as well.
 #[test]
 fn what_is_damaged_is_refused_once_and_then_all_of_it_is_forgotten() {
     let names = ["lock", "fs"];
-    for at in [4096, 4100, 4104, 4112, 8] {
+    for at in [4096, 4100, 4104, 4112, 0, 8, 24, 28] {
         let memories = [Memory::new(BYTES), Memory::new(BYTES)];
         let memories = [&memories[0], &memories[1]];
         let (lock, file) = {
@@ -200,6 +201,24 @@ fn what_is_damaged_is_refused_once_and_then_all_of_it_is_forgotten() {
             edges, restored, ..
         } = process(&names, &memories);
         assert!(restored.expect("whole"), "kept again");
+        let holder = edges[0].invoke(HOLDER, &[lock.into()]).expect("an answer");
+        assert_eq!(holder.and_then(|value| value.number()), Some(3));
+    }
+}
+
+#[test]
+fn a_turn_that_changes_brings_no_older_state_back() {
+    let memory = Memory::new(BYTES);
+    drop(process(&["lock"], &[&memory]));
+    let lock = {
+        let Process { edges, .. } = process(&["lock"], &[&memory]);
+        held(&edges[0])
+    };
+    for turns in [[9, 8], [8, 9]] {
+        for (area, turn) in memory.0.iter().zip(turns) {
+            area.set64(16, turn);
+        }
+        let Process { edges, .. } = process(&["lock"], &[&memory]);
         let holder = edges[0].invoke(HOLDER, &[lock.into()]).expect("an answer");
         assert_eq!(holder.and_then(|value| value.number()), Some(3));
     }
