@@ -393,6 +393,14 @@ static int queue_at(u64 fd, u32 queue, u32 *at)
 	return set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, queue) == 0 && get_option(fd, IPPROTO_TCP, TCP_QUEUE_SEQ, at, 4) == 0;
 }
 
+/* With or without a probe. The kernel has taken SO_REUSEADDR away then, which a connection has of its listener: it would keep a
+ * later listener from the port, in TIME_WAIT as well (tcp.c, TCP_REPAIR_OFF). */
+static void repaired(u64 fd, u32 off)
+{
+	set_word(fd, IPPROTO_TCP, TCP_REPAIR, off);
+	set_word(fd, 1 /* SOL_SOCKET */, 2 /* SO_REUSEADDR */, 1);
+}
+
 /* The program is about to do nothing with the connection meanwhile. Who may not repair a connection (CAP_NET_ADMIN) learns
  * nothing. The peer's bytes may come in the meantime. */
 u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
@@ -424,7 +432,7 @@ u64 sf_learn(u64 fd, struct sf_line *l, u8 *unacknowledged)
 		if (at == again)
 			break;
 	}
-	set_word(fd, IPPROTO_TCP, TCP_REPAIR, -1u); /* without a probe */
+	repaired(fd, -1u); /* without a probe */
 	ok = ok && get_option(fd, IPPROTO_TCP, TCP_INFO, info, sizeof info) == 0 && info[0] == 1 /* TCP_ESTABLISHED */ &&
 	     get_option(fd, IPPROTO_TCP, TCP_TIMESTAMP, &l->stamp, 4) == 0 && set_word(fd, 1 /* SOL_SOCKET */, SO_SNDBUF, SNDBUF) == 0;
 	l->gets = at - (u32)waits;
@@ -636,7 +644,7 @@ static void send_again(u64 fd)
 		get_option(fd, 1, 4 /* SO_ERROR */, &error, 4);
 		stand_in(fd, from);
 		set_word(fd, IPPROTO_TCP, TCP_REPAIR_QUEUE, NO_QUEUE);
-		set_word(fd, IPPROTO_TCP, TCP_REPAIR, -1u); /* without a probe */
+		repaired(fd, -1u); /* without a probe */
 		set_word(fd, 1, 27 /* SO_DETACH_FILTER */, 0);
 		give_sent(fd, from);
 		return;
@@ -655,7 +663,7 @@ void sf_pair_speak(void)
 	u32 left = 0;
 	for (u64 fd = 0; mute && fd < FDS_MAX; fd++)
 		if (sf_fd_class[fd] == F_CONNECTION && sf_line[fd].l.known) {
-			set_word(fd, IPPROTO_TCP, TCP_REPAIR, 0);
+			repaired(fd, 0);
 			waits[fd] = sf_line[fd].sent > 0;
 			left += waits[fd];
 		}

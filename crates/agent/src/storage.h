@@ -21,6 +21,7 @@ struct sf_line {
 	u32 own_len, peer_len;
 	u8 own[28], peer[28];
 };
+_Static_assert(sizeof(struct sf_line) == 92 && __builtin_offsetof(struct sf_line, own) == 36, "crates/replica/src/site/flow.rs, join.c");
 
 #define SENT_BYTES (1ull << 20)
 #define SNDBUF (SENT_BYTES / 4) /* the kernel doubles it, socket(7): it never holds more than half of the ring */

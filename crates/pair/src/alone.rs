@@ -15,11 +15,12 @@ use std::time::Duration;
 use steadfast_replica::site::{Kind, Place, Site, Step};
 use steadfast_sys::address::{Alias, Announcer};
 
-use crate::cli::Side;
+use crate::cli::{Side, Switch};
 use crate::error::PairError;
 use crate::files::Files;
+use crate::hold::Hold;
 use crate::ledger::{PAGE, page_digest};
-use crate::primary::Shared;
+use crate::primary::{Shared, unheld};
 use crate::witness::Witness;
 
 /// Asks the witness until it answers; the program is held meanwhile. `round` is called each time.
@@ -68,6 +69,7 @@ pub(crate) fn carry(
         if durable {
             files.ledger.flush(true)?;
         }
+        files.clients.done(step.seq()).map_err(unheld)?;
         check(&files, step)
     };
     if let Some(error) = unchecked.and_then(|step| take(step, false).err()) {
@@ -192,6 +194,14 @@ impl Address {
             );
         }
     }
+}
+
+/// What holds acknowledgements back at the device of the address, if there is one and it is to be.
+pub(crate) fn hold(side: &Side, address: Option<&Address>) -> Result<Option<Hold>, PairError> {
+    address
+        .filter(|_| side.hold_acks == Switch::On && side.witness != "none")
+        .map(|address| Hold::open(address.address, &address.device))
+        .transpose()
 }
 
 fn failed(source: std::io::Error) -> PairError {

@@ -81,6 +81,9 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
         keep: None,
         lost_after: options.lost_after,
         turns: false,
+        lost_at: None,
+        lost_joined: false,
+        hold_acks: options.hold_acks,
         lose: options.lose,
         command: options.command.clone(),
     };

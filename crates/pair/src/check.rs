@@ -4,21 +4,29 @@
 
 use std::io::Read;
 
+use crate::alone::{self, Address};
 use crate::cli::Side;
 use crate::error::PairError;
+use crate::hold::Hold;
 use crate::ledger::PAGE;
 use crate::prepare;
 use crate::tls::Security;
 
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
-const NOT_PROTECTED: [&str; 5] = [
+const NOT_PROTECTED: [&str; 4] = [
     "without a witness the loss of a site stops the program (--witness)",
-    "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary",
     "threads, child processes and mapped protected files are refused when the program asks for them",
     "errors of processor and memory that come each time stop both programs; passing ones are repaired",
     "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
 ];
+const UNHELD: &str = "input that the primary's kernel has acknowledged and the secondary has not heard of is lost with the primary (--address, --witness, --hold-acks)";
 const CLEAR: &str = "the link is neither encrypted nor authenticated: it belongs into a network of its own (--tls-cert)";
+
+/// Tried out, and undone at once.
+fn prepared_hold(side: &Side) -> Result<Option<Hold>, PairError> {
+    let address = side.address.as_deref().map(Address::parse).transpose()?;
+    alone::hold(side, address.as_ref())
+}
 
 pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
     let security = Security::of(side)?;
@@ -81,8 +89,9 @@ pub(crate) fn run(side: &Side) -> Result<u8, PairError> {
         "ledger     {}: on another device",
         prepared.ledger_dir.display()
     );
+    let unheld = prepared_hold(side)?.is_none().then_some(UNHELD);
     let clear = matches!(security, Security::Clear).then_some(CLEAR);
-    for line in NOT_PROTECTED.into_iter().chain(clear) {
+    for line in NOT_PROTECTED.into_iter().chain(unheld).chain(clear) {
         println!("not        {line}");
     }
     Ok(0)

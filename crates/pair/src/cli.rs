@@ -93,6 +93,11 @@ pub(crate) struct Side {
     /// the right program and repaired; off: it stops both. Both sites have to be told the same
     #[arg(long, value_name = "SWITCH", default_value = "on")]
     pub(crate) snapshots: Switch,
+    /// With --address and a witness: acknowledge a client's bytes when the other site's program has read them as well, so that
+    /// none is lost with a host; off: those are lost that the kernel has acknowledged and the other site has not heard of. Both
+    /// sites have to be told the same
+    #[arg(long, value_name = "SWITCH", default_value = "on")]
+    pub(crate) hold_acks: Switch,
     /// Answer Prometheus here: /metrics, /healthz, /readyz; read only
     #[arg(long, value_name = "ADDR")]
     pub(crate) http: Option<String>,
@@ -137,6 +142,15 @@ impl Side {
 pub(crate) enum Switch {
     On,
     Off,
+}
+
+impl Switch {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -203,6 +217,14 @@ pub(crate) struct Demo {
     /// The server takes bytes and digests them, and the sites exchange roles twice while a client sends
     #[arg(long, hide = true)]
     pub(crate) turns: bool,
+    /// The same, but the host that leads is lost, so many milliseconds after a quarter of the bytes was sent
+    #[arg(long, hide = true, value_name = "MS", requires = "turns")]
+    pub(crate) lost_at: Option<u64>,
+    /// The same, but the host that leads is lost after one exchange of roles
+    #[arg(long, hide = true, requires = "turns")]
+    pub(crate) lost_joined: bool,
+    #[arg(long, hide = true, default_value = "on")]
+    pub(crate) hold_acks: Switch,
     /// In place of sqlite3 a server of one process, which serves /mnt/data by HTTP on port 8080: a download stays right while
     /// the bit flips, and completes although the primary's host dies in the middle
     #[arg(last = true, value_name = "SERVER")]
@@ -223,6 +245,8 @@ pub(crate) struct DemoHost {
     pub(crate) join: bool,
     #[arg(long, default_value_t = 300)]
     pub(crate) lost_after: u64,
+    #[arg(long, default_value = "on")]
+    pub(crate) hold_acks: Switch,
     /// The server, in place of sqlite3
     #[arg(last = true)]
     pub(crate) command: Vec<String>,
@@ -245,6 +269,9 @@ pub(crate) struct Bench {
     /// With a server: how its host is lost
     #[arg(long, value_name = "HOW", default_value = "power")]
     pub(crate) lose: Lose,
+    /// With a server: as for a site
+    #[arg(long, value_name = "SWITCH", default_value = "on")]
+    pub(crate) hold_acks: Switch,
     /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
     #[arg(last = true, value_name = "SERVER")]
     pub(crate) command: Vec<String>,

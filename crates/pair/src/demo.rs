@@ -293,7 +293,8 @@ pub(crate) fn host(host: &DemoHost) -> Result<u8, PairError> {
         ]);
         command
             .arg("--witness")
-            .arg(format!("dir:{}", host.dir.join("witness").display()));
+            .arg(format!("dir:{}", host.dir.join("witness").display()))
+            .args(["--hold-acks", host.hold_acks.word()]);
         command.arg("--").args(&host.command);
     }
     Err(bad(command.exec()))

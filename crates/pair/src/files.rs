@@ -7,6 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use steadfast_replica::site::{Kind, Note, Step};
 
+use crate::hold::Clients;
 use crate::ledger::{FileId, Ledger, LedgerError, PAGE, Wrong};
 
 const O_TRUNC: u64 = 0o1000;
@@ -46,6 +47,7 @@ struct Open {
 pub(crate) struct Files {
     pub(crate) ledger: Ledger,
     open: HashMap<i32, Open>,
+    pub(crate) clients: Clients,
     data: Vec<PathBuf>,
     pub(crate) pages_read: u64,
     pub(crate) pages_written: u64,
@@ -63,6 +65,7 @@ impl Files {
         Self {
             ledger,
             open: HashMap::new(),
+            clients: Clients::default(),
             data,
             pages_read: 0,
             pages_written: 0,
@@ -97,6 +100,7 @@ impl Files {
     /// Takes the next event in. Whether the ledger has to be on its disk ([`Ledger::flush`]) before anybody hears
     /// that the event is done.
     pub(crate) fn follow(&mut self, step: &Step) -> Result<bool, FollowError> {
+        self.clients.follow(step);
         let durable = self.take_in(step)?;
         // Whoever is killed leaves files and a ledger that fit each other.
         self.ledger.flush(false)?;

@@ -29,12 +29,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use steadfast_replica::site::{Given, Handed, Pages, Part, Site};
 
-use crate::alone::Address;
+use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::Outcome;
 use crate::error::PairError;
 use crate::files::Files;
+use crate::hold;
 use crate::lead::{Leading, Link};
 use crate::ledger::Ledger;
 use crate::link::{self, Frame, Greeting, Manifest, Receiver, Sender, Tag, hex};
@@ -58,6 +59,7 @@ struct Head {
     mappings: usize,
     descriptors: usize,
     files: Vec<(i32, PathBuf, bool)>,
+    lines: Vec<hold::Told>,
 }
 
 /// What was sent while the program stood still.
@@ -261,7 +263,7 @@ impl Candidate {
             .map_err(PairError::Link)?;
         let mut given = leading.site.hand_on().map_err(PairError::Stopped)?;
         let data: Vec<PathBuf> = leading.greeting.data.iter().map(PathBuf::from).collect();
-        let files = leading.files.lock().expect("no panic under it");
+        let mut files = leading.files.lock().expect("no panic under it");
         let manifest = prepare::manifest_of_ledger(&data, &files.ledger)?;
         let brought = bring::send_written(&self.sender, &manifest, &self.has)?;
         self.sender
@@ -270,7 +272,12 @@ impl Candidate {
         let (ranges, sum, memory) = pages_of_memory(&mut self.handed, &leading.site, &self.sender)
             .map_err(PairError::Link)?;
         (given.ranges, given.sum) = (ranges, sum);
-        send_given(&self.sender, &given, files.descriptors()).map_err(PairError::Link)?;
+        let unread = files
+            .clients
+            .give_unread(leading.site.pid())
+            .map_err(|error| PairError::Stopped(error.to_string()))?;
+        let descriptors = (files.descriptors(), files.clients.lines.tell(&unread));
+        send_given(&self.sender, &given, descriptors).map_err(PairError::Link)?;
         let () = answer(&mut self.receiver, Tag::Ready)?;
         self.sender.say(Tag::Go, &()).map_err(PairError::Link)?;
         Ok(Brought {
@@ -281,7 +288,7 @@ impl Candidate {
     }
 }
 
-fn send_given(sender: &Sender, given: &Given, files: Vec<(i32, PathBuf, bool)>) -> io::Result<()> {
+fn send_given(sender: &Sender, given: &Given, (files, lines): Descriptors) -> io::Result<()> {
     let head = Head {
         event: given.event,
         number: given.number,
@@ -290,6 +297,7 @@ fn send_given(sender: &Sender, given: &Given, files: Vec<(i32, PathBuf, bool)>) 
         mappings: given.mappings.len(),
         descriptors: given.descriptors.len(),
         files,
+        lines,
     };
     let head = serde_json::to_vec(&head).map_err(io::Error::other)?;
     let len = u32::try_from(head.len()).map_err(io::Error::other)?;
@@ -305,7 +313,9 @@ fn send_given(sender: &Sender, given: &Given, files: Vec<(i32, PathBuf, bool)>) 
     )
 }
 
-type Told = (Given, Vec<(i32, PathBuf, bool)>);
+/// Those that name files, and those of connections.
+type Descriptors = (Vec<(i32, PathBuf, bool)>, Vec<hold::Told>);
+type Told = (Given, Descriptors);
 
 fn parse_given(frame: &Frame) -> Option<Told> {
     let (len, rest) = frame.body.split_first_chunk()?;
@@ -323,13 +333,14 @@ fn parse_given(frame: &Frame) -> Option<Told> {
         descriptors: descriptors.to_vec(),
         registers: registers.to_vec(),
     };
-    Some((given, head.files))
+    Some((given, (head.files, head.lines)))
 }
 
 /// Runs the program as secondary of a site that runs it already; how it ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let mut prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::parse).transpose()?;
+    let held = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = security.connected(connect(side)?)?;
     let mut pages = Pages::default();
@@ -362,6 +373,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         files: Arc::new(Mutex::new(files)),
         greeting: prepared.greeting,
         address,
+        hold: held,
         security,
     }
     .run(sender, receiver, Site::begun_at(event))
@@ -443,7 +455,7 @@ fn become_secondary(
     prepare::enrol(&mut ledger, &manifest)?;
     let mut fresh = Pages::default();
     let last = take_memory(receiver, &mut fresh)?;
-    let (given, descriptors) = Some(&last)
+    let (given, (descriptors, lines)) = Some(&last)
         .filter(|last| last.tag == Tag::Given)
         .and_then(parse_given)
         .ok_or_else(|| unexpected(&last))?;
@@ -451,6 +463,7 @@ fn become_secondary(
         .map_err(cannot)?;
     let mut files = Files::new(ledger, prepared.data.clone());
     files.take_descriptors(descriptors);
+    files.clients.lines.take(lines).map_err(PairError::Link)?;
     sender.say(Tag::Ready, &()).map_err(PairError::Link)?;
     let () = answer(receiver, Tag::Go)?;
     Ok((files, given.event))

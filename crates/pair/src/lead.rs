@@ -27,7 +27,7 @@ use crate::error::PairError;
 use crate::files::Files;
 use crate::join::{Candidate, Door};
 use crate::link::{Greeting, Receiver, Sender, Tag, hex};
-use crate::primary::{Shared, beat, send_steps, take};
+use crate::primary::{Shared, beat, send_steps, take, unheld};
 use crate::scrub::Scrubber;
 use crate::status::{Board, State};
 use crate::tls::Security;
@@ -376,6 +376,7 @@ impl Leading<'_> {
 
     /// Nobody else is there, until a site comes back.
     fn alone(&mut self, place: Place, left: Left) -> Result<Alone, PairError> {
+        self.pair_up(false)?;
         let mut shared = Arc::new(Shared::default());
         let mut carrier = self.carry(&shared, place, left);
         let mut door = Door::open(self, &shared);
@@ -429,6 +430,12 @@ impl Leading<'_> {
         result
     }
 
+    /// Before there is another site, or when there is none any more: what clients are told to have arrived.
+    fn pair_up(&self, paired: bool) -> Result<(), PairError> {
+        let mut files = self.files.lock().expect("no panic under it");
+        files.clients.pair_up(paired).map_err(unheld)
+    }
+
     fn carry(&self, shared: &Arc<Shared>, place: Place, left: Left) -> JoinHandle<Place> {
         let (site, shared, files) = (
             Arc::clone(&self.site),
@@ -455,6 +462,7 @@ impl Leading<'_> {
         if handed.is_ok() {
             self.site.keep_snapshots();
         }
+        self.pair_up(handed.is_ok())?;
         let place = self
             .site
             .resume()

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::tls::{Incoming, Outgoing};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -191,6 +191,9 @@ pub(crate) struct Greeting {
     /// Both sites keep snapshots, and compare memory.
     #[serde(default)]
     pub(crate) snapshots: bool,
+    /// Acknowledgements are held back.
+    #[serde(default)]
+    pub(crate) hold_acks: bool,
     pub(crate) kernel: String,
     pub(crate) processor: String,
     /// The primary's; 32 hexadecimal digits.
@@ -200,7 +203,7 @@ pub(crate) struct Greeting {
 impl Greeting {
     /// What differs: what it is, here, there.
     pub(crate) fn differences(&self, other: &Self) -> Vec<(&'static str, String, String)> {
-        let rows: [(&'static str, String, String); 13] = [
+        let rows: [(&'static str, String, String); 14] = [
             (
                 "protocol version",
                 self.version.to_string(),
@@ -243,6 +246,11 @@ impl Greeting {
                 "word on snapshots (--snapshots)",
                 self.snapshots.to_string(),
                 other.snapshots.to_string(),
+            ),
+            (
+                "word on acknowledgements (--hold-acks)",
+                self.hold_acks.to_string(),
+                other.hold_acks.to_string(),
             ),
             ("kernel", self.kernel.clone(), other.kernel.clone()),
             ("processor", self.processor.clone(), other.processor.clone()),

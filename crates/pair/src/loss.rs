@@ -174,7 +174,8 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn set(dir: &Path, options: &Demo) -> Result<Self, PairError> {
         let lost_after = options.lost_after.to_string();
-        let more: Vec<String> = ["--lost-after", &lost_after, "--"]
+        let hold_acks = options.hold_acks.word();
+        let more: Vec<String> = ["--lost-after", &lost_after, "--hold-acks", hold_acks, "--"]
             .into_iter()
             .map(str::to_owned)
             .chain(options.command.iter().cloned())
@@ -272,7 +273,7 @@ pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
 
     asked(&mut c, "telling").map_err(told)?;
     let quarter = c.line().map_err(told)?;
-    let how = lose_as(options.lose, &mut a, &c)?;
+    let how = lose_as(dir, options.lose, &mut a, &c)?;
     println!("a quarter of another download has come: {how}");
     let third = if quarter == "a quarter" {
         c.line().map_err(told)?
@@ -340,7 +341,12 @@ pub(crate) fn show(options: &Demo) -> Result<Shown, PairError> {
 }
 
 /// The host is lost to the others in one of several ways.
-fn lose_as(how: Lose, host: &mut Host, client: &Host) -> Result<&'static str, PairError> {
+pub(crate) fn lose_as(
+    dir: &Path,
+    how: Lose,
+    host: &mut Host,
+    client: &Host,
+) -> Result<&'static str, PairError> {
     Ok(match how {
         Lose::Power => {
             lose(host, client, "steadfast-ca")?;
@@ -348,7 +354,8 @@ fn lose_as(how: Lose, host: &mut Host, client: &Host) -> Result<&'static str, Pa
         }
         Lose::Cable => {
             pull(client, "steadfast-ca")?;
-            "A's cable is pulled"
+            hide_witness(dir, host)?;
+            "A's cable is pulled, and with it its way to the witness"
         }
         Lose::Freeze => {
             let launcher = host.number().cast_signed();
@@ -360,8 +367,18 @@ fn lose_as(how: Lose, host: &mut Host, client: &Host) -> Result<&'static str, Pa
     })
 }
 
+/// The witness is a directory here, which no cable leads to.
+fn hide_witness(dir: &Path, host: &Host) -> Result<(), PairError> {
+    let number = host.number().to_string();
+    let mut hide = Command::new("nsenter");
+    hide.args([
+        "-t", &number, "-m", "mount", "-t", "tmpfs", "-o", "ro", "none",
+    ]);
+    run_tool(hide.arg(dir.join("witness"))).map(drop)
+}
+
 /// The cable first: a kernel that lives on would close the connections of a process that it kills.
-fn lose(host: &mut Host, client: &Host, cable: &str) -> Result<(), PairError> {
+pub(crate) fn lose(host: &mut Host, client: &Host, cable: &str) -> Result<(), PairError> {
     pull(client, cable)?;
     host.kill().map_err(bad)
 }

@@ -23,6 +23,7 @@ mod disk;
 mod dispute;
 mod error;
 mod files;
+mod hold;
 mod incident;
 mod join;
 mod lead;

@@ -153,6 +153,7 @@ pub(crate) fn prepare(side: &Side) -> Result<Prepared, PairError> {
             .join(", "),
         right: side.right,
         snapshots: side.snapshots == Switch::On,
+        hold_acks: side.hold_acks == Switch::On,
         kernel: std::fs::read_to_string("/proc/sys/kernel/osrelease")
             .unwrap_or_default()
             .trim()

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use steadfast_replica::site::{Kind, Part, Place, Site, Step, Unread};
 
-use crate::alone::Address;
+use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::Outcome;
@@ -270,10 +270,19 @@ pub(crate) fn beat(sender: &Sender, shared: &Shared, lost_after: Duration) {
     }
 }
 
+/// What is acknowledged can be held back no more.
+pub(crate) fn unheld(source: std::io::Error) -> PairError {
+    PairError::Kernel {
+        part: "the map that holds acknowledgements back",
+        source,
+    }
+}
+
 /// Runs the program as primary; how that ended.
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let prepared = prepare::prepare(side)?;
     let mut address = side.address.as_deref().map(Address::parse).transpose()?;
+    let hold = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = security.connected(connect(side)?)?;
     let greeted = greet(prepared, &sender, &mut receiver);
@@ -298,7 +307,13 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let lost_after = Duration::from_millis(side.lost_after);
     sender.expect_within(lost_after).map_err(PairError::Link)?;
     let greeting = prepared.greeting;
-    let files = Arc::new(Mutex::new(Files::new(ledger, prepared.data)));
+    let mut files = Files::new(ledger, prepared.data);
+    files
+        .clients
+        .lead(hold)
+        .and_then(|()| files.clients.pair_up(true))
+        .map_err(unheld)?;
+    let files = Arc::new(Mutex::new(files));
     let source = Source::new(Part::Primary, side, &site, &files, &greeting.random);
     let (board, notify) = begin(source, side)?;
     if let Some(address) = &mut address {
@@ -406,8 +421,13 @@ pub(crate) fn take(
                     Some(waiting) => waiting.extend_from_slice(claims),
                     None => put_claims(site, claims),
                 }
-                drop(files.lock().expect("no panic under it"));
-                site.put_done(u64::from_le_bytes(*done));
+                let done = u64::from_le_bytes(*done);
+                let told = files.lock().expect("no panic under it").clients.done(done);
+                site.put_done(done);
+                if let Err(error) = told {
+                    shared.stop(unheld(error));
+                    return;
+                }
             }
             Tag::Ask => {
                 let told = match frame.parse() {

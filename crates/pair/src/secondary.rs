@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step, Unread};
 use steadfast_sys::manager::Manager;
 
-use crate::alone::Address;
+use crate::alone::{self, Address};
 use crate::arbiter::{Opinions, Verdict, judge};
 use crate::bring;
 use crate::cli::Side;
@@ -28,12 +28,13 @@ use crate::control::{self, Outcome, What};
 use crate::dispute::{Dispute, Parties};
 use crate::error::PairError;
 use crate::files::{Files, Where};
+use crate::hold::Hold;
 use crate::incident::{Found, Incident, bits};
 use crate::lead::Leading;
 use crate::ledger::{Ledger, PAGE, page_digest};
 use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
 use crate::prepare;
-use crate::primary::{Relay, Shared, answer, beat, hand_over};
+use crate::primary::{Relay, Shared, answer, beat, hand_over, unheld};
 use crate::scrub::{Scrubber, Suspect};
 use crate::status::{Board, Source, State, begin};
 use crate::tls::Security;
@@ -132,6 +133,7 @@ struct Pair<'a> {
 pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     let prepared = prepare::prepare(side)?;
     let address = side.address.as_deref().map(Address::parse).transpose()?;
+    let hold = alone::hold(side, address.as_ref())?;
     let security = Security::of(side)?;
     let (sender, mut receiver) = security.accepted(accept(side)?)?;
     let greeted = greet(prepared, &sender, &mut receiver);
@@ -156,6 +158,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         files: Arc::new(Mutex::new(Files::new(ledger, prepared.data))),
         greeting: prepared.greeting,
         address,
+        hold,
         security,
     }
     .run(sender, receiver, Place::first())
@@ -169,6 +172,8 @@ pub(crate) struct Follower<'a> {
     pub(crate) files: Arc<Mutex<Files>>,
     pub(crate) greeting: Greeting,
     pub(crate) address: Option<Address>,
+    /// For when it leads.
+    pub(crate) hold: Option<Hold>,
     pub(crate) security: Security,
 }
 
@@ -186,6 +191,7 @@ impl Follower<'_> {
             files,
             greeting,
             address,
+            hold,
             security,
         } = self;
         let lost_after = Duration::from_millis(side.lost_after);
@@ -269,7 +275,7 @@ impl Follower<'_> {
             shared.lose();
         } else if matches!(result, Err(PairError::Lost)) {
             board.set(State::Held);
-            decided = crate::alone::decide(side, &name, 'B', || {
+            decided = alone::decide(side, &name, 'B', || {
                 board.tick();
                 notify.tick(true, State::Held.name());
             });
@@ -300,6 +306,9 @@ impl Follower<'_> {
                     security,
                     address,
                 };
+                let mut files = leading.files.lock().expect("no panic under it");
+                files.clients.lead(hold).map_err(unheld)?;
+                drop(files);
                 return lead(leading, place, handed.map(|unread| (unread, sender)));
             }
             (_, Err(error)) => result = Err(error),
@@ -323,9 +332,13 @@ fn lead(
     handed: Option<(Vec<Unread>, Arc<Sender>)>,
 ) -> Result<Outcome, PairError> {
     let began = Instant::now();
-    let unread = handed
-        .as_ref()
-        .map_or(&[][..], |(unread, _)| unread.as_slice());
+    let unread = match &handed {
+        Some((unread, _)) => unread.clone(),
+        None => {
+            let files = leading.files.lock().expect("no panic under it");
+            files.clients.lines.unread()
+        }
+    };
     if let Some(address) = &mut leading.address {
         address.take()?;
     }
@@ -340,7 +353,7 @@ fn lead(
     };
     let (carried, dropped) = leading
         .site
-        .lead(&place, unread, announce)
+        .lead(&place, &unread, announce)
         .map_err(|why| PairError::Stopped(format!("{what}, and it cannot: {why}")))?;
     if let Some((_, sender)) = handed {
         let _ = sender.say(Tag::Go, &());

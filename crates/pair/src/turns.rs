@@ -1,4 +1,4 @@
-//! Turns: two sites exchange roles while a client sends, and no byte is lost.
+//! Turns: two sites exchange roles while a client sends, or the one that leads is lost, and no byte is lost.
 //!
 //! The server reads slowly, so what the client has sent lies in the leading site's kernel, acknowledged and unread, when the
 //! roles are exchanged. In the end the server tells a digest of all that it has read.
@@ -11,11 +11,11 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::cli::Demo;
+use crate::cli::{Demo, Switch};
 use crate::control::{What, told as order};
 use crate::demo::{Host, Images, Scratch};
 use crate::error::PairError;
-use crate::loss::{Stage, said, told};
+use crate::loss::{Stage, lose, lose_as, said, told};
 
 const BYTES: u64 = 12 << 20;
 const PIECE: u64 = 1 << 16;
@@ -35,14 +35,16 @@ fn numbered(from: u64, bytes: u64) -> Vec<u8> {
         .collect()
 }
 
-/// The client's part: how many bytes, and the server's digest of them beside its own.
-pub(crate) fn put(server: &str, bytes: &str) -> String {
+/// The client's part: how many bytes, how many seconds it waits for anything, and the server's digest of them beside its own.
+pub(crate) fn put(server: &str, how: &str) -> String {
     let sent = || -> io::Result<String> {
+        let (bytes, seconds) = how.split_once(' ').unwrap_or((how, "60"));
         let bytes: u64 = bytes.parse().map_err(io::Error::other)?;
+        let limit = Duration::from_secs(seconds.parse().map_err(io::Error::other)?);
         let address = server.parse().map_err(io::Error::other)?;
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
-        stream.set_read_timeout(Some(LIMIT))?;
-        stream.set_write_timeout(Some(LIMIT))?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
         stream.write_all(&bytes.to_le_bytes())?;
         let (mut at, mut sum) = (0, 0xcbf2_9ce4_8422_2325);
         while at < bytes {
@@ -97,7 +99,12 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
     fs::create_dir_all(&seed).map_err(bad)?;
     fs::create_dir_all(dir.join("witness")).map_err(bad)?;
     Images { dir }.make(&seed)?;
-    let Stage { a, b, mut c, .. } = Stage::set(dir, options)?;
+    let Stage {
+        mut a,
+        mut b,
+        mut c,
+        ..
+    } = Stage::set(dir, options)?;
     let deadline = Instant::now() + LIMIT;
     loop {
         c.say("put 8").map_err(bad)?;
@@ -109,11 +116,25 @@ pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    c.say(&format!("put {BYTES}")).map_err(bad)?;
+    // Where bytes are to be lost, nobody waits long for them.
+    let patience = match options.hold_acks {
+        Switch::On => LIMIT.as_secs(),
+        Switch::Off => 8,
+    };
+    c.say(&format!("put {BYTES} {patience}")).map_err(bad)?;
     let quarter = c.line().map_err(bad)?;
     println!("C sends {BYTES} numbered bytes: {quarter}");
-    turn(dir, &a, "b", "a").map_err(bad)?;
-    turn(dir, &b, "a", "b").map_err(bad)?;
+    if let Some(moment) = options.lost_at {
+        std::thread::sleep(Duration::from_millis(moment));
+        println!("{}", lose_as(dir, options.lose, &mut a, &c)?);
+    } else if options.lost_joined {
+        turn(dir, &a, "b", "a").map_err(bad)?;
+        lose(&mut b, &c, "steadfast-cb")?;
+        println!("B's cable is pulled, and B is killed");
+    } else {
+        turn(dir, &a, "b", "a").map_err(bad)?;
+        turn(dir, &b, "a", "b").map_err(bad)?;
+    }
     let end = c.line().map_err(bad)?;
     println!("all are sent: {end}");
     print!("{}", said(dir));

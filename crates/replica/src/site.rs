@@ -17,6 +17,7 @@
 //!
 //! Not covered: what a difference means, and what becomes of it (crates/pair).
 
+mod flow;
 mod handover;
 mod join;
 mod rerun;
@@ -36,7 +37,8 @@ use crate::modules::{Modules, protection_at};
 use crate::supervise::{control_block, has_sys_admin};
 use crate::{LaunchError, Step as Doing};
 
-pub use handover::{Silence, Unread};
+pub use flow::{Flow, Line};
+pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Pages};
 pub use rerun::{Again, Look};
 
@@ -88,6 +90,8 @@ pub enum Kind {
     Allocate,
     Other,
     Name,
+    /// A descriptor of something that is no file.
+    New,
 }
 
 /// What the primary's agent says about a storage call.
@@ -190,6 +194,7 @@ impl Step {
             8 => Kind::Allocate,
             9 => Kind::Other,
             10 => Kind::Name,
+            11 => Kind::New,
             _ => return None,
         };
         let parts = half(&self.note, 10);

@@ -96,6 +96,17 @@ impl Connection {
         if self.state() != Some(ESTABLISHED) {
             return Ok(None);
         }
+        self.set(REPAIR_QUEUE, RECV_QUEUE)?;
+        let bytes = self.waiting();
+        self.set(REPAIR_QUEUE, NO_QUEUE)?;
+        bytes.map(Some)
+    }
+
+    /// What has come and nobody has read.
+    ///
+    /// # Errors
+    /// As recv(2).
+    pub fn waiting(&self) -> io::Result<Vec<u8>> {
         let mut waits: libc::c_int = 0;
         // SAFETY: FIONREAD stores an int.
         let rc = unsafe { libc::ioctl(self.file.as_raw_fd(), libc::FIONREAD, &raw mut waits) };
@@ -104,9 +115,8 @@ impl Connection {
         }
         let mut bytes = vec![0; usize::try_from(waits).unwrap_or(0)];
         if bytes.is_empty() {
-            return Ok(Some(bytes));
+            return Ok(bytes);
         }
-        self.set(REPAIR_QUEUE, RECV_QUEUE)?;
         // SAFETY: `bytes` has room for the length that is given.
         let n = unsafe {
             libc::recv(
@@ -116,9 +126,8 @@ impl Connection {
                 libc::MSG_PEEK | libc::MSG_DONTWAIT,
             )
         };
-        self.set(REPAIR_QUEUE, NO_QUEUE)?;
         match usize::try_from(n) {
-            Ok(n) if n == bytes.len() => Ok(Some(bytes)),
+            Ok(n) if n == bytes.len() => Ok(bytes),
             Ok(n) => Err(io::Error::other(format!("{n} bytes of {waits} came"))),
             Err(_) => Err(io::Error::last_os_error()),
         }

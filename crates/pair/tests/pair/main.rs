@@ -8,6 +8,7 @@ mod back;
 mod campaign;
 mod classes;
 mod disks;
+mod held;
 mod join;
 mod lost;
 mod names;

@@ -48,7 +48,8 @@ impl Silence {
 }
 
 /// Whether the area that the agent reads it from holds it: eight bytes for each, its bytes, and eight at the end.
-fn has_room(all: &[Unread]) -> bool {
+#[must_use]
+pub fn has_room(all: &[Unread]) -> bool {
     let one = |(_, bytes): &Unread| 8 + bytes.as_ref().map_or(0, Vec::len).next_multiple_of(8);
     all.iter().map(one).sum::<usize>() + 8 <= abi::PAYLOAD_BYTES
 }

@@ -1,0 +1,479 @@
+//! Hold: a client is not told that bytes have arrived before the other site has them.
+//!
+//! ```text
+//!   client ──bytes──► kernel of A ──read──► program of A ──event──► B: has done it
+//!          ◄──ACK, held back at the device (hold.bpf.c)──┐                 │
+//!          ◄──ACK, once more ────────────── limit := bytes that B's program has ◄┘
+//! ```
+//!
+//! What nobody has acknowledged the client's kernel sends again: to B, when A is lost.
+//!
+//! Invariant: while there are two sites no acknowledgement leaves that covers a byte which the other one has not done the
+//! read of, from the connection's first byte on.
+//!
+//! What was acknowledged while a site was alone, and not read, a site that joins gets with the program.
+//!
+//! Not covered: bytes of a connection that nobody has accepted, come while no other site was there or before more than
+//! `SEEN` others; IPv6.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+use steadfast_replica::site::{Flow, Line, Step, Unread, has_room};
+use steadfast_sys::bpf::{self, Attached, Kind, Map, RawSocket};
+use steadfast_sys::connection::Connection;
+
+use crate::error::PairError;
+use crate::link::{hex, unhex};
+
+static CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hold.code"));
+
+/// Connections that the program has: four for each descriptor that it may have.
+const LIMITS: u32 = 4096;
+/// Connections that the kernel has.
+const SEEN: u32 = 65536;
+const HEAD: usize = 32;
+const SEEN_BYTES: usize = 24 + HEAD;
+const ACK: u8 = 16;
+
+/// Whether `a` comes behind `b` (RFC 9293, 3.4).
+fn after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b).cast_signed() > 0
+}
+
+/// A connection of the program, and how much of it the program has read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    line: Line,
+    next: u32,
+    /// The other site has all before this, and gives its program what that has not read.
+    given: u32,
+    /// Nobody can go on with it: it is acknowledged as the kernel likes.
+    free: bool,
+}
+
+impl Known {
+    /// What may be acknowledged.
+    fn limit(&self) -> u32 {
+        if after(self.given, self.next) {
+            self.given
+        } else {
+            self.next
+        }
+    }
+}
+
+/// The same for the other site.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Told {
+    fd: i32,
+    own: std::net::SocketAddrV4,
+    peer: std::net::SocketAddrV4,
+    next: u32,
+    scale: u32,
+    free: bool,
+    /// What has come behind `next` and was not read; hexadecimal.
+    unread: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Change {
+    Is(Known),
+    Ended(Known),
+}
+
+/// The program's connections, in log order, on both sites alike.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    all: HashMap<i32, Known>,
+    /// Of a site that has joined: what was acknowledged by then, and its program has not read yet.
+    unread: HashMap<i32, Vec<u8>>,
+}
+
+impl Lines {
+    fn follow(&mut self, step: &Step) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for flow in step.flows() {
+            self.take_in(flow, &mut changes);
+        }
+        changes
+    }
+
+    fn take_in(&mut self, flow: Flow, changes: &mut Vec<Change>) {
+        match flow {
+            Flow::Accepted(fd, line) => {
+                let known = Known {
+                    line,
+                    next: line.gets,
+                    given: line.gets,
+                    free: false,
+                };
+                self.unread.remove(&fd);
+                changes.extend(self.all.insert(fd, known).map(Change::Ended));
+                changes.push(Change::Is(known));
+            }
+            Flow::Read(fd, bytes) => {
+                if let Some(known) = self.all.get_mut(&fd) {
+                    // Sequence numbers are what is left of it by 2^32.
+                    known.next = known.next.wrapping_add((bytes & 0xffff_ffff) as u32);
+                    changes.push(Change::Is(*known));
+                }
+                if let Some(unread) = self.unread.get_mut(&fd) {
+                    let read = usize::try_from(bytes).unwrap_or(usize::MAX);
+                    unread.drain(..read.min(unread.len()));
+                }
+            }
+            Flow::Given(fd) => {
+                self.unread.remove(&fd);
+                if let Some(known) = self.all.get_mut(&fd) {
+                    known.free = true;
+                    changes.push(Change::Is(*known));
+                }
+            }
+            Flow::Closed(first, last) => {
+                let ends = |fd: &i32| (first..=last).contains(fd);
+                self.unread.retain(|fd, _| !ends(fd));
+                let ended = self.all.extract_if(|fd, _| ends(fd));
+                changes.extend(ended.map(|(_, known)| Change::Ended(known)));
+            }
+            Flow::Moved { from, to } if from != to => {
+                changes.extend(self.all.remove(&to).map(Change::Ended));
+                self.unread.remove(&to);
+                // It has two numbers from here on, and goes by the second one.
+                if let Some(known) = self.all.remove(&from) {
+                    self.all.insert(to, known);
+                }
+                if let Some(unread) = self.unread.remove(&from) {
+                    self.unread.insert(to, unread);
+                }
+            }
+            Flow::Moved { .. } => {}
+        }
+    }
+
+    /// For a site that joins, with what has come for each and was not read.
+    pub(crate) fn tell(&self, unread: &HashMap<i32, Vec<u8>>) -> Vec<Told> {
+        let one = |(fd, known): (&i32, &Known)| Told {
+            fd: *fd,
+            own: known.line.own,
+            peer: known.line.peer,
+            next: known.next,
+            scale: known.line.scale,
+            free: known.free,
+            unread: unread.get(fd).map_or_else(String::new, |bytes| hex(bytes)),
+        };
+        self.all.iter().map(one).collect()
+    }
+
+    /// What [`Self::tell`] has told.
+    pub(crate) fn take(&mut self, all: Vec<Told>) -> io::Result<()> {
+        for told in all {
+            let line = Line {
+                own: told.own,
+                peer: told.peer,
+                gets: told.next,
+                scale: told.scale,
+            };
+            let known = Known {
+                line,
+                next: told.next,
+                given: told.next,
+                free: told.free,
+            };
+            self.all.insert(told.fd, known);
+            let unread = unhex(&told.unread)?;
+            if !unread.is_empty() {
+                self.unread.insert(told.fd, unread);
+            }
+        }
+        Ok(())
+    }
+
+    /// What this site's program has not read of what was acknowledged, for when it leads.
+    pub(crate) fn unread(&self) -> Vec<Unread> {
+        let left = self.unread.iter().filter(|(_, bytes)| !bytes.is_empty());
+        left.map(|(fd, bytes)| (*fd, Some(bytes.clone()))).collect()
+    }
+}
+
+/// struct seen (hold.bpf.c), without what is that file's alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    said: u32,
+    acked: u32,
+    next: u32,
+    window: u32,
+    head: [u8; HEAD],
+}
+
+impl Seen {
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let number = |index: usize| -> Option<u32> {
+            let bytes = bytes.get(4 * index..4 * index + 4)?;
+            bytes.try_into().ok().map(u32::from_ne_bytes)
+        };
+        Some(Self {
+            said: number(1)?,
+            acked: number(2)?,
+            next: number(3)?,
+            window: number(4)?,
+            head: *bytes.get(24..)?.first_chunk()?,
+        })
+    }
+
+    /// The acknowledgement that is due, if there is one: up to the limit, and not more than the kernel has wanted to say.
+    fn due(&self, known: &Known) -> Option<u32> {
+        let ack = if known.free || after(known.limit(), self.acked) {
+            self.acked
+        } else {
+            known.limit()
+        };
+        after(ack, self.said).then_some(ack)
+    }
+}
+
+fn sum(parts: &[&[u8]]) -> u16 {
+    let mut sum: u32 = parts
+        .iter()
+        .flat_map(|part| part.chunks(2))
+        .map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low)))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !u16::try_from(sum).expect("folded")
+}
+
+/// A packet that acknowledges up to `ack`, and else says what the kernel has said last: its place, window and time stamp.
+fn packet(known: &Known, seen: &Seen, ack: u32) -> Vec<u8> {
+    let Line {
+        own, peer, scale, ..
+    } = known.line;
+    // NOP, NOP, time stamp (RFC 7323, appendix A).
+    let stamped = seen.head[12] >> 4 >= 8 && seen.head[20..24] == [1, 1, 8, 10];
+    let stamp = if stamped { &seen.head[20..32] } else { &[] };
+    let length = 20 + u8::try_from(stamp.len()).expect("twelve");
+    let wide = seen.window + (seen.acked.wrapping_sub(ack) >> scale.min(31));
+    let window = u16::try_from(wide).unwrap_or(u16::MAX);
+    let mut tcp = [
+        &own.port().to_be_bytes()[..],
+        &peer.port().to_be_bytes(),
+        &seen.next.to_be_bytes(),
+        &ack.to_be_bytes(),
+        &[(length / 4) << 4, ACK],
+        &window.to_be_bytes(),
+        &[0; 4],
+        stamp,
+    ]
+    .concat();
+    let pseudo = [
+        &own.ip().octets()[..],
+        &peer.ip().octets(),
+        &[0, 6, 0, length],
+    ]
+    .concat();
+    let check = sum(&[&pseudo, &tcp]);
+    tcp[16..18].copy_from_slice(&check.to_be_bytes());
+    let ip = [
+        &[0x45, 0, 0, 20 + length, 0, 0, 0, 0, 64, 6, 0, 0][..],
+        &own.ip().octets(),
+        &peer.ip().octets(),
+    ]
+    .concat();
+    [ip, tcp].concat()
+}
+
+fn key(line: &Line) -> Vec<u8> {
+    [
+        &line.own.ip().octets()[..],
+        &line.peer.ip().octets(),
+        &line.own.port().to_be_bytes(),
+        &line.peer.port().to_be_bytes(),
+    ]
+    .concat()
+}
+
+fn limit(known: &Known) -> Vec<u8> {
+    [known.limit(), known.line.scale, known.free.into()]
+        .map(u32::to_ne_bytes)
+        .concat()
+}
+
+/// The device's end of it, of the site that leads.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    address: Ipv4Addr,
+    rule: Map,
+    limits: Map,
+    seen: Map,
+    socket: RawSocket,
+    /// What has happened, and the other site has not said that it has done as well.
+    pending: VecDeque<(u64, Change)>,
+    #[expect(dead_code, reason = "attached as long as it lives")]
+    attached: Attached,
+}
+
+impl Hold {
+    /// For packets from `address` that leave by `device`. Nothing is held back yet.
+    pub(crate) fn open(address: Ipv4Addr, device: &str) -> Result<Self, PairError> {
+        Self::attach(address, device).map_err(|error| {
+            PairError::Missing(
+                format!(
+                    "acknowledgements can only be held back at {device} with CAP_BPF, CAP_NET_ADMIN, CAP_NET_RAW and Linux 6.6, found: {error}"
+                ),
+                "give the command these, or --hold-acks off on both sites: bytes that the leading site's kernel has acknowledged and the other one has not heard of are lost with it then".into(),
+            )
+        })
+    }
+
+    fn attach(address: Ipv4Addr, device: &str) -> io::Result<Self> {
+        let rule = Map::new(Kind::Array, 4, 8, 1)?;
+        let limits = Map::new(Kind::Hash, 12, 12, LIMITS)?;
+        let seen = Map::new(Kind::Lru, 12, SEEN_BYTES, SEEN)?;
+        let attached = bpf::attach_egress(device, CODE, &[&rule, &limits, &seen])?;
+        let this = Self {
+            address,
+            rule,
+            limits,
+            seen,
+            socket: RawSocket::open()?,
+            pending: VecDeque::new(),
+            attached,
+        };
+        this.set(false)?;
+        Ok(this)
+    }
+
+    fn set(&self, on: bool) -> io::Result<()> {
+        let address = self.address.octets();
+        let rule = [address, u32::from(on).to_ne_bytes()].concat();
+        self.rule.set(&[0; 4], &rule)
+    }
+
+    fn apply(&self, change: Change) -> io::Result<()> {
+        match change {
+            Change::Is(known) => {
+                self.limits.set(&key(&known.line), &limit(&known))?;
+                self.acknowledge(&known)
+            }
+            Change::Ended(known) => {
+                let free = Known {
+                    free: true,
+                    ..known
+                };
+                self.acknowledge(&free)?;
+                self.limits.remove(&key(&known.line))?;
+                self.seen.remove(&key(&known.line))
+            }
+        }
+    }
+
+    /// Says what was held back and is no more. A packet that the network does not take now, the client asks for again.
+    fn acknowledge(&self, known: &Known) -> io::Result<()> {
+        let seen = self.seen.get(&key(&known.line))?;
+        let Some(seen) = seen.as_deref().and_then(Seen::of) else {
+            return Ok(());
+        };
+        if let Some(ack) = seen.due(known) {
+            let _ = self
+                .socket
+                .send(&packet(known, &seen, ack), known.line.peer);
+        }
+        Ok(())
+    }
+}
+
+/// Connections, and what holds their acknowledgements back where this site leads.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    pub(crate) lines: Lines,
+    hold: Option<Hold>,
+}
+
+impl Clients {
+    /// This site leads from now on.
+    pub(crate) fn lead(&mut self, hold: Option<Hold>) -> io::Result<()> {
+        self.hold = hold;
+        if let Some(hold) = &self.hold {
+            for known in self.lines.all.values() {
+                hold.limits.set(&key(&known.line), &limit(known))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether there is another site, which has to hear of what is acknowledged.
+    pub(crate) fn pair_up(&mut self, paired: bool) -> io::Result<()> {
+        let Some(hold) = &mut self.hold else {
+            return Ok(());
+        };
+        hold.set(paired)?;
+        if !paired {
+            for (_, change) in std::mem::take(&mut hold.pending) {
+                hold.apply(change)?;
+            }
+            for known in self.lines.all.values() {
+                let free = Known {
+                    free: true,
+                    ..*known
+                };
+                hold.acknowledge(&free)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// This site's program stands, and another site joins: what has come for each connection and was not read. That site
+    /// gets it, so it may be acknowledged; nothing is behind it.
+    pub(crate) fn give_unread(&mut self, pid: i32) -> io::Result<HashMap<i32, Vec<u8>>> {
+        let mut all = HashMap::new();
+        let Some(hold) = &self.hold else {
+            return Ok(all);
+        };
+        hold.set(true)?;
+        for (fd, known) in self.lines.all.iter_mut().filter(|(_, known)| !known.free) {
+            let Some(connection) = Connection::of(pid, *fd) else {
+                continue;
+            };
+            let unread = connection.waiting()?;
+            let len = u32::try_from(unread.len()).map_err(io::Error::other)?;
+            known.given = known.next.wrapping_add(len);
+            hold.limits.set(&key(&known.line), &limit(known))?;
+            all.insert(*fd, unread);
+        }
+        let listed: Vec<Unread> = all
+            .iter()
+            .map(|(fd, bytes)| (*fd, Some(bytes.clone())))
+            .collect();
+        if has_room(&listed) {
+            return Ok(all);
+        }
+        Err(io::Error::other(
+            "clients have sent more that was not read than the other site has room for",
+        ))
+    }
+
+    pub(crate) fn follow(&mut self, step: &Step) {
+        let changes = self.lines.follow(step);
+        if let Some(hold) = &mut self.hold {
+            let numbered = changes.into_iter().map(|change| (step.seq(), change));
+            hold.pending.extend(numbered);
+        }
+    }
+
+    /// The other site has done all up to this event, or there is none.
+    pub(crate) fn done(&mut self, event: u64) -> io::Result<()> {
+        let Some(hold) = &mut self.hold else {
+            return Ok(());
+        };
+        while let Some((_, change)) = hold.pending.pop_front_if(|(seq, _)| *seq <= event) {
+            hold.apply(change)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,114 @@
+use std::net::SocketAddrV4;
+
+use super::*;
+
+fn line(gets: u32) -> Line {
+    let at = |port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 5), port);
+    Line {
+        own: at(80),
+        peer: at(4000),
+        gets,
+        scale: 7,
+    }
+}
+
+fn seen(said: u32, acked: u32) -> Seen {
+    let mut head = [0; HEAD];
+    head[12] = 8 << 4;
+    head[20..24].copy_from_slice(&[1, 1, 8, 10]);
+    Seen {
+        said,
+        acked,
+        next: 77,
+        window: 500,
+        head,
+    }
+}
+
+fn known(next: u32, free: bool) -> Known {
+    Known {
+        line: line(0),
+        next,
+        given: next,
+        free,
+    }
+}
+
+#[test]
+fn a_connection_counts_from_its_accept_on_past_the_end_of_the_numbers() {
+    let mut lines = Lines::default();
+    let mut changes = Vec::new();
+    lines.take_in(Flow::Read(5, 10), &mut changes);
+    assert_eq!(changes, [], "of a file");
+    lines.take_in(Flow::Accepted(5, line(u32::MAX - 3)), &mut changes);
+    lines.take_in(Flow::Read(5, 10), &mut changes);
+    assert!(
+        matches!(changes[..], [Change::Is(first), Change::Is(second)]
+            if first.next == u32::MAX - 3 && second.next == 6 && !second.free),
+        "{changes:?}"
+    );
+    changes.clear();
+    lines.take_in(Flow::Moved { from: 5, to: 9 }, &mut changes);
+    lines.take_in(Flow::Given(9), &mut changes);
+    assert!(
+        matches!(changes[..], [Change::Is(known)] if known.free && known.next == 6),
+        "{changes:?}"
+    );
+    changes.clear();
+    lines.take_in(Flow::Closed(3, i32::MAX), &mut changes);
+    assert!(matches!(changes[..], [Change::Ended(_)]), "{changes:?}");
+    assert!(lines.all.is_empty());
+}
+
+#[test]
+fn the_other_site_has_the_same_connections() {
+    let mut lines = Lines::default();
+    lines.take_in(Flow::Accepted(5, line(40)), &mut Vec::new());
+    lines.take_in(Flow::Read(5, 2), &mut Vec::new());
+    let unread = HashMap::from([(5, b"abc".to_vec())]);
+    let mut others = Lines::default();
+    others.take(lines.tell(&unread)).expect("as told");
+    assert_eq!(others.all[&5].next, 42);
+    assert_eq!(others.all[&5].line.peer, line(40).peer);
+    assert_eq!(others.unread(), [(5, Some(b"abc".to_vec()))]);
+    others.take_in(Flow::Read(5, 2), &mut Vec::new());
+    assert_eq!(others.unread(), [(5, Some(b"c".to_vec()))], "read in part");
+    others.take_in(Flow::Read(5, 9), &mut Vec::new());
+    assert_eq!(others.unread(), []);
+}
+
+#[test]
+fn an_acknowledgement_is_due_when_more_is_known_than_was_said_and_never_more_than_the_kernel_wanted()
+ {
+    let near_end = u32::MAX - 10;
+    let given = Known {
+        given: 250,
+        ..known(200, false)
+    };
+    for (known, seen, due) in [
+        (known(100, false), seen(100, 300), None),
+        (known(200, false), seen(100, 300), Some(200)),
+        (known(400, false), seen(100, 300), Some(300)),
+        (given, seen(100, 300), Some(250)),
+        (known(200, true), seen(100, 300), Some(300)),
+        (known(100, true), seen(300, 300), None),
+        (known(50, false), seen(100, 300), None),
+        (known(5, false), seen(near_end, 20), Some(5)),
+    ] {
+        assert_eq!(seen.due(&known), due, "{known:?}, {seen:?}");
+    }
+}
+
+#[test]
+fn the_packet_is_whole_its_window_ends_where_the_kernels_does_and_it_carries_the_time() {
+    let bytes = packet(&known(200, false), &seen(100, 1224), 200);
+    assert_eq!(bytes.len(), 52);
+    assert_eq!(bytes[34..36], (500_u16 + 8).to_be_bytes(), "1024 >> 7 more");
+    assert_eq!(bytes[28..32], 200_u32.to_be_bytes());
+    assert_eq!(bytes[40..44], [1, 1, 8, 10]);
+    let pseudo = [&bytes[12..20], &[0, 6, 0, 32]].concat();
+    assert_eq!(sum(&[&pseudo, &bytes[20..]]), 0, "its own checksum in it");
+    let mut plain = seen(100, 1224);
+    plain.head[12] = 5 << 4;
+    assert_eq!(packet(&known(200, false), &plain, 200).len(), 40);
+}

@@ -1,0 +1,67 @@
+//! A client sends, and the host that leads is lost: what was acknowledged is not lost with it.
+
+use std::fs;
+use std::process::Command;
+
+use crate::sites::*;
+
+/// How the demo ended, and what it said.
+fn turns(name: &str, flags: &[&str]) -> (Option<i32>, String) {
+    let dir = seed(&format!("held-{name}"));
+    let sink = dir.join("sink");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&sink)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/sink.c"))
+        .status()
+        .expect("cc is installed");
+    assert!(built.success());
+    let output = Command::new(PAIR)
+        .args(["demo", "--turns"])
+        .args(flags)
+        .arg("--")
+        .arg(&sink)
+        .output()
+        .expect("it runs");
+    fs::remove_dir_all(dir).expect("clean");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    (output.status.code(), said)
+}
+
+#[test]
+fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
+    if !is_root() {
+        return; // namespaces, loop devices and CAP_NET_ADMIN; shown.rs asserts that the demo is refused
+    }
+    let _alone = DEMO.lock();
+    for (how, moment) in [("power", "57"), ("cable", "220"), ("freeze", "400")] {
+        let (status, said) = turns(how, &["--lose", how, "--lost-at", moment]);
+        assert_eq!(status, Some(0), "{how}: {said}");
+        assert!(said.contains("with 1 connections (0 cut)"), "{how}: {said}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_a_site_joined_is_at_that_site() {
+    if !is_root() {
+        return;
+    }
+    let _alone = DEMO.lock();
+    let (status, said) = turns("joined", &["--lost-joined", "--lost-after", "2000"]);
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("goes on alone, as the witness says, with 1 connections"),
+        "{said}"
+    );
+}
+
+#[test]
+fn acknowledgements_that_are_not_held_back_lose_what_the_program_had_not_read() {
+    if !is_root() {
+        return;
+    }
+    let _alone = DEMO.lock();
+    let (status, said) = turns("off", &["--lost-at", "57", "--hold-acks", "off"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("bytes were lost or changed"), "{said}");
+}

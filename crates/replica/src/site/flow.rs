@@ -1,0 +1,126 @@
+//! Flow: what an event says about the program's TCP connections.
+//!
+//! The account is the agent's (storage.c, `count`): of each connection the sequence number at its accept, and what the
+//! program has read since.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use super::{Kind, Step, half, word};
+use crate::abi;
+
+/// struct sf_line (crates/agent/src/storage.h).
+const LINE: usize = 92;
+const OWN: usize = 36;
+const PEER: usize = 64;
+
+/// A connection that a site can go on with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Line {
+    pub own: SocketAddrV4,
+    pub peer: SocketAddrV4,
+    /// The sequence number of the first byte that the program gets.
+    pub gets: u32,
+    /// Of the window that this end announces, as a power of two.
+    pub scale: u32,
+}
+
+/// What has become of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    Accepted(i32, Line),
+    Read(i32, u64),
+    /// Nobody can go on with the connection any more.
+    Given(i32),
+    Closed(i32, i32),
+    Moved {
+        from: i32,
+        to: i32,
+    },
+}
+
+fn internet(bytes: &[u8]) -> Option<SocketAddrV4> {
+    let family = u16::from_le_bytes([bytes[0], bytes[1]]);
+    let address = Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]);
+    let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+    (i32::from(family) == libc::AF_INET).then(|| SocketAddrV4::new(address, port))
+}
+
+/// From what the agent has learnt at an accept.
+fn line(bytes: &[u8]) -> Option<Line> {
+    if bytes.len() != LINE || half(bytes, 0) == 0 {
+        return None;
+    }
+    Some(Line {
+        own: internet(&bytes[OWN..PEER])?,
+        peer: internet(&bytes[PEER..])?,
+        gets: half(bytes, 2),
+        scale: half(bytes, 4) >> 16,
+    })
+}
+
+fn number(word: u64) -> i32 {
+    u32::try_from(word & 0xffff_ffff)
+        .expect("masked")
+        .cast_signed()
+}
+
+impl Step {
+    /// The system call, and its arguments.
+    fn call(&self) -> Option<(i64, [u64; 6])> {
+        let kind = u16::from_le_bytes([self.claim[20], self.claim[21]]);
+        let nr = half(&self.claim, 4);
+        let args = [8, 9, 10, 11, 12, 13].map(|index| word(&self.claim, index));
+        (kind == abi::kind::SYSCALL).then_some((nr.into(), args))
+    }
+
+    /// What this event did to connections; a call has one descriptor, but for `splice` and `tee`.
+    #[must_use]
+    pub fn flows(&self) -> Vec<Flow> {
+        if let Some(note) = self.note() {
+            let last = |word: u64| i32::try_from(word).unwrap_or(i32::MAX);
+            match note.kind {
+                Kind::Close if note.fd >= 0 => return vec![Flow::Closed(note.fd, note.fd)],
+                Kind::Close => return vec![Flow::Closed(last(note.offset), last(note.len))],
+                Kind::Duplicate => {
+                    let (from, to) = (number(note.len), note.fd);
+                    return vec![Flow::Moved { from, to }];
+                }
+                _ => {}
+            }
+        }
+        let Some((nr, args)) = self.call() else {
+            return Vec::new();
+        };
+        self.moved(nr, args)
+    }
+
+    fn moved(&self, nr: i64, args: [u64; 6]) -> Vec<Flow> {
+        const MSG_PEEK: u64 = 2;
+        let (fd, ret) = (number(args[0]), self.ret());
+        let looks = match nr {
+            libc::SYS_recvfrom => args[3] & MSG_PEEK != 0,
+            libc::SYS_recvmsg => args[2] & MSG_PEEK != 0,
+            _ => false,
+        };
+        match nr {
+            libc::SYS_accept | libc::SYS_accept4 if ret >= 0 => {
+                let fd = number(ret.cast_unsigned());
+                let known = line(self.extra()).map(|line| Flow::Accepted(fd, line));
+                vec![known.unwrap_or(Flow::Given(fd))]
+            }
+            libc::SYS_read | libc::SYS_readv | libc::SYS_recvfrom | libc::SYS_recvmsg => {
+                match u64::try_from(ret) {
+                    Ok(0) => vec![Flow::Given(fd)],
+                    Ok(n) if !looks => vec![Flow::Read(fd, n)],
+                    _ => Vec::new(),
+                }
+            }
+            libc::SYS_shutdown => vec![Flow::Given(fd)],
+            libc::SYS_splice | libc::SYS_tee | libc::SYS_vmsplice if ret > 0 => args[..3]
+                .iter()
+                .map(|arg| Flow::Given(number(*arg)))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
