@@ -873,7 +873,12 @@ fn shares_memory_by_name() -> Result<Target, String> {
     Target::guest("shared_named.c", &[])
 }
 
-/// Nobody repairs a process that shares memory with others: a difference stops the tree. What nobody reads is none.
+fn shares_memory_among_threads() -> Result<Target, String> {
+    Target::guest("shared_threads.c", &[])
+}
+
+/// Three replicas of a process that shares memory with others are repaired with what they share. With two, and where one is
+/// killed, the tree stops. What nobody reads is no difference.
 fn in_shared_memory() -> Vec<Trial> {
     let at = "at=shared_fork!report n=1";
     [
@@ -887,7 +892,38 @@ fn in_shared_memory() -> Vec<Trial> {
             "memory_of_leader_of_3",
             3,
             format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"),
-            After::Detected,
+            After::Corrected,
+        ),
+        (
+            "memory_of_3",
+            3,
+            format!("replica=2 {at} mem=[[shared_fork!s]+24] bit=5"),
+            After::Corrected,
+        ),
+        (
+            "crash_of_3",
+            3,
+            format!("replica=1 {at} reg=rsp bit=40"),
+            After::Corrected,
+        ),
+        (
+            "crash_of_leader_of_3",
+            3,
+            format!("replica=leader {at} reg=rsp bit=40"),
+            After::Corrected,
+        ),
+        // A word that all workers read and write: some of them have computed with it when it is found.
+        (
+            "word_of_workers",
+            3,
+            "process=1 replica=2 event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "word_of_workers_of_leaders",
+            3,
+            "process=2 replica=leader event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
+            After::Corrected,
         ),
         (
             "memory_unread",
@@ -932,6 +968,7 @@ fn in_shared_memory() -> Vec<Trial> {
         .trial(shares_memory)
     })
     .chain(by_name())
+    .chain(among_threads())
     .collect()
 }
 
@@ -943,9 +980,31 @@ fn by_name() -> impl Iterator<Item = Trial> {
             replicas: 3,
             stop: false,
             flip: format!("replica={replica} at=shared_named!report n=1 mem=[rdi] bit=5"),
-            after: After::Detected,
+            after: After::Corrected,
         }
         .trial(shares_memory_by_name)
+    })
+}
+
+fn among_threads() -> impl Iterator<Item = Trial> {
+    [
+        ("2", 2, After::Detected),
+        ("1", 3, After::Corrected),
+        ("leader", 3, After::Corrected),
+    ]
+    .into_iter()
+    .map(|(replica, replicas, after)| {
+        let struck = if replica == "2" { "1" } else { replica };
+        Fault {
+            name: format!("sharing_threads_{replica}_of_{replicas}"),
+            replicas,
+            stop: false,
+            flip: format!(
+                "replica={struck} at=shared_threads!report n=1 mem=[[shared_threads!s]] bit=5"
+            ),
+            after,
+        }
+        .trial(shares_memory_among_threads)
     })
 }
 

@@ -258,6 +258,7 @@ enum sf_doing { SF_D_SYSCALL, SF_D_ENTROPY, SF_D_FAULT, SF_D_EPOCH, SF_D_NOTHING
 #define SF_DESC_TURN 0xf9
 #define SF_DESC_BATON 0xf8 /* domain.c */
 #define SF_DESC_YIELD 0xf7 /* the budget of the running thread is used up */
+#define SF_DESC_NO_FRAME 0xf6 /* there is no room for a handler's frame (signal.c) */
 #define SF_DESC_FOUND 0xfb /* the state that is looked for, but for rcx; << 8: number of the payload */
 #define SF_DESC_SAVED 0xe0 /* bit 8: compact format */
 #define SF_DESC_FLIP 0xf0
@@ -502,6 +503,7 @@ s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_
 
 /* signal.c */
 NORETURN void sf_die(int s);
+NORETURN void sf_no_frame(struct sf_regs *);
 void sf_on_signal(int, struct sf_siginfo *, void *uc, u64 frame);
 s64 sf_signals_init(void);
 void sf_signals_receive(void);
@@ -653,6 +655,7 @@ struct sf_transfer {
 	u64 tsc_traps, slot;
 	u64 tls_budget;
 	u64 tls_rcx, tls_desc, tls_ea; /* of a trampoline that it may stand in */
+	u64 holds, ticket, spent, ready; /* of struct sf_me: whether it has the baton of its domain, and its part of the turn */
 	struct sf_traps traps;
 	u64 fp_bytes;
 	u8 fp[16384] __attribute__((aligned(64)));

@@ -23,7 +23,9 @@
  * A process that computes without a call that may wait, or spins on a plain load, is held up where all its replicas hold
  * the baton, as a thread is (meet.c), and gives it there.
  *
- * Not covered: repair inside a domain; memory checks of segments.
+ * A replica that is outvoted takes memory, segments and ticket of another one that holds the same (recovery.rs).
+ *
+ * Not covered: replicas of a domain that have died; memory checks of segments.
  * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
  */
 #include "agent.h"

@@ -196,6 +196,8 @@ static void on_entropy(struct sf_regs *r, u64 desc)
 	}
 	if (q.kind == SF_DESC_DEATH)
 		sf_die_agreed(r, q.dest);
+	if (q.kind == SF_DESC_NO_FRAME)
+		sf_no_frame(r);
 	if (q.kind == SF_DESC_FOUND) {
 		sf_found(r, desc >> 8);
 		return;

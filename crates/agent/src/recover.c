@@ -355,7 +355,7 @@ void sf_send(void)
 {
 	struct sf_transfer *t = TRANSFER;
 	t->next = me.next;
-	t->base = me.base;
+	t->base = me.reset_pending ? me.next : me.base; /* the leader begins the log anew at its next event */
 	t->regs = *me.regs;
 	t->app = app;
 	t->doing = me.doing;
@@ -366,6 +366,10 @@ void sf_send(void)
 	t->tls_rcx = tls.rcx;
 	t->tls_desc = tls.desc;
 	t->tls_ea = tls.ea;
+	t->holds = me.holds;
+	t->ticket = me.ticket;
+	t->spent = me.spent;
+	t->ready = me.ready;
 	t->traps = sf_traps;
 	sys2(158, 0x1003 /* ARCH_GET_FS */, &t->fs_base);
 	t->fp_bytes = sf_fp_bytes();
@@ -401,6 +405,11 @@ s64 sf_receive(void)
 	tls.rcx = t->tls_rcx;
 	tls.desc = t->tls_desc;
 	tls.ea = t->tls_ea;
+	me.holds = (u32)t->holds;
+	me.ticket = t->ticket;
+	me.spent = (u32)t->spent;
+	me.ready = t->ready;
+	me.courteous = 0;
 	if (!me.regs)
 		me.regs = &me.fault_regs;
 	*me.regs = t->regs;
@@ -415,7 +424,10 @@ s64 sf_receive(void)
 		sf_fp_load(t->fp);
 	sf_inherit_arrivals((u32)t->slot);
 	G->slot[me.slot].next = place();
-	G->base = me.base;
+	if (me.slot == 0)
+		G->base = me.base;
+	else
+		store(&G->slot[me.slot].done, me.next);
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
 	sf_signals_receive();

@@ -933,6 +933,43 @@ static void note_fault(u64 at)
 
 static void deliver(struct build *b);
 
+static enum sf_claim claim_end(struct sf_event *e, struct sf_regs *r, void *arg)
+{
+	(void)arg;
+	me.own_event = 1;
+	*e = (struct sf_event){ .seq = me.next, .nr = SIGSEGV, .kind = SF_K_FAULT, .lockstep = 1 };
+	sf_hash_bytes(&e->bytes, r, sizeof *r);
+	return SF_CLAIMED;
+}
+
+static const struct sf_result *act_end(struct sf_event *e, void *arg)
+{
+	(void)arg;
+	return sf_result_flags(e, 0);
+}
+
+static const struct sf_step ends = { claim_end, NULL, act_end, NULL, NULL, 0 };
+
+/* A handler's frame has no room, which ends the program if it is so in all replicas. One whose stack pointer was struck is
+ * alone with it, and outvoted. */
+NORETURN void sf_no_frame(struct sf_regs *r)
+{
+	struct sf_event e;
+	me.doing = SF_D_ENTROPY;
+	me.doing_desc = SF_DESC_NO_FRAME;
+	sf_event(&e, r, &ends, NULL);
+	sf_baton_give();
+	die_of(SIGSEGV);
+}
+
+/* After a fault all have compared their registers already, and stand in a handler of the kernel's. */
+NORETURN static void no_frame(const struct build *b)
+{
+	if (me.fault_frame || sf_alone())
+		die_of(SIGSEGV);
+	sf_no_frame(b->r);
+}
+
 /* SIGSEGV by the kernel's own word, which kills if there is no handler, or it is blocked (force_sig). */
 static void deliver_segv(const struct build *b)
 {
@@ -940,7 +977,7 @@ static void deliver_segv(const struct build *b)
 	struct build again = *b;
 	again.i = &i;
 	if (app.action[SIGSEGV].handler <= SIG_IGN || (app.mask & BIT(SIGSEGV)))
-		die_of(SIGSEGV);
+		no_frame(b);
 	deliver(&again);
 }
 
@@ -958,7 +995,7 @@ static void deliver(struct build *b)
 	if (user(build_frame, b) || !b->sp) {
 		/* No room for a frame: SIGSEGV in its place, which needs room as well. */
 		if (s == SIGSEGV)
-			die_of(SIGSEGV);
+			no_frame(b);
 		deliver_segv(b);
 		return;
 	}
@@ -991,7 +1028,7 @@ static void deliver(struct build *b)
 	__asm__ volatile("" ::: "memory");
 	if (unlikely(leads_nowhere(r->rip))) {
 		if (s == SIGSEGV)
-			die_of(SIGSEGV);
+			no_frame(b);
 		deliver_segv(&(struct build){ .r = r, .trapno = GENERAL_PROTECTION });
 	}
 }

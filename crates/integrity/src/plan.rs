@@ -410,8 +410,8 @@ pub enum StopReason {
     /// Replicas disagreed, and no repair was possible: no majority, no snapshot, or the repair
     /// itself failed.
     Unrecoverable,
-    /// Replicas disagreed, or one of them died, in a process that shares memory with others: those
-    /// cannot be repaired yet.
+    /// Replicas disagreed, or one of them died, in a process that shares memory with others, where
+    /// what they share is not of one moment: those cannot be repaired.
     Shared,
     /// The program asked for something that is not supported.
     Refused,

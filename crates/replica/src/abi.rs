@@ -352,6 +352,7 @@ pub(crate) mod kind {
     pub(crate) const FAULT: u16 = 3;
     pub(crate) const CHECK: u16 = 4;
     pub(crate) const WRITEBACK: u16 = 6;
+    pub(crate) const TURN: u16 = 7;
 }
 
 pub(crate) const RPC_PATCH: u32 = 1;

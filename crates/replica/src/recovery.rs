@@ -523,7 +523,7 @@ impl Supervisor<'_> {
         if !self.recovers() {
             return self.gives_up(StopReason::Mismatch, begun);
         }
-        if self.shares_memory() {
+        if self.shares_memory() && !self.is_of_one_moment(&standing) {
             return self.gives_up(StopReason::Shared, begun);
         }
         // Of those who are right the one that has seen most: what the leader did is in its past,
@@ -663,6 +663,8 @@ impl Supervisor<'_> {
         // The leader first (it is the lowest): followers are then made again from it.
         let repaired = if r == 0 {
             self.replace_leader(winner, standing)
+        } else if self.shares_memory() {
+            self.overwrite(r, 0).unwrap_or(false)
         } else {
             self.replace(r)
         };
@@ -842,7 +844,10 @@ impl Supervisor<'_> {
             return false;
         }
         let usable = !self.watch.hollow && (standing == Standing::Paused || self.recall_leader());
-        let copied = usable && self.copy_memory(winner, false).unwrap_or(false);
+        if self.shares_memory() {
+            return usable && self.overwrite(0, winner).unwrap_or(false);
+        }
+        let copied = usable && self.copy_memory(winner, 0, false).unwrap_or(false);
         if !copied && self.is_child() {
             return false; // it has no keeper
         }
@@ -850,35 +855,67 @@ impl Supervisor<'_> {
             if self.is_going(winner) {
                 return false; // the process is there for the next donor
             }
-            let made = self.spawn_leader(winner) && self.copy_memory(winner, true).unwrap_or(false);
+            let made =
+                self.spawn_leader(winner) && self.copy_memory(winner, 0, true).unwrap_or(false);
             if !made {
                 return false;
             }
         }
-        let next = self.group.get64(at!(own winner, again));
-        self.group.clear_ring(0);
-        self.group
-            .clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
-        let received =
-            self.group.order(0, cmd::RECEIVE, 0, ANSWER) == Some(0) && self.is_copy(winner);
+        let received = self.receives(0, winner);
         self.watch.hollow &= !received;
         received
     }
 
-    /// Whether the leader's memory digests to what the winner's does, each by its own reading. The winner answers: it
+    /// A replica whose memory is `donor`'s by now takes its registers and the agent's state.
+    fn receives(&self, r: usize, donor: usize) -> bool {
+        self.group.clear_ring(r);
+        if r == 0 {
+            let next = self.group.get64(at!(own donor, again));
+            self.group
+                .clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
+        }
+        self.group.order(r, cmd::RECEIVE, 0, ANSWER) == Some(0) && self.is_copy(donor, r)
+    }
+
+    /// Whether all replicas of a process that shares memory stand where what they share is of one moment: each holds the
+    /// baton of its index, and then the same ticket (domain.c), or none does, and has stored nothing since all agreed.
+    fn is_of_one_moment(&self, standing: &[Standing]) -> bool {
+        let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
+        standing.iter().all(|one| *one == Standing::Paused)
+            && (1..self.replicas.len()).all(|r| held(r) == held(0))
+    }
+
+    /// Makes a replica of a domain what `donor` is, in its own process: what it shares is mapped there and nowhere else.
+    /// While it holds the baton that memory is copied too, since nobody else of either index stores to it.
+    fn overwrite(&self, r: usize, donor: usize) -> io::Result<bool> {
+        if self.group.order(donor, cmd::SEND, 0, ANSWER).is_none()
+            || !self.copy_memory(donor, r, false)?
+        {
+            return Ok(false);
+        }
+        if self.group.get32(at!(baton_held) + 4 * r) != 0 {
+            let (from, to) = (self.replicas[donor].pid, self.replicas[r].pid);
+            if transplant::copy_segments(from, to)?.is_none() || self.is_going(donor) {
+                return Ok(false);
+            }
+        }
+        Ok(self.receives(r, donor))
+    }
+
+    /// Whether a replica's memory digests to what the donor's does, each by its own reading. The donor answers: it
     /// has lived to the end of the copy.
-    fn is_copy(&self, winner: usize) -> bool {
-        for r in [winner, 0] {
+    fn is_copy(&self, donor: usize, to: usize) -> bool {
+        for r in [donor, to] {
             self.group.command(r, cmd::HASH, 0);
         }
-        let [Some(right), Some(copy)] = [winner, 0].map(|r| {
+        let [Some(right), Some(copy)] = [donor, to].map(|r| {
             self.group.obeyed(r, ANSWER)?;
             Some([0, 8].map(|word| self.group.get64(at!(own r, hash) + word)))
         }) else {
             return false;
         };
         // A program that has changed its root directory cannot look at its own map: each then says its own number.
-        let blind = right[0] == winner as u64 && copy[0] == 0;
+        let blind = right[0] == donor as u64 && copy[0] == to as u64;
         right == copy || blind
     }
 
@@ -1029,11 +1066,11 @@ impl Supervisor<'_> {
         self.group.order(0, cmd::REMAP, 0, ANSWER) == Some(0)
     }
 
-    /// Copies what differs from the winner's memory to the leader's. `false`: their mappings
-    /// differ, so the leader has to be made anew. An error if the winner did not live to the end of it.
-    fn copy_memory(&self, winner: usize, fresh: bool) -> io::Result<bool> {
-        let (from, to) = (self.replicas[winner].pid, self.replicas[0].pid);
-        let copied = transplant::copy(&self.group, from, (0, to), fresh)?;
+    /// Copies what differs from the winner's memory to that of `loser`. `false`: their mappings
+    /// differ, so it has to be made anew. An error if the winner did not live to the end of it.
+    fn copy_memory(&self, winner: usize, loser: usize, fresh: bool) -> io::Result<bool> {
+        let (from, to) = (self.replicas[winner].pid, self.replicas[loser].pid);
+        let copied = transplant::copy(&self.group, from, (loser, to), fresh)?;
         // A dying process has no mappings, and reads as zeros.
         if copied.is_some() && self.is_going(winner) {
             return Err(io::Error::other("it died while it was copied"));
@@ -1107,6 +1144,7 @@ impl Supervisor<'_> {
             kind::SYSCALL => steadfast_agent::call(claim.nr).0.to_owned(),
             kind::ENTROPY => "entropy".to_owned(),
             kind::FAULT => format!("signal {}", claim.nr),
+            kind::TURN => "its turn among processes that share memory".to_owned(),
             kind::WRITEBACK => "write-back of a shared mapping".to_owned(),
             _ => "memory check".to_owned(),
         });

@@ -22,10 +22,14 @@ const PAGE: usize = 4096;
 /// A paused process answers at once.
 const ANSWER: Duration = Duration::from_secs(20);
 
+/// The agent's, the log, or the page of a domain.
+fn is_ours(map: &procfs::Mapping) -> bool {
+    map.range.start < abi::AGENT_END && map.range.end > abi::BASE
+}
+
 /// Mappings that hold the program's state: not the agent's, the log or the kernel's.
 pub(crate) fn transplanted(map: &procfs::Mapping) -> bool {
-    let ours = map.range.start < abi::AGENT_END && map.range.end > abi::BASE;
-    !ours && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
+    !is_ours(map) && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
 }
 
 pub(crate) fn of_the_kernel(map: &procfs::Mapping) -> bool {
@@ -91,6 +95,16 @@ struct Copier {
 }
 
 impl Copier {
+    fn new(from_pid: i32, to_pid: i32) -> io::Result<Self> {
+        Ok(Self {
+            from: Remote::open(from_pid)?,
+            to: Remote::open(to_pid)?,
+            theirs: vec![0; COPY],
+            ours: vec![0; COPY],
+            pages: 0,
+        })
+    }
+
     fn piece(&mut self, at: u64, len: usize) -> io::Result<()> {
         self.from.read_sparse(at, &mut self.theirs[..len])?;
         self.to.read_sparse(at, &mut self.ours[..len])?;
@@ -124,13 +138,7 @@ pub(crate) fn copy(
     (slot, to_pid): (usize, i32),
     fresh: bool,
 ) -> io::Result<Option<u64>> {
-    let mut copier = Copier {
-        from: Remote::open(from_pid)?,
-        to: Remote::open(to_pid)?,
-        theirs: vec![0; COPY],
-        ours: vec![0; COPY],
-        pages: 0,
-    };
+    let mut copier = Copier::new(from_pid, to_pid)?;
     let source = procfs::maps(from_pid)?;
     let Some(stack) = source.iter().find(|m| m.path == Path::new("[stack]")) else {
         return Err(io::Error::other("a process without a stack"));
@@ -165,6 +173,21 @@ pub(crate) fn copy(
                 copier.piece(at, PAGE)?;
             }
         }
+    }
+    Ok(Some(copier.pages))
+}
+
+/// Copies what differs of the memory that processes share (domain.c), between two that hold the baton of their indexes. How many pages
+/// that were; nothing: the two do not map the same.
+pub(crate) fn copy_segments(from_pid: i32, to_pid: i32) -> io::Result<Option<u64>> {
+    let mut copier = Copier::new(from_pid, to_pid)?;
+    let (source, target) = (procfs::maps(from_pid)?, procfs::maps(to_pid)?);
+    let segments = |m: &&procfs::Mapping| m.shared && m.writable && !is_ours(m);
+    for map in source.iter().filter(segments) {
+        if !covered(&target, map) {
+            return Ok(None);
+        }
+        copier.run(&map.range)?;
     }
     Ok(Some(copier.pages))
 }

@@ -24,12 +24,14 @@
 mod body;
 pub mod engine;
 pub mod host;
+pub mod keep;
 pub mod model;
 pub mod package;
 pub mod process;
 pub mod shape;
 mod table;
 pub mod value;
+mod wire;
 
 pub use engine::{Engine, Failure, LoadError};
 pub use host::{

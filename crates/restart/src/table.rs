@@ -7,6 +7,8 @@
 //!
 //! Not covered: the objects inside the bodies; `Slot::inner` is a cache of them that one reset makes void.
 
+mod kept;
+
 use std::collections::BTreeMap;
 
 use crate::body::Inner;

@@ -10,6 +10,8 @@ mod fixture;
 mod fs;
 #[path = "cases/http.rs"]
 mod http;
+#[path = "cases/keep.rs"]
+mod keep;
 #[path = "cases/keyvalue.rs"]
 mod keyvalue;
 #[path = "cases/load.rs"]

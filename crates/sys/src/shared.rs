@@ -25,6 +25,9 @@ enum Backing {
     Segment(i32),
 }
 
+/// Size and seals stay as they are.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
 // SAFETY: the mapping lives as long as the value, and every access goes through atomics or
 // byte copies, so threads of this process are no different from other processes.
 unsafe impl Send for Shared {}
@@ -65,6 +68,67 @@ impl Shared {
             base,
             bytes,
         })
+    }
+
+    /// Makes sparse memory whose size nobody can change any more (F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL): whoever maps it later reads what
+    /// was written, and no access ends in SIGBUS.
+    ///
+    /// # Errors
+    /// As memfd_create(2), ftruncate(2), fcntl(2) and mmap(2).
+    pub fn sealed(name: &std::ffi::CStr, bytes: usize) -> io::Result<Self> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: `name` is NUL-terminated and the call keeps no pointer.
+        let fd = unsafe { libc::memfd_create(name.as_ptr(), flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: memfd_create returned a descriptor that nobody else owns.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(bytes as u64)?;
+        // SAFETY: numbers only.
+        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, SEALS) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Self::of(file)
+    }
+
+    /// Maps what [`Shared::sealed`] has made, perhaps in another process.
+    ///
+    /// # Errors
+    /// When it is no such memory, or as mmap(2).
+    pub fn of(file: File) -> io::Result<Self> {
+        // SAFETY: numbers only.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        if seals & SEALS != SEALS {
+            return Err(io::Error::other("memory whose size may change"));
+        }
+        let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        // SAFETY: no address is asked for, so no existing mapping is replaced.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(at.cast()).expect("mmap never returns page 0 unasked");
+        Ok(Self {
+            backing: Backing::File(file),
+            base,
+            bytes,
+        })
+    }
+
+    /// How large it is.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The same as a System V segment, for processes that have lost the right to open a descriptor of this one: they attach

@@ -65,6 +65,8 @@ pub enum LoadError {
     },
     #[error("{component} does not start: {found}")]
     Start { component: String, found: String },
+    #[error("what the last process kept of {component} cannot be used: {found}")]
+    Kept { component: String, found: String },
     #[error("{what}")]
     System {
         what: &'static str,
@@ -91,6 +93,9 @@ impl LoadError {
             Self::Export { .. } => "the WIT beside the component must be the one it was built from",
             Self::Start { .. } => {
                 "see the message; memory_mib in app.toml raises the limit of memory"
+            }
+            Self::Kept { .. } => {
+                "none is needed: it is forgotten, all begin empty, and old handles are stale"
             }
             Self::System { .. } => "see the cause",
         }

@@ -17,6 +17,7 @@ use super::words::{
 };
 use crate::body::{Body, Inner};
 use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
+use crate::keep::Kept;
 use crate::model::{Model, Passing, Role};
 use crate::table::{Bad, Slot, Table};
 use crate::value::{Handle, Value};
@@ -47,6 +48,8 @@ pub(super) struct Core {
     pub(super) worker: Option<mpsc::Sender<Vec<Body>>>,
     pub(super) listener: Option<Listener>,
     pub(super) made: Vec<Vec<Inner>>,
+    /// What the next process of the host will know.
+    pub(super) kept: Option<Kept>,
     /// Others that it may call.
     pub(super) imports: Vec<Import>,
     pub(super) journal: Arc<Mutex<Journal>>,
@@ -204,6 +207,7 @@ impl Core {
             renewed: self.stats.renewed,
             rests: self.stats.rests,
             objects: self.table.len(),
+            kept: self.stats.kept,
             processes: self.bodies.iter().filter_map(Body::pid).collect(),
         }
     }
@@ -411,7 +415,9 @@ impl Core {
         {
             self.end_children(handle)?;
         }
-        self.record(client, function, args, result)
+        let result = self.record(client, function, args, result);
+        self.write_down(client, function, args, result.as_ref());
+        Ok(result)
     }
 
     /// Ends in the bodies what was made from an object that ends, the last made first. The table follows when all of it has succeeded.
@@ -563,6 +569,7 @@ impl Core {
             .end_children(handle)
             .and_then(|()| self.end_inner(handle));
         self.forget(handle);
+        self.write_discard(handle);
         match ended {
             Err(Stop::Failed(cause, detail)) => self.recover(cause, None, detail),
             Err(Stop::Callee(error)) => self.recover(Cause::Callee, None, error.to_string()),

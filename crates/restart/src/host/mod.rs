@@ -19,29 +19,32 @@
 mod bare;
 mod check;
 mod core;
+mod keeping;
 mod parts;
 mod rebuild;
 mod record;
 mod upgrade;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use steadfast_sys::inherit::PiMutex;
+use steadfast_sys::shared::Shared;
 
 pub use self::bare::Bare;
 use self::core::Core;
 use self::parts::Parts;
 pub use self::upgrade::{UpgradeError, Upgraded};
 pub use self::words::{
-    BodyDump, CallError, Cause, Counts, Dump, Listener, Policy, Report, State, Stats,
+    BodyDump, CallError, Cause, Counts, Dump, Kept, Listener, Policy, Report, State, Stats,
 };
 use crate::body::Body;
 use crate::engine::{Callee, Engine, LoadError};
+use crate::keep;
 use crate::model::Model;
 use crate::process::Process;
 use crate::table::Table;
@@ -139,6 +142,8 @@ pub struct Host {
     engine: Engine,
     units: BTreeMap<String, Arc<Unit>>,
     edges: AtomicU32,
+    /// Edges that components call by.
+    clients: BTreeSet<u32>,
 }
 
 /// What a client holds: it may call what the edge allows, and nothing else.
@@ -163,6 +168,7 @@ impl Host {
             engine: Engine::new(pad)?,
             units: BTreeMap::new(),
             edges: AtomicU32::new(0),
+            clients: BTreeSet::new(),
         })
     }
 
@@ -198,6 +204,7 @@ impl Host {
             since_compare: 0,
             limits: core::Limits::default(),
             in_a_row: 0,
+            kept: None,
             gone: None,
             spare: parts.spare,
             worker: parts.worker,
@@ -207,6 +214,8 @@ impl Host {
             journal: parts.journal,
         };
         let calls = core.calls.clone();
+        let edges = component.uses.iter().map(|edge| edge.client);
+        self.clients.extend(edges);
         let core = PiMutex::new(core).map_err(|source| LoadError::System {
             what: "locks with priority inheritance are needed",
             source,
@@ -222,6 +231,38 @@ impl Host {
             }),
         );
         Ok(())
+    }
+
+    /// Keeps what the next process of the host has to know of these components in memory that it will be given, and goes on with what the last
+    /// one has kept there. True where all of them had something; else all begin empty, and old handles are stale. After all edges are made,
+    /// in the same order each time, and before the first call. `app` says what makes an application another one.
+    ///
+    /// # Errors
+    /// When there is no such component; when what was kept is damaged, or another application's: then all of it is forgotten, and from now
+    /// on it is kept again.
+    pub fn keep(&self, app: &str, memories: Vec<(String, [Shared; 2])>) -> Result<bool, LoadError> {
+        let edges = self.edges.load(Ordering::SeqCst);
+        // Edges of later versions of a component have greater numbers.
+        let component = |client| client >= edges || self.clients.contains(&client);
+        let mut found = Ok(true);
+        let mut kept = Vec::new();
+        for (name, areas) in memories {
+            let unit = self.units.get(&name);
+            let core = unit.and_then(|unit| Some((unit, unit.core.lock().ok()?)));
+            let (unit, mut core) = core.ok_or_else(|| LoadError::Kept {
+                component: name,
+                found: "there is no such component".into(),
+            })?;
+            let of = keep::Kept::new(areas, app, &keeping::fingerprint(&core.model));
+            found = found.and_then(|all| Ok(core.take_over(&of)? && all));
+            kept.push((unit, of));
+        }
+        for (unit, of) in kept {
+            if let Ok(mut core) = unit.core.lock() {
+                core.keep(of, matches!(found, Ok(true)), component);
+            }
+        }
+        found
     }
 
     /// An edge from a client to a component; `allow` names functions (`interface#name`), an empty list allows all.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is noted of a call that failed, or whose results differed.
 
-use super::core::{Core, Stop};
+use super::core::Core;
 use crate::model::{Effect, Role, Source};
 use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
@@ -15,33 +15,72 @@ impl Core {
         function: usize,
         args: &[Value],
         mut result: Option<Value>,
-    ) -> Result<Option<Value>, Stop> {
+    ) -> Option<Value> {
+        let inner = self.inner();
+        if let Role::Create { resource, parent } = self.model.functions[function].role {
+            if inner.len() == self.bodies.len() {
+                let record = self.new_record(client, function, args, (resource, parent));
+                let handle = self.table.insert(record, self.epoch, inner);
+                replace(&mut result, handle);
+            }
+        } else {
+            self.record_change(function, args, result.as_ref());
+        }
+        result
+    }
+
+    /// The same for a call of another process, which made the object of that handle. None where it cannot have.
+    pub(super) fn record_again(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+        result: Option<Value>,
+        made: Option<Handle>,
+    ) -> Option<()> {
+        match (self.model.functions[function].role, made) {
+            (Role::Create { resource, parent }, Some(handle)) => {
+                let record = self.new_record(client, function, args, (resource, parent));
+                self.table.insert_at(handle, record)?;
+            }
+            (Role::Create { .. }, None) => {}
+            _ => self.record_change(function, args, result.as_ref()),
+        }
+        Some(())
+    }
+
+    fn new_record(
+        &mut self,
+        client: u32,
+        function: usize,
+        args: &[Value],
+        (resource, parent): (usize, Option<usize>),
+    ) -> Record {
+        let record = Record {
+            resource,
+            owner: client,
+            creator: function,
+            args: args.to_vec(),
+            fields: vec![0; self.model.resources[resource].fields.len()],
+            parent: parent
+                .and_then(|place| args.get(place))
+                .and_then(Value::handle),
+            ..Record::default()
+        };
+        if let Some(key) = self.model.name_of(function, args) {
+            self.table.name(key, &record, self.epoch);
+        }
+        record
+    }
+
+    /// What a call that made nothing has changed.
+    fn record_change(&mut self, function: usize, args: &[Value], result: Option<&Value>) {
         let model = self.model.clone();
         match model.functions[function].role {
-            Role::Create { resource, parent } => {
-                let inner = self.inner();
-                if inner.len() == self.bodies.len() {
-                    let record = Record {
-                        resource,
-                        owner: client,
-                        creator: function,
-                        args: args.to_vec(),
-                        fields: vec![0; model.resources[resource].fields.len()],
-                        parent: parent
-                            .and_then(|place| args.get(place))
-                            .and_then(Value::handle),
-                        ..Record::default()
-                    };
-                    if let Some(key) = model.name_of(function, args) {
-                        self.table.name(key, &record, self.epoch);
-                    }
-                    let handle = self.table.insert(record, self.epoch, inner);
-                    replace(&mut result, handle);
-                }
-            }
+            Role::Create { .. } => {}
             Role::Method { .. } => {
                 if let Some(handle) = args.first().and_then(Value::handle) {
-                    self.apply(handle, function, args, result.as_ref());
+                    self.apply(handle, function, args, result);
                 }
             }
             Role::Terminal { parameter } => {
@@ -55,14 +94,13 @@ impl Core {
                     name,
                     when,
                 } = model.functions[function].effect
-                    && when.holds(result.as_ref())
+                    && when.holds(result)
                     && let Some(Value::String(name)) = args.get(name)
                 {
                     self.table.names.remove(&(resource, name.clone()));
                 }
             }
         }
-        Ok(result)
     }
 
     fn apply(&mut self, handle: Handle, function: usize, args: &[Value], result: Option<&Value>) {

@@ -118,6 +118,7 @@ impl Host {
         }
         let moved = core.replace(&mut parts, model.clone(), component.policy);
         if moved.is_ok() {
+            core.keep_version();
             *unit.model.lock().unwrap_or_else(PoisonError::into_inner) = model;
         }
         let (objects, names) = (core.table.len(), core.table.names.len());

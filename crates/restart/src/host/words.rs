@@ -188,6 +188,29 @@ impl Default for Policy {
     }
 }
 
+/// Whether the next process of the host will know the component's objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kept {
+    /// Nobody has asked for it.
+    #[default]
+    Off,
+    On,
+    /// There is no room for them.
+    TooLarge,
+}
+
+impl Kept {
+    /// The word for it in reports.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Off => "no",
+            Self::On => "yes",
+            Self::TooLarge => "too large",
+        }
+    }
+}
+
 /// What happened to a component so far.
 #[derive(Debug, Clone, Default)]
 pub struct Stats {
@@ -210,6 +233,7 @@ pub struct Stats {
     /// How often it rested.
     pub rests: u64,
     pub objects: usize,
+    pub kept: Kept,
 }
 
 /// Whether a component serves.
@@ -244,6 +268,7 @@ pub struct Counts {
     pub renewed: u64,
     pub rests: u64,
     pub objects: usize,
+    pub kept: Kept,
     /// Where it runs, if not in this process: one number a body.
     pub processes: Vec<u32>,
 }

@@ -22,7 +22,6 @@
 //! Not covered: the priority of the caller, which another process does not inherit.
 
 mod serve;
-mod wire;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -40,10 +39,10 @@ use steadfast_sys::cpu;
 use steadfast_sys::pad::Seen;
 
 pub use self::serve::serve;
-use self::wire::{Bytes, Line, Rest, Wire, part, variants};
 use crate::engine::{Asked, Failure, Image, Import, Journal, Limits, answered, put};
 use crate::host::BodyDump;
 use crate::value::{Handle, Value};
+use crate::wire::{Bytes, Line, Rest, Wire, part, variants};
 
 /// The program that runs a component: it calls [`serve`], and finds its socket as standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]

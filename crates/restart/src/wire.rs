@@ -1,4 +1,4 @@
-//! What a host and a component's process say to each other: frames on a socket.
+//! Values as bytes: what a host and a component's process say to each other, and what is kept for the next process of a host.
 //!
 //! ```text
 //!   length u32 │ CRC-32C u32 │ message
@@ -25,7 +25,7 @@ const FRAME_MAX: usize = 1 << 30;
 const DEPTH_MAX: u32 = 64;
 
 /// What is left of a message.
-pub(super) struct Rest<'a> {
+pub(crate) struct Rest<'a> {
     bytes: &'a [u8],
     depth: u32,
 }
@@ -39,7 +39,7 @@ impl<'a> Rest<'a> {
 }
 
 /// A part of a message.
-pub(super) trait Wire: Sized {
+pub(crate) trait Wire: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(rest: &mut Rest<'_>) -> Option<Self>;
 }
@@ -84,7 +84,7 @@ impl Wire for usize {
 }
 
 /// Bytes as they are; `Vec<u8>` would go one by one.
-pub(super) struct Bytes(pub(super) Vec<u8>);
+pub(crate) struct Bytes(pub(crate) Vec<u8>);
 
 fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     bytes.len().put(out);
@@ -168,7 +168,7 @@ macro_rules! tuples {
         }
     )* };
 }
-tuples!((A 0, B 1), (A 0, B 1, C 2));
+tuples!((A 0, B 1), (A 0, B 1, C 2), (A 0, B 1, C 2, D 3));
 
 impl Wire for Handle {
     fn put(&self, out: &mut Vec<u8>) {
@@ -205,10 +205,10 @@ impl Wire for Seen {
 /// Whatever part of a variant it is.
 macro_rules! part {
     ($part:ident, $rest:ident) => {
-        $crate::process::wire::Wire::take($rest)?
+        $crate::wire::Wire::take($rest)?
     };
 }
-pub(super) use part;
+pub(crate) use part;
 
 /// An enum whose variants have unnamed parts: its number, then the parts.
 macro_rules! variants {
@@ -232,7 +232,7 @@ macro_rules! variants {
         }
     };
 }
-pub(super) use variants;
+pub(crate) use variants;
 
 impl Wire for Value {
     fn put(&self, out: &mut Vec<u8>) {
@@ -318,7 +318,8 @@ fn damaged(what: &str) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, what.to_owned())
 }
 
-fn parsed<T: Wire>(bytes: &[u8]) -> Option<T> {
+/// A whole message.
+pub(crate) fn parsed<T: Wire>(bytes: &[u8]) -> Option<T> {
     let mut rest = Rest { bytes, depth: 0 };
     let message = T::take(&mut rest)?;
     rest.bytes.is_empty().then_some(message)
@@ -326,7 +327,7 @@ fn parsed<T: Wire>(bytes: &[u8]) -> Option<T> {
 
 /// One end of the socket.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     stream: UnixStream,
     out: Vec<u8>,
     /// What has come and was not used.
@@ -338,7 +339,7 @@ const HEAD: usize = 8;
 const PIECE: usize = 64 << 10;
 
 impl Line {
-    pub(super) fn new(stream: UnixStream) -> Self {
+    pub(crate) fn new(stream: UnixStream) -> Self {
         Self {
             stream,
             out: Vec::new(),
@@ -346,7 +347,7 @@ impl Line {
         }
     }
 
-    pub(super) fn send(&mut self, message: &impl Wire) -> io::Result<()> {
+    pub(crate) fn send(&mut self, message: &impl Wire) -> io::Result<()> {
         self.out.clear();
         self.out.resize(HEAD, 0);
         message.put(&mut self.out);
@@ -358,7 +359,7 @@ impl Line {
     }
 
     /// The next message. `silent` is asked whenever the stream's read timeout passes, and ends the wait by an error.
-    pub(super) fn receive<T: Wire>(
+    pub(crate) fn receive<T: Wire>(
         &mut self,
         mut silent: impl FnMut() -> io::Result<()>,
     ) -> io::Result<T> {
