@@ -224,6 +224,7 @@ else
 	KILLS=3000 KILLS_SEED=23 $(CARGO) test -p steadfast-tests -- faults::pairs_of_kills
 	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
 	$(BENCH) sei-tables table2 --variants mc-sei,mc-sei-level --faults sei --out build/campaign/sei-tables
+	$(BENCH) sei-tables table2 --variants mc-sei-without-inputs,mc-sei-without-outputs,mc-sei-without-frames,mc-sei-without-locks --faults sei --runs 2000 --out build/campaign/sei-tables
 	@mkdir -p build/campaign
 	$(BENCH) server-flips --flips 2500 --seed 3 --lines build/campaign/server-flips.jsonl --json build/campaign/server-flips.json
 	@$(MAKE) --no-print-directory build-host

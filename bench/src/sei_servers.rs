@@ -295,7 +295,10 @@ fn one(
             } else {
                 deadwood::start(&build.program, split, place)?
             };
-            let client = dns::Client::connect(server.address, build.envelope, seed)?;
+            let mut client = dns::Client::connect(server.address, build.envelope, seed)?;
+            if upstream.is_some() {
+                client = client.giving_way();
+            }
             (server, Client::Dns(client))
         }
         other => bail!("no client for {other}"),

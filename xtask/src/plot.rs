@@ -13,7 +13,7 @@ pub(crate) const COSTS: &str = "results/sei-servers.json";
 pub(crate) const ERRORS: &str = "results/table2.json";
 
 /// Builds of the figure: the keys of their errors and of their price, and their name in it.
-const BUILDS: [(&str, Cost, &str); 7] = [
+const BUILDS: [(&str, Cost, &str); 8] = [
     ("mc", Cost::Nothing, "plain"),
     ("level", Cost::Less("level"), "--protect=sei"),
     (
@@ -36,6 +36,7 @@ const BUILDS: [(&str, Cost, &str); 7] = [
         Cost::Less("frames"),
         "full without frames",
     ),
+    ("without-locks", Cost::Less("locks"), "full without locks"),
     ("sei", Cost::Whole, "--protect=full"),
 ];
 
@@ -154,13 +155,14 @@ pub fn cost_against_coverage(files: &Files) -> String {
     for (letter, point) in ('A'..).zip(&points) {
         svg += &drawn(letter, point, x(point.cost));
     }
-    // Beside the plain build, above the hardened ones.
+    // Below the plain build, left of the hardened ones.
+    let legend = BOTTOM - 16.0 * points.len() as f64;
     for (row, (letter, point)) in ('A'..).zip(&points).enumerate() {
         let _ = writeln!(
             svg,
             "<text x=\"{:.1}\" y=\"{:.1}\">{letter}  {}: {}</text>",
-            f64::midpoint(LEFT, RIGHT) - 60.0,
-            TOP + 18.0 + 16.0 * row as f64,
+            LEFT + 16.0,
+            legend + 16.0 * row as f64,
             point.name,
             said(point.errors)
         );

@@ -46,7 +46,7 @@ const fn mix(keys: usize, value_bytes: usize, get_percent: usize) -> Mix {
     }
 }
 
-/// The rows, in the order of the table. 8 B values over 8 threads need nine CPUs.
+/// The rows, in the order in which they are shown. 8 B values over 8 threads need nine CPUs.
 pub const ROWS: [Row; 12] = [
     Row {
         name: Cow::Borrowed("8 B, 8 threads"),

@@ -122,6 +122,8 @@ pub struct Client {
     /// Whether an empty socket is asked again instead of slept on: waking up costs a virtual
     /// machine more than a query does, and the server must not wait for its client.
     spins: bool,
+    /// Whether the CPU is offered to others then: an upstream server runs on it, too.
+    gives_way: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +159,17 @@ impl Client {
             idle: (0..WINDOW).collect(),
             serial: u32::from_be_bytes([a, b, c, d]),
             spins: false,
+            gives_way: false,
         })
+    }
+
+    /// The same beside an upstream server on its CPU.
+    #[must_use]
+    pub fn giving_way(self) -> Self {
+        Client {
+            gives_way: true,
+            ..self
+        }
     }
 
     fn ask(&mut self, place: usize, due: Instant) -> Result<()> {
@@ -270,14 +282,14 @@ impl Client {
                 "the server has not answered for {PATIENCE:?}"
             );
             for _ in 0..WINDOW {
-                let Some(place) = self.take()? else {
-                    // An upstream server may share this CPU.
+                if let Some(place) = self.take()? {
+                    self.ask(place, now)?;
+                    requests += 1;
+                    heard = now;
+                } else if self.gives_way {
                     std::thread::yield_now();
                     break;
-                };
-                self.ask(place, now)?;
-                requests += 1;
-                heard = now;
+                }
             }
         }
     }
@@ -323,7 +335,8 @@ impl Client {
                     self.idle.push(place);
                     heard = now;
                 }
-                None => std::thread::yield_now(),
+                None if self.gives_way => std::thread::yield_now(),
+                None => {}
             }
             ensure!(
                 now - heard < PATIENCE,
