@@ -775,7 +775,9 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
                 only: rows.clone(),
             };
             let say = &mut |step: &str| says.say(step);
-            let mut builds = sei_builds::columns(memcached.as_deref(), dnsmasq.as_deref(), say)?;
+            let servers = sei_servers::servers(&sei_servers::ROWS, &settings);
+            let mut builds =
+                sei_builds::columns(&servers, memcached.as_deref(), dnsmasq.as_deref(), say)?;
             if *checks {
                 builds.extend(sei_builds::without_checks(say)?);
             }

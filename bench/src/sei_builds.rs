@@ -3,6 +3,7 @@
 //!
 //! Invariant: what is measured as hardened is asked for its handlers and its level, by the binary, before anything runs.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -285,12 +286,13 @@ fn is_hardened(server: &Server, program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The columns of `bench sei-servers`: plain, plain with zeroed locals, with the message envelope alone, hardened (the program that is given,
+/// The columns of `bench sei-servers` for these servers: plain, plain with zeroed locals, with the message envelope alone, hardened (the program that is given,
 /// or built), and at the level of the paper's rules.
 ///
 /// # Errors
 /// When a build fails, or is not what it is said to be.
 pub fn columns(
+    servers: &BTreeSet<&str>,
     memcached: Option<&Path>,
     dnsmasq: Option<&Path>,
     say: &mut dyn FnMut(&str),
@@ -298,8 +300,10 @@ pub fn columns(
     let mut shop = Shop::open(say);
     let product = Product::find();
     let mut builds = Vec::new();
-    // nghttpd has no row here.
-    for server in SERVERS.iter().filter(|server| server.name != "nghttpd") {
+    for server in SERVERS
+        .iter()
+        .filter(|server| servers.contains(server.name))
+    {
         let mut add = |column: &str, program: PathBuf| {
             builds.push(Build {
                 column: column.to_owned(),
@@ -327,7 +331,7 @@ pub fn columns(
         }
         add("sei", shop.hardened(server, &bare_level(server), "sei")?);
     }
-    if shop.sources.fetch(&DEADWOOD, shop.say).is_ok() {
+    if servers.contains(DEADWOOD.name) && shop.sources.fetch(&DEADWOOD, shop.say).is_ok() {
         builds.extend(deadwood(&mut shop)?);
     }
     Ok(builds)

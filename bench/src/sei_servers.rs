@@ -17,6 +17,7 @@
 
 mod loads;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -161,6 +162,13 @@ pub fn measure(
         report.complete = !interrupted();
     }
     Ok(report)
+}
+
+/// The servers of the rows that are wanted.
+#[must_use]
+pub fn servers(rows: &[Row], settings: &Settings) -> BTreeSet<&'static str> {
+    let wanted = rows.iter().filter(|row| is_wanted(row, rows, settings));
+    wanted.map(|row| row.server).collect()
 }
 
 fn is_wanted(row: &Row, rows: &[Row], settings: &Settings) -> bool {
