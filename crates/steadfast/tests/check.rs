@@ -99,10 +99,7 @@ fn output(command: &mut Command) -> Output {
 }
 
 fn collect(mut command: Command) -> Found {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .expect("the command starts");
+    let output = output(&mut command);
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(err, "");
     let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
