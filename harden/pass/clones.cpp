@@ -177,6 +177,31 @@ void reportNames(Module &M, Report &R) {
   Node->eraseFromParent();
 }
 
+// What a function does not read itself its driver may, such as a message's length: without a use the optimiser hands poison over in its
+// place (dead argument elimination).
+static const char KeptText[] = "# steadfast: arguments";
+
+static void keepArguments(Function &F) {
+  auto *Void = Type::getVoidTy(F.getContext());
+  IRBuilder<> B(&*F.getEntryBlock().getFirstInsertionPt());
+  for (Argument &A : F.args()) {
+    if (!A.getType()->isIntOrPtrTy())
+      continue;
+    auto *Asm = InlineAsm::get(FunctionType::get(Void, {A.getType()}, false), KeptText, "X", /*hasSideEffects=*/true);
+    CallInst *Use = B.CreateCall(Asm, {&A});
+    Use->setDoesNotThrow();
+    Use->setMemoryEffects(MemoryEffects::inaccessibleMemOnly());
+  }
+}
+
+void letArgumentsGo(Module &M) {
+  for (Function &F : M)
+    for (Instruction &I : make_early_inc_range(instructions(F)))
+      if (auto *Call = dyn_cast<CallInst>(&I))
+        if (auto *Asm = dyn_cast<InlineAsm>(Call->getCalledOperand()); Asm && Asm->getAsmString() == KeptText)
+          Call->eraseFromParent();
+}
+
 bool prepare(Module &M, const Config &C) {
   bool Changed = false;
   noteNames(M, C);
@@ -204,6 +229,8 @@ bool prepare(Module &M, const Config &C) {
     // stay where it is, which a use other than a call sees to.
     F.removeFnAttr(Attribute::AlwaysInline);
     F.addFnAttr(Attribute::NoInline);
+    if (!F.hasFnAttribute(Attribute::Naked))
+      keepArguments(F);
     Kept.push_back(&F);
     Changed = true;
   }

@@ -28,6 +28,8 @@ inline constexpr llvm::StringLiteral SharedMetadata = "steadfast.shared";
 // Names of the policy's that this module has, as `prepare` found them.
 void reportNames(llvm::Module &, Report &);
 bool prepare(llvm::Module &, const Config &);
+// Takes away what kept the arguments.
+void letArgumentsGo(llvm::Module &);
 
 // Original to clone.
 using Clones = llvm::MapVector<llvm::Function *, llvm::Function *>;

@@ -60,6 +60,7 @@ struct Harden : PassInfoMixin<Harden> {
   PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
     Config C = Config::read(M);
     Report R(M);
+    letArgumentsGo(M);
     reportNames(M, R);
     Clones Made = makeClones(M, C);
     treatCalls(M, C, Made, R);

@@ -187,8 +187,29 @@ fn scan_refuses() -> Result<(), Failed> {
     Ok(())
 }
 
+/// An argument that the policy reads and the handler does not: tests/harden/unread.c. The optimiser removed it from the call.
+fn unread_length() -> Result<(), Failed> {
+    let dir = Bench::get().case_dir("harden-unread");
+    let out = dir.join("unread");
+    let policy = format!("--steadfast-policy={}", source("unread.policy").display());
+    build(
+        compiler(true, false),
+        &["-O2", &policy],
+        &[source("unread.c")],
+        &out,
+    )?;
+    let ran = run(&out, &[])?;
+    ended(&ran, 0, &[], &["steadfast"])?;
+    if ran.stdout != b"2130\n" {
+        return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
 pub(super) fn trials() -> Vec<Trial> {
     vec![
+        Trial::test("harden::unread_length", unread_length),
         Trial::test("harden::messages_outside", messages_outside),
         Trial::test("harden::datagrams", datagrams),
         Trial::test("harden::changed_input", changed_input),
