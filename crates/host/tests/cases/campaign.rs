@@ -61,7 +61,9 @@ fn flips_in_registers_strike_the_component_and_each_is_counted() {
         let ended =
             group["escaped"].as_u64().expect("a count") + group["wrong"].as_u64().expect("");
         assert!(ended <= 2, "{group}");
-        assert!(group["calls"].as_u64() > Some(0), "{group}");
+        // A process that ended says nothing of its calls.
+        let all_escaped = group["escaped"] == group["flips"];
+        assert!(all_escaped || group["calls"].as_u64() > Some(0), "{group}");
         if group["mode"] == "process" {
             assert_eq!(group["escaped"], 0, "{group}");
         }
