@@ -113,11 +113,8 @@ fn doubles(port: u16) -> Result<(), String> {
     Ok(())
 }
 
-/// Starts, is asked, and ends by the number in its file; what `ends` says about it.
-fn daemon(invocation: &Invocation, dir: &Path) -> Result<Ran, String> {
-    let file = dir.join("daemon.pid");
-    let ran = invocation.run(dir, LIMIT)?;
-    let (pid, port) = pid_file(&file)?;
+/// Is asked, and ends by its number: it removes its file.
+fn asked_and_ended(ran: Ran, file: &Path, pid: i32, port: u16) -> Result<Ran, String> {
     let served = doubles(port);
     kill(Pid::from_raw(pid), Signal::SIGTERM).map_err(|error| format!("daemon: {error}"))?;
     ran.nothing_left(GRACE)?;
@@ -126,6 +123,14 @@ fn daemon(invocation: &Invocation, dir: &Path) -> Result<Ran, String> {
         return Err("the daemon did not end by itself".to_owned());
     }
     Ok(ran)
+}
+
+/// Starts, is asked, and ends by the number in its file; what `ends` says about it.
+fn daemon(invocation: &Invocation, dir: &Path) -> Result<Ran, String> {
+    let file = dir.join("daemon.pid");
+    let ran = invocation.run(dir, LIMIT)?;
+    let (pid, port) = pid_file(&file)?;
+    asked_and_ended(ran, &file, pid, port)
 }
 
 /// Process 2 is the daemon: process 0 is the first, 1 the one between.
@@ -197,14 +202,7 @@ fn goes_on_after(invocation: &Invocation, dir: &Path, killed: bool) -> Result<Ra
             thread::sleep(Duration::from_millis(20));
         }
     }
-    let served = doubles(port);
-    kill(Pid::from_raw(pid), Signal::SIGTERM).map_err(|error| format!("daemon: {error}"))?;
-    ran.nothing_left(GRACE)?;
-    served?;
-    if file.exists() {
-        return Err("the daemon did not end by itself".to_owned());
-    }
-    Ok(ran)
+    asked_and_ended(ran, &file, pid, port)
 }
 
 /// The leader of a daemon is killed, which is the program's own process as its file says.

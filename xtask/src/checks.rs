@@ -53,23 +53,8 @@ pub fn table(files: &Files) -> String {
 
 #[cfg(test)]
 mod tests {
-    use steadfast_report::published::{File, Run};
-
     use super::*;
-
-    fn file(rows: Vec<Row>) -> File {
-        let mut file = File::new("test");
-        file.add(Run {
-            date: "2026-01-01".into(),
-            commit: "0000000".into(),
-            machine: "m".into(),
-            load: "l".into(),
-            command: "c".into(),
-            seed: None,
-            rows,
-        });
-        file
-    }
+    use crate::plot::tests::run as file;
 
     #[test]
     fn a_check_has_its_price_and_what_gets_out_without_it() {

@@ -198,12 +198,12 @@ fn drawn(letter: char, point: &Point, x: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use steadfast_report::published::{File, Run};
 
     use super::*;
 
-    fn run(rows: Vec<Row>) -> File {
+    pub(crate) fn run(rows: Vec<Row>) -> File {
         let mut file = File::new("test");
         file.add(Run {
             date: "2026-01-01".into(),

@@ -48,26 +48,7 @@ impl Shared {
         // SAFETY: memfd_create returned a descriptor that nobody else owns.
         let file = unsafe { File::from_raw_fd(fd) };
         file.set_len(bytes as u64)?;
-        // SAFETY: no address is asked for, so no existing mapping is replaced.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
-                fd,
-                0,
-            )
-        };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(at.cast()).expect("mmap never returns page 0 unasked");
-        Ok(Self {
-            backing: Backing::File(file),
-            base,
-            bytes,
-        })
+        Self::mapped(file, bytes)
     }
 
     /// Makes sparse memory whose size nobody can change any more (F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL): whoever maps it later reads what
@@ -103,6 +84,10 @@ impl Shared {
             return Err(io::Error::other("memory whose size may change"));
         }
         let bytes = usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?;
+        Self::mapped(file, bytes)
+    }
+
+    fn mapped(file: File, bytes: usize) -> io::Result<Self> {
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let at = unsafe {
             libc::mmap(

@@ -8,19 +8,11 @@ use crate::sites::*;
 /// How the demo ended, and what it said.
 fn turns(name: &str, flags: &[&str]) -> (Option<i32>, String) {
     let dir = seed(&format!("held-{name}"));
-    let sink = dir.join("sink");
-    let built = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&sink)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/sink.c"))
-        .status()
-        .expect("cc is installed");
-    assert!(built.success());
     let output = Command::new(PAIR)
         .args(["demo", "--turns"])
         .args(flags)
         .arg("--")
-        .arg(&sink)
+        .arg(sink(&dir))
         .output()
         .expect("it runs");
     fs::remove_dir_all(dir).expect("clean");

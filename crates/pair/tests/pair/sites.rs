@@ -36,6 +36,19 @@ pub(crate) fn seed(name: &str) -> PathBuf {
     dir
 }
 
+/// A server that reads slowly (sink.c), built into a directory.
+pub(crate) fn sink(dir: &Path) -> PathBuf {
+    let sink = dir.join("sink");
+    let built = Command::new("cc")
+        .args(["-O1", "-o"])
+        .arg(&sink)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/sink.c"))
+        .status()
+        .expect("cc is installed");
+    assert!(built.success());
+    sink
+}
+
 pub(crate) fn sqlite(dir: &Path, script: &str) -> String {
     let mut child = Command::new("sqlite3")
         .args(["-batch", "x.db"])

@@ -70,17 +70,9 @@ fn what_a_client_has_sent_and_nobody_has_read_goes_along() {
     }
     let _alone = DEMO.lock();
     let dir = seed("sink");
-    let sink = dir.join("sink");
-    let built = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&sink)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/sink.c"))
-        .status()
-        .expect("cc is installed");
-    assert!(built.success());
     let output = Command::new(PAIR)
         .args(["demo", "--turns", "--lost-after", "2000", "--"])
-        .arg(&sink)
+        .arg(sink(&dir))
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
