@@ -312,7 +312,8 @@ static bool isStartOnly(const Function &F) {
     return false;
   auto *Entry = dyn_cast<ConstantStruct>(F.user_back());
   return Entry && all_of(Entry->users(), [](const User *List) {
-           return all_of(List->users(), [](const User *G) {
+           // A structure by itself is a variable's, whose address other modules may take.
+           return isa<ConstantArray>(List) && all_of(List->users(), [](const User *G) {
              auto *Variable = dyn_cast<GlobalVariable>(G);
              return Variable && (Variable->getName() == "llvm.global_ctors" || Variable->getName() == "llvm.global_dtors");
            });
