@@ -292,12 +292,9 @@ enum Action {
         /// Strikes under load; 0 leaves them out
         #[arg(long, default_value_t = 20_000)]
         strikes: u64,
-        /// The strikes alone
-        #[arg(long)]
-        strikes_only: bool,
-        /// Reads beside the log alone
-        #[arg(long)]
-        reads_only: bool,
+        /// One part alone
+        #[arg(long, value_enum)]
+        only: Option<kv::Part>,
     },
     /// Resets, recovery and tracking of `steadfast host`, beside a process that is forked again
     Host {
@@ -530,8 +527,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice_ms,
         repairs,
         strikes,
-        strikes_only,
-        reads_only,
+        only,
     } = action
     else {
         bail!("nothing to measure")
@@ -545,8 +541,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice: Duration::from_millis(*slice_ms),
         repairs: *repairs,
         strikes: *strikes,
-        strikes_only: *strikes_only,
-        reads_only: *reads_only,
+        only: *only,
         seed: common.seed,
     };
     let report = kv::measure(&plan, &mut |line| eprintln!("bench: {line}"))?;
