@@ -19,6 +19,7 @@ mod execute;
 mod own;
 mod reads;
 mod standing;
+mod struck;
 mod vote;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -37,8 +38,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::protocol::Request;
 use crate::reads::Modes;
 use crate::store::{SHARDS, Store};
+use crate::strike::Kind;
 
 use self::reads::Reads;
+use self::struck::Struck;
 
 /// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
 pub(crate) const EPOCH: u16 = 1;
@@ -247,10 +250,8 @@ pub(crate) struct Service {
     scrub_asked: Option<Instant>,
     scrubs: VecDeque<Index>,
     notify: Manager,
-    /// The bit of the next reply that is to flip behind its last check.
-    strike_reply: Option<usize>,
-    /// The bit of the next digest that is to flip on its way to the others.
-    strike_check: Option<usize>,
+    /// What is to be struck as it passes.
+    struck: Struck,
     /// Whose clients wait for this replica's digests.
     tell: BTreeSet<Node>,
     tell_all: bool,
@@ -362,8 +363,7 @@ impl Service {
             scrub_asked: None,
             scrubs: VecDeque::new(),
             notify: Manager::from_environment(),
-            strike_reply: None,
-            strike_check: None,
+            struck: Struck::default(),
             tell: BTreeSet::new(),
             tell_all: false,
             reads: Reads::new(setup.reads),
@@ -526,29 +526,30 @@ impl Service {
     }
 
     fn submit(&mut self, body: Body, groups: Waiting, verify: bool) {
-        let entry = Entry {
-            origin: self.me.0,
-            sequence: self.next,
-            body,
-        };
-        let Ok(mut bytes) = postcard::to_extend(&entry, vec![0; 4]) else {
+        let kind = Kind::of(&body);
+        let Some(mut bytes) = sealed(self.me.0, self.next, body) else {
             return;
         };
-        let crc = crc32c(&bytes[4..]);
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        if kind == Some(Kind::Entry) {
+            self.struck.bytes(Kind::Submit, &mut bytes);
+        }
+        let mut leaves = bytes.clone();
+        if let Some(kind) = kind {
+            self.struck.bytes(kind, &mut leaves);
+        }
         if self.unacked.is_empty() {
             self.submitted_at = Instant::now();
         }
         self.unacked.insert(
             self.next,
             Unacked {
-                bytes: bytes.clone(),
+                bytes,
                 groups,
                 verify,
             },
         );
         self.next += 1;
-        self.engine.submit(bytes);
+        self.engine.submit(leaves);
     }
 
     fn tick(&mut self) {
@@ -557,7 +558,16 @@ impl Service {
         }
         if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
             self.submitted_at = Instant::now();
-            for unacked in self.unacked.values() {
+            for (sequence, unacked) in &mut self.unacked {
+                // Who executes entries in order waits for this number for ever: another entry takes it.
+                if execute::opened(&unacked.bytes).is_none()
+                    && let Some(bytes) = sealed(self.me.0, *sequence, Body::Requests(Vec::new()))
+                {
+                    self.counts.refused += 1;
+                    unacked.bytes = bytes;
+                    let why = "the request was damaged on its way to the log: read the item to see its state";
+                    deliver(std::mem::take(&mut unacked.groups), Err(why));
+                }
                 self.engine.submit(unacked.bytes.clone());
             }
         }
@@ -595,6 +605,19 @@ impl Service {
             }
         }
     }
+}
+
+/// An entry with the check of its origin.
+fn sealed(origin: u64, sequence: u64, body: Body) -> Option<Vec<u8>> {
+    let entry = Entry {
+        origin,
+        sequence,
+        body,
+    };
+    let mut bytes = postcard::to_extend(&entry, vec![0; 4]).ok()?;
+    let crc = crc32c(&bytes[4..]);
+    bytes[..4].copy_from_slice(&crc.to_le_bytes());
+    Some(bytes)
 }
 
 fn deliver(groups: Waiting, replies: Result<Vec<Reply>, &'static str>) {
