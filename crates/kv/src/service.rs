@@ -12,7 +12,7 @@
 //!  3. A process that is no member yet neither submits nor votes, and hands its state to nobody before f+1 replicas have agreed on it.
 //!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
 //!
-//! Where to begin: `execute`, then `vote`. Reads beside the log: `reads`; what this replica is in its group: `standing`; commands: `own`.
+//! Where to begin: `submit`, `execute`, then `vote`. Reads beside the log: `reads`; what this replica is in its group: `standing`; commands: `own`.
 
 mod backup;
 mod execute;
@@ -20,6 +20,7 @@ mod own;
 mod reads;
 mod standing;
 mod struck;
+mod submit;
 mod vote;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -31,26 +32,21 @@ use steadfast_group::gate::Gate;
 use steadfast_group::sequencer::first_sequence;
 use steadfast_group::sequencer::raft::Engine;
 use steadfast_group::{Delivery, Heard, Member, Peers, Post, ReadAt, Sequencer as _, Who};
-use steadfast_integrity::digest::crc32c;
 use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::protocol::Request;
 use crate::reads::Modes;
 use crate::store::{SHARDS, Store};
-use crate::strike::Kind;
 
 use self::reads::Reads;
 use self::struck::Struck;
+use self::submit::Unacked;
 
 /// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
 pub(crate) const EPOCH: u16 = 1;
-/// Own entries in the log at a time; what comes meanwhile is collected into the next one.
-const IN_FLIGHT: usize = 8;
 /// Requests in one entry.
 const BATCH_MAX: usize = 512;
-/// Entries that have not come out of the log after this are submitted again.
-const RESUBMIT: Duration = Duration::from_millis(300);
 /// A replica that has said nothing for so long is not waited for.
 const SILENT: Duration = Duration::from_millis(1500);
 /// Entries that one comparison of everything is split into.
@@ -151,12 +147,6 @@ impl From<Heard> for Event {
     fn from(heard: Heard) -> Self {
         Self::Heard(heard)
     }
-}
-
-struct Unacked {
-    bytes: Vec<u8>,
-    groups: Waiting,
-    verify: bool,
 }
 
 /// Replies that wait for the vote.
@@ -501,76 +491,11 @@ impl Service {
         }
     }
 
-    fn submit_collected(&mut self) {
-        while !self.collecting.is_empty()
-            && self.unacked.len() < IN_FLIGHT
-            && self.is_member()
-            && self.returning.is_none()
-        {
-            let mut requests = Vec::new();
-            let mut groups = Vec::new();
-            let mut taken = 0;
-            for group in &self.collecting {
-                if taken > 0 && requests.len() + group.requests.len() > BATCH_MAX {
-                    break;
-                }
-                requests.extend(group.requests.iter().cloned());
-                taken += 1;
-            }
-            for group in self.collecting.drain(..taken) {
-                self.collected -= group.requests.len();
-                groups.push((group.requests.len(), group.reply));
-            }
-            self.submit(Body::Requests(requests), groups, false);
-        }
-    }
-
-    fn submit(&mut self, body: Body, groups: Waiting, verify: bool) {
-        let kind = Kind::of(&body);
-        let Some(mut bytes) = sealed(self.me.0, self.next, body) else {
-            return;
-        };
-        if kind == Some(Kind::Entry) {
-            self.struck.bytes(Kind::Submit, &mut bytes);
-        }
-        let mut leaves = bytes.clone();
-        if let Some(kind) = kind {
-            self.struck.bytes(kind, &mut leaves);
-        }
-        if self.unacked.is_empty() {
-            self.submitted_at = Instant::now();
-        }
-        self.unacked.insert(
-            self.next,
-            Unacked {
-                bytes,
-                groups,
-                verify,
-            },
-        );
-        self.next += 1;
-        self.engine.submit(leaves);
-    }
-
     fn tick(&mut self) {
         if self.stage == Stage::Rdgx {
             self.core.tick();
         }
-        if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
-            self.submitted_at = Instant::now();
-            for (sequence, unacked) in &mut self.unacked {
-                // Who executes entries in order waits for this number for ever: another entry takes it.
-                if execute::opened(&unacked.bytes).is_none()
-                    && let Some(bytes) = sealed(self.me.0, *sequence, Body::Requests(Vec::new()))
-                {
-                    self.counts.refused += 1;
-                    unacked.bytes = bytes;
-                    let why = "the request was damaged on its way to the log: read the item to see its state";
-                    deliver(std::mem::take(&mut unacked.groups), Err(why));
-                }
-                self.engine.submit(unacked.bytes.clone());
-            }
-        }
+        self.submit_again();
         for (node, last) in &self.heard {
             if last.elapsed() > SILENT {
                 self.core.set_alive(*node, false);
@@ -605,19 +530,6 @@ impl Service {
             }
         }
     }
-}
-
-/// An entry with the check of its origin.
-fn sealed(origin: u64, sequence: u64, body: Body) -> Option<Vec<u8>> {
-    let entry = Entry {
-        origin,
-        sequence,
-        body,
-    };
-    let mut bytes = postcard::to_extend(&entry, vec![0; 4]).ok()?;
-    let crc = crc32c(&bytes[4..]);
-    bytes[..4].copy_from_slice(&crc.to_le_bytes());
-    Some(bytes)
 }
 
 fn deliver(groups: Waiting, replies: Result<Vec<Reply>, &'static str>) {

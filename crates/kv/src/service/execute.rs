@@ -7,9 +7,8 @@ use steadfast_group::Delivery;
 use steadfast_group::sequencer::raft::unstamped;
 use steadfast_integrity::digest::crc32c;
 
-use super::{
-    Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, Unacked, deliver, local_ms,
-};
+use super::submit::Unacked;
+use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
 use crate::protocol::Request;
 use crate::store::{self, Delta, Store};
 use crate::strike::Kind;
