@@ -310,6 +310,9 @@ enum Action {
         /// The flips alone
         #[arg(long)]
         flips_only: bool,
+        /// Where each group of flips is a line; a call goes on behind the last one [default: build/bench/host-flips.jsonl]
+        #[arg(long, value_name = "FILE")]
+        lines: Option<PathBuf>,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -502,11 +505,14 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         program,
         flips,
         flips_only,
+        lines,
     } = action
     else {
         bail!("nothing to measure")
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let place = root.with_file_name("build/bench");
+    let lines = lines.clone();
     let plan = host::Plan {
         program: program
             .clone()
@@ -515,7 +521,8 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         flips_only: *flips_only,
         rounds: common.pairs,
         seed: common.seed,
-        place: root.with_file_name("build/bench"),
+        lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
+        place,
     };
     let rows = host::measure(&plan)?;
     let outcome = Outcome::new(&rows, host::render(&rows), true)?;
