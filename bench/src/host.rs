@@ -35,6 +35,8 @@ pub struct Plan {
     pub flips: u64,
     /// The campaign alone.
     pub flips_only: bool,
+    /// Where each group of the campaign is a line; the same plan goes on behind the last one.
+    pub lines: PathBuf,
 }
 
 #[derive(Debug, Deserialize)]
@@ -89,6 +91,7 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
             "campaign".to_owned(),
             format!("--flips={flips}"),
             format!("--seed={seed}"),
+            format!("--lines={}", plan.lines.display()),
         ];
         let groups: Vec<Group> =
             told(&plan.program, &args, &plan.place.join("host-campaign.json"))?;
@@ -115,6 +118,7 @@ struct Group {
     target: String,
     flips: u64,
     escaped: u64,
+    deaths: BTreeMap<String, u64>,
     wrong: u64,
     resets: BTreeMap<String, u64>,
 }
@@ -145,13 +149,15 @@ impl Group {
                 resets + escaped + wrong,
             ));
         }
-        let causes: Vec<_> = self
-            .resets
-            .iter()
-            .map(|(cause, n)| format!("{n} {cause}"))
-            .collect();
-        if let (Some(row), false) = (rows.first_mut(), causes.is_empty()) {
-            row.note = Some(format!("reboots: {}", causes.join(", ")));
+        let list = |word: &str, classes: &BTreeMap<String, u64>| {
+            let each = classes.iter().map(|(class, n)| format!("{n} {class}"));
+            let all = each.collect::<Vec<_>>().join(", ");
+            (!all.is_empty()).then(|| format!("{word}: {all}"))
+        };
+        let notes = [list("deaths", &self.deaths), list("reboots", &self.resets)];
+        let notes: Vec<_> = notes.into_iter().flatten().collect();
+        if let (Some(row), false) = (rows.first_mut(), notes.is_empty()) {
+            row.note = Some(notes.join("; "));
         }
         rows
     }
@@ -226,6 +232,7 @@ mod tests {
             target: "registers".into(),
             flips: 1000,
             escaped: 10,
+            deaths: BTreeMap::from([("signal 11".to_owned(), 10)]),
             wrong: 0,
             resets: BTreeMap::from([("trap".to_owned(), 90)]),
         };
@@ -242,7 +249,10 @@ mod tests {
                 ("registers.lock.dual.recovered", Some(90), Some(100)),
             ]
         );
-        assert_eq!(rows[0].note.as_deref(), Some("reboots: 90 trap"));
+        assert_eq!(
+            rows[0].note.as_deref(),
+            Some("deaths: 10 signal 11; reboots: 90 trap")
+        );
         assert!(rows[0].high < Some(2.0) && rows[0].low > Some(0.4));
     }
 

@@ -292,12 +292,9 @@ enum Action {
         /// Strikes under load; 0 leaves them out
         #[arg(long, default_value_t = 20_000)]
         strikes: u64,
-        /// The strikes alone
-        #[arg(long)]
-        strikes_only: bool,
-        /// Reads beside the log alone
-        #[arg(long)]
-        reads_only: bool,
+        /// One part alone
+        #[arg(long, value_enum)]
+        only: Option<kv::Part>,
     },
     /// Resets, recovery and tracking of `steadfast host`, beside a process that is forked again
     Host {
@@ -310,6 +307,9 @@ enum Action {
         /// The flips alone
         #[arg(long)]
         flips_only: bool,
+        /// Where each group of flips is a line; a call goes on behind the last one [default: build/bench/host-flips.jsonl]
+        #[arg(long, value_name = "FILE")]
+        lines: Option<PathBuf>,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -502,11 +502,14 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         program,
         flips,
         flips_only,
+        lines,
     } = action
     else {
         bail!("nothing to measure")
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let place = root.with_file_name("build/bench");
+    let lines = lines.clone();
     let plan = host::Plan {
         program: program
             .clone()
@@ -515,7 +518,8 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         flips_only: *flips_only,
         rounds: common.pairs,
         seed: common.seed,
-        place: root.with_file_name("build/bench"),
+        lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
+        place,
     };
     let rows = host::measure(&plan)?;
     let outcome = Outcome::new(&rows, host::render(&rows), true)?;
@@ -530,8 +534,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice_ms,
         repairs,
         strikes,
-        strikes_only,
-        reads_only,
+        only,
     } = action
     else {
         bail!("nothing to measure")
@@ -545,8 +548,7 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice: Duration::from_millis(*slice_ms),
         repairs: *repairs,
         strikes: *strikes,
-        strikes_only: *strikes_only,
-        reads_only: *reads_only,
+        only: *only,
         seed: common.seed,
     };
     let report = kv::measure(&plan, &mut |line| eprintln!("bench: {line}"))?;

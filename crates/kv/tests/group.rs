@@ -32,6 +32,8 @@ mod false_alarm;
 mod history;
 #[path = "group/look.rs"]
 mod look;
+#[path = "group/messages.rs"]
+mod messages;
 #[path = "group/once.rs"]
 mod once;
 #[path = "group/reads.rs"]
