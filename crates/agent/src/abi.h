@@ -239,6 +239,7 @@ struct sf_held_area {
 	uint32_t n, polled_n;
 	uint64_t end; /* bytes of the area that are in use */
 	uint32_t mask, spare; /* umask(2) */
+	uint64_t clock; /* CLOCK_MONOTONIC of the survivor */
 	char directory[4096];
 	struct sf_held held[SF_HELD_MAX];
 	struct sf_polled polled[SF_POLLED_MAX];

@@ -144,6 +144,7 @@ s64 sf_pair_give(void)
 	a->end = TEXT_FROM;
 	a->mask = (u32)sys1(NR_umask, 0);
 	sys1(NR_umask, a->mask);
+	a->clock = sf_now();
 	r = sys3(NR_readlink, "/proc/self/cwd", a->directory, sizeof a->directory - 1);
 	if (r < 0)
 		return r;
@@ -281,6 +282,7 @@ s64 sf_pair_take(void)
 	if (r < 0 || (r = sys1(NR_chdir, a->directory)) < 0)
 		return r;
 	sys1(NR_umask, a->mask);
+	sf_threads_heard(a->clock);
 	/* Mappings may have been made before the program was paused (recover.c, sf_remap). */
 	sf_heap_is(TRANSFER->app.brk_now, ((const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536))[3]);
 	u32 streams = 0;

@@ -38,6 +38,8 @@ mod messages;
 mod once;
 #[path = "group/reads.rs"]
 mod reads;
+#[path = "group/recovery.rs"]
+mod recovery;
 #[path = "group/serve.rs"]
 mod serve;
 #[path = "group/tls.rs"]

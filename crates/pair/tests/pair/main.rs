@@ -18,4 +18,5 @@ mod shown;
 mod sites;
 mod status;
 mod switch;
+mod threads;
 mod tls;
