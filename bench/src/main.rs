@@ -292,6 +292,12 @@ enum Action {
         /// Strikes under load; 0 leaves them out
         #[arg(long, default_value_t = 20_000)]
         strikes: u64,
+        /// Faults that are simulated
+        #[arg(long, default_value_t = 1_000_000)]
+        simulated: u64,
+        /// Requests without a fault, over sockets or simulated
+        #[arg(long, default_value_t = 10_000_000)]
+        quiet: u64,
         /// One part alone
         #[arg(long, value_enum)]
         only: Option<kv::Part>,
@@ -527,6 +533,8 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice_ms,
         repairs,
         strikes,
+        simulated,
+        quiet,
         only,
     } = action
     else {
@@ -541,6 +549,8 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice: Duration::from_millis(*slice_ms),
         repairs: *repairs,
         strikes: *strikes,
+        simulated: *simulated,
+        quiet: *quiet,
         only: *only,
         seed: common.seed,
     };
