@@ -313,6 +313,9 @@ enum Action {
         /// Where each group of flips is a line; a call goes on behind the last one [default: build/bench/host-flips.jsonl]
         #[arg(long, value_name = "FILE")]
         lines: Option<PathBuf>,
+        /// Only the groups that the lines hold: nothing is struck
+        #[arg(long, requires = "flips_only")]
+        lines_only: bool,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -481,7 +484,7 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common, commit: String) -> Resu
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         let name = word.split('=').next().unwrap_or_default();
-        if !["--results", "--load", "--json"].contains(&name) {
+        if !["--results", "--load", "--json", "--lines"].contains(&name) {
             words.push(if word.contains([' ', ';']) {
                 format!("\"{word}\"")
             } else {
@@ -506,6 +509,7 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         flips,
         flips_only,
         lines,
+        lines_only,
     } = action
     else {
         bail!("nothing to measure")
@@ -522,6 +526,7 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         rounds: common.pairs,
         seed: common.seed,
         lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
+        lines_only: *lines_only,
         place,
     };
     let rows = host::measure(&plan)?;
