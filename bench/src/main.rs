@@ -28,7 +28,7 @@ use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::sei_tables::phases;
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    host, inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei,
+    host, inject, kv, later, memory, micro, model, pair, repair, reproduce, rest, results, sei,
     sei_alarms, sei_builds, sei_servers, sei_tables, servers, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
@@ -311,6 +311,17 @@ enum Action {
         #[arg(long)]
         flips_only: bool,
     },
+    /// Two hosts of `steadfast pair` (root): commits of sqlite3; with a server a download whose host dies, or --hold; --pairs are rounds
+    Pair {
+        /// A steadfast-pair [default: target/release/steadfast-pair]
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// What it costs that acknowledgements are held back, with a server that takes bytes (crates/pair/tests/pair/sink.c)
+        #[arg(long, requires = "server")]
+        hold: bool,
+        #[arg(last = true, value_name = "SERVER")]
+        server: Vec<String>,
+    },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
         /// What `bench spec --json` wrote
@@ -451,6 +462,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
         }
         measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
         measured @ Action::Host { .. } => host(measured, &cli.common)?,
+        measured @ Action::Pair { .. } => pair(measured, &cli.common)?,
         measured => measure(measured, &cli.common)?,
     };
     print!("{}", outcome.table);
@@ -519,6 +531,29 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
     };
     let rows = host::measure(&plan)?;
     let outcome = Outcome::new(&rows, host::render(&rows), true)?;
+    Ok(outcome.keeping(rows))
+}
+
+fn pair(action: &Action, common: &Common) -> Result<Outcome> {
+    let Action::Pair {
+        program,
+        hold,
+        server,
+    } = action
+    else {
+        bail!("nothing to measure")
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rows = pair::measure(&pair::Plan {
+        program: program
+            .clone()
+            .unwrap_or_else(|| root.with_file_name("target/release/steadfast-pair")),
+        rounds: common.pairs,
+        hold: *hold,
+        server: server.clone(),
+        place: root.with_file_name("build/bench"),
+    })?;
+    let outcome = Outcome::new(&rows, pair::render(&rows), true)?;
     Ok(outcome.keeping(rows))
 }
 
@@ -853,7 +888,8 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         | Action::Show { .. }
         | Action::Reproduce { .. }
         | Action::Kv { .. }
-        | Action::Host { .. } => {
+        | Action::Host { .. }
+        | Action::Pair { .. } => {
             bail!("nothing to measure")
         }
     }
