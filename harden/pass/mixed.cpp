@@ -43,8 +43,10 @@ public:
         return ("field " + S->getName() + "+" + Twine(inOne(*S, Offset))).str();
       Pointer = Element->getPointerOperand()->stripPointerCasts();
     }
-    if (auto *G = dyn_cast<GlobalVariable>(Pointer))
-      return ("variable " + G->getName()).str();
+    if (auto *G = dyn_cast<GlobalVariable>(Pointer)) {
+      auto *S = dyn_cast<StructType>(G->getValueType()); // its first field has the variable's address
+      return S && S->hasName() ? ("field " + S->getName() + "+0").str() : ("variable " + G->getName()).str();
+    }
     if (auto *A = dyn_cast<Argument>(Pointer))
       return ofArgument(*A->getParent(), A->getArgNo());
     if (auto *L = dyn_cast<LoadInst>(Pointer); L && Depth < Deepest) {

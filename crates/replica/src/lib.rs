@@ -12,6 +12,7 @@
 
 mod abi;
 mod bare;
+mod domain;
 mod exec;
 mod flips;
 pub mod front;
