@@ -252,7 +252,9 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 	if (me.role == SF_RERUN) /* what is in the log was not refused */
 		return 0;
 	switch (nr) {
-	case NR_clone: case NR_fork: case NR_vfork: case NR_execve: case NR_execveat: case NR_clone3: /* threads as well */
+	case NR_clone: case NR_clone3:
+		return sf_is_thread(nr, a) ? 0 : SF_NR_PAIR_PROCESS;
+	case NR_fork: case NR_vfork: case NR_execve: case NR_execveat:
 		return SF_NR_PAIR_PROCESS;
 	case NR_open: case NR_openat:
 		return (flags & O_TMPFILE) ? SF_NR_PAIR_UNNAMED : 0;
@@ -456,14 +458,21 @@ static void count_sent(u64 fd, u64 from, u64 n)
 	}
 }
 
-static void count_vector(u64 fd, u64 at, u64 count, u64 left)
+/* `left` bytes of a vector, from where the events before this one of the same call have left it (calls.c, rest_of_call). */
+static void for_vector(u64 at, u64 count, u64 left, void (*each)(u64 fd, u64 from, u64 n), u64 fd)
 {
-	u64 v[2];
+	u64 v[2], done = app.done_of_call;
 	for (u64 i = 0; i < count && left && sf_user_bytes(v, at + 16 * i, sizeof v) == 0; i++) {
-		u64 l = v[1] < left ? v[1] : left;
-		count_sent(fd, v[0], l);
+		u64 skip = v[1] < done ? v[1] : done, l = v[1] - skip < left ? v[1] - skip : left;
+		done -= skip;
+		each(fd, v[0] + skip, l);
 		left -= l;
 	}
+}
+
+static void fill(u64 fd, u64 from, u64 n)
+{
+	sys3(NR_write, fd, from, n);
 }
 
 /* The secondary: what the program has moved on a connection. One that is half closed cannot be gone on with. */
@@ -478,8 +487,10 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 		return;
 	}
 	if (kind_of(fd) == F_PIPE && ret > 0) {
-		if (is_write(nr))
-			sys6(nr, fd, a[1], a[2], a[3], a[4], a[5]);
+		if (nr == NR_write)
+			fill(fd, a[1], (u64)ret);
+		else if (is_write(nr))
+			for_vector(a[1], a[2], (u64)ret, fill, fd);
 		for (s64 n; is_read(nr) && ret > 0 && (n = sys3(NR_read, fd, old.head, ret < (s64)PAGE ? ret : (s64)PAGE)) > 0;)
 			ret -= n;
 		return;
@@ -493,9 +504,9 @@ static void count(u32 nr, const u64 a[6], s64 ret)
 	if (nr == NR_write || nr == NR_sendto)
 		count_sent(fd, a[1], (u64)ret);
 	else if (is_write(nr))
-		count_vector(fd, a[1], a[2], (u64)ret);
+		for_vector(a[1], a[2], (u64)ret, count_sent, fd);
 	else if (nr == NR_sendmsg && sf_user_bytes(iov, a[1] + 16, sizeof iov) == 0)
-		count_vector(fd, iov[0], iov[1], (u64)ret);
+		for_vector(iov[0], iov[1], (u64)ret, count_sent, fd);
 	else if (nr == NR_sendmsg)
 		sf_line[fd].l.known = 0;
 	else if (is_read(nr) || (nr == NR_recvfrom && !(a[3] & 2 /* MSG_PEEK */)) || (nr == NR_recvmsg && !(a[2] & 2)))
@@ -1247,6 +1258,7 @@ s64 sf_pair_lead(int asked)
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
 	sf_kept_here();
+	sf_threads_lead();
 	count_pending();
 	for (u64 fd = 0; fd < FDS_MAX; fd++) {
 		if (sf_fd_class[fd] == F_LISTEN)

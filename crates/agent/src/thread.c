@@ -734,11 +734,36 @@ static const struct sf_result *act(struct sf_event *e, void *arg)
 	return res;
 }
 
+/* In a pair the leader's clock is another host's. */
+static s64 ahead; /* of that one is this one, and of what has passed since it was looked at */
+static int ahead_known;
+
+/* The leader's time, a moment ago. */
+void sf_threads_heard(u64 now)
+{
+	ahead = (s64)(sf_now() - now);
+	ahead_known = 1;
+}
+
+/* The follower leads from here on: what its threads wait for is a time of the other clock. One that nobody can tell is over. */
+void sf_threads_lead(void)
+{
+	for (u32 i = 0; app.threads && i < sf_thread_top(); i++) {
+		struct sf_thread *t = sf_thread_at(i);
+		if (t->deadline)
+			t->deadline = ahead_known && (s64)t->deadline + ahead > 0 ? (u64)((s64)t->deadline + ahead) : 1;
+		if (t->retry)
+			t->retry = 1;
+	}
+}
+
 static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct look *l = arg;
 	(void)e;
 	l->now = (u64)res->ret;
+	if (unlikely(G->options & SF_O_PAIR) && me.role == SF_FOLLOWER)
+		sf_threads_heard(l->now);
 	l->n = 0;
 	if (res->flags & SF_R_SIGNAL) {
 		memcpy(&l->info, PAYLOAD + res->aux, sizeof l->info);

@@ -69,6 +69,8 @@ void sf_thread_translate(u32 nr, u64 call[7]);
 int sf_thread_names(u64 tid);
 int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
 void sf_threads_keep_current(void);
+void sf_threads_heard(u64 now);
+void sf_threads_lead(void);
 
 /* futex.c */
 s64 sf_futex(const u64 a[6], u64 *deadline, int leads);

@@ -138,6 +138,8 @@ async fn read_up_to<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use steadfast_crosscheck::{Index, ObjectId};
+
     use super::*;
 
     #[test]
@@ -153,5 +155,31 @@ mod tests {
             wrong[bit / 8] ^= 1 << (bit % 8);
             assert!(read_back(&wrong).is_err(), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn objects_and_replies_are_written_as_lists_of_numbers_are() {
+        let (index, object) = (Index(7), ObjectId(9));
+        let bytes = vec![1, 2, 200];
+        let repair = Message::Repair {
+            index,
+            objects: vec![(object, Some(bytes.clone())), (object, None)],
+        };
+        let lists = (
+            4_u8,
+            index,
+            vec![(object, Some(bytes.clone())), (object, None)],
+        );
+        let written = postcard::to_stdvec(&repair).unwrap();
+        assert_eq!(written, postcard::to_stdvec(&lists).unwrap());
+        assert_eq!(postcard::from_bytes::<Message>(&written), Ok(repair));
+        let replies = Message::Replies {
+            index,
+            replies: vec![bytes.clone(), Vec::new()],
+        };
+        let lists = (6_u8, index, vec![bytes, Vec::new()]);
+        let written = postcard::to_stdvec(&replies).unwrap();
+        assert_eq!(written, postcard::to_stdvec(&lists).unwrap());
+        assert_eq!(postcard::from_bytes::<Message>(&written), Ok(replies));
     }
 }

@@ -103,13 +103,15 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
         ledger_bytes: "4m",
         data_bytes: "64m",
         ledger: None,
+        ahead: "0",
         command: command.iter().map(|word| (*word).to_owned()).collect(),
     };
     let fork = site(&["sh", "-c", "(echo a); echo b"]);
     let ends = Both::start(&fork, &fork).end();
     assert_eq!(ends.a.status.code(), Some(121), "{}", ends.said());
     assert!(
-        ends.said().contains("another thread, process or program"),
+        ends.said()
+            .contains("in a pair: another process or program"),
         "{}",
         ends.said()
     );
@@ -144,6 +146,7 @@ fn check_starts_nothing_and_tells_what_it_finds() {
         ledger_bytes: "4m",
         data_bytes: "64m",
         ledger: None,
+        ahead: "0",
         command: vec!["/bin/true".into()],
     };
     let output = start(&site, "check", &[])
@@ -187,6 +190,7 @@ fn a_peer_of_another_version_is_refused() {
         ledger_bytes: "4m",
         data_bytes: "64m",
         ledger: None,
+        ahead: "0",
         command: vec!["true".into()],
     };
     let mut b = start(&site, "secondary", &["--listen", &address]);

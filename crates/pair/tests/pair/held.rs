@@ -5,14 +5,19 @@ use std::process::Command;
 
 use crate::sites::*;
 
+/// One thread that reads, and several that hand on what they have read.
+const SINK: [&str; 1] = ["sink"];
+const CREW: [&str; 2] = ["crew", "serve"];
+
 /// How the demo ended, and what it said.
-fn turns(name: &str, flags: &[&str]) -> (Option<i32>, String) {
+fn turns(name: &str, flags: &[&str], server: &[&str]) -> (Option<i32>, String) {
     let dir = seed(&format!("held-{name}"));
     let output = Command::new(PAIR)
         .args(["demo", "--turns"])
         .args(flags)
         .arg("--")
-        .arg(sink(&dir))
+        .arg(built(&dir, server[0]))
+        .args(&server[1..])
         .output()
         .expect("it runs");
     fs::remove_dir_all(dir).expect("clean");
@@ -26,8 +31,13 @@ fn bytes_that_the_lost_host_has_acknowledged_are_at_the_other_one() {
         return; // namespaces, loop devices and CAP_NET_ADMIN; shown.rs asserts that the demo is refused
     }
     let _alone = DEMO.lock();
-    for (how, moment) in [("power", "57"), ("cable", "220"), ("freeze", "400")] {
-        let (status, said) = turns(how, &["--lose", how, "--lost-at", moment]);
+    for (how, moment, server) in [
+        ("power", "57", &SINK[..]),
+        ("cable", "220", &SINK),
+        ("freeze", "400", &SINK),
+        ("power", "220", &CREW),
+    ] {
+        let (status, said) = turns(how, &["--lose", how, "--lost-at", moment], server);
         assert_eq!(status, Some(0), "{how}: {said}");
         assert!(said.contains("with 1 connections (0 cut)"), "{how}: {said}");
     }
@@ -39,12 +49,15 @@ fn what_was_acknowledged_before_a_site_joined_is_at_that_site() {
         return;
     }
     let _alone = DEMO.lock();
-    let (status, said) = turns("joined", &["--lost-joined", "--lost-after", "2000"]);
-    assert_eq!(status, Some(0), "{said}");
-    assert!(
-        said.contains("goes on alone, as the witness says, with 1 connections"),
-        "{said}"
-    );
+    for server in [&SINK[..], &CREW] {
+        let flags = ["--lost-joined", "--lost-after", "2000"];
+        let (status, said) = turns("joined", &flags, server);
+        assert_eq!(status, Some(0), "{said}");
+        assert!(
+            said.contains("goes on alone, as the witness says, with 1 connections"),
+            "{said}"
+        );
+    }
 }
 
 #[test]
@@ -53,7 +66,7 @@ fn acknowledgements_that_are_not_held_back_lose_what_the_program_had_not_read() 
         return;
     }
     let _alone = DEMO.lock();
-    let (status, said) = turns("off", &["--lost-at", "57", "--hold-acks", "off"]);
+    let (status, said) = turns("off", &["--lost-at", "57", "--hold-acks", "off"], &SINK);
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("bytes were lost or changed"), "{said}");
 }

@@ -7,6 +7,7 @@
 mod back;
 mod campaign;
 mod classes;
+mod cluster;
 mod disks;
 mod held;
 mod join;
@@ -18,4 +19,5 @@ mod shown;
 mod sites;
 mod status;
 mod switch;
+mod threads;
 mod tls;

@@ -25,6 +25,8 @@ pub(crate) struct Site {
     pub(crate) data_bytes: &'static str,
     /// A ledger from before.
     pub(crate) ledger: Option<PathBuf>,
+    /// Seconds by which its CLOCK_MONOTONIC is ahead of the machine's.
+    pub(crate) ahead: &'static str,
     pub(crate) command: Vec<String>,
 }
 
@@ -36,17 +38,18 @@ pub(crate) fn seed(name: &str) -> PathBuf {
     dir
 }
 
-/// A server that reads slowly (sink.c), built into a directory.
-pub(crate) fn sink(dir: &Path) -> PathBuf {
-    let sink = dir.join("sink");
-    let built = Command::new("cc")
-        .args(["-O1", "-o"])
-        .arg(&sink)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/sink.c"))
+/// A program of the tests, built into a directory.
+pub(crate) fn built(dir: &Path, name: &str) -> PathBuf {
+    let program = dir.join(name);
+    let source = format!("{}/tests/pair/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let status = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .arg(&program)
+        .arg(source)
         .status()
         .expect("cc is installed");
-    assert!(built.success());
-    sink
+    assert!(status.success());
+    program
 }
 
 pub(crate) fn sqlite(dir: &Path, script: &str) -> String {
@@ -83,6 +86,7 @@ pub(crate) fn sqlite_site(seed: &Path) -> Site {
         ledger_bytes: "4m",
         data_bytes: "64m",
         ledger: None,
+        ahead: "0",
         command: ["sqlite3", "-batch", "x.db"].map(String::from).to_vec(),
     }
 }
@@ -112,6 +116,9 @@ pub(crate) fn start_as(
     );
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private"]);
+    if site.ahead != "0" {
+        command.args(["--time", "--monotonic", site.ahead]);
+    }
     if !is_root() {
         command.args(["--user", "--map-root-user"]);
     }

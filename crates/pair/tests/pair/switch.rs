@@ -72,7 +72,7 @@ fn what_a_client_has_sent_and_nobody_has_read_goes_along() {
     let dir = seed("sink");
     let output = Command::new(PAIR)
         .args(["demo", "--turns", "--lost-after", "2000", "--"])
-        .arg(sink(&dir))
+        .arg(built(&dir, "sink"))
         .output()
         .expect("it runs");
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

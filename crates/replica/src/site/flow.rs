@@ -12,6 +12,8 @@ use crate::abi;
 const LINE: usize = 92;
 const OWN: usize = 36;
 const PEER: usize = 64;
+/// SF_R_PARK (crates/agent/src/abi.h).
+const PARKED: u16 = 2048;
 
 /// A connection that a site can go on with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,10 +90,11 @@ impl Step {
                 _ => {}
             }
         }
-        let Some((nr, args)) = self.call() else {
-            return Vec::new();
-        };
-        self.moved(nr, args)
+        // A call that is parked was not made, and its result is a time.
+        match self.call() {
+            Some((nr, args)) if self.flags() & PARKED == 0 => self.moved(nr, args),
+            _ => Vec::new(),
+        }
     }
 
     fn moved(&self, nr: i64, args: [u64; 6]) -> Vec<Flow> {
@@ -122,5 +125,29 @@ impl Step {
                 .collect(),
             _ => Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `read(7, ...)` has come to.
+    fn step(ret: i64, flags: u16) -> Step {
+        let mut head = vec![0; Step::HEAD];
+        head[16..20].copy_from_slice(&0_u32.to_le_bytes());
+        head[20..22].copy_from_slice(&abi::kind::SYSCALL.to_le_bytes());
+        head[64..72].copy_from_slice(&7_u64.to_le_bytes());
+        head[144..152].copy_from_slice(&ret.to_le_bytes());
+        head[172..174].copy_from_slice(&flags.to_le_bytes());
+        Step::from_parts(&head, Vec::new()).expect("a step")
+    }
+
+    #[test]
+    fn a_read_moves_bytes_and_one_that_is_parked_moves_none_and_ends_nothing() {
+        assert_eq!(step(5, 0).flows(), [Flow::Read(7, 5)]);
+        assert_eq!(step(0, 0).flows(), [Flow::Given(7)]);
+        assert_eq!(step(0, PARKED).flows(), []);
+        assert_eq!(step(5, PARKED).flows(), []);
     }
 }
