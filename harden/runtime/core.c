@@ -935,16 +935,28 @@ static inline uint64_t look(const void *at, size_t size) {
                      : *(const volatile uint8_t *)at;
 }
 
+/* What is read once: where, and how much of it. */
+static inline uint64_t asked(const void *at, size_t size) { return (uint64_t)at ^ (uint64_t)size << 56; }
+
+/* Behind the reads, by the registers that they had: what came from elsewhere would be both runs' value. */
+static inline void read_as_asked(const struct sf_record *r, const void *at, size_t size) {
+  sf_opaque(at); /* or what was computed from them before would be compared */
+  sf_opaque(size);
+  if (SF_CHECKED(PLACES) && unlikely(*(volatile const uint64_t *)&r->arguments != asked(at, size)))
+    sf_differ("a word was read elsewhere than asked", (uint64_t)at, r->arguments, asked(at, size));
+}
+
 /* Each run has a value that was read for it: one that goes wrong on its way is another than the other run's. */
 SF_API uint64_t __sf_load_once(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E2)
-    return sf_replay(c, "a volatile load", (uint64_t)at)->result;
-  struct sf_record *r = sf_record(c, "a volatile load", (uint64_t)at, 0);
+    return sf_replay(c, "a volatile load", asked(at, size))->result;
+  struct sf_record *r = sf_record(c, "a volatile load", asked(at, size), 0);
   for (;;) {
     uint64_t first = look(at, size), second = SF_CHECKED(PLACES) ? look(at, size) : first, difference = first ^ second;
     r->result = second;
     sf_opaque(difference); /* or the compiler would take one for the other */
+    read_as_asked(r, at, size);
     if (likely(difference == 0))
       return first;
   }
@@ -988,14 +1000,14 @@ SF_API uint64_t __sf_load_mixed(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   static const char name[] = "a plain load of what an atomic operation changes";
   enum { INVERSE, OWN, WORDS };
-  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, (uint64_t)at) : sf_replay(c, name, (uint64_t)at);
+  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, asked(at, size)) : sf_replay(c, name, asked(at, size));
   if (r) {
     uint64_t *data = (uint64_t *)sf_data(r);
     if (unlikely(data[INVERSE] != ~r->result))
       sf_differ("what a run has read has changed in the list of what it read", (uint64_t)at, data[INVERSE], ~r->result);
     return data[OWN] ? look(at, size) : r->result;
   }
-  r = sf_record(c, name, (uint64_t)at, WORDS * sizeof(uint64_t));
+  r = sf_record(c, name, asked(at, size), WORDS * sizeof(uint64_t));
   r->once = 1;
   uint64_t *data = (uint64_t *)sf_data(r), first, difference;
   data[OWN] = has_stored(c, (uintptr_t)at, size);
@@ -1005,6 +1017,7 @@ SF_API uint64_t __sf_load_mixed(const void *at, size_t size) {
     difference = first ^ r->result;
     sf_opaque(difference);
   } while (unlikely(difference != 0));
+  read_as_asked(r, at, size);
   data[INVERSE] = ~r->result;
   return first;
 }
