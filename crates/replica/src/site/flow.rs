@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::{Kind, Step, half, word};
+use super::step::{Kind, Step, half, word};
 use crate::abi;
 
 /// struct sf_line (crates/agent/src/storage.h).
