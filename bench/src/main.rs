@@ -292,12 +292,15 @@ enum Action {
         /// Strikes under load; 0 leaves them out
         #[arg(long, default_value_t = 20_000)]
         strikes: u64,
-        /// The strikes alone
-        #[arg(long)]
-        strikes_only: bool,
-        /// Reads beside the log alone
-        #[arg(long)]
-        reads_only: bool,
+        /// Faults that are simulated
+        #[arg(long, default_value_t = 1_000_000)]
+        simulated: u64,
+        /// Requests without a fault, over sockets or simulated
+        #[arg(long, default_value_t = 10_000_000)]
+        quiet: u64,
+        /// One part alone
+        #[arg(long, value_enum)]
+        only: Option<kv::Part>,
     },
     /// Resets, recovery and tracking of `steadfast host`, beside a process that is forked again
     Host {
@@ -310,6 +313,12 @@ enum Action {
         /// The flips alone
         #[arg(long)]
         flips_only: bool,
+        /// Where each group of flips is a line; a call goes on behind the last one [default: build/bench/host-flips.jsonl]
+        #[arg(long, value_name = "FILE")]
+        lines: Option<PathBuf>,
+        /// Only the groups that the lines hold: nothing is struck
+        #[arg(long, requires = "flips_only")]
+        lines_only: bool,
     },
     /// Two hosts of `steadfast pair` (root): commits of sqlite3; with a server a download whose host dies, or --hold; --pairs are rounds
     Pair {
@@ -490,7 +499,7 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common, commit: String) -> Resu
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         let name = word.split('=').next().unwrap_or_default();
-        if !["--results", "--load", "--json"].contains(&name) {
+        if !["--results", "--load", "--json", "--lines"].contains(&name) {
             words.push(if word.contains([' ', ';']) {
                 format!("\"{word}\"")
             } else {
@@ -514,11 +523,15 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         program,
         flips,
         flips_only,
+        lines,
+        lines_only,
     } = action
     else {
         bail!("nothing to measure")
     };
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let place = root.with_file_name("build/bench");
+    let lines = lines.clone();
     let plan = host::Plan {
         program: program
             .clone()
@@ -527,7 +540,9 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         flips_only: *flips_only,
         rounds: common.pairs,
         seed: common.seed,
-        place: root.with_file_name("build/bench"),
+        lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
+        lines_only: *lines_only,
+        place,
     };
     let rows = host::measure(&plan)?;
     let outcome = Outcome::new(&rows, host::render(&rows), true)?;
@@ -565,8 +580,9 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice_ms,
         repairs,
         strikes,
-        strikes_only,
-        reads_only,
+        simulated,
+        quiet,
+        only,
     } = action
     else {
         bail!("nothing to measure")
@@ -580,8 +596,9 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice: Duration::from_millis(*slice_ms),
         repairs: *repairs,
         strikes: *strikes,
-        strikes_only: *strikes_only,
-        reads_only: *reads_only,
+        simulated: *simulated,
+        quiet: *quiet,
+        only: *only,
         seed: common.seed,
     };
     let report = kv::measure(&plan, &mut |line| eprintln!("bench: {line}"))?;

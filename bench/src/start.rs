@@ -1,4 +1,7 @@
-//! `bench start`: what starting a program under protection costs, on a program that does nothing.
+//! `bench start`: what starting a program under protection costs, on a program that does nothing: a small one, and one
+//! whose code has to be looked through first, a hundred megabytes of it.
+
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use steadfast_report::published::Row;
@@ -24,7 +27,10 @@ pub struct StartReport {
     pub series: Vec<Series>,
 }
 
-/// Measures `true`, bare and under 1 to 3 replicas.
+/// The large program, where Debian's package puts it; without it the small one is measured alone.
+const LARGE: &str = "/usr/lib/llvm-19/bin/clang";
+
+/// Measures `true` bare and under 1 to 3 replicas, `clang --version` bare and under 2.
 pub fn measure(
     runner: &Runner,
     pairs: usize,
@@ -35,8 +41,19 @@ pub fn measure(
     let mut columns = vec![Column::bare("bare", 1, Pages::AsIs)];
     columns.extend((1..=3).map(|n| Column::protected(&format!("n{n}"), n, &[])));
     let job = guest::invocation("/bin/true".as_ref(), &[]);
+    let mut rng = Rng::new(seed);
     let turns = Turns::of("true", &job, &columns, pairs);
-    let series = rounds::run(runner, &turns, &mut Rng::new(seed), progress);
+    let mut series = rounds::run(runner, &turns, &mut rng, progress);
+    let large = Path::new(LARGE);
+    if large.exists() {
+        let columns = [
+            Column::bare("clang-bare", 1, Pages::AsIs),
+            Column::protected("clang-n2", 2, &[]),
+        ];
+        let job = guest::invocation(large, &["--version"]);
+        let turns = Turns::of("clang", &job, &columns, pairs);
+        series.extend(rounds::run(runner, &turns, &mut rng, progress));
+    }
     let complete = !runner.interrupted();
     StartReport {
         bench: "start".to_owned(),
@@ -45,6 +62,14 @@ pub fn measure(
         seed,
         complete,
         series,
+    }
+}
+
+/// The program of a column, and how it ran.
+fn program(column: &str) -> (&'static str, &str) {
+    match column.strip_prefix("clang-") {
+        Some(column) => ("clang --version", column),
+        None => ("true(1)", column),
     }
 }
 
@@ -57,10 +82,11 @@ pub fn rows(report: &StartReport) -> Vec<Row> {
         .iter()
         .filter_map(|series| {
             let found = median_estimate(&series.values(|sample| sample.wall * 1e3), &mut rng);
-            let what = match series.column.strip_prefix('n') {
-                Some("1") => "true(1), 1 replica".to_owned(),
-                Some(n) => format!("true(1), {n} replicas"),
-                None => "true(1), bare".to_owned(),
+            let (program, column) = program(&series.column);
+            let what = match column.strip_prefix('n') {
+                Some("1") => format!("{program}, 1 replica"),
+                Some(n) => format!("{program}, {n} replicas"),
+                None => format!("{program}, bare"),
             };
             results::row(&series.column, what, "ms", found)
         })
@@ -71,7 +97,6 @@ pub fn rows(report: &StartReport) -> Vec<Row> {
 #[must_use]
 pub fn render(report: &StartReport) -> String {
     let mut rng = Rng::new(report.seed);
-    let bare = find(&report.series, "bare");
     let mut rows = Vec::new();
     for series in &report.series {
         let milliseconds = |values: &[f64], rng: &mut Rng| {
@@ -80,7 +105,9 @@ pub fn render(report: &StartReport) -> String {
                 format!("{:.2} [{:.2}, {:.2}]", found.value, found.low, found.high)
             })
         };
-        let added = bare.map_or(Vec::new(), |bare| {
+        let (program, column) = program(&series.column);
+        let bare = series.column.strip_suffix(column).unwrap_or_default();
+        let added = find(&report.series, &format!("{bare}bare")).map_or(Vec::new(), |bare| {
             series.paired(bare, |mine, base| mine.wall - base.wall)
         });
         let setup: Vec<f64> = series
@@ -90,9 +117,9 @@ pub fn render(report: &StartReport) -> String {
             .filter_map(|sample| Some(sample.report.as_ref()?.timings.setup_ns as f64 / 1e6))
             .collect();
         rows.push(vec![
-            series.column.clone(),
+            format!("{program}, {column}"),
             milliseconds(&series.values(|sample| sample.wall), &mut rng),
-            if series.column == "bare" {
+            if column == "bare" {
                 String::new()
             } else {
                 milliseconds(&added, &mut rng)
@@ -102,7 +129,7 @@ pub fn render(report: &StartReport) -> String {
     }
     let mut out = report.machine.render();
     out += &format!(
-        "true(1), {} rounds, seed {}{}\n\n",
+        "{} rounds, seed {}{}\n\n",
         report.pairs,
         report.seed,
         if report.complete { "" } else { ", INTERRUPTED" }

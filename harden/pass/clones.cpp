@@ -247,7 +247,7 @@ bool prepare(Module &M, const Config &C) {
           Changed = true;
         }
   }
-  return Changed;
+  return keepMixedLoads(M, C) || Changed;
 }
 
 // What a calling convention is made of; everything else on arguments and results is a promise that may no longer hold.
@@ -312,7 +312,8 @@ static bool isStartOnly(const Function &F) {
     return false;
   auto *Entry = dyn_cast<ConstantStruct>(F.user_back());
   return Entry && all_of(Entry->users(), [](const User *List) {
-           return all_of(List->users(), [](const User *G) {
+           // A structure by itself is a variable's, whose address other modules may take.
+           return isa<ConstantArray>(List) && all_of(List->users(), [](const User *G) {
              auto *Variable = dyn_cast<GlobalVariable>(G);
              return Variable && (Variable->getName() == "llvm.global_ctors" || Variable->getName() == "llvm.global_dtors");
            });
@@ -825,13 +826,13 @@ static void clonesByPointer(Module &M, const Config &C, const Clones &Made, Repo
   appendToUsed(M, Entries);
 }
 
-// What an atomic operation changes.
-static const Value *targetOf(const Instruction &I) {
+const Value *atomicTarget(const Instruction &I) {
   if (auto *Change = dyn_cast<AtomicRMWInst>(&I))
     return Change->getPointerOperand();
   if (auto *Swap = dyn_cast<AtomicCmpXchgInst>(&I))
     return Swap->getPointerOperand();
-  return cast<StoreInst>(I).getPointerOperand();
+  auto *Store = dyn_cast<StoreInst>(&I);
+  return Store && Store->isAtomic() ? Store->getPointerOperand() : nullptr;
 }
 
 // Where the handler has stored to the same bytes before, an atomic operation is logged and done in both runs like these stores: the log
@@ -839,7 +840,7 @@ static const Value *targetOf(const Instruction &I) {
 static void loggedOrOnce(Instruction &I) {
   Module &M = *I.getModule();
   IRBuilder<> B(&I);
-  Value *At = const_cast<Value *>(targetOf(I));
+  Value *At = const_cast<Value *>(atomicTarget(I));
   Type *T = isa<StoreInst>(I)           ? cast<StoreInst>(I).getValueOperand()->getType()
             : isa<AtomicCmpXchgInst>(I) ? cast<AtomicCmpXchgInst>(I).getNewValOperand()->getType()
                                         : cast<AtomicRMWInst>(I).getValOperand()->getType();
@@ -895,11 +896,11 @@ void treatCalls(Module &M, const Config &C, const Clones &Made, Report &R) {
     // Atomic operations: what they do cannot be taken back, so they are done once or not at all.
     SmallVector<Instruction *, 8> Atomics;
     for (Instruction &I : instructions(*Clone))
-      if (isa<AtomicRMWInst>(I) || isa<AtomicCmpXchgInst>(I) || (isa<StoreInst>(I) && I.isAtomic()))
+      if (atomicTarget(I))
         Atomics.push_back(&I);
     for (Instruction *I : Atomics) {
       SmallVector<Value *, 4> Operands(I->operands());
-      if (isScratch(targetOf(*I))) {
+      if (isScratch(atomicTarget(*I))) {
         R.once({"L", whereIs(*I), "atomic operation on this function's own frame"});
         continue;
       }

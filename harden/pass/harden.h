@@ -23,11 +23,17 @@ inline constexpr llvm::StringLiteral LookedMetadata = "steadfast.looked";
 inline constexpr llvm::StringLiteral RangedMetadata = "steadfast.ranged";
 // On stores that are looked up with their neighbours.
 inline constexpr llvm::StringLiteral SharedMetadata = "steadfast.shared";
+// On plain loads of what atomic operations change.
+inline constexpr llvm::StringLiteral MixedMetadata = "steadfast.mixed";
 
 // Start of the pipeline: keeps handlers and their arguments in one piece through the optimiser.
 // Names of the policy's that this module has, as `prepare` found them.
 void reportNames(llvm::Module &, Report &);
 bool prepare(llvm::Module &, const Config &);
+// Plain loads of what atomic operations change become volatile (mixed.cpp).
+bool keepMixedLoads(llvm::Module &, const Config &);
+// Where an atomic operation, which may be a store, changes memory; nothing for other instructions.
+const llvm::Value *atomicTarget(const llvm::Instruction &);
 // Takes away what kept the arguments.
 void letArgumentsGo(llvm::Module &);
 

@@ -560,10 +560,12 @@ private:
       refuse(L, R, Id, "a volatile or atomic load of more than 64 bits");
       return;
     }
+    bool Mixed = L.hasMetadata(MixedMetadata);
     ++N.Once;
-    note(L, "volatile or racy load, replayed in the second run");
+    note(L, Mixed ? "plain load of what an atomic operation changes, replayed in the second run"
+                  : "volatile or racy load, replayed in the second run");
     IRBuilder<> B(&L);
-    auto Once = M.getOrInsertFunction("__sf_load_once", B.getInt64Ty(), B.getPtrTy(), B.getInt64Ty());
+    auto Once = M.getOrInsertFunction(Mixed ? "__sf_load_mixed" : "__sf_load_once", B.getInt64Ty(), B.getPtrTy(), B.getInt64Ty());
     Value *V = B.CreateCall(Once, {L.getPointerOperand(), B.getInt64(Size.getFixedValue())});
     if (T->isPointerTy()) {
       V = B.CreateIntToPtr(V, T);

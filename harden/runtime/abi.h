@@ -155,6 +155,8 @@ void *__sf_clone(void *function, const char *where);
 _Noreturn void __sf_refuse(const char *what, const char *where);
 /* A volatile load: the second run is given the first run's value. */
 uint64_t __sf_load_once(const void *at, size_t size);
+/* With atomics-once, a plain load of what atomic operations change: the same, but where this run has stored itself. */
+uint64_t __sf_load_mixed(const void *at, size_t size);
 /* With atomics-once: whether the operation is a store like others, as this run has stored there. */
 int __sf_atomic_logged(const void *at, size_t size);
 /* Calls of class once: before E1's call returns 0, and then _done records the result; in E2 returns 1 and the result. */

@@ -982,6 +982,33 @@ SF_API int __sf_atomic_logged(const void *at, size_t size) {
   return (int)(r->result = has_stored(c, (uintptr_t)at, size));
 }
 
+/* With `atomics-once`: what the first run's operations leave stays, so the second run is given what the first has read before them, and
+   so is a retry. What the run has stored plainly is its own, and read from memory. */
+SF_API uint64_t __sf_load_mixed(const void *at, size_t size) {
+  struct sf_context *c = __sf_own;
+  static const char name[] = "a plain load of what an atomic operation changes";
+  enum { INVERSE, OWN, WORDS };
+  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, (uint64_t)at) : sf_replay(c, name, (uint64_t)at);
+  if (r) {
+    uint64_t *data = (uint64_t *)sf_data(r);
+    if (unlikely(data[INVERSE] != ~r->result))
+      sf_differ("what a run has read has changed in the list of what it read", (uint64_t)at, data[INVERSE], ~r->result);
+    return data[OWN] ? look(at, size) : r->result;
+  }
+  r = sf_record(c, name, (uint64_t)at, WORDS * sizeof(uint64_t));
+  r->once = 1;
+  uint64_t *data = (uint64_t *)sf_data(r), first, difference;
+  data[OWN] = has_stored(c, (uintptr_t)at, size);
+  do { /* as __sf_load_once */
+    first = look(at, size);
+    r->result = SF_CHECKED(PLACES) ? look(at, size) : first;
+    difference = first ^ r->result;
+    sf_opaque(difference);
+  } while (unlikely(difference != 0));
+  data[INVERSE] = ~r->result;
+  return first;
+}
+
 SF_API void __sf_defer(const char *name, void *function, size_t count, const uint64_t *arguments) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E1) {

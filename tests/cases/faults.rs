@@ -877,8 +877,8 @@ fn shares_memory_among_threads() -> Result<Target, String> {
     Target::guest("shared_threads.c", &[])
 }
 
-/// Three replicas of a process that shares memory with others are repaired with what they share. With two, and where one is
-/// killed, the tree stops. What nobody reads is no difference.
+/// Three replicas of a process that shares memory with others are repaired with what they share. With two, and where a leader
+/// is killed, the tree stops. What nobody reads is no difference.
 fn in_shared_memory() -> Vec<Trial> {
     let at = "at=shared_fork!report n=1";
     [
@@ -956,10 +956,29 @@ fn in_shared_memory() -> Vec<Trial> {
             After::Agreed,
         ),
         (
-            "killed_follower",
+            "killed_follower_of_2",
+            2,
+            format!("replica=1 {at} kill=9"),
+            After::Corrected,
+        ),
+        (
+            "killed_follower_of_3",
             3,
             format!("replica=2 {at} kill=9"),
-            After::Detected,
+            After::Corrected,
+        ),
+        // Workers die while they hold the baton, and while they wait for it.
+        (
+            "killed_followers_of_all_of_3",
+            3,
+            "process=all replica=1 event=20 kill=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "killed_followers_of_all_of_2",
+            2,
+            "process=all replica=1 event=25 kill=9".to_owned(),
+            After::Corrected,
         ),
         (
             "killed_leader",

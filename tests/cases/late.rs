@@ -252,11 +252,21 @@ fn chroot() -> Result<(), Failed> {
     let dir = Bench::get().case_dir("harden-chroot");
     let (out, empty) = (dir.join("daemon"), dir.join("empty"));
     std::fs::create_dir_all(&empty)?;
-    build(compiler(true, false), &["-O2"], &[source("chroot.c")], &out)?;
-    let ran = run(&out, &[&empty.to_string_lossy()])?;
-    ended(&ran, 0, &[], &["steadfast"])?;
-    if ran.stdout != b"4035 0\n" {
-        return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+    let later = ["-DLATER", "--validate=async"];
+    for (flags, says) in [
+        (&["-O0"][..], "4035 0 3\n"),
+        (&["-O2"], "4035 0 3\n"),
+        (&["-O0", later[0], later[1]], "4035 0 20002\n"),
+        (&["-O2", later[0], later[1]], "4035 0 20002\n"),
+    ] {
+        build(compiler(true, false), flags, &[source("chroot.c")], &out)?;
+        for folder in ["/", &empty.to_string_lossy()] {
+            let ran = run(&out, &[folder])?;
+            ended(&ran, 0, &[], &["steadfast"])?;
+            if ran.stdout != says.as_bytes() {
+                return Err(String::from_utf8_lossy(&ran.stdout).into_owned().into());
+            }
+        }
     }
     Bench::get().passed(&dir);
     Ok(())

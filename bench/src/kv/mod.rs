@@ -5,11 +5,13 @@
 //!
 //! Invariants
 //!  1. Every reply is judged (`load`): a wrong one at a stage without a strike fails the bench.
-//!  2. The interval of a median goes from the smallest to the largest of the rounds: of seven it covers 98 % (sign test).
+//!  2. The interval of a median is that of the sign test, by the ranks of the rounds: of seven the whole range.
 //!  3. A group ends with its measurement, and with a bench that fails. One that is killed leaves its group behind.
 //!
 //! Not covered: replicas with CPUs of their own, and a network between them.
 
+mod evidence;
+mod faults;
 pub(crate) mod load;
 
 use std::collections::BTreeMap;
@@ -18,14 +20,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 use steadfast_report::published::Row;
-use steadfast_workloads::inputs::Rng;
 
 use self::load::{Clients, Load, Shape};
 
@@ -41,8 +41,27 @@ const KEYS: usize = 20;
 const WARM: Duration = Duration::from_millis(100);
 /// How long a group may take to become ready.
 const READY: Duration = Duration::from_secs(30);
-/// Faults a second in the comparison with none.
-const FAULTS_A_SECOND: f64 = 10.0;
+
+/// What can be measured alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// The stages in turns
+    Stages,
+    /// Reads beside the log
+    Reads,
+    /// Repairs, timed one by one
+    Repairs,
+    /// Throughput under faults and false alarms, in turns with none
+    Faults,
+    /// Strikes under load, judged by every reply
+    Strikes,
+    /// Strikes of every class at a group whose clients use the message envelope
+    Live,
+    /// Requests over sockets and no fault: false alarms
+    Quiet,
+    /// The protocol alone, simulated: faults of every class, and requests without one
+    Simulated,
+}
 
 /// What is measured, and for how long.
 #[derive(Clone, Debug)]
@@ -57,10 +76,12 @@ pub struct Plan {
     pub repairs: usize,
     /// Strikes under load, each judged by what the clients are answered; 0 leaves them out.
     pub strikes: u64,
-    /// Leave the stages out.
-    pub strikes_only: bool,
-    /// Reads beside the log, and nothing else.
-    pub reads_only: bool,
+    /// Faults of the simulation, and requests without one.
+    pub simulated: u64,
+    /// Requests that must ring no alarm.
+    pub quiet: u64,
+    /// One part alone.
+    pub only: Option<Part>,
     pub seed: u64,
 }
 
@@ -88,20 +109,33 @@ impl Report {
 /// When a group does not start, or answers wrongly without a strike.
 pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
     let mut rows = Vec::new();
-    if plan.reads_only {
-        local_reads(plan, says, &mut rows)?;
-        return Ok(Report { rows });
-    }
-    if !plan.strikes_only {
+    let wants = |part| plan.only.is_none_or(|only| only == part);
+    if wants(Part::Stages) {
         stages(plan, says, &mut rows)?;
-        local_reads(plan, says, &mut rows)?;
-        repairs(plan, says, &mut rows)?;
-        faults(plan, says, &mut rows)?;
     }
-    if plan.strikes > 0 {
+    if wants(Part::Reads) {
+        local_reads(plan, says, &mut rows)?;
+    }
+    if wants(Part::Repairs) {
+        faults::repairs(plan, says, &mut rows)?;
+    }
+    if wants(Part::Faults) {
+        faults::faults(plan, says, &mut rows)?;
+    }
+    if wants(Part::Strikes) && plan.strikes > 0 {
         for stage in ["RDGX", "RD"] {
-            strikes(plan, stage, says, &mut rows)?;
+            faults::strikes(plan, stage, says, &mut rows)?;
         }
+    }
+    if wants(Part::Live) && plan.strikes > 0 {
+        evidence::live(plan, says, &mut rows)?;
+    }
+    // What takes hours is asked for by name.
+    if plan.only == Some(Part::Quiet) {
+        evidence::quiet(plan, says, &mut rows)?;
+    }
+    if plan.only == Some(Part::Simulated) {
+        evidence::simulated(plan, says, &mut rows)?;
     }
     Ok(Report { rows })
 }
@@ -218,11 +252,12 @@ impl Drop for Group {
     }
 }
 
-/// The median of the rounds, with the smallest and the largest.
+/// The median of the rounds, with the interval of the sign test.
 fn row(key: String, what: String, values: &[f64], unit: &str) -> Row {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let (Some(low), Some(high)) = (sorted.first(), sorted.last()) else {
+    let cut = ranks_cut(sorted.len());
+    let (Some(low), Some(high)) = (sorted.get(cut), sorted.iter().rev().nth(cut)) else {
         return Row::new(key, what, f64::NAN, unit);
     };
     let digits = |value: f64| format!("{value:.4e}").parse().unwrap_or(value);
@@ -231,6 +266,21 @@ fn row(key: String, what: String, values: &[f64], unit: &str) -> Row {
         digits(*high),
         sorted.len() as u64,
     )
+}
+
+/// How many values may be cut off at either end of a sorted list so that the rest still covers the median in 95 % of cases: the most for
+/// which so many or fewer heads in `count` throws have at most 2.5 %.
+fn ranks_cut(count: usize) -> usize {
+    let mut cut = 0;
+    let mut chance = 0.5_f64.powf(count as f64);
+    let mut sum = chance;
+    while sum <= 0.025 && cut < count {
+        cut += 1;
+        chance *= (count - cut + 1) as f64 / cut as f64;
+        sum += chance;
+    }
+    // Ranks from `cut` on (counted from one) stay.
+    cut.saturating_sub(1)
 }
 
 fn without_a_wrong_reply(load: &Load, column: &str) -> Result<()> {
@@ -273,6 +323,7 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
                     key_bytes: KEY_BYTES,
                     value_bytes: VALUE_BYTES,
                     get_percent: 0,
+                    envelope: false,
                 };
                 let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
                 for (mix, percent) in MIXES {
@@ -403,6 +454,7 @@ fn local_reads(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> 
                 key_bytes: KEY_BYTES,
                 value_bytes: VALUE_BYTES,
                 get_percent: 0,
+                envelope: false,
             };
             let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
             for (mix, percent) in MIXES.into_iter().filter(|(_, percent)| *percent > 0) {
@@ -443,252 +495,17 @@ fn local_reads(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> 
     Ok(())
 }
 
-/// One repair after the other of 512 bytes, from the mismatch to the right bytes.
-fn repairs(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
-    says("repairs of 512 bytes");
-    let group = Group::start(&plan.program, "RDGX")?;
-    let mut rng = Rng::new(plan.seed);
-    let shape = Shape {
-        clients: 3,
-        keys: KEYS,
-        key_bytes: KEY_BYTES,
-        value_bytes: 512,
-        get_percent: 100,
-    };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
-    for number in 0..plan.repairs {
-        let key = clients.some_key(&mut rng);
-        let replica = number % 3;
-        let said = group.ask(
-            replica,
-            &format!(
-                "strike replica={replica} object=item:{key} byte={} bit=3",
-                rng.below(512)
-            ),
-        )?;
-        ensure!(said == "STRUCK", "{said}");
-        let until = Instant::now() + READY;
-        while group.repairs().len() <= number {
-            ensure!(
-                Instant::now() < until,
-                "strike {number} was not repaired in {READY:?}"
-            );
-            without_a_wrong_reply(&clients.saturate(Duration::from_millis(20))?, "a strike")?;
-        }
-    }
-    let all = group.repairs();
-    let parts = [
-        (
-            "took_us",
-            "repair",
-            "repair of 512 B, mismatch to right bytes",
-        ),
-        ("ordered_us", "repair.ordered", "of it: until it is ordered"),
-        ("moved_us", "repair.moved", "of it: vote, fetch, replace"),
-    ];
-    for (field, key, what) in parts {
-        let mut values: Vec<f64> = all
-            .iter()
-            .filter_map(|event| Some(event[field].as_u64()? as f64 / 1000.0))
-            .collect();
-        values.sort_by(f64::total_cmp);
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        // The interval of a mean of so many values, by the normal law.
-        let spread = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>()
-            / (values.len() as f64 - 1.0).max(1.0);
-        let half = 1.96 * (spread / values.len() as f64).sqrt();
-        let digits = |value: f64| (value * 1000.0).round() / 1000.0;
-        rows.push(
-            Row::new(
-                format!("{key}.mean"),
-                format!("{what}, mean"),
-                digits(mean),
-                "ms",
-            )
-            .within(
-                digits(mean - half),
-                digits(mean + half),
-                values.len() as u64,
-            ),
-        );
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Ten faults a second against none, in slices that take turns in one group.
-fn faults(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Result<()> {
-    says("ten faults a second, and none");
-    let group = Group::start(&plan.program, "RDGX")?;
-    let shape = Shape {
-        clients: 30,
-        keys: KEYS,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 75,
-    };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
-    clients.saturate(WARM)?;
-    let mut ratios = Vec::new();
-    for round in 0..plan.rounds {
-        let mut rate = [0.0; 2];
-        for turn in 0..2 {
-            let struck = (round + turn) % 2;
-            let load = if struck == 1 {
-                under_strikes(
-                    &group,
-                    &mut clients,
-                    plan.slice * 4,
-                    FAULTS_A_SECOND,
-                    plan.seed + round as u64,
-                )?
-                .0
-            } else {
-                clients.saturate(plan.slice * 4)?
-            };
-            ensure!(load.wrong == 0, "a wrong reply: {:?}", load.example);
-            rate[struck] = load.rate();
-        }
-        ratios.push(100.0 * rate[1] / rate[0]);
+    #[test]
+    fn the_interval_of_a_median_is_that_of_the_sign_test() {
+        // The ranks that tables of the sign test have: 2 to 9 of 10, 6 to 15 of 20, 14 to 27 of 40; of five no 95 % can be had.
+        let cuts = [5, 6, 7, 10, 20, 40].map(ranks_cut);
+        assert_eq!(cuts, [0, 0, 0, 1, 5, 13]);
+        let values: Vec<f64> = (1..=10).map(f64::from).collect();
+        let row = row("k".into(), "what".into(), &values, "");
+        assert_eq!((row.low, row.high), (Some(2.0), Some(9.0)));
     }
-    rows.push(row(
-        "faults.10-over-0".to_owned(),
-        "throughput with 10 faults a second over that with none".to_owned(),
-        &ratios,
-        "%",
-    ));
-    Ok(())
-}
-
-/// Load for a while, with strikes at random objects, fields, bytes and bits of random replicas; how many hit.
-fn under_strikes(
-    group: &Group,
-    clients: &mut Clients,
-    time: Duration,
-    a_second: f64,
-    seed: u64,
-) -> Result<(Load, u64)> {
-    let mut rng = Rng::new(seed ^ 0x5eed);
-    let keys: Vec<String> = (0..512).map(|_| clients.some_key(&mut rng)).collect();
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let striker = scope.spawn(|| -> Result<u64> {
-            let mut lines = Vec::new();
-            for at in &group.clients {
-                let stream = TcpStream::connect(at)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(READY))?;
-                lines.push(BufReader::new(stream));
-            }
-            let began = Instant::now();
-            let mut hits = 0;
-            let mut turn = 0;
-            while !over.load(Ordering::Relaxed) {
-                let due = began + Duration::from_secs_f64(f64::from(turn) / a_second);
-                std::thread::sleep(due.saturating_duration_since(Instant::now()));
-                turn += 1;
-                // An object is hit in one replica alone: two at a time are more than the vote promises to stand.
-                let key = rng.below(keys.len());
-                let replica = keys[key].bytes().map(usize::from).sum::<usize>() % lines.len();
-                let (field, bytes) = [
-                    ("value", VALUE_BYTES),
-                    ("key", KEY_BYTES),
-                    ("flags", 4),
-                    ("expires", 8),
-                    ("cas", 8),
-                ][[0, 0, 0, 0, 0, 0, 1, 2, 3, 4][rng.below(10)]];
-                let line = format!(
-                    "sf strike replica={replica} object=item:{} field={field} byte={} bit={}\r\n",
-                    keys[key],
-                    rng.below(bytes),
-                    rng.below(8)
-                );
-                lines[replica].get_mut().write_all(line.as_bytes())?;
-                let mut said = String::new();
-                lines[replica].read_line(&mut said)?;
-                match said.trim_end() {
-                    "STRUCK" => hits += 1,
-                    // Struck before, and not repaired yet: its key or its lengths do not read.
-                    said if said.starts_with("ERROR") => {}
-                    said => bail!("a strike was answered with {said:?}"),
-                }
-            }
-            Ok(hits)
-        });
-        let load = clients.saturate(time);
-        over.store(true, Ordering::Relaxed);
-        let hits = striker
-            .join()
-            .map_err(|_| anyhow::anyhow!("the striker panicked"))??;
-        Ok((load?, hits))
-    })
-}
-
-/// Strikes until there are enough, and what the clients were answered.
-fn strikes(
-    plan: &Plan,
-    stage: &str,
-    says: &mut dyn FnMut(&str),
-    rows: &mut Vec<Row>,
-) -> Result<()> {
-    let group = Group::start(&plan.program, stage)?;
-    let shape = Shape {
-        clients: 30,
-        keys: 100,
-        key_bytes: KEY_BYTES,
-        value_bytes: VALUE_BYTES,
-        get_percent: 75,
-    };
-    let mut clients = Clients::connect(&group.clients, shape, plan.seed)?;
-    let mut sum = Load::default();
-    let mut hits = 0;
-    // Without the vote a group serves wrong values from the first second on: a look is enough.
-    let wanted = if stage == "RDGX" {
-        plan.strikes
-    } else {
-        plan.strikes.min(500)
-    };
-    while hits < wanted {
-        let (load, struck) = under_strikes(
-            &group,
-            &mut clients,
-            Duration::from_secs(5),
-            200.0,
-            plan.seed + hits,
-        )?;
-        hits += struck;
-        sum.add(load);
-        says(&format!(
-            "{stage}: {hits} strikes, {} requests, {} wrong replies, {} errors{}",
-            sum.requests,
-            sum.wrong,
-            sum.refused,
-            sum.example
-                .iter()
-                .map(|text| format!(", such as {text:?}"))
-                .collect::<String>()
-        ));
-    }
-    let key = stage.to_lowercase();
-    rows.push(Row::share(
-        format!("strikes.{key}.wrong"),
-        format!("wrong replies for each strike under load, {stage}"),
-        sum.wrong.min(hits),
-        hits,
-    ));
-    rows.push(Row::share(
-        format!("strikes.{key}.refused"),
-        format!("requests under strikes that were answered with an error, {stage}"),
-        sum.refused,
-        sum.requests,
-    ));
-    if stage == "RDGX" {
-        let repairs = group.count("repairs")?;
-        rows.push(Row::share(
-            format!("strikes.{key}.repaired"),
-            "strikes that a repair undid; a SET undoes the others".to_owned(),
-            repairs.min(hits),
-            hits,
-        ));
-    }
-    Ok(())
 }

@@ -493,12 +493,15 @@ void sf_baton_give(void);
 int sf_baton_wanted(void);
 void sf_baton(struct sf_regs *);
 void sf_baton_back(struct sf_regs *);
+s64 sf_baton_inherit(u32 slot);
+void sf_baton_is_of(u32 slot);
 
 /* segment.c: files of /dev/shm that processes of a tree map by their names */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *);
 int sf_segment_wanted(u64 fd, struct sf_shared_file *, u64 end, u64 how);
 s64 sf_segment_map(const u64 a[6], s64 forced, const struct sf_shared_file *);
+s64 sf_segments_anew(void);
 s64 sf_segment_replaces(u64 from, u64 to, u64 offset, u32 prot, const struct sf_shared_file *);
 
 /* signal.c */

@@ -23,9 +23,11 @@
  * A process that computes without a call that may wait, or spins on a plain load, is held up where all its replicas hold
  * the baton, as a thread is (meet.c), and gives it there.
  *
- * A replica that is outvoted takes memory, segments and ticket of another one that holds the same (recovery.rs).
+ * A replica that is outvoted takes memory, segments and ticket of another one that holds the same. A follower that has
+ * died is made anew from the leader: its turn is ended, or awaited (sf_baton_inherit), and it attaches the segments of its
+ * index by their numbers (segment.c; crates/replica, domain.rs).
  *
- * Not covered: replicas of a domain that have died; memory checks of segments.
+ * Not covered: a leader of a domain that has died; memory checks of segments.
  * See mmap(2), futex(2); docs/concepts/replication.md, "Shared memory".
  */
 #include "agent.h"
@@ -38,7 +40,6 @@
 #define MAP_PRIVATE 2
 #define MAP_FIXED 0x10
 #define MAP_ANONYMOUS 0x20
-#define MAP_NORESERVE 0x4000
 #define MAP_FIXED_NOREPLACE 0x100000
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
@@ -47,7 +48,7 @@
 #define EVERYBODY 0x7fffffff
 
 enum { NR_read = 0, NR_write = 1, NR_fstat = 5, NR_poll = 7, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_pread64 = 17,
-       NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_sendfile = 40, NR_sendto = 44,
+       NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_shmget = 29, NR_shmat = 30, NR_shmctl = 31, NR_sendfile = 40, NR_sendto = 44,
        NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_fsync = 74, NR_fdatasync = 75, NR_ftruncate = 77, NR_sync = 162, NR_futex = 202,
        NR_splice = 275, NR_sync_file_range = 277, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306, NR_copy_file_range = 326, NR_preadv2 = 327,
        NR_pwritev2 = 328, NR_pkey_mprotect = 329 };
@@ -193,6 +194,33 @@ static void wait_for_turn(u64 ticket)
 	}
 }
 
+/* In another replica of its process: the turn of a follower that has died. A ticket that this one has given back, all had
+ * agreed to give. 1: the follower's successor holds what this replica holds; 0: neither holds any; -EAGAIN: others of that
+ * index come first. */
+s64 sf_baton_inherit(u32 slot)
+{
+	const u64 given = load(&G->baton_given[me.slot]);
+	u64 turn = opened(&D->served[slot]);
+	if (turn == BAD || (given && turn + 1 < given))
+		return -EINVAL;
+	if (given && turn + 1 == given) {
+		turn = given;
+		__atomic_store_n(&D->served[slot], seal(turn), __ATOMIC_SEQ_CST);
+		sys3(NR_futex, &D->served[slot], FUTEX_WAKE, EVERYBODY);
+	}
+	if (!me.holds)
+		return 0;
+	return turn == me.ticket ? 1 : turn < me.ticket ? -EAGAIN : -EINVAL;
+}
+
+/* A replica that was just made is where the one is that it was made from. */
+void sf_baton_is_of(u32 slot)
+{
+	store(&G->baton_given[me.slot], load(&G->baton_given[slot]));
+	store(&G->baton_held[me.slot], me.holds);
+	me.courteous = 0;
+}
+
 static void hold(u64 ticket)
 {
 	me.ticket = ticket;
@@ -202,6 +230,10 @@ static void hold(u64 ticket)
 }
 
 /* ---- segments ---- */
+
+#define IPC_RMID 0
+#define IPC_CREAT 01000u
+#define SHM_NORESERVE 010000u
 
 static u64 up(u64 n)
 {
@@ -357,11 +389,23 @@ static void copy_page(u64 to, u64 from)
 	me.guard = NULL;
 }
 
+/* Memory that copies of this replica inherit, and that one made anew attaches by its number (segment.c). Marked as removed,
+ * it goes with the last of them. */
+static s64 common(u64 at, u64 len)
+{
+	s64 id = sys3(NR_shmget, 0 /* IPC_PRIVATE */, len, IPC_CREAT | SHM_NORESERVE | 0600);
+	if (failed(id))
+		return id;
+	s64 r = sys3(NR_shmat, id, at, 0);
+	sys3(NR_shmctl, id, IPC_RMID, 0);
+	return r;
+}
+
 /* Private memory becomes memory that a copy of this replica has in common with it. */
 static s64 share(const struct sf_segment *s)
 {
 	const u64 len = s->end - s->start;
-	s64 to = sf_sys(NR_mmap, 0, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1ull, 0);
+	s64 to = common(0, len);
 	if (failed(to))
 		return to;
 	if (!(s->prot & PROT_READ))
@@ -381,7 +425,7 @@ static s64 share(const struct sf_segment *s)
 #define NEW 03000u /* IPC_CREAT|IPC_EXCL */
 #define SHM_RDONLY 010000u
 #define SHM_RND 020000u
-enum { NR_shmat = 30, NR_shmctl = 31, NR_shmdt = 67 };
+enum { NR_shmdt = 67 };
 
 /* After shmget(2), in every replica: what nobody else can have made holds zeros. */
 void sf_domain_made(const u64 a[6], s64 id)
@@ -415,9 +459,9 @@ s64 sf_domain_attach(const u64 a[6], s64 forced)
 	}
 	if (!m)
 		return -EINVAL;
-	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) :
-			       sf_sys(NR_mmap, (u64)forced, up(m->bytes), prot, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE,
-				      -1ull, 0);
+	s64 r = me.slot == 0 ? sys3(NR_shmat, a[0], a[1], a[2]) : common((u64)forced, up(m->bytes));
+	if (!failed(r) && me.slot != 0 && prot == PROT_READ && failed(sys3(NR_mprotect, r, up(m->bytes), prot)))
+		r = -ENOMEM;
 	if (failed(r))
 		return r;
 	app.segment[app.segments++] = (struct sf_segment){ (u64)r, (u64)r + up(m->bytes), OF_SYSV, 0, prot, 1 };

@@ -758,6 +758,12 @@ void sf_pause(void)
 		case SF_C_TAKE:
 			ret = sf_pair_take();
 			break;
+		case SF_C_INHERIT:
+			ret = sf_baton_inherit((u32)own->cmd_arg);
+			break;
+		case SF_C_SEGMENTS:
+			ret = sf_segments_anew();
+			break;
 		case SF_C_EXIT:
 			for (;;)
 				sys1(231, 0);

@@ -207,6 +207,7 @@ static void become(u32 slot)
 	me.own_event = 0;
 	me.parent = (s32)raw6(NR_getppid, 0, 0, 0, 0, 0, 0);
 	sf_inherit_arrivals(0);
+	sf_baton_is_of(0);
 	store(&own->done, me.next);
 	sf_arm();
 	s64 r = sf_privatise_all();

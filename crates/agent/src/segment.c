@@ -24,11 +24,12 @@
 #define PROT_WRITE 2
 #define MREMAP_MAYMOVE 1
 #define MREMAP_FIXED 2
+#define IPC_STAT 2u
 #define TMPFS 0x01021994u
 #define SEGMENT_STAGE (SF_DOMAIN + (1ull << 30))
 #define STAGE_BYTES (30ull << 30) /* up to SF_STAGE */
 
-enum { NR_open = 2, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25, NR_shmat = 30, NR_fstatfs = 138, NR_openat = 257 };
+enum { NR_open = 2, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_mremap = 25, NR_shmat = 30, NR_shmctl = 31, NR_fstatfs = 138, NR_openat = 257 };
 
 static u64 up(u64 n)
 {
@@ -97,12 +98,11 @@ int sf_segment_asks(const u64 a[6], struct sf_shared_file *f)
 	return r;
 }
 
-/* A follower's: part of its copy, at `at`. The whole is attached where the program has nothing; a copy is as long as the
- * file, and the launcher refuses what reaches behind its end. */
-static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at, u64 prot)
+/* Part of a segment of `whole` bytes, at `at`: all of it is attached where the program has nothing. */
+static s64 attach_part(s32 id, u64 whole, u64 offset, u64 bytes, u64 at, u64 prot)
 {
-	const u64 part = SEGMENT_STAGE + offset, end = SEGMENT_STAGE + up(f->size);
-	s64 r = sf_sys(NR_shmat, (u64)f->copy[me.slot], SEGMENT_STAGE, 0, 0, 0, 0);
+	const u64 part = SEGMENT_STAGE + offset, end = SEGMENT_STAGE + up(whole);
+	s64 r = sf_sys(NR_shmat, (u64)id, SEGMENT_STAGE, 0, 0, 0, 0);
 	if (failed(r))
 		return r;
 	r = sf_sys(NR_mremap, part, up(bytes), up(bytes), MREMAP_MAYMOVE | MREMAP_FIXED, at, 0);
@@ -113,6 +113,29 @@ static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at,
 	if (!failed(r) && prot != (PROT_READ | PROT_WRITE) && failed(sys3(NR_mprotect, at, up(bytes), prot)))
 		return -ENOMEM;
 	return r;
+}
+
+/* A follower's: part of its copy. A copy is as long as the file, and the launcher refuses what reaches behind its end. */
+static s64 attach(const struct sf_shared_file *f, u64 offset, u64 bytes, u64 at, u64 prot)
+{
+	return attach_part(f->copy[me.slot], f->size, offset, bytes, at, prot);
+}
+
+/* A follower made anew, from the leader: in the place of the leader's segments, those of its own index. The launcher has
+ * listed them: how many, then of each address, bytes, offset, number and protection (crates/replica, domain.rs). */
+s64 sf_segments_anew(void)
+{
+	const u64 *l = (const u64 *)(SF_SHARED + SF_OFF_TRANSFER + 65536);
+	u64 about[14]; /* struct shmid64_ds: the size comes behind the rights, six words */
+	for (u64 i = 0; i < l[0]; i++) {
+		const u64 *m = l + 1 + 5 * i;
+		s64 r = sys3(NR_shmctl, m[3], IPC_STAT, about);
+		if (!failed(r))
+			r = up(about[6]) < m[2] + m[1] ? -EINVAL : attach_part((s32)m[3], about[6], m[2], m[1], m[0], m[4]);
+		if (failed(r))
+			return r;
+	}
+	return 0;
 }
 
 /* Every replica: the mapping itself. */

@@ -189,6 +189,7 @@ pub struct Core {
     unsent: Vec<(Index, u128)>,
     /// How many of these a member has been sent already.
     ahead: BTreeMap<Node, usize>,
+    repairs_refused: u64,
     out: Vec<Action>,
 }
 
@@ -218,6 +219,7 @@ impl Core {
             settled: BTreeMap::new(),
             unsent: Vec::new(),
             ahead: BTreeMap::new(),
+            repairs_refused: 0,
             out: Vec::new(),
         }
     }
@@ -357,6 +359,12 @@ impl Core {
             .values()
             .any(|recovery| !recovery.resumed && recovery.reports.contains_key(&self.me))
             || !self.ordered.is_empty()
+    }
+
+    /// Objects that have come in a REPAIR and did not have the digest that was voted for: none of them was taken.
+    #[must_use]
+    pub fn repairs_refused(&self) -> u64 {
+        self.repairs_refused
     }
 
     /// Recoveries and votes that are not over, in words: for a report of what does not go on.
@@ -1272,9 +1280,11 @@ impl Core {
             let Some(i) = recovery.objects.iter().position(|o| o == id) else {
                 continue;
             };
-            if !recovery.wrong.contains(&i)
-                || Some(Digest::of_packed(packed.as_deref())) != recovery.winners[i]
-            {
+            if !recovery.wrong.contains(&i) {
+                continue;
+            }
+            if Some(Digest::of_packed(packed.as_deref())) != recovery.winners[i] {
+                self.repairs_refused += 1;
                 continue;
             }
             let was = objects.pack(*id);

@@ -123,6 +123,7 @@ pub enum Message {
         /// The recovery's place in the log.
         index: Index,
         /// Packed.
+        #[serde(with = "packed")]
         objects: Vec<(ObjectId, Option<Vec<u8>>)>,
     },
     /// Asks for the replies of an entry.
@@ -135,6 +136,50 @@ pub enum Message {
         /// The entry.
         index: Index,
         /// One for every request.
+        #[serde(with = "pieces")]
         replies: Vec<Vec<u8>>,
     },
+}
+
+/// Objects are read and written as a whole, not number by number as a `Vec<u8>` is otherwise; what is written is the same.
+mod packed {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use serde_bytes::{ByteBuf, Bytes};
+
+    use crate::ids::ObjectId;
+
+    type Packed = (ObjectId, Option<Vec<u8>>);
+
+    pub(super) fn serialize<S: Serializer>(objects: &[Packed], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(
+            objects
+                .iter()
+                .map(|(object, bytes)| (object, bytes.as_deref().map(Bytes::new))),
+        )
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Packed>, D::Error> {
+        let read = Vec::<(ObjectId, Option<ByteBuf>)>::deserialize(from)?;
+        let objects = read.into_iter();
+        Ok(objects
+            .map(|(object, bytes)| (object, bytes.map(ByteBuf::into_vec)))
+            .collect())
+    }
+}
+
+/// The same for replies.
+mod pieces {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use serde_bytes::{ByteBuf, Bytes};
+
+    pub(super) fn serialize<S: Serializer>(pieces: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(pieces.iter().map(|piece| Bytes::new(piece)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Vec<Vec<u8>>, D::Error> {
+        let read = Vec::<ByteBuf>::deserialize(from)?;
+        Ok(read.into_iter().map(ByteBuf::into_vec).collect())
+    }
 }

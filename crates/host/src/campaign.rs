@@ -9,15 +9,21 @@
 //! Everything else had no effect that anybody could see. A client that got a wrong answer begins anew, so what one flip has left does not
 //! count twice.
 //!
+//! Invariants
+//!  1. With `--lines` a group that has ended is not struck again, and one that was cut short begins anew.
+//!  2. Only lines of this program, this image, this seed and this number of flips and handles count.
+//!
 //! Not covered: flips in the host's data. A timer finds the moments, so what runs longer is struck more often.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use steadfast_integrity::digest::Vote128;
 use steadfast_report::stats::{Confidence, Tally};
 
 use crate::cli::Told;
@@ -52,14 +58,17 @@ pub(crate) struct Campaign {
     /// Also write what each group came to into this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Where each group that has ended is a line; the same command goes on behind the last one
+    #[arg(long, value_name = "FILE")]
+    lines: Option<PathBuf>,
 }
 
 /// What one group came to, for programs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Group {
-    component: &'static str,
-    mode: &'static str,
-    target: &'static str,
+    component: String,
+    mode: String,
+    target: String,
     flips: u64,
     escaped: u64,
     /// What the process died of, and how often.
@@ -82,9 +91,9 @@ impl Group {
         let mut resets = sum.causes.clone();
         resets.remove(asked);
         Self {
-            component: plan.what.component(),
-            mode: plan.mode.word(),
-            target: target.word(),
+            component: plan.what.component().into(),
+            mode: plan.mode.word().into(),
+            target: target.word().into(),
             flips: sum.flips,
             escaped: sum.deaths.len() as u64,
             deaths,
@@ -131,6 +140,67 @@ impl Group {
     }
 }
 
+/// What a line is of.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Of {
+    /// Digest of the program and of the image that was struck.
+    build: String,
+    seed: String,
+    flips: u64,
+    handles: usize,
+    component: String,
+    mode: String,
+    target: String,
+}
+
+impl Of {
+    fn new(plan: &Plan, target: Target, flips: u64) -> Result<Self, Told> {
+        let program = crate::cli::read(&"/proc/self/exe".into())?;
+        let image = crate::cli::read(&plan.image())?;
+        let build = Vote128::new().part(&program).part(&image).finish();
+        Ok(Self {
+            build: format!("{build:032x}"),
+            seed: plan.seed.to_string(),
+            flips,
+            handles: plan.handles,
+            component: plan.what.component().into(),
+            mode: plan.mode.word().into(),
+            target: target.word().into(),
+        })
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Line {
+    of: Of,
+    group: Group,
+}
+
+/// The group of a line that was written before. A line that was cut short is none.
+fn done(lines: &Path, of: &Of) -> Result<Option<Group>, Told> {
+    if !lines.exists() {
+        return Ok(None);
+    }
+    let text = crate::cli::read_text(&lines.to_path_buf())?;
+    let mut found = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Line>(line).ok());
+    Ok(found.find(|line| line.of == *of).map(|line| line.group))
+}
+
+fn append(lines: &Path, line: &Line) -> Result<(), Told> {
+    let told = |error: std::io::Error| {
+        let what = anyhow::Error::new(error).context(lines.display().to_string());
+        Told::setup(what, "--lines with a path that can be written")
+    };
+    let text = serde_json::to_string(line)
+        .map_err(|error| anyhow::Error::new(error).context("the line"))?;
+    let mut file = std::fs::File::options();
+    let mut file = file.append(true).create(true).open(lines).map_err(told)?;
+    // On a line of its own, whatever a command that was killed has left.
+    write!(file, "\n{text}\n").map_err(told)
+}
+
 fn or_all<T: clap::ValueEnum + Clone>(chosen: &[T]) -> Vec<T> {
     match chosen.is_empty() {
         true => T::value_variants().to_vec(),
@@ -144,8 +214,8 @@ impl Campaign {
         println!("seed {seed}");
         let folder = load::folder(self.components.as_deref())?;
         let mut groups = Vec::new();
-        for what in or_all(&self.what) {
-            for target in or_all(&self.target) {
+        for target in or_all(&self.target) {
+            for what in or_all(&self.what) {
                 for mode in or_all(&self.mode) {
                     let plan = Plan {
                         components: folder.clone(),
@@ -158,8 +228,7 @@ impl Campaign {
                         seed,
                     };
                     plan.check()?;
-                    let sum = plan.drawn(target, self.flips)?;
-                    let group = Group::new(&plan, target, &sum);
+                    let group = self.group(&plan, target)?;
                     group.print();
                     groups.push(group);
                 }
@@ -169,5 +238,20 @@ impl Campaign {
             crate::cli::write_json(path, &groups)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Strikes one group, or finds it among the lines.
+    fn group(&self, plan: &Plan, target: Target) -> Result<Group, Told> {
+        let Some(lines) = &self.lines else {
+            return Ok(Group::new(plan, target, &plan.drawn(target, self.flips)?));
+        };
+        let of = Of::new(plan, target, self.flips)?;
+        if let Some(group) = done(lines, &of)? {
+            return Ok(group);
+        }
+        let group = Group::new(plan, target, &plan.drawn(target, self.flips)?);
+        let line = Line { of, group };
+        append(lines, &line)?;
+        Ok(line.group)
     }
 }

@@ -196,7 +196,7 @@ impl Sum {
 const WRONG: u8 = 3;
 
 impl Plan {
-    fn image(&self) -> PathBuf {
+    pub(crate) fn image(&self) -> PathBuf {
         self.components
             .join(format!("{}.cwasm", self.what.component()))
     }

@@ -389,14 +389,7 @@ pub fn counts(order: &Order, most: u64) -> Result<(usize, Vec<String>), Campaign
     let profile = field.profile()?;
     let sites: Vec<(usize, u64)> = profile.sites.iter().map(|s| (s.module, s.addr)).collect();
     let limit = Duration::from_secs(200);
-    let Tell::Counts(steps, ran) = field.sandbox().ask(
-        &Ask::Steps {
-            sites,
-            from_entry: false,
-            most,
-        },
-        limit,
-    )?
+    let Tell::Stepped(stepped, ran) = field.sandbox().ask(&Ask::Steps { sites, most }, limit)?
     else {
         return Ok((0, vec!["no counts".into()]));
     };
@@ -406,17 +399,13 @@ pub fn counts(order: &Order, most: u64) -> Result<(usize, Vec<String>), Campaign
     let wrong: Vec<String> = profile
         .sites
         .iter()
-        .zip(steps)
-        .filter(|(site, steps)| Some(site.count) != *steps)
+        .zip(stepped.counts)
+        .filter(|(site, steps)| site.count != *steps)
         .map(|(site, steps)| {
             let place = field.place(site.module, site.addr);
             format!(
                 "{}+{} {}: {} counted, {} stepped",
-                place.module,
-                place.offset,
-                place.disassembly,
-                site.count,
-                steps.unwrap_or(0)
+                place.module, place.offset, place.disassembly, site.count, steps
             )
         })
         .collect();

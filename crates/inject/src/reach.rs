@@ -1,35 +1,45 @@
-//! Reach: how much of what the processor executes no counter knows, by a sample of moments.
+//! Reach: how much of what the processor executes no counter knows.
 //!
 //! Counters are planted in code that is found in files: by unwind entries and symbols, in libraries from the
 //! program's entry point on. Hand-written assembly without either, constructors and resolvers of libraries, and
 //! code that is made at run time are executed all the same. A share of what was *found* would not show them.
 //!
-//! A run is stopped at random moments, and its instruction pointer looked up. Up to the entry point it stays
-//! traced, with a debug register at that instruction; from there on it runs untraced between two looks.
+//! A short run is stepped through, and each instruction looked up: that is exact. A longer one is stopped at random
+//! moments instead. Up to the entry point it stays traced, with a debug register at that instruction; from there on
+//! it runs untraced between two looks. Moments tell the time that was spent in code without a counter, and
+//! [`PACE`] what was executed in it.
 //!
 //! Invariants
 //!  1. A moment counts for the CPU time of its phase: the two phases are looked at by different means.
 //!  2. Code is known if a counter's block covers it in that phase, whatever its count.
+//!  3. A moment within a system call is nobody's: who makes many does not execute more.
 //!
-//! Not covered: children; moments in the kernel belong to the instruction behind the call. The share is one of
-//! time, not of instructions.
+//! Not covered: children, and of several threads a stepped run (moments see all of them). A page fault's time belongs
+//! to the instruction that met it.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use steadfast_sys::ptrace::{self, Stopped, Waited};
+use steadfast_sys::ptrace::{self, Regs, Stopped, Waited};
 use steadfast_sys::{child, procfs, sandbox};
 
-use crate::target::{Bench, SetupError, Started};
+use crate::step;
+use crate::target::{Bench, Ran, SetupError, Started, entry};
 
 /// Moments that are enough: an unseen share of 1 % is missed with a chance below 0.1 % (0.99^700).
 const MOMENTS: u64 = 700;
 /// How long all runs together may take, and how many there may be.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 const RUNS: u64 = 40;
 /// Mean time between two looks: before the entry point, which is reached within a millisecond or two, and after.
 const LOADER_MEAN_NS: u64 = 60_000;
 const PROGRAM_MEAN_NS: u64 = 700_000;
+/// Instructions that a nanosecond of code without a counter stands for, at least: a loop of simple instructions
+/// retires one to three a cycle, at two to four cycles a nanosecond. The pace of counted code alone would not do: of a
+/// short program it is that of a start, with a page fault every few hundred instructions.
+const PACE: f64 = 2.0;
 
 /// What the moments of one phase showed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +48,8 @@ pub struct Phase {
     pub moments: u64,
     /// Those in code without a counter.
     pub unknown: u64,
+    /// Those in a system call.
+    pub kernel: u64,
     /// CPU time of the phase in all runs.
     pub cpu_ns: u64,
 }
@@ -45,6 +57,8 @@ pub struct Phase {
 /// What all moments showed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reach {
+    /// Runs that were looked at.
+    pub runs: u64,
     /// Until the entry point.
     pub loader: Phase,
     /// From there on.
@@ -52,33 +66,44 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Share of the CPU time in code without a counter; nothing where no moment was met.
-    #[must_use]
-    #[allow(clippy::cast_precision_loss, reason = "a share for display")]
-    pub fn unknown_share(&self) -> Option<f64> {
-        let (mut unknown, mut all) = (0.0, 0.0);
+    /// CPU time in the program's own code of both phases: without a counter, and with one.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    fn spent(&self) -> (f64, f64) {
+        let (mut unknown, mut known) = (0.0, 0.0);
         for phase in [self.loader, self.program] {
             if phase.moments > 0 {
-                all += phase.cpu_ns as f64;
-                unknown += phase.cpu_ns as f64 * phase.unknown as f64 / phase.moments as f64;
+                let each = phase.cpu_ns as f64 / phase.moments as f64;
+                unknown += each * phase.unknown as f64;
+                known += each * (phase.moments - phase.unknown - phase.kernel) as f64;
             }
         }
-        (all > 0.0).then(|| unknown / all)
+        (unknown, known)
     }
 
-    /// Executions that `counted` ones leave out, at the same pace.
+    /// Share of that time in code without a counter; nothing where no moment was met.
+    #[must_use]
+    pub fn unknown_share(&self) -> Option<f64> {
+        let (unknown, known) = self.spent();
+        (unknown + known > 0.0).then(|| unknown / (unknown + known))
+    }
+
+    /// Executions of one run that `counted` ones leave out.
     #[must_use]
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         clippy::cast_precision_loss,
-        reason = "an estimate; a share of 1 gives what a float holds"
+        reason = "an estimate"
     )]
     pub fn uncounted(&self, counted: u64) -> u64 {
-        match self.unknown_share() {
-            Some(share) if share > 0.0 => (counted as f64 * share / (1.0 - share).max(1e-9)) as u64,
-            _ => 0,
-        }
+        let (unknown, known) = self.spent();
+        let runs = self.runs.max(1) as f64;
+        let pace = if known > 0.0 {
+            counted as f64 * runs / known
+        } else {
+            0.0
+        };
+        (unknown / runs * pace.max(PACE)) as u64
     }
 }
 
@@ -92,15 +117,27 @@ fn os(source: std::io::Error) -> SetupError {
 /// Where counters are: sorted ranges of blocks, by module.
 struct Known<'a> {
     bench: &'a Bench,
-    blocks: Vec<Vec<std::ops::Range<u64>>>,
+    blocks: Vec<Vec<Range<u64>>>,
 }
 
-impl Known<'_> {
-    /// Whether a counter covers what `pid` executes at `rip`; before the entry point libraries have none.
-    fn covers(&self, pid: i32, rip: u64, loader: bool) -> bool {
-        let Ok(maps) = procfs::maps(pid) else {
-            return true;
+impl<'a> Known<'a> {
+    fn new(bench: &'a Bench) -> Self {
+        let blocks = |module: &crate::module::Module| {
+            let mut ranges: Vec<Range<u64>> = module.with_survey(|survey| {
+                let blocks = survey.blocks();
+                blocks.into_iter().map(|block| block.range).collect()
+            });
+            ranges.sort_by_key(|range| range.start);
+            ranges
         };
+        Self {
+            bench,
+            blocks: bench.modules.iter().map(blocks).collect(),
+        }
+    }
+
+    /// Whether a counter covers what is executed at `rip`; before the entry point libraries have none.
+    fn covers(&self, maps: &[procfs::Mapping], rip: u64, loader: bool) -> bool {
         let Some(map) = maps.iter().find(|map| map.range.contains(&rip)) else {
             return false;
         };
@@ -128,10 +165,57 @@ impl Known<'_> {
             .is_some_and(|at| blocks[at].contains(&addr))
     }
 
-    fn look(&self, phase: &mut Phase, pid: i32, rip: u64, loader: bool) {
+    fn look(&self, phase: &mut Phase, pid: i32, regs: &Regs, loader: bool) {
         phase.moments += 1;
-        phase.unknown += u64::from(!self.covers(pid, rip, loader));
+        // A number of a system call stands there while one is made, -1 otherwise.
+        if regs.orig_rax.cast_signed() >= 0 {
+            phase.kernel += 1;
+        } else if let Ok(maps) = procfs::maps(pid) {
+            phase.unknown += u64::from(!self.covers(&maps, regs.rip, loader));
+        }
     }
+}
+
+/// What single steps showed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stepped {
+    /// Executions of each site that was asked for: from the entry point on, but of the loader and the program itself.
+    pub counts: Vec<u64>,
+    /// Executions in code without a counter.
+    pub unknown: u64,
+}
+
+/// Steps through a run of at most so many instructions.
+///
+/// # Errors
+/// When the target cannot be started or traced.
+pub(crate) fn stepped(
+    bench: &Bench,
+    sites: &[(usize, u64)],
+    most: u64,
+    limit: Duration,
+) -> Result<(Stepped, Ran), SetupError> {
+    let known = Known::new(bench);
+    let early: HashMap<u64, bool> = sites
+        .iter()
+        .map(|(module, addr)| (*addr, bench.early(*module)))
+        .collect();
+    let mut counts: HashMap<u64, u64> = HashMap::new();
+    let mut covered: HashMap<(u64, bool), bool> = HashMap::new();
+    let mut unknown = 0;
+    let ran = step::walk(bench, most, limit, &mut |pid, rip, loader| {
+        if early.get(&rip).is_some_and(|early| *early || !loader) {
+            *counts.entry(rip).or_default() += 1;
+        }
+        // What lies at an address stays there while a phase lasts.
+        let covered = covered.entry((rip, loader)).or_insert_with(|| {
+            procfs::maps(pid).is_ok_and(|maps| known.covers(&maps, rip, loader))
+        });
+        unknown += u64::from(!*covered);
+    })?;
+    let count = |(_, addr): &(usize, u64)| counts.get(addr).copied().unwrap_or(0);
+    let counts = sites.iter().map(count).collect();
+    Ok((Stepped { counts, unknown }, ran))
 }
 
 /// Times between looks: a linear congruence (Knuth, MMIX), of which the upper bits are used. Looks must not fall in
@@ -148,29 +232,21 @@ impl Gaps {
     }
 }
 
-/// Looks at as many runs as it takes.
+/// Looks at as many runs as it takes, for about so long; no run may take longer than the limit.
 ///
 /// # Errors
 /// When the target cannot be started or traced.
-pub(crate) fn sample(bench: &Bench, limit: Duration) -> Result<Reach, SetupError> {
-    let blocks = |module: &crate::module::Module| {
-        let mut ranges: Vec<_> = module.with_survey(|survey| {
-            let blocks = survey.blocks();
-            blocks.into_iter().map(|block| block.range).collect()
-        });
-        ranges.sort_by_key(|range: &std::ops::Range<u64>| range.start);
-        ranges
-    };
-    let known = Known {
-        bench,
-        blocks: bench.modules.iter().map(blocks).collect(),
-    };
+pub(crate) fn sample(
+    bench: &Bench,
+    patience: Duration,
+    limit: Duration,
+) -> Result<Reach, SetupError> {
+    let known = Known::new(bench);
     let mut reach = Reach::default();
     let mut gaps = Gaps(0x5eed);
     let begun = Instant::now();
-    let mut runs = 0;
-    while reach.program.moments < MOMENTS && begun.elapsed() < PATIENCE && runs < RUNS {
-        runs += 1;
+    while reach.program.moments < MOMENTS && begun.elapsed() < patience && reach.runs < RUNS {
+        reach.runs += 1;
         one(&known, &mut gaps, &mut reach, limit)?;
     }
     Ok(reach)
@@ -201,7 +277,7 @@ fn one(
                 continue;
             };
             let looked = stop.regs().and_then(|regs| {
-                known.look(&mut reach.program, pid, regs.rip, false);
+                known.look(&mut reach.program, pid, &regs, false);
                 stop.detach()
             });
             match looked {
@@ -231,13 +307,8 @@ fn loader(
     mut stop: Stopped,
     deadline: Instant,
 ) -> Result<Option<Stopped>, SetupError> {
-    const AT_ENTRY: u64 = 9;
     let pid = stop.pid();
-    let auxv = procfs::auxv(pid).map_err(os)?;
-    let entry = auxv
-        .iter()
-        .find(|(kind, _)| *kind == AT_ENTRY)
-        .map_or(0, |(_, at)| *at);
+    let entry = entry(pid).map_err(os)?;
     if stop.regs().map_err(os)?.rip == entry {
         return Ok(Some(stop));
     }
@@ -262,8 +333,8 @@ fn loader(
             return Ok(None);
         };
         deliver = 0;
-        let rip = next.regs().map_err(os)?.rip;
-        if signal == libc::SIGTRAP && rip == entry {
+        let regs = next.regs().map_err(os)?;
+        if signal == libc::SIGTRAP && regs.rip == entry {
             next.watch_execution(0).map_err(os)?;
             if !asked {
                 return Ok(Some(next));
@@ -276,7 +347,7 @@ fn loader(
         }
         if signal == libc::SIGSTOP && asked {
             asked = false;
-            known.look(phase, pid, rip, true);
+            known.look(phase, pid, &regs, true);
         } else {
             deliver = signal;
         }
@@ -290,22 +361,47 @@ fn loader(
 mod tests {
     use super::*;
 
-    fn phase(moments: u64, unknown: u64, cpu_ns: u64) -> Phase {
+    fn phase(moments: u64, unknown: u64, kernel: u64, cpu_ns: u64) -> Phase {
         Phase {
             moments,
             unknown,
+            kernel,
             cpu_ns,
+        }
+    }
+
+    fn reach(loader: Phase, program: Phase) -> Reach {
+        Reach {
+            runs: 2,
+            loader,
+            program,
         }
     }
 
     #[test]
     fn a_moment_weighs_as_its_phase_does() {
-        let reach = Reach {
-            loader: phase(10, 10, 1_000),
-            program: phase(500, 0, 9_000),
-        };
+        let reach = reach(phase(10, 10, 0, 1_000), phase(500, 0, 0, 9_000));
         assert_eq!(reach.unknown_share(), Some(0.1));
-        assert_eq!(reach.uncounted(900), 100);
+    }
+
+    #[test]
+    fn counted_code_that_is_fast_sets_the_pace() {
+        let reach = reach(phase(10, 10, 0, 1_000), phase(500, 0, 0, 9_000));
+        // Twice 18,000 in 9,000 ns: four a nanosecond, for 500 ns of each run.
+        assert_eq!(reach.uncounted(18_000), 2_000);
+    }
+
+    #[test]
+    fn counted_code_that_is_slow_does_not() {
+        let reach = reach(phase(10, 10, 0, 1_000), phase(500, 0, 0, 9_000));
+        assert_eq!(reach.uncounted(900), 1_000);
+        assert_eq!(reach.uncounted(0), 1_000);
+    }
+
+    #[test]
+    fn a_moment_in_a_system_call_is_nobodys() {
+        let reach = reach(phase(0, 0, 0, 0), phase(500, 100, 300, 9_000));
+        assert_eq!(reach.unknown_share(), Some(0.5));
     }
 
     #[test]
@@ -316,10 +412,7 @@ mod tests {
 
     #[test]
     fn all_moments_in_known_code_leave_nothing_out() {
-        let reach = Reach {
-            loader: phase(0, 0, 1_000),
-            program: phase(500, 0, 9_000),
-        };
+        let reach = reach(phase(0, 0, 0, 1_000), phase(500, 0, 0, 9_000));
         assert_eq!(reach.uncounted(900), 0);
     }
 }

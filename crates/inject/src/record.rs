@@ -154,7 +154,7 @@ pub struct Population {
     /// Transfers between the target and its files, where faults of storage are drawn from them.
     #[serde(default, skip_serializing_if = "none")]
     pub transfers: u64,
-    /// Executions in code without a counter: an estimate from a sample of moments, not part of `dynamic`.
+    /// Executions in code without a counter, not part of `dynamic`: exact with `surplus`, else estimated from a sample of moments.
     #[serde(default, skip_serializing_if = "none")]
     pub uncounted: u64,
     /// What counters make the target execute besides; nothing where that was not looked at.
@@ -179,7 +179,7 @@ const fn none(count: &u64) -> bool {
 }
 
 impl Population {
-    /// With what a sample says of code without a counter: the share of what the processor executed.
+    /// With executions in code without a counter: the share of what the processor executed.
     #[must_use]
     pub fn with_uncounted(mut self) -> Self {
         if self.uncounted > 0 {
@@ -202,7 +202,7 @@ impl Population {
 }
 
 /// Why executions are [`Population::uncounted`], as a reason beside those of `unreachable`.
-pub const UNCOUNTED: &str = "in code without a counter, or before the entry point (by a sample)";
+pub const UNCOUNTED: &str = "in code without a counter, or before the entry point";
 
 /// `index` of `of`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

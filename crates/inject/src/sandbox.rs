@@ -15,7 +15,7 @@ use steadfast_integrity::fault::Fault;
 use steadfast_sys::sandbox;
 
 use crate::profile::{self, Profile};
-use crate::reach::{self, Reach};
+use crate::reach::{self, Reach, Stepped};
 use crate::step;
 use crate::storage::Transfers;
 use crate::target::{Bench, Discovered, Ran, SetupError, Spec};
@@ -31,16 +31,12 @@ pub enum Ask {
     Adopt(Discovered, Vec<(usize, u64)>),
     /// Count what it executes.
     Profile,
-    /// Look how much of what is executed no counter knows.
-    Reach,
+    /// Look for about so long how much of what is executed no counter knows.
+    Reach(Duration),
     /// Count these instructions.
     Audit(Vec<(usize, u64)>),
-    /// Count these by single steps from outside, from the entry point on or all: the oracle. At most so many steps.
-    Steps {
-        sites: Vec<(usize, u64)>,
-        from_entry: bool,
-        most: u64,
-    },
+    /// Count these, and what no counter knows, by single steps from outside: the oracle. At most so many steps.
+    Steps { sites: Vec<(usize, u64)>, most: u64 },
     /// Write down what it transfers between itself and its files.
     Transfers,
     /// Run this around it, with these faults of storage.
@@ -70,6 +66,8 @@ pub enum Tell {
     Profile(Box<Profile>),
     /// What a sample of moments showed.
     Reach(Reach),
+    /// What single steps showed, and the run.
+    Stepped(Stepped, Ran),
     /// What it transfers, and the run.
     Transfers(Box<Transfers>, Ran),
     /// Counts, and the run.
@@ -313,19 +311,15 @@ fn answer(
             *executed = sites;
             Tell::Done
         }
-        Ask::Reach => Tell::Reach(reach::sample(bench, limit)?),
+        Ask::Reach(patience) => Tell::Reach(reach::sample(bench, patience, limit)?),
         Ask::Profile => Tell::Profile(Box::new(profile::take(bench, limit)?)),
         Ask::Audit(sites) => {
             let (counts, ran) = profile::audit(bench, &sites, limit)?;
             Tell::Counts(counts, ran)
         }
-        Ask::Steps {
-            sites,
-            from_entry,
-            most,
-        } => {
-            let (counts, ran) = step::count(bench, &sites, from_entry, most, limit)?;
-            Tell::Counts(counts.into_iter().map(Some).collect(), ran)
+        Ask::Steps { sites, most } => {
+            let (stepped, ran) = reach::stepped(bench, &sites, most, limit)?;
+            Tell::Stepped(stepped, ran)
         }
         Ask::Bare(other) => {
             let kept = bench.spec.clone();

@@ -24,7 +24,7 @@ use steadfast_sys::sandbox::{self, Ended, Trapped};
 use steadfast_strike::Refusal;
 
 use crate::payload::Counting;
-use crate::target::{Bench, Hit, Planted, Ran, SetupError, Started, to_entry};
+use crate::target::{Bench, Hit, Ran, SetupError, Started, entry};
 
 /// What a stop of the program turned out to be.
 enum Next {
@@ -1118,57 +1118,36 @@ fn address_of(mut stop: Stopped, expr: &MemExpr) -> Result<(Stopped, Option<u64>
     ))
 }
 
-/// Executes the program by single steps and counts: the whole of it, or from the entry point on where `from_entry`.
+/// Executes the program by single steps, at most so many, and tells `each` where it stands: a repeated string
+/// instruction once, and whether the entry point is still to come.
 ///
 /// # Errors
 /// When it cannot be started.
-pub(crate) fn count(
+pub(crate) fn walk(
     bench: &Bench,
-    sites: &[(usize, u64)],
-    from_entry: bool,
     most: u64,
     limit: Duration,
-) -> Result<(Vec<u64>, Ran), SetupError> {
-    let mut counts: std::collections::HashMap<u64, u64> =
-        sites.iter().map(|(_, addr)| (*addr, 0)).collect();
+    each: &mut dyn FnMut(i32, u64, bool),
+) -> Result<Ran, SetupError> {
     let Started { mut stop, at } = bench.launch(limit, false)?;
     let pid = stop.pid();
     let deadline = Instant::now() + limit;
-    if from_entry {
-        stop = match to_entry(stop)? {
-            Planted::Stands(stop) => stop,
-            Planted::Ended(ended) => {
-                return Ok((
-                    vec![0; sites.len()],
-                    Ran {
-                        status: ended.status,
-                        signal: ended.signal,
-                        timed_out: ended.timed_out,
-                        ..Ran::default()
-                    },
-                ));
-            }
-        };
-    }
+    let entry = entry(pid).map_err(os)?;
+    let mut loader = entry != 0;
     let mut deliver = 0;
     let mut last = u64::MAX;
     let mut steps = 0;
     let ended = loop {
         let rip = stop.regs().map_err(os)?.rip;
-        // A repeated string instruction stops after each element; it is executed once.
+        loader &= rip != entry;
         let repeats = rip == last && deliver == 0;
-        if let Some(count) = counts.get_mut(&rip)
-            && !(repeats && is_repeated(&mut stop, rip))
-        {
-            *count += 1;
+        if !(repeats && is_repeated(&mut stop, rip)) {
+            each(pid, rip, loader);
         }
         last = rip;
         steps += 1;
         if steps > most || Instant::now() > deadline {
-            break Ended {
-                timed_out: true,
-                ..Ended::default()
-            };
+            break given_up();
         }
         match stop.step(deliver).map_err(os)? {
             Waited::Stopped {
@@ -1181,14 +1160,13 @@ pub(crate) fn count(
         }
     };
     sandbox::end_all(&mut Ended::default(), Some(pid));
-    let ran = Ran {
+    Ok(Ran {
         status: ended.status,
         signal: ended.signal,
         timed_out: ended.timed_out,
         wall_ns: u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX),
         ..Ran::default()
-    };
-    Ok((sites.iter().map(|(_, addr)| counts[addr]).collect(), ran))
+    })
 }
 
 fn is_repeated(stop: &mut Stopped, rip: u64) -> bool {

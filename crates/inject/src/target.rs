@@ -874,16 +874,12 @@ pub(crate) enum Planted {
     Ended(Ended),
 }
 
-/// Runs up to the program's entry point, behind the loader.
-pub(crate) fn to_entry(stop: Stopped) -> Result<Planted, SetupError> {
+/// The program's entry point, as the kernel tells its loader; 0 where it does not.
+pub(crate) fn entry(pid: i32) -> io::Result<u64> {
     const AT_ENTRY: u64 = 9;
-    let what = || os("the program has to be traced");
-    let auxv = steadfast_sys::procfs::auxv(stop.pid()).map_err(what())?;
+    let auxv = steadfast_sys::procfs::auxv(pid)?;
     let entry = auxv.iter().find(|(kind, _)| *kind == AT_ENTRY);
-    match entry {
-        Some((_, entry)) if stop.regs().map_err(what())?.rip != *entry => run_to(stop, *entry),
-        _ => Ok(Planted::Stands(stop)),
-    }
+    Ok(entry.map_or(0, |(_, at)| *at))
 }
 
 /// Runs up to an address.

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use common::{clean, guest, order};
 use steadfast_inject::campaign::{Field, Order};
+use steadfast_inject::record::Population;
 
 /// Share of the running time in code without a counter.
 fn unknown_share(order: &Order) -> f64 {
@@ -15,10 +16,27 @@ fn unknown_share(order: &Order) -> f64 {
     reach.unknown_share().expect("moments were met")
 }
 
+/// What a target executes, with what its counters do not show.
+fn population(order: &Order) -> Population {
+    let mut field = Field::open(order).expect("a target");
+    let profile = field.profile().expect("counts");
+    let mut population = field.population(&profile, None);
+    field.beyond(&profile, &mut population).expect("a look");
+    clean(order);
+    population
+}
+
+/// The guest with so many rounds of four instructions that no counter knows.
+fn hidden(name: &str, rounds: u64) -> Order {
+    let mut order = order("reach", name, 65534);
+    guest(&mut order, "hidden", &["-O1"]);
+    order.spec.argv.push(rounds.to_string());
+    order
+}
+
 #[test]
 fn code_without_unwind_entry_or_symbol_is_seen() {
-    let mut order = order("reach", "hidden", 65534);
-    guest(&mut order, "hidden", &["-O1"]);
+    let order = hidden("hidden", 30_000_000);
     let share = unknown_share(&order);
     assert!(share > 0.8, "nearly all of its time: {share}");
     clean(&order);
@@ -28,10 +46,34 @@ fn code_without_unwind_entry_or_symbol_is_seen() {
 fn code_that_is_counted_is_not_called_unknown() {
     let mut order = order("reach", "shown", 65534);
     guest(&mut order, "hidden", &["-O1"]);
-    order.spec.argv.push("counted".into());
     let share = unknown_share(&order);
     assert!(share < 0.2, "none but the loader's constructors: {share}");
     clean(&order);
+}
+
+#[test]
+fn of_a_short_program_each_instruction_is_seen() {
+    let found = population(&hidden("short", 20_000));
+    let others = found.uncounted.checked_sub(4 * 20_000);
+    assert!(
+        others.is_some_and(|n| n < 20_000),
+        "the loop, and what libraries do before the entry point: {found:?}"
+    );
+}
+
+#[test]
+fn of_a_program_of_a_millisecond_the_share_is_one_of_instructions() {
+    let found = population(&hidden("millisecond", 1_000_000)).with_uncounted();
+    let share = found.reachable_share();
+    assert!(share < 0.1, "4,000,000 of 4,100,000 are not: {share}");
+}
+
+#[test]
+fn a_program_in_which_nothing_is_found_has_executed_something() {
+    let mut order = order("reach", "stripped", 65534);
+    guest(&mut order, "stripped", &["-nostdlib", "-static", "-s"]);
+    let found = population(&order);
+    assert_eq!((found.dynamic, found.uncounted), (0, 40_004));
 }
 
 /// Makes a guest the target that is a program and a library, both from one source.
@@ -90,10 +132,7 @@ fn surplus(name: &str, arguments: &[&str]) -> BTreeMap<String, i64> {
         .spec
         .argv
         .extend(arguments.iter().map(|word| (*word).into()));
-    let mut field = Field::open(&order).expect("a target");
-    let profile = field.profile().expect("counts");
-    let found = field.surplus(&profile).expect("steps");
-    clean(&order);
+    let found = population(&order).surplus;
     found.expect("a short program").by_module
 }
 

@@ -12,13 +12,15 @@
 //!  3. A process that is no member yet neither submits nor votes, and hands its state to nobody before f+1 replicas have agreed on it.
 //!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
 //!
-//! Where to begin: `execute`, then `vote`. Reads beside the log: `reads`; what this replica is in its group: `standing`; commands: `own`.
+//! Where to begin: `submit`, `execute`, then `vote`. Reads beside the log: `reads`; what this replica is in its group: `standing`; commands: `own`.
 
 mod backup;
 mod execute;
 mod own;
 mod reads;
 mod standing;
+mod struck;
+mod submit;
 mod vote;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -30,7 +32,6 @@ use steadfast_group::gate::Gate;
 use steadfast_group::sequencer::first_sequence;
 use steadfast_group::sequencer::raft::Engine;
 use steadfast_group::{Delivery, Heard, Member, Peers, Post, ReadAt, Sequencer as _, Who};
-use steadfast_integrity::digest::crc32c;
 use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -39,15 +40,13 @@ use crate::reads::Modes;
 use crate::store::{SHARDS, Store};
 
 use self::reads::Reads;
+use self::struck::Struck;
+use self::submit::Unacked;
 
 /// How digests are made; replicas of another epoch are not compared with. To be raised with every change of an object's bytes.
 pub(crate) const EPOCH: u16 = 1;
-/// Own entries in the log at a time; what comes meanwhile is collected into the next one.
-const IN_FLIGHT: usize = 8;
 /// Requests in one entry.
 const BATCH_MAX: usize = 512;
-/// Entries that have not come out of the log after this are submitted again.
-const RESUBMIT: Duration = Duration::from_millis(300);
 /// A replica that has said nothing for so long is not waited for.
 const SILENT: Duration = Duration::from_millis(1500);
 /// Entries that one comparison of everything is split into.
@@ -150,12 +149,6 @@ impl From<Heard> for Event {
     }
 }
 
-struct Unacked {
-    bytes: Vec<u8>,
-    groups: Waiting,
-    verify: bool,
-}
-
 /// Replies that wait for the vote.
 struct Out {
     replies: Vec<Vec<u8>>,
@@ -247,10 +240,8 @@ pub(crate) struct Service {
     scrub_asked: Option<Instant>,
     scrubs: VecDeque<Index>,
     notify: Manager,
-    /// The bit of the next reply that is to flip behind its last check.
-    strike_reply: Option<usize>,
-    /// The bit of the next digest that is to flip on its way to the others.
-    strike_check: Option<usize>,
+    /// What is to be struck as it passes.
+    struck: Struck,
     /// Whose clients wait for this replica's digests.
     tell: BTreeSet<Node>,
     tell_all: bool,
@@ -362,8 +353,7 @@ impl Service {
             scrub_asked: None,
             scrubs: VecDeque::new(),
             notify: Manager::from_environment(),
-            strike_reply: None,
-            strike_check: None,
+            struck: Struck::default(),
             tell: BTreeSet::new(),
             tell_all: false,
             reads: Reads::new(setup.reads),
@@ -501,66 +491,11 @@ impl Service {
         }
     }
 
-    fn submit_collected(&mut self) {
-        while !self.collecting.is_empty()
-            && self.unacked.len() < IN_FLIGHT
-            && self.is_member()
-            && self.returning.is_none()
-        {
-            let mut requests = Vec::new();
-            let mut groups = Vec::new();
-            let mut taken = 0;
-            for group in &self.collecting {
-                if taken > 0 && requests.len() + group.requests.len() > BATCH_MAX {
-                    break;
-                }
-                requests.extend(group.requests.iter().cloned());
-                taken += 1;
-            }
-            for group in self.collecting.drain(..taken) {
-                self.collected -= group.requests.len();
-                groups.push((group.requests.len(), group.reply));
-            }
-            self.submit(Body::Requests(requests), groups, false);
-        }
-    }
-
-    fn submit(&mut self, body: Body, groups: Waiting, verify: bool) {
-        let entry = Entry {
-            origin: self.me.0,
-            sequence: self.next,
-            body,
-        };
-        let Ok(mut bytes) = postcard::to_extend(&entry, vec![0; 4]) else {
-            return;
-        };
-        let crc = crc32c(&bytes[4..]);
-        bytes[..4].copy_from_slice(&crc.to_le_bytes());
-        if self.unacked.is_empty() {
-            self.submitted_at = Instant::now();
-        }
-        self.unacked.insert(
-            self.next,
-            Unacked {
-                bytes: bytes.clone(),
-                groups,
-                verify,
-            },
-        );
-        self.next += 1;
-        self.engine.submit(bytes);
-    }
-
     fn tick(&mut self) {
         if self.stage == Stage::Rdgx {
             self.core.tick();
         }
-        if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
-            self.submitted_at = Instant::now();
-            for unacked in self.unacked.values() {
-                self.engine.submit(unacked.bytes.clone());
-            }
-        }
+        self.submit_again();
         for (node, last) in &self.heard {
             if last.elapsed() > SILENT {
                 self.core.set_alive(*node, false);

@@ -1,14 +1,16 @@
-//! A strike: one bit of an object's stored bytes, changed behind the back of its digest, of a reply behind its last check, or of a digest that
-//! is told to the others.
+//! A strike: one bit that changes behind the back of every check. It hits an object's stored bytes, or the next message or queued thing of
+//! a kind.
 //!
 //! ```text
 //! replica=1 object=item:a byte=2 bit=3
 //! replica=1 object=item:a field=cas byte=0 bit=0
 //! replica=1 message=reply bit=77
-//! replica=1 message=check bit=5
+//! replica=1 queue=log bit=5
 //! ```
 //!
-//! Not covered: when. A strike happens as soon as the replica hears of it, or to the next message that leaves it.
+//! Not covered: when. An object is struck as soon as the replica hears of it, a message as the next of its kind leaves.
+
+use std::collections::BTreeMap;
 
 /// One strike.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,10 +28,72 @@ pub(crate) enum Target {
         byte: usize,
         bit: u8,
     },
-    /// The next reply that leaves, between its last check and the socket.
-    Reply { bit: usize },
-    /// The last digest of the next CHECK that leaves: a false alarm, since nothing else is wrong.
-    Check { bit: usize },
+    /// The next of its kind.
+    Next { kind: Kind, bit: usize },
+}
+
+/// What is struck as it passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A reply, between its last check and the socket.
+    Reply,
+    /// The last digest of a CHECK: a false alarm, since nothing else is wrong.
+    Check,
+    /// The first object of a REPAIR.
+    Repair,
+    /// The order to compare objects, on its way into the log, behind its check.
+    Recover,
+    /// Requests of clients, on their way into the log, behind their check.
+    Entry,
+    /// The same, and the copy that is kept until they come out of it.
+    Submit,
+    /// What has come out of the log and was not executed yet.
+    Log,
+    /// A reply that waits for its vote.
+    Replies,
+}
+
+impl Kind {
+    const ALL: [Self; 8] = [
+        Self::Reply,
+        Self::Check,
+        Self::Repair,
+        Self::Recover,
+        Self::Entry,
+        Self::Submit,
+        Self::Log,
+        Self::Replies,
+    ];
+
+    /// The clause that names it.
+    const fn clause(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Reply => ("message", "reply"),
+            Self::Check => ("message", "check"),
+            Self::Repair => ("message", "repair"),
+            Self::Recover => ("message", "recover"),
+            Self::Entry => ("message", "entry"),
+            Self::Submit => ("queue", "submit"),
+            Self::Log => ("queue", "log"),
+            Self::Replies => ("queue", "replies"),
+        }
+    }
+
+    /// Whether there is nothing of the kind where replicas do not vote.
+    pub(crate) const fn needs_votes(self) -> bool {
+        !matches!(self, Self::Entry | Self::Submit | Self::Log)
+    }
+
+    /// The words that a clause takes, for an error.
+    fn words(name: &str) -> String {
+        let clauses = Self::ALL.map(Self::clause);
+        let words: Vec<&str> = clauses
+            .iter()
+            .filter(|(n, _)| *n == name)
+            .map(|(_, word)| *word)
+            .collect();
+        words.join(", ")
+    }
 }
 
 impl std::fmt::Display for Target {
@@ -44,78 +108,79 @@ impl std::fmt::Display for Target {
                 let name = crate::once::name(key).unwrap_or_else(|| format!("item:{key}"));
                 write!(f, "{name} {field} byte {byte} bit {bit}")
             }
-            Self::Reply { bit } => write!(f, "the next reply, bit {bit}"),
-            Self::Check { bit } => write!(f, "the next digest, bit {bit}"),
+            Self::Next { kind, bit } => {
+                let (name, word) = kind.clause();
+                write!(f, "the next {name}={word}, bit {bit}")
+            }
         }
     }
 }
 
+const CLAUSES: [&str; 7] = [
+    "replica", "object", "message", "queue", "field", "byte", "bit",
+];
 const FIELDS: [&str; 6] = ["value", "key", "flags", "expires", "cas", "value length"];
 
 impl Strike {
     /// Reads a line, for a group of `size`.
     pub(crate) fn parse(line: &str, size: usize) -> Result<Self, String> {
         let example = "fix: replica=1 object=item:KEY byte=2 bit=3";
-        let mut replica = None;
-        let mut object = None;
-        let mut message = None;
-        let mut field = None;
-        let mut byte = None;
-        let mut bit = None;
+        let mut clauses: BTreeMap<&str, &str> = BTreeMap::new();
         for clause in line.split_whitespace() {
             let Some((name, value)) = clause.split_once('=') else {
                 return Err(format!(
                     "a strike is made of NAME=VALUE, found '{clause}'; {example}"
                 ));
             };
-            let slot = match name {
-                "replica" => &mut replica,
-                "object" => &mut object,
-                "message" => &mut message,
-                "field" => &mut field,
-                "byte" => &mut byte,
-                "bit" => &mut bit,
-                _ => {
-                    return Err(format!(
-                        "a strike takes replica, object, message, field, byte and bit, found '{name}'; {example}"
-                    ));
-                }
-            };
-            if slot.replace(value.to_owned()).is_some() {
+            if !CLAUSES.contains(&name) {
+                return Err(format!(
+                    "a strike takes {}, found '{name}'; {example}",
+                    CLAUSES.join(", ")
+                ));
+            }
+            if clauses.insert(name, value).is_some() {
                 return Err(format!("{name}= is given once, found twice; {example}"));
             }
         }
-        let needed = |name: &str, value: Option<String>| {
-            value.ok_or_else(|| format!("a strike needs {name}=, found none; {example}"))
+        let needed = |name: &str| {
+            clauses
+                .get(name)
+                .copied()
+                .ok_or_else(|| format!("a strike needs {name}=, found none; {example}"))
         };
-        let number = |name: &str, value: String, below: usize| match value.parse::<usize>() {
-            Ok(number) if number < below => Ok(number),
-            _ => Err(format!(
-                "{name}= must be a number below {below}, found '{value}'; {example}"
-            )),
+        let number = |name: &str, below: usize| {
+            let value = needed(name)?;
+            match value.parse::<usize>() {
+                Ok(number) if number < below => Ok(number),
+                _ => Err(format!(
+                    "{name}= must be a number below {below}, found '{value}'; {example}"
+                )),
+            }
         };
-        let replica = number("replica", needed("replica", replica)?, size)?;
-        if let Some(message) = message {
-            let is_alone = object.is_none() && field.is_none() && byte.is_none();
-            let bit = |below| number("bit", needed("bit", bit)?, below);
-            let target = match message.as_str() {
-                "reply" if is_alone => Target::Reply { bit: bit(1 << 24)? },
-                "check" if is_alone => Target::Check { bit: bit(128)? },
-                _ => {
-                    return Err(
-                        "message= is reply or check, and takes replica= and bit= beside it; fix: replica=1 message=reply bit=77"
-                            .to_owned(),
-                    );
-                }
+        let replica = number("replica", size)? as u64;
+        for name in ["message", "queue"] {
+            let Some(word) = clauses.get(name) else {
+                continue;
             };
+            let kind = Kind::ALL
+                .into_iter()
+                .find(|kind| kind.clause() == (name, word));
+            let Some(kind) = kind.filter(|_| clauses.len() == 3) else {
+                return Err(format!(
+                    "{name}= is one of {}, and takes replica= and bit= beside it; fix: replica=1 {name}={} bit=77",
+                    Kind::words(name),
+                    Kind::words(name).split(',').next().unwrap_or_default(),
+                ));
+            };
+            let bit = number("bit", if kind == Kind::Check { 128 } else { 1 << 24 })?;
             return Ok(Self {
-                replica: replica as u64,
-                target,
+                replica,
+                target: Target::Next { kind, bit },
             });
         }
-        let object = needed("object", object)?;
-        let byte = number("byte", needed("byte", byte)?, 1 << 21)?;
-        let bit = number("bit", needed("bit", bit)?, 8)?;
+        let object = needed("object")?;
+        let byte = number("byte", 1 << 21)?;
+        let bit = number("bit", 8)?;
         let key = match object.split_once(':') {
             Some(("item", key)) if !key.is_empty() => key.to_owned(),
             Some(("client", name)) if !name.is_empty() => {
@@ -127,17 +192,17 @@ impl Strike {
                 ));
             }
         };
-        let field = field.unwrap_or_else(|| "value".to_owned());
-        if !FIELDS.contains(&field.as_str()) {
+        let field = clauses.get("field").copied().unwrap_or("value");
+        if !FIELDS.contains(&field) {
             return Err(format!(
                 "field= must be one of value, key, flags, expires, cas, found '{field}'; {example}"
             ));
         }
         Ok(Self {
-            replica: replica as u64,
+            replica,
             target: Target::Item {
                 key,
-                field,
+                field: field.to_owned(),
                 byte,
                 bit: u8::try_from(bit).unwrap_or(0),
             },
@@ -156,10 +221,11 @@ mod tests {
             (strike.replica, strike.target.to_string().as_str()),
             (1, "item:a value byte 2 bit 3")
         );
-        let strike = Strike::parse("replica=2 message=reply bit=77", 3).unwrap();
-        assert_eq!(strike.target, Target::Reply { bit: 77 });
-        let strike = Strike::parse("replica=2 message=check bit=77", 3).unwrap();
-        assert_eq!(strike.target, Target::Check { bit: 77 });
+        for kind in Kind::ALL {
+            let (name, word) = kind.clause();
+            let strike = Strike::parse(&format!("replica=2 {name}={word} bit=77"), 3).unwrap();
+            assert_eq!(strike.target, Target::Next { kind, bit: 77 });
+        }
     }
 
     #[test]
@@ -173,14 +239,17 @@ mod tests {
             ("replica=1 object=item:a byte=2 bit=3 bit=4", "found twice"),
             ("replica=1 object=item:a field=age byte=2 bit=3", "field="),
             ("replica 1", "NAME=VALUE"),
-            (
-                "replica=1 message=repair bit=1",
-                "message= is reply or check",
-            ),
+            ("replica=1 message=fetch bit=1", "message= is one of reply"),
+            ("replica=1 queue=reply bit=1", "queue= is one of submit"),
             ("replica=1 message=check bit=128", "below 128"),
+            ("replica=1 message=reply", "message= is one of"),
             (
                 "replica=1 message=reply object=item:a bit=1",
-                "message= is reply",
+                "message= is one of",
+            ),
+            (
+                "replica=1 message=entry queue=log bit=1",
+                "message= is one of",
             ),
             ("whom=1", "found 'whom'"),
         ] {

@@ -32,10 +32,14 @@ mod false_alarm;
 mod history;
 #[path = "group/look.rs"]
 mod look;
+#[path = "group/messages.rs"]
+mod messages;
 #[path = "group/once.rs"]
 mod once;
 #[path = "group/reads.rs"]
 mod reads;
+#[path = "group/recovery.rs"]
+mod recovery;
 #[path = "group/serve.rs"]
 mod serve;
 #[path = "group/tls.rs"]

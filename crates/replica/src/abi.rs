@@ -302,6 +302,8 @@ pub(crate) mod cmd {
     pub(crate) const LEAD: u32 = 17;
     pub(crate) const GIVE: u32 = 18;
     pub(crate) const TAKE: u32 = 19;
+    pub(crate) const INHERIT: u32 = 20;
+    pub(crate) const SEGMENTS: u32 = 21;
 }
 
 /// How a replica looks for a state.

@@ -94,7 +94,7 @@ pub(crate) const DEAF: Duration = Duration::from_secs(1);
 /// How often a child is asked whether its parent has ended.
 const ORPHANED: Duration = Duration::from_millis(300);
 /// One that hangs, and can be called at all, pauses within this.
-const CALLED: Duration = Duration::from_millis(50);
+pub(crate) const CALLED: Duration = Duration::from_millis(50);
 /// From this process SIGSYS makes the leader look at the alarm, and replicas pause that are to meet (signal.c, `IS_NUDGE`).
 pub(crate) const NUDGE: i32 = libc::SIGSYS;
 
@@ -459,7 +459,7 @@ impl Supervisor<'_> {
     }
 
     /// Whether a replica is dying or dead, reaped or not: what is read of its memory means nothing.
-    fn is_going(&self, r: usize) -> bool {
+    pub(crate) fn is_going(&self, r: usize) -> bool {
         let pid = self.replicas[r].pid;
         pid > 1 && (procfs::has_ended(pid) || procfs::has_no_memory(pid))
     }
@@ -560,7 +560,7 @@ impl Supervisor<'_> {
         if !self.recovers() {
             return self.gives_up(StopReason::Mismatch, begun);
         }
-        if self.shares_memory() && !self.is_of_one_moment(&standing) {
+        if self.shares_memory() && !self.can_be_mended(&standing, losers) {
             return self.gives_up(StopReason::Shared, begun);
         }
         // Of those who are right the one that has seen most: what the leader did is in its past,
@@ -589,7 +589,12 @@ impl Supervisor<'_> {
                 (0, self.watch.stillborn)
             };
             if !copy && !self.is_going(donor) {
-                return self.gives_up(StopReason::Unrecoverable, begun);
+                let why = if self.shares_memory() {
+                    StopReason::Shared
+                } else {
+                    StopReason::Unrecoverable
+                };
+                return self.gives_up(why, begun);
             }
             for other in &losers[index..] {
                 self.watch.unmade.insert(*other, found[*other]);
@@ -700,7 +705,7 @@ impl Supervisor<'_> {
         // The leader first (it is the lowest): followers are then made again from it.
         let repaired = if r == 0 {
             self.replace_leader(winner, standing)
-        } else if self.shares_memory() {
+        } else if self.shares_memory() && !matches!(standing, Standing::Died(_)) {
             self.overwrite(r, 0).unwrap_or(false)
         } else {
             self.replace(r)
@@ -804,6 +809,14 @@ impl Supervisor<'_> {
     fn replace(&mut self, r: usize) -> bool {
         self.charge_follower(r);
         self.put_down(r);
+        let turn = if self.shares_memory() {
+            let Some(holds) = self.inherited_turn(r) else {
+                return false;
+            };
+            Some(holds)
+        } else {
+            None
+        };
         self.replicas[r].child = 0;
         self.group.set_pid(r, 0);
         self.group.set32(at!(own r, init_pid), 0);
@@ -837,7 +850,7 @@ impl Supervisor<'_> {
             self.watch.stillborn = gone();
             self.disown(r);
         }
-        stands
+        stands && turn.is_none_or(|holds| self.joins_its_index(r, holds).unwrap_or(false))
     }
 
     /// Ends what was made of a follower that does not come to stand.
@@ -901,7 +914,7 @@ impl Supervisor<'_> {
     }
 
     /// A replica whose memory is `donor`'s by now takes its registers and the agent's state.
-    fn receives(&self, r: usize, donor: usize) -> bool {
+    pub(crate) fn receives(&self, r: usize, donor: usize) -> bool {
         self.group.clear_ring(r);
         if r == 0 {
             let next = self.group.get64(at!(own donor, again));
@@ -909,38 +922,6 @@ impl Supervisor<'_> {
                 .clear_results(self.group.get64(abi::OFF_TRANSFER + 8), next);
         }
         self.group.order(r, cmd::RECEIVE, 0, ANSWER) == Some(0) && self.is_copy(donor, r)
-    }
-
-    /// Whether all replicas of a process that shares memory stand where what they share is of one moment: each holds the
-    /// baton of its index, and then the same ticket (domain.c), or none does, and has stored nothing since all agreed.
-    /// One that hangs was called to pause where it is, and has the baton as long as it has come to no event.
-    fn is_of_one_moment(&self, standing: &[Standing]) -> bool {
-        let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
-        let stands = |r: usize| match standing[r] {
-            Standing::Paused => true,
-            Standing::Died(_) => false,
-            Standing::Hung { .. } => self
-                .group
-                .wait_until(CALLED, || self.group.phase(r) == phase::PAUSED),
-        };
-        (0..self.replicas.len()).all(|r| stands(r) && held(r) == held(0))
-    }
-
-    /// Makes a replica of a domain what `donor` is, in its own process: what it shares is mapped there and nowhere else.
-    /// While it holds the baton that memory is copied too, since nobody else of either index stores to it.
-    fn overwrite(&self, r: usize, donor: usize) -> io::Result<bool> {
-        if self.group.order(donor, cmd::SEND, 0, ANSWER).is_none()
-            || !self.copy_memory(donor, r, false)?
-        {
-            return Ok(false);
-        }
-        if self.group.get32(at!(baton_held) + 4 * r) != 0 {
-            let (from, to) = (self.replicas[donor].pid, self.replicas[r].pid);
-            if transplant::copy_segments(from, to)?.is_none() || self.is_going(donor) {
-                return Ok(false);
-            }
-        }
-        Ok(self.receives(r, donor))
     }
 
     /// Whether a replica's memory digests to what the donor's does, each by its own reading. The donor answers: it
@@ -1113,7 +1094,7 @@ impl Supervisor<'_> {
 
     /// Copies what differs from the winner's memory to that of `loser`. `false`: their mappings
     /// differ, so it has to be made anew. An error if the winner did not live to the end of it.
-    fn copy_memory(&self, winner: usize, loser: usize, fresh: bool) -> io::Result<bool> {
+    pub(crate) fn copy_memory(&self, winner: usize, loser: usize, fresh: bool) -> io::Result<bool> {
         let (from, to) = (self.replicas[winner].pid, self.replicas[loser].pid);
         let copied = transplant::copy(&self.group, from, (loser, to), fresh)?;
         // A dying process has no mappings, and reads as zeros.

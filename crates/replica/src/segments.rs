@@ -94,6 +94,14 @@ impl Segments {
         });
     }
 
+    /// The number of the copy of this inode that follower `r` maps.
+    pub(crate) fn copy_of(&self, inode: u64, r: usize) -> Option<i32> {
+        self.with(|known| {
+            let segment = known.live.iter().find(|one| one.key.1 == inode)?;
+            segment.copies.get(r.checked_sub(1)?)?.id()
+        })
+    }
+
     /// The numbers of a file's copies, one for each follower; `None`: it is to be a view.
     ///
     /// # Errors

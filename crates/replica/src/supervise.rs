@@ -47,7 +47,7 @@ pub(crate) const WATCH: Duration = Duration::from_millis(100);
 /// The first signal that is real-time to the kernel (signal(7)); the C library keeps two for itself.
 const REAL_TIME: i32 = 32;
 /// Followers are behind their leader by what a loaded machine takes from them.
-const LEAVES: Duration = Duration::from_secs(10);
+pub(crate) const LEAVES: Duration = Duration::from_secs(10);
 /// Least time between two memory checks. A check and its snapshot cost about 0.3 ms for a
 /// small program, which this keeps below the default budget of 1 %.
 const EPOCH_US: u64 = 50_000;
@@ -763,6 +763,7 @@ impl<'a> Supervisor<'a> {
         let pid = self.replicas[r].pid;
         self.group.set_pid(r, pid);
         self.group.set32(at!(own r, pid), pid.cast_unsigned());
+        self.hearing.tree.joined_by(self.hearing.post(), r, pid);
         let core = self.core_for(r);
         // A core that has gone offline since is no reason to stop: the kernel places it then.
         self.replicas[r].core = core.filter(|core| cpu::pin(pid, *core).is_ok());

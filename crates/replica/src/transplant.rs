@@ -32,6 +32,11 @@ pub(crate) fn transplanted(map: &procfs::Mapping) -> bool {
     !is_ours(map) && !of_the_kernel(map) && map.path != Path::new("[vsyscall]") && !map.shared
 }
 
+/// Memory that processes share.
+pub(crate) fn is_segment(map: &procfs::Mapping) -> bool {
+    map.shared && !is_ours(map)
+}
+
 pub(crate) fn of_the_kernel(map: &procfs::Mapping) -> bool {
     [&"[vdso]", &"[vvar]", &"[vvar_vclock]"]
         .iter()
@@ -182,12 +187,24 @@ pub(crate) fn copy(
 pub(crate) fn copy_segments(from_pid: i32, to_pid: i32) -> io::Result<Option<u64>> {
     let mut copier = Copier::new(from_pid, to_pid)?;
     let (source, target) = (procfs::maps(from_pid)?, procfs::maps(to_pid)?);
-    let segments = |m: &&procfs::Mapping| m.shared && m.writable && !is_ours(m);
-    for map in source.iter().filter(segments) {
+    for map in source.iter().filter(|m| is_segment(m) && m.writable) {
         if !covered(&target, map) {
             return Ok(None);
         }
         copier.run(&map.range)?;
     }
     Ok(Some(copier.pages))
+}
+
+/// Copies what differs of these ranges.
+pub(crate) fn copy_ranges<'a>(
+    from_pid: i32,
+    to_pid: i32,
+    ranges: impl Iterator<Item = &'a Range<u64>>,
+) -> io::Result<()> {
+    let mut copier = Copier::new(from_pid, to_pid)?;
+    for range in ranges {
+        copier.run(range)?;
+    }
+    Ok(())
 }

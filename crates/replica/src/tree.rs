@@ -84,6 +84,8 @@ struct Living {
     post: Post,
     /// Its leader, once that is known.
     leader: Option<Process>,
+    /// The processes of its replicas, as far as they are known.
+    crew: Vec<i32>,
     /// Its leader can be made again: its end is not the group's.
     kept: bool,
 }
@@ -107,6 +109,7 @@ pub(crate) struct Tree {
     hits: Mutex<Vec<u64>>,
     told: Mutex<Vec<Event>>,
     first: Mutex<Option<Post>>,
+    first_crew: Mutex<Vec<i32>>,
     failed: Mutex<Option<Failure>>,
     ending: AtomicBool,
     list: Mutex<Option<Shared>>,
@@ -134,6 +137,7 @@ impl Tree {
             hits: Mutex::default(),
             told: Mutex::default(),
             first: Mutex::default(),
+            first_crew: Mutex::default(),
             failed: Mutex::default(),
             ending: AtomicBool::new(false),
             list: Mutex::default(),
@@ -273,6 +277,7 @@ impl Tree {
     fn led_by(&self, id: usize, pid: i32) {
         if let Some(living) = locked(&self.living).get_mut(&id) {
             living.leader = Process::open(pid).ok();
+            living.crew = vec![pid];
         }
         if let Some(first) = locked(&self.first).as_ref() {
             first.ring();
@@ -287,6 +292,38 @@ impl Tree {
     /// That group goes on when its leader has ended.
     pub(crate) fn keeps(&self, post: &Post) {
         self.change(post, |living| living.kept = true);
+    }
+
+    /// A group has a new process for replica `r`.
+    pub(crate) fn joined_by(&self, post: &Post, r: usize, pid: i32) {
+        let put = |crew: &mut Vec<i32>| {
+            crew.resize(crew.len().max(r + 1), 0);
+            crew[r] = pid;
+        };
+        if self.is_first(post) {
+            return put(&mut locked(&self.first_crew));
+        }
+        self.change(post, |living| put(&mut living.crew));
+    }
+
+    fn is_first(&self, post: &Post) -> bool {
+        let first = locked(&self.first);
+        let first = first.as_ref();
+        first.is_some_and(|first| Arc::ptr_eq(&first.bell, &post.bell))
+    }
+
+    /// The processes of all other groups, leaders first; of one that is on its way there may be none yet.
+    pub(crate) fn others(&self, post: &Post) -> Vec<Vec<i32>> {
+        let mut crews = Vec::new();
+        if !self.is_first(post) {
+            crews.push(locked(&self.first_crew).clone());
+        }
+        let all = locked(&self.living);
+        let others = all
+            .values()
+            .filter(|one| !Arc::ptr_eq(&one.post.bell, &post.bell));
+        crews.extend(others.map(|one| one.crew.clone()));
+        crews
     }
 
     fn change(&self, post: &Post, how: impl FnOnce(&mut Living)) {
@@ -434,6 +471,7 @@ fn begin(
     let living = Living {
         post: post.clone(),
         leader: None,
+        crew: Vec::new(),
         kept: false,
     };
     locked(&tree.living).insert(id, living);

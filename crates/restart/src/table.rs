@@ -53,7 +53,11 @@ impl Keeper {
         self.length
     }
 
+    /// Nothing written changes nothing, beyond the end as well.
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let mut at = offset;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -535,6 +539,7 @@ mod tests {
         let mut keeper = Keeper::default();
         keeper.write(BLOCK - 2, b"abcd");
         keeper.write(0, b"x");
+        keeper.write(BLOCK * 2, b"");
         assert_eq!(keeper.length(), BLOCK + 2);
         assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"abcd"[..]));
         assert_eq!(keeper.read(0, 3).as_deref(), Some(&b"x\0\0"[..]));

@@ -238,7 +238,11 @@ impl Shared {
     }
 }
 
-fn give_to(id: i32, (uid, gid): (u32, u32)) -> io::Result<()> {
+/// Gives a System V segment to a user and group.
+///
+/// # Errors
+/// As shmctl(2).
+pub fn give_to(id: i32, (uid, gid): (u32, u32)) -> io::Result<()> {
     // SAFETY: a structure of numbers, for which zero is a value.
     let mut about: libc::shmid_ds = unsafe { std::mem::zeroed() };
     // SAFETY: `about` is writable for one structure.

@@ -1,12 +1,13 @@
 //! What a replica does with each thing that reaches it: the driver's state, turn by turn.
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
 use steadfast_crosscheck::{
     Action, Core, Digest, Index, Message, Node, ObjectId, Standing, To, Tuple,
 };
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::log::{Body, Book, Entry, Whole};
 use super::{BATCH_MAX, Event, Machine, News, Reply, ReplyTo, Setup};

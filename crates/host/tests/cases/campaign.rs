@@ -7,12 +7,15 @@ use crate::{HOST, components, err, out};
 fn campaign(name: &str, more: &[&str]) -> (Output, Vec<serde_json::Value>) {
     let file = components().join(format!("{name}.json"));
     let mut campaign = Command::new(HOST);
-    campaign.args(["campaign", "--seed", "7", "--components"]);
+    campaign.args(["campaign", "--components"]);
     campaign
         .arg(components())
         .arg("--json")
         .arg(&file)
         .args(more);
+    if !more.contains(&"--seed") {
+        campaign.args(["--seed", "7"]);
+    }
     let output = campaign.output().expect("it runs");
     assert!(output.status.success(), "{}", err(&output));
     let told = std::fs::read_to_string(&file).expect("written");
@@ -77,4 +80,31 @@ fn flips_in_the_host_are_counted_as_its_own() {
     assert_eq!(groups[0]["flips"], 3);
     let told = out(&output);
     assert!(told.contains("http host single: 3 flips"), "{told}");
+}
+
+#[test]
+fn a_group_that_has_ended_is_not_struck_again_unless_the_flips_would_be_others() {
+    let lines = components().join("groups.jsonl");
+    let _ = std::fs::remove_file(&lines);
+    let path = lines.display().to_string();
+    let some = |seed: &'static str, mode: &'static str| {
+        let args = ["--target", "memory", "--what", "locks", "--flips", "3"];
+        let more = ["--lines", &path, "--mode", mode, "--seed", seed];
+        let (_, groups) = campaign("lines", &[&args[..], &more].concat());
+        groups
+    };
+    let count = || {
+        let text = std::fs::read_to_string(&lines).expect("written");
+        text.lines().filter(|line| line.starts_with('{')).count()
+    };
+    let first = some("3", "single");
+    assert_eq!(count(), 1);
+    // A command that was killed while it wrote leaves half a line, which counts for nothing.
+    let text = std::fs::read_to_string(&lines).expect("written");
+    std::fs::write(&lines, format!("{text}{{\"of\":{{")).expect("written");
+    let both = some("3", "single,dual");
+    assert_eq!(both[0], first[0], "seconds and all");
+    assert_eq!(count(), 3, "the half line, and two whole ones");
+    some("4", "single");
+    assert_eq!(count(), 4);
 }

@@ -91,8 +91,7 @@ impl Field {
         let mut population = self.population(&profile, Some(&again));
         population.transfers = transfers.as_ref().map_or(0, |t| t.list.len() as u64);
         tell(Progress::Stage("looking for code without a counter".into()));
-        population.uncounted = self.reach()?.uncounted(population.dynamic);
-        population.surplus = self.surplus(&profile)?;
+        self.beyond(&profile, &mut population)?;
         let executed: Vec<(usize, u64)> =
             profile.sites.iter().map(|s| (s.module, s.addr)).collect();
         if !self.order.lines.is_empty() {

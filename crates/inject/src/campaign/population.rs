@@ -12,13 +12,15 @@ use iced_x86::{Formatter as _, IntelFormatter};
 
 use super::golden::unanswered;
 use super::{CampaignError, Field, needs};
-use crate::profile::{Executed, Profile};
-use crate::reach::Reach;
+use crate::profile::Profile;
+use crate::reach::{self, Reach, Stepped};
 use crate::record::{Function, Place, Population, SCHEMA, Surplus};
 use crate::sandbox::{Ask, SandboxError, Tell};
 
-/// Executions that are compared with single steps, of about 4 µs each: a second.
-const STEPS: u64 = 250_000;
+/// Counted executions of a program that is short enough to be stepped through, at 4 to 16 µs each, and steps that are
+/// made before it turns out to be longer: half of them in code that no counter knows.
+const SHORT: u64 = 400_000;
+const STEPS: u64 = 2 * SHORT;
 const STEPPING: Duration = Duration::from_secs(30);
 
 impl Field {
@@ -60,55 +62,77 @@ impl Field {
     /// # Errors
     /// When it cannot be traced.
     pub fn reach(&mut self) -> Result<Reach, CampaignError> {
-        match self.sandboxes[0].ask(&Ask::Reach, self.order.patience)? {
+        let ask = Ask::Reach(self.share(reach::PATIENCE));
+        let limit = self.order.patience;
+        match self.sandboxes[0].ask(&ask, limit)? {
             Tell::Reach(reach) => Ok(reach),
             _ => Err(needs("an answer about reach", "another", "report this")),
         }
     }
 
-    /// What counting makes the target execute besides: the same places in a run without counters, by single steps. Nothing where that
-    /// takes more than [`STEPS`], where the target has a client that ends it, and where it cannot be stepped to its end.
+    /// Adds to a population what its counters do not show: what is executed without one, and what counting makes the
+    /// target execute besides. Exact, by single steps, of a short program; of others the first alone, by a sample.
     ///
     /// # Errors
-    /// When what runs the target is gone.
-    pub fn surplus(&mut self, profile: &Profile) -> Result<Option<Surplus>, CampaignError> {
-        // The loader is counted from its first instruction on.
-        let loader = self.discovered.interpreter.clone();
-        let sites: Vec<&Executed> = profile
-            .sites
-            .iter()
-            .filter(|site| Some(self.modules[site.module].path()) != loader.as_deref())
-            .collect();
-        let counted: u64 = sites.iter().map(|site| site.count).sum();
-        if counted > STEPS || self.order.spec.driver.is_some() {
+    /// When the target cannot be traced, or what runs it is gone.
+    pub fn beyond(&mut self, profile: &Profile, to: &mut Population) -> Result<(), CampaignError> {
+        if let Some(stepped) = self.stepped(profile)? {
+            to.uncounted = stepped.unknown;
+            to.surplus = Some(self.surplus(profile, &stepped));
+        } else {
+            to.uncounted = self.reach()?.uncounted(to.dynamic);
+        }
+        Ok(())
+    }
+
+    /// What of a time may be spent here: of a budget, which is for the runs, an eighth.
+    fn share(&self, time: Duration) -> Duration {
+        self.order
+            .budget
+            .map_or(time, |budget| time.min(budget / 8))
+    }
+
+    /// The same run by single steps. Nothing where that takes more than [`STEPS`], where the target has threads or a
+    /// client that ends it, and where it cannot be stepped to its end.
+    fn stepped(&mut self, profile: &Profile) -> Result<Option<Stepped>, CampaignError> {
+        let counted: u64 = profile.sites.iter().map(|site| site.count).sum();
+        if counted > SHORT || self.discovered.threads || self.order.spec.driver.is_some() {
             return Ok(None);
         }
         let ask = Ask::Steps {
-            sites: sites.iter().map(|site| (site.module, site.addr)).collect(),
-            from_entry: true,
-            most: 4 * STEPS,
+            sites: profile
+                .sites
+                .iter()
+                .map(|site| (site.module, site.addr))
+                .collect(),
+            most: STEPS,
         };
-        let (counts, ran) = match self.sandboxes[0].ask(&ask, STEPPING) {
-            Ok(Tell::Counts(counts, ran)) => (counts, ran),
+        let limit = self.share(STEPPING);
+        let (stepped, ran) = match self.sandboxes[0].ask(&ask, limit) {
+            Ok(Tell::Stepped(stepped, ran)) => (stepped, ran),
             Ok(_) => return Err(needs("an answer about steps", "another", "report this")),
             Err(SandboxError::Failed { .. }) => return Ok(None),
             Err(gone) => return Err(gone.into()),
         };
-        if ran.timed_out || ran.status != profile.ran.status {
-            return Ok(None);
-        }
+        Ok((!ran.timed_out && ran.status == profile.ran.status).then_some(stepped))
+    }
+
+    fn surplus(&self, profile: &Profile, stepped: &Stepped) -> Surplus {
+        // The loader is counted from its first instruction on, and does not look at the program's map.
+        let loader = self.discovered.interpreter.as_deref();
         let mut out = Surplus::default();
-        for (site, bare) in sites.iter().zip(counts) {
-            let bare = bare.unwrap_or(0);
+        for (site, bare) in profile.sites.iter().zip(&stepped.counts) {
+            let module = &self.modules[site.module];
+            if Some(module.path()) == loader {
+                continue;
+            }
             out.bare += bare;
             let more = i64::try_from(site.count).unwrap_or(i64::MAX)
-                - i64::try_from(bare).unwrap_or(i64::MAX);
-            *out.by_module
-                .entry(self.modules[site.module].name.clone())
-                .or_default() += more;
+                - i64::try_from(*bare).unwrap_or(i64::MAX);
+            *out.by_module.entry(module.name.clone()).or_default() += more;
         }
         out.by_module.retain(|_, more| *more != 0);
-        Ok(Some(out))
+        out
     }
 
     /// What the target said first in the first counted run that did not end with 0.

@@ -7,11 +7,11 @@ use steadfast_group::Delivery;
 use steadfast_group::sequencer::raft::unstamped;
 use steadfast_integrity::digest::crc32c;
 
-use super::{
-    Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, Unacked, deliver, local_ms,
-};
+use super::submit::Unacked;
+use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
 use crate::protocol::Request;
 use crate::store::{self, Delta, Store};
+use crate::strike::Kind;
 
 /// What an entry came to.
 #[derive(Default)]
@@ -27,7 +27,8 @@ impl Service {
     pub(super) fn execute(&mut self) {
         while let Some(delivery) = self.queue.pop_front() {
             match delivery {
-                Delivery::Entry { index, bytes } => {
+                Delivery::Entry { index, mut bytes } => {
+                    self.struck.bytes(Kind::Log, &mut bytes);
                     if !self.entry(Index(index), &bytes) {
                         self.queue.push_front(Delivery::Entry { index, bytes });
                         return;
@@ -183,7 +184,7 @@ impl Service {
     /// What was executed goes to the vote, or to the callers where there is none.
     fn put_to_vote(&mut self, index: Index, done: Done, delta: &Delta) {
         let Done {
-            replies,
+            mut replies,
             own,
             recover,
         } = done;
@@ -203,6 +204,9 @@ impl Service {
             objects: self.store.digests(delta),
             replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
         };
+        if !groups.is_empty() {
+            self.struck.first(Kind::Replies, &mut replies);
+        }
         self.out.insert(index, Out { replies, groups });
         self.core.executed(index, tuple);
         if let Some(recover) = recover {
@@ -251,7 +255,7 @@ impl Service {
 }
 
 /// The entry, if it still fits the check that its origin made.
-fn opened(bytes: &[u8]) -> Option<Entry> {
+pub(super) fn opened(bytes: &[u8]) -> Option<Entry> {
     let (check, body) = bytes.split_first_chunk::<4>()?;
     if crc32c(body) != u32::from_le_bytes(*check) {
         return None;

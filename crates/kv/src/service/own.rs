@@ -10,36 +10,14 @@ use steadfast_group::{Member, Sequencer as _, wire};
 use tokio::sync::oneshot;
 
 use super::{Body, Drain, NOT_ALLOWED, SHARDS, SILENT, Service, Stage, VERIFY_PARTS, Verify};
-use crate::strike::Target;
 
 impl Service {
     /// The service's own commands.
     pub(super) fn own(&mut self, word: &str, rest: &str, reply: oneshot::Sender<String>) {
         let answer = match word {
             "status" => self.status().to_string(),
-            "strike" if !self.allow_strikes => {
-                "ERROR strikes are not allowed: requirement --allow-strikes, found a replica without it; fix: start it with --allow-strikes".to_owned()
-            }
-            "strike" => match crate::strike::Strike::parse(rest, self.size) {
-                Ok(strike) if strike.replica != self.slot => {
-                    format!("ERROR this is replica {}, the strike is for replica {}", self.slot, strike.replica)
-                }
-                Ok(strike) => match strike.target {
-                    Target::Reply { bit } => {
-                        self.strike_reply = Some(bit);
-                        "STRUCK".to_owned()
-                    }
-                    Target::Check { bit } => {
-                        self.strike_check = Some(bit);
-                        "STRUCK".to_owned()
-                    }
-                    Target::Item { key, field, byte, bit } => {
-                        match self.store.strike(key.as_bytes(), &field, byte, bit) {
-                            Ok(_) => "STRUCK".to_owned(),
-                            Err(why) => format!("ERROR {why}"),
-                        }
-                    }
-                },
+            "strike" => match self.strike(rest) {
+                Ok(()) => "STRUCK".to_owned(),
                 Err(why) => format!("ERROR {why}"),
             },
             "verify" if self.stage < Stage::Rdgx => "ERROR verify needs stage RDGX".to_owned(),
@@ -210,7 +188,7 @@ impl Service {
             "uptime_s": self.started.elapsed().as_secs(), "members": members, "counts": self.counts,
             "reads": self.reads.modes.words().collect::<BTreeMap<_, _>>(),
             "reads_local": self.reads.local, "reads_plain": self.reads.plain, "reads_logged": self.reads.logged,
-            "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
+            "repairs_refused": self.core.repairs_refused(), "doubts": self.core.doubts(), "ready": self.unready().is_none(), "unready": self.unready(), "behind": self.engine.behind(self.executed),
             "scrub": {"next_shard": self.scrub_next, "shards": SHARDS, "on": self.scrub_every.is_some()},
         })
     }

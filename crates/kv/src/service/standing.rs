@@ -9,7 +9,8 @@ use steadfast_group::gate::LetIn;
 use steadfast_group::{Member, Met, Sequencer as _, Who};
 use tokio::sync::oneshot;
 
-use super::{BEHIND_MAX, Body, DRAIN, IN_FLIGHT, LOST, SILENT, Service, Stage};
+use super::submit::IN_FLIGHT;
+use super::{BEHIND_MAX, Body, DRAIN, LOST, SILENT, Service, Stage};
 
 impl Service {
     /// A process that belongs to no group asks about this one's.

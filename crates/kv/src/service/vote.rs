@@ -7,6 +7,7 @@ use steadfast_group::Post;
 
 use super::{Body, Reply, Service, deliver};
 use crate::store;
+use crate::strike::Kind;
 
 impl Service {
     /// Does what the vote asks for.
@@ -25,15 +26,8 @@ impl Service {
     fn action(&mut self, action: Action) {
         match action {
             Action::Send(to, mut message) => {
-                let check = if let Message::Check { runs, .. } = &mut message {
-                    let last = runs.last_mut().and_then(|run| run.digests.last_mut());
-                    if let Some(digest) = last {
-                        *digest ^= self.strike_check.take().map_or(0, |bit| 1 << bit);
-                    }
-                    true
-                } else {
-                    false
-                };
+                self.struck.message(&mut message);
+                let check = matches!(message, Message::Check { .. });
                 let bytes = self.peers.send(to, &Post::Vote(message));
                 if check {
                     self.counts.check_bytes += bytes as u64;
@@ -150,12 +144,8 @@ impl Service {
                     voted: Some(*digest),
                 })
                 .collect();
-            if let Some(bit) = self.strike_reply
-                && let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty())
-            {
-                self.strike_reply = None;
-                let at = bit % (reply.bytes.len() * 8);
-                reply.bytes[at / 8] ^= 1 << (at % 8);
+            if let Some(reply) = replies.iter_mut().find(|reply| !reply.bytes.is_empty()) {
+                self.struck.bytes(Kind::Reply, &mut reply.bytes);
             }
             deliver(groups, Ok(replies));
         } else {

@@ -124,6 +124,10 @@ impl Hosts {
         child.wait().unwrap()
     }
 
+    pub(super) fn pid(&self, replica: usize) -> u32 {
+        self.running[replica].as_ref().unwrap().id()
+    }
+
     pub(super) fn wait_end(&mut self, replica: usize) -> ExitStatus {
         self.running[replica].take().unwrap().wait().unwrap()
     }
@@ -139,7 +143,12 @@ impl Hosts {
         said
     }
 
-    pub(super) fn wait(&self, what: &str, mut until: impl FnMut() -> bool) {
+    pub(super) fn wait(&self, what: &str, until: impl FnMut() -> bool) {
+        self.wait_for(what, Duration::from_millis(50), until);
+    }
+
+    /// As `wait`, looking this often.
+    pub(super) fn wait_for(&self, what: &str, often: Duration, mut until: impl FnMut() -> bool) {
         let end = Instant::now() + PATIENCE;
         while !until() {
             assert!(
@@ -147,7 +156,7 @@ impl Hosts {
                 "{what}: {:#?}",
                 self.said.lock().unwrap()
             );
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(often);
         }
     }
 
@@ -158,9 +167,14 @@ impl Hosts {
     }
 
     /// Lines that have these words.
-    pub(super) fn count(&self, words: &str) -> usize {
+    pub(super) fn lines(&self, words: &str) -> Vec<String> {
         let said = self.said.lock().unwrap();
-        said.iter().filter(|line| line.contains(words)).count()
+        let with = said.iter().filter(|line| line.contains(words));
+        with.cloned().collect()
+    }
+
+    pub(super) fn count(&self, words: &str) -> usize {
+        self.lines(words).len()
     }
 
     pub(super) fn heard(&self, words: &str) -> bool {

@@ -415,7 +415,7 @@ impl Core {
         {
             self.end_children(handle)?;
         }
-        let result = self.record(client, function, args, result);
+        let result = self.record(client, function, args, result)?;
         self.write_down(client, function, args, result.as_ref());
         Ok(result)
     }
@@ -565,8 +565,13 @@ impl Core {
                 function: "discard".into(),
             });
         }
-        let ended = self
-            .end_children(handle)
+        let resource = slot.resource();
+        let back = match self.model.resources.get(resource) {
+            Some(resource) if resource.closes => self.rebuild(handle),
+            _ => Ok(()),
+        };
+        let ended = back
+            .and_then(|()| self.end_children(handle))
             .and_then(|()| self.end_inner(handle));
         self.forget(handle);
         self.write_discard(handle);

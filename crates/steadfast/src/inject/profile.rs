@@ -45,8 +45,7 @@ pub(super) fn profile(args: &ProfileArgs, console: &mut Console<'_>) -> Exit {
         let mut field = Field::open(&order)?;
         let profile = field.profile()?;
         let mut population = field.population(&profile, None);
-        population.uncounted = field.reach()?.uncounted(population.dynamic);
-        population.surplus = field.surplus(&profile)?;
+        field.beyond(&profile, &mut population)?;
         let population = population.with_uncounted();
         let functions = field.functions(&profile);
         if let (Some(said), Some(status)) = (field.said(), profile.ran.status) {

@@ -1,0 +1,222 @@
+//! Domain: the repair of a process that shares writable memory with others of its tree (crates/agent, domain.c).
+//!
+//! ```text
+//!   wrong, crashed, hung ──► overwritten in place: it maps the segments of its index, and nobody else can
+//!   a dead follower      ──► its turn is ended, or awaited ──► the leader copies itself
+//!                        ──► the copy attaches the segments of its own index in place of the leader's
+//! ```
+//!
+//! A segment of index `r` is found by what other processes map: where their leader has the memory that this leader has, their
+//! replica `r` has what this replica `r` had. If no other process has it, nothing is left of it, and it is made anew.
+//!
+//! Invariant: segments are copied only between replicas that hold the same ticket, or where no other process has them.
+//!
+//! Not covered: a leader of a domain that has died.
+
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use steadfast_sys::procfs::{self, Mapping};
+use steadfast_sys::shared::{self, Shared};
+
+use crate::abi::{self, cmd, phase};
+use crate::group::at;
+use crate::recovery::{ANSWER, CALLED, Standing};
+use crate::supervise::{LEAVES, Supervisor};
+use crate::transplant;
+
+/// How often who is waited for is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+/// Replicas of a process come to a mapping one after the other, within this.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A segment's part that a new follower is to map.
+struct Part {
+    map: Mapping,
+    number: i32,
+    /// Nobody else maps it: its bytes are the leader's.
+    made: Option<Shared>,
+}
+
+impl Supervisor<'_> {
+    /// Whether `losers` can be mended: they are dead followers, or all others stand where what they share is of one moment.
+    pub(crate) fn can_be_mended(&self, standing: &[Standing], losers: u32) -> bool {
+        let dead = |r: &usize| matches!(standing[*r], Standing::Died(_));
+        let all = 0..self.replicas.len();
+        !dead(&0)
+            && (all
+                .clone()
+                .filter(|r| losers & 1 << r != 0)
+                .all(|r| dead(&r))
+                || self.is_of_one_moment(standing, all.filter(|r| !dead(r))))
+    }
+
+    /// Each holds the baton of its index, and then the same ticket, or none does, and has stored nothing since all agreed.
+    /// One that hangs was called to pause where it is, and has the baton as long as it has come to no event.
+    fn is_of_one_moment(
+        &self,
+        standing: &[Standing],
+        mut replicas: impl Iterator<Item = usize>,
+    ) -> bool {
+        let held = |r: usize| self.group.get32(at!(baton_held) + 4 * r) != 0;
+        let stands = |r: usize| match standing[r] {
+            Standing::Paused => true,
+            Standing::Died(_) => false,
+            Standing::Hung { .. } => self
+                .group
+                .wait_until(CALLED, || self.group.phase(r) == phase::PAUSED),
+        };
+        replicas.all(|r| stands(r) && held(r) == held(0))
+    }
+
+    /// Makes a replica of a domain what `donor` is, in its own process. While it holds the baton what it shares is copied
+    /// too, since nobody else of either index stores to it.
+    pub(crate) fn overwrite(&self, r: usize, donor: usize) -> io::Result<bool> {
+        if self.group.order(donor, cmd::SEND, 0, ANSWER).is_none()
+            || !self.copy_memory(donor, r, false)?
+        {
+            return Ok(false);
+        }
+        if self.group.get32(at!(baton_held) + 4 * r) != 0 && !self.copy_segments(donor, r)? {
+            return Ok(false);
+        }
+        Ok(self.receives(r, donor))
+    }
+
+    fn copy_segments(&self, donor: usize, r: usize) -> io::Result<bool> {
+        let (from, to) = (self.replicas[donor].pid, self.replicas[r].pid);
+        Ok(transplant::copy_segments(from, to)?.is_some() && !self.is_going(donor))
+    }
+
+    /// Ends the turn of a follower that has died, or waits until it is its turn. Whether its successor has the baton; nothing:
+    /// nobody can tell whose turn it is.
+    pub(crate) fn inherited_turn(&self, r: usize) -> Option<bool> {
+        let since = Instant::now();
+        let not_yet = -i64::from(libc::EAGAIN);
+        loop {
+            match self.group.order(0, cmd::INHERIT, r as u64, ANSWER)? {
+                0 => return Some(false),
+                1 => return Some(true),
+                answer if answer == not_yet && since.elapsed() < LEAVES => sleep(LOOK),
+                _ => return None,
+            }
+        }
+    }
+
+    /// A follower that was just copied from the leader maps what the others of its index map.
+    pub(crate) fn joins_its_index(&self, r: usize, holds: bool) -> io::Result<bool> {
+        let Some(parts) = self.parts(r)? else {
+            return Ok(false);
+        };
+        let mut words = vec![parts.len() as u64];
+        for part in &parts {
+            let map = &part.map;
+            let rights = u64::from(map.readable)
+                | u64::from(map.writable) << 1
+                | u64::from(map.executable) << 2;
+            let bytes = map.range.end - map.range.start;
+            let number = u64::try_from(part.number).map_err(io::Error::other)?;
+            let offset = if part.made.is_some() { 0 } else { map.offset };
+            words.extend([map.range.start, bytes, offset, number, rights]);
+        }
+        let list: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        if abi::OFF_REMAP + list.len() > abi::OFF_UNDO {
+            return Ok(false);
+        }
+        self.group.memory.write(abi::OFF_REMAP, &list);
+        if self.group.order(r, cmd::SEGMENTS, 0, ANSWER) != Some(0) {
+            return Ok(false);
+        }
+        if holds {
+            return self.copy_segments(0, r);
+        }
+        let (from, to) = (self.replicas[0].pid, self.replicas[r].pid);
+        let made = parts.iter().filter(|part| part.made.is_some());
+        transplant::copy_ranges(from, to, made.map(|part| &part.map.range))?;
+        Ok(!self.is_going(0))
+    }
+
+    /// What replica `r` is to map where the leader maps segments. Nothing: of one of them nobody knows the number.
+    fn parts(&self, r: usize) -> io::Result<Option<Vec<Part>>> {
+        let leader = self.replicas[0].pid;
+        let owner = procfs::effective_ids(leader)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        let mut parts = Vec::new();
+        for map in procfs::maps(leader)?
+            .into_iter()
+            .filter(transplant::is_segment)
+        {
+            let (number, made) = match self.found(&map, r) {
+                Found::Number(number) => {
+                    shared::give_to(number, owner)?;
+                    (number, None)
+                }
+                Found::Nowhere => {
+                    let bytes = map.range.end - map.range.start;
+                    let bytes = usize::try_from(bytes).map_err(io::Error::other)?;
+                    let made = Shared::attachable(bytes, owner, 0o600)?;
+                    (made.id().expect("a segment"), Some(made))
+                }
+                Found::Unknown => return Ok(None),
+            };
+            parts.push(Part { map, number, made });
+        }
+        Ok(Some(parts))
+    }
+
+    fn found(&self, map: &Mapping, r: usize) -> Found {
+        let tree = &self.hearing.tree;
+        if let Some(number) = tree.segments.copy_of(map.inode, r) {
+            return Found::Number(number);
+        }
+        // Others may be on their way to map it.
+        let since = Instant::now();
+        loop {
+            match elsewhere(map, &tree.others(self.hearing.post()), r) {
+                Found::Unknown if since.elapsed() < SOON => sleep(LOOK),
+                found => return found,
+            }
+        }
+    }
+}
+
+enum Found {
+    Number(i32),
+    Nowhere,
+    /// Another leader has it, and its replica `r` does not say by which number.
+    Unknown,
+}
+
+/// The number of the segment that replica `r` of another process has where its leader has the memory of `wanted`.
+fn elsewhere(wanted: &Mapping, others: &[Vec<i32>], r: usize) -> Found {
+    let mut found = Found::Nowhere;
+    for crew in others {
+        let Some(leader) = crew.first() else {
+            found = Found::Unknown; // a copy that has just been asked for
+            continue;
+        };
+        let theirs = procfs::maps(*leader).unwrap_or_default();
+        let same = |map: &&Mapping| {
+            transplant::is_segment(map) && (map.inode, &map.path) == (wanted.inode, &wanted.path)
+        };
+        let Some(same) = theirs.iter().find(same) else {
+            continue;
+        };
+        found = Found::Unknown;
+        let at = same.range.start;
+        let its = crew.get(r).and_then(|pid| procfs::maps(*pid).ok());
+        let its = its.unwrap_or_default();
+        let its = its.iter().find(|map| map.range.contains(&at));
+        // Of a System V segment the number is what stands for the inode (proc_pid_maps(5)).
+        if let Some(its) = its
+            && its.shared
+            && its.path.to_string_lossy().starts_with("/SYSV")
+            && its.offset + (at - its.range.start) == same.offset
+            && let Ok(number) = i32::try_from(its.inode)
+        {
+            return Found::Number(number);
+        }
+    }
+    found
+}
