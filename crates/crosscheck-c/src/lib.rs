@@ -316,6 +316,9 @@ fn refused(why: &'static CStr) -> Reply {
 fn why(text: &'static str) -> Reply {
     refused(match text {
         "the replicas disagree" => c"the replicas disagree",
+        "the request was damaged on its way to the log" => {
+            c"the request was damaged on its way to the log"
+        }
         "the vote took too long" => c"the vote took too long",
         "a reply was corrupted after its vote" => c"a reply was corrupted after its vote",
         "this replica is joining the group" => c"this replica is joining the group",

@@ -19,6 +19,7 @@ mod log;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod vote;
 
 use std::sync::mpsc as thread;
 use std::time::Duration;
