@@ -234,6 +234,11 @@ else
 	STEADFAST_REBOOTS=100000 $(CARGO) test --manifest-path crates/host/Cargo.toml -p steadfast-restart --test leaks -- --nocapture
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
+	@$(MAKE) --no-print-directory build-kv
+	for s in 1 2 3 4; do f=build/campaign/kv-live-$$s.json; [ -f $$f ] || $(BENCH) kv --only live --strikes 6000 --seed $$s --json $$f || exit; done
+	for s in 1 2 3 4; do f=build/campaign/kv-sim-$$s.json; [ -f $$f ] || $(BENCH) kv --only simulated --seed $$s --json $$f || exit; done
+	f=build/campaign/kv-quiet.json; [ -f $$f ] || $(BENCH) kv --only quiet --json $$f
+	GROUP_SEEDS=200 $(CARGO) test -p steadfast-group --lib driver::tests
 	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]

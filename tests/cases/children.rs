@@ -7,8 +7,8 @@
 //! TREES=2000 TREES_SEED=7 cargo test -p steadfast-tests -- faults::in_children::drawn
 //! ```
 //!
-//! Not covered: a child's leader that is killed while its parent lives, which ends that child as it would bare
-//! (docs/reference/limits-run.md); one whose parent has ended: returns.rs.
+//! Not covered: a leader that is killed from outside, with a parent that waits: awaited.rs; one whose parent has ended:
+//! returns.rs.
 
 use libtest_mimic::{Failed, Trial};
 use std::time::Duration;

@@ -1441,6 +1441,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = in_the_protection();
     trials.extend(crate::frames::trials());
     trials.extend(crate::children::trials());
+    trials.extend(crate::awaited::trials());
     trials.extend(families());
     trials.push(goes_on_after_exec());
     trials.extend(in_shared_memory());

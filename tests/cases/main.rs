@@ -25,6 +25,7 @@
     reason = "a test harness talks to the person who runs it"
 )]
 
+mod awaited;
 mod bench;
 mod between;
 mod build;

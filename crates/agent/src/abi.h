@@ -143,6 +143,25 @@ enum sf_phase {
 	SF_P_DEAD,
 };
 
+/* A child whose leader the launcher can make again (ward.c). */
+#define SF_WARDS_MAX 16u
+enum sf_ward_state {
+	SF_W_FREE,
+	SF_W_CLAIMED,
+	SF_W_KEPT,   /* its leader lives, or is not known to have died */
+	SF_W_PROXY,  /* a proxy has taken its number */
+	SF_W_ENDED,  /* the proxy is to end, as `status` says */
+	SF_W_FAILED, /* there is no proxy, and its leader is gone */
+	SF_W_GONE,   /* its parent has been told of its end */
+};
+struct sf_ward {
+	int32_t pid; /* with its complement behind it, as the leader that signals are passed on to */
+	uint32_t pid_inv;
+	int32_t leader;
+	uint32_t leader_inv;
+	uint32_t state, status;
+};
+
 enum sf_cmd {
 	SF_C_NONE = 0,
 	SF_C_VOTE,    /* count the arrivals of event alarm_seq and write losers */
@@ -249,7 +268,7 @@ struct sf_held_area {
 /* Where the log has nothing: it has just begun anew, or not begun. */
 #define SF_OFF_HELD SF_OFF_PAYLOAD
 _Static_assert(sizeof(struct sf_held) == 256, "shared with crates/replica/src/join.rs");
-_Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site.rs");
+_Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site/step.rs");
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
 struct sf_replica {
@@ -322,6 +341,7 @@ enum sf_rpc {
 	SF_RPC_MADE = 17, /* the program has made inode a1 of device a0 in a tmpfs */
 	SF_RPC_SEGMENT = 18, /* descriptor a0, inode a2 of device a1, is mapped shared by a process of domain a3, up to byte a4 of it:
 	               * 0: as a view; else one copy for each follower, numbers in segment_ids, answered with their sum */
+	SF_RPC_KILL = 19, /* process a0, or the processes that kill(2) means by it, are about to be killed by the program's will */
 	SF_RPC_PAIR_READ = 32, /* secondary, event a0: descriptor a1 gave other bytes at offset a2 than the log holds;
 	                        * own result a3, the log's a4. 0: make the read again */
 	SF_RPC_PAIR_DIFFERS, /* secondary, event a0: call a1 ended with a2 and not with a3. 0: it may */
@@ -409,6 +429,10 @@ struct sf_group {
 	uint32_t threads, look_asked, look_heard, look_found;
 	uint64_t slice_tsc; /* ticks after which a thread gives way to others */
 	int32_t segment_ids[SF_SLOTS_MAX]; /* an answer to SF_RPC_SEGMENT */
+	/* Of a leader that was made again: the parent it had, or 0. Then its own children whose leaders can be (ward.c). */
+	int32_t parent;
+	uint32_t parent_inv;
+	struct sf_ward ward[SF_WARDS_MAX];
 };
 
 /* Of SF_RPC_SEGMENT, in a4: the process is one of a domain; the descriptor is the launcher's own. */

@@ -496,6 +496,14 @@ void sf_baton_back(struct sf_regs *);
 s64 sf_baton_inherit(u32 slot);
 void sf_baton_is_of(u32 slot);
 
+/* ward.c */
+void sf_wards_look(void);
+int sf_ward_takes(struct sf_siginfo *);
+int sf_ward_may_show(u32 nr);
+void sf_ward_asks(u32 nr, const u64 a[6], u64 to[6]);
+s64 sf_ward_answers(u32 nr, const u64 a[6], s64 ret);
+int sf_ward_parent(s64 *pid);
+
 /* segment.c: files of /dev/shm that processes of a tree map by their names */
 void sf_segment_opened(u32 nr, const u64 a[6], s64 fd);
 int sf_segment_asks(const u64 a[6], struct sf_shared_file *);

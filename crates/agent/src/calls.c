@@ -601,7 +601,21 @@ static int is_own_group(s32 pid)
 	return pid == 0 || (pid < -1 && -pid == (s32)sf_kept_result(NR_getpgrp, sys0(NR_getpgrp)));
 }
 
-/* kill(2) family with SIGKILL at the program itself. */
+/* The kill(2) family with SIGKILL, at anybody. */
+static int kills(const struct sf_call *c, u32 nr, const u64 a[6])
+{
+	switch (c->handler) {
+	case SF_H_kill: case SF_H_tkill:
+		return (s32)a[1] == 9;
+	case SF_H_tgkill:
+		return (s32)a[2] == 9;
+	case SF_H_sigqueue:
+		return (s32)a[nr == NR_rt_sigqueueinfo ? 1 : 2] == 9;
+	}
+	return 0;
+}
+
+/* ... at the program itself. */
 static int kills_itself(const struct sf_call *c, u32 nr, const u64 a[6])
 {
 	const s32 own = (s32)G->leader_pid;
@@ -722,6 +736,18 @@ static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 	return again.ret;
 }
 
+/* The leader waits for a child. What nobody is to hear of is no reason to return. */
+static s64 wait_for_child(struct sf_event *e, u32 nr, const u64 a[6])
+{
+	u64 own[6];
+	s64 r;
+	do {
+		sf_ward_asks(nr, a, own);
+		r = sf_ward_answers(nr, a, execute(e, nr, own));
+	} while (r == SF_NOT_MADE && !sf_signal_pending() && !load(&G->alarm));
+	return r;
+}
+
 static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], int act, struct sf_result **out)
 {
 	s64 ret = 0;
@@ -792,7 +818,9 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 		}
 		if (unlikely(G->options & SF_O_PAIR))
 			sf_pair_before(nr, a);
-		ret = execute(e, nr, a);
+		if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
+			sf_rpc(SF_RPC_KILL, (u64)(s64)(s32)a[0], 0, 0, 0, 0);
+		ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
 		if (unlikely(ret == SF_WOULD_WAIT)) {
 			u64 deadline, retry;
 			sf_try_until(&deadline, &retry);

@@ -509,6 +509,8 @@ int sf_kept_answers(u32 nr, const u64 a[6], s64 *ret)
 	case NR_gettid:
 		*ret = (s64)G->leader_pid;
 		return me.renumbered != 0;
+	case NR_getppid:
+		return sf_ward_parent(ret);
 	}
 	return 0;
 }

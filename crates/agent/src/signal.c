@@ -838,6 +838,9 @@ void sf_signals_held(u64 at)
 static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 {
 	u64 h = app.action[s].handler;
+	struct sf_siginfo own = *info;
+	if (unlikely(s == SIGCHLD) && sf_ward_takes(&own))
+		return;
 	if (h == SIG_IGN || (h == SIG_DFL && default_ignores(s)))
 		return;
 	if (STOPS_NOW(s)) {
@@ -855,7 +858,6 @@ static void take(int s, const struct sf_siginfo *info, struct rt_frame *f)
 	}
 	if (s < SIGRTMIN && holds(s))
 		return; /* a second one of the kind is one (signal(7)) */
-	struct sf_siginfo own = *info;
 	restore_sender(&own);
 	hold(&own);
 	f->uc.sigmask |= handled() & ~(FAULTS | UNBLOCKABLE);
@@ -1335,6 +1337,8 @@ void sf_on_signal(int s, struct sf_siginfo *info, void *ucv, u64 frame)
 	}
 	if (IS_NUDGE(s, info) && me.slot == 0 && !in_agent(ip) && load(&G->look_asked) != G->look_heard)
 		sf_threads_asked();
+	if (IS_NUDGE(s, info) && me.slot == 0 && me.role == SF_LEADER)
+		sf_wards_look();
 	if (IS_NUDGE(s, info)) {
 		/* An alarm about an event is for those who have come to it. */
 		if (!in_agent(ip) && (load(&G->meeting) || (load(&G->alarm) && (me.slot == 0 || G->alarm_seq == 0)))) {

@@ -18,6 +18,7 @@ pub(crate) const OFF_PAYLOAD: usize = 0x80_0000;
 pub(crate) const PAYLOAD_BYTES: usize = 256 << 20;
 pub(crate) const OFF_TRANSFER: usize = OFF_PAYLOAD + PAYLOAD_BYTES;
 pub(crate) const TRANSFER_BYTES: usize = 4 << 20;
+pub(crate) const WARDS_MAX: usize = 16;
 /// Where the list of mappings for a new leader starts (recover.c, `sf_remap`).
 pub(crate) const OFF_REMAP: usize = OFF_TRANSFER + 65536;
 /// The number of a payload, and words that a state which is looked for there has in memory: how many, then address and
@@ -213,6 +214,19 @@ pub(crate) struct Group {
     pub(crate) look_found: u32,
     pub(crate) slice_tsc: u64,
     pub(crate) segment_ids: [i32; SLOTS_MAX],
+    pub(crate) parent: i32,
+    pub(crate) parent_inv: u32,
+    pub(crate) ward: [Ward; WARDS_MAX],
+}
+
+#[repr(C)]
+pub(crate) struct Ward {
+    pub(crate) pid: i32,
+    pub(crate) pid_inv: u32,
+    pub(crate) leader: i32,
+    pub(crate) leader_inv: u32,
+    pub(crate) state: u32,
+    pub(crate) status: u32,
 }
 
 #[repr(C)]
@@ -332,6 +346,17 @@ pub(crate) mod end {
     pub(crate) const TORN: u32 = 6;
 }
 
+/// What a ward is (abi.h, `enum sf_ward_state`).
+pub(crate) mod ward {
+    pub(crate) const FREE: u32 = 0;
+    pub(crate) const CLAIMED: u32 = 1;
+    pub(crate) const KEPT: u32 = 2;
+    pub(crate) const PROXY: u32 = 3;
+    pub(crate) const ENDED: u32 = 4;
+    pub(crate) const FAILED: u32 = 5;
+    pub(crate) const GONE: u32 = 6;
+}
+
 pub(crate) mod alarm {
     pub(crate) const QUIET: u32 = 0;
     pub(crate) const DIVERGED: u32 = 1;
@@ -367,6 +392,7 @@ pub(crate) const RPC_FORK: u32 = 7;
 pub(crate) const RPC_UNFORK: u32 = 8;
 pub(crate) const RPC_MADE: u32 = 17;
 pub(crate) const RPC_SEGMENT: u32 = 18;
+pub(crate) const RPC_KILL: u32 = 19;
 pub(crate) const RPC_SITE: u32 = 16;
 /// Of [`RPC_SEGMENT`]: in its last argument, and in the answer above the sum.
 pub(crate) const SEGMENT_NOW: u64 = 1 << 63;

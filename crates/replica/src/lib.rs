@@ -35,6 +35,7 @@ pub mod status;
 mod supervise;
 mod transplant;
 mod tree;
+mod ward;
 
 use std::io;
 use std::path::PathBuf;

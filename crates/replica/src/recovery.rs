@@ -152,8 +152,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Whether this is a child that has come to this process, its parent having ended, and could be made again if it had a
-    /// keeper. Looked at now and then, and asked for once: who cannot make one now cannot later.
+    /// Whether this is a child that could be made again if it had a keeper. Looked at now and then, and asked for once: who cannot make one now cannot later.
     fn lacks_a_keeper(&mut self) -> bool {
         let since = self.stands_since.elapsed();
         if !self.is_child()
@@ -168,12 +167,12 @@ impl Supervisor<'_> {
         self.watch.asked_to_keep
     }
 
-    /// The leader of a child stays its parent's: a new one would be nobody's but this process's.
+    /// The leader of a child stays its parent's, where this process is its parent, or that one can have a proxy for it.
     fn may_have_a_keeper(&self) -> bool {
         let own = i32::try_from(std::process::id()).ok();
         let is_ours = || procfs::parent(self.replicas[0].pid) == own;
         let alone = self.acting() == self.replicas[0].pid && !self.shares_memory();
-        !self.is_child() || self.replicas.len() > 1 && alone && is_ours()
+        !self.is_child() || self.replicas.len() > 1 && alone && (is_ours() || self.can_be_a_ward())
     }
 
     fn raise(&mut self, why: u32, r: usize) {
@@ -499,6 +498,9 @@ impl Supervisor<'_> {
             self.group.order(0, cmd::KEEPER, 0, ANSWER);
             self.adopt_keeper();
             if self.keeper != 0 {
+                self.becomes_a_ward();
+            }
+            if self.keeper != 0 && self.ward.is_none() {
                 self.hearing.tree.keeps(self.hearing.post());
             }
         }
@@ -1078,6 +1080,7 @@ impl Supervisor<'_> {
         self.hearing.tree.accounts.close(old);
         self.hearing.tree.accounts.open(pid);
         self.hearing.tree.led_anew(self.hearing.post(), pid);
+        self.leads_a_ward();
         self.promotions += 1;
         self.group.set32(at!(remade), 1);
         self.group.wait_until(ANSWER, || {

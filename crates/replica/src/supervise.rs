@@ -39,6 +39,7 @@ use crate::modules::{Modules, protection_at};
 use crate::ration::Ration;
 use crate::segments::Asks;
 use crate::tree::{self, Post, Tree};
+use crate::ward::Ward;
 use crate::{LaunchError, Step, launch, limits, sentry, status};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
@@ -281,6 +282,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) stands_since: Instant,
     /// A child that is about to become another program, and copies that have been asked for.
     on_its_way: Option<tree::OnItsWay>,
+    /// Of a child whose parent can have a proxy in its leader's place; and whether its leader's end is its own all the same.
+    pub(crate) ward: Option<Arc<Ward>>,
+    pub(crate) forsaken: bool,
     asked: Option<tree::Asked>,
 }
 
@@ -509,6 +513,8 @@ impl<'a> Supervisor<'a> {
             process: None,
             stands_since: started,
             on_its_way: None,
+            ward: None,
+            forsaken: false,
             asked: None,
         }
     }
@@ -560,7 +566,13 @@ impl<'a> Supervisor<'a> {
 
     /// Whether a leader that is gone can be made again.
     fn is_kept(&self) -> bool {
-        self.keeper != 0 && !(self.is_child() && self.shares_memory())
+        self.keeper != 0
+            && !(self.is_child() && (self.shares_memory() || self.forsaken || self.is_condemned()))
+    }
+
+    /// Whether a process of the tree is about to kill this one.
+    pub(crate) fn is_condemned(&self) -> bool {
+        self.hearing.tree.is_condemned(self.hearing.post())
     }
 
     /// Who makes the leader's calls: itself, or the child of vfork(2) that it waits for.
@@ -1035,6 +1047,7 @@ impl<'a> Supervisor<'a> {
         if result.is_ok() && self.exec.bare.is_some() && self.stop.is_none() {
             self.see_bare_leader_off();
         }
+        self.is_no_ward_any_more();
         self.kill_all();
         result?;
         let (stop, tree) = (self.stop, Arc::clone(&self.hearing.tree));
@@ -1047,6 +1060,7 @@ impl<'a> Supervisor<'a> {
             let seen = self.group.bell();
             self.beat();
             self.take_news();
+            self.look_for_the_proxy();
             self.show(false);
             if self.has_become_another() || self.has_gone_bare() {
                 return Ok(());
@@ -1270,7 +1284,8 @@ impl<'a> Supervisor<'a> {
                 News::Ended(pid) if !self.is_kept() => {
                     self.child_changed(pid, child::Change::Exited(0));
                 }
-                News::Ended(_) | News::Stay(_) => {}
+                News::Ended(pid) => self.awaited_leader_ended(pid),
+                News::Stay(_) => {}
             }
         }
     }
@@ -1584,6 +1599,11 @@ impl<'a> Supervisor<'a> {
                 self.hearing.tree.segments.made((arg[0], arg[1]));
                 0
             }
+            abi::RPC_KILL => {
+                let target = arg[0].cast_signed();
+                self.hearing.tree.condemn(target, self.replicas[0].pid);
+                0
+            }
             abi::RPC_SEGMENT => match self.let_share(arg) {
                 Ok(sum) => sum,
                 Err(error) => -i64::from(error.raw_os_error().unwrap_or(libc::EIO)),
@@ -1794,6 +1814,9 @@ impl<'a> Supervisor<'a> {
         self.held = Held::new(self.hearing.tree.segments.clone());
         self.dying = None;
         self.keeper = 0;
+        if self.promotions == 0 {
+            self.is_no_ward_any_more();
+        }
         self.watch = crate::recovery::Watch::default();
         self.meeting = Meeting::default();
     }

@@ -15,7 +15,7 @@
 //!  1. A group that cannot go on ends the tree: nothing of it runs on unprotected, or without one of its parts.
 //!  2. Leaders outlive the launcher in no case: a process that survives it, the reaper, ends those on its list.
 //!
-//! Not covered: a leader that is killed while its parent lives is not made again, and its group ends with it.
+//! Not covered: what a leader that is killed had for children; ward.rs has what a killed child is to its parent.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
@@ -40,6 +40,7 @@ use crate::segments::Segments;
 use crate::supervise::{
     Accounts, Birth, Hearing, News, Supervisor, control_block, control_block_in,
 };
+use crate::ward::Ward;
 use crate::{LaunchError, launch, status};
 
 /// Leaders that the reaper knows at most; more are refused.
@@ -62,6 +63,10 @@ impl Post {
     pub(crate) fn send(&self, news: News) {
         let _ = self.tell.send(news);
         self.ring();
+    }
+
+    fn group(&self) -> Option<Arc<Group>> {
+        locked(&self.bell).clone()
     }
 
     fn ring(&self) {
@@ -88,6 +93,11 @@ struct Living {
     crew: Vec<i32>,
     /// Its leader can be made again: its end is not the group's.
     kept: bool,
+    /// Unless a process of the tree kills it.
+    condemned: bool,
+    /// The number that its parent knows it by.
+    number: i32,
+    ward: Option<Arc<Ward>>,
 }
 
 #[derive(Debug, Default)]
@@ -278,6 +288,7 @@ impl Tree {
         if let Some(living) = locked(&self.living).get_mut(&id) {
             living.leader = Process::open(pid).ok();
             living.crew = vec![pid];
+            living.number = pid;
         }
         if let Some(first) = locked(&self.first).as_ref() {
             first.ring();
@@ -324,6 +335,50 @@ impl Tree {
             .filter(|one| !Arc::ptr_eq(&one.post.bell, &post.bell));
         crews.extend(others.map(|one| one.crew.clone()));
         crews
+    }
+
+    /// Its parent is told of its leader's end by a proxy.
+    pub(crate) fn has_ward(&self, post: &Post, ward: &Arc<Ward>) {
+        self.change(post, |living| living.ward = Some(Arc::clone(ward)));
+    }
+
+    /// The memory of the group that a process leads.
+    pub(crate) fn led_by_process(&self, pid: i32) -> Option<Arc<Group>> {
+        if locked(&self.first_crew).first() == Some(&pid) {
+            return locked(&self.first).as_ref()?.group();
+        }
+        let all = locked(&self.living);
+        let leads = |living: &&Living| living.crew.first() == Some(&pid);
+        all.values().find(leads)?.post.group()
+    }
+
+    /// A process of the tree is about to kill these, as kill(2) means them: where a leader dies of it that is its group's end.
+    pub(crate) fn condemn(&self, target: i64, sender: i32) {
+        let group = match target {
+            0 => child::group_of(sender),
+            ..=-2 => i32::try_from(-target).ok(),
+            _ => None,
+        };
+        for living in locked(&self.living).values_mut() {
+            let leader = living.crew.first().copied().unwrap_or(0);
+            let meant = target == -1
+                || target > 0 && [living.number, leader].map(i64::from).contains(&target)
+                || group.is_some() && leader > 1 && child::group_of(leader) == group;
+            if meant {
+                living.condemned = true;
+                if let Some(ward) = &living.ward {
+                    ward.let_go();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_condemned(&self, post: &Post) -> bool {
+        let all = locked(&self.living);
+        let mut its = all
+            .values()
+            .filter(|one| Arc::ptr_eq(&one.post.bell, &post.bell));
+        its.next().is_some_and(|living| living.condemned)
     }
 
     fn change(&self, post: &Post, how: impl FnOnce(&mut Living)) {
@@ -473,6 +528,9 @@ fn begin(
         leader: None,
         crew: Vec::new(),
         kept: false,
+        condemned: false,
+        number: 0,
+        ward: None,
     };
     locked(&tree.living).insert(id, living);
     let hearing = Hearing::of(mask, post.clone(), news, Arc::clone(tree));

@@ -249,7 +249,7 @@ fn keep(keeper: &mut Keeper, effect: &Effect, args: &[Value], result: Option<&Va
     };
     match effect {
         Effect::Write { offset, data, .. } => {
-            let at = offset.map_or(Some(keeper.length()), number);
+            let at = offset.map_or_else(|| keeper.length(), number);
             if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
                 // A result that is a number tells how much of it was written.
                 let n = result

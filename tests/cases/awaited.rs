@@ -1,0 +1,134 @@
+//! A child's leader is killed while its parent lives and waits: the parent sees the end of the child, as if nothing had been.
+//!
+//! A child that a process of the program kills ends, and so does one whose proxy is killed (crates/agent, ward.c).
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Failed, Trial};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+
+use crate::bench::{Bench, one_group};
+use crate::check::{Log, last_lines, output_difference, protector};
+use crate::run::{Invocation, Ran};
+
+const LIMIT: Duration = Duration::from_secs(40);
+const GRACE: Duration = Duration::from_secs(5);
+/// Long enough that the child has a keeper.
+const KEPT: Duration = Duration::from_millis(1500);
+/// A repair takes some ten milliseconds.
+const MENDED: Duration = Duration::from_millis(700);
+
+/// A child that says its number, waits in steps, and asks who its parent is.
+const CHILD: &str = "perl -e '$|=1; open F, \">\", \"number\"; print F $$; close F; \
+    select(undef, undef, undef, 0.05) for 1..70; print getppid == $ARGV[0] ? \"same\\n\" : \"another\\n\"; exit 3'";
+/// A parent that kills its child.
+const KILLS: &str = "perl -e 'sleep 1 for 1..30' & sleep 1.5; kill -9 $!; wait $!; echo $?";
+
+fn shell(script: &str) -> Invocation {
+    Invocation {
+        program: "/bin/sh".into(),
+        args: ["-c", script].map(str::to_owned).to_vec(),
+        ..Invocation::default()
+    }
+}
+
+fn number(dir: &Path) -> Result<i32, String> {
+    let begun = Instant::now();
+    loop {
+        if let Ok(number) = fs::read_to_string(dir.join("number"))
+            .unwrap_or_default()
+            .parse()
+        {
+            return Ok(number);
+        }
+        if begun.elapsed() > LIMIT {
+            return Err("the child does not say its number".to_owned());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs the parent, and kills its child's leader, or who has its number, so many times.
+fn struck(replicas: u8, times: usize, dir: &Path) -> Result<(Ran, String, Ran), String> {
+    let mut invocation = shell(&format!("cd {}; {CHILD} $$; echo $?", dir.display()));
+    let bare = invocation.run(dir, LIMIT)?;
+    fs::remove_file(dir.join("number")).map_err(|error| error.to_string())?;
+    let events = dir.join("events");
+    invocation.protector = protector(replicas, &events, &["--quiet"]);
+    let _group = one_group();
+    let run = invocation.start(dir).map_err(|error| error.to_string())?;
+    let child = number(dir)?;
+    thread::sleep(KEPT);
+    for _ in 0..times {
+        kill(Pid::from_raw(child), Signal::SIGKILL).map_err(|error| error.to_string())?;
+        thread::sleep(MENDED);
+    }
+    let ran = run.wait(LIMIT)?;
+    ran.nothing_left(GRACE)?;
+    Ok((bare, invocation.shell_line(), ran))
+}
+
+/// An ordinary user cannot choose the number of a process: the child ends as bare.
+fn goes_on(replicas: u8) -> Result<(), String> {
+    let dir = Bench::get().case_dir(&format!("awaited-{replicas}"));
+    let (bare, line, ran) = struck(replicas, 1, &dir)?;
+    let report = Log::read(&dir.join("events"))?.report;
+    let right = if geteuid().is_root() {
+        output_difference(&bare, &ran).is_none() && report.recoveries == 1
+    } else {
+        ran.stdout == b"137\n"
+    };
+    if !right {
+        return Err(format!("{report:?}\n{}  run:    {line}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+fn ends_when_killed_again() -> Result<(), String> {
+    let dir = Bench::get().case_dir("awaited-again");
+    let times = if geteuid().is_root() { 2 } else { 1 };
+    let (_, line, ran) = struck(2, times, &dir)?;
+    if ran.stdout != b"137\n" {
+        return Err(format!("{}  run:    {line}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+fn ends_by_its_parents_will() -> Result<(), String> {
+    let dir = Bench::get().case_dir("awaited-will");
+    let mut invocation = shell(KILLS);
+    let bare = invocation.run(&dir, LIMIT)?;
+    let events = dir.join("events");
+    let _group = one_group();
+    invocation.protector = protector(2, &events, &["--quiet"]);
+    let ran = invocation.run(&dir, LIMIT)?;
+    ran.nothing_left(GRACE)?;
+    let report = Log::read(&events)?.report;
+    let difference = output_difference(&bare, &ran);
+    if difference.is_some() || report.recoveries != 0 || report.divergences != 0 {
+        let why = difference.unwrap_or_default();
+        return Err(format!("{why}\n{report:?}\n{}", last_lines(&ran)));
+    }
+    Bench::get().passed(&dir);
+    Ok(())
+}
+
+pub(crate) fn trials() -> Vec<Trial> {
+    let trial = |name: &str, case: fn() -> Result<(), String>| {
+        Trial::test(format!("faults::awaited::{name}"), move || {
+            case().map_err(Failed::from)
+        })
+    };
+    vec![
+        trial("killed_leader_of_2", || goes_on(2)),
+        trial("killed_leader_of_3", || goes_on(3)),
+        trial("killed_again", ends_when_killed_again),
+        trial("killed_by_its_parent", ends_by_its_parents_will),
+    ]
+}
