@@ -192,7 +192,13 @@ impl Group {
             Row::share(key("wrong"), what("wrong answers"), *wrong, *flips),
         ];
         let resets: u64 = self.resets.values().sum();
-        if mode != "bare" && resets > 0 {
+        if target == "table" {
+            let what = what("a handle refused, which the client opens again");
+            rows.push(Row::share(key("refused"), what, resets, *flips));
+            return rows;
+        }
+        // One flip in the host may cost many reboots, so they are no share of the flips.
+        if mode != "bare" && target != "host" && resets > 0 {
             rows.push(Row::share(
                 key("recovered"),
                 what("of those that showed: reset, and the client has right answers"),
@@ -303,6 +309,15 @@ mod tests {
         assert_eq!(
             rows[0].note.as_deref(),
             Some("deaths: 10 signal 11; reboots: 90 trap")
+        );
+        let table = Group {
+            target: "table".into(),
+            ..group
+        };
+        let last = table.rows().pop().expect("rows");
+        assert_eq!(
+            (&*last.key, last.hits),
+            ("table.lock.dual.refused", Some(90))
         );
         assert!(rows[0].high < Some(2.0) && rows[0].low > Some(0.4));
     }

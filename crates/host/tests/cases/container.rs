@@ -1,8 +1,10 @@
-//! The container image, as far as it can be seen without building it: what it copies is there, and what it starts would start.
+//! The container image and the systemd unit, as far as they can be seen without building or starting them: what the image copies is there, what
+//! it starts would start, and systemd has nothing to say about the unit.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::{err, host};
+use crate::{HOST, components, err, host};
 
 #[test]
 fn the_container_copies_what_exists_and_its_application_would_start() {
@@ -23,4 +25,28 @@ fn the_container_copies_what_exists_and_its_application_would_start() {
     assert!(checked.status.success(), "{}", err(&checked));
     let started = host("run", "container", &app, &["--keep", "own", "--for", "0"]);
     assert!(started.status.success(), "{}", err(&started));
+}
+
+#[test]
+fn systemd_has_nothing_to_say_about_the_unit() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd/steadfast-host@.service");
+    let unit = std::fs::read_to_string(source).expect("a unit");
+    let bin = Path::new(HOST).parent().expect("a folder");
+    let unit = unit.replace("@bindir@", &bin.display().to_string());
+    let verify = |text: &str| {
+        let path = components().join("steadfast-host@.service");
+        std::fs::write(&path, text).expect("written");
+        let mut verify = Command::new("systemd-analyze");
+        verify.args(["verify", "--man=no"]).arg(path).output()
+    };
+    // Without systemd there is nobody to ask, and no unit to install.
+    let Ok(verified) = verify(&unit) else { return };
+    assert!(verified.status.success(), "{}", err(&verified));
+    assert_eq!(err(&verified), "");
+    let misspelt = verify(&unit.replace("WatchdogSec", "WatchdogSecs")).expect("as before");
+    assert!(
+        err(&misspelt).contains("WatchdogSecs"),
+        "{}",
+        err(&misspelt)
+    );
 }
