@@ -17,6 +17,7 @@ bindir := $(DESTDIR)$(PREFIX)/bin
 libdir := $(DESTDIR)$(PREFIX)/lib/steadfast
 includedir := $(DESTDIR)$(PREFIX)/include/steadfast
 unitdir := $(DESTDIR)$(PREFIX)/lib/systemd/system
+ocfdir := $(DESTDIR)$(PREFIX)/lib/ocf/resource.d/steadfast
 man1dir := $(DESTDIR)$(PREFIX)/share/man/man1
 man5dir := $(DESTDIR)$(PREFIX)/share/man/man5
 pcdir := $(DESTDIR)$(PREFIX)/share/pkgconfig
@@ -102,6 +103,7 @@ install:
 		sed 's|@PREFIX@|$(PREFIX)|' crates/crosscheck-c/steadfast-crosscheck.pc.in >$(pcdir)/steadfast-crosscheck.pc; }
 	[ ! -x $(PAIR) ] || install -m 755 $(PAIR) $(bindir)/steadfast-pair
 	[ ! -x $(PAIR) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/pair/systemd/steadfast-pair@.service >$(unitdir)/steadfast-pair@.service; }
+	[ ! -x $(PAIR) ] || install -D -m 755 crates/pair/pacemaker/steadfast-pair $(ocfdir)/steadfast-pair
 	[ ! -x $(HOST) ] || { install -d $(unitdir) && sed 's|@bindir@|$(PREFIX)/bin|' crates/host/systemd/steadfast-host@.service >$(unitdir)/steadfast-host@.service; }
 	[ ! -x $(HOST) ] || { install -D -m 755 $(HOST) $(bindir)/steadfast-host && install -d $(libdir)/components && install -m 644 $(COMPONENTS)/*.cwasm $(COMPONENTS)/*.wit $(COMPONENTS)/*.recover.toml $(libdir)/components; }
 	install -d $(libdir)/include/steadfast $(includedir)
@@ -130,7 +132,7 @@ uninstall:
 	rm -f $(bindir)/steadfast $(bindir)/steadfast-cc $(bindir)/steadfast-c++ $(bindir)/steadfast-kv $(bindir)/steadfast-pair $(bindir)/steadfast-host
 	rm -f $(man1dir)/steadfast.1 $(man1dir)/steadfast-c++.1 $(pages:%=$(man1dir)/steadfast-%.1) $(man5dir)/steadfast-policy.5 $(pcdir)/steadfast-envelope.pc $(pcdir)/steadfast-crosscheck.pc
 	rm -rf $(libdir) $(includedir)
-	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service $(unitdir)/steadfast-host@.service
+	rm -f $(unitdir)/steadfast-kv@.service $(unitdir)/steadfast-pair@.service $(unitdir)/steadfast-host@.service $(ocfdir)/steadfast-pair
 	rm -f $(man1dir)/steadfast-pair.1 $(bashdir)/steadfast-pair $(zshdir)/_steadfast-pair $(fishdir)/steadfast-pair.fish
 	rm -f $(man1dir)/steadfast-host.1 $(host_pages:%=$(man1dir)/steadfast-host-%.1)
 	rm -f $(bashdir)/steadfast-host $(zshdir)/_steadfast-host $(fishdir)/steadfast-host.fish
@@ -232,6 +234,11 @@ else
 	STEADFAST_REBOOTS=100000 $(CARGO) test --manifest-path crates/host/Cargo.toml -p steadfast-restart --test leaks -- --nocapture
 	PAIR_INJECTIONS=3000 PAIR_SEED=100 $(CARGO) test -p steadfast-pair --test pair -- --nocapture drawn_at_random
 	PAIR_CUTS=200 $(CARGO) test -p steadfast-pair --test pair -- cut_link
+	@$(MAKE) --no-print-directory build-kv
+	for s in 1 2 3 4; do f=build/campaign/kv-live-$$s.json; [ -f $$f ] || $(BENCH) kv --only live --strikes 6000 --seed $$s --json $$f || exit; done
+	for s in 1 2 3 4; do f=build/campaign/kv-sim-$$s.json; [ -f $$f ] || $(BENCH) kv --only simulated --seed $$s --json $$f || exit; done
+	f=build/campaign/kv-quiet.json; [ -f $$f ] || $(BENCH) kv --only quiet --json $$f
+	GROUP_SEEDS=200 $(CARGO) test -p steadfast-group --lib driver::tests
 	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
 	$(CAMPAIGN) suite --out build/campaign
 	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]

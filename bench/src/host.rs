@@ -37,6 +37,8 @@ pub struct Plan {
     pub flips_only: bool,
     /// Where each group of the campaign is a line; the same plan goes on behind the last one.
     pub lines: PathBuf,
+    /// Only what the lines hold: nothing is struck.
+    pub lines_only: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,15 +88,14 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
         all.extend(rows(found, plan.rounds, plan.seed)?);
     }
     if plan.flips > 0 {
-        let (flips, seed) = (plan.flips, plan.seed);
-        let args = [
-            "campaign".to_owned(),
-            format!("--flips={flips}"),
-            format!("--seed={seed}"),
-            format!("--lines={}", plan.lines.display()),
-        ];
-        let groups: Vec<Group> =
-            told(&plan.program, &args, &plan.place.join("host-campaign.json"))?;
+        let flips = plan.flips;
+        let groups = if plan.lines_only {
+            let text = std::fs::read_to_string(&plan.lines);
+            let text = text.with_context(|| plan.lines.display().to_string())?;
+            struck(&text, flips, plan.seed)?
+        } else {
+            campaign(plan)?
+        };
         ensure!(!groups.is_empty(), "the campaign had no group");
         for group in &groups {
             ensure!(
@@ -108,6 +109,56 @@ pub fn measure(plan: &Plan) -> Result<Vec<Row>> {
         }
     }
     Ok(all)
+}
+
+fn campaign(plan: &Plan) -> Result<Vec<Group>> {
+    let args = [
+        "campaign".to_owned(),
+        format!("--flips={}", plan.flips),
+        format!("--seed={}", plan.seed),
+        format!("--lines={}", plan.lines.display()),
+    ];
+    let file = plan.place.join("host-campaign.json");
+    told(&plan.program, &args, &file)
+}
+
+/// A line of a campaign.
+#[derive(Debug, Deserialize)]
+struct Line {
+    of: Of,
+    group: Group,
+}
+
+#[derive(Debug, Deserialize)]
+struct Of {
+    build: String,
+    seed: String,
+    flips: u64,
+}
+
+/// The groups of that size and seed that lines hold. Of one component they are all of one build.
+fn struck(lines: &str, flips: u64, seed: u64) -> Result<Vec<Group>> {
+    let mut builds = BTreeMap::new();
+    let mut groups = Vec::new();
+    for line in lines.lines() {
+        // A command that was killed has left half a line.
+        let Ok(Line { of, group }) = serde_json::from_str(line) else {
+            continue;
+        };
+        if of.flips != flips || u64::from_str_radix(&of.seed, 16) != Ok(seed) {
+            continue;
+        }
+        let build = builds
+            .entry(group.component.clone())
+            .or_insert_with(|| of.build.clone());
+        ensure!(
+            *build == of.build,
+            "lines of one build are needed, found two of {}",
+            group.component
+        );
+        groups.push(group);
+    }
+    Ok(groups)
 }
 
 /// How the flips of one group ended.
@@ -263,5 +314,21 @@ mod tests {
             assert!(why.to_string().contains("needs 3 values"), "{why}");
         }
         assert!(rows(series(&[1.0, 2.0, 3.0]), 4, 1).is_err());
+    }
+
+    #[test]
+    fn lines_of_other_campaigns_do_not_count_and_two_builds_are_refused() {
+        let line = |build: &str, seed: &str, flips: u64| {
+            let group = r#"{"component":"lock","mode":"dual","target":"registers","flips":9,"escaped":1,"deaths":{},"wrong":0,"resets":{}}"#;
+            format!(
+                r#"{{"of":{{"build":"{build}","seed":"{seed}","flips":{flips}}},"group":{group}}}"#
+            )
+        };
+        let lines = [line("a", "01", 9), line("a", "02", 9), line("b", "01", 8)].join("\n\n");
+        let found = struck(&format!("{lines}\n{{\"of\":"), 9, 1).expect("one build");
+        assert_eq!(found.len(), 1);
+        let two = [line("a", "01", 9), line("b", "01", 9)].join("\n");
+        let why = struck(&two, 9, 1).expect_err("two builds");
+        assert!(why.to_string().contains("two of lock"), "{why}");
     }
 }

@@ -12,6 +12,7 @@
 //! | `bench servers` | redis, nginx, memcached and PostgreSQL under load, with two replicas |
 //! | `bench kv` | the stages of `steadfast kv`, its repairs, and what a struck group answers |
 //! | `bench host` | resets, recovery and tracking of `steadfast host` |
+//! | `bench pair` | two hosts: commits, a host that dies under a download, acknowledgements held back |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
 //!
@@ -39,6 +40,7 @@ pub mod machine;
 pub mod memory;
 pub mod micro;
 pub mod model;
+pub mod pair;
 pub mod process;
 pub mod product;
 pub mod repair;

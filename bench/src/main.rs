@@ -28,7 +28,7 @@ use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::sei_tables::phases;
 use steadfast_bench::spec::{Program, SpecReport};
 use steadfast_bench::{
-    host, inject, kv, later, memory, micro, model, repair, reproduce, rest, results, sei,
+    host, inject, kv, later, memory, micro, model, pair, repair, reproduce, rest, results, sei,
     sei_alarms, sei_builds, sei_servers, sei_tables, servers, spec, start, touch, trees,
 };
 use steadfast_report::published::Row;
@@ -292,6 +292,12 @@ enum Action {
         /// Strikes under load; 0 leaves them out
         #[arg(long, default_value_t = 20_000)]
         strikes: u64,
+        /// Faults that are simulated
+        #[arg(long, default_value_t = 1_000_000)]
+        simulated: u64,
+        /// Requests without a fault, over sockets or simulated
+        #[arg(long, default_value_t = 10_000_000)]
+        quiet: u64,
         /// One part alone
         #[arg(long, value_enum)]
         only: Option<kv::Part>,
@@ -310,6 +316,20 @@ enum Action {
         /// Where each group of flips is a line; a call goes on behind the last one [default: build/bench/host-flips.jsonl]
         #[arg(long, value_name = "FILE")]
         lines: Option<PathBuf>,
+        /// Only the groups that the lines hold: nothing is struck
+        #[arg(long, requires = "flips_only")]
+        lines_only: bool,
+    },
+    /// Two hosts of `steadfast pair` (root): commits of sqlite3; with a server a download whose host dies, or --hold; --pairs are rounds
+    Pair {
+        /// A steadfast-pair [default: target/release/steadfast-pair]
+        #[arg(long, value_name = "PROGRAM")]
+        program: Option<PathBuf>,
+        /// What it costs that acknowledgements are held back, with a server that takes bytes (crates/pair/tests/pair/sink.c)
+        #[arg(long, requires = "server")]
+        hold: bool,
+        #[arg(last = true, value_name = "SERVER")]
+        server: Vec<String>,
     },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
@@ -451,6 +471,7 @@ fn act(cli: &Cli) -> Result<ExitCode> {
         }
         measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
         measured @ Action::Host { .. } => host(measured, &cli.common)?,
+        measured @ Action::Pair { .. } => pair(measured, &cli.common)?,
         measured => measure(measured, &cli.common)?,
     };
     print!("{}", outcome.table);
@@ -478,7 +499,7 @@ fn keep(file: &Path, outcome: &Outcome, common: &Common, commit: String) -> Resu
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
         let name = word.split('=').next().unwrap_or_default();
-        if !["--results", "--load", "--json"].contains(&name) {
+        if !["--results", "--load", "--json", "--lines"].contains(&name) {
             words.push(if word.contains([' ', ';']) {
                 format!("\"{word}\"")
             } else {
@@ -503,6 +524,7 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         flips,
         flips_only,
         lines,
+        lines_only,
     } = action
     else {
         bail!("nothing to measure")
@@ -519,10 +541,34 @@ fn host(action: &Action, common: &Common) -> Result<Outcome> {
         rounds: common.pairs,
         seed: common.seed,
         lines: lines.unwrap_or_else(|| place.join("host-flips.jsonl")),
+        lines_only: *lines_only,
         place,
     };
     let rows = host::measure(&plan)?;
     let outcome = Outcome::new(&rows, host::render(&rows), true)?;
+    Ok(outcome.keeping(rows))
+}
+
+fn pair(action: &Action, common: &Common) -> Result<Outcome> {
+    let Action::Pair {
+        program,
+        hold,
+        server,
+    } = action
+    else {
+        bail!("nothing to measure")
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let rows = pair::measure(&pair::Plan {
+        program: program
+            .clone()
+            .unwrap_or_else(|| root.with_file_name("target/release/steadfast-pair")),
+        rounds: common.pairs,
+        hold: *hold,
+        server: server.clone(),
+        place: root.with_file_name("build/bench"),
+    })?;
+    let outcome = Outcome::new(&rows, pair::render(&rows), true)?;
     Ok(outcome.keeping(rows))
 }
 
@@ -534,6 +580,8 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice_ms,
         repairs,
         strikes,
+        simulated,
+        quiet,
         only,
     } = action
     else {
@@ -548,6 +596,8 @@ fn kv(action: &Action, common: &Common) -> Result<Outcome> {
         slice: Duration::from_millis(*slice_ms),
         repairs: *repairs,
         strikes: *strikes,
+        simulated: *simulated,
+        quiet: *quiet,
         only: *only,
         seed: common.seed,
     };
@@ -855,7 +905,8 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         | Action::Show { .. }
         | Action::Reproduce { .. }
         | Action::Kv { .. }
-        | Action::Host { .. } => {
+        | Action::Host { .. }
+        | Action::Pair { .. } => {
             bail!("nothing to measure")
         }
     }

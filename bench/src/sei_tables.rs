@@ -582,16 +582,7 @@ pub fn render_outcomes(title: &str, table: &OutcomeTable) -> String {
 #[must_use]
 pub fn rows(report: &SeiTablesReport) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut add = |variant: &str, line: &OutcomeLine| {
-        let key = format!("{variant}.{}", line.group.to_lowercase());
-        let what = format!("{}, {}: undetected of manifested", line.variant, line.group);
-        rows.push(Row::share(
-            key,
-            what,
-            line.errors.undetected,
-            line.errors.manifested,
-        ));
-    };
+    let mut add = |variant: &str, line: &OutcomeLine| rows.extend(undetected_row(variant, line));
     for line in report.table2.iter().flat_map(|table| &table.lines) {
         // mc, mc-sei, mc-sei-dup: mc, sei, dup.
         let variant = line
@@ -614,6 +605,14 @@ pub fn rows(report: &SeiTablesReport) -> Vec<Row> {
         rows.extend(phase_rows(phases, report.seed));
     }
     rows
+}
+
+/// Nothing for a group that no campaign has struck.
+fn undetected_row(variant: &str, line: &OutcomeLine) -> Option<Row> {
+    let key = format!("{variant}.{}", line.group.to_lowercase());
+    let what = format!("{}, {}: undetected of manifested", line.variant, line.group);
+    let errors = &line.errors;
+    (errors.runs > 0).then(|| Row::share(key, what, errors.undetected, errors.manifested))
 }
 
 /// Builds of Table 5, and what the keys of their rows begin with.
@@ -702,6 +701,19 @@ mod tests {
         assert_eq!(share(0, 388), "0 (< 0.95 %)");
         assert_eq!(share(0, 0), "-");
         assert_eq!(share(19, 7680), "0.25 [0.15, 0.39] %");
+    }
+
+    #[test]
+    fn a_group_that_was_not_struck_has_no_row() {
+        let mut line = OutcomeLine {
+            group: "CF".to_owned(),
+            variant: "mc-sei-level".to_owned(),
+            errors: Errors::default(),
+            published: None,
+        };
+        assert!(undetected_row("level", &line).is_none());
+        line.errors.add(Leaf::DetectedClient, 3);
+        assert!(undetected_row("level", &line).is_some_and(|row| row.key == "level.cf"));
     }
 
     #[test]

@@ -35,20 +35,22 @@ public:
 
   // Of what lies where this pointer leads; none of what dies with the frame.
   std::string of(const Value *Pointer, unsigned Depth = 0) {
-    Pointer = Pointer->stripPointerCasts();
+    // Not stripPointerCasts, which takes the way to a first field for none.
     while (auto *Element = dyn_cast<GEPOperator>(Pointer)) {
       APInt Offset(64, 0);
       if (auto *S = dyn_cast<StructType>(Element->getSourceElementType());
           S && S->hasName() && Element->getNumIndices() > 1 && Element->accumulateConstantOffset(Layout, Offset))
         return ("field " + S->getName() + "+" + Twine(inOne(*S, Offset))).str();
-      Pointer = Element->getPointerOperand()->stripPointerCasts();
+      Pointer = Element->getPointerOperand();
     }
-    if (auto *G = dyn_cast<GlobalVariable>(Pointer))
-      return ("variable " + G->getName()).str();
+    if (auto *G = dyn_cast<GlobalVariable>(Pointer)) {
+      auto *S = dyn_cast<StructType>(G->getValueType()); // its first field has the variable's address
+      return S && S->hasName() ? ("field " + S->getName() + "+0").str() : ("variable " + G->getName()).str();
+    }
     if (auto *A = dyn_cast<Argument>(Pointer))
       return ofArgument(*A->getParent(), A->getArgNo());
     if (auto *L = dyn_cast<LoadInst>(Pointer); L && Depth < Deepest) {
-      const Value *From = L->getPointerOperand()->stripPointerCasts();
+      const Value *From = L->getPointerOperand();
       auto *Local = dyn_cast<AllocaInst>(From);
       if (const Value *Is = Local ? onlyValue(*Local) : nullptr)
         return of(Is, Depth + 1);

@@ -106,6 +106,18 @@ fn signals() -> Trial {
     })
 }
 
+/// Patches and trampolines are code that was written.
+fn written() -> Trial {
+    const NAME: &str = "written_code_denied";
+    Trial::test(format!("command::{NAME}"), || {
+        let wrapper = build::guest("without_written_code.c", Variant::Dynamic)?
+            .display()
+            .to_string();
+        let (run, took, _) = start(NAME, &[&wrapper])?;
+        refused(&run, took, &["MemoryDenyWriteExecute=no"])
+    })
+}
+
 fn traced() -> Trial {
     const NAME: &str = "traced_by_strace";
     Trial::test(format!("command::{NAME}"), || {
@@ -236,6 +248,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         filtered("ptrace_answered_by_a_filter", 0),
         requests(),
         signals(),
+        written(),
         traced(),
         traced_alone(),
         continued(),

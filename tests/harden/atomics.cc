@@ -17,6 +17,9 @@ struct counter {
   struct counter *next;
 };
 static struct counter last = {"last", 3, nullptr}, head = {"head", 5, &last};
+static struct pair {
+  long first, second;
+} pair, *of_pair = &pair;
 static long words[4], plain_first, *through = &words[3];
 
 __attribute__((noinline)) static void add(long *word) { __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST); }
@@ -26,6 +29,8 @@ __attribute__((noinline)) static int hits(const struct counter *of) { return of-
 static void read_first(long n) {
   long e = plain_first;
   seen += __atomic_compare_exchange_n(&plain_first, &e, e + 5, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  seen += pair.first * 5;
+  __atomic_fetch_add(&of_pair->first, 3, __ATOMIC_SEQ_CST);
   seen += hits(&head) * 3;
   __atomic_fetch_add(&head.next->hits, 2, __ATOMIC_SEQ_CST);
   for (struct counter *c = &head; c; c = c->next)

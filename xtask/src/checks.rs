@@ -19,7 +19,7 @@ const BUILDS: [(&str, &str, &str); 6] = [
     ("places", "without-places", "`places`"),
     ("frames", "without-frames", "`frames`"),
     ("locks", "without-locks", "`locks`"),
-    ("level", "level", "all, as `sei` does"),
+    ("level", "level", "all: `sei`"),
 ];
 
 /// A share of memcached's request above which a check is struck by a campaign of its own.

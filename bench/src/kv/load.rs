@@ -9,12 +9,13 @@
 //!
 //! Not covered: pipelining. Each connection has one request under way.
 
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use steadfast_integrity::envelope::client::Connection;
 use steadfast_workloads::inputs::Rng;
 
 /// No reply takes this long in a group that works: a replica that is replaced takes one or two seconds.
@@ -28,6 +29,8 @@ pub(crate) struct Shape {
     pub(crate) key_bytes: usize,
     pub(crate) value_bytes: usize,
     pub(crate) get_percent: usize,
+    /// Whether requests and replies go in the message envelope.
+    pub(crate) envelope: bool,
 }
 
 /// What came of it.
@@ -76,7 +79,8 @@ pub(crate) struct Clients {
 #[derive(Debug)]
 struct Lane {
     at: SocketAddr,
-    stream: TcpStream,
+    line: Connection<TcpStream>,
+    envelope: bool,
     number: usize,
     /// The version stored under each key, and one that may be stored instead.
     versions: Vec<(u64, Option<u64>)>,
@@ -103,7 +107,8 @@ impl Clients {
             let at = at[number % at.len()];
             lanes.push(Lane {
                 at,
-                stream: open(at)?,
+                line: open(at, shape.envelope)?,
+                envelope: shape.envelope,
                 number,
                 versions: vec![(0, None); shape.keys],
                 next: 0,
@@ -215,7 +220,7 @@ impl Clients {
         }
         lane.asked = Some((key, set.then_some(lane.next)));
         lane.sent = Instant::now();
-        if lane.stream.write_all(&request).is_err() {
+        if lane.line.send(&request).is_err() {
             lane.lose()?;
         }
         Ok(())
@@ -229,7 +234,7 @@ impl Clients {
         let ready: Vec<usize> = {
             let mut fds: Vec<PollFd<'_>> = waiting
                 .iter()
-                .map(|index| PollFd::new(&self.lanes[*index].stream, PollFlags::IN))
+                .map(|index| PollFd::new(self.lanes[*index].line.stream(), PollFlags::IN))
                 .collect();
             poll(&mut fds, Some(&Timespec::try_from(wait)?))?;
             waiting
@@ -268,11 +273,20 @@ impl Clients {
     }
 }
 
-fn open(at: SocketAddr) -> Result<TcpStream> {
+fn open(at: SocketAddr, envelope: bool) -> Result<Connection<TcpStream>> {
     let stream = TcpStream::connect(at).with_context(|| format!("no server at {at}"))?;
     stream.set_nodelay(true)?;
-    stream.set_nonblocking(true)?;
-    Ok(stream)
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let line = if envelope {
+        let nonce = u64::from(stream.local_addr()?.port()) << 32 | u64::from(std::process::id());
+        let line = Connection::negotiate(stream, nonce)?;
+        ensure!(line.enveloped(), "{at} knows no message envelope");
+        line
+    } else {
+        Connection::plain(stream)
+    };
+    line.stream().set_nonblocking(true)?;
+    Ok(line)
 }
 
 fn name(client: usize, key: usize, bytes: usize) -> String {
@@ -303,17 +317,17 @@ impl Lane {
     /// The connection broke: whether the request was executed is not known.
     fn lose(&mut self) -> Result<()> {
         self.input.clear();
-        self.stream = open(self.at)?;
+        self.line = open(self.at, self.envelope)?;
         Ok(())
     }
 
     fn read(&mut self, shape: Shape) -> Result<Said> {
-        let mut buffer = [0; 16 << 10];
-        match self.stream.read(&mut buffer) {
+        match self.line.receive(&mut self.input) {
             Ok(0) => return self.broken(),
-            Ok(got) => self.input.extend_from_slice(&buffer[..got]),
+            Ok(_) => {}
             Err(why) if why.kind() == ErrorKind::WouldBlock => return Ok(Said::Nothing),
             Err(why) if why.kind() == ErrorKind::Interrupted => return Ok(Said::Nothing),
+            // With the envelope that is also a reply that was changed on its way.
             Err(_) => return self.broken(),
         }
         Ok(self.judge(shape))
@@ -401,6 +415,7 @@ mod tests {
         key_bytes: 10,
         value_bytes: 40,
         get_percent: 50,
+        envelope: false,
     };
 
     fn lane(asked: (usize, Option<u64>), said: &[u8]) -> (Lane, Said) {
@@ -408,7 +423,8 @@ mod tests {
         let at = listener.local_addr().unwrap();
         let mut lane = Lane {
             at,
-            stream: open(at).unwrap(),
+            line: open(at, false).unwrap(),
+            envelope: false,
             number: 0,
             versions: vec![(3, Some(4)), (1, None)],
             next: 9,

@@ -10,6 +10,7 @@
 //!
 //! Not covered: replicas with CPUs of their own, and a network between them.
 
+mod evidence;
 mod faults;
 pub(crate) mod load;
 
@@ -54,6 +55,12 @@ pub enum Part {
     Faults,
     /// Strikes under load, judged by every reply
     Strikes,
+    /// Strikes of every class at a group whose clients use the message envelope
+    Live,
+    /// Requests over sockets and no fault: false alarms
+    Quiet,
+    /// The protocol alone, simulated: faults of every class, and requests without one
+    Simulated,
 }
 
 /// What is measured, and for how long.
@@ -69,6 +76,10 @@ pub struct Plan {
     pub repairs: usize,
     /// Strikes under load, each judged by what the clients are answered; 0 leaves them out.
     pub strikes: u64,
+    /// Faults of the simulation, and requests without one.
+    pub simulated: u64,
+    /// Requests that must ring no alarm.
+    pub quiet: u64,
     /// One part alone.
     pub only: Option<Part>,
     pub seed: u64,
@@ -115,6 +126,16 @@ pub fn measure(plan: &Plan, says: &mut dyn FnMut(&str)) -> Result<Report> {
         for stage in ["RDGX", "RD"] {
             faults::strikes(plan, stage, says, &mut rows)?;
         }
+    }
+    if wants(Part::Live) && plan.strikes > 0 {
+        evidence::live(plan, says, &mut rows)?;
+    }
+    // What takes hours is asked for by name.
+    if plan.only == Some(Part::Quiet) {
+        evidence::quiet(plan, says, &mut rows)?;
+    }
+    if plan.only == Some(Part::Simulated) {
+        evidence::simulated(plan, says, &mut rows)?;
     }
     Ok(Report { rows })
 }
@@ -302,6 +323,7 @@ fn stages(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> Resul
                     key_bytes: KEY_BYTES,
                     value_bytes: VALUE_BYTES,
                     get_percent: 0,
+                    envelope: false,
                 };
                 let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
                 for (mix, percent) in MIXES {
@@ -432,6 +454,7 @@ fn local_reads(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>) -> 
                 key_bytes: KEY_BYTES,
                 value_bytes: VALUE_BYTES,
                 get_percent: 0,
+                envelope: false,
             };
             let mut load = Clients::connect(&group.clients, shape, plan.seed + round as u64)?;
             for (mix, percent) in MIXES.into_iter().filter(|(_, percent)| *percent > 0) {

@@ -226,6 +226,7 @@ fn memcached(server: &Started, connections: usize, time: Duration) -> Result<Ans
         key_bytes: 20,
         value_bytes: 100,
         get_percent: 95,
+        envelope: false,
     };
     let mut clients = Clients::connect(&[server.address], shape, 1)?;
     let begin = Instant::now();

@@ -268,7 +268,7 @@ struct sf_held_area {
 /* Where the log has nothing: it has just begun anew, or not begun. */
 #define SF_OFF_HELD SF_OFF_PAYLOAD
 _Static_assert(sizeof(struct sf_held) == 256, "shared with crates/replica/src/join.rs");
-_Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site.rs");
+_Static_assert(sizeof(struct sf_note) == 64, "shared with crates/replica/src/site/step.rs");
 
 /* One per slot, on its own lines: `bell` and what its owner publishes. */
 struct sf_replica {

@@ -16,8 +16,8 @@
 
 #include <asm/errno.h>
 
-enum { NR_open = 2, NR_close, NR_fstat = 5, NR_lseek = 8, NR_ioctl = 16, NR_pipe = 22, NR_socket = 41, NR_bind = 49, NR_getsockname = 51,
-       NR_setsockopt = 54, NR_getsockopt, NR_fcntl = 72, NR_chdir = 80, NR_readlink = 89, NR_umask = 95, NR_getpid = 39,
+enum { NR_open = 2, NR_close, NR_fstat = 5, NR_lseek = 8, NR_ioctl = 16, NR_pipe = 22, NR_socket = 41, NR_connect, NR_bind = 49, NR_getsockname = 51,
+       NR_setsockopt = 54, NR_getsockopt, NR_fcntl = 72, NR_chdir = 80, NR_unlink = 87, NR_readlink = 89, NR_umask = 95, NR_getpid = 39,
        NR_epoll_ctl = 233, NR_epoll_create1 = 291, NR_dup3, NR_pipe2, NR_kcmp = 312, NR_close_range = 436 };
 enum { SO_TYPE = 3, SO_PROTOCOL = 38, SO_DOMAIN };
 #define O_CLOEXEC 02000000
@@ -55,7 +55,8 @@ static u32 word_of(u32 fd, u32 level, u32 name, u32 *known)
 	return v;
 }
 
-static void give_socket(struct sf_held *h)
+/* 0, or why it cannot be handed on. */
+static s64 give_socket(struct sf_held *h)
 {
 	u32 known, len = sizeof h->own;
 	h->domain = word_of((u32)h->fd, 1, SO_DOMAIN, &known);
@@ -72,9 +73,12 @@ static void give_socket(struct sf_held *h)
 		if (AREA->end > TEXT_TO)
 			l.known = 0;
 		memcpy(h->line, &l, sizeof l);
-	} else if (sys3(NR_getsockname, (u32)h->fd, h->own, &len) == 0 && len <= sizeof h->own) {
+	} else if (sys3(NR_getsockname, (u32)h->fd, h->own, &len) == 0) {
+		if (len > sizeof h->own)
+			return -ENAMETOOLONG; /* a local socket */
 		h->own_len = len;
 	}
+	return 0;
 }
 
 /* 0, or why this descriptor cannot be handed on. */
@@ -104,7 +108,8 @@ static s64 give_one(struct sf_held *h)
 		h->place = st.ino;
 		break;
 	case F_SOCKET: case F_LISTEN: case F_CONNECTION:
-		give_socket(h);
+		if ((n = give_socket(h)) < 0)
+			return n;
 		break;
 	}
 	h->text = (u32)AREA->end;
@@ -182,6 +187,20 @@ static s64 put_at(s64 own, s64 want)
 
 #define PORT_TRIES 1000 /* one a millisecond: the survivor's program may stand still meanwhile */
 
+/* The name of a local socket that this host's last program has left behind: nobody listens there, and the program's own is bound anew. */
+static s64 bind_anew(s64 fd, const struct sf_held *h, s64 failed)
+{
+	if (failed != -EADDRINUSE || h->domain != 1 /* AF_UNIX */ || !h->own[2])
+		return failed;
+	s64 asks = sys3(NR_socket, h->domain, h->type | O_CLOEXEC, h->protocol);
+	s64 r = sys3(NR_connect, asks, h->own, h->own_len);
+	sys1(NR_close, asks);
+	if (r != -ECONNREFUSED)
+		return failed;
+	sys1(NR_unlink, h->own + 2);
+	return sys3(NR_bind, fd, h->own, h->own_len);
+}
+
 static s64 take_socket(const struct sf_held *h)
 {
 	static const struct { s64 sec, nsec; } pause = { 0, 1000000 };
@@ -206,6 +225,7 @@ static s64 take_socket(const struct sf_held *h)
 		sys6(NR_setsockopt, fd, 41, 78 /* IPV6_FREEBIND */, &one, sizeof one, 0);
 		const u16 port = (u16)(h->own[2] << 8 | h->own[3]);
 		s64 r = port || h->domain == 1 /* AF_UNIX */ ? sys3(NR_bind, fd, h->own, h->own_len) : 0;
+		r = bind_anew(fd, h, r);
 		/* The program that this site has just handed over: its snapshots hold the port until the kernel has ended them. */
 		for (u32 tries = 0; r == -EADDRINUSE && tries < PORT_TRIES; tries++) {
 			sys2(35 /* nanosleep */, &pause, 0);

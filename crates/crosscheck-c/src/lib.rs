@@ -139,7 +139,7 @@ unsafe fn slice<'a>(bytes: *const c_void, length: usize) -> &'a [u8] {
 impl Options {
     /// # Safety
     /// Each text is null or ends with a zero byte.
-    unsafe fn setup(&self, epoch: u64) -> Result<Setup, String> {
+    unsafe fn setup(&self, epoch: u64) -> Result<(Setup, TcpListener), String> {
         // SAFETY: as the caller promises, for this and the texts below.
         let name = unsafe { text(self.name, "name") }?.unwrap_or("service");
         // SAFETY: as above.
@@ -192,7 +192,7 @@ impl Options {
         let found: Vec<_> = at.to_socket_addrs().map_err(cannot)?.collect();
         let listener = TcpListener::bind(&found[..]).map_err(cannot)?;
         let [a, b, c, d, ..] = epoch.to_le_bytes();
-        Ok(Setup {
+        let setup = Setup {
             who: Who {
                 slot: self.replica,
                 node: secret::fresh_node(self.replica).map_err(said)?.0,
@@ -202,13 +202,13 @@ impl Options {
                 memory_mib: 0,
                 kept: Kept::Nothing,
             },
-            listener,
             secret,
             tls,
             epoch: u32::from_le_bytes([a, b, c, d]),
             snapshot_every: SNAPSHOT_EVERY,
             scrub_s: self.scrub_s,
-        })
+        };
+        Ok((setup, listener))
     }
 }
 
@@ -266,7 +266,8 @@ pub unsafe extern "C" fn sf_cc_start(
     // SAFETY: so is this; it is copied.
     let service = unsafe { *service };
     // SAFETY: the texts are what the header asks for, as the caller promises.
-    let started = unsafe { options.setup(service.epoch) }.and_then(|setup| start(setup, service));
+    let started = unsafe { options.setup(service.epoch) }
+        .and_then(|(setup, listener)| start(setup, listener, service));
     match started {
         Ok(group) => Box::into_raw(Box::new(group)),
         Err(why) => {
@@ -283,7 +284,7 @@ pub unsafe extern "C" fn sf_cc_start(
     }
 }
 
-fn start(setup: Setup, service: Service) -> Result<Group, String> {
+fn start(setup: Setup, listener: TcpListener, service: Service) -> Result<Group, String> {
     service.check()?;
     let (events, received) = mpsc::unbounded_channel();
     let words = Words(service);
@@ -291,7 +292,7 @@ fn start(setup: Setup, service: Service) -> Result<Group, String> {
         .name("crosscheck".to_owned())
         .spawn(move || {
             let mut told = words.again();
-            if let Err(why) = driver::run(setup, words, received) {
+            if let Err(why) = driver::run(setup, listener, words, received) {
                 told.told(&News::Ended { why });
             }
         })
@@ -315,6 +316,9 @@ fn refused(why: &'static CStr) -> Reply {
 fn why(text: &'static str) -> Reply {
     refused(match text {
         "the replicas disagree" => c"the replicas disagree",
+        "the request was damaged on its way to the log" => {
+            c"the request was damaged on its way to the log"
+        }
         "the vote took too long" => c"the vote took too long",
         "a reply was corrupted after its vote" => c"a reply was corrupted after its vote",
         "this replica is joining the group" => c"this replica is joining the group",

@@ -6,7 +6,7 @@ mod build;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::process::Command;
 
-use build::{compiled, refused};
+use build::{compiled, compiled_with, refused};
 use steadfast_crosscheck::guarded::{Bytes, Guarded};
 use steadfast_crosscheck::{Arena, Critical, Encode, Ref, State};
 
@@ -167,6 +167,21 @@ fn guards_find_flips_and_what_was_made_of_them_and_are_silent_without() {
             "{rule}"
         );
     }
+}
+
+#[test]
+fn thread_sanitizer_has_nothing_to_say_of_guards_and_reports_a_race_of_their_users() {
+    let run = |flags: &[&str]| {
+        let program = compiled_with("guards.cc", &[&["-fsanitize=thread"], flags].concat());
+        let said = Command::new(program).output().unwrap();
+        (
+            said.status.success(),
+            String::from_utf8_lossy(&said.stderr).into_owned(),
+        )
+    };
+    assert_eq!(run(&[]), (true, String::new()));
+    let (right, said) = run(&["-DUNORDERED"]);
+    assert!(!right && said.contains("data race"), "{said}");
 }
 
 #[test]

@@ -154,6 +154,8 @@ struct Recovery {
     /// As they were at this place of the log, for others.
     copies: Vec<Option<Vec<u8>>>,
     reports: BTreeMap<Node, Vec<Pair>>,
+    /// Who has executed something else at this place.
+    denied: BTreeSet<Node>,
     /// Winners of the votes, object by object.
     winners: Vec<Option<Digest>>,
     wrong: BTreeSet<usize>,
@@ -581,7 +583,9 @@ impl Core {
                 if index.0 > self.highest.0.saturating_add(AHEAD_MAX) {
                     return;
                 }
-                if let Some(winners) = self.settled.get(&index) {
+                if pairs.is_empty() {
+                    self.denied(index, from);
+                } else if let Some(winners) = self.settled.get(&index) {
                     // Over for all others; the sender missed why.
                     if again || *winners != pairs.iter().map(|pair| pair.digest).collect::<Vec<_>>()
                     {
@@ -624,6 +628,17 @@ impl Core {
                         );
                     }
                     self.look_at_recovery(index);
+                } else if again {
+                    // The sender takes for a recovery what was none here: what it had of the log was hit.
+                    let (pairs, again) = (Vec::new(), false);
+                    self.send(
+                        To::One(from),
+                        Message::Report {
+                            index,
+                            pairs,
+                            again,
+                        },
+                    );
                 }
             }
             Message::Fetch {
@@ -1254,6 +1269,26 @@ impl Core {
         }
     }
 
+    /// Another replica knows of no recovery there. What f+1 of them know nothing of holds nothing back here either: what differs is found
+    /// by the vote on that entry.
+    fn denied(&mut self, index: Index, from: Node) {
+        let speakers: Vec<Node> = self.speakers(index).collect();
+        let Some(recovery) = self.recoveries.get_mut(&index) else {
+            return;
+        };
+        recovery.denied.insert(from);
+        let deniers = speakers
+            .iter()
+            .filter(|node| recovery.denied.contains(node));
+        if deniers.count() < self.quorum || !recovery.reports.contains_key(&self.me) {
+            return;
+        }
+        if !recovery.resumed {
+            self.out.push(Action::Resume(index));
+        }
+        self.recoveries.remove(&index);
+    }
+
     /// A recovery is over here; who asks is told what won.
     fn settle(&mut self, index: Index, recovery: Recovery) {
         self.settled
@@ -1419,6 +1454,7 @@ impl Recovery {
             objects: Vec::new(),
             copies: Vec::new(),
             reports: BTreeMap::new(),
+            denied: BTreeSet::new(),
             winners: Vec::new(),
             wrong: BTreeSet::new(),
             resumed: false,

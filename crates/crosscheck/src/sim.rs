@@ -93,6 +93,8 @@ pub struct Outcome {
     pub repaired: u64,
     /// Recoveries that went through the log.
     pub recoveries: u64,
+    /// Mismatches that replicas saw.
+    pub mismatches: u64,
     /// Entries whose replies never left, or objects that are wrong in the end: described.
     pub left: Vec<String>,
 }
@@ -566,7 +568,8 @@ impl Group {
                 Action::Resume(index) => {
                     self.replicas[who].held.remove(&index);
                 }
-                Action::Mismatch(_) | Action::Blame { .. } => {}
+                Action::Mismatch(_) => self.outcome.mismatches += 1,
+                Action::Blame { .. } => {}
                 // Told anew for as long as it lasts; what never ends is seen by `judge`.
                 Action::Stuck(..) => {}
                 Action::Replace(node, why) => {

@@ -344,6 +344,50 @@ fn a_report_on_an_entry_that_is_no_recovery_holds_nothing_up() {
     assert_eq!(core.doubts(), [] as [String; 0]);
 }
 
+/// What hit the own copy of the log may look like an order to compare. Only what all others know of may hold requests back.
+#[test]
+fn a_recovery_that_no_other_replica_knows_of_is_given_up() {
+    let nodes: Vec<Node> = (1..=3).map(Node).collect();
+    let object = ObjectId(7);
+    let order = Recover {
+        cause: Index(0),
+        objects: vec![object],
+    };
+    for knows in [0, 1, 2] {
+        let mut store = Nothing::default();
+        let mut cores: Vec<Core> = nodes.iter().map(|node| Core::new(*node, 3, 1)).collect();
+        for (at, core) in cores.iter_mut().enumerate() {
+            core.set_members(&nodes, Index(0));
+            if at <= knows {
+                core.recover(AT, &order, &store);
+            } else {
+                core.executed(AT, tuple("another entry"));
+            }
+        }
+        let mut resumed = false;
+        for _ in 0..40 {
+            for at in 0..3 {
+                cores[at].tick();
+                for action in cores[at].actions() {
+                    match action {
+                        Action::Resume(AT) if at == 0 => resumed = true,
+                        Action::Send(to, message @ Message::Report { .. }) => {
+                            for other in (0..3).filter(|other| *other != at) {
+                                if to == To::All || to == To::One(nodes[other]) {
+                                    cores[other].receive(nodes[at], message.clone(), &mut store);
+                                }
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        assert!(resumed, "{knows} others know of it");
+        assert!(!cores[0].is_repairing());
+    }
+}
+
 /// The one question, or the one answer, that this replica has for another.
 fn asked(core: &mut Core) -> Option<(Node, Message)> {
     let mut wanted = core

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use steadfast_crosscheck::Node;
 use tokio::io::{AsyncWriteExt as _, BufReader};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::links::{Heard, Links};
+use crate::net::{TcpListener, TcpStream};
 use crate::sequencer::raft::{self, Raft};
 use crate::tls;
 use crate::who::Met;
@@ -83,7 +83,7 @@ impl Links {
                 let _ = events.send(Heard::Epoch(from, epoch).into());
                 let _ = events.send(Heard::Alive(from, true).into());
                 loop {
-                    match wire::read(&mut stream).await {
+                    match wire::read_or_end(&mut stream).await {
                         Ok(post) => {
                             let _ = events.send(Heard::Post(from, post).into());
                         }

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use steadfast_crosscheck::Node;
+use tokio::time::Instant;
 
 use crate::sequencer::Sequencer as _;
 use crate::sequencer::raft::Engine;

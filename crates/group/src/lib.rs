@@ -9,6 +9,7 @@
 //!   driver      executes the log, votes, lets replies go: for a service that has no loop of its own
 //!   links       connections to other replicas, with the secret of the group
 //!   accept      connections from them
+//!   net         the network under both: tokio's, or one that is simulated
 //!   who         who belongs to the group, and who wants to
 //!   tls         certificates from files, both sides shown
 //!   peers       messages of the vote, to every other replica
@@ -31,6 +32,7 @@ pub mod entry;
 pub mod gate;
 pub mod links;
 pub mod meet;
+pub mod net;
 pub mod peers;
 pub mod secret;
 pub mod sequencer;

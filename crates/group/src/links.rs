@@ -8,9 +8,9 @@ use std::io;
 
 use steadfast_crosscheck::Node;
 use tokio::io::{AsyncWriteExt as _, BufReader};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
+use crate::net::TcpStream;
 use crate::tls::{self, Tls};
 use crate::who::{Met, Who};
 use crate::wire::{self, Hello, Post};

@@ -16,10 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use steadfast_crosscheck::Node;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::links::Links;
 use crate::sequencer::raft::Engine;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::links::Links;
 use crate::who::Member;
-use crate::wire::{self, Hello, Post};
+use crate::wire::{self, Hello, Post, SILENCE};
 
 /// Silence after which a word is said just to be heard.
 const ALIVE: Duration = Duration::from_millis(300);
@@ -127,7 +127,7 @@ async fn keep(
                 stream.write_all(&waiting).await?;
                 stream.flush().await
             };
-            if sent.await.is_err() {
+            if !matches!(timeout(SILENCE, sent).await, Ok(Ok(()))) {
                 break;
             }
         }

@@ -5,11 +5,13 @@
 //! Not covered: secrecy; see `tls`.
 
 use std::io;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use steadfast_crosscheck::{Message, Node};
 use steadfast_integrity::digest::crc32c;
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::timeout;
 
 use crate::who::Who;
 
@@ -17,6 +19,9 @@ use crate::who::Who;
 const FRAME_MAX: usize = 1 << 30;
 /// Before the secret has been seen nothing large is taken.
 const HELLO_MAX: usize = 4096;
+/// After this a connection of the vote counts as dead, whatever the network says of it: each end says that it is alive ten times meanwhile.
+/// A host that has lost its power, or a firewall that has forgotten the connection, says nothing for a quarter of an hour.
+pub const SILENCE: Duration = Duration::from_secs(3);
 /// The version of everything that replicas say to each other.
 pub const PROTOCOL: u16 = 4;
 
@@ -107,20 +112,28 @@ pub fn is_secret(word: &str, secret: u128) -> bool {
 
 /// The first frame of a connection.
 pub async fn read_hello(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Hello> {
-    read_up_to(from, HELLO_MAX).await
+    read_up_to(from, HELLO_MAX, None).await
 }
 
 /// The next frame.
 pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> io::Result<T> {
-    read_up_to(from, FRAME_MAX).await
+    read_up_to(from, FRAME_MAX, None).await
+}
+
+/// The next frame of a connection on which something is said all the time: a silence ends it.
+pub async fn read_or_end<T: DeserializeOwned>(
+    from: &mut (impl AsyncRead + Unpin),
+) -> io::Result<T> {
+    read_up_to(from, FRAME_MAX, Some(SILENCE)).await
 }
 
 async fn read_up_to<T: DeserializeOwned>(
     from: &mut (impl AsyncRead + Unpin),
     most: usize,
+    silence: Option<Duration>,
 ) -> io::Result<T> {
     let mut head = [0; 8];
-    from.read_exact(&mut head).await?;
+    fill(from, &mut head, silence).await?;
     let [l0, l1, l2, l3, c0, c1, c2, c3] = head;
     let length = usize::try_from(u32::from_le_bytes([l0, l1, l2, l3])).map_err(io::Error::other)?;
     if length > most {
@@ -129,11 +142,27 @@ async fn read_up_to<T: DeserializeOwned>(
         )));
     }
     let mut bytes = vec![0; length];
-    from.read_exact(&mut bytes).await?;
+    fill(from, &mut bytes, silence).await?;
     if crc32c(&bytes) != u32::from_le_bytes([c0, c1, c2, c3]) {
         return Err(io::Error::other("a frame does not fit its CRC"));
     }
     postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+/// Reads all of these bytes. However many they are, no part of them may be so long in coming.
+async fn fill(
+    from: &mut (impl AsyncRead + Unpin),
+    bytes: &mut [u8],
+    silence: Option<Duration>,
+) -> io::Result<()> {
+    for part in bytes.chunks_mut(1 << 16) {
+        let read = from.read_exact(part);
+        match silence {
+            None => read.await?,
+            Some(silence) => timeout(silence, read).await??,
+        };
+    }
+    Ok(())
 }
 
 #[cfg(test)]

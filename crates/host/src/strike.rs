@@ -15,7 +15,9 @@
 //!  2. The client knows what each call must return, and counts what is wrong.
 //!  3. An end of the second process is counted and told, in every mode.
 //!
-//! Not covered: flips in vector registers, and in the host's data.
+//! Not covered: flips in vector registers, and in data of the host other than what it remembers of objects.
+
+mod table;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -99,6 +101,8 @@ pub(crate) enum Target {
     Memory,
     /// General registers, while the host's own code runs: stubs, slot table, keeper, runtime.
     Host,
+    /// What the host remembers of objects, between calls: slot table and keeper.
+    Table,
 }
 
 impl Target {
@@ -107,6 +111,7 @@ impl Target {
             Self::Registers => "registers",
             Self::Memory => "memory",
             Self::Host => "host",
+            Self::Table => "table",
         }
     }
 }
@@ -473,7 +478,7 @@ impl<'a> Striker<'a> {
             Told::setup(error, "a kernel with timer_create(2) and /proc")
         };
         let ticks = match target {
-            Target::Memory => None,
+            Target::Memory | Target::Table => None,
             // The process of the component has a timer of its own.
             Target::Registers if mode == Mode::Process => None,
             Target::Registers | Target::Host => {
@@ -528,6 +533,8 @@ impl<'a> Striker<'a> {
                 let bit = self.draw.below(8).to_le_bytes()[0];
                 self.edge.flip(body, address, bit)?;
             }
+            // Each in a host of its own.
+            Target::Table => {}
             Target::Registers | Target::Host => {
                 let number = |n: u64| u32::try_from(n).unwrap_or(0);
                 let (register, bit) = (self.draw.below(16), self.draw.below(64));
@@ -550,8 +557,8 @@ impl<'a> Striker<'a> {
 }
 
 impl ClientProcess {
-    /// Calls until standard input ends, or all flips in memory were made; then tells.
-    pub(crate) fn run(&self) -> Result<ExitCode, Told> {
+    /// A host, and the client's edge to the component.
+    fn host(&self) -> Result<(Host, Edge), Told> {
         let mut host = Host::new(self.mode != Mode::Bare)?;
         let name = self.what.component();
         let made = |name: &str| -> Result<Component, Told> {
@@ -566,6 +573,15 @@ impl ClientProcess {
         }
         host.add(component, None)?;
         let edge = host.edge("client", name, &[])?;
+        Ok((host, edge))
+    }
+
+    /// Calls until standard input ends, or all flips in memory were made; then tells.
+    pub(crate) fn run(&self) -> Result<ExitCode, Told> {
+        if let (Target::Table, Some(flips)) = (self.target, self.flips) {
+            return self.strike_tables(flips);
+        }
+        let (_host, edge) = self.host()?;
         let mut client = Client::new(self.what, &edge, self.handles)?;
         static ENDED: AtomicBool = AtomicBool::new(false);
         std::thread::spawn(|| {

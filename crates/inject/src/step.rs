@@ -17,9 +17,9 @@ use steadfast_integrity::fault::{
     Bits, Change, Effect, Fault, Hits, Lasting, MemBase, MemExpr, Mishap, Moment, Register, Target,
     Trigger,
 };
-use steadfast_sys::procfs;
 use steadfast_sys::ptrace::{Regs, Stopped, TRAP_HWBKPT, Waited};
 use steadfast_sys::sandbox::{self, Ended, Trapped};
+use steadfast_sys::{cpu, procfs};
 
 use steadfast_strike::Refusal;
 
@@ -1118,6 +1118,57 @@ fn address_of(mut stop: Stopped, expr: &MemExpr) -> Result<(Stopped, Option<u64>
     ))
 }
 
+/// The program and its tracer on one CPU: a step costs two switches then, not two wakes of an idle CPU, a quarter of the
+/// time. The program sees the CPUs that it may run on as ever.
+struct Together {
+    pid: i32,
+    /// The one, by the number of the process: several campaigns divide the CPUs among themselves.
+    one: usize,
+    /// What it may use, and what its tracer may.
+    its: Vec<usize>,
+    own: Vec<usize>,
+}
+
+impl Together {
+    fn new(pid: i32) -> Self {
+        let its = cpu::allowed_to(pid);
+        let nth = pid.unsigned_abs() as usize % its.len().max(1);
+        let together = Self {
+            pid,
+            one: its.get(nth).copied().unwrap_or_default(),
+            its,
+            own: cpu::allowed(),
+        };
+        together.join();
+        let _ = cpu::pin(0, together.one);
+        together
+    }
+
+    /// A CPU more or less changes nothing but the time.
+    fn join(&self) {
+        let _ = cpu::pin(self.pid, self.one);
+    }
+
+    fn step(&self, stop: Stopped, rax: u64, deliver: i32) -> std::io::Result<Waited> {
+        // Where this is the number of a system call, the next instruction may ask where it may run.
+        let asks = rax == libc::SYS_sched_getaffinity.cast_unsigned();
+        if asks {
+            let _ = cpu::bind(self.pid, &self.its);
+        }
+        let waited = stop.step(deliver);
+        if asks {
+            self.join();
+        }
+        waited
+    }
+}
+
+impl Drop for Together {
+    fn drop(&mut self) {
+        let _ = cpu::bind(0, &self.own);
+    }
+}
+
 /// Executes the program by single steps, at most so many, and tells `each` where it stands: a repeated string
 /// instruction once, and whether the entry point is still to come.
 ///
@@ -1133,12 +1184,13 @@ pub(crate) fn walk(
     let pid = stop.pid();
     let deadline = Instant::now() + limit;
     let entry = entry(pid).map_err(os)?;
+    let together = Together::new(pid);
     let mut loader = entry != 0;
     let mut deliver = 0;
     let mut last = u64::MAX;
     let mut steps = 0;
     let ended = loop {
-        let rip = stop.regs().map_err(os)?.rip;
+        let Regs { rip, rax, .. } = stop.regs().map_err(os)?;
         loader &= rip != entry;
         let repeats = rip == last && deliver == 0;
         if !(repeats && is_repeated(&mut stop, rip)) {
@@ -1149,7 +1201,7 @@ pub(crate) fn walk(
         if steps > most || Instant::now() > deadline {
             break given_up();
         }
-        match stop.step(deliver).map_err(os)? {
+        match together.step(stop, rax, deliver).map_err(os)? {
             Waited::Stopped {
                 stop: next, signal, ..
             } => {

@@ -1,4 +1,5 @@
-//! Bench: commits of sqlite3 on the demo's two hosts, in turns: bare, two bare copies side by side, and the pair.
+//! Bench: commits of sqlite3 on the demo's two hosts, in turns: bare, two bare copies side by side, and the pair; how long a
+//! download stands still when its host dies; what it costs that acknowledgements are held back.
 //!
 //! Each round runs every column once, in an order that rotates. Timed is the answer to the first statement to the
 //! answer to the last, so starts are left out. The interval is that of the median: of seven
@@ -9,9 +10,13 @@
 use std::fs;
 use std::time::Instant;
 
-use crate::cli::{Bench, Demo};
+use crate::cli::{Bench, Demo, Switch};
 use crate::demo::{Host, Images, SCHEMA, Scratch, check, connect, sqlite};
 use crate::error::PairError;
+use crate::turns;
+
+/// Puts of eight bytes in a round.
+const SMALL: u32 = 200;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
@@ -74,9 +79,15 @@ fn median(values: &[f64]) -> (f64, f64, f64) {
     (sorted[n / 2], sorted[skip], sorted[n - 1 - skip])
 }
 
-/// Each round is a demo of its own: the download of its server stands still while the host dies and is replaced.
-fn outages(options: &Bench) -> Result<u8, PairError> {
-    let demo = Demo {
+fn bad(source: std::io::Error) -> PairError {
+    PairError::Kernel {
+        part: "the bench's processes and files",
+        source,
+    }
+}
+
+fn demo(options: &Bench) -> Demo {
+    Demo {
         strike: "b".into(),
         keep: None,
         lost_after: options.lost_after,
@@ -86,7 +97,12 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
         hold_acks: options.hold_acks,
         lose: options.lose,
         command: options.command.clone(),
-    };
+    }
+}
+
+/// Each round is a demo of its own: the download of its server stands still while the host dies and is replaced.
+fn outages(options: &Bench) -> Result<u8, PairError> {
+    let demo = demo(options);
     let (mut outages, mut pauses, mut wrong) = (Vec::new(), Vec::new(), 0);
     let n = options.rounds.max(1);
     for _ in 0..n {
@@ -113,25 +129,134 @@ fn outages(options: &Bench) -> Result<u8, PairError> {
     Ok(u8::from(wrong > 0))
 }
 
+/// One put of many bytes, and the median of many small ones.
+#[derive(Debug, Clone, Copy)]
+struct Puts {
+    many_ms: f64,
+    small_us: f64,
+}
+
+fn puts(options: &Bench, hold_acks: Switch) -> Result<Puts, PairError> {
+    let demo = Demo {
+        // Nobody is lost here.
+        lost_after: 10_000,
+        hold_acks,
+        ..demo(options)
+    };
+    let scratch = Scratch::new(None).map_err(bad)?;
+    let dir = scratch.path.as_path();
+    let mut stage = turns::begin(dir, &demo)?;
+    let told = |error| crate::loss::told(dir, error);
+    let odd = |line: String| told(std::io::Error::other(format!("the client says {line}")));
+    stage.c.say(&format!("ask {SMALL}")).map_err(told)?;
+    let line = stage.c.line().map_err(told)?;
+    let small = line.strip_prefix("median ").and_then(|us| us.parse().ok());
+    let small: f64 = small.ok_or_else(|| odd(line))?;
+    let began = Instant::now();
+    stage
+        .c
+        .say(&format!("put {}", turns::BYTES))
+        .map_err(told)?;
+    stage.c.line().map_err(told)?;
+    let line = stage.c.line().map_err(told)?;
+    if line != "put" {
+        return Err(odd(line));
+    }
+    Ok(Puts {
+        many_ms: 1e3 * began.elapsed().as_secs_f64(),
+        small_us: small,
+    })
+}
+
+/// The same with and without the hold, in turns.
+fn hold(options: &Bench) -> Result<u8, PairError> {
+    let mut rounds = Vec::new();
+    for round in 0..options.rounds.max(1) {
+        let (first, second) = if round % 2 == 0 {
+            (Switch::On, Switch::Off)
+        } else {
+            (Switch::Off, Switch::On)
+        };
+        let mut both = [puts(options, first)?, puts(options, second)?];
+        if first == Switch::Off {
+            both.reverse();
+        }
+        rounds.push(both);
+    }
+    let of = |value: fn(&[Puts; 2]) -> f64| median(&rounds.iter().map(value).collect::<Vec<_>>());
+    let rows = [
+        row(
+            "hold.put",
+            "12 MiB from a client to a server of a pair, acknowledgements held back",
+            of(|[on, _]| on.many_ms),
+            "ms",
+            rounds.len(),
+        ),
+        row(
+            "hold.put.off",
+            "the same, not held back",
+            of(|[_, off]| off.many_ms),
+            "ms",
+            rounds.len(),
+        ),
+        row(
+            "hold.put.added",
+            "added to it by holding them back, in turns",
+            of(|[on, off]| 100.0 * (on.many_ms / off.many_ms - 1.0)),
+            "%",
+            rounds.len(),
+        ),
+        row(
+            "hold.ask",
+            "connect, 8 bytes and their answer from a pair, the median of 200, held back",
+            of(|[on, _]| on.small_us),
+            "µs",
+            rounds.len(),
+        ),
+        row(
+            "hold.ask.added",
+            "added to it by holding them back, in turns",
+            of(|[on, off]| on.small_us - off.small_us),
+            "µs",
+            rounds.len(),
+        ),
+    ];
+    finish(options, &rows)
+}
+
+fn row(
+    key: &str,
+    what: &str,
+    (value, low, high): (f64, f64, f64),
+    unit: &str,
+    n: usize,
+) -> serde_json::Value {
+    serde_json::json!({ "key": key, "what": what, "value": value, "low": low, "high": high, "unit": unit, "n": n })
+}
+
+/// Says the rows, and keeps them.
+fn finish(options: &Bench, rows: &[serde_json::Value]) -> Result<u8, PairError> {
+    let rows = serde_json::Value::from(rows);
+    write(options, &rows)?;
+    println!("{rows:#}");
+    Ok(0)
+}
+
 fn write(options: &Bench, rows: &serde_json::Value) -> Result<(), PairError> {
     let Some(path) = &options.json else {
         return Ok(());
     };
-    fs::write(path, format!("{rows:#}\n")).map_err(|source| PairError::Kernel {
-        part: "the bench's processes and files",
-        source,
-    })
+    fs::write(path, format!("{rows:#}\n")).map_err(bad)
 }
 
 pub(crate) fn run(options: &Bench) -> Result<u8, PairError> {
     check()?;
+    if options.hold {
+        return hold(options);
+    }
     if !options.command.is_empty() {
         return outages(options);
     }
-    let bad = |source| PairError::Kernel {
-        part: "the bench's processes and files",
-        source,
-    };
     let scratch = Scratch::new(None).map_err(bad)?;
     let dir = scratch.path.as_path();
     let seed = dir.join("seed");
@@ -159,40 +284,39 @@ pub(crate) fn run(options: &Bench) -> Result<u8, PairError> {
                 .collect::<Vec<_>>(),
         )
     };
-    let ratio = |over: usize| {
+    let added = |over: usize| {
         median(
             &rounds
                 .iter()
-                .map(|round| round[2] / round[over])
+                .map(|round| 100.0 * (round[2] / round[over] - 1.0))
                 .collect::<Vec<_>>(),
         )
     };
+    let n = rounds.len();
     let rows = [
-        ("commit.bare", "one commit of sqlite3, bare", ms(0), "ms"),
-        (
+        row("commit.bare", "one commit of sqlite3, bare", ms(0), "ms", n),
+        row(
             "commit.two",
             "one commit, two bare copies side by side",
             ms(1),
             "ms",
+            n,
         ),
-        ("commit.pair", "one commit, pair", ms(2), "ms"),
-        (
+        row("commit.pair", "one commit, pair", ms(2), "ms", n),
+        row(
             "commit.over-floor",
-            "pair over two bare copies",
-            ratio(1),
-            "",
+            "added by the pair over two bare copies",
+            added(1),
+            "%",
+            n,
         ),
-        ("commit.over-bare", "pair over bare", ratio(0), ""),
+        row(
+            "commit.over-bare",
+            "added by the pair over bare",
+            added(0),
+            "%",
+            n,
+        ),
     ];
-    for (_, what, (value, low, high), unit) in &rows {
-        println!("{what:45} {value:8.3} [{low:.3}, {high:.3}] {unit}");
-    }
-    let rows: Vec<_> = rows
-        .iter()
-        .map(|(key, what, (value, low, high), unit)| {
-            serde_json::json!({ "key": key, "what": what, "value": value, "low": low, "high": high, "unit": unit, "n": rounds.len() })
-        })
-        .collect();
-    write(options, &serde_json::Value::from(rows))?;
-    Ok(0)
+    finish(options, &rows)
 }

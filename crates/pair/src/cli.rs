@@ -272,6 +272,10 @@ pub(crate) struct Bench {
     /// With a server: as for a site
     #[arg(long, value_name = "SWITCH", default_value = "on")]
     pub(crate) hold_acks: Switch,
+    /// With a server that takes bytes and digests them (crates/pair/tests/pair/sink.c): what it costs that acknowledgements are
+    /// held back
+    #[arg(long, requires = "command")]
+    pub(crate) hold: bool,
     /// Not commits, but rounds of the demo with this server: for how long a download stands still when its host dies
     #[arg(last = true, value_name = "SERVER")]
     pub(crate) command: Vec<String>,

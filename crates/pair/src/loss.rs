@@ -95,6 +95,7 @@ pub(crate) fn client() -> Result<u8, PairError> {
                 println!("connected");
             }
             Some(("put", how)) => println!("{}", crate::turns::put(SERVER, how)),
+            Some(("ask", times)) => println!("{}", crate::turns::ask(SERVER, times)),
             Some(("get", how)) => match download(how) {
                 Ok((digest, longest)) => println!("got {digest:032x} {}", longest.as_millis()),
                 Err(error) => println!("failed: {error}"),

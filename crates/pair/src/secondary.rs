@@ -11,37 +11,33 @@
 //!   ──► the read is made again and compared again
 //! ```
 
+mod disks;
+
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Step, Unread};
+use steadfast_replica::site::{End, News, Part, Place, Sent, Site, Step, Unread};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
-use crate::arbiter::{Opinions, Verdict, judge};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::{self, Outcome, What};
 use crate::dispute::{Dispute, Parties};
 use crate::error::PairError;
-use crate::files::{Files, Where};
+use crate::files::Files;
 use crate::hold::Hold;
-use crate::incident::{Found, Incident, bits};
 use crate::lead::Leading;
-use crate::ledger::{Ledger, PAGE, page_digest};
-use crate::link::{self, Ask, Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, hex, unhex};
+use crate::ledger::Ledger;
+use crate::link::{Greeting, Manifest, Receiver, Right, Sender, Tag, Tell, unhex};
 use crate::prepare;
 use crate::primary::{Relay, Shared, answer, beat, hand_over, unheld};
 use crate::scrub::{Scrubber, Suspect};
 use crate::status::{Board, Source, State, begin};
 use crate::tls::Security;
-
-/// The same read is put right this often; then the disk, or the path to it, is beyond repair.
-const TRIES_MAX: u32 = 3;
-const TELL_LIMIT: Duration = Duration::from_secs(10);
 
 fn accept(side: &Side) -> Result<TcpStream, PairError> {
     let refused = |source| PairError::Listen {
@@ -557,286 +553,6 @@ impl Pair<'_> {
         self.board.count_mended(&erred);
         erred.tell(self.side.events.as_deref());
         self.board.set(State::Running);
-        Ok(())
-    }
-
-    fn decide(&mut self, question: Question) -> Result<(), PairError> {
-        match question {
-            Question::Read {
-                seq,
-                fd,
-                offset,
-                own,
-                theirs,
-            } => self.read_differs(seq, fd, offset, own, theirs),
-            Question::Differs {
-                seq,
-                nr,
-                own,
-                theirs,
-                fd,
-            } => {
-                let (name, _) = steadfast_agent::call(nr);
-                let file = self
-                    .files
-                    .lock()
-                    .expect("no panic under it")
-                    .at(fd)
-                    .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
-                let what = match name {
-                    "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),
-                    _ if own == theirs => "gave different rights, owners or links".to_owned(),
-                    _ => format!("gave {theirs} on A and {own} on B"),
-                };
-                Err(PairError::Stopped(format!(
-                    "at event {seq} {name}{file} {what}: the metadata of one site is wrong, or its disk is full"
-                )))
-            }
-        }
-    }
-
-    fn ask(&self, ask: &Ask) -> Result<Tell, PairError> {
-        let lost = |()| {
-            PairError::Stopped(
-                "the two disks differ, and the primary is lost before it was said which is right"
-                    .into(),
-            )
-        };
-        self.sender.say(Tag::Ask, ask).map_err(|_| lost(()))?;
-        match self.tells.recv_timeout(TELL_LIMIT) {
-            Ok(Tell::Failed(why)) => Err(PairError::Stopped(format!(
-                "the primary cannot help: {why}"
-            ))),
-            Ok(tell) => Ok(tell),
-            Err(_) => Err(lost(())),
-        }
-    }
-
-    fn read_differs(
-        &mut self,
-        seq: u64,
-        fd: i32,
-        offset: u64,
-        own: i64,
-        theirs: i64,
-    ) -> Result<(), PairError> {
-        let began = Instant::now();
-        self.tries = if self.tries.0 == seq {
-            (seq, self.tries.1 + 1)
-        } else {
-            (seq, 1)
-        };
-        let at = self.files.lock().expect("no panic under it").at(fd);
-        let Some(at) = at else {
-            return Err(PairError::Stopped(format!(
-                "at event {seq} descriptor {fd} is of a file that nobody has seen opened"
-            )));
-        };
-        let name = at.path.display();
-        if at.file.is_none() {
-            return Err(PairError::Stopped(format!(
-                "at event {seq} {name} differs between the sites, and is not below a protected directory (--data)"
-            )));
-        }
-        if own != theirs {
-            return Err(PairError::Stopped(format!(
-                "at event {seq} a read of {name} at byte {offset} gave {theirs} on A and {own} on B: one of the two files is shorter"
-            )));
-        }
-        if self.tries.1 > TRIES_MAX {
-            return Err(PairError::Stopped(format!(
-                "at event {seq} {name} is still different after {TRIES_MAX} repairs"
-            )));
-        }
-        let len = u64::try_from(theirs).unwrap_or(0);
-        let mut incidents = Vec::new();
-        for page in offset / PAGE as u64..=(offset + len.max(1) - 1) / PAGE as u64 {
-            incidents.extend(self.page_differs(seq, &at, page, Found::Read)?);
-        }
-        if incidents.iter().any(|incident| incident.disk_of == 'A') {
-            self.correct(seq, &at, offset, len)?;
-        }
-        for incident in &mut incidents {
-            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.board.count(incident);
-            incident.tell(self.side.events.as_deref());
-            let _ = self.sender.say(Tag::Incident, incident);
-        }
-        Ok(())
-    }
-
-    /// A page that some scrubber does not find as its ledger has it: both programs are held, and both devices looked at again.
-    fn arbitrate_scrubbed(&self, suspect: &Suspect) -> Result<(), PairError> {
-        let began = Instant::now();
-        // The scrubber comes by again; a primary that is lost is noticed elsewhere.
-        let Ok(Tell::Held(seq)) = self.ask(&Ask::Hold) else {
-            return Ok(());
-        };
-        let deadline = began + TELL_LIMIT / 10;
-        while self.site.done() < seq && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let mut found = Ok(None);
-        // Otherwise its program asks about an event: that comes first.
-        if self.site.done() >= seq {
-            let file = self
-                .files
-                .lock()
-                .expect("no panic under it")
-                .ledger
-                .id(&suspect.path);
-            if file.is_some() {
-                let at = Where {
-                    path: suspect.path.clone(),
-                    file,
-                };
-                self.board.set(State::Arbitrating);
-                found = self.page_differs(seq, &at, suspect.page, Found::Scrub);
-                self.board.set(State::Running);
-            }
-        }
-        if let Some(mut incident) = self.unless_lost(found)? {
-            incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-            self.board.count(&incident);
-            incident.tell(self.side.events.as_deref());
-            let _ = self.sender.say(Tag::Incident, &incident);
-        }
-        self.unless_lost(self.ask(&Ask::Release).map(|_| None))?;
-        Ok(())
-    }
-
-    /// A primary that is lost is no reason to stop: nothing has been repaired, and the program knows nothing of it.
-    fn unless_lost(
-        &self,
-        found: Result<Option<Incident>, PairError>,
-    ) -> Result<Option<Incident>, PairError> {
-        match found {
-            Err(_) if self.shared.has_lost() => Ok(None),
-            other => other,
-        }
-    }
-
-    fn page_differs(
-        &self,
-        seq: u64,
-        at: &Where,
-        page: u64,
-        how: Found,
-    ) -> Result<Option<Incident>, PairError> {
-        let path = at.path.display().to_string();
-        let asked = match how {
-            Found::Read => Ask::Page {
-                path: path.clone(),
-                page,
-            },
-            Found::Scrub => Ask::OnDevice {
-                path: path.clone(),
-                page,
-            },
-        };
-        let Tell::Page { bytes, ledger } = self.ask(&asked)? else {
-            return Err(PairError::Link(std::io::Error::other(
-                "a page was asked for",
-            )));
-        };
-        let theirs = unhex(&bytes).map_err(PairError::Link)?;
-        let unreadable = |source| PairError::Directory {
-            path: at.path.clone(),
-            source,
-        };
-        let own = match how {
-            Found::Read => crate::disk::page(&at.path, page),
-            Found::Scrub => crate::disk::page_on_device(&at.path, page),
-        };
-        let own = own.map_err(unreadable)?;
-        let secondary_ledger = self
-            .files
-            .lock()
-            .expect("no panic under it")
-            .ledger
-            .accepted(at.file.expect("protected"), page);
-        let opinions = Opinions {
-            primary: page_digest(&theirs),
-            secondary: page_digest(&own),
-            primary_ledger: ledger
-                .iter()
-                .map(|digest| link::digest_of(digest))
-                .collect::<std::io::Result<_>>()
-                .map_err(PairError::Link)?,
-            secondary_ledger,
-        };
-        let (count, first_bit) = bits(&theirs, &own);
-        let incident = |disk_of: char, agrees: char, on_device: bool| Incident {
-            event: seq,
-            found: how,
-            path: path.clone(),
-            page,
-            disk_of,
-            bits: count,
-            first_bit,
-            ledger_agrees_with: agrees,
-            pages_repaired: 1,
-            memory_pages: 0,
-            on_device,
-            pause_us: 0,
-        };
-        match judge(&opinions) {
-            Verdict::Equal => {
-                let vouched = [&opinions.primary_ledger, &opinions.secondary_ledger]
-                    .iter()
-                    .all(|ledger| ledger.contains(&opinions.primary));
-                if how == Found::Scrub && !vouched {
-                    eprintln!(
-                        "steadfast pair: scrubber: page {page} of {path} is equal on both sites, and not as a ledger has it; nothing is repaired"
-                    );
-                }
-                Ok(None)
-            }
-            Verdict::SecondaryWrong => {
-                let on_device =
-                    crate::disk::page_on_device(&at.path, page).is_ok_and(|bytes| bytes == own);
-                crate::disk::put_page(&at.path, page, &theirs).map_err(unreadable)?;
-                Ok(Some(incident('B', 'A', on_device)))
-            }
-            Verdict::PrimaryWrong => {
-                match self.ask(&Ask::Repair {
-                    path: path.clone(),
-                    page,
-                    bytes: hex(&own),
-                })? {
-                    Tell::Done => Ok(Some(incident('A', 'B', true))),
-                    _ => Err(PairError::Link(std::io::Error::other(
-                        "a repair was asked for",
-                    ))),
-                }
-            }
-            Verdict::Undecided => Err(PairError::Stopped(format!(
-                "at event {seq} page {page} of {path} is different on A and B, and the ledgers do not tell which is right: {:032x} on A, {:032x} on B",
-                opinions.primary, opinions.secondary
-            ))),
-        }
-    }
-
-    /// The primary's program was given wrong bytes, which it has not seen yet.
-    fn correct(&self, seq: u64, at: &Where, offset: u64, len: u64) -> Result<(), PairError> {
-        use std::os::unix::fs::FileExt;
-        let base = self
-            .newest
-            .base(seq)
-            .ok_or_else(|| PairError::Bug(format!("event {seq} is not the newest")))?;
-        let mut bytes = vec![0; usize::try_from(len).expect("bounded by the log")];
-        let read =
-            std::fs::File::open(&at.path).and_then(|file| file.read_exact_at(&mut bytes, offset));
-        read.map_err(|source| PairError::Directory {
-            path: at.path.clone(),
-            source,
-        })?;
-        self.ask(&Ask::Correct {
-            seq,
-            base,
-            bytes: hex(&bytes),
-        })?;
-        self.site.correct(base, seq, &bytes);
         Ok(())
     }
 }

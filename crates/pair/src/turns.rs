@@ -17,7 +17,7 @@ use crate::demo::{Host, Images, Scratch};
 use crate::error::PairError;
 use crate::loss::{Stage, lose, lose_as, said, told};
 
-const BYTES: u64 = 12 << 20;
+pub(crate) const BYTES: u64 = 12 << 20;
 const PIECE: u64 = 1 << 16;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -90,32 +90,52 @@ fn turn(dir: &Path, from: &Host, to: &str, other: &str) -> io::Result<()> {
     wait_for(dir, other, "this site has joined", 1)
 }
 
-pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
-    let scratch =
-        Scratch::new(options.keep.as_ref()).map_err(|error| told(Path::new(""), error))?;
-    let dir = scratch.path.as_path();
+/// The client's part: eight bytes and their digest, so many times, each on a connection of its own; the median in microseconds.
+pub(crate) fn ask(server: &str, times: &str) -> String {
+    let mut took = Vec::new();
+    for _ in 0..times.parse().unwrap_or(1) {
+        let began = Instant::now();
+        match put(server, "8").as_str() {
+            "put" => took.push(began.elapsed().as_micros()),
+            other => return other.to_owned(),
+        }
+    }
+    took.sort_unstable();
+    format!("median {}", took[took.len() / 2])
+}
+
+/// Three hosts, and a server on two of them that answers the third.
+pub(crate) fn begin(dir: &Path, options: &Demo) -> Result<Stage, PairError> {
     let bad = |error| told(dir, error);
     let seed = dir.join("seed");
     fs::create_dir_all(&seed).map_err(bad)?;
     fs::create_dir_all(dir.join("witness")).map_err(bad)?;
     Images { dir }.make(&seed)?;
-    let Stage {
-        mut a,
-        mut b,
-        mut c,
-        ..
-    } = Stage::set(dir, options)?;
+    let mut stage = Stage::set(dir, options)?;
     let deadline = Instant::now() + LIMIT;
     loop {
-        c.say("put 8").map_err(bad)?;
-        if c.line().map_err(bad)? == "put" {
-            break;
+        stage.c.say("put 8").map_err(bad)?;
+        if stage.c.line().map_err(bad)? == "put" {
+            return Ok(stage);
         }
         if Instant::now() > deadline {
             return Err(bad(io::Error::other("the server does not answer")));
         }
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+pub(crate) fn run(options: &Demo) -> Result<u8, PairError> {
+    let scratch =
+        Scratch::new(options.keep.as_ref()).map_err(|error| told(Path::new(""), error))?;
+    let dir = scratch.path.as_path();
+    let bad = |error| told(dir, error);
+    let Stage {
+        mut a,
+        mut b,
+        mut c,
+        ..
+    } = begin(dir, options)?;
     // Where bytes are to be lost, nobody waits long for them.
     let patience = match options.hold_acks {
         Switch::On => LIMIT.as_secs(),

@@ -23,7 +23,7 @@ pub(crate) fn findings() -> Vec<Finding> {
                 .fix("--backstop=none (a wild jump then reaches the kernel unseen)"),
         );
     }
-    findings.extend([tsc(), cpuid()]);
+    findings.extend([code(), tsc(), cpuid()]);
     findings
 }
 
@@ -171,6 +171,21 @@ fn gate() -> Option<(extern "C" fn() -> i64, u64)> {
         unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i64>(page) };
     // The filter sees the address after the syscall instruction.
     Some((function, page.addr() as u64 + 7))
+}
+
+/// Patches and trampolines are written before they are executed.
+fn code() -> Finding {
+    const NAME: &str = "writable code";
+    let outcome = boxed::run(boxed::LIMIT, || match gate() {
+        Some(_) => Answer::fine([0; 6]),
+        None => Answer::failed(1),
+    });
+    match outcome.fine() {
+        Some(_) => Finding::works(NAME, "a page that was written became executable"),
+        None => Finding::missing(NAME, outcome.why(&["a page of code"]))
+            .fix("MemoryDenyWriteExecute=no in the unit (PR_SET_MDWE, or a filter like it)"),
+    }
+    .needed()
 }
 
 fn seccomp() -> Finding {

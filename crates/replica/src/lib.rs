@@ -278,6 +278,13 @@ impl Advise for LaunchError {
                 "ulimit -f unlimited",
                 "the program may have its limit: run -- sh -c 'ulimit -f 8; exec …'",
             ),
+            LaunchError::Step {
+                step: Step::Inject | Step::Patch,
+                source,
+            } if source.kind() == io::ErrorKind::PermissionDenied => Remedy::with_note(
+                "MemoryDenyWriteExecute=no in the unit",
+                "code that was written has to become executable: PR_SET_MDWE, or a seccomp filter like it, forbids that",
+            ),
             LaunchError::Limit { what, .. } => Remedy::with_note(
                 limits::fix(*what),
                 "the program may have its limit: run -- sh -c 'ulimit …; exec …'",

@@ -20,10 +20,11 @@
 mod flow;
 mod handover;
 mod join;
+mod relay;
 mod rerun;
+mod step;
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -40,7 +41,9 @@ use crate::{LaunchError, Step as Doing};
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Pages};
+pub use relay::{Place, Sent};
 pub use rerun::{Again, Look};
+pub use step::{Kind, Note, Step};
 
 /// Room for the names of protected directories, each with its NUL, and one more.
 pub const PREFIX_BYTES: usize = 4096;
@@ -73,151 +76,6 @@ pub enum Part {
 impl Part {
     fn slot(self) -> usize {
         usize::from(self == Part::Secondary)
-    }
-}
-
-/// What a note is about (abi.h, `enum sf_note_kind`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    None,
-    Open,
-    Close,
-    Duplicate,
-    Read,
-    Write,
-    Sync,
-    Truncate,
-    Allocate,
-    Other,
-    Name,
-    /// A descriptor of something that is no file.
-    New,
-}
-
-/// What the primary's agent says about a storage call.
-#[derive(Debug, Clone, Copy)]
-pub struct Note {
-    pub kind: Kind,
-    pub fd: i32,
-    pub offset: u64,
-    pub len: u64,
-    pub extra: (u32, u32),
-    /// A first page, and a last page, stand before the bytes that were written.
-    pub head: bool,
-    pub tail: bool,
-    pub protected: bool,
-}
-
-/// One event as the primary has done it.
-#[derive(Debug, Clone)]
-pub struct Step {
-    claim: [u8; CLAIM_BYTES],
-    result: [u8; RESULT_BYTES],
-    note: [u8; NOTE_BYTES],
-    pub payload: Vec<u8>,
-}
-
-fn word(bytes: &[u8], index: usize) -> u64 {
-    u64::from_le_bytes(
-        bytes[8 * index..8 * index + 8]
-            .try_into()
-            .expect("eight bytes"),
-    )
-}
-
-fn half(bytes: &[u8], index: usize) -> u32 {
-    u32::from_le_bytes(
-        bytes[4 * index..4 * index + 4]
-            .try_into()
-            .expect("four bytes"),
-    )
-}
-
-impl Step {
-    /// Bytes before the payload when it travels.
-    pub const HEAD: usize = CLAIM_BYTES + RESULT_BYTES + NOTE_BYTES;
-
-    #[must_use]
-    pub fn head(&self) -> Vec<u8> {
-        [&self.claim[..], &self.result, &self.note].concat()
-    }
-
-    /// From what [`Step::head`] gave, and the payload. Nothing: it is not one.
-    #[must_use]
-    pub fn from_parts(head: &[u8], payload: Vec<u8>) -> Option<Self> {
-        let (claim, rest) = head.split_first_chunk()?;
-        let (result, rest) = rest.split_first_chunk()?;
-        let this = Self {
-            claim: *claim,
-            result: *result,
-            note: *rest.first_chunk()?,
-            payload,
-        };
-        (this.seq() == word(&this.claim, 0)
-            && usize::try_from(half(&this.result, 8)).ok()? == this.payload.len())
-        .then_some(this)
-    }
-
-    #[must_use]
-    pub fn seq(&self) -> u64 {
-        word(&self.result, 0)
-    }
-
-    /// What the call returned.
-    #[must_use]
-    pub fn ret(&self) -> i64 {
-        word(&self.result, 2).cast_signed()
-    }
-
-    fn flags(&self) -> u16 {
-        u16::from_le_bytes([self.result[44], self.result[45]])
-    }
-
-    fn offset(&self) -> u32 {
-        half(&self.result, 9)
-    }
-
-    /// The note, if this is a storage call.
-    #[must_use]
-    pub fn note(&self) -> Option<Note> {
-        if word(&self.note, 0) != self.seq() {
-            return None;
-        }
-        let kind = match half(&self.note, 2) {
-            1 => Kind::Open,
-            2 => Kind::Close,
-            3 => Kind::Duplicate,
-            4 => Kind::Read,
-            5 => Kind::Write,
-            6 => Kind::Sync,
-            7 => Kind::Truncate,
-            8 => Kind::Allocate,
-            9 => Kind::Other,
-            10 => Kind::Name,
-            11 => Kind::New,
-            _ => return None,
-        };
-        let parts = half(&self.note, 10);
-        Some(Note {
-            kind,
-            fd: half(&self.note, 3).cast_signed(),
-            offset: word(&self.note, 2),
-            len: word(&self.note, 3),
-            extra: (half(&self.note, 8), half(&self.note, 9)),
-            head: parts & 1 != 0,
-            tail: parts & 2 != 0,
-            protected: half(&self.note, 11) == 3,
-        })
-    }
-
-    /// What stands behind the bytes that the call brought.
-    #[must_use]
-    pub fn extra(&self) -> &[u8] {
-        let Some(note) = self.note() else { return &[] };
-        let from = note.extra.0 as usize;
-        self.payload
-            .get(from..from + note.extra.1 as usize)
-            .unwrap_or(&[])
     }
 }
 
@@ -586,100 +444,6 @@ impl Site {
         }
     }
 
-    /// Sleeps as the replica of `slot` would, until it holds, the replica of this site has ended, or `limit` is over.
-    fn wait_as(&self, slot: usize, limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
-        let deadline = Instant::now() + limit;
-        let sleepers = self.group.memory.u32(at!(wait sleepers));
-        let bell = self.group.memory.u32(at!(slot slot, bell));
-        loop {
-            if holds() {
-                return true;
-            }
-            if Instant::now() > deadline {
-                return false;
-            }
-            let seen = bell.load(Ordering::SeqCst);
-            sleepers.fetch_or(1 << slot, Ordering::SeqCst);
-            if !holds() {
-                futex::wait(bell, seen, SLEEP.min(limit));
-            }
-            sleepers.fetch_and(!(1 << slot), Ordering::SeqCst);
-        }
-    }
-
-    fn wake(&self, slot: usize) {
-        if self
-            .group
-            .memory
-            .u32(at!(wait sleepers))
-            .load(Ordering::SeqCst)
-            & 1 << slot
-            != 0
-        {
-            self.group.ring(slot);
-        }
-    }
-
-    fn read<const N: usize>(&self, at: usize) -> [u8; N] {
-        let mut bytes = [0; N];
-        self.group.memory.read(at, &mut bytes);
-        bytes
-    }
-
-    /// A record whose first word, the number, is stored last.
-    fn put(&self, at: usize, bytes: &[u8]) {
-        self.group.set64(at, u64::MAX);
-        self.group.memory.write(at + 8, &bytes[8..]);
-        self.group.set64(at, word(bytes, 0));
-    }
-
-    /// Primary: the next event that it has done. Nothing in time: none.
-    pub fn next_step(&self, place: &mut Place, limit: Duration) -> Option<Step> {
-        let at = result_at(place)?;
-        if !self.wait_as(1, limit, || self.group.get64(at) == place.seq) {
-            return None;
-        }
-        Some(self.take_step(place, at))
-    }
-
-    fn take_step(&self, place: &mut Place, at: usize) -> Step {
-        let result: [u8; RESULT_BYTES] = self.read(at);
-        let mut payload = vec![0; half(&result, 8) as usize];
-        self.group
-            .memory
-            .read(abi::OFF_PAYLOAD + half(&result, 9) as usize, &mut payload);
-        let claim = self.read(abi::arrival(0, place.seq));
-        let step = Step {
-            claim,
-            result,
-            note: self.read(note_at(place.seq)),
-            payload,
-        };
-        place.pass(&step);
-        step
-    }
-
-    /// The other site is gone for good: claims of this site's program, from behind `echoed` on, count as agreed, and the
-    /// next event that it has done is returned, as by [`Self::next_step`].
-    pub fn next_alone(&self, echoed: &mut u64, place: &mut Place, limit: Duration) -> Option<Step> {
-        let at = result_at(place)?;
-        let claimed = || self.group.get64(at!(own 0, next));
-        let done = || self.group.get64(at) == place.seq;
-        if !self.wait_as(1, limit, || claimed() > *echoed || done()) {
-            return None;
-        }
-        let newest = claimed();
-        if newest > *echoed {
-            for seq in *echoed + 1..=newest {
-                self.group.echo_as(0, 1, seq);
-            }
-            *echoed = newest;
-            self.group.set64(at!(own 1, next), newest);
-            self.wake(0);
-        }
-        done().then(|| self.take_step(place, at))
-    }
-
     /// The event that a site's program has come to, and the newest that the other one has done.
     #[must_use]
     pub fn progress(&self, part: Part) -> (u64, u64) {
@@ -769,119 +533,6 @@ impl Site {
         Ok((self.group.get32(CARRIED), self.group.get32(CARRIED + 4)))
     }
 
-    /// Primary: the claim about the event after the last that it has done, with which a program ends.
-    #[must_use]
-    pub fn last_claim(&self, place: &Place) -> Option<Vec<u8>> {
-        let claim: [u8; CLAIM_BYTES] = self.read(abi::arrival(0, place.seq));
-        (word(&claim, 0) == place.seq).then(|| claim.to_vec())
-    }
-
-    /// Secondary: an event that the primary has done. `false`: it is not the next one.
-    pub fn put_step(&self, place: &mut Place, step: &Step) -> bool {
-        let Some(at) = result_at(place).filter(|_| step.seq() == place.seq) else {
-            return false;
-        };
-        let from = abi::OFF_PAYLOAD + step.offset() as usize;
-        if from + step.payload.len() > abi::OFF_PAYLOAD + abi::PAYLOAD_BYTES {
-            return false;
-        }
-        self.group.memory.write(from, &step.payload);
-        if word(&step.note, 0) == step.seq() {
-            self.put(note_at(place.seq), &step.note);
-        }
-        self.put(at, &step.result);
-        self.put(abi::arrival(0, place.seq), &step.claim);
-        self.group.set64(at!(own 0, next), place.seq);
-        place.pass(step);
-        self.wake(1);
-        true
-    }
-
-    /// Secondary: what the primary has claimed last, and how it has ended.
-    pub fn put_end(&self, claim: &[u8], end: &End) {
-        if claim.len() == CLAIM_BYTES {
-            self.put(abi::arrival(0, word(claim, 0)), claim);
-            self.group.set64(at!(own 0, next), word(claim, 0));
-        }
-        let (code, value) = match end {
-            End::Exited(status) => (end::EXITED, *status),
-            End::Signaled(signal) => (end::SIGNALED, *signal),
-            End::Refused(..) | End::Failed(_) => (end::REFUSED, 0),
-        };
-        self.group
-            .set64(at!(end_value), u64::from(value.cast_unsigned()));
-        self.group.set32(at!(end_inv), !code);
-        self.group.set32(at!(end), code);
-        self.group.ring(1);
-    }
-
-    /// Secondary: claims that it has made since `sent`, and how many events it has done.
-    pub fn next_claims(&self, sent: &mut Sent, limit: Duration) -> Option<(Vec<Vec<u8>>, u64)> {
-        let news = || {
-            self.group.get64(at!(own 1, next)) > sent.claim
-                || self.group.get64(at!(own 1, done)) > sent.done
-        };
-        if !self.wait_as(0, limit, news) {
-            return None;
-        }
-        // What is done is read first: claims come after it.
-        sent.done = self.group.get64(at!(own 1, done));
-        let newest = self.group.get64(at!(own 1, next));
-        let mut claims = Vec::new();
-        while sent.claim < newest {
-            let claim: [u8; CLAIM_BYTES] = self.read(abi::arrival(1, sent.claim + 1));
-            if word(&claim, 0) != sent.claim + 1 {
-                break;
-            }
-            claims.push(claim.to_vec());
-            sent.claim += 1;
-        }
-        Some((claims, sent.done))
-    }
-
-    /// Primary: a claim of the secondary's.
-    pub fn put_claim(&self, claim: &[u8]) -> bool {
-        if claim.len() != CLAIM_BYTES {
-            return false;
-        }
-        let seq = word(claim, 0);
-        self.put(abi::arrival(1, seq), claim);
-        self.group.set64(at!(own 1, next), seq);
-        self.wake(0);
-        true
-    }
-
-    /// Primary: how many events the secondary has done.
-    pub fn put_done(&self, done: u64) {
-        self.group.set64(at!(own 1, done), done);
-        self.wake(0);
-    }
-
-    /// Bytes of the payload of an event that is still in the log, from `offset` of it on.
-    #[must_use]
-    pub fn payload(&self, base: u64, seq: u64, len: usize) -> Vec<u8> {
-        let Some(at) = result_at(&Place { seq, base }) else {
-            return Vec::new();
-        };
-        let from = abi::OFF_PAYLOAD + self.group.get32(at + 36) as usize;
-        let mut bytes = vec![0; len.min(self.group.get32(at + 32) as usize)];
-        self.group.memory.read(from, &mut bytes);
-        bytes
-    }
-
-    /// Puts the bytes that a read has brought right. On the primary the program gets them before it goes on.
-    pub fn correct(&self, base: u64, seq: u64, bytes: &[u8]) {
-        let Some(at) = result_at(&Place { seq, base }) else {
-            return;
-        };
-        let len = bytes.len().min(self.group.get32(at + 32) as usize);
-        self.group.memory.write(
-            abi::OFF_PAYLOAD + self.group.get32(at + 36) as usize,
-            &bytes[..len],
-        );
-        self.group.set64(FIXED, seq);
-    }
-
     /// Ends the program of this site.
     pub fn kill(&self) {
         if self.gone().is_some() {
@@ -918,27 +569,6 @@ fn number(word: u64) -> i32 {
         .cast_signed()
 }
 
-/// Where a relay is in the log.
-#[derive(Debug, Clone, Copy)]
-pub struct Place {
-    pub seq: u64,
-    pub base: u64,
-}
-
-impl Place {
-    #[must_use]
-    pub fn first() -> Self {
-        Self { seq: 1, base: 1 }
-    }
-
-    fn pass(&mut self, step: &Step) {
-        self.seq += 1;
-        if step.flags() & RESULT_RESET != 0 {
-            self.base = self.seq;
-        }
-    }
-}
-
 /// What the agent says about whether a program can be led by this site.
 fn led(answer: Option<i64>) -> Result<(), String> {
     match answer {
@@ -953,22 +583,4 @@ fn led(answer: Option<i64>) -> Result<(), String> {
         ),
         _ => Err("its program does not answer".into()),
     }
-}
-
-/// What a relay has sent of the secondary's.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Sent {
-    pub claim: u64,
-    pub done: u64,
-}
-
-fn result_at(place: &Place) -> Option<usize> {
-    let index = usize::try_from(place.seq.checked_sub(place.base)?)
-        .ok()
-        .filter(|index| *index < abi::RESULTS_MAX)?;
-    Some(abi::OFF_RESULTS + index * RESULT_BYTES)
-}
-
-fn note_at(seq: u64) -> usize {
-    NOTES + usize::try_from(seq % abi::RING as u64).expect("below RING") * NOTE_BYTES
 }

@@ -124,6 +124,21 @@ impl Shape {
         }
     }
 
+    /// Whether an object is where nobody looks for one: in a record, a variant or an error.
+    #[must_use]
+    pub fn hides_object(&self) -> bool {
+        match self {
+            Self::List(inner) | Self::Option(inner) => inner.hides_object(),
+            Self::Tuple(shapes) => shapes.iter().any(Self::hides_object),
+            Self::Result(ok, err) => {
+                ok.as_ref().is_some_and(|ok| ok.hides_object())
+                    || err.as_ref().is_some_and(|err| err.has_handle())
+            }
+            Self::Record(_) | Self::Variant(_) => self.has_handle(),
+            _ => false,
+        }
+    }
+
     /// An unsigned number.
     #[must_use]
     pub fn is_number(&self) -> bool {

@@ -7,10 +7,13 @@
 //!
 //! Not covered: the objects inside the bodies; `Slot::inner` is a cache of them that one reset makes void.
 
+mod flip;
 mod kept;
+mod sealed;
 
 use std::collections::BTreeMap;
 
+pub(crate) use self::sealed::Sealed;
 use crate::body::Inner;
 use crate::value::{Handle, Value};
 
@@ -21,11 +24,13 @@ pub(crate) struct Extent {
     crc: u32,
 }
 
-/// Data of an object, in blocks: one changed block costs one checksum.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Data of an object, in blocks: a change costs the checksums of the blocks that it touches, before and after.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Keeper {
     blocks: Vec<Extent>,
     length: usize,
+    /// The length's complement.
+    length_not: usize,
     keys: BTreeMap<String, Cell>,
 }
 
@@ -36,7 +41,7 @@ struct Cell {
     /// Over the key as well, so that no cell stands for another one.
     crc: u32,
     /// The epoch in which the component has it.
-    epoch: u64,
+    epoch: Sealed,
 }
 
 impl Cell {
@@ -45,15 +50,57 @@ impl Cell {
     }
 }
 
-/// Small enough that a short write costs little, large enough that a file has few.
-pub(crate) const BLOCK: usize = 4096;
+/// Small enough that a short write costs little, large enough that checksums take a fraction of the room.
+pub(crate) const BLOCK: usize = 512;
+/// What is read or given back at once.
+pub(crate) const PIECE: usize = 16 << 10;
 
-impl Keeper {
-    pub(crate) fn length(&self) -> usize {
-        self.length
+impl Default for Keeper {
+    fn default() -> Self {
+        Self {
+            blocks: Vec::new(),
+            length: 0,
+            length_not: !0,
+            keys: BTreeMap::new(),
+        }
+    }
+}
+
+impl Extent {
+    fn whole(&self) -> bool {
+        crc32c::crc32c(&self.bytes) == self.crc
     }
 
+    /// One that has changed by itself keeps the checksum that says so: another one would make its damage right.
+    fn change(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        let whole = self.whole();
+        change(&mut self.bytes);
+        if whole {
+            self.crc = crc32c::crc32c(&self.bytes);
+        } else if self.whole() {
+            self.crc = !self.crc;
+        }
+    }
+}
+
+impl Keeper {
+    /// How much there is; none where that has changed by itself.
+    pub(crate) fn length(&self) -> Option<usize> {
+        (self.length == !self.length_not).then_some(self.length)
+    }
+
+    fn set_length(&mut self, length: usize) {
+        // One that is damaged stays so.
+        if self.length().is_some() {
+            (self.length, self.length_not) = (length, !length);
+        }
+    }
+
+    /// Nothing written changes nothing, beyond the end as well.
     pub(crate) fn write(&mut self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
         let mut at = offset;
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -62,37 +109,36 @@ impl Keeper {
             if self.blocks.len() <= block {
                 self.blocks.resize_with(block + 1, Extent::default);
             }
-            let extent = &mut self.blocks[block];
-            if extent.bytes.len() < within + n {
-                extent.bytes.resize(within + n, 0);
-            }
-            extent.bytes[within..within + n].copy_from_slice(&rest[..n]);
-            extent.crc = crc32c::crc32c(&extent.bytes);
+            self.blocks[block].change(|bytes| {
+                if bytes.len() < within + n {
+                    bytes.resize(within + n, 0);
+                }
+                bytes[within..within + n].copy_from_slice(&rest[..n]);
+            });
             at += n;
             rest = &rest[n..];
         }
-        self.length = self.length.max(offset + bytes.len());
+        self.set_length(self.length.max(offset + bytes.len()));
     }
 
     pub(crate) fn truncate(&mut self, length: usize) {
         self.blocks.truncate(length.div_ceil(BLOCK));
         if let Some(last) = self.blocks.get_mut(length / BLOCK) {
-            last.bytes.truncate(length % BLOCK);
-            last.crc = crc32c::crc32c(&last.bytes);
+            last.change(|bytes| bytes.truncate(length % BLOCK));
         }
-        self.length = length;
+        self.set_length(length);
     }
 
     /// What a read at this place must give; none where a checksum does not fit.
     pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
-        let end = offset.saturating_add(length).min(self.length);
+        let end = offset.saturating_add(length).min(self.length()?);
         let mut out = Vec::with_capacity(end.saturating_sub(offset));
         let mut at = offset;
         while at < end {
             let (block, within) = (at / BLOCK, at % BLOCK);
             let n = (end - at).min(BLOCK - within);
             match self.blocks.get(block) {
-                Some(extent) if crc32c::crc32c(&extent.bytes) == extent.crc => {
+                Some(extent) if extent.whole() => {
                     let have = extent
                         .bytes
                         .get(within..(within + n).min(extent.bytes.len()))
@@ -113,10 +159,10 @@ impl Keeper {
         if let Some(cell) = self.keys.get_mut(key) {
             cell.bytes.clear();
             cell.bytes.extend_from_slice(bytes);
-            (cell.crc, cell.epoch) = (crc, epoch);
+            (cell.crc, cell.epoch) = (crc, Sealed::of(epoch));
             return;
         }
-        let bytes = bytes.to_vec();
+        let (bytes, epoch) = (bytes.to_vec(), Sealed::of(epoch));
         self.keys.insert(key.into(), Cell { bytes, crc, epoch });
     }
 
@@ -147,7 +193,7 @@ impl Keeper {
     /// Notes that the component has it again.
     pub(crate) fn back(&mut self, key: &str, epoch: u64) {
         if let Some(cell) = self.keys.get_mut(key) {
-            cell.epoch = epoch;
+            cell.epoch = Sealed::of(epoch);
         }
     }
 
@@ -230,13 +276,14 @@ impl Record {
 /// One object.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    generation: u32,
+    /// Of 32 bits.
+    generation: Sealed,
     live: bool,
     record: Record,
     checksum: u32,
     pub(crate) keeper: Keeper,
     /// The epoch in which `inner` is valid.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Sealed,
     pub(crate) inner: Vec<Inner>,
     /// What was made from it, and a sum over these handles that says whether they are still all of them.
     children: Vec<Handle>,
@@ -257,7 +304,7 @@ pub(crate) struct Named {
     checksum: u32,
     pub(crate) keeper: Keeper,
     /// The epoch in which the component has it.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Sealed,
 }
 
 impl Named {
@@ -301,6 +348,7 @@ impl Table {
 
     fn place(&mut self, record: Record, checksum: u32, epoch: u64, inner: Vec<Inner>) -> Handle {
         self.live += 1;
+        let epoch = Sealed::of(epoch);
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             (
@@ -313,12 +361,12 @@ impl Table {
             slot.keeper = Keeper::default();
             return Handle {
                 index,
-                generation: slot.generation,
+                generation: slot.number(),
             };
         }
         let index = u32::try_from(self.slots.len()).expect("fewer than 2^32 objects");
         self.slots.push(Slot {
-            generation: 0,
+            generation: Sealed::of(0),
             live: true,
             record,
             checksum,
@@ -340,9 +388,9 @@ impl Table {
             checksum: record.checksum(),
             record: record.clone(),
             keeper: Keeper::default(),
-            epoch,
+            epoch: Sealed::of(epoch),
         };
-        self.names.entry(key).or_insert_with(fresh).epoch = epoch;
+        self.names.entry(key).or_insert_with(fresh).epoch = Sealed::of(epoch);
     }
 
     /// The data of an object: its own, or its name's.
@@ -359,7 +407,8 @@ impl Table {
 
     pub(crate) fn slot(&mut self, handle: Handle) -> Result<&mut Slot, Bad> {
         match self.slots.get_mut(handle.index as usize) {
-            Some(slot) if slot.live && slot.generation == handle.generation => Ok(slot),
+            Some(slot) if slot.live && slot.generation == u64::from(handle.generation) => Ok(slot),
+            Some(slot) if slot.generation.get().is_none() => Err(Bad::Corrupt),
             _ => Err(Bad::Stale),
         }
     }
@@ -367,7 +416,7 @@ impl Table {
     pub(crate) fn remove(&mut self, handle: Handle) {
         if let Ok(slot) = self.slot(handle) {
             slot.live = false;
-            slot.generation = slot.generation.wrapping_add(1);
+            slot.generation = Sealed::of(u64::from(slot.number().wrapping_add(1)));
             slot.inner.clear();
             slot.keeper = Keeper::default();
             slot.children.clear();
@@ -413,7 +462,7 @@ impl Table {
         live.filter_map(|(index, slot)| {
             Some(Handle {
                 index: u32::try_from(index).ok()?,
-                generation: slot.generation,
+                generation: slot.number(),
             })
         })
         .collect()
@@ -421,6 +470,12 @@ impl Table {
 }
 
 impl Slot {
+    /// How often its place was used before. Of one that has changed no handle fits.
+    fn number(&self) -> u32 {
+        let number = self.generation.get().and_then(|n| u32::try_from(n).ok());
+        number.unwrap_or(u32::MAX)
+    }
+
     /// The record, if its checksum fits.
     pub(crate) fn record(&self) -> Result<&Record, Bad> {
         if self.record.checksum() == self.checksum {
@@ -535,7 +590,8 @@ mod tests {
         let mut keeper = Keeper::default();
         keeper.write(BLOCK - 2, b"abcd");
         keeper.write(0, b"x");
-        assert_eq!(keeper.length(), BLOCK + 2);
+        keeper.write(BLOCK * 2, b"");
+        assert_eq!(keeper.length(), Some(BLOCK + 2));
         assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"abcd"[..]));
         assert_eq!(keeper.read(0, 3).as_deref(), Some(&b"x\0\0"[..]));
         keeper.truncate(BLOCK - 1);
@@ -544,6 +600,17 @@ mod tests {
         assert_eq!(keeper.read(BLOCK - 2, 10).as_deref(), Some(&b"a\0z"[..]));
         keeper.spoil();
         assert_eq!(keeper.read(0, 1), None);
+        // What is written beside the damage does not make it right.
+        keeper.write(BLOCK / 2, b"beside");
+        assert_eq!(keeper.read(0, 1), None);
+        keeper.truncate(7);
+        assert_eq!(keeper.read(0, 1), None);
+        let mut keeper = Keeper::default();
+        keeper.write(0, b"bytes");
+        keeper.length ^= 1 << 40;
+        assert_eq!((keeper.length(), keeper.read(0, 1)), (None, None));
+        keeper.truncate(3);
+        assert_eq!(keeper.length(), None);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 mod alarms;
 #[path = "cases/events.rs"]
 mod events;
+#[path = "cases/filesystem.rs"]
+mod filesystem;
 #[path = "cases/fixture.rs"]
 mod fixture;
 #[path = "cases/fs.rs"]

@@ -403,6 +403,7 @@ fn a_host_with_only_one_backstop_uses_that_one() {
     let program = reachable();
     let found = filtered(&program, &[no_dispatch()]);
     assert!(found.usable);
+    assert_eq!(found.state("writable code"), "works");
     assert_eq!(found.state("system call user dispatch"), "slower");
     assert_eq!(found.state("seccomp by address"), "works");
 
@@ -417,6 +418,25 @@ fn a_host_with_only_one_backstop_uses_that_one() {
     );
     assert!(!found.usable);
     assert_eq!(found.state("backstop"), "missing");
+}
+
+#[test]
+fn a_unit_that_denies_written_code_is_found() {
+    const PR_SET_MDWE: i32 = 65;
+    const PR_MDWE_REFUSE_EXEC_GAIN: u64 = 1;
+    let mut command = command(&reachable(), false);
+    // SAFETY: a bare system call.
+    unsafe {
+        command.pre_exec(
+            || match libc::prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            },
+        );
+    }
+    let found = check(command);
+    assert!(!found.usable);
+    assert_eq!(found.state("writable code"), "missing");
 }
 
 #[test]

@@ -11,7 +11,13 @@ use std::io;
 /// Cores this process may use, ascending.
 #[must_use]
 pub fn allowed() -> Vec<usize> {
-    let bits = affinity();
+    allowed_to(0)
+}
+
+/// Cores another process may use, ascending; none if it is gone.
+#[must_use]
+pub fn allowed_to(pid: i32) -> Vec<usize> {
+    let bits = affinity_of(pid);
     (0..bits.len() * 8)
         .filter(|cpu| bits[cpu / 8] & 1 << (cpu % 8) != 0)
         .collect()
@@ -20,12 +26,16 @@ pub fn allowed() -> Vec<usize> {
 /// The affinity mask of this process as the kernel gives it.
 #[must_use]
 pub fn affinity() -> Vec<u8> {
+    affinity_of(0)
+}
+
+fn affinity_of(pid: i32) -> Vec<u8> {
     let mut bits = vec![0_u8; 256];
     // SAFETY: the kernel writes at most the length given.
     let n = unsafe {
         libc::syscall(
             libc::SYS_sched_getaffinity,
-            0,
+            pid,
             bits.len(),
             bits.as_mut_ptr(),
         )
@@ -39,10 +49,20 @@ pub fn affinity() -> Vec<u8> {
 /// # Errors
 /// As sched_setaffinity(2).
 pub fn pin(pid: i32, cpu: usize) -> io::Result<()> {
+    bind(pid, &[cpu])
+}
+
+/// Lets a process run on these cores only; 0 is this thread.
+///
+/// # Errors
+/// As sched_setaffinity(2).
+pub fn bind(pid: i32, cpus: &[usize]) -> io::Result<()> {
     // SAFETY: cpu_set_t is plain bits.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: CPU_SET checks the number against the set's size.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
+    for cpu in cpus {
+        // SAFETY: CPU_SET checks the number against the set's size.
+        unsafe { libc::CPU_SET(*cpu, &mut set) };
+    }
     // SAFETY: the set is valid for the call.
     let rc = unsafe { libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set) };
     if rc < 0 {

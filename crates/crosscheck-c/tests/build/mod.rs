@@ -41,10 +41,16 @@ fn library() -> PathBuf {
 
 /// The program of that source, linked with the library.
 pub(crate) fn compiled(source: &str) -> PathBuf {
+    compiled_with(source, &[])
+}
+
+/// The same with more flags.
+pub(crate) fn compiled_with(source: &str, flags: &[&str]) -> PathBuf {
     let _one = ONE
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(source.replace(['/', '.'], "_"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("{source}{}", flags.concat()).replace(['/', '.', '='], "_"));
     let sources = [crate_dir().join("tests").join(source), library()];
     let is_new = |of: &Path| of.metadata().and_then(|data| data.modified()).ok();
     let headers = std::fs::read_dir(crate_dir().join("include/steadfast")).unwrap();
@@ -58,6 +64,7 @@ pub(crate) fn compiled(source: &str) -> PathBuf {
         return program;
     }
     let done = compiler()
+        .args(flags)
         .args(&sources)
         .args(["-lcpp-httplib", "-lpthread", "-ldl", "-lm", "-o"])
         .arg(&program)

@@ -43,6 +43,17 @@ impl Entry {
         }
         postcard::from_bytes(body).ok()
     }
+
+    /// What is sent in the place of a kept entry that does not fit its check any more: who executes entries in order would wait for its
+    /// number for ever.
+    pub(super) fn mended(kept: &[u8], origin: u64, sequence: u64) -> Option<Vec<u8>> {
+        let empty = Self {
+            origin,
+            sequence,
+            body: Body::Requests(Vec::new()),
+        };
+        Self::opened(kept).is_none().then(|| empty.sealed())?
+    }
 }
 
 /// Where the log is: a digest of all entries so far, and the latest time that a leader has stamped one with.
@@ -220,6 +231,30 @@ impl<M: Machine> Objects for Whole<M> {
             self.book.replace(object, packed);
         } else {
             self.machine.replace(object, packed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_entry_is_replaced_if_it_was_hit_and_only_then() {
+        let entry = Entry {
+            origin: 3,
+            sequence: 9,
+            body: Body::Requests(vec![vec![1, 2].into()]),
+        };
+        let right = entry.sealed().unwrap();
+        assert_eq!(Entry::mended(&right, 3, 9), None);
+        for bit in 0..right.len() * 8 {
+            let mut hit = right.clone();
+            hit[bit / 8] ^= 1 << (bit % 8);
+            let mended = Entry::mended(&hit, 3, 9).unwrap();
+            let opened = Entry::opened(&mended).unwrap();
+            assert_eq!((opened.origin, opened.sequence), (3, 9));
+            assert!(matches!(opened.body, Body::Requests(none) if none.is_empty()));
         }
     }
 }

@@ -16,9 +16,11 @@
 //! Not covered: reads beside the log, requests that a client sends again, and a log on disk. `crates/kv` has them.
 
 mod log;
+#[cfg(test)]
+mod tests;
 mod turn;
+mod vote;
 
-use std::net::TcpListener;
 use std::sync::mpsc as thread;
 use std::time::Duration;
 
@@ -28,10 +30,10 @@ use tokio::sync::{mpsc, watch};
 
 use self::turn::Driver;
 use crate::links::{Heard, Links};
-use crate::meet;
 use crate::sequencer::raft::Engine;
 use crate::tls::Tls;
 use crate::who::Who;
+use crate::{meet, net};
 
 /// Requests in one entry.
 const BATCH_MAX: usize = 512;
@@ -116,8 +118,6 @@ pub enum Event {
 pub struct Setup {
     /// Its place, and the addresses of all.
     pub who: Who,
-    /// Where other replicas reach it.
-    pub listener: TcpListener,
     /// The secret of the group.
     pub secret: u128,
     /// Certificates, if replicas speak TLS with each other.
@@ -130,9 +130,11 @@ pub struct Setup {
     pub scrub_s: u64,
 }
 
-/// Runs one replica until its callers are gone, or until it can answer nobody any more, and why. On this thread.
+/// Runs one replica until its callers are gone, or until it can answer nobody any more, and why. On this thread. Other replicas reach it by
+/// the listener.
 pub fn run<M: Machine>(
     setup: Setup,
+    listener: std::net::TcpListener,
     machine: M,
     received: mpsc::UnboundedReceiver<Event>,
 ) -> Result<(), String> {
@@ -140,7 +142,11 @@ pub fn run<M: Machine>(
         .enable_all()
         .build()
         .map_err(|why| format!("the runtime: {why}"))?;
-    let ended = runtime.block_on(serve(setup, machine, received));
+    let ended = runtime.block_on(async {
+        let listener =
+            net::taken(listener).map_err(|why| format!("the socket for replicas: {why}"))?;
+        serve(setup, listener, machine, received).await
+    });
     // Connections that still wait for something end with it.
     runtime.shutdown_background();
     ended
@@ -148,22 +154,10 @@ pub fn run<M: Machine>(
 
 async fn serve<M: Machine>(
     setup: Setup,
+    listener: net::TcpListener,
     machine: M,
     mut received: mpsc::UnboundedReceiver<Event>,
 ) -> Result<(), String> {
-    let fail = |what: &str| {
-        let what = what.to_owned();
-        move |why: std::io::Error| format!("{what}: {why}")
-    };
-    setup
-        .listener
-        .set_nonblocking(true)
-        .map_err(fail("the socket for replicas"))?;
-    let listener = setup
-        .listener
-        .try_clone()
-        .and_then(tokio::net::TcpListener::from_std)
-        .map_err(fail("the socket for replicas"))?;
     let [a, b, c, d] = setup.epoch.to_le_bytes();
     let links = Links {
         secret: setup.secret,

@@ -1,15 +1,15 @@
 //! What a replica does with each thing that reaches it: the driver's state, turn by turn.
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use steadfast_crosscheck::{
-    Action, Core, Digest, Index, Message, Node, ObjectId, Standing, To, Tuple,
-};
+use steadfast_crosscheck::{Core, Digest, Index, Message, Node, ObjectId, Standing, To, Tuple};
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::log::{Body, Book, Entry, Whole};
-use super::{BATCH_MAX, Event, Machine, News, Reply, ReplyTo, Setup};
+use super::{BATCH_MAX, Event, Machine, News, ReplyTo, Setup};
 use crate::gate::{Gate, LetIn};
 use crate::links::{Heard, Links};
 use crate::peers::Peers;
@@ -36,44 +36,44 @@ struct Unacked {
 type HandOut = (Index, Vec<u8>, oneshot::Sender<Option<Vec<u8>>>);
 
 /// Replies that wait for the vote.
-struct Out {
-    replies: Vec<Vec<u8>>,
-    callers: Vec<ReplyTo>,
+pub(super) struct Out {
+    pub(super) replies: Vec<Vec<u8>>,
+    pub(super) callers: Vec<ReplyTo>,
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Counts {
+pub(super) struct Counts {
     entries: u64,
     requests: u64,
-    mismatches: u64,
-    repairs: u64,
-    refused: u64,
+    pub(super) mismatches: u64,
+    pub(super) repairs: u64,
+    pub(super) refused: u64,
     poison: u64,
     scrubbed: u64,
 }
 
 pub(super) struct Driver<M> {
-    me: Node,
-    slot: u64,
-    core: Core,
-    whole: Whole<M>,
+    pub(super) me: Node,
+    pub(super) slot: u64,
+    pub(super) core: Core,
+    pub(super) whole: Whole<M>,
     gate: Gate,
-    peers: Peers,
+    pub(super) peers: Peers,
     /// For submissions: their way to a leader does not depend on who votes.
     forwards: Peers,
     engine: Engine,
     /// Whether this process is a member.
     standing: watch::Sender<bool>,
     news: mpsc::UnboundedSender<News>,
-    members: BTreeMap<Node, Member>,
+    pub(super) members: BTreeMap<Node, Member>,
     queue: VecDeque<Delivery>,
-    held: HashSet<Index>,
-    recovering: HashMap<Index, Instant>,
+    pub(super) held: HashSet<Index>,
+    pub(super) recovering: HashMap<Index, Instant>,
     collecting: VecDeque<(Vec<u8>, ReplyTo)>,
     unacked: BTreeMap<u64, Unacked>,
     next: u64,
     submitted_at: Instant,
-    out: HashMap<Index, Out>,
+    pub(super) out: HashMap<Index, Out>,
     heard_at: HashMap<Node, Instant>,
     /// States that wait to be agreed on before they are handed out.
     snapshots: Vec<HandOut>,
@@ -81,9 +81,9 @@ pub(super) struct Driver<M> {
     scrub_every: Option<Duration>,
     scrub_at: Instant,
     scrub_next: u8,
-    counts: Counts,
+    pub(super) counts: Counts,
     /// Why this replica can answer nobody any more.
-    ended: Option<String>,
+    pub(super) ended: Option<String>,
 }
 
 impl<M: Machine> Driver<M> {
@@ -248,7 +248,7 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    fn submit(&mut self, body: Body, callers: Vec<ReplyTo>) {
+    pub(super) fn submit(&mut self, body: Body, callers: Vec<ReplyTo>) {
         let entry = Entry {
             origin: self.me.0,
             sequence: self.next,
@@ -267,7 +267,13 @@ impl<M: Machine> Driver<M> {
         self.core.tick();
         if !self.unacked.is_empty() && self.submitted_at.elapsed() > RESUBMIT {
             self.submitted_at = Instant::now();
-            for unacked in self.unacked.values() {
+            for (sequence, unacked) in &mut self.unacked {
+                if let Some(bytes) = Entry::mended(&unacked.bytes, self.me.0, *sequence) {
+                    self.counts.refused += 1;
+                    unacked.bytes = bytes;
+                    let why = "the request was damaged on its way to the log";
+                    refuse(std::mem::take(&mut unacked.callers), why);
+                }
                 self.engine.submit(unacked.bytes.clone());
             }
         }
@@ -451,152 +457,14 @@ impl<M: Machine> Driver<M> {
         self.scrub_next = (part + 1) % PARTS;
         self.scrub_at = Instant::now();
     }
-
-    /// Does what the vote asks for.
-    fn act(&mut self) {
-        loop {
-            let actions = self.core.actions();
-            if actions.is_empty() {
-                return;
-            }
-            for action in actions {
-                self.action(action);
-            }
-        }
-    }
-
-    fn action(&mut self, action: Action) {
-        match action {
-            Action::Send(to, message) => {
-                self.peers.send(to, &Post::Vote(message));
-            }
-            Action::Release(index, digests) => {
-                self.release(
-                    index,
-                    digests.into_iter().map(|digest| (None, digest)).collect(),
-                );
-            }
-            Action::ReleaseWith(index, replies) => self.release(index, replies),
-            Action::Undecided(index) => {
-                self.counts.refused += 1;
-                if let Some(out) = self.out.get_mut(&index) {
-                    refuse(std::mem::take(&mut out.callers), "the replicas disagree");
-                }
-            }
-            Action::Forget(index) => {
-                if let Some(out) = self.out.remove(&index) {
-                    refuse(out.callers, "the vote took too long");
-                }
-            }
-            Action::Order(recover) => self.submit(Body::Recover(recover), Vec::new()),
-            Action::Mismatch(_) => self.counts.mismatches += 1,
-            Action::Blame {
-                index,
-                nodes,
-                objects,
-            } => {
-                let replicas = nodes.iter().map(|node| self.slot_of(*node)).collect();
-                let objects = objects.iter().map(ToString::to_string).collect();
-                self.whole.machine.told(&News::Wrong {
-                    entry: index.0,
-                    replicas,
-                    objects,
-                });
-            }
-            Action::Repaired {
-                index,
-                object,
-                was,
-                is,
-                passive,
-                source,
-            } => {
-                self.counts.repairs += 1;
-                let (byte, bits) = difference(was.as_deref(), is.as_deref());
-                let took = self
-                    .recovering
-                    .get(&index)
-                    .map_or(Duration::ZERO, Instant::elapsed);
-                let news = News::Repaired {
-                    replica: self.slot,
-                    entry: index.0,
-                    object: object.to_string(),
-                    at_rest: passive,
-                    byte,
-                    bits,
-                    source: self.slot_of(source),
-                    took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
-                };
-                self.whole.machine.told(&news);
-            }
-            Action::Resume(index) => {
-                self.held.remove(&index);
-                self.recovering.remove(&index);
-            }
-            Action::Stuck(index, objects) => {
-                let objects = objects.iter().map(ToString::to_string).collect();
-                self.whole.machine.told(&News::Stuck {
-                    entry: index.0,
-                    objects,
-                });
-            }
-            // What this process holds cannot be trusted: a fresh one takes its place.
-            Action::Replace(node, why) if node == self.me => self.ended = Some(why.to_owned()),
-            Action::Replace(..) => {}
-        }
-    }
-
-    fn slot_of(&self, node: Node) -> u64 {
-        self.members
-            .get(&node)
-            .map_or(u64::MAX, |member| member.slot)
-    }
-
-    /// Lets replies go, if they are still what was voted for.
-    fn release(&mut self, index: Index, voted: Vec<(Option<Vec<u8>>, Digest)>) {
-        let Some(out) = self.out.get_mut(&index) else {
-            return;
-        };
-        let callers = std::mem::take(&mut out.callers);
-        for (k, (caller, (right, voted))) in callers.into_iter().zip(voted).enumerate() {
-            let bytes = right
-                .or_else(|| out.replies.get(k).cloned())
-                .unwrap_or_default();
-            // Between its vote and its caller a reply is only bytes in memory.
-            let reply = if Digest::of(&bytes) == voted {
-                Ok(Reply { bytes, voted })
-            } else {
-                self.counts.refused += 1;
-                Err("a reply was corrupted after its vote")
-            };
-            let _ = caller.send(reply);
-        }
-    }
 }
 
 fn is_alive(heard: &HashMap<Node, Instant>, node: Node) -> bool {
     heard.get(&node).is_some_and(|last| last.elapsed() < SILENT)
 }
 
-fn refuse(callers: Vec<ReplyTo>, why: &'static str) {
+pub(super) fn refuse(callers: Vec<ReplyTo>, why: &'static str) {
     for caller in callers {
         let _ = caller.send(Err(why));
     }
-}
-
-/// The first byte in which two objects differ, and how many bits do; no byte where their lengths differ.
-fn difference(was: Option<&[u8]>, is: Option<&[u8]>) -> (Option<usize>, u32) {
-    let (Some(was), Some(is)) = (was, is) else {
-        return (None, 0);
-    };
-    if was.len() != is.len() {
-        return (None, 0);
-    }
-    let byte = was.iter().zip(is).position(|(one, other)| one != other);
-    let bits = was
-        .iter()
-        .zip(is)
-        .map(|(one, other)| (one ^ other).count_ones())
-        .sum();
-    (byte, bits)
 }

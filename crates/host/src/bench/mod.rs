@@ -7,6 +7,7 @@
 
 mod fork;
 mod http;
+mod keep;
 mod series;
 mod workloads;
 

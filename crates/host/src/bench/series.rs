@@ -8,7 +8,7 @@ use steadfast_restart::{Bare, CallError, Component, Edge, Handle, Host, Policy, 
 use steadfast_sys::cpu;
 use steadfast_sys::pad::{self, Runner, Wild};
 
-use super::{Report, http, median_us, workloads};
+use super::{Report, http, keep, median_us, workloads};
 use crate::cli::Told;
 use crate::load;
 
@@ -23,6 +23,7 @@ pub(super) const PARTS: &[Part] = &[
     workloads::threads,
     workloads::pages,
     calls,
+    keep::kept,
     faults,
     http::requests,
     http::faults,
@@ -56,7 +57,7 @@ pub(super) fn hosted(folder: &Path, name: &str, policy: Policy) -> Result<Host, 
     Ok(host)
 }
 
-fn ns(begin: Instant) -> u64 {
+pub(super) fn ns(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -165,7 +166,7 @@ pub(super) fn handle(value: Option<Value>) -> Result<Handle, Told> {
     handle.ok_or_else(|| anyhow::anyhow!("the component gave no object, but {value:?}").into())
 }
 
-const LOCKS: &str = "steadfast:lock/locks@0.1.0#";
+pub(super) const LOCKS: &str = "steadfast:lock/locks@0.1.0#";
 const FILES: &str = "steadfast:fs/files@0.1.0#";
 
 /// One object, from the epoch that differs to the object that is as it was.

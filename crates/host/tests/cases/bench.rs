@@ -42,6 +42,8 @@ fn each_series_has_a_value_of_each_round_and_resets_leave_nothing() {
         "iterate.http",
         "http.fault-a-second",
         "http.fault-longest",
+        "keep.call",
+        "keep.object",
         "fault.trap",
         "fault.pad",
         "fault.assert",

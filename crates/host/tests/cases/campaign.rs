@@ -108,3 +108,17 @@ fn a_group_that_has_ended_is_not_struck_again_unless_the_flips_would_be_others()
     some("4", "single");
     assert_eq!(count(), 4);
 }
+
+#[test]
+fn flips_in_what_the_host_remembers_are_refused_or_do_nothing() {
+    let args = ["--target", "table", "--what", "locks,pages,threads"];
+    let few = ["--mode", "single", "--flips", "60", "--handles", "8"];
+    let (_, groups) = campaign("table", &[&args[..], &few].concat());
+    assert_eq!(groups.len(), 3);
+    for group in &groups {
+        let found = (&group["flips"], &group["escaped"], &group["wrong"]);
+        assert_eq!(found, (&60.into(), &0.into(), &0.into()), "{group}");
+        let refused = group["resets"]["handle refused"].as_u64();
+        assert!(refused > Some(10), "{group}");
+    }
+}

@@ -82,6 +82,9 @@ impl Service {
                     self.stage.word()
                 ))
             }
+            Target::Next { kind, .. } if self.struck.0.contains_key(&kind) => {
+                Err("one of these strikes waits already".to_owned())
+            }
             Target::Next { kind, bit } => {
                 self.struck.0.insert(kind, bit);
                 Ok(())

@@ -131,6 +131,10 @@ fn a_reply_that_flips_while_it_waits_for_its_vote_does_not_leave() {
     assert_eq!(count(&group, 1, "refused"), 1);
     assert_eq!(group.connect(1).get("a"), "value");
     nothing_differs(&group);
+    // One at a time.
+    strike(&group, &[1], "queue=submit bit=1");
+    let said = group.strike("replica=1 queue=submit bit=2");
+    assert!(text(&said.stderr).contains("waits already"), "{said:?}");
     // Where nobody votes there is none of these.
     let plain = Group::start(&["--stage", "RD"]);
     let said = plain.strike("replica=1 message=check bit=1");

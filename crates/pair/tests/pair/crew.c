@@ -2,7 +2,7 @@
  *
  *   crew        a line of standard input at a time: "sum" digests x.db, four threads a page each in turn; "nap MS" sleeps in one
  *               thread while another waits for as long for a word that does not come; both say what they found
- *   crew serve  port 8080: one thread accepts, one for each connection reads into a ring, one digests, slowly; the client says how many
+ *   crew serve  port 8080, by IPv6 and IPv4 alike: one thread accepts, one for each connection reads into a ring, one digests, slowly; the client says how many
  *               bytes will come, and is told their digest
  */
 #include <fcntl.h>
@@ -171,8 +171,8 @@ static void *reads(void *arg)
 
 static int serve(void)
 {
-	struct sockaddr_in any = { .sin_family = AF_INET, .sin_port = htons(8080) };
-	int one = 1, s = socket(AF_INET, SOCK_STREAM, 0);
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_port = htons(8080) };
+	int one = 1, s = socket(AF_INET6, SOCK_STREAM, 0);
 	setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	if (bind(s, (struct sockaddr *)&any, sizeof any) < 0 || listen(s, 16) < 0)
 		return 1;

@@ -136,7 +136,7 @@ fn threads_that_wait_for_a_time_go_on_at_that_time_on_the_other_host() {
     fs::remove_dir_all(dir).expect("clean");
 }
 
-fn redis_of(site: &Child) -> UnixStream {
+pub(crate) fn redis_of(site: &Child) -> UnixStream {
     let path = format!("/proc/{}/root/mnt/redis", site.id());
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -148,7 +148,7 @@ fn redis_of(site: &Child) -> UnixStream {
     }
 }
 
-fn redis(to: &mut UnixStream, command: &str, answer: &str) {
+pub(crate) fn redis(to: &mut UnixStream, command: &str, answer: &str) {
     write!(to, "{command}\r\n").expect("it reads");
     let mut got = vec![0; answer.len()];
     to.read_exact(&mut got).expect("it answers");

@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::{Kind, Step, half, word};
+use super::step::{Kind, Step, half, word};
 use crate::abi;
 
 /// struct sf_line (crates/agent/src/storage.h).
@@ -40,11 +40,17 @@ pub enum Flow {
     },
 }
 
+/// Of a socket for both families a client by IPv4 has a mapped address (ipv6(7)); what it sends is IPv4.
 fn internet(bytes: &[u8]) -> Option<SocketAddrV4> {
-    let family = u16::from_le_bytes([bytes[0], bytes[1]]);
-    let address = Ipv4Addr::new(bytes[4], bytes[5], bytes[6], bytes[7]);
+    const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    let family = i32::from(u16::from_le_bytes([bytes[0], bytes[1]]));
     let port = u16::from_be_bytes([bytes[2], bytes[3]]);
-    (i32::from(family) == libc::AF_INET).then(|| SocketAddrV4::new(address, port))
+    let address: [u8; 4] = match family {
+        libc::AF_INET => bytes[4..8].try_into().ok()?,
+        libc::AF_INET6 if bytes[8..20] == MAPPED => bytes[20..24].try_into().ok()?,
+        _ => return None,
+    };
+    Some(SocketAddrV4::new(Ipv4Addr::from(address), port))
 }
 
 /// From what the agent has learnt at an accept.
@@ -149,5 +155,19 @@ mod tests {
         assert_eq!(step(0, 0).flows(), [Flow::Given(7)]);
         assert_eq!(step(0, PARKED).flows(), []);
         assert_eq!(step(5, PARKED).flows(), []);
+    }
+
+    #[test]
+    fn an_address_is_one_of_ipv4_although_the_socket_is_one_of_ipv6() {
+        let mut bytes = [0; 28];
+        bytes[..4].copy_from_slice(&[10, 0, 0x1f, 0x90]);
+        assert_eq!(internet(&bytes), None, "::");
+        bytes[18..24].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 5]);
+        assert_eq!(internet(&bytes), Some("10.0.0.5:8080".parse().unwrap()));
+        bytes[..8].copy_from_slice(&[2, 0, 0x1f, 0x90, 10, 0, 0, 6]);
+        assert_eq!(internet(&bytes), Some("10.0.0.6:8080".parse().unwrap()));
+        bytes[0] = 10;
+        bytes[8] = 0x20;
+        assert_eq!(internet(&bytes), None, "IPv6");
     }
 }

@@ -143,10 +143,12 @@ EXPORT(FILES "#[method]file.write") uint64_t *file_write(struct entry *entry, ui
 	} else if (!reserve(entry, end)) {
 		*(uint8_t *)&result[1] = NO_SPACE;
 	} else {
-		if (offset > entry->size)
+		/* Nothing written changes nothing, beyond the end as well (write(2)). */
+		if (len && offset > entry->size)
 			memset(entry->bytes + entry->size, 0, (size_t)(offset - entry->size));
-		memcpy(entry->bytes + offset, data, len);
-		if (end > entry->size)
+		if (len)
+			memcpy(entry->bytes + offset, data, len);
+		if (len && end > entry->size)
 			entry->size = (uint32_t)end;
 		*(uint8_t *)result = 0;
 		result[1] = len;

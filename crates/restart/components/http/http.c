@@ -14,63 +14,13 @@
  * Not here: sockets, chunked bodies, ranges, percent-encoding.
  * See RFC 9112.
  */
-#include "component.h"
+#include "others.h"
 
 #include <strings.h>
 
-#define STORE "wasi:keyvalue/store@0.2.0-draft"
-#define ATOMICS "wasi:keyvalue/atomics@0.2.0-draft"
-#define FILES "steadfast:fs/files@0.1.0"
 #define SERVER "steadfast:http/server@0.1.0"
 
 enum { HEAD_MAX_BYTES = 8192, BODY_MAX_BYTES = 65536, FILE_MAX_BYTES = 1 << 20 };
-
-struct text {
-	const char *at;
-	uint32_t len;
-};
-
-/* Results: a discriminant of one byte, and the payload at its alignment. */
-struct word_result {
-	uint8_t err;
-	uint32_t word;
-	struct text text;
-};
-struct list_result {
-	uint8_t err;
-	struct text list;
-};
-struct option_result {
-	uint8_t err;
-	_Alignas(4) uint8_t some;
-	struct text list;
-};
-struct long_result {
-	uint8_t err;
-	union {
-		uint64_t n;
-		struct {
-			uint8_t kind;
-			struct text text;
-		};
-	};
-};
-
-IMPORT(STORE, "open") void store_open(const char *name, uint32_t len, struct word_result *result);
-IMPORT(STORE, "[method]bucket.get") void bucket_get(int32_t bucket, const char *key, uint32_t len, struct option_result *result);
-IMPORT(STORE, "[method]bucket.set")
-void bucket_set(int32_t bucket, const char *key, uint32_t len, const char *value, uint32_t value_len, struct word_result *result);
-IMPORT(STORE, "[method]bucket.delete") void bucket_delete(int32_t bucket, const char *key, uint32_t len, struct word_result *result);
-IMPORT(STORE, "[resource-drop]bucket") void bucket_drop(int32_t bucket);
-IMPORT(ATOMICS, "increment") void increment(int32_t bucket, const char *key, uint32_t len, uint64_t delta, struct long_result *result);
-IMPORT(FILES, "[static]file.open") void file_open(const char *path, uint32_t len, int32_t create, struct word_result *result);
-IMPORT(FILES, "[method]file.read") void file_read(int32_t file, uint64_t offset, uint32_t length, struct list_result *result);
-IMPORT(FILES, "[method]file.write") void file_write(int32_t file, uint64_t offset, const char *data, uint32_t len, struct long_result *result);
-IMPORT(FILES, "[method]file.truncate") void file_truncate(int32_t file, uint64_t length, uint8_t *result);
-IMPORT(FILES, "[resource-drop]file") void file_drop(int32_t file);
-
-_Static_assert(offsetof(struct option_result, some) == 4 && offsetof(struct option_result, list) == 8, "result<option<list<u8>>, error>");
-_Static_assert(offsetof(struct long_result, n) == 8, "result<u64, error>");
 
 struct request {
 	struct text method, target, body;
@@ -102,30 +52,9 @@ static void add(const void *bytes, uint32_t len)
 	answer.len += len;
 }
 
-/* What the runtime has copied here. */
-static void done_with(struct text text)
-{
-	if (text.len)
-		free((void *)text.at);
-}
-
-enum { OTHER = 2 };
-
 static void say(const char *text)
 {
 	add(text, strlen(text));
-}
-
-/* 2^64 has 20 digits. The text lies in a buffer that the next number takes. */
-static struct text decimal(uint64_t n)
-{
-	static char digits[20];
-	uint32_t at = sizeof digits;
-	do {
-		digits[--at] = (char)('0' + n % 10);
-		n /= 10;
-	} while (n);
-	return (struct text){ digits + at, sizeof digits - at };
 }
 
 static void reply(const struct request *request, const char *status, struct text body)

@@ -8,7 +8,7 @@ use super::core::{Core, Stop};
 use super::words::{CallError, Cause};
 use crate::model::{Effect, Returns};
 use crate::shape::Shape;
-use crate::table::Table;
+use crate::table::{Bad, Table};
 use crate::value::Value;
 
 impl Core {
@@ -147,9 +147,11 @@ impl Core {
                 };
                 match (number(*offset), number(*length), result) {
                     (Some(offset), Some(length), Value::Result(Ok(Some(data)))) => {
-                        match (&**data, keeper.read(offset, length)) {
-                            (Value::Bytes(bytes), Some(kept)) => *bytes == kept,
-                            (Value::List(items), Some(kept)) => items.is_empty() && kept.is_empty(),
+                        let kept = keeper.read(offset, length);
+                        let kept = kept.ok_or_else(|| self.bad(Bad::Corrupt))?;
+                        match &**data {
+                            Value::Bytes(bytes) => *bytes == kept,
+                            Value::List(items) => items.is_empty() && kept.is_empty(),
                             _ => false,
                         }
                     }

@@ -19,7 +19,7 @@ use crate::body::{Body, Inner};
 use crate::engine::{ENTRIES_MAX, Failure, Image, Import, Journal, open};
 use crate::keep::Kept;
 use crate::model::{Model, Passing, Role};
-use crate::table::{Bad, Slot, Table};
+use crate::table::{Bad, Sealed, Slot, Table};
 use crate::value::{Handle, Value};
 
 /// A second fault may strike while a body is made ready. Three in a row are no accident.
@@ -92,6 +92,15 @@ pub(super) fn failed(failure: Failure) -> Stop {
             error => Stop::Callee(error),
         },
     }
+}
+
+/// An epoch that has changed by itself: whether the component has the object is not known, so it starts again, and has it not.
+pub(super) fn unknown(epoch: &mut Sealed) -> Stop {
+    *epoch = Sealed::of(0);
+    Stop::Failed(
+        Cause::Wrong,
+        "an epoch of the slot table changed by itself".into(),
+    )
 }
 
 /// Two at a time: a region is locked while it is read, so a body is never compared with itself.
@@ -415,7 +424,7 @@ impl Core {
         {
             self.end_children(handle)?;
         }
-        let result = self.record(client, function, args, result);
+        let result = self.record(client, function, args, result)?;
         self.write_down(client, function, args, result.as_ref());
         Ok(result)
     }
@@ -444,6 +453,7 @@ impl Core {
         let epoch = self.epoch;
         let inner = match self.table.slot(handle) {
             Ok(slot) if slot.epoch == epoch => std::mem::take(&mut slot.inner),
+            Ok(slot) if slot.epoch.get().is_none() => return Err(unknown(&mut slot.epoch)),
             _ => return Ok(()),
         };
         let mut outcome = Ok(());
@@ -565,8 +575,13 @@ impl Core {
                 function: "discard".into(),
             });
         }
-        let ended = self
-            .end_children(handle)
+        let resource = slot.resource();
+        let back = match self.model.resources.get(resource) {
+            Some(resource) if resource.closes => self.rebuild(handle),
+            _ => Ok(()),
+        };
+        let ended = back
+            .and_then(|()| self.end_children(handle))
             .and_then(|()| self.end_inner(handle));
         self.forget(handle);
         self.write_discard(handle);

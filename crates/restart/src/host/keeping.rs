@@ -104,7 +104,26 @@ impl Core {
         if self.kept.is_none() || !changes(&self.model, function) {
             return;
         }
-        let entry = Entry::Call(client, function, args.to_vec(), result.cloned());
+        let made = result.and_then(Value::handle);
+        let known = match (self.model.functions[function].role, made) {
+            // As its identity made it: what its maker was given says nothing any more.
+            (Role::Create { resource, .. }, Some(handle))
+                if self.model.resources[resource].identity.is_some() =>
+            {
+                let record = self
+                    .table
+                    .slot(handle)
+                    .ok()
+                    .map(|slot| slot.record().cloned());
+                record.and_then(Result::ok)
+            }
+            _ => None,
+        };
+        let (function, args) = match known {
+            Some(record) => (record.creator, record.args),
+            None => (function, args.to_vec()),
+        };
+        let entry = Entry::Call(client, function, args, result.cloned());
         self.write_entry(&entry);
     }
 

@@ -443,6 +443,16 @@ impl Edge {
         Ok(body.is_some_and(|body| body.flip(address, bit)))
     }
 
+    /// Flips a bit of what the host remembers of this component's objects, behind all checksums: for tests and campaigns. `draw` gives numbers
+    /// below the one that it is given. False where nothing lies at the place that was drawn.
+    ///
+    /// # Errors
+    /// When called from within the component.
+    pub fn flip_record(&self, draw: &mut dyn FnMut(u64) -> u64) -> Result<bool, CallError> {
+        let mut core = self.unit.core.lock().map_err(|_| self.reentered())?;
+        Ok(core.table.flip(draw))
+    }
+
     /// What happened so far.
     ///
     /// # Errors

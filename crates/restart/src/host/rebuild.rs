@@ -4,12 +4,12 @@
 use std::borrow::Cow;
 use std::time::Instant;
 
-use super::core::{Core, Stop, failed};
+use super::core::{Core, Stop, failed, unknown};
 use super::words::{CallError, Cause, sample};
 use crate::body::Inner;
 use crate::model::{Effect, Role, When};
 use crate::shape::Shape;
-use crate::table::{BLOCK, Bad, Record};
+use crate::table::{Bad, PIECE, Record, Sealed};
 use crate::value::{Handle, Value};
 
 impl Core {
@@ -21,7 +21,10 @@ impl Core {
             let epoch = self.epoch;
             let (there, parent) = match self.table.slot(at) {
                 Ok(slot) => match slot.record() {
-                    Ok(record) => (slot.epoch == epoch, record.parent),
+                    Ok(record) if slot.epoch.get().is_some() => {
+                        (slot.epoch == epoch, record.parent)
+                    }
+                    Ok(_) => return Err(unknown(&mut slot.epoch)),
                     Err(bad) => return Err(self.bad(bad)),
                 },
                 Err(_) if at != handle => {
@@ -60,7 +63,7 @@ impl Core {
         let made = made.and_then(|inner| {
             let epoch = self.epoch;
             if let Ok(slot) = self.table.slot(handle) {
-                (slot.inner, slot.epoch) = (inner, epoch);
+                (slot.inner, slot.epoch) = (inner, Sealed::of(epoch));
             }
             self.refit(handle, &record)
         });
@@ -69,7 +72,7 @@ impl Core {
             if made.is_err() {
                 // Half an object is none: the next use begins again, and is refused again if the record is what is damaged.
                 slot.inner.clear();
-                slot.epoch = 0;
+                slot.epoch = Sealed::of(0);
             }
         }
         made?;
@@ -113,15 +116,19 @@ impl Core {
         }
         if let Some(function) = resource.data {
             let key = model.name_of(record.creator, &record.args);
-            let there = key
-                .as_ref()
-                .and_then(|key| self.table.names.get(key))
-                .is_some_and(|named| named.epoch == epoch);
+            let named = key.as_ref().and_then(|key| self.table.names.get_mut(key));
+            let there = match named {
+                Some(named) if named.epoch.get().is_none() => {
+                    return Err(unknown(&mut named.epoch));
+                }
+                Some(named) => named.epoch == epoch,
+                None => false,
+            };
             if !there {
                 self.refill(handle, key.as_ref(), function)?;
             }
             if let Some(named) = key.and_then(|key| self.table.names.get_mut(&key)) {
-                named.epoch = epoch;
+                named.epoch = Sealed::of(epoch);
             }
         }
         for &(function, parameter, field) in &resource.restore {
@@ -167,8 +174,9 @@ impl Core {
     /// Gives the component back what a name stands for, where it lost it.
     pub(super) fn rename(&mut self, key: &(usize, String)) -> Result<(), Stop> {
         let epoch = self.epoch;
-        let record = match self.table.names.get(key) {
+        let record = match self.table.names.get_mut(key) {
             None => return Ok(()),
+            Some(named) if named.epoch.get().is_none() => return Err(unknown(&mut named.epoch)),
             Some(named) if named.epoch == epoch => return Ok(()),
             Some(named) => named.record().cloned(),
         };
@@ -188,7 +196,7 @@ impl Core {
             body.discard(inner).map_err(failed)?;
         }
         if let Some(named) = self.table.names.get_mut(key) {
-            named.epoch = epoch;
+            named.epoch = Sealed::of(epoch);
         }
         self.stats.rebuilt += 1;
         sample(&mut self.stats.rebuild_ns, begin.elapsed());
@@ -362,13 +370,14 @@ impl Core {
         let length = self
             .table
             .keeper(handle, key)
-            .map_or(0, |keeper| keeper.length());
+            .map_or(Some(0), |keeper| keeper.length());
+        let length = length.ok_or_else(|| self.bad(Bad::Corrupt))?;
         let mut done = 0;
         while done < length {
             let piece = self
                 .table
                 .keeper(handle, key)
-                .and_then(|keeper| keeper.read(done, 4 * BLOCK));
+                .and_then(|keeper| keeper.read(done, PIECE));
             let Some(piece) = piece else {
                 return Err(self.bad(Bad::Corrupt));
             };

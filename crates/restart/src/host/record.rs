@@ -2,8 +2,9 @@
 //!
 //! Invariant: nothing is noted of a call that failed, or whose results differed.
 
-use super::core::Core;
-use crate::model::{Effect, Role, Source};
+use super::core::{Core, Stop};
+use super::words::Cause;
+use crate::model::{Effect, Identity, Role, Source};
 use crate::table::{Keeper, Record, Slot};
 use crate::value::{Handle, Value};
 
@@ -15,18 +16,48 @@ impl Core {
         function: usize,
         args: &[Value],
         mut result: Option<Value>,
-    ) -> Option<Value> {
+    ) -> Result<Option<Value>, Stop> {
         let inner = self.inner();
         if let Role::Create { resource, parent } = self.model.functions[function].role {
             if inner.len() == self.bodies.len() {
-                let record = self.new_record(client, function, args, (resource, parent));
-                let handle = self.table.insert(record, self.epoch, inner);
+                let handle = match self.model.resources[resource].identity {
+                    None => {
+                        let record = self.new_record(client, function, args, (resource, parent));
+                        self.table.insert(record, self.epoch, inner)
+                    }
+                    Some(identity) => {
+                        let again = identity.again;
+                        let record = self.new_record(client, again, &[], (resource, None));
+                        let handle = self.table.insert(record, self.epoch, inner);
+                        self.identify(handle, identity)?;
+                        handle
+                    }
+                };
                 replace(&mut result, handle);
             }
         } else {
             self.record_change(function, args, result.as_ref());
         }
-        result
+        Ok(result)
+    }
+
+    /// Asks a new object what it is, and notes that as how it comes back.
+    fn identify(&mut self, handle: Handle, identity: Identity) -> Result<(), Stop> {
+        let told = self.run(identity.of, &[handle.into()], true);
+        if let (Ok(Some(told)), Ok(slot)) = (&told, self.table.slot(handle)) {
+            let told = told.clone();
+            slot.update(|record| record.args = vec![told]);
+            return Ok(());
+        }
+        // The call begins again: nobody has this handle.
+        self.table.remove(handle);
+        match told {
+            Err(stop) => Err(stop),
+            Ok(_) => Err(Stop::Failed(
+                Cause::Replay,
+                "an object without identity".into(),
+            )),
+        }
     }
 
     /// The same for a call of another process, which made the object of that handle. None where it cannot have.
@@ -218,7 +249,7 @@ fn keep(keeper: &mut Keeper, effect: &Effect, args: &[Value], result: Option<&Va
     };
     match effect {
         Effect::Write { offset, data, .. } => {
-            let at = offset.map_or(Some(keeper.length()), number);
+            let at = offset.map_or_else(|| keeper.length(), number);
             if let (Some(at), Some(Value::Bytes(bytes))) = (at, args.get(*data)) {
                 // A result that is a number tells how much of it was written.
                 let n = result
@@ -243,6 +274,9 @@ pub(super) fn replace(value: &mut Option<Value>, handle: Handle) {
         match value {
             Value::Handle(place) => *place = handle,
             Value::Option(Some(inner)) | Value::Result(Ok(Some(inner))) => inside(inner, handle),
+            Value::List(items) | Value::Tuple(items) => {
+                items.iter_mut().for_each(|item| inside(item, handle));
+            }
             _ => {}
         }
     }

@@ -22,7 +22,7 @@ use super::{Component, Host};
 use crate::body::{Body, Inner};
 use crate::engine::LoadError;
 use crate::model::{InUse, Model, Returns, Role};
-use crate::table::BLOCK;
+use crate::table::{PIECE, Sealed};
 use crate::value::{Handle, Value};
 
 /// What an upgrade came to.
@@ -71,8 +71,8 @@ struct Before {
     model: Arc<Model>,
     policy: Policy,
     epoch: u64,
-    objects: Vec<(Handle, u64, Vec<Inner>)>,
-    names: Vec<((usize, String), u64)>,
+    objects: Vec<(Handle, Sealed, Vec<Inner>)>,
+    names: Vec<((usize, String), Sealed)>,
 }
 
 impl Host {
@@ -226,7 +226,7 @@ impl Core {
 
     /// As it was, in an epoch that no object has seen: numbers of epochs are never used twice.
     fn restore(&mut self, before: Before) {
-        let now = |then: u64| if then == before.epoch { self.epoch } else { 0 };
+        let now = |then: Sealed| Sealed::of(if then == before.epoch { self.epoch } else { 0 });
         (self.model, self.policy) = (before.model, before.policy);
         self.whole = vec![0; self.model.resources.len()];
         for (handle, epoch, inner) in before.objects {
@@ -302,7 +302,7 @@ impl Core {
             match returns {
                 Returns::Remembered { .. } if function.params.len() == 1 => {}
                 Returns::Data { offset, length } if function.params.len() == 3 => {
-                    let wanted = [(*offset, 0), (*length, 4 * BLOCK as u64)];
+                    let wanted = [(*offset, 0), (*length, PIECE as u64)];
                     for at in 1..3 {
                         let number = wanted.iter().find(|(place, _)| *place == at);
                         let value =

@@ -10,6 +10,13 @@ impl Model {
         let mut out = String::new();
         for (index, resource) in self.resources.iter().enumerate() {
             let _ = writeln!(out, "resource {}", resource.path());
+            if let Some(identity) = resource.identity {
+                let _ = writeln!(
+                    out,
+                    "  identity     {} says it, {} makes the object of it",
+                    self.functions[identity.of].name, self.functions[identity.again].name
+                );
+            }
             for (creator, parent) in &resource.creators {
                 let parent = parent.map_or(String::new(), |p| {
                     format!(", after its parent {}", self.resources[p].name)

@@ -41,7 +41,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The resource of an `own<T>` directly, in `ok` or in `some`.
+    /// The resource of an `own<T>` directly, in `ok` or in `some`, or in a list or tuple that holds one at most.
     fn made(&self, ty: &Type) -> Option<usize> {
         if let Passing::Own(resource) = self.passing(ty) {
             return Some(resource);
@@ -49,7 +49,8 @@ impl Reader<'_> {
         let Type::Id(id) = ty else { return None };
         match &self.resolve.types[resolved(self.resolve, *id)].kind {
             TypeDefKind::Result(result) => result.ok.as_ref().and_then(|ok| self.made(ok)),
-            TypeDefKind::Option(some) => self.made(some),
+            TypeDefKind::Option(inner) | TypeDefKind::List(inner) => self.made(inner),
+            TypeDefKind::Tuple(tuple) => tuple.types.iter().find_map(|ty| self.made(ty)),
             _ => None,
         }
     }
@@ -80,6 +81,8 @@ impl Reader<'_> {
                         Passing::Borrow(of) | Passing::Own(of) => Shape::Handle(of),
                         Passing::Value => return Err("an object of another component"),
                     },
+                    // A name for a type that has no other one, such as u64.
+                    TypeDefKind::Type(inner) => self.shape(inner)?,
                     TypeDefKind::List(inner) => Shape::List(Box::new(self.shape(inner)?)),
                     TypeDefKind::Option(inner) => Shape::Option(Box::new(self.shape(inner)?)),
                     TypeDefKind::Result(result) => {
@@ -151,11 +154,6 @@ pub(super) fn infer(
         .collect::<Result<Vec<_>, _>>()?;
     let result = function.result.as_ref().map(|ty| reader.shape(ty));
     let result = result.transpose().map_err(unsupported)?;
-    if result.as_ref().is_some_and(|shape| !shape.gives_one()) {
-        return Err(unsupported(
-            "a result with an object inside a list, record, tuple, variant or error",
-        ));
-    }
     let made = function.result.as_ref().and_then(|ty| reader.made(ty));
     let ended = params
         .iter()

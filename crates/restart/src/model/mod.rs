@@ -13,6 +13,7 @@
 
 mod checks;
 mod explain;
+mod identity;
 mod infer;
 mod sidecar;
 mod successor;
@@ -20,6 +21,7 @@ mod successor;
 use serde::Deserialize;
 use wit_parser::{Resolve, TypeDefKind, WorldItem};
 
+pub use self::identity::Identity;
 use self::infer::{Reader, infer};
 use self::sidecar::Sidecar;
 pub(crate) use self::successor::InUse;
@@ -276,6 +278,18 @@ impl Function {
         }
     }
 
+    /// That its result holds one object at most. Of a list or a tuple the sidecar must say so; a call that gives more has failed.
+    fn gives_one(&self, told: bool) -> Result<(), ModelError> {
+        let Some(shape) = &self.result else {
+            return Ok(());
+        };
+        if shape.gives_one() || told && !shape.hides_object() {
+            return Ok(());
+        }
+        Err(self
+            .unsupported("a result with an object inside a list, record, tuple, variant or error"))
+    }
+
     fn parameter_is(
         &self,
         place: usize,
@@ -312,6 +326,10 @@ pub struct Resource {
     pub creators: Vec<(usize, Option<usize>)>,
     /// Children end with their parent.
     pub children_end: bool,
+    /// Its objects come back by what they are, not by how they were made.
+    pub identity: Option<Identity>,
+    /// Its end changes what others see: a lost object comes back before it ends.
+    pub closes: bool,
 }
 
 impl Resource {
@@ -387,6 +405,8 @@ impl Model {
                         named: None,
                         creators: Vec::new(),
                         children_end: false,
+                        identity: None,
+                        closes: false,
                     });
                 }
             }

@@ -19,7 +19,7 @@ pub(super) struct Sidecar {
 
 #[derive(Debug, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct ResourceEntry {
+pub(super) struct ResourceEntry {
     initial: Option<String>,
     #[serde(default)]
     fields: Vec<String>,
@@ -31,6 +31,11 @@ struct ResourceEntry {
     name: Option<String>,
     #[serde(default)]
     children_end: bool,
+    /// The function that says what an object is, and the one that makes the object of that.
+    pub(super) identity: Option<String>,
+    pub(super) again: Option<String>,
+    #[serde(default)]
+    closes: bool,
 }
 
 #[derive(Debug, Deserialize, Default)]
@@ -65,6 +70,9 @@ struct FunctionEntry {
     result_max: Option<u64>,
     #[serde(default)]
     argument_max: BTreeMap<String, u64>,
+    /// The list in its result never holds more than one object.
+    #[serde(default)]
+    gives_one: bool,
     returns: Option<ReturnsEntry>,
 }
 
@@ -103,6 +111,7 @@ impl Model {
             );
             resource.fields = entry.map(|e| e.fields.clone()).unwrap_or_default();
             resource.children_end = entry.is_some_and(|e| e.children_end);
+            resource.closes = entry.is_some_and(|e| e.closes);
             resource.named = entry.and_then(|e| e.name.clone());
         }
         for index in 0..self.functions.len() {
@@ -118,6 +127,7 @@ impl Model {
     fn complete_function(&mut self, index: usize, sidecar: &Sidecar) -> Result<(), ModelError> {
         let path = self.functions[index].path();
         let entry = sidecar.function.get(&path);
+        self.functions[index].gives_one(entry.is_some_and(|e| e.gives_one))?;
         if let Role::Create { resource, .. } = self.functions[index].role
             && let Some(name) = entry.and_then(|e| e.parent.as_ref())
         {
@@ -441,6 +451,9 @@ impl Model {
                 });
                 self.resources[index].creators.push((place, parent));
             }
+        }
+        if let Some(entry) = sidecar.resource.get(&path) {
+            self.identity(index, entry)?;
         }
         if self.resources[index].creators.is_empty() {
             return Err(ModelError::NoCreator(path));

@@ -127,6 +127,10 @@ impl Model {
                     .map(|(f, parameter, field)| (places.functions[*f], *parameter, fields[*field]))
                     .collect(),
                 data: resource.data.map(|f| places.functions[f]),
+                identity: resource.identity.map(|identity| super::Identity {
+                    of: places.functions[identity.of],
+                    again: places.functions[identity.again],
+                }),
                 keys: resource.keys.map(|f| places.functions[f]),
                 creators: resource
                     .creators

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use super::sealed::Sealed;
 use super::{Cell, Extent, Keeper, Named, Record, Slot, Table};
 use crate::value::Handle;
 use crate::wire::{Bytes, Rest, Wire};
 
 /// The epoch of what the component has lost.
-const LOST: u64 = 0;
+const LOST: Sealed = Sealed::of(0);
 
 impl Wire for Extent {
     fn put(&self, out: &mut Vec<u8>) {
@@ -24,7 +25,7 @@ impl Wire for Extent {
 
 impl Wire for Keeper {
     fn put(&self, out: &mut Vec<u8>) {
-        (self.length, self.keys.len()).put(out);
+        (self.length, self.length_not, self.keys.len()).put(out);
         self.blocks.put(out);
         for (key, cell) in &self.keys {
             (key.clone(), Bytes(cell.bytes.clone()), cell.crc).put(out);
@@ -32,7 +33,7 @@ impl Wire for Keeper {
     }
 
     fn take(rest: &mut Rest<'_>) -> Option<Self> {
-        let (length, count): (usize, usize) = Wire::take(rest)?;
+        let (length, length_not, count): (usize, usize, usize) = Wire::take(rest)?;
         let blocks = Wire::take(rest)?;
         let mut keys = BTreeMap::new();
         for _ in 0..count {
@@ -43,6 +44,7 @@ impl Wire for Keeper {
         Some(Self {
             blocks,
             length,
+            length_not,
             keys,
         })
     }
@@ -74,7 +76,7 @@ impl Wire for Record {
 
 impl Wire for Slot {
     fn put(&self, out: &mut Vec<u8>) {
-        (self.generation, self.live, self.checksum).put(out);
+        (self.generation.0, self.live, self.checksum).put(out);
         self.record.put(out);
         self.keeper.put(out);
         self.children.put(out);
@@ -84,7 +86,7 @@ impl Wire for Slot {
     fn take(rest: &mut Rest<'_>) -> Option<Self> {
         let (generation, live, checksum) = Wire::take(rest)?;
         Some(Self {
-            generation,
+            generation: Sealed(generation),
             live,
             checksum,
             record: Wire::take(rest)?,
@@ -153,12 +155,12 @@ impl Table {
             self.slots.push(Slot::free());
         }
         let slot = &mut self.slots[place];
-        if slot.live || slot.generation > handle.generation {
+        if slot.live || slot.number() > handle.generation {
             return None;
         }
         let parent = record.parent;
         *slot = Slot {
-            generation: handle.generation,
+            generation: Sealed::of(handle.generation.into()),
             live: true,
             checksum: record.checksum(),
             record,
@@ -179,7 +181,7 @@ const GAP: usize = 64;
 impl Slot {
     fn free() -> Self {
         Self {
-            generation: 0,
+            generation: Sealed::of(0),
             live: false,
             record: Record::default(),
             checksum: 0,

@@ -42,6 +42,10 @@ fn process(names: &[&str], memories: &[&Memory]) -> Process {
     for name in names {
         let uses = match *name {
             "client" => vec![host.edge(name, "lock", &[]).expect("an edge")],
+            "filesystem" => {
+                let edge = |to: &str| host.edge(name, to, &[]).expect("an edge");
+                ["keyvalue", "fs"].map(edge).into()
+            }
             _ => Vec::new(),
         };
         let component = Component {
@@ -95,6 +99,44 @@ fn read(edge: &Edge, file: Handle) -> Vec<u8> {
         },
         other => panic!("{other:?}"),
     }
+}
+
+/// A descriptor comes back by what it is, in the next process as well: its file has another name by now, and none at last.
+#[test]
+fn descriptors_of_files_that_were_renamed_come_back_in_the_next_process() {
+    const TYPES: &str = "wasi:filesystem/types@0.2.0#[method]descriptor.";
+    let names = ["keyvalue", "fs", "filesystem"];
+    let memories = names.map(|_| Memory::new(1 << 20));
+    let memories: Vec<_> = memories.iter().collect();
+    let call = |edge: &Edge, name: &str, args: &[Value]| {
+        let answer = edge.invoke(&format!("{TYPES}{name}"), args);
+        answer.expect("an answer").expect("a result")
+    };
+    let flags = |names: &[&str]| Value::Flags(names.iter().map(|&name| name.into()).collect());
+    let first = process(&names, &memories);
+    let edge = &first.edges[2];
+    let root = handle(edge.invoke("wasi:filesystem/preopens@0.2.0#get-directories", &[]));
+    let open = [
+        root.into(),
+        flags(&[]),
+        "a".into(),
+        flags(&["create"]),
+        flags(&["read", "write"]),
+    ];
+    let file = call(edge, "open-at", &open).handle().expect("a file");
+    let text = [file.into(), (&b"text"[..]).into(), 0u64.into()];
+    call(edge, "write", &text);
+    let rename = [root.into(), "a".into(), root.into(), "b".into()];
+    assert_eq!(call(edge, "rename-at", &rename), Value::Result(Ok(None)));
+    drop(first);
+    let next = process(&names, &memories);
+    assert!(next.restored.expect("whole"));
+    let edge = &next.edges[2];
+    let unlink = call(edge, "unlink-file-at", &[root.into(), "b".into()]);
+    assert_eq!(unlink, Value::Result(Ok(None)));
+    let found = call(edge, "read", &[file.into(), 9u64.into(), 0u64.into()]);
+    let right = Value::Tuple(vec![(&b"text"[..]).into(), Value::Bool(false)]);
+    assert_eq!(found, Value::Result(Ok(Some(Box::new(right)))));
 }
 
 /// More bytes than there is room for: tables take the place of entries again and again.

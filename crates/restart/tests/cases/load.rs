@@ -195,3 +195,51 @@ fn what_was_inferred_is_told() {
         assert!(told.contains(line), "{line} is missing in\n{told}");
     }
 }
+
+#[test]
+fn an_identity_that_would_not_bring_the_object_back_is_refused() {
+    let body = "constructor(path: string); who: func() -> u64; what: func(n: u32) -> u64; every: func() -> list<r>; \
+                again: static func(id: u64) -> r; under: func(id: u64) -> r; other: static func(id: string) -> r;";
+    let sidecar = |identity: &str, again: &str, list: &str| {
+        let rest =
+            ["[method]r.who", "[method]r.what"].map(|name| function(name, "effect = \"none\""));
+        let list = function("[method]r.every", list);
+        let path = |name: &str| format!("\"a:b/i#{name}\"");
+        let entry = [("identity", identity), ("again", again)]
+            .map(|(key, name)| match name {
+                "" => String::new(),
+                name => format!("{key} = {}\n", path(name)),
+            })
+            .concat();
+        format!("[resource.\"a:b/i/r\"]\n{entry}\n{list}{}", rest.concat())
+    };
+    let (who, again, one) = ("[method]r.who", "[static]r.again", "gives_one = true");
+    model(body, &sidecar(who, again, one)).expect("it fits");
+    for (identity, again, list, told) in [
+        (who, "", one, "identity and again are needed together"),
+        ("", again, one, "identity and again are needed together"),
+        (
+            "[method]r.what",
+            again,
+            one,
+            "no plain answer of the object alone",
+        ),
+        (
+            who,
+            "[static]r.other",
+            one,
+            "does not make the object of what",
+        ),
+        (
+            who,
+            "[method]r.under",
+            one,
+            "does not make the object of what",
+        ),
+        (who, "[static]r.none", one, "which the WIT does not have"),
+        (who, again, "", "a result with an object inside"),
+    ] {
+        let error = model(body, &sidecar(identity, again, list)).expect_err(told);
+        assert!(error.to_string().contains(told), "{error}, not {told}");
+    }
+}

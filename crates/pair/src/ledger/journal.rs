@@ -1,0 +1,208 @@
+//! Journal: the ledger as records on its disk, each with a sum; rewritten whole when it is opened.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use steadfast_integrity::digest::crc32c;
+
+use super::{FileId, Ledger, LedgerError, Page};
+
+pub(super) mod record {
+    pub(in crate::ledger) const NAME: u8 = 1;
+    pub(in crate::ledger) const SIZE: u8 = 2;
+    pub(in crate::ledger) const PAGES: u8 = 3;
+    pub(in crate::ledger) const GONE: u8 = 4;
+    pub(in crate::ledger) const DURABLE: u8 = 5;
+    /// kind, length, CRC32C of kind and body
+    pub(in crate::ledger) const HEAD: usize = 9;
+}
+
+impl Ledger {
+    pub(super) fn replay(&mut self, bytes: &[u8]) -> Result<(), LedgerError> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &bytes[at..];
+            let whole = rest.get(..record::HEAD).and_then(|head| {
+                let len = u32::from_le_bytes(head[1..5].try_into().expect("four bytes")) as usize;
+                let sum = u32::from_le_bytes(head[5..9].try_into().expect("four bytes"));
+                let body = rest.get(record::HEAD..record::HEAD.checked_add(len)?)?;
+                (summed(head[0], body) == sum).then_some((head[0], body))
+            });
+            let Some((kind, body)) = whole else {
+                // A crash tears the last record. Anything whole behind it means that this one was damaged since.
+                return if has_record_behind(rest) {
+                    Err(LedgerError::Damaged {
+                        path: self.path.clone(),
+                        at,
+                    })
+                } else {
+                    Ok(())
+                };
+            };
+            if self.take(kind, body).is_none() {
+                return Err(LedgerError::Damaged {
+                    path: self.path.clone(),
+                    at,
+                });
+            }
+            at += record::HEAD + body.len();
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, kind: u8, body: &[u8]) -> Option<()> {
+        use std::os::unix::ffi::OsStrExt;
+        let id = FileId(u64::from_le_bytes(body.get(..8)?.try_into().ok()?));
+        let rest = &body[8..];
+        let number = |at: usize| Some(u64::from_le_bytes(rest.get(at..at + 8)?.try_into().ok()?));
+        match kind {
+            record::NAME => {
+                self.next = self.next.max(id.0 + 1);
+                self.names.retain(|_, other| *other != id);
+                self.names
+                    .insert(Path::new(std::ffi::OsStr::from_bytes(rest)).into(), id);
+                self.files.entry(id).or_default();
+            }
+            record::SIZE => self.size(id, number(0)?),
+            record::PAGES => {
+                let first = usize::try_from(number(0)?).ok()?;
+                let entry = self.files.entry(id).or_default();
+                for (index, digest) in rest[8..].chunks_exact(16).enumerate() {
+                    let page = entry.pages.get_mut(first + index)?;
+                    page.before = page.before.or(Some(page.now));
+                    page.now = u128::from_le_bytes(digest.try_into().ok()?);
+                }
+            }
+            record::GONE => {
+                self.names.retain(|_, other| *other != id);
+                self.files.remove(&id);
+            }
+            record::DURABLE => self.settle(id),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    pub(super) fn log(&mut self, kind: u8, body: &[u8]) {
+        let len = u32::try_from(body.len()).expect("records are small");
+        self.pending.push(kind);
+        self.pending.extend(len.to_le_bytes());
+        self.pending.extend(summed(kind, body).to_le_bytes());
+        self.pending.extend(body);
+    }
+
+    /// Writes the whole ledger anew, in place of the journal.
+    pub(super) fn rewrite(&mut self) -> Result<(), LedgerError> {
+        use std::os::unix::ffi::OsStrExt;
+        if self.path.as_os_str().is_empty() {
+            return Ok(());
+        }
+        self.pending.clear();
+        let names: Vec<_> = self
+            .names
+            .iter()
+            .map(|(path, id)| (path.clone(), *id))
+            .collect();
+        for (path, id) in names {
+            let entry = self.files.get(&id).cloned().unwrap_or_default();
+            self.log(
+                record::NAME,
+                &[&id.0.to_le_bytes(), path.as_os_str().as_bytes()].concat(),
+            );
+            self.log(
+                record::SIZE,
+                &[id.0.to_le_bytes(), entry.size.to_le_bytes()].concat(),
+            );
+            let digests = |of: fn(&Page) -> u128| {
+                entry
+                    .pages
+                    .iter()
+                    .flat_map(|page| of(page).to_le_bytes())
+                    .collect::<Vec<_>>()
+            };
+            let head = [id.0.to_le_bytes(), 0_u64.to_le_bytes()].concat();
+            self.log(
+                record::PAGES,
+                &[
+                    head.clone(),
+                    digests(|page| page.before.unwrap_or(page.now)),
+                ]
+                .concat(),
+            );
+            self.log(record::DURABLE, &id.0.to_le_bytes());
+            if entry.pages.iter().any(|page| page.before.is_some()) {
+                self.log(record::PAGES, &[head, digests(|page| page.now)].concat());
+            }
+        }
+        let new = self.path.with_extension("new");
+        let written = (|| {
+            let mut file = File::create(&new)?;
+            file.write_all(&self.pending)?;
+            file.sync_all()?;
+            fs::rename(&new, &self.path)?;
+            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+            OpenOptions::new().append(true).open(&self.path)
+        })();
+        self.pending.clear();
+        self.journal = Some(written.map_err(|source| LedgerError::Write {
+            path: self.path.clone(),
+            source,
+        })?);
+        Ok(())
+    }
+
+    /// Hands what was noted to the disk; `durable`: and waits until it is there.
+    pub(crate) fn flush(&mut self, durable: bool) -> Result<(), LedgerError> {
+        let Some(journal) = &mut self.journal else {
+            self.pending.clear();
+            return Ok(());
+        };
+        if self.pending.is_empty() && !durable {
+            return Ok(());
+        }
+        let done = journal
+            .write_all(&self.pending)
+            .and_then(|()| if durable { journal.sync_data() } else { Ok(()) });
+        self.pending.clear();
+        done.map_err(|source| LedgerError::Write {
+            path: self.path.clone(),
+            source,
+        })
+    }
+}
+
+pub(super) fn lock(dir: &Path) -> Result<File, LedgerError> {
+    let path = dir.join("lock");
+    let file = File::create(&path).map_err(|source| LedgerError::Write {
+        path: path.clone(),
+        source,
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(LedgerError::Busy { path: dir.into() }),
+        Err(fs::TryLockError::Error(source)) => Err(LedgerError::Write { path, source }),
+    }
+}
+
+fn summed(kind: u8, body: &[u8]) -> u32 {
+    crc32c(&[&[kind], body].concat())
+}
+
+/// Whether a whole record begins anywhere behind a place that holds none.
+fn has_record_behind(bytes: &[u8]) -> bool {
+    (1..bytes.len()).any(|at| {
+        let rest = &bytes[at..];
+        rest.get(..record::HEAD).is_some_and(|head| {
+            let len = u32::from_le_bytes(head[1..5].try_into().expect("four bytes")) as usize;
+            (1..=record::DURABLE).contains(&head[0])
+                && len >= 8
+                && rest
+                    .get(record::HEAD..record::HEAD + len)
+                    .is_some_and(|body| {
+                        summed(head[0], body)
+                            == u32::from_le_bytes(head[5..9].try_into().expect("four bytes"))
+                    })
+        })
+    })
+}

@@ -1,0 +1,498 @@
+/* wasi:filesystem 0.2 in memory: directories, hard links, rename, unlink while open; read and write at positions.
+ *
+ *   names, links, counts ──► wasi:keyvalue   bucket "fs/inodes": inodes by number; bucket "fs/N": the entries of directory N
+ *   bytes                ──► steadfast:fs    file "inode-N"
+ *   places in listings   ──► wasi:keyvalue   bucket "fs/listings"
+ *
+ * State: none but open descriptors and listings. What a call changes it changes at others, whose journal answers a repeated call: a rename that
+ * a failure interrupts is done once, and wholly. A descriptor is a number and its flags, and comes back from these (filesystem.recover.toml).
+ *
+ * Invariants
+ *  1. What a call asks others for depends on its arguments and on their answers alone, so buckets are opened by each call.
+ *  2. An inode goes when it has neither a name nor an open descriptor; its number is used again.
+ *  3. No path leads out of the directory that it starts at.
+ * Not here: streams, symbolic links, times.
+ * See WASI 0.2, wasi:filesystem/types; errors are those of Linux's tmpfs.
+ */
+#include "paths.h"
+
+#define TYPES "wasi:filesystem/types@0.2.0"
+#define PREOPENS "wasi:filesystem/preopens@0.2.0"
+#define IDENTITY "steadfast:filesystem/identity@0.1.0"
+#define METHOD(name) EXPORT(TYPES "#[method]descriptor." name)
+
+enum { READ = 1, WRITE = 2, MUTATE = 32 };
+enum { CREATE = 1, ONLY_DIRECTORY = 2, EXCLUSIVE = 4, TRUNCATE = 8 };
+/* The file system takes no more (fs.c, fs.recover.toml). */
+enum { SIZE_MAX_BYTES = 1 << 30, READ_MAX_BYTES = 1 << 20 };
+
+/* An open listing: names as they were when it was opened or came back. Which one was given last is in the store. */
+struct listing {
+	uint64_t id;
+	struct text *names;
+	uint32_t count;
+};
+
+IMPORT("[export]" TYPES, "[resource-new]descriptor") int32_t descriptor_new(struct node *rep);
+IMPORT("[export]" TYPES, "[resource-new]directory-entry-stream") int32_t listing_new(struct listing *rep);
+
+/* --- Results: a discriminant, and payload or error where the canonical ABI aligns them. */
+
+static union {
+	uint8_t bytes[104];
+	uint32_t words[26];
+	uint64_t longs[13];
+} result;
+
+static void *done(int error, uint32_t at)
+{
+	result.bytes[0] = error != NONE;
+	if (error != NONE)
+		result.bytes[at] = (uint8_t)error;
+	return &result;
+}
+
+static int32_t make_node(uint32_t number, uint32_t flags)
+{
+	struct node *node = need(sizeof *node);
+	*node = (struct node){ number, flags };
+	return descriptor_new(node);
+}
+
+/* One descriptor more, which the store counts. */
+static int32_t open_node(uint32_t number, struct inode inode, uint32_t flags)
+{
+	inode.opens++;
+	save(number, inode);
+	return make_node(number, flags);
+}
+
+static int cut(uint32_t number, uint64_t size)
+{
+	int32_t file = file_of(number);
+	uint8_t done[2] = { 1 };
+	if (file < 0)
+		return INSUFFICIENT_SPACE;
+	file_truncate(file, size, done);
+	file_drop(file);
+	return done[0] ? INSUFFICIENT_SPACE : NONE;
+}
+
+/* What open-at must find or make. */
+static int openable(struct place *place, uint32_t open_flags, uint32_t flags)
+{
+	if ((open_flags & CREATE) && (open_flags & ONLY_DIRECTORY))
+		return INVALID;
+	if (!place->number) {
+		if (!(open_flags & CREATE))
+			return NO_ENTRY;
+		if (place->wants_directory)
+			return IS_DIRECTORY;
+		int error = may_make(place);
+		if (error != NONE)
+			return error;
+		place->number = new_inode(REGULAR, 0);
+		place->inode = (struct inode){ REGULAR, 1, 0, 0 };
+		set_entry(place->directory, place->name, place->number);
+		return cut(place->number, 0);
+	}
+	if ((open_flags & CREATE) && (open_flags & EXCLUSIVE))
+		return EXIST;
+	if (place->inode.type == DIRECTORY)
+		return (open_flags & (CREATE | TRUNCATE)) || (flags & WRITE) ? IS_DIRECTORY : NONE;
+	if ((open_flags & ONLY_DIRECTORY) || place->wants_directory)
+		return NOT_DIRECTORY;
+	return open_flags & TRUNCATE ? cut(place->number, 0) : NONE;
+}
+
+METHOD("open-at")
+void *open_at(struct node *node, uint32_t path_flags, char *path, uint32_t len, uint32_t open_flags, uint32_t flags)
+{
+	(void)path_flags;
+	struct place place;
+	int error = walk(node, (struct text){ path, len }, &place);
+	if (error == NONE)
+		error = openable(&place, open_flags, flags);
+	if (error == NONE)
+		result.words[1] = (uint32_t)open_node(place.number, place.inode, flags);
+	free(len ? path : NULL);
+	return done(error, 4);
+}
+
+EXPORT(TYPES "#[dtor]descriptor") void close_node(struct node *node)
+{
+	struct inode inode = load(node->number);
+	if (inode.opens)
+		inode.opens--;
+	settle(node->number, inode);
+	free(node);
+}
+
+EXPORT(IDENTITY "#of-descriptor") uint64_t of_descriptor(struct node *node)
+{
+	return (uint64_t)node->number << 8 | node->flags;
+}
+
+EXPORT(IDENTITY "#descriptor-again") int32_t descriptor_again(uint64_t identity)
+{
+	return make_node((uint32_t)(identity >> 8), identity & 0xff);
+}
+
+EXPORT(PREOPENS "#get-directories") uint32_t *get_directories(void)
+{
+	static uint32_t one[3], list[2];
+	one[0] = (uint32_t)open_node(ROOT, load(ROOT), READ | MUTATE);
+	one[1] = (uint32_t)(uintptr_t)"/";
+	one[2] = 1;
+	list[0] = (uint32_t)(uintptr_t)one;
+	list[1] = 1;
+	return list;
+}
+
+/* --- Files */
+
+METHOD("sync-data") void *sync_data(struct node *node)
+{
+	(void)node;
+	return done(NONE, 1);
+}
+
+METHOD("sync") void *sync_all(struct node *node)
+{
+	return sync_data(node);
+}
+
+METHOD("get-flags") void *get_flags(struct node *node)
+{
+	result.bytes[1] = (uint8_t)node->flags;
+	return done(NONE, 1);
+}
+
+METHOD("get-type") void *get_type(struct node *node)
+{
+	result.bytes[1] = (uint8_t)load(node->number).type;
+	return done(NONE, 1);
+}
+
+METHOD("set-size") void *set_size(struct node *node, uint64_t size)
+{
+	if (!(node->flags & WRITE) || load(node->number).type != REGULAR)
+		return done(INVALID, 1);
+	return done(size > SIZE_MAX_BYTES ? FILE_TOO_LARGE : cut(node->number, size), 1);
+}
+
+METHOD("read") void *read_file(struct node *node, uint64_t length, uint64_t offset)
+{
+	if (load(node->number).type == DIRECTORY)
+		return done(IS_DIRECTORY, 4);
+	if (!(node->flags & READ))
+		return done(BAD_DESCRIPTOR, 4);
+	int32_t file = file_of(node->number);
+	if (file < 0)
+		return done(INSUFFICIENT_SPACE, 4);
+	struct list_result found = { 0 };
+	file_read(file, offset, length < READ_MAX_BYTES ? (uint32_t)length : READ_MAX_BYTES, &found);
+	file_drop(file);
+	if (found.err)
+		return done(IO, 4);
+	result.words[1] = (uint32_t)(uintptr_t)found.list.at;
+	result.words[2] = found.list.len;
+	result.bytes[12] = length && !found.list.len;
+	return done(NONE, 4);
+}
+
+EXPORT("cabi_post_" TYPES "#[method]descriptor.read") void read_done(uint32_t *read)
+{
+	if (!*(uint8_t *)read)
+		done_with((struct text){ (const char *)(uintptr_t)read[1], read[2] });
+}
+
+METHOD("write") void *write_file(struct node *node, char *bytes, uint32_t len, uint64_t offset)
+{
+	int error = node->flags & WRITE ? NONE : BAD_DESCRIPTOR;
+	if (error == NONE && (offset > SIZE_MAX_BYTES || offset + len > SIZE_MAX_BYTES))
+		error = FILE_TOO_LARGE;
+	int32_t file = error == NONE ? file_of(node->number) : -1;
+	struct long_result written = { .err = 1 };
+	if (file >= 0) {
+		file_write(file, offset, bytes, len, &written);
+		file_drop(file);
+	}
+	free(len ? bytes : NULL);
+	if (error == NONE && written.err)
+		error = INSUFFICIENT_SPACE;
+	result.longs[1] = written.n;
+	return done(error, 8);
+}
+
+/* --- What is told of an inode */
+
+static void *told(int error, uint32_t number, struct inode inode)
+{
+	if (error != NONE)
+		return done(error, 8);
+	memset(&result, 0, sizeof result);
+	result.bytes[8] = (uint8_t)inode.type;
+	result.longs[2] = inode.links;
+	int32_t file = inode.type == REGULAR ? file_of(number) : -1;
+	if (file >= 0) {
+		result.longs[3] = file_size(file);
+		file_drop(file);
+	}
+	return done(NONE, 8);
+}
+
+METHOD("stat") void *stat_node(struct node *node)
+{
+	return told(NONE, node->number, load(node->number));
+}
+
+METHOD("stat-at") void *stat_at(struct node *node, uint32_t path_flags, char *path, uint32_t len)
+{
+	(void)path_flags;
+	struct place place;
+	int error = find(node, (struct text){ path, len }, &place);
+	free(len ? path : NULL);
+	return told(error, place.number, place.inode);
+}
+
+METHOD("is-same-object") int32_t is_same_object(struct node *node, struct node *other)
+{
+	return node->number == other->number;
+}
+
+/* A number is used again only when nobody has it open, so it stands for its inode as long as anybody looks. */
+static void *hashed(int error, uint32_t number)
+{
+	result.longs[1] = number;
+	result.longs[2] = 0;
+	return done(error, 8);
+}
+
+METHOD("metadata-hash") void *metadata_hash(struct node *node)
+{
+	return hashed(NONE, node->number);
+}
+
+METHOD("metadata-hash-at") void *metadata_hash_at(struct node *node, uint32_t path_flags, char *path, uint32_t len)
+{
+	(void)path_flags;
+	struct place place;
+	int error = find(node, (struct text){ path, len }, &place);
+	free(len ? path : NULL);
+	return hashed(error, place.number);
+}
+
+/* --- Names */
+
+METHOD("create-directory-at") void *create_directory_at(struct node *node, char *path, uint32_t len)
+{
+	struct place place;
+	int error = walk(node, (struct text){ path, len }, &place);
+	if (error == NONE)
+		error = place.number ? EXIST : may_make(&place);
+	if (error == NONE)
+		set_entry(place.directory, place.name, new_inode(DIRECTORY, place.directory));
+	free(len ? path : NULL);
+	return done(error, 1);
+}
+
+METHOD("remove-directory-at") void *remove_directory_at(struct node *node, char *path, uint32_t len)
+{
+	struct place place;
+	int error = find(node, (struct text){ path, len }, &place);
+	if (error == NONE && !place.name.len)
+		error = len && path[len - 1] == '.' && (len == 1 || path[len - 2] != '.') ? INVALID : NOT_EMPTY;
+	if (error == NONE && place.inode.type != DIRECTORY)
+		error = NOT_DIRECTORY;
+	if (error == NONE && !is_empty(place.number))
+		error = NOT_EMPTY;
+	if (error == NONE) {
+		set_entry(place.directory, place.name, 0);
+		unlinked(place.number);
+	}
+	free(len ? path : NULL);
+	return done(error, 1);
+}
+
+METHOD("unlink-file-at") void *unlink_file_at(struct node *node, char *path, uint32_t len)
+{
+	struct place place;
+	int error = find(node, (struct text){ path, len }, &place);
+	if (error == NONE && place.inode.type == DIRECTORY)
+		error = IS_DIRECTORY;
+	if (error == NONE) {
+		set_entry(place.directory, place.name, 0);
+		unlinked(place.number);
+	}
+	free(len ? path : NULL);
+	return done(error, 1);
+}
+
+METHOD("link-at")
+void *link_at(struct node *node, uint32_t path_flags, char *old, uint32_t old_len, struct node *to, char *new, uint32_t new_len)
+{
+	(void)path_flags;
+	struct place from, into;
+	int error = find(node, (struct text){ old, old_len }, &from);
+	if (error == NONE)
+		error = walk(to, (struct text){ new, new_len }, &into);
+	if (error == NONE && into.number)
+		error = EXIST;
+	if (error == NONE && into.wants_directory)
+		error = NO_ENTRY;
+	if (error == NONE && from.inode.type == DIRECTORY)
+		error = NOT_PERMITTED;
+	if (error == NONE)
+		error = may_make(&into);
+	if (error == NONE) {
+		from.inode.links++;
+		save(from.number, from.inode);
+		set_entry(into.directory, into.name, from.number);
+	}
+	free(old_len ? old : NULL);
+	free(new_len ? new : NULL);
+	return done(error, 1);
+}
+
+/* Whether a directory is another one, or lies below it. */
+static int lies_in(uint32_t directory, uint32_t other)
+{
+	for (; directory != other; directory = load(directory).parent)
+		if (directory == ROOT)
+			return 0;
+	return 1;
+}
+
+static int may_rename(const struct place *from, const struct place *into)
+{
+	int directory = from->inode.type == DIRECTORY;
+	if (!from->name.len || !into->name.len)
+		return BUSY;
+	if (!from->number)
+		return NO_ENTRY;
+	if (!directory && (from->wants_directory || into->wants_directory))
+		return NOT_DIRECTORY;
+	if (directory && lies_in(into->directory, from->number))
+		return INVALID;
+	if (!into->number)
+		return may_make(into);
+	if (directory && into->inode.type != DIRECTORY)
+		return NOT_DIRECTORY;
+	if (!directory && into->inode.type == DIRECTORY)
+		return IS_DIRECTORY;
+	return directory && into->number != from->number && !is_empty(into->number) ? NOT_EMPTY : NONE;
+}
+
+METHOD("rename-at")
+void *rename_at(struct node *node, char *old, uint32_t old_len, struct node *to, char *new, uint32_t new_len)
+{
+	struct place from, into;
+	int error = walk(node, (struct text){ old, old_len }, &from);
+	if (error == NONE)
+		error = walk(to, (struct text){ new, new_len }, &into);
+	if (error == NONE)
+		error = may_rename(&from, &into);
+	/* Two names of one file: both stay (rename(2)). */
+	if (error == NONE && into.number != from.number) {
+		set_entry(into.directory, into.name, from.number);
+		set_entry(from.directory, from.name, 0);
+		if (into.number)
+			unlinked(into.number);
+		if (from.inode.type == DIRECTORY) {
+			from.inode.parent = into.directory;
+			save(from.number, from.inode);
+		}
+	}
+	free(old_len ? old : NULL);
+	free(new_len ? new : NULL);
+	return done(error, 1);
+}
+
+/* --- Listings: in the order of names, so that a place in one is the name that was given last. */
+
+static int32_t make_listing(uint64_t id, uint32_t directory)
+{
+	struct listing *listing = need(sizeof *listing);
+	int32_t bucket = opened(label("fs/", directory));
+	listing->id = id;
+	listing->names = keys_of(bucket, &listing->count);
+	bucket_drop(bucket);
+	return listing_new(listing);
+}
+
+METHOD("read-directory") void *read_directory(struct node *node)
+{
+	if (load(node->number).type != DIRECTORY)
+		return done(NOT_DIRECTORY, 4);
+	int32_t bucket = listings();
+	uint64_t id = next_of(bucket);
+	set(bucket, label("", id), &node->number, sizeof node->number);
+	bucket_drop(bucket);
+	result.words[1] = (uint32_t)make_listing(id, node->number);
+	return done(NONE, 4);
+}
+
+EXPORT(TYPES "#[dtor]directory-entry-stream") void close_listing(struct listing *listing)
+{
+	int32_t bucket = listings();
+	take_away(bucket, label("", listing->id));
+	bucket_drop(bucket);
+	free_keys(listing->names, listing->count);
+	free(listing);
+}
+
+EXPORT(IDENTITY "#of-listing") uint64_t of_listing(struct listing *listing)
+{
+	return listing->id;
+}
+
+EXPORT(IDENTITY "#listing-again") int32_t listing_again(uint64_t id)
+{
+	struct text at;
+	int32_t bucket = listings();
+	uint32_t directory = 0;
+	if (get(bucket, label("", id), &at) && at.len >= sizeof directory)
+		memcpy(&directory, at.at, sizeof directory);
+	done_with(at);
+	bucket_drop(bucket);
+	return make_listing(id, directory);
+}
+
+static int order(struct text a, struct text b)
+{
+	int by = memcmp(a.at, b.at, a.len < b.len ? a.len : b.len);
+	return by ? by : (a.len > b.len) - (a.len < b.len);
+}
+
+EXPORT(TYPES "#[method]directory-entry-stream.read-directory-entry") void *read_directory_entry(struct listing *listing)
+{
+	struct text at;
+	uint32_t directory, number = 0;
+	int32_t bucket = listings();
+	if (!get(bucket, label("", listing->id), &at) || at.len < sizeof directory)
+		__builtin_trap();
+	memcpy(&directory, at.at, sizeof directory);
+	struct text last = { at.at + sizeof directory, at.len - sizeof directory }, name = { 0 };
+	for (uint32_t i = 0; i < listing->count && !number; i++) {
+		name = listing->names[i];
+		/* A name that has gone meanwhile is left out. */
+		if (order(name, last) > 0)
+			number = entry(directory, name);
+	}
+	done_with(at);
+	memset(&result, 0, sizeof result);
+	if (number) {
+		char *now = need(sizeof directory + name.len);
+		memcpy(now, &directory, sizeof directory);
+		memcpy(now + sizeof directory, name.at, name.len);
+		set(bucket, label("", listing->id), now, sizeof directory + name.len);
+		free(now);
+		result.bytes[4] = 1;
+		result.bytes[8] = (uint8_t)load(number).type;
+		result.words[3] = (uint32_t)(uintptr_t)name.at;
+		result.words[4] = name.len;
+	}
+	bucket_drop(bucket);
+	return done(NONE, 4);
+}

@@ -1,0 +1,480 @@
+//! wasi:filesystem against the tmpfs of this host: the same operations on both, in the manner of wasi-testsuite, and every answer equal;
+//! then the same with resets between any two operations, and with flips that are found when a call has done half of its work.
+//!
+//! Both sides are told what a program would see: results, bytes, link counts, names, and errors by the names that WASI has for them.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use steadfast_restart::{Component, Edge, Handle, Host, Policy, Value};
+
+use crate::fixture;
+
+#[path = "filesystem/script.rs"]
+mod script;
+
+use script::{Code, Fs, Stat};
+
+const T: &str = "wasi:filesystem/types@0.2.0#";
+
+/// The component with those that it calls.
+pub(crate) struct System {
+    edge: Edge,
+    others: [Edge; 2],
+    opened: Vec<Option<Handle>>,
+    /// What happens before each operation: a reset of each of the three, bit by bit; 8: a bit flips in the second of two bodies.
+    crash: u8,
+    flips: usize,
+}
+
+impl System {
+    fn new(policy: Policy, crash: u8) -> Self {
+        let mut host = Host::new(true).expect("the pad works");
+        for name in ["keyvalue", "fs"] {
+            let component = fixture::component(name, policy);
+            host.add(component, None).expect("it starts");
+        }
+        let uses = ["keyvalue", "fs"].map(|to| host.edge("filesystem", to, &[]).expect("an edge"));
+        let component = Component {
+            uses: uses.into(),
+            ..fixture::component("filesystem", policy)
+        };
+        host.add(component, None).expect("it starts");
+        let edge = |to: &str| host.edge("test", to, &[]).expect("an edge");
+        let own = edge("filesystem");
+        let root = own.invoke("wasi:filesystem/preopens@0.2.0#get-directories", &[]);
+        let root = root.expect("an answer");
+        let root = root.and_then(|list| list.handle());
+        Self {
+            edge: own,
+            others: [edge("keyvalue"), edge("fs")],
+            opened: vec![Some(root.expect("a directory"))],
+            crash,
+            flips: 0,
+        }
+    }
+
+    fn handle(&self, fd: usize) -> Value {
+        self.opened[fd].expect("open").into()
+    }
+
+    fn call(&mut self, name: &str, args: &[Value]) -> Result<Option<Value>, Code> {
+        if self.crash & FLIP != 0 {
+            // Odd steps over the stack, which comes first, and data.
+            self.flips += 1;
+            let address = self.flips * 1009 % (24 << 10);
+            self.edge.flip(1, address, 3).expect("two bodies");
+        }
+        for (bit, edge) in [&self.edge, &self.others[0], &self.others[1]]
+            .into_iter()
+            .enumerate()
+        {
+            if self.crash & 1 << bit != 0 {
+                edge.reset().expect("it comes back");
+            }
+        }
+        let answer = self.edge.invoke(&format!("{T}{name}"), args);
+        match answer.expect("an answer") {
+            Some(Value::Result(Ok(value))) => Ok(value.map(|value| *value)),
+            Some(Value::Result(Err(Some(code)))) => match *code {
+                Value::Enum(code) => Err(code),
+                other => panic!("{name} gave {other:?}"),
+            },
+            other => Ok(other),
+        }
+    }
+
+    fn resets(&self) -> u64 {
+        self.edge.stats().expect("stats").resets_total()
+    }
+
+    /// Files that the file system below holds.
+    fn files(&self) -> usize {
+        let names = self.others[1].invoke("steadfast:fs/files@0.1.0#names", &[]);
+        match names.expect("an answer") {
+            Some(Value::List(names)) => names.len(),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+const FLIP: u8 = 8;
+
+fn flags(given: &str, known: &[(char, &str)]) -> Value {
+    let named = known.iter().filter(|(letter, _)| given.contains(*letter));
+    Value::Flags(named.map(|(_, name)| (*name).into()).collect())
+}
+
+const NO_FLAGS: Value = Value::Flags(Vec::new());
+
+fn stat_of(value: Option<Value>) -> Stat {
+    let Some(Value::Record(fields)) = value else {
+        panic!("a record is needed, found {value:?}");
+    };
+    let number = |name: &str| {
+        let field = fields.iter().find(|(field, _)| field == name);
+        field
+            .and_then(|(_, value)| value.number())
+            .expect("a number")
+    };
+    let file = matches!(&fields[0].1, Value::Enum(kind) if kind == "regular-file");
+    Stat::new(file, number("link-count"), number("size"))
+}
+
+impl Fs for System {
+    fn open(&mut self, dir: usize, path: &str, how: &str) -> Result<usize, Code> {
+        let open = [
+            ('c', "create"),
+            ('x', "exclusive"),
+            ('d', "directory"),
+            ('t', "truncate"),
+        ];
+        let made = self.call(
+            "[method]descriptor.open-at",
+            &[
+                self.handle(dir),
+                NO_FLAGS,
+                path.into(),
+                flags(how, &open),
+                flags(how, &[('r', "read"), ('w', "write")]),
+            ],
+        )?;
+        self.opened.push(made.and_then(|value| value.handle()));
+        Ok(self.opened.len() - 1)
+    }
+
+    fn close(&mut self, fd: usize) {
+        let handle = self.opened[fd].take().expect("open");
+        if self.crash & 1 != 0 {
+            self.edge.reset().expect("it comes back");
+        }
+        self.edge.discard(handle).expect("it was open");
+    }
+
+    fn read(&mut self, fd: usize, length: u64, offset: u64) -> Result<Vec<u8>, Code> {
+        let args = [self.handle(fd), length.into(), offset.into()];
+        match self.call("[method]descriptor.read", &args)? {
+            Some(Value::Tuple(parts)) => match parts.into_iter().next() {
+                Some(Value::Bytes(bytes)) => Ok(bytes),
+                Some(Value::List(none)) if none.is_empty() => Ok(Vec::new()),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn write(&mut self, fd: usize, bytes: &[u8], offset: u64) -> Result<u64, Code> {
+        let args = [self.handle(fd), bytes.into(), offset.into()];
+        let written = self.call("[method]descriptor.write", &args)?;
+        Ok(written.and_then(|value| value.number()).expect("a number"))
+    }
+
+    fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code> {
+        let args = [self.handle(fd), size.into()];
+        self.call("[method]descriptor.set-size", &args).map(drop)
+    }
+
+    fn stat(&mut self, fd: usize) -> Result<Stat, Code> {
+        self.call("[method]descriptor.stat", &[self.handle(fd)])
+            .map(stat_of)
+    }
+
+    fn stat_at(&mut self, dir: usize, path: &str) -> Result<Stat, Code> {
+        let args = [self.handle(dir), NO_FLAGS, path.into()];
+        self.call("[method]descriptor.stat-at", &args).map(stat_of)
+    }
+
+    fn same(&mut self, one: usize, other: usize) -> bool {
+        let args = [self.handle(one), self.handle(other)];
+        let same = self.call("[method]descriptor.is-same-object", &args);
+        same == Ok(Some(Value::Bool(true)))
+    }
+
+    fn list(&mut self, dir: usize) -> Result<Vec<String>, Code> {
+        let listing = self.call("[method]descriptor.read-directory", &[self.handle(dir)])?;
+        let listing = listing.and_then(|value| value.handle()).expect("a listing");
+        let mut names = Vec::new();
+        loop {
+            let next = "[method]directory-entry-stream.read-directory-entry";
+            match self.call(next, &[listing.into()])? {
+                Some(Value::Option(Some(entry))) => match *entry {
+                    Value::Record(fields) => match (&fields[0].1, &fields[1].1) {
+                        (Value::Enum(kind), Value::String(name)) => {
+                            let file = kind == "regular-file";
+                            names.push(format!("{name}{}", if file { "" } else { "/" }));
+                        }
+                        other => panic!("{other:?}"),
+                    },
+                    other => panic!("{other:?}"),
+                },
+                Some(Value::Option(None)) => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        self.edge.discard(listing).expect("it was open");
+        Ok(names)
+    }
+
+    fn make_directory(&mut self, dir: usize, path: &str) -> Result<(), Code> {
+        let args = [self.handle(dir), path.into()];
+        self.call("[method]descriptor.create-directory-at", &args)
+            .map(drop)
+    }
+
+    fn remove_directory(&mut self, dir: usize, path: &str) -> Result<(), Code> {
+        let args = [self.handle(dir), path.into()];
+        self.call("[method]descriptor.remove-directory-at", &args)
+            .map(drop)
+    }
+
+    fn unlink(&mut self, dir: usize, path: &str) -> Result<(), Code> {
+        let args = [self.handle(dir), path.into()];
+        self.call("[method]descriptor.unlink-file-at", &args)
+            .map(drop)
+    }
+
+    fn link(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code> {
+        let to = self.handle(to);
+        let args = [self.handle(dir), NO_FLAGS, old.into(), to, new.into()];
+        self.call("[method]descriptor.link-at", &args).map(drop)
+    }
+
+    fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code> {
+        let args = [self.handle(dir), old.into(), self.handle(to), new.into()];
+        self.call("[method]descriptor.rename-at", &args).map(drop)
+    }
+}
+
+/// The same on a folder of tmpfs. Paths go through /proc/self/fd, so they begin at the open directory, whatever its name is by now.
+struct Tmpfs {
+    folder: PathBuf,
+    opened: Vec<Option<File>>,
+}
+
+/// Its number in asm-generic/fcntl.h.
+const O_DIRECTORY: i32 = 0o200_000;
+
+impl Tmpfs {
+    fn new(name: &str) -> Self {
+        let folder = format!("/dev/shm/steadfast-{name}-{}", std::process::id());
+        let folder = PathBuf::from(folder);
+        fs::create_dir(&folder).expect("a tmpfs at /dev/shm");
+        let root = File::open(&folder).expect("it was made");
+        Self {
+            folder,
+            opened: vec![Some(root)],
+        }
+    }
+
+    fn file(&self, fd: usize) -> &File {
+        self.opened[fd].as_ref().expect("open")
+    }
+
+    fn path(&self, dir: usize, path: &str) -> PathBuf {
+        let dir = self.file(dir).as_raw_fd();
+        Path::new(&format!("/proc/self/fd/{dir}")).join(path)
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn code<T>(done: std::io::Result<T>) -> Result<T, Code> {
+    // asm-generic/errno-base.h and errno.h.
+    let names = [
+        (1, "not-permitted"),
+        (2, "no-entry"),
+        (9, "bad-descriptor"),
+        (16, "busy"),
+        (17, "exist"),
+        (20, "not-directory"),
+        (21, "is-directory"),
+        (22, "invalid"),
+        (36, "name-too-long"),
+        (39, "not-empty"),
+    ];
+    done.map_err(|error| {
+        let number = error.raw_os_error();
+        let name = names.iter().find(|(n, _)| Some(*n) == number);
+        name.map_or_else(|| error.to_string(), |(_, name)| (*name).into())
+    })
+}
+
+fn stat_from(meta: &fs::Metadata) -> Stat {
+    Stat::new(meta.is_file(), meta.nlink(), meta.len())
+}
+
+impl Fs for Tmpfs {
+    fn open(&mut self, dir: usize, path: &str, how: &str) -> Result<usize, Code> {
+        // By the bits, since OpenOptions refuses what it thinks makes no sense: O_CREAT, O_EXCL, O_TRUNC.
+        let bits = [
+            ('c', 0o100),
+            ('x', 0o200),
+            ('t', 0o1000),
+            ('d', O_DIRECTORY),
+        ];
+        let bits = bits.iter().filter(|(letter, _)| how.contains(*letter));
+        let file = OpenOptions::new()
+            .read(how.contains('r') || !how.contains('w'))
+            .write(how.contains('w'))
+            .custom_flags(bits.map(|(_, bit)| bit).sum())
+            .open(self.path(dir, path));
+        self.opened.push(Some(code(file)?));
+        Ok(self.opened.len() - 1)
+    }
+
+    fn close(&mut self, fd: usize) {
+        self.opened[fd] = None;
+    }
+
+    fn read(&mut self, fd: usize, length: u64, offset: u64) -> Result<Vec<u8>, Code> {
+        let mut bytes = vec![0; usize::try_from(length).expect("short")];
+        let n = code(self.file(fd).read_at(&mut bytes, offset))?;
+        bytes.truncate(n);
+        Ok(bytes)
+    }
+
+    fn write(&mut self, fd: usize, bytes: &[u8], offset: u64) -> Result<u64, Code> {
+        code(self.file(fd).write_at(bytes, offset)).map(|n| n as u64)
+    }
+
+    fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code> {
+        code(self.file(fd).set_len(size))
+    }
+
+    fn stat(&mut self, fd: usize) -> Result<Stat, Code> {
+        code(self.file(fd).metadata()).map(|meta| stat_from(&meta))
+    }
+
+    fn stat_at(&mut self, dir: usize, path: &str) -> Result<Stat, Code> {
+        code(fs::metadata(self.path(dir, path))).map(|meta| stat_from(&meta))
+    }
+
+    fn same(&mut self, one: usize, other: usize) -> bool {
+        let number = |fd: usize| self.file(fd).metadata().expect("open").ino();
+        number(one) == number(other)
+    }
+
+    fn list(&mut self, dir: usize) -> Result<Vec<String>, Code> {
+        let entries = code(fs::read_dir(self.path(dir, ".")))?;
+        let mut names: Vec<_> = entries
+            .map(|entry| {
+                let entry = entry.expect("an entry");
+                let file = entry.file_type().expect("a type").is_file();
+                let name = entry.file_name().into_string().expect("text");
+                format!("{name}{}", if file { "" } else { "/" })
+            })
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn make_directory(&mut self, dir: usize, path: &str) -> Result<(), Code> {
+        code(fs::create_dir(self.path(dir, path)))
+    }
+
+    fn remove_directory(&mut self, dir: usize, path: &str) -> Result<(), Code> {
+        code(fs::remove_dir(self.path(dir, path)))
+    }
+
+    fn unlink(&mut self, dir: usize, path: &str) -> Result<(), Code> {
+        code(fs::remove_file(self.path(dir, path)))
+    }
+
+    fn link(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code> {
+        code(fs::hard_link(self.path(dir, old), self.path(to, new)))
+    }
+
+    fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code> {
+        code(fs::rename(self.path(dir, old), self.path(to, new)))
+    }
+}
+
+fn policy() -> Policy {
+    Policy {
+        spare: false,
+        resets_max: u32::MAX,
+        ..Policy::default()
+    }
+}
+
+#[test]
+fn every_case_answers_as_tmpfs_does() {
+    for (name, case) in script::CASES {
+        let right = script::run(&mut Tmpfs::new(name), *case);
+        let mut system = System::new(policy(), 0);
+        assert_eq!(script::run(&mut system, *case), right, "{name}");
+        assert_eq!(system.resets(), 0, "{name}: no failure, no reset");
+    }
+}
+
+#[test]
+fn every_case_answers_the_same_whatever_fails_before_each_operation() {
+    let dual = Policy {
+        dual: true,
+        compare_every: 1,
+        ..policy()
+    };
+    for (name, case) in script::CASES {
+        let right = script::run(&mut Tmpfs::new(&format!("{name}-reset")), *case);
+        for (policy, crash) in [(policy(), 1), (policy(), 7), (dual, 6), (dual, FLIP)] {
+            let mut system = System::new(policy, crash);
+            let found = script::run(&mut system, *case);
+            assert_eq!(found, right, "{name}, {crash:04b}");
+            assert!(crash & 9 == 0 || system.resets() > 9, "{name}, {crash:04b}");
+        }
+    }
+}
+
+#[test]
+fn what_has_neither_a_name_nor_a_descriptor_is_gone() {
+    for crash in [0, 7] {
+        let mut system = System::new(policy(), crash);
+        let first = system.open(0, "a", "cw").expect("it is made");
+        let second = system.open(0, "a", "r").expect("it is there");
+        system.write(first, b"bytes", 0).expect("written");
+        system.unlink(0, "a").expect("it had a name");
+        assert_eq!(system.files(), 1);
+        system.close(first);
+        assert_eq!(system.read(second, 9, 0).as_deref(), Ok(&b"bytes"[..]));
+        system.close(second);
+        assert_eq!(system.files(), 0, "resets of {crash:03b}");
+        // Its number is used again, and nothing of it is left.
+        let third = system.open(0, "b", "crw").expect("it is made");
+        assert_eq!(system.stat(third), Ok(Stat::new(true, 1, 0)));
+    }
+}
+
+#[test]
+fn no_path_leads_out_of_its_directory() {
+    let mut system = System::new(policy(), 0);
+    system.make_directory(0, "d").expect("made");
+    system.make_directory(0, "d/e").expect("made");
+    let below = system.open(0, "d", "rd").expect("it is there");
+    for path in ["..", "../d", "e/../..", "/d", "./../d", "e/../../d"] {
+        let found = system.stat_at(below, path);
+        assert_eq!(found.err().as_deref(), Some("not-permitted"), "{path}");
+    }
+    assert!(system.stat_at(below, "e/..").is_ok());
+    assert_eq!(system.stat_at(below, "").err().as_deref(), Some("no-entry"));
+    let both = system.open(0, "new", "cdrw");
+    assert_eq!(both.err().as_deref(), Some("invalid"));
+}
+
+#[test]
+fn a_listing_goes_on_behind_the_name_that_was_given_last() {
+    let mut system = System::new(policy(), 1);
+    // More than one page of keys.
+    for n in 0..300 {
+        let file = system.open(0, &format!("{n:03}"), "cw").expect("made");
+        system.close(file);
+    }
+    let names = system.list(0).expect("a directory");
+    let right: Vec<_> = (0..300).map(|n| format!("{n:03}")).collect();
+    assert_eq!(names, right);
+}

@@ -1,0 +1,448 @@
+//! What a file system is asked, and a protocol of what it answers.
+
+use std::fmt::Debug;
+
+/// An error, by its name in wasi:filesystem.
+pub(crate) type Code = String;
+
+/// Of a directory no count and no size: file systems differ in these.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Stat {
+    file: bool,
+    links: Option<u64>,
+    size: Option<u64>,
+}
+
+impl Stat {
+    pub(crate) fn new(file: bool, links: u64, size: u64) -> Self {
+        Self {
+            file,
+            links: file.then_some(links),
+            size: file.then_some(size),
+        }
+    }
+}
+
+/// A file system. Descriptors are numbers; 0 is the directory that is open from the start.
+pub(crate) trait Fs {
+    /// `how`: c create, x exclusive, d directory, t truncate, r read, w write.
+    fn open(&mut self, dir: usize, path: &str, how: &str) -> Result<usize, Code>;
+    fn close(&mut self, fd: usize);
+    fn read(&mut self, fd: usize, length: u64, offset: u64) -> Result<Vec<u8>, Code>;
+    fn write(&mut self, fd: usize, bytes: &[u8], offset: u64) -> Result<u64, Code>;
+    fn set_size(&mut self, fd: usize, size: u64) -> Result<(), Code>;
+    fn stat(&mut self, fd: usize) -> Result<Stat, Code>;
+    fn stat_at(&mut self, dir: usize, path: &str) -> Result<Stat, Code>;
+    fn same(&mut self, one: usize, other: usize) -> bool;
+    /// Names, sorted; a directory's ends in a slash.
+    fn list(&mut self, dir: usize) -> Result<Vec<String>, Code>;
+    fn make_directory(&mut self, dir: usize, path: &str) -> Result<(), Code>;
+    fn remove_directory(&mut self, dir: usize, path: &str) -> Result<(), Code>;
+    fn unlink(&mut self, dir: usize, path: &str) -> Result<(), Code>;
+    fn link(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code>;
+    fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) -> Result<(), Code>;
+}
+
+/// A file system, and what it has answered so far.
+pub(crate) struct Asked<'a> {
+    fs: &'a mut dyn Fs,
+    protocol: Vec<String>,
+}
+
+impl Asked<'_> {
+    fn note(&mut self, what: impl Into<String>, answer: impl Debug) {
+        self.protocol.push(format!("{}: {answer:?}", what.into()));
+    }
+
+    fn open(&mut self, dir: usize, path: &str, how: &str) -> usize {
+        let opened = self.fs.open(dir, path, how);
+        self.note(format!("open {path:?} {how}"), &opened);
+        opened.unwrap_or(usize::MAX)
+    }
+
+    fn close(&mut self, fd: usize) {
+        self.fs.close(fd);
+    }
+
+    fn read(&mut self, fd: usize, length: u64, offset: u64) {
+        let found = self.fs.read(fd, length, offset);
+        let found = found.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        self.note(format!("read {length} at {offset}"), found);
+    }
+
+    fn write(&mut self, fd: usize, text: &str, offset: u64) {
+        let written = self.fs.write(fd, text.as_bytes(), offset);
+        self.note(format!("write {text:?} at {offset}"), written);
+    }
+
+    fn set_size(&mut self, fd: usize, size: u64) {
+        let set = self.fs.set_size(fd, size);
+        self.note(format!("size {size}"), set);
+    }
+
+    fn stat(&mut self, fd: usize) {
+        let stat = self.fs.stat(fd);
+        self.note("stat", stat);
+    }
+
+    fn stat_at(&mut self, dir: usize, path: &str) {
+        let stat = self.fs.stat_at(dir, path);
+        self.note(format!("stat {path:?}"), stat);
+    }
+
+    fn same(&mut self, one: usize, other: usize) {
+        let same = self.fs.same(one, other);
+        self.note("same", same);
+    }
+
+    fn list(&mut self, dir: usize) {
+        let names = self.fs.list(dir);
+        self.note("list", names);
+    }
+
+    fn mkdir(&mut self, dir: usize, path: &str) {
+        let made = self.fs.make_directory(dir, path);
+        self.note(format!("mkdir {path:?}"), made);
+    }
+
+    fn rmdir(&mut self, dir: usize, path: &str) {
+        let removed = self.fs.remove_directory(dir, path);
+        self.note(format!("rmdir {path:?}"), removed);
+    }
+
+    fn unlink(&mut self, dir: usize, path: &str) {
+        let unlinked = self.fs.unlink(dir, path);
+        self.note(format!("unlink {path:?}"), unlinked);
+    }
+
+    fn link(&mut self, dir: usize, old: &str, to: usize, new: &str) {
+        let linked = self.fs.link(dir, old, to, new);
+        self.note(format!("link {old:?} {new:?}"), linked);
+    }
+
+    fn rename(&mut self, dir: usize, old: &str, to: usize, new: &str) {
+        let renamed = self.fs.rename(dir, old, to, new);
+        self.note(format!("rename {old:?} {new:?}"), renamed);
+    }
+
+    /// A file with these bytes, closed again.
+    fn file(&mut self, path: &str, text: &str) {
+        let fd = self.open(0, path, "ctw");
+        self.write(fd, text, 0);
+        self.close(fd);
+    }
+
+    fn show(&mut self, path: &str) {
+        let fd = self.open(0, path, "r");
+        if fd != usize::MAX {
+            self.read(fd, 100, 0);
+            self.stat(fd);
+            self.close(fd);
+        }
+    }
+}
+
+pub(crate) type Case = fn(&mut Asked<'_>);
+
+pub(crate) const CASES: &[(&str, Case)] = &[
+    ("open-flags", open_flags),
+    ("access", access),
+    ("truncate", truncate),
+    ("rename-file", rename_file),
+    ("rename-directory", rename_directory),
+    ("hard-links", hard_links),
+    ("unlink-open", unlink_while_open),
+    ("directories", directories),
+    ("paths", paths),
+];
+
+pub(crate) fn run(fs: &mut dyn Fs, case: Case) -> Vec<String> {
+    let mut asked = Asked {
+        fs,
+        protocol: Vec::new(),
+    };
+    case(&mut asked);
+    asked.protocol
+}
+
+fn open_flags(fs: &mut Asked<'_>) {
+    fs.open(0, "none", "r");
+    fs.open(0, "none", "w");
+    fs.open(0, "a", "cw");
+    fs.open(0, "a", "cxw");
+    fs.open(0, "b", "cxrw");
+    fs.open(0, "a", "crw");
+    fs.open(0, "a", "rd");
+    fs.mkdir(0, "d");
+    fs.open(0, "d", "r");
+    fs.open(0, "d", "rd");
+    fs.open(0, "d", "w");
+    fs.open(0, "d", "rw");
+    fs.open(0, "d", "cr");
+    fs.open(0, "d", "cxw");
+    fs.open(0, "d", "tw");
+    fs.file("t", "some text");
+    let fd = fs.open(0, "t", "trw");
+    fs.stat(fd);
+    fs.read(fd, 10, 0);
+    fs.open(0, "n", "tw");
+    fs.list(0);
+}
+
+fn access(fs: &mut Asked<'_>) {
+    let writes = fs.open(0, "a", "cw");
+    fs.write(writes, "text", 0);
+    fs.read(writes, 4, 0);
+    let reads = fs.open(0, "a", "r");
+    fs.read(reads, 4, 0);
+    fs.write(reads, "x", 0);
+    fs.set_size(reads, 1);
+    fs.mkdir(0, "d");
+    let directory = fs.open(0, "d", "r");
+    fs.read(directory, 4, 0);
+    fs.write(directory, "x", 0);
+    fs.set_size(directory, 0);
+    fs.stat(directory);
+    fs.same(reads, writes);
+    fs.same(reads, directory);
+    fs.show("a");
+}
+
+fn truncate(fs: &mut Asked<'_>) {
+    let fd = fs.open(0, "a", "crw");
+    fs.read(fd, 10, 0);
+    fs.write(fd, "0123456789", 0);
+    fs.read(fd, 4, 8);
+    fs.read(fd, 4, 10);
+    fs.read(fd, 4, 1000);
+    fs.read(fd, 0, 0);
+    fs.write(fd, "", 20);
+    fs.stat(fd);
+    fs.set_size(fd, 4);
+    fs.read(fd, 100, 0);
+    // What was cut is gone, also where the file grows again.
+    fs.set_size(fd, 8);
+    fs.read(fd, 100, 0);
+    fs.write(fd, "end", 12);
+    fs.read(fd, 100, 0);
+    fs.stat(fd);
+    // Over the host's blocks of data.
+    fs.write(fd, &"x".repeat(5000), 4000);
+    fs.read(fd, 10, 8995);
+    fs.set_size(fd, 4100);
+    fs.set_size(fd, 9000);
+    fs.read(fd, 4, 4098);
+    fs.set_size(fd, 0);
+    fs.stat(fd);
+    fs.write(fd, "again", 0);
+    fs.close(fd);
+    fs.show("a");
+}
+
+fn rename_file(fs: &mut Asked<'_>) {
+    fs.rename(0, "none", 0, "a");
+    fs.file("a", "first");
+    fs.file("b", "second");
+    let (a, b) = (fs.open(0, "a", "rw"), fs.open(0, "b", "r"));
+    fs.rename(0, "a", 0, "c");
+    fs.list(0);
+    fs.rename(0, "c", 0, "b");
+    fs.list(0);
+    // Descriptors stay with their files: one has another name, one has none.
+    fs.read(a, 10, 0);
+    fs.write(a, "F", 0);
+    fs.read(b, 10, 0);
+    fs.stat(a);
+    fs.stat(b);
+    fs.show("b");
+    fs.rename(0, "b", 0, "b");
+    fs.rename(0, "b", 0, "b/");
+    fs.rename(0, "b", 0, "x/");
+    fs.rename(0, "b/", 0, "x");
+    fs.rename(0, "b", 0, "none/x");
+    fs.rename(0, "b", 0, "b/x");
+    fs.mkdir(0, "d");
+    fs.rename(0, "b", 0, "d");
+    fs.rename(0, "b", 0, "d/b");
+    let d = fs.open(0, "d", "rd");
+    fs.list(d);
+    fs.rename(d, "b", 0, "e");
+    fs.rename(0, "e", d, "f");
+    fs.list(d);
+    fs.list(0);
+    fs.read(a, 10, 0);
+    fs.close(b);
+    fs.close(a);
+    fs.show("d/f");
+}
+
+fn rename_directory(fs: &mut Asked<'_>) {
+    fs.mkdir(0, "a");
+    fs.mkdir(0, "a/b");
+    fs.file("a/b/f", "deep");
+    let b = fs.open(0, "a/b", "rd");
+    fs.rename(0, "a", 0, "a");
+    fs.rename(0, "a", 0, "a/c");
+    fs.rename(0, "a", 0, "a/b/c");
+    fs.rename(0, "a/b", 0, "c");
+    fs.show("c/f");
+    fs.list(b);
+    fs.list(0);
+    fs.stat_at(0, "c/../a");
+    fs.rename(0, "c", 0, "a/");
+    fs.list(0);
+    fs.show("a/f");
+    fs.mkdir(0, "e");
+    fs.rename(0, "e", 0, "a");
+    fs.rename(0, "a", 0, "e");
+    fs.file("g", "file");
+    fs.rename(0, "e", 0, "g");
+    fs.rename(0, "g", 0, "e");
+    fs.rename(0, "e", 0, "new/");
+    fs.rename(0, ".", 0, "x");
+    fs.rename(0, "new", 0, ".");
+    fs.rename(0, "new", b, "self");
+    fs.mkdir(0, "h");
+    fs.mkdir(0, "h/i");
+    let h = fs.open(0, "h", "rd");
+    fs.rename(h, "i", b, "i");
+    fs.stat_at(0, "new/i/../f");
+    fs.list(b);
+    fs.list(h);
+}
+
+fn hard_links(fs: &mut Asked<'_>) {
+    fs.file("a", "shared");
+    fs.link(0, "a", 0, "b");
+    fs.stat_at(0, "a");
+    let (a, b) = (fs.open(0, "a", "rw"), fs.open(0, "b", "rw"));
+    fs.same(a, b);
+    fs.write(a, "S", 0);
+    fs.read(b, 10, 0);
+    fs.link(0, "none", 0, "c");
+    fs.link(0, "a", 0, "b");
+    fs.link(0, "a", 0, "a");
+    fs.link(0, "a/", 0, "c");
+    fs.link(0, "a", 0, "c/");
+    fs.link(0, "a", 0, "none/c");
+    fs.mkdir(0, "d");
+    fs.link(0, "d", 0, "e");
+    fs.link(0, "a", 0, "d");
+    let d = fs.open(0, "d", "rd");
+    fs.link(0, "b", d, "c");
+    fs.stat(a);
+    // Two names of one file: a rename of one over the other does nothing.
+    fs.rename(0, "a", 0, "b");
+    fs.list(0);
+    fs.unlink(0, "a");
+    fs.stat(a);
+    fs.rename(d, "c", 0, "b");
+    fs.unlink(0, "b");
+    fs.stat(b);
+    fs.show("d/c");
+    fs.unlink(d, "c");
+    fs.stat(b);
+    fs.write(b, "still", 0);
+    fs.read(a, 10, 0);
+    fs.list(d);
+}
+
+fn unlink_while_open(fs: &mut Asked<'_>) {
+    fs.unlink(0, "none");
+    fs.file("a", "old");
+    let old = fs.open(0, "a", "rw");
+    fs.unlink(0, "a");
+    fs.unlink(0, "a");
+    fs.open(0, "a", "r");
+    fs.read(old, 10, 0);
+    fs.stat(old);
+    fs.write(old, "longer text", 0);
+    fs.file("a", "new");
+    let new = fs.open(0, "a", "r");
+    fs.same(old, new);
+    fs.read(old, 20, 0);
+    fs.read(new, 20, 0);
+    fs.set_size(old, 4);
+    fs.close(new);
+    fs.unlink(0, "a");
+    fs.read(old, 20, 0);
+    fs.close(old);
+    fs.mkdir(0, "d");
+    let d = fs.open(0, "d", "rd");
+    fs.rmdir(0, "d");
+    fs.open(d, "f", "cw");
+    fs.mkdir(d, "e");
+    fs.file("g", "text");
+    fs.link(0, "g", d, "g");
+    fs.rename(0, "g", d, "g");
+    fs.mkdir(0, "d");
+    fs.open(d, "f", "r");
+    fs.list(0);
+}
+
+fn directories(fs: &mut Asked<'_>) {
+    fs.list(0);
+    fs.mkdir(0, "a");
+    fs.mkdir(0, "a");
+    fs.mkdir(0, "a/b/");
+    fs.mkdir(0, "none/b");
+    fs.mkdir(0, ".");
+    fs.file("f", "x");
+    fs.mkdir(0, "f");
+    fs.mkdir(0, "f/b");
+    fs.list(0);
+    fs.rmdir(0, "none");
+    fs.rmdir(0, "f");
+    fs.rmdir(0, "a");
+    fs.rmdir(0, "a/.");
+    fs.rmdir(0, "a/b/..");
+    fs.unlink(0, "a");
+    fs.unlink(0, "a/");
+    fs.unlink(0, "f/");
+    let a = fs.open(0, "a", "rd");
+    fs.list(a);
+    let f = fs.open(0, "f", "r");
+    fs.list(f);
+    fs.rmdir(a, "b");
+    fs.list(a);
+    fs.file("a/x", "1");
+    fs.file("a/y", "2");
+    fs.unlink(a, "x");
+    fs.rmdir(0, "a/");
+    fs.unlink(a, "y");
+    fs.rmdir(0, "a/");
+    fs.stat_at(0, "a");
+    fs.list(0);
+}
+
+fn paths(fs: &mut Asked<'_>) {
+    fs.mkdir(0, "a");
+    fs.mkdir(0, "a/b");
+    fs.file("a/b/f", "text");
+    for path in [
+        "a/b/f",
+        "a//b/f",
+        "./a/./b/f",
+        "a/../a/b/f",
+        "a/b/../b/f",
+        "a/b/f/",
+        "a/b/f/.",
+        "a/b/f/..",
+        "a/b/",
+        "a/b/.",
+        "a/b/..",
+        "a/none/..",
+        "a/none/f",
+        ".",
+        "./",
+    ] {
+        fs.stat_at(0, path);
+    }
+    fs.open(0, "a/b/f/", "r");
+    fs.open(0, "a/b/new/", "cw");
+    fs.open(0, "a/b/f/x", "cw");
+    fs.open(0, &"n".repeat(255), "cw");
+    fs.open(0, &"n".repeat(256), "cw");
+    fs.open(0, "b\u{e4}\u{1f980}", "cw");
+    fs.list(0);
+}
