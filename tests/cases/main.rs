@@ -44,6 +44,7 @@ mod later;
 mod left;
 mod levels;
 mod link;
+mod notify;
 mod outside;
 mod packages;
 mod pass;
