@@ -222,29 +222,21 @@ impl Service {
     /// Whether an entry touches what a recovery holds back.
     fn waits(&self, entry: Option<&Entry>) -> bool {
         let held: Vec<ObjectId> = self.held.values().flatten().copied().collect();
-        if held.contains(&store::head_id()) {
-            return !matches!(
-                entry,
-                Some(Entry {
-                    body: Body::Recover(_),
-                    ..
-                })
-            );
+        // Every entry changes the head, and its origin's session: what is fetched for them is what they were before it.
+        if held.contains(&store::head_id())
+            || entry.is_some_and(|entry| held.contains(&store::session_id(entry.origin)))
+        {
+            return true;
         }
         let shards: Vec<usize> = held.iter().map(|id| store::shard_of(*id)).collect();
         match entry {
             Some(Entry {
                 body: Body::Requests(requests),
-                origin,
                 ..
-            }) => {
-                held.contains(&store::session_id(*origin))
-                    || requests.iter().any(|request| {
-                        Store::shards_of(request).is_none_or(|touched| {
-                            touched.iter().any(|shard| shards.contains(shard))
-                        })
-                    })
-            }
+            }) => requests.iter().any(|request| {
+                Store::shards_of(request)
+                    .is_none_or(|touched| touched.iter().any(|shard| shards.contains(shard)))
+            }),
             Some(Entry {
                 body: Body::Scrub(..),
                 ..

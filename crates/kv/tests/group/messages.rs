@@ -80,6 +80,40 @@ fn an_entry_that_flips_between_the_log_and_its_execution_is_outvoted_and_its_obj
     nothing_differs(&group);
 }
 
+/// Recoveries overlap, and what one replica alone takes for an order to compare is among them: nothing is held back for ever.
+#[test]
+fn a_replica_whose_entries_flip_again_and_again_goes_on() {
+    let group = Group::start(&[]);
+    std::thread::scope(|scope| {
+        for client in 0..6 {
+            let at = group.clients[client % 3];
+            scope.spawn(move || {
+                let mut line = Line::to(at);
+                for round in 0..40 {
+                    let value = format!("{round:04}");
+                    let set = format!("set c{client} 0 0 4\r\n{value}\r\n");
+                    while line.ask(&set).starts_with("SERVER_ERROR") {}
+                    let said = line.get(&format!("c{client}"));
+                    assert!(
+                        said == value || said.starts_with("SERVER_ERROR"),
+                        "{said:?}"
+                    );
+                }
+            });
+        }
+        for bit in 0..20 {
+            let line = format!("sf strike replica=0 queue=log bit={}\r\n", bit * 37 % 900);
+            let said = group.connect(0).ask(&line);
+            assert!(
+                said == "STRUCK\r\n" || said.contains("waits already"),
+                "{said}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    });
+    nothing_differs(&group);
+}
+
 #[test]
 fn a_repair_that_flips_on_its_way_is_refused_and_another_replica_asked() {
     let group = Group::start(&[]);
