@@ -97,6 +97,8 @@ pub(super) fn live(plan: &Plan, says: &mut dyn FnMut(&str), rows: &mut Vec<Row>)
         sum.refused,
         sum.requests,
     ));
+    // A group of its own: the last strikes at the first may still wait.
+    let group = Group::start(&plan.program, "RDGX")?;
     let mut stock = Clients::connect(&group.clients, shape(false), plan.seed)?;
     stock.saturate(WARM)?;
     let (load, hits) = slice(&group, &mut stock, 2, 0, &mut rng)?;
