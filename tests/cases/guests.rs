@@ -132,6 +132,7 @@ const DRIVEN: &[&str] = &[
     "pipe_server.c",
     "execve_signaled.c",
     "without_call.c",
+    "without_written_code.c",
     "memory_hog.c",
     "compute.c",
     "plugin.lib.c",

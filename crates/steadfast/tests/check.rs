@@ -424,7 +424,8 @@ fn a_host_with_only_one_backstop_uses_that_one() {
 fn a_unit_that_denies_written_code_is_found() {
     const PR_SET_MDWE: i32 = 65;
     const PR_MDWE_REFUSE_EXEC_GAIN: u64 = 1;
-    let mut command = command(&reachable(), false);
+    let program = reachable();
+    let mut command = command(&program, false);
     // SAFETY: a bare system call.
     unsafe {
         command.pre_exec(
