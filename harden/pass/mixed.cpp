@@ -7,12 +7,17 @@
 // A place has a name: a variable, a field by the structure's type and the offset in it, or what a pointer that is none of both leads to.
 // An argument's name is that of what callers hand over: of the callee's operations upwards, of the caller's loads downwards.
 //
+// An operation on what a pointer leads to may change anything of that width that pointers lead to: all loads of it are kept then, but for
+// those of frames and of variables whose address nobody takes.
+//
 // Invariant: a load too many is only slow, so names are compared without the path, the index or the object that they are reached by.
 //
-// Not covered: other modules; copies of whole structures; unions and casts that read a field by another type's name.
+// Not covered: other modules; copies of whole structures; unions and casts that read a field by another type's name; loads of more than 64
+// bits, which no record holds.
 
 #include "harden.h"
 
+#include "llvm/ADT/SmallSet.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
@@ -90,6 +95,28 @@ struct Handed {
   std::string Actual, Formal;
 };
 
+bool fits(const DataLayout &Layout, Type *T) { return T->isSized() && Layout.getTypeStoreSizeInBits(T) <= 64; }
+
+Type *changedBy(const Instruction &I) {
+  if (auto *Change = dyn_cast<AtomicRMWInst>(&I))
+    return Change->getValOperand()->getType();
+  if (auto *Swap = dyn_cast<AtomicCmpXchgInst>(&I))
+    return Swap->getNewValOperand()->getType();
+  return cast<StoreInst>(I).getValueOperand()->getType();
+}
+
+// Whether a pointer may lead there: not to a variable that is only read and written by its name.
+bool isReached(const Value *Pointer) {
+  auto *G = dyn_cast<GlobalVariable>(Pointer->stripPointerCasts());
+  if (!G)
+    return true;
+  return !G->hasLocalLinkage() || any_of(G->users(), [&](const User *U) {
+    if (auto *S = dyn_cast<StoreInst>(U))
+      return S->getValueOperand() == G;
+    return !isa<LoadInst>(U) && !isa<AtomicRMWInst>(U) && !isa<AtomicCmpXchgInst>(U);
+  });
+}
+
 } // namespace
 
 bool keepMixedLoads(Module &M, const Config &C) {
@@ -98,13 +125,15 @@ bool keepMixedLoads(Module &M, const Config &C) {
     return false;
   Names Name(M.getDataLayout());
   StringSet<> Mixed;
+  SmallSet<uint64_t, 4> Widths;
   SmallVector<Handed, 16> Calls;
   SmallVector<std::pair<LoadInst *, std::string>, 16> Loads;
   for (Function &F : M)
     for (Instruction &I : instructions(F)) {
-      if (const Value *At = atomicTarget(I))
+      if (const Value *At = atomicTarget(I)) {
         Mixed.insert(Name.of(At));
-      else if (auto *L = dyn_cast<LoadInst>(&I); L && L->isSimple())
+        Widths.insert(M.getDataLayout().getTypeStoreSizeInBits(changedBy(I)).getFixedValue());
+      } else if (auto *L = dyn_cast<LoadInst>(&I); L && L->isSimple() && fits(M.getDataLayout(), L->getType()))
         Loads.emplace_back(L, Name.of(L->getPointerOperand()));
       auto *Call = dyn_cast<CallBase>(&I);
       Function *Callee = Call ? Call->getCalledFunction() : nullptr;
@@ -124,9 +153,12 @@ bool keepMixedLoads(Module &M, const Config &C) {
         Grew |= !To.empty() && Mixed.contains(From) && Mixed.insert(To).second;
       }
     }
+  bool Anywhere = any_of(Mixed.keys(), [](StringRef Where) { return Where.starts_with("value ") || Where.starts_with("behind "); });
   bool Changed = false;
   for (auto &[L, Where] : Loads) {
-    if (!Mixed.contains(Where))
+    uint64_t Width = M.getDataLayout().getTypeStoreSizeInBits(L->getType()).getFixedValue();
+    bool Perhaps = Anywhere && !Where.empty() && Widths.contains(Width) && isReached(L->getPointerOperand());
+    if (!Perhaps && !Mixed.contains(Where))
       continue;
     L->setVolatile(true);
     L->setMetadata(MixedMetadata, MDNode::get(M.getContext(), {}));

@@ -210,8 +210,10 @@ static bool asks_pages;
 /* The kernel makes a second mapping of what is shared, for a length of 0, and refuses to of what is not (mremap(2)). */
 static bool is_shared(uintptr_t page) {
   long r = sf_syscall(SYS_mremap, (long)page, 0, PAGE, MREMAP_MAYMOVE, 0, 0);
-  if (r < 0 && r > -4096)
+  if (r == -EINVAL)
     return false;
+  if (r < 0 && r > -4096)
+    sf_stop("without /proc, what is shared is found by mremap(2), which is refused", "mount /proc in the new root");
   sf_syscall(SYS_munmap, r, PAGE, 0, 0, 0, 0);
   return true;
 }

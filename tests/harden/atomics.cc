@@ -21,6 +21,9 @@ static struct pair {
   long first, second;
 } pair, *of_pair = &pair;
 static long words[4], plain_first, *through = &words[3];
+static long even, odd, *current = &odd, row[4];
+
+__attribute__((noinline)) static long *chosen(long n) { return n & 1 ? &odd : &even; }
 
 __attribute__((noinline)) static void add(long *word) { __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST); }
 __attribute__((noinline)) static long get(const long *word) { return *word; }
@@ -47,6 +50,21 @@ static void read_first(long n) {
   seen += *through;
 }
 
+// By pointers that have no name: from a condition, from a call, from memory, and one that goes along an array.
+static void read_somewhere(long n) {
+  long *p = n & 2 ? &even : &odd;
+  seen += even - odd;
+  __atomic_fetch_add(p, 1, __ATOMIC_SEQ_CST);
+  seen ^= even + odd;
+  __atomic_fetch_add(chosen(n), 2, __ATOMIC_SEQ_CST);
+  seen += odd;
+  __atomic_fetch_add(current, 5, __ATOMIC_SEQ_CST);
+  for (long word : row)
+    seen += word;
+  for (long *q = row; q != row + 4; q++)
+    __atomic_fetch_add(q, n, __ATOMIC_SEQ_CST);
+}
+
 extern "C" void handle(long n) {
   a = n;
   seen += __atomic_fetch_add(&a, 3, __ATOMIC_SEQ_CST);
@@ -65,6 +83,7 @@ extern "C" void handle(long n) {
     if (auto held = weak.lock())
       seen += *held + held.use_count();
   read_first(n);
+  read_somewhere(n);
 }
 
 int main() {
@@ -72,5 +91,6 @@ int main() {
     handle(i);
     std::printf("%ld %ld %d %d %d %d %ld\n", a, b, narrow[0], narrow[1], narrow[2], narrow[3], seen);
     std::printf("%ld %d %d %ld %ld %ld\n", plain_first, head.hits, last.hits, words[0], words[1], words[3]);
+    std::printf("%ld %ld %ld\n", even, odd, row[3]);
   }
 }
