@@ -184,7 +184,9 @@ impl Population {
     pub fn with_uncounted(mut self) -> Self {
         if self.uncounted > 0 {
             self.dynamic = self.dynamic.saturating_add(self.uncounted);
-            self.unreachable.insert(UNCOUNTED.into(), self.uncounted);
+            let exact = self.surplus.is_some();
+            let why = if exact { UNCOUNTED } else { UNCOUNTED_ABOUT };
+            self.unreachable.insert(why.into(), self.uncounted);
         }
         self
     }
@@ -203,6 +205,9 @@ impl Population {
 
 /// Why executions are [`Population::uncounted`], as a reason beside those of `unreachable`.
 pub const UNCOUNTED: &str = "in code without a counter, or before the entry point";
+/// The same where nobody stepped through the program.
+pub const UNCOUNTED_ABOUT: &str =
+    "in code without a counter, or before the entry point (about: by a sample)";
 
 /// `index` of `of`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

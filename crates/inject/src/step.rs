@@ -10,7 +10,7 @@
 //!
 //! Not covered: faults in a class; children of a target that has no threads (the first process's executions count).
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use iced_x86::{Instruction, InstructionInfoFactory, OpAccess, Register as Name};
 use steadfast_integrity::fault::{
@@ -1119,10 +1119,10 @@ fn address_of(mut stop: Stopped, expr: &MemExpr) -> Result<(Stopped, Option<u64>
 }
 
 /// The program and its tracer on one CPU: a step costs two switches then, not two wakes of an idle CPU, a quarter of the
-/// time. The program sees the CPUs that it may run on as ever.
+/// time. A program that asks by sched_getaffinity(2) is told the CPUs that it may run on as ever; /proc shows the one.
 struct Together {
     pid: i32,
-    /// The one, by the number of the process: several campaigns divide the CPUs among themselves.
+    /// The one, by the last digits of the clock: several campaigns divide the CPUs among themselves.
     one: usize,
     /// What it may use, and what its tracer may.
     its: Vec<usize>,
@@ -1132,7 +1132,9 @@ struct Together {
 impl Together {
     fn new(pid: i32) -> Self {
         let its = cpu::allowed_to(pid);
-        let nth = pid.unsigned_abs() as usize % its.len().max(1);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let digits = since.map_or(0, |since| since.subsec_micros() as usize);
+        let nth = digits % its.len().max(1);
         let together = Self {
             pid,
             one: its.get(nth).copied().unwrap_or_default(),
@@ -1149,16 +1151,16 @@ impl Together {
         let _ = cpu::pin(self.pid, self.one);
     }
 
-    fn step(&self, stop: Stopped, rax: u64, deliver: i32) -> std::io::Result<Waited> {
-        // Where this is the number of a system call, the next instruction may ask where it may run.
-        let asks = rax == libc::SYS_sched_getaffinity.cast_unsigned();
-        if asks {
-            let _ = cpu::bind(self.pid, &self.its);
+    fn step(&mut self, stop: Stopped, rax: u64, deliver: i32) -> std::io::Result<Waited> {
+        // Where this is the number of a system call, the next instruction may ask or say where it may run.
+        let call = rax.cast_signed();
+        if call != libc::SYS_sched_getaffinity && call != libc::SYS_sched_setaffinity {
+            return stop.step(deliver);
         }
+        let _ = cpu::bind(self.pid, &self.its);
         let waited = stop.step(deliver);
-        if asks {
-            self.join();
-        }
+        self.its = cpu::allowed_to(self.pid);
+        self.join();
         waited
     }
 }
@@ -1170,7 +1172,7 @@ impl Drop for Together {
 }
 
 /// Executes the program by single steps, at most so many, and tells `each` where it stands: a repeated string
-/// instruction once, and whether the entry point is still to come.
+/// instruction once, and whether the entry point is still to come. One that makes a process is given up.
 ///
 /// # Errors
 /// When it cannot be started.
@@ -1184,7 +1186,7 @@ pub(crate) fn walk(
     let pid = stop.pid();
     let deadline = Instant::now() + limit;
     let entry = entry(pid).map_err(os)?;
-    let together = Together::new(pid);
+    let mut together = Together::new(pid);
     let mut loader = entry != 0;
     let mut deliver = 0;
     let mut last = u64::MAX;
@@ -1198,7 +1200,9 @@ pub(crate) fn walk(
         }
         last = rip;
         steps += 1;
-        if steps > most || Instant::now() > deadline {
+        // Children and other programs are not followed: counters see them, steps do not.
+        let leaves = PROCESSES.contains(&rax.cast_signed()) && is_call(&mut stop, rip);
+        if steps > most || leaves || Instant::now() > deadline {
             break given_up();
         }
         match together.step(stop, rax, deliver).map_err(os)? {
@@ -1219,6 +1223,22 @@ pub(crate) fn walk(
         wall_ns: u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX),
         ..Ran::default()
     })
+}
+
+/// Calls that make a process or a thread, or another program of this one.
+const PROCESSES: [i64; 6] = [
+    libc::SYS_fork,
+    libc::SYS_vfork,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    libc::SYS_execve,
+    libc::SYS_execveat,
+];
+
+/// Whether `syscall` stands there.
+fn is_call(stop: &mut Stopped, rip: u64) -> bool {
+    let mut bytes = [0; 2];
+    stop.read(rip, &mut bytes).is_ok() && bytes == [0x0f, 0x05]
 }
 
 fn is_repeated(stop: &mut Stopped, rip: u64) -> bool {

@@ -85,7 +85,7 @@ impl Field {
         Ok(())
     }
 
-    /// What of a time may be spent here: of a budget, which is for the runs, an eighth.
+    /// What of a time may be spent here: of a budget an eighth, since the rest of the preparation and the runs share it.
     fn share(&self, time: Duration) -> Duration {
         self.order
             .budget
