@@ -546,6 +546,7 @@ void sf_before_wait(const struct sf_call *, u32 nr, const u64 a[6]);
 void sf_after_wait(void);
 void sf_do_sigreturn(struct sf_regs *);
 void sf_kernel_mask(void);
+int sf_mask_is_old(void);
 void sf_kernel_action(int);
 u64 sf_frame_fp(u64 frame);
 s64 sf_make_keeper(void);

@@ -200,6 +200,8 @@ static const struct sf_call *row(u32 nr, const u64 a[6], struct sf_call *own)
 	case SF_H_tkill:
 	case SF_H_tgkill:
 		return sf_thread_takes(nr, c, a) ? about_threads(c, own, c->class) : c;
+	case SF_H_sigtimedwait:
+		return sf_thread_is_sent(a) ? about_threads(c, own, SF_ALL) : c;
 	default:
 		return c;
 	}
@@ -511,7 +513,7 @@ static s64 execute(struct sf_event *e, u32 nr, const u64 a[6])
 		sf_signals_read((u32)a[0], a[1], (u64)r);
 	if (unlikely(nr == 128 /* rt_sigtimedwait */) && r > 0)
 		sf_signal_taken(a[1]);
-	if (unlikely(me.pending_n) && nr == 127 /* rt_sigpending */ && r == 0)
+	if (unlikely(me.pending_n || app.threads) && nr == 127 /* rt_sigpending */ && r == 0)
 		sf_signals_held(a[0]);
 	return sf_kept_result(nr, r);
 }

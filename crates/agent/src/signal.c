@@ -249,20 +249,35 @@ static u64 handled(void)
 	return m;
 }
 
+/* What the program blocks: what each of its threads does. */
+static u64 blocked(u64 mask)
+{
+	return unlikely(app.threads > 1) ? sf_threads_block(mask) : mask;
+}
+
 /* The leader blocks what the program blocks, and while it has a signal in its hand every
  * other with a handler; followers block all but faults. */
 static u64 mask_now(void)
 {
-	u64 m = me.slot == 0 ? app.mask : ~0ull;
+	u64 m = me.slot == 0 ? blocked(app.mask) : ~0ull;
 	for (u32 i = 0; i < me.pending_n; i++)
 		if (!(BIT(me.pending[i].signo) & FAULTS & app.mask))
 			m |= handled();
 	return m & ~(FAULTS | UNBLOCKABLE);
 }
 
+static u64 mask_set;
+
 static s64 set_mask(u64 m)
 {
+	mask_set = m;
 	return sys4(14, 2 /* SIG_SETMASK */, &m, 0, 8);
+}
+
+/* Another thread may block less than it did when it ran. */
+int sf_mask_is_old(void)
+{
+	return app.threads > 1 && mask_set != mask_now();
 }
 
 static void show_hand(void);
@@ -546,7 +561,7 @@ static void show_hand(void)
 	if (me.slot != 0)
 		return;
 	for (u32 i = 0; i < me.pending_n; i++)
-		n += !(BIT(me.pending[i].signo) & app.mask) && app.action[me.pending[i].signo].handler > SIG_IGN;
+		n += !(BIT(me.pending[i].signo) & blocked(app.mask)) && app.action[me.pending[i].signo].handler > SIG_IGN;
 	store(&G->hand, n);
 }
 
@@ -640,7 +655,7 @@ static void give_back(u32 i)
  * to its default since the kernel handed it over is dealt with here. */
 static COLD int settle(void)
 {
-	u64 mask = app.has_wait_mask ? app.wait_mask : app.mask;
+	u64 mask = blocked(app.has_wait_mask ? app.wait_mask : app.mask);
 	int ready = 0;
 	for (u32 i = 0; i < me.pending_n;) {
 		int s = me.pending[i].signo;
@@ -688,7 +703,7 @@ int sf_signals_wait(void)
 
 static u32 first(void)
 {
-	u64 mask = app.has_wait_mask ? app.wait_mask : app.mask;
+	u64 mask = blocked(app.has_wait_mask ? app.wait_mask : app.mask);
 	for (u32 i = 0; i < me.pending_n; i++) {
 		int s = me.pending[i].signo;
 		if (!(mask & BIT(s)) && (app.action[s].handler > SIG_IGN || ends_at_event(s)))
@@ -725,7 +740,7 @@ void sf_signal_attach(struct sf_result *r, int restart)
 	u32 i = first();
 	int s = me.pending[i].signo;
 	const struct sf_action *act = &app.action[s];
-	u64 mask = (app.has_wait_mask ? app.wait_mask : app.mask) | act->mask | (act->flags & SA_NODEFER ? 0 : BIT(s));
+	u64 mask = blocked((app.has_wait_mask ? app.wait_mask : app.mask) | act->mask | (act->flags & SA_NODEFER ? 0 : BIT(s)));
 	while (r->out_len & 7)
 		sf_result_bytes(r, "", 1);
 	r->aux = r->out_off + r->out_len;
@@ -825,7 +840,7 @@ void sf_signals_read(u64 fd, u64 at, u64 bytes)
  * blocks are pending here. `at` holds what the kernel says is pending. */
 void sf_signals_held(u64 at)
 {
-	u64 m = 0, set;
+	u64 m = app.threads ? sf_thread_now()->pending & app.mask : 0, set;
 	for (u32 i = 0; i < me.pending_n; i++)
 		m |= BIT(me.pending[i].signo) & FAULTS & app.mask;
 	if (m && get(&set, at, sizeof set) == 0) {
@@ -1059,6 +1074,8 @@ void sf_deliver(struct sf_regs *r, const struct sf_siginfo *i)
 {
 	if (unlikely(ends_at_event(i->signo)))
 		sf_die_agreed(r, (u32)i->signo);
+	if (unlikely(app.threads > 1) && !(BIT(i->signo) & FAULTS) && sf_thread_diverts(i))
+		return;
 	sf_kept_delivered(i);
 	if (app.action[i->signo].handler <= SIG_IGN)
 		return;
@@ -1161,7 +1178,7 @@ static int within(u64 ip, const u8 *from, const u8 *to)
 static void open_defaults(void)
 {
 	if (me.slot == 0)
-		set_mask((app.mask | handled()) & ~(FAULTS | UNBLOCKABLE));
+		set_mask((blocked(app.mask) | handled()) & ~(FAULTS | UNBLOCKABLE));
 }
 
 struct fault { int s; struct sf_siginfo *info; struct sigcontext *m; };

@@ -43,7 +43,7 @@
 #define MAY (CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID | CLONE_DETACHED | CLONE_CHILD_SETTID)
 
 enum { NR_poll = 7, NR_rt_sigprocmask = 14, NR_select = 23, NR_sched_yield = 24, NR_nanosleep = 35, NR_connect = 42,
-       NR_clone = 56, NR_exit = 60, NR_arch_prctl = 158, NR_gettid = 186, NR_tkill = 200, NR_futex = 202,
+       NR_rt_sigtimedwait = 128, NR_clone = 56, NR_exit = 60, NR_arch_prctl = 158, NR_gettid = 186, NR_tkill = 200, NR_futex = 202,
        NR_set_tid_address = 218, NR_clock_nanosleep = 230, NR_epoll_wait = 232, NR_tgkill = 234, NR_pselect6 = 270,
        NR_sched_setparam = 142, NR_sched_getparam, NR_sched_setscheduler, NR_sched_getscheduler, NR_sched_rr_get_interval = 148,
        NR_getpriority = 140, NR_setpriority = 141, NR_clock_gettime = 228, NR_clock_getres, NR_prlimit64 = 302,
@@ -68,6 +68,7 @@ struct table {
 	u64 order; /* the last one given: struct sf_thread, `since` */
 	u32 top;   /* entries ever used */
 	u32 made;  /* threads made */
+	u64 heard; /* the time at the last look, CLOCK_MONOTONIC in nanoseconds */
 };
 #define T ((struct table *)SF_THREADS)
 
@@ -288,6 +289,86 @@ static void interrupt(struct sf_thread *t, int s, u64 now)
 	t->pi = 0;
 }
 
+/* The signals in the set of sigtimedwait(2). */
+static u64 asked_for(u64 set)
+{
+	u64 signals = 0;
+	return sf_user_bytes(&signals, set, sizeof signals) == 0 ? signals : 0;
+}
+
+static u64 blocked_now(void)
+{
+	return app.has_wait_mask ? app.wait_mask : app.mask;
+}
+
+/* What no thread takes, if the one that runs blocks `mask`. */
+u64 sf_threads_block(u64 mask)
+{
+	u64 m = app.current == SF_NOBODY ? ~0ull : mask;
+	for (u32 i = 0; i < sf_thread_top(); i++)
+		if (i != app.current && sf_thread_at(i)->state != SF_TH_FREE)
+			m &= blocks(sf_thread_at(i));
+	return m;
+}
+
+static const struct sf_siginfo *sent(struct sf_thread *t, int s, struct sf_siginfo *room)
+{
+	*room = (struct sf_siginfo){ .signo = s, .code = SI_TKILL, .words = { (u64)t->uid << 32 | G->leader_pid } };
+	if (t->info.signo == s) {
+		*room = t->info;
+		t->info.signo = 0;
+	}
+	t->pending &= ~BIT(s);
+	return room;
+}
+
+/* It waits in a futex or a call: it goes on if its handler runs, or its sigtimedwait(2) has it. */
+static void rouse(struct sf_thread *t, int s)
+{
+	if (t->state != SF_TH_FUTEX && t->state != SF_TH_CALL)
+		return;
+	if (!(blocks(t) & BIT(s)) && app.action[s].handler > 1) {
+		interrupt(t, s, T->heard);
+		sf_thread_ready(t);
+	} else if (t->state == SF_TH_CALL && t->nr == NR_rt_sigtimedwait && (asked_for(t->regs.rdi) & BIT(s))) {
+		sf_thread_ready(t); /* its call begins again */
+	}
+}
+
+/* A signal to the process that the running thread blocks: the first that does not takes it (complete_signal of the kernel's), and
+ * the running one keeps it where none does any more. 0: it is the running one's. */
+int sf_thread_diverts(const struct sf_siginfo *i)
+{
+	struct sf_thread *t;
+	u32 k = 0;
+	if (app.threads < 2 || app.current == SF_NOBODY || !(blocked_now() & BIT(i->signo)))
+		return 0;
+	while (k < sf_thread_top() && (k == app.current || sf_thread_at(k)->state == SF_TH_FREE || (blocks(sf_thread_at(k)) & BIT(i->signo))))
+		k++;
+	t = sf_thread_at(k < sf_thread_top() ? k : app.current);
+	t->pending |= BIT(i->signo);
+	if (!t->info.signo)
+		t->info = *i;
+	rouse(t, i->signo);
+	app.turn |= SF_TURN_GIVE;
+	return 1;
+}
+
+/* sigtimedwait(2) of one that was sent to this thread alone: the kernel knows nothing of it. */
+int sf_thread_is_sent(const u64 a[6])
+{
+	return app.threads && a[3] == sizeof(u64) && (sf_thread_now()->pending & asked_for(a[0]));
+}
+
+static s64 take(const u64 a[6])
+{
+	struct sf_thread *t = sf_thread_now();
+	int s = __builtin_ctzll(t->pending & asked_for(a[0])) + 1;
+	struct sf_siginfo room;
+	const struct sf_siginfo *i = sent(t, s, &room);
+	return a[1] && sf_user_put(a[1], i, sizeof *i) ? -EFAULT : s;
+}
+
 /* tkill(2), tgkill(2) and pthread_kill(3) among the program's own. */
 static s64 send(u32 nr, const u64 a[6], u64 uid)
 {
@@ -297,17 +378,16 @@ static s64 send(u32 nr, const u64 a[6], u64 uid)
 		return -EINVAL;
 	if (!t)
 		return -ESRCH;
-	if (!s || ignored((int)s))
+	if (!s || (ignored((int)s) && !(blocks(t) & BIT(s))))
 		return 0;
 	t->pending |= BIT(s);
 	t->uid = (u32)uid;
 	if (t == sf_thread_now()) {
 		app.turn |= SF_TURN_SIGNAL;
-	} else if ((t->state == SF_TH_FUTEX || t->state == SF_TH_CALL) && !(blocks(t) & BIT(s)) && app.action[s].handler > 1) {
-		interrupt(t, (int)s, 0);
-		sf_thread_ready(t);
 	} else if (app.action[s].handler == 0 && !(blocks(t) & BIT(s))) {
 		sf_die_agreed(me.regs, s);
+	} else {
+		rouse(t, (int)s);
 	}
 	return 0;
 }
@@ -356,15 +436,15 @@ static void take_signals(struct sf_regs *r)
 {
 	struct sf_thread *t = sf_thread_now();
 	u64 some;
-	while ((some = t->pending & ~(app.has_wait_mask ? app.wait_mask : app.mask))) {
+	while ((some = t->pending & ~blocked_now())) {
 		int s = __builtin_ctzll(some) + 1;
-		const struct sf_siginfo i = { .signo = s, .code = SI_TKILL, .words = { (u64)t->uid << 32 | G->leader_pid } };
-		t->pending &= ~BIT(s);
+		struct sf_siginfo room;
+		const struct sf_siginfo *i = sent(t, s, &room);
 		if (ignored(s))
 			continue;
 		if (app.action[s].handler == 0)
 			sf_die_agreed(r, (u32)s);
-		sf_deliver(r, &i);
+		sf_deliver(r, i);
 	}
 	sf_after_wait();
 }
@@ -395,6 +475,8 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 		if (leads)
 			*aux = (u64)sys0(102 /* getuid */);
 		return send(nr, a, *aux);
+	case NR_rt_sigtimedwait:
+		return take(a);
 	case NR_exit:
 		end_thread();
 		return 0;
@@ -405,12 +487,14 @@ s64 sf_thread_call(u32 nr, const u64 a[6], struct sf_regs *r, u64 *aux, int lead
 
 /* ---- who runs ---- */
 
-/* Could another thread go on by itself? If not, the one that runs may wait in the kernel. */
+/* Could another thread go on by itself, or take a signal that the running one blocks? If not, it may wait in the kernel. */
 int sf_threads_may_wake(void)
 {
+	u64 blocked = blocked_now();
 	for (u32 i = 0; i < sf_thread_top(); i++) {
 		const struct sf_thread *t = sf_thread_at(i);
-		if (i != app.current && (t->state == SF_TH_READY || t->state == SF_TH_CALL || (t->state == SF_TH_FUTEX && t->deadline)))
+		if (i != app.current && (t->state == SF_TH_READY || t->state == SF_TH_CALL ||
+					 (t->state == SF_TH_FUTEX && (t->deadline || (blocked & ~blocks(t))))))
 			return 1;
 	}
 	return 0;
@@ -478,7 +562,7 @@ static void masks(u64 m)
 {
 	u64 had = app.mask;
 	app.mask = m;
-	if (me.slot == 0 && had != m)
+	if (me.slot == 0 && (had != m || sf_mask_is_old()))
 		sf_kernel_mask();
 }
 
@@ -761,7 +845,7 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 {
 	struct look *l = arg;
 	(void)e;
-	l->now = (u64)res->ret;
+	T->heard = l->now = (u64)res->ret;
 	if (unlikely(G->options & SF_O_PAIR) && me.role == SF_FOLLOWER)
 		sf_threads_heard(l->now);
 	l->n = 0;

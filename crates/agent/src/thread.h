@@ -32,9 +32,10 @@ struct sf_thread {
 	u64 deadline; /* CLOCK_MONOTONIC in nanoseconds, or 0 */
 	u64 retry;    /* the same: when a call that cannot be polled for is tried again */
 	u64 since;    /* order in which threads became ready, or began to wait */
-	u64 pending;  /* signals to this thread alone */
+	u64 pending;  /* signals to this thread alone, or that the process has got and this thread takes */
 	u64 fs_base;
 	struct sf_regs regs;
+	struct sf_siginfo info; /* of the first of `pending` that the process has got, or no number */
 	/* Of struct sf_mirror, while another thread runs. */
 	u64 mask, wait_mask, alt_sp, alt_size, done_of_call, clear_tid, robust, quantum;
 	u32 has_wait_mask, alt_flags;
@@ -68,6 +69,9 @@ void sf_turn(struct sf_regs *);
 void sf_thread_translate(u32 nr, u64 call[7]);
 int sf_thread_names(u64 tid);
 int sf_thread_takes(u32 nr, const struct sf_call *, const u64 a[6]);
+int sf_thread_diverts(const struct sf_siginfo *);
+u64 sf_threads_block(u64 mask);
+int sf_thread_is_sent(const u64 a[6]);
 void sf_threads_keep_current(void);
 void sf_threads_heard(u64 now);
 void sf_threads_lead(void);

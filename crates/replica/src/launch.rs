@@ -6,11 +6,13 @@
 //!
 //! See ptrace(2), execve(2), getauxval(3).
 
+use std::error::Error;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use steadfast_integrity::plan::Plan;
 use steadfast_sys::descriptor::{self, RIGHTS_BYTES};
@@ -207,8 +209,40 @@ pub(crate) fn launch_again(
         (stop, fd) = step(Step::Give, give_shared(stop, group))?;
         prepare(stop, group, fd, mask, flips, false)
     });
-    launched.inspect_err(|_| child::end(pid))
+    launched.map_err(|error| match error {
+        LaunchError::Step { source, .. } if was_killed(pid, &source) => LaunchError::Gone,
+        error => {
+            child::end(pid);
+            error
+        }
+    })
 }
+
+/// Only SIGKILL takes a process out of its tracer's hands (ptrace(2), "Death under ptrace"); it may take a moment to be gone,
+/// and another thread may be the first to hear of it.
+fn was_killed(pid: i32, error: &io::Error) -> bool {
+    let killed = error
+        .get_ref()
+        .is_some_and(<dyn Error + Send + Sync>::is::<ptrace::Killed>);
+    let lost = matches!(
+        error.kind(),
+        io::ErrorKind::WriteZero | io::ErrorKind::UnexpectedEof
+    ) || matches!(
+        error.raw_os_error(),
+        Some(libc::ESRCH | libc::ECHILD | libc::ENOENT)
+    );
+    let begun = Instant::now();
+    while lost && child::exists(pid) && !procfs::has_ended(pid) {
+        if begun.elapsed() > DYING {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    killed || lost
+}
+
+/// What is killed is gone by then, on a busy machine too.
+const DYING: Duration = Duration::from_secs(1);
 
 /// Whether a process executes something that can be protected.
 fn check_program(pid: i32) -> Result<(), LaunchError> {

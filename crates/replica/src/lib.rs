@@ -118,6 +118,9 @@ pub enum LaunchError {
     /// execve(2) failed.
     #[error("{} cannot be executed", .path.display())]
     Exec { path: PathBuf, source: io::Error },
+    /// A child that somebody has killed: its parent hears of it as of a bare one, and the tree goes on.
+    #[error("the process ended before it had started")]
+    Gone,
     /// Another architecture.
     #[error("64-bit x86-64 programs are supported, found ELF class {class}, machine {machine}")]
     NotX86_64 { machine: u16, class: u8 },

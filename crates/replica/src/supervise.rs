@@ -673,10 +673,7 @@ impl<'a> Supervisor<'a> {
             self.take_news();
             self.setup_failed()?;
             if self.is_child() && (self.hearing.tree.is_ending() || self.leader_end.is_some()) {
-                return Err(LaunchError::Early {
-                    replica: 0,
-                    how: "it was ended".into(),
-                });
+                return Err(LaunchError::Gone);
             }
             if (0..self.replicas.len()).all(|r| self.group.phase(r) == phase::RUNNING) {
                 break;

@@ -610,6 +610,7 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
                 process,
                 cores: cores(&tree.plan, life.id),
             };
+            let copies = Arc::clone(&birth.group);
             let end = Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(
                 |mut supervisor| {
                     supervisor.ready(launched.fixed)?;
@@ -626,9 +627,12 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
                     supervisor.until_childs_end()
                 },
             );
+            if matches!(end, Err(LaunchError::Gone)) {
+                end_copies(&tree, &copies);
+            }
             over(&tree, end);
         }
-        Err(error) => tree.fail(Failure::Launch(error.of_child(name))),
+        Err(error) => over(&tree, Err(error.of_child(name))),
     }
 }
 
@@ -675,6 +679,7 @@ fn unprotected(hearing: &Hearing, mut life: Life, pid: i32, program: String, rea
 
 fn over(tree: &Tree, end: Result<Option<StopReason>, LaunchError>) {
     match end {
+        Err(LaunchError::Gone) => {}
         Ok(None) => {}
         Ok(Some(reason)) => tree.fail(Failure::Stopped(reason)),
         // What comes of a tree that is being ended is no failure of its own.
@@ -810,6 +815,25 @@ impl Asked {
     }
 }
 
+/// Ends what followers have made of a child whose leader has been killed: each says its number as soon as it runs.
+fn end_copies(tree: &Tree, group: &Group) {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let begun = Instant::now();
+    let mut left: Vec<usize> = (1..usize::from(tree.plan.replicas)).collect();
+    while !left.is_empty() && begun.elapsed() < ANSWER && !tree.is_ending() {
+        let seen = group.bell();
+        left.retain(|&r| {
+            let said = group.get32(at!(own r, init_pid)).cast_signed();
+            let there = said > 1 && procfs::is_below(said, own);
+            if there {
+                child::kill(said, libc::SIGKILL);
+            }
+            !there
+        });
+        group.sleep(seen, LOOK);
+    }
+}
+
 fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, fixed: u64) {
     let tree = Arc::clone(&life.tree);
     hearing.ring(&group);
@@ -824,6 +848,10 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
         if matches!(hearing.next(Duration::ZERO), Ok(News::Stay(_))) || tree.is_ending() {
             return;
         }
+        // It may be killed at any moment, before it has said its number too.
+        if said > 1 && !child::exists(said) {
+            return end_copies(&tree, &group);
+        }
         if started.elapsed() > 4 * ANSWER {
             let how = "its leader did not say its number".into();
             return tree.fail(Failure::Launch(LaunchError::Early { replica: 0, how }));
@@ -835,7 +863,7 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
         (Ok(process), Some(_)) => process,
         _ => {
             child::kill(pid, libc::SIGKILL);
-            return;
+            return end_copies(&tree, &group);
         }
     };
     tree.led_by(life.id, pid);
@@ -851,6 +879,7 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
         process,
         cores: cores(&tree.plan, life.id),
     };
+    let copies = Arc::clone(&birth.group);
     let end =
         Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(|mut supervisor| {
             supervisor.ready(fixed)?;
@@ -858,5 +887,8 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
             supervisor.go();
             supervisor.until_childs_end()
         });
+    if matches!(end, Err(LaunchError::Gone)) {
+        end_copies(&tree, &copies);
+    }
     over(&tree, end);
 }

@@ -5,11 +5,31 @@
     reason = "ptrace(2) is only reachable through raw pointers"
 )]
 
+use std::error::Error;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 pub use libc::user_regs_struct as Regs;
+
+/// What an [`io::Error`] holds where a process was killed while it was held.
+#[derive(Clone, Copy, Debug)]
+pub struct Killed {
+    pub signal: i32,
+}
+
+impl fmt::Display for Killed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the process was killed meanwhile, by signal {}",
+            self.signal
+        )
+    }
+}
+
+impl Error for Killed {}
 
 /// A traced process that stands still.
 #[derive(Debug)]
@@ -492,9 +512,7 @@ impl Stopped {
                     )));
                 }
                 Waited::Signaled(signal) => {
-                    return Err(io::Error::other(format!(
-                        "the process was killed meanwhile, by signal {signal}"
-                    )));
+                    return Err(io::Error::other(Killed { signal }));
                 }
             }
         }
