@@ -211,20 +211,21 @@ pub(super) fn simulated(
             faults + wanted
         };
         let (mut made, mut bad) = (0, 0);
-        while faults < until {
-            let seed = plan.seed << 32 | runs;
-            let outcome = sim::run(&sim::Plan {
-                size: if runs.is_multiple_of(4) { 5 } else { 3 },
-                seed,
-                entries: 200,
-                batch: 1 + (runs % 4) as usize,
-                fault_one_in: 3,
-                classes: classes.clone(),
-                crash: runs % 8 == 1,
-            });
+        let first = runs;
+        let of = |number: u64| sim::Plan {
+            size: if number.is_multiple_of(4) { 5 } else { 3 },
+            seed: plan.seed << 32 | number,
+            entries: 200,
+            batch: 1 + (number % 4) as usize,
+            fault_one_in: 3,
+            classes: classes.clone(),
+            crash: number % 8 == 1,
+        };
+        in_order(first, of, |outcome| {
             ensure!(
                 outcome.left.is_empty(),
-                "seed {seed}, {name}: {:?}",
+                "run {runs} of seed {}, {name}: {:?}",
+                plan.seed,
                 outcome.left
             );
             runs += 1;
@@ -233,7 +234,8 @@ pub(super) fn simulated(
             bad += outcome.wrong;
             refused += outcome.refused;
             released += outcome.released;
-        }
+            Ok(faults < until)
+        })?;
         says(&format!(
             "{name}: {made} faults, {bad} wrong replies; {faults} in all"
         ));
@@ -261,17 +263,17 @@ pub(super) fn simulated(
     ));
     let mut requests = 0;
     let mut alarms = 0;
+    let of = |number: u64| sim::Plan {
+        size: 3,
+        seed: !plan.seed << 32 | number,
+        entries: 2000,
+        batch: 512,
+        fault_one_in: 0,
+        classes: Vec::new(),
+        crash: false,
+    };
     let mut number = 0;
-    while requests < plan.quiet {
-        let outcome = sim::run(&sim::Plan {
-            size: 3,
-            seed: !plan.seed << 32 | number,
-            entries: 2000,
-            batch: 512,
-            fault_one_in: 0,
-            classes: Vec::new(),
-            crash: false,
-        });
+    in_order(0, of, |outcome| {
         number += 1;
         // Each request is answered by every replica.
         requests += outcome.released / 3;
@@ -281,7 +283,8 @@ pub(super) fn simulated(
                 "{requests} requests without a fault, {alarms} alarms"
             ));
         }
-    }
+        Ok(requests < plan.quiet)
+    })?;
     rows.push(Row::share(
         "quiet.process",
         "false alarms, requests in one process, the protocol of three replicas",
@@ -289,4 +292,67 @@ pub(super) fn simulated(
         requests,
     ));
     Ok(())
+}
+
+/// Runs plans by their number, on every CPU, until `goes_on` does not. It is handed the outcomes in the order of the numbers: how many CPUs
+/// there are changes none of what is counted.
+fn in_order(
+    first: u64,
+    plan: impl Fn(u64) -> sim::Plan + Sync,
+    mut goes_on: impl FnMut(sim::Outcome) -> Result<bool>,
+) -> Result<()> {
+    let threads = std::thread::available_parallelism()?.get() as u64;
+    for wave in 0.. {
+        // Long enough that nobody waits for long, and short enough that little is run in vain.
+        let numbers = first + wave * threads * 4..first + (wave + 1) * threads * 4;
+        let plan = &plan;
+        let outcomes: Result<Vec<Vec<sim::Outcome>>> = std::thread::scope(|scope| {
+            let lanes: Vec<_> = (0..threads)
+                .map(|lane| {
+                    let numbers = numbers.clone().filter(move |n| n % threads == lane);
+                    scope.spawn(move || numbers.map(|number| sim::run(&plan(number))).collect())
+                })
+                .collect();
+            let joined = lanes.into_iter().map(|lane| lane.join());
+            joined
+                .map(|outcomes| outcomes.map_err(|_| anyhow::anyhow!("a simulated run panicked")))
+                .collect()
+        });
+        let mut lanes: Vec<_> = outcomes?.into_iter().map(Vec::into_iter).collect();
+        for number in numbers {
+            let outcome = lanes[(number % threads) as usize]
+                .next()
+                .context("a lane has run all of its numbers")?;
+            if !goes_on(outcome)? {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_handed_on_in_the_order_of_their_numbers_and_end_when_they_are_to() {
+        let plan = |number: u64| sim::Plan {
+            size: 3,
+            seed: number,
+            entries: 2,
+            batch: number as usize,
+            fault_one_in: 0,
+            classes: Vec::new(),
+            crash: false,
+        };
+        let mut released = Vec::new();
+        let taken = in_order(5, plan, |outcome| {
+            released.push(outcome.released);
+            Ok(released.len() < 40)
+        });
+        assert!(taken.is_ok());
+        // Two entries of so many requests, in each of three replicas.
+        assert!(released.iter().copied().eq((5..45).map(|n| 6 * n)));
+    }
 }

@@ -1310,7 +1310,7 @@ impl Core {
         let Some(recovery) = self.recoveries.get_mut(&index) else {
             return;
         };
-        let wrong = recovery.wrong.len();
+        let mut repaired: Vec<(ObjectId, Option<Vec<u8>>)> = Vec::new();
         for (id, packed) in bytes {
             let Some(i) = recovery.objects.iter().position(|o| o == id) else {
                 continue;
@@ -1331,6 +1331,7 @@ impl Core {
             }
             recovery.wrong.remove(&i);
             recovery.copies[i].clone_from(&now);
+            repaired.push((*id, now.clone()));
             let Some(pairs) = recovery.reports.get_mut(&me) else {
                 continue;
             };
@@ -1346,7 +1347,7 @@ impl Core {
                 source: from,
             });
         }
-        if recovery.wrong.len() < wrong {
+        if !repaired.is_empty() {
             // Of large objects not all come at once, nor before the question is asked again: what counts is that something comes.
             recovery.asks = 0;
             recovery.asked = None;
@@ -1367,15 +1368,8 @@ impl Core {
                 },
             ));
         }
-        let repaired: Vec<(ObjectId, Option<Vec<u8>>)> = bytes
-            .iter()
-            .filter_map(|(id, _)| {
-                let i = recovery.objects.iter().position(|o| o == id)?;
-                (!recovery.wrong.contains(&i)).then(|| (*id, recovery.copies[i].clone()))
-            })
-            .collect();
         // A later recovery of the same object has reported the bytes that were wrong: requests for it are held back since this one, so
-        // what it is now is what it was there.
+        // what it is now is what it was there. Of what an earlier answer has repaired that is not so: this one may have gone on since.
         let later: Vec<Index> = self
             .recoveries
             .range(Index(index.0 + 1)..)

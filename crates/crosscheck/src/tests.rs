@@ -452,6 +452,64 @@ fn large_objects_are_repaired_in_parts_even_where_every_answer_is_late() {
     assert_eq!(wrong.0, right.0);
 }
 
+/// Two recoveries of one object, both asked about, and both open, since one replica is late. The first answer repairs it at both, and the
+/// object changes rightly from there.
+#[test]
+fn an_answer_that_repairs_nothing_changes_no_later_recovery() {
+    const OBJECT: ObjectId = ObjectId(7);
+    let mut core = Core::new(Node(1), 5, 1);
+    core.set_members(&[1, 2, 3, 4, 5].map(Node), Index(0));
+    let mut store = Nothing::default();
+    store.0.insert(OBJECT, b"wrong".to_vec());
+    let order = Recover {
+        cause: AT,
+        objects: vec![OBJECT],
+    };
+    let says = |core: &mut Core, store: &mut Nothing, node, index, word: &[u8]| {
+        let pairs = vec![Pair {
+            object: OBJECT,
+            digest: Digest::of(word),
+            passive: false,
+        }];
+        let again = false;
+        let report = Message::Report {
+            index,
+            pairs,
+            again,
+        };
+        core.receive(Node(node), report, store);
+    };
+    let gives = |core: &mut Core, store: &mut Nothing, index| {
+        let objects = vec![(OBJECT, Some(b"right".to_vec()))];
+        core.receive(Node(2), Message::Repair { index, objects }, store);
+    };
+    for index in [Index(2), Index(3)] {
+        core.recover(index, &order, &store);
+        core.repair();
+        for node in 2..=4 {
+            says(&mut core, &mut store, node, index, b"right");
+        }
+    }
+    gives(&mut core, &mut store, Index(2));
+    let resumed = core.actions();
+    for index in [Index(2), Index(3)] {
+        assert!(resumed.contains(&Action::Resume(index)), "{resumed:?}");
+    }
+    // A request makes it something else, in all replicas, and somebody looks again.
+    store.0.insert(OBJECT, b"later".to_vec());
+    core.recover(Index(5), &order, &store);
+    core.actions();
+    gives(&mut core, &mut store, Index(3));
+    assert_eq!(store.pack(OBJECT).as_deref(), Some(&b"later"[..]));
+    for node in 2..=4 {
+        says(&mut core, &mut store, node, Index(5), b"later");
+    }
+    let actions = core.actions();
+    let asks = |action: &Action| matches!(action, Action::Send(_, Message::Fetch { .. }));
+    assert!(!actions.iter().any(asks), "{actions:?}");
+    assert!(actions.contains(&Action::Resume(Index(5))), "{actions:?}");
+}
+
 #[test]
 fn a_crash_stops_nothing() {
     for seed in 0..8 {

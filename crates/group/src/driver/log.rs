@@ -59,7 +59,7 @@ impl Entry {
 /// Where the log is: a digest of all entries so far, and the latest time that a leader has stamped one with.
 #[derive(Debug, Critical)]
 pub(super) struct Head {
-    chain: u128,
+    pub(super) chain: u128,
     now_ms: u64,
 }
 
@@ -72,11 +72,11 @@ pub(super) struct Session {
 /// The driver's own objects.
 #[derive(Debug, Default, steadfast_crosscheck::State)]
 pub(super) struct Book {
-    heads: Arena<Head>,
+    pub(super) heads: Arena<Head>,
     sessions: Arena<Session>,
 }
 
-fn head() -> Ref<Head> {
+pub(super) fn head() -> Ref<Head> {
     Ref::named(b"log")
 }
 

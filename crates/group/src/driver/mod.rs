@@ -11,7 +11,8 @@
 //!  2. A reply leaves only after `Release`, and only if its bytes still have the digest that was voted for.
 //!  3. A process that is no member yet neither submits nor votes, and hands its state to nobody before f+1 replicas have agreed on it.
 //!  4. Submissions of one replica are numbered, kept until they come out of the log, and executed once, in order.
-//!  5. While an object is being repaired, no request is executed: which objects it will touch nobody knows.
+//!  5. While an object is being repaired, no entry is executed: which objects a request will touch nobody knows, and each entry changes
+//!     the driver's own.
 //!
 //! Not covered: reads beside the log, requests that a client sends again, and a log on disk. `crates/kv` has them.
 

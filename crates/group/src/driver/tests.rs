@@ -7,6 +7,8 @@
 //!
 //! Not covered: a log on disk, TLS.
 
+mod held;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
