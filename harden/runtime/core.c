@@ -869,16 +869,22 @@ struct sf_record *sf_record(struct sf_context *c, const char *name, uint64_t arg
   return r;
 }
 
-struct sf_record *sf_replay(struct sf_context *c, const char *name, uint64_t arguments) {
+/* The first run's next record, which must be of this name; its arguments are the caller's to compare. */
+static struct sf_record *replay_next(struct sf_context *c, const char *name, uint64_t arguments) {
   if (unlikely(c->queue_cursor >= c->queue.used))
     sf_differ_name("only the second run calls", name, 0, arguments);
   struct sf_record *r = (struct sf_record *)(c->queue.base + c->queue_cursor);
   /* Names are compared as text: the same function may be named by several modules. */
   if (unlikely(r->name != name && (sf_length(r->name) != sf_length(name) || !sf_equal(r->name, name, sf_length(name)))))
     sf_differ_name("the runs call different functions: second", name, 0, 0);
+  c->queue_cursor += sizeof *r + ((r->length + 7) & ~7ull);
+  return r;
+}
+
+struct sf_record *sf_replay(struct sf_context *c, const char *name, uint64_t arguments) {
+  struct sf_record *r = replay_next(c, name, arguments);
   if (unlikely(r->arguments != arguments))
     sf_differ_name("the runs call with different arguments", name, r->arguments, arguments);
-  c->queue_cursor += sizeof *r + ((r->length + 7) & ~7ull);
   return r;
 }
 
@@ -935,22 +941,41 @@ static inline uint64_t look(const void *at, size_t size) {
                      : *(const volatile uint8_t *)at;
 }
 
-/* What is read once: where, and how much of it. */
-static inline uint64_t asked(const void *at, size_t size) { return (uint64_t)at ^ (uint64_t)size << 56; }
+/* What is read once: where, and, in the top byte, how much of it. */
+#define ASKED_SIZE 56
+static inline uint64_t asked(const void *at, size_t size) { return (uint64_t)at ^ (uint64_t)size << ASKED_SIZE; }
+
+/* Place and width are told apart: in one number they would be neither. */
+static SF_COLD _Noreturn void asked_differs(const char *place, const char *width, uint64_t was, uint64_t is) {
+  uint64_t at = (1ull << ASKED_SIZE) - 1;
+  if ((was ^ is) & at)
+    sf_differ(place, is & at, was & at, is & at);
+  sf_differ(width, is & at, was >> ASKED_SIZE, is >> ASKED_SIZE);
+}
 
 /* Behind the reads, by the registers that they had: what came from elsewhere would be both runs' value. */
 static inline void read_as_asked(const struct sf_record *r, const void *at, size_t size) {
   sf_opaque(at); /* or what was computed from them before would be compared */
   sf_opaque(size);
-  if (SF_CHECKED(PLACES) && unlikely(*(volatile const uint64_t *)&r->arguments != asked(at, size)))
-    sf_differ("a word was read elsewhere than asked", (uint64_t)at, r->arguments, asked(at, size));
+  if (!SF_CHECKED(PLACES))
+    return;
+  uint64_t was = *(volatile const uint64_t *)&r->arguments;
+  if (unlikely(was != asked(at, size)))
+    asked_differs("a word was read elsewhere than asked", "more or fewer bytes were read than asked", was, asked(at, size));
+}
+
+static struct sf_record *replay_read(struct sf_context *c, const char *name, uint64_t asked) {
+  struct sf_record *r = replay_next(c, name, asked);
+  if (unlikely(r->arguments != asked))
+    asked_differs("the runs read different places", "the runs read words of different width", r->arguments, asked);
+  return r;
 }
 
 /* Each run has a value that was read for it: one that goes wrong on its way is another than the other run's. */
 SF_API uint64_t __sf_load_once(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   if (__sf_tls.phase == SF_E2)
-    return sf_replay(c, "a volatile load", asked(at, size))->result;
+    return replay_read(c, "a volatile load", asked(at, size))->result;
   struct sf_record *r = sf_record(c, "a volatile load", asked(at, size), 0);
   for (;;) {
     uint64_t first = look(at, size), second = SF_CHECKED(PLACES) ? look(at, size) : first, difference = first ^ second;
@@ -1000,7 +1025,7 @@ SF_API uint64_t __sf_load_mixed(const void *at, size_t size) {
   struct sf_context *c = __sf_own;
   static const char name[] = "a plain load of what an atomic operation changes";
   enum { INVERSE, OWN, WORDS };
-  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, asked(at, size)) : sf_replay(c, name, asked(at, size));
+  struct sf_record *r = __sf_tls.phase == SF_E1 ? sf_kept(c, name, asked(at, size)) : replay_read(c, name, asked(at, size));
   if (r) {
     uint64_t *data = (uint64_t *)sf_data(r);
     if (unlikely(data[INVERSE] != ~r->result))
