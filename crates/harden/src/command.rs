@@ -417,13 +417,13 @@ impl Build {
             }
             if self.recover {
                 // Takes the runtime's part for it out of the library.
-                all.push("-Wl,-u,__sf_recover_on".into());
+                all.push("-Wl,-u,__sf_recover".into());
             }
             if self.other_core {
-                all.push("-Wl,-u,__sf_elsewhere_on".into());
+                all.push("-Wl,-u,__sf_elsewhere".into());
             }
             if let Some(handlers) = self.validate_later {
-                all.push("-Wl,-u,__sf_async_on".into());
+                all.push("-Wl,-u,__sf_async".into());
                 all.push("-Wl,--defsym=__sf_async_none=0".into());
                 all.push(format!("-Wl,--defsym=__sf_async_lag={handlers}").into());
             }

@@ -328,7 +328,7 @@ const LOOPS: &[Loops] = &[
     ("loops", &["-O2", "-DLOOPS"], &["skip"]),
     ("loops", &["-O2", "-DLOOPS"], &["register", "3", "13"]),
     ("loops", &["-O2", "-DLOOPS"], &["register", "12", "13"]),
-    ("loops_recover", &["-O2", "-DLOOPS", "--recover"], &["register", "5", "97"]),
+    ("loops_recover", &["-O2", "-DLOOPS", "--recover"], &["register", "5", "101"]),
     ("loops_avx2", &["-O3", "-mavx2", "-static", "-DLOOPS"], &["register", "5", "13"]),
 ];
 
