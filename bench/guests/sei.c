@@ -33,9 +33,9 @@ struct object {
   uint64_t a, b, c, d, e, f;
 };
 /* Visible to other modules, so that no store is dropped as unread. */
-struct object objects[WORDS_MAX];
+struct object objects[WORDS_MAX] __attribute__((aligned(64)));
 struct object *order[WORDS_MAX];
-unsigned char from[65536], to[65536];
+unsigned char from[65536] __attribute__((aligned(64))), to[65536] __attribute__((aligned(64)));
 uint64_t input;
 
 SF_LOCAL_HANDLER void empty(void) {

@@ -24,6 +24,7 @@
 //     with --protect=sei, which has one set of them as the paper has.
 //  4. The driver has a frame pointer: all below it, arguments on the stack included, belongs to the run in progress.
 
+#include "../runtime/layout.h"
 #include "harden.h"
 #include "place.h"
 
@@ -40,18 +41,15 @@ using namespace llvm;
 namespace steadfast {
 
 Value *phaseOf(IRBuilder<> &B) {
-  constexpr uint64_t TlsPhase = 24; // in struct sf_tls (runtime/abi.h)
   Module &M = *B.GetInsertBlock()->getModule();
   auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(B.getInt64Ty(), 4)));
   Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
   return B.CreateLoad(B.getInt64Ty(),
-                      B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), TlsPhase));
+                      B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), SF_TLS_PHASE));
 }
 
 namespace {
 
-constexpr uint64_t HandlerLocal = 1;  // SF_HANDLER_LOCAL
-constexpr uint64_t HandlerStream = 2; // SF_HANDLER_STREAM
 
 class Driver {
 public:
@@ -206,7 +204,7 @@ private:
     auto *Type = StructType::get(Pointer, Pointer, I64, I64);
     uint64_t Id = xxh3_64bits((Handler.getName() + "@" + Where).str());
     auto *Value = ConstantStruct::get(Type, {text(M, Handler.getName()), text(M, Where), B.getInt64(Id),
-                                             B.getInt64((Spec.IsLocal ? HandlerLocal : 0) | (Spec.IsStream ? HandlerStream : 0) | Passed << 8)});
+                                             B.getInt64((Spec.IsLocal ? uint64_t(SF_HANDLER_LOCAL) : 0) | (Spec.IsStream ? uint64_t(SF_HANDLER_STREAM) : 0) | Passed << 8)});
     return new GlobalVariable(M, Type, true, GlobalValue::PrivateLinkage, Value, "__sf_handler");
   }
 

@@ -16,6 +16,7 @@
 //
 // Not covered: what packs the chosen elements of a vector, or stores them by an instruction of a kind of its own: refused.
 
+#include "../runtime/layout.h"
 #include "harden.h"
 
 #include "llvm/Analysis/ValueTracking.h"
@@ -42,12 +43,6 @@ bool isScratch(const Value *Pointer) {
 }
 
 namespace {
-
-// Offsets of struct sf_tls, asserted in runtime/abi.h.
-enum : uint64_t { TlsTable = 0, TlsIndexMask = 8, TlsEpochKey = 16, TlsDelta = 72, TlsKeyWhole = 80 };
-constexpr unsigned WordShift = 17;  // SF_WORD_SHIFT
-constexpr unsigned EpochShift = 8;  // SF_EPOCH_SHIFT
-constexpr uint64_t MaskBits = 0xff; // the low byte of a tag
 
 // Up to this many bytes are cheaper as one call around plain stores than as a call of the runtime's copy.
 constexpr uint64_t InlineBytes = 64;
@@ -287,8 +282,8 @@ private:
 
   // A fault in it must not make of another tag the one that is looked for.
   Value *delta(IRBuilder<> &B) {
-    Value *Delta = field(B, TlsDelta);
-    return C.Recover ? B.CreateAnd(Delta, B.getInt64(1ULL << EpochShift)) : Delta;
+    Value *Delta = field(B, SF_TLS_DELTA);
+    return C.Recover ? B.CreateAnd(Delta, B.getInt64(1ULL << SF_EPOCH_SHIFT)) : Delta;
   }
 
   // Where the table should have a word, and how.
@@ -299,20 +294,20 @@ private:
 
   // The run's key is there twice; who looks a second time takes the other.
   Place placeOf(IRBuilder<> &B, Value *Address, uint64_t Bytes, bool Other = false) {
-    Place P = {Address, B.getInt64(MaskBits), B.getInt64(~0ULL), nullptr, nullptr, nullptr, nullptr, Bytes};
+    Place P = {Address, B.getInt64(uint64_t(SF_TAG_BYTES)), B.getInt64(~0ULL), nullptr, nullptr, nullptr, nullptr, Bytes};
     // The alignment is the compiler's belief, and C programs that break it work on this processor. An address that is not
     // a multiple of the store's size keeps its low bits, which no tag has: such a store always takes the long way.
     if (Bytes != 8) {
       P.Word = B.CreateAnd(Address, B.getInt64(~(8 - Bytes)));
       P.Need = B.CreateShl(B.getInt64((1ULL << Bytes) - 1), B.CreateAnd(Address, B.getInt64(7)));
-      P.Care = B.CreateOr(P.Need, B.getInt64(~MaskBits));
+      P.Care = B.CreateOr(P.Need, B.getInt64(~uint64_t(SF_TAG_BYTES)));
     }
-    Value *High = B.CreateShl(P.Word, WordShift);
-    P.Expected = (Bytes == 8) != Other ? B.CreateOr(High, field(B, TlsKeyWhole))
-                                       : B.CreateOr(B.CreateOr(High, field(B, TlsEpochKey)), B.getInt64(MaskBits));
-    P.Index = B.CreateAnd(P.Word, field(B, TlsIndexMask));
+    Value *High = B.CreateShl(P.Word, SF_WORD_SHIFT);
+    P.Expected = (Bytes == 8) != Other ? B.CreateOr(High, field(B, SF_TLS_KEY_WHOLE))
+                                       : B.CreateOr(B.CreateOr(High, field(B, SF_TLS_EPOCH_KEY)), B.getInt64(uint64_t(SF_TAG_BYTES)));
+    P.Index = B.CreateAnd(P.Word, field(B, SF_TLS_INDEX_MASK));
     // Added up once: the slot's address is wanted in a register, not in the addressing mode of each look at it.
-    P.SlotWord = B.CreateCall(Sum, {B.CreateAdd(P.Index, field(B, TlsTable))});
+    P.SlotWord = B.CreateCall(Sum, {B.CreateAdd(P.Index, field(B, SF_TLS_TABLE))});
     P.Slot = B.CreateIntToPtr(P.SlotWord, B.getPtrTy());
     return P;
   }
@@ -465,11 +460,11 @@ private:
       B.SetCurrentDebugLocation(S.getDebugLoc());
       // Here the bytes of the first run go to the slot's mask, and the tag changes as that of a whole word does: who comes here in the
       // first run, or to another tag, leaves what the second look does not take.
-      Value *Tag = B.CreateXor(P.Expected, B.CreateXor(P.Need, B.getInt64(MaskBits)));
+      Value *Tag = B.CreateXor(P.Expected, B.CreateXor(P.Need, B.getInt64(uint64_t(SF_TAG_BYTES))));
       Instruction *Same, *Other;
       SplitBlockAndInsertIfThenElse(B.CreateICmpEQ(look(B, P), B.CreateSub(Tag, delta(B))), Then, &Same, &Other);
       B.SetInsertPoint(Same);
-      Value *Masks = B.CreateAdd(B.CreateAdd(field(B, TlsTable), field(B, TlsIndexMask)), B.getInt64(8));
+      Value *Masks = B.CreateAdd(B.CreateAdd(field(B, SF_TLS_TABLE), field(B, SF_TLS_INDEX_MASK)), B.getInt64(8));
       Value *Mask = B.CreateIntToPtr(B.CreateAdd(Masks, B.CreateLShr(P.Index, 3)), B.getPtrTy());
       B.CreateStore(B.CreateTrunc(P.Need, B.getInt8Ty()), Mask);
       B.CreateAlignedStore(B.CreateOr(look(B, P), delta(B)), P.Slot, Align(8), /*isVolatile=*/true);

@@ -9,6 +9,7 @@
 //
 // Not covered: LLVM majors other than 19; the plugin refuses to load there.
 
+#include "../runtime/layout.h"
 #include "harden.h"
 #include "state.h"
 
@@ -38,12 +39,12 @@ struct Prepare : PassInfoMixin<Prepare> {
 // The layout that inline code relies on, by a name that only the runtime of the same version has: with another one the
 // program does not link.
 void nameAbi(Module &M, const Config &C) {
-  auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_abi_6", Type::getInt32Ty(M.getContext())));
+  auto *Abi = cast<GlobalVariable>(M.getOrInsertGlobal(SF_TEXT(SF_ABI_NAME), Type::getInt32Ty(M.getContext())));
   auto *Kept = new GlobalVariable(M, Abi->getType(), true, GlobalValue::PrivateLinkage, Abi, "__sf_abi_used");
   appendToUsed(M, {Kept});
-  // The runtime compares all modules' levels with its own (runtime/core.c: one_level).
+  // The runtime compares all modules' levels with its own (runtime/context.c: one_level).
   auto *I64 = Type::getInt64Ty(M.getContext());
-  auto *Level = new GlobalVariable(M, I64, true, GlobalValue::PrivateLinkage, ConstantInt::get(I64, C.Sei ? 1 : 2), "__sf_level");
+  auto *Level = new GlobalVariable(M, I64, true, GlobalValue::PrivateLinkage, ConstantInt::get(I64, C.Sei ? SF_LEVEL_SEI : SF_LEVEL_FULL), "__sf_level");
   Level->setSection("sf_levels");
   Level->setAlignment(Align(8));
   appendToUsed(M, {Level});

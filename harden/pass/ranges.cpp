@@ -1,7 +1,7 @@
 // Stores of loops that go from one place to the next.
 //
 // Where the address of a store in a loop grows by the store's own size with each round (scalar evolution), it is not looked up in the
-// table of words. The loop writes one range, which the runtime opens at its first store, in pieces (runtime/core.c: range_open), and
+// table of words. The loop writes one range, which the runtime opens at its first store, in pieces (runtime/ranges.c: __sf_range_next), and
 // closes where the loop is left:
 //
 //     at the loop's beginning     next = limit = id = 0

@@ -16,6 +16,7 @@
 //
 // Not covered: what a library function reads behind the pointers that it is given (the environment, a locale).
 
+#include "../runtime/layout.h"
 #include "harden.h"
 
 #include "llvm/ADT/StringSwitch.h"
@@ -34,12 +35,9 @@ namespace steadfast {
 
 namespace {
 
-// Offsets of struct sf_tls, asserted in runtime/abi.h.
-enum : uint64_t { TlsTable = 0, TlsIndexMask = 8, TlsEpochKey = 16 };
-constexpr unsigned WordShift = 17; // SF_WORD_SHIFT
 // The bytes of a tag, and the bit of the epoch by which the second run's tags differ from the first's: a word is known if
 // either run has entered it.
-constexpr uint64_t Either = 0x1ff;
+constexpr uint64_t Either = SF_TAG_BYTES | 1 << SF_EPOCH_SHIFT;
 
 // What functions read, by their name or by that of the runtime's function in their place:
 //     A:B   length B at argument A      A:#N  N bytes there
@@ -79,7 +77,7 @@ constexpr Reads Table[] = {
     {"__sf_w_getsockname __sf_w_getpeername", "2:#4"},
 };
 
-// Those that read nothing, or that look for themselves what they read (strings.c, libc.c, core.c).
+// Those that read nothing, or that look for themselves what they read (strings.c, libc.c, messages.c).
 constexpr const char *NoReads =
     " sf_input_edge sf_output_append sf_output_done sf_ignore sf_run __errno_location __h_errno_location __ctype_b_loc"
     " __ctype_tolower_loc __ctype_toupper_loc abort __assert_fail __assert __stack_chk_fail __chk_fail __fortify_fail"
@@ -221,8 +219,8 @@ private:
     auto field = [&](uint64_t Offset) {
       return B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), Base, Offset), Align(8));
     };
-    Value *Expected = B.CreateOr(B.CreateShl(Word, WordShift), field(TlsEpochKey));
-    Value *Slot = B.CreateCall(Sum, {B.CreateAdd(B.CreateAnd(Word, field(TlsIndexMask)), field(TlsTable))});
+    Value *Expected = B.CreateOr(B.CreateShl(Word, SF_WORD_SHIFT), field(SF_TLS_EPOCH_KEY));
+    Value *Slot = B.CreateCall(Sum, {B.CreateAdd(B.CreateAnd(Word, field(SF_TLS_INDEX_MASK)), field(SF_TLS_TABLE))});
     Value *Tag = B.CreateAlignedLoad(I64, B.CreateIntToPtr(Slot, B.getPtrTy()), Align(8), /*isVolatile=*/true);
     cast<Instruction>(Tag)->setMetadata(LookedMetadata, MDNode::get(Ctx, {})); // not the program's
     Value *Missing = B.CreateICmpUGT(B.CreateXor(Tag, Expected), B.getInt64(Either));

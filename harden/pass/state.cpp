@@ -16,6 +16,7 @@
 //
 // Not covered: what C++ libraries keep compiled and is not in Containers; thread-local variables, and variables without initialiser that several modules define (common): refused.
 
+#include "../runtime/layout.h"
 #include "place.h"
 #include "state.h"
 
@@ -34,11 +35,7 @@ namespace steadfast {
 
 namespace {
 
-// runtime/state.h
-enum : uint64_t { TlsDelta = 72, DupAt = 0, DupLength = 8, CrcAt = 16, CrcLength = 24 };
-constexpr unsigned CopyShift = 44 - 8; // delta is 1 << 8 in the second run; copies lie 2^44 bytes further on
-constexpr unsigned KindShift = 43;
-constexpr uint64_t KindDup = 2, KindCrc = 3;
+constexpr unsigned CopyShift = SF_COPY_SHIFT - SF_EPOCH_SHIFT; // of sf_tls.delta, which is 1 << SF_EPOCH_SHIFT in the second run
 constexpr StringLiteral WasConstant = "steadfast-constant";
 constexpr StringLiteral DupSection = "sf_dup", CrcSection = "sf_crc";
 
@@ -239,7 +236,7 @@ private:
       IRBuilder<> B(&*Current->getEntryBlock().getFirstInsertionPt());
       auto *Tls = cast<GlobalVariable>(M.getOrInsertGlobal("__sf_tls", ArrayType::get(I64, 4)));
       Tls->setThreadLocalMode(GlobalValue::InitialExecTLSModel);
-      Value *Delta = B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), TlsDelta), Align(8));
+      Value *Delta = B.CreateAlignedLoad(I64, B.CreateConstInBoundsGEP1_64(B.getInt8Ty(), B.CreateThreadLocalAddress(Tls), SF_TLS_DELTA), Align(8));
       Shift = B.CreateShl(Delta, CopyShift);
     }
     return Shift;
@@ -273,15 +270,15 @@ private:
   }
 
   Value *isOf(IRBuilder<> &B, Value *Address, uint64_t Number, Value *From, Value *Room) {
-    return B.CreateOr(B.CreateICmpEQ(B.CreateLShr(Address, KindShift), B.getInt64(Number)),
+    return B.CreateOr(B.CreateICmpEQ(B.CreateLShr(Address, SF_KIND_SHIFT), B.getInt64(Number)),
                       B.CreateICmpULT(B.CreateSub(Address, From), Room));
   }
 
   Value *isDup(IRBuilder<> &B, Value *Address) {
-    return isOf(B, Address, KindDup, place(DupFrom, DupAt), place(DupRoom, DupLength));
+    return isOf(B, Address, SF_KIND_DUP, place(DupFrom, SF_PLACES_DUP_AT), place(DupRoom, SF_PLACES_DUP_LENGTH));
   }
   Value *isCrc(IRBuilder<> &B, Value *Address) {
-    return isOf(B, Address, KindCrc, place(CrcFrom, CrcAt), place(CrcRoom, CrcLength));
+    return isOf(B, Address, SF_KIND_CRC, place(CrcFrom, SF_PLACES_CRC_AT), place(CrcRoom, SF_PLACES_CRC_LENGTH));
   }
 
   Value *any(IRBuilder<> &B, Value *Pointer) {

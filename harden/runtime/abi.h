@@ -1,7 +1,7 @@
 /*
  * The contract between hardened code, as the pass writes it, and the runtime.
  *
- * Layout shared with harden/pass (pass/abi.h repeats the offsets and asserts them against this file). The pass emits
+ * Its numbers are in layout.h, which the pass includes. The pass emits
  * the hot path of a store inline, from the first fields of struct sf_tls; everything else is a call.
  *
  * One logged word, in both runs:
@@ -32,19 +32,12 @@
 #ifndef STEADFAST_ABI_H
 #define STEADFAST_ABI_H
 
+#include "layout.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
-/* Raised when the layout or the meaning of a call changes: objects of different versions refuse to link, since each
-   names __sf_abi_N. */
-#define SF_ABI 6
-
 enum sf_phase { SF_OUTSIDE = 0, SF_E1 = 1, SF_E2 = 2 };
-
-#define SF_EPOCH_SHIFT 8
-#define SF_EPOCH_BITS 9
-#define SF_EPOCH_FIRST 8
-#define SF_WORD_SHIFT 17
 
 /* First fields: read by inline code of every store. */
 struct sf_tls {
@@ -67,22 +60,25 @@ struct sf_tls {
   struct sf_twin *twin, *twin_again;
   struct sf_entry *twin_end;
 };
-_Static_assert(offsetof(struct sf_tls, index_mask) == 8, "offset known to the pass");
-_Static_assert(offsetof(struct sf_tls, epoch_key) == 16, "offset known to the pass");
-_Static_assert(offsetof(struct sf_tls, phase) == 24, "offset known to the pass");
-_Static_assert(offsetof(struct sf_tls, cursor) == 32, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, limit) == 40, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, sum) == 48, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, stack_low) == 56, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, stack_length) == 64, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, delta) == 72, "offset known to the pass");
-_Static_assert(offsetof(struct sf_tls, partial) == 88, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, key_whole) == 80, "offset known to the pass");
-_Static_assert(offsetof(struct sf_tls, kept) == 96, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, grows) == 160, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, twin) == 168, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, twin_again) == 176, "offset known to store.S");
-_Static_assert(offsetof(struct sf_tls, twin_end) == 184, "offset known to store.S");
+#define SF_LIES(FIELD, OFFSET) _Static_assert(offsetof(struct sf_tls, FIELD) == OFFSET, "known to the pass and to store.S (layout.h)")
+SF_LIES(table, SF_TLS_TABLE);
+SF_LIES(index_mask, SF_TLS_INDEX_MASK);
+SF_LIES(epoch_key, SF_TLS_EPOCH_KEY);
+SF_LIES(phase, SF_TLS_PHASE);
+SF_LIES(cursor, SF_TLS_CURSOR);
+SF_LIES(limit, SF_TLS_LIMIT);
+SF_LIES(sum, SF_TLS_SUM);
+SF_LIES(stack_low, SF_TLS_STACK_LOW);
+SF_LIES(stack_length, SF_TLS_STACK_LENGTH);
+SF_LIES(delta, SF_TLS_DELTA);
+SF_LIES(key_whole, SF_TLS_KEY_WHOLE);
+SF_LIES(partial, SF_TLS_PARTIAL);
+SF_LIES(kept, SF_TLS_KEPT);
+SF_LIES(grows, SF_TLS_GROWS);
+SF_LIES(twin, SF_TLS_TWIN);
+SF_LIES(twin_again, SF_TLS_TWIN_AGAIN);
+SF_LIES(twin_end, SF_TLS_TWIN_END);
+#undef SF_LIES
 /* The runtime is a program's, so its thread-local memory is known when it is linked: no register holds its base, which could change
    and make of one field another. Not in what shared libraries have of it (Makefile: PLAIN). */
 #ifndef SF_TLS_MODEL
@@ -97,8 +93,6 @@ struct sf_handler {
   uint64_t id;       /* hash of name and file: mixed into the gates */
   uint64_t flags;    /* SF_HANDLER_*, and the bytes of its arguments, at most, from bit 8 on */
 };
-#define SF_HANDLER_LOCAL 1
-#define SF_HANDLER_STREAM 2 /* each byte of its inputs is received, and handled once */
 
 /* One for each function that hardened code may reach through a pointer (section sf_clones). */
 struct sf_clone {

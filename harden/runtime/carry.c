@@ -97,7 +97,7 @@ static struct sf_carry *carry_of(struct sf_context *c) {
     }
     early.count = early.before = 0;
     if (c->twin)
-      sf_twin_places(c);
+      __sf_recover.twin_places(c);
   }
   return c->carry;
 }
@@ -107,7 +107,7 @@ void sf_carry_thread(struct sf_context *c) {
     sf_unmap(c->carry, sizeof *c->carry);
   c->carry = NULL;
   if (c->twin)
-    sf_twin_places(c);
+    __sf_recover.twin_places(c);
 }
 
 /* Inputs. */

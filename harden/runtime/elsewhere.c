@@ -18,7 +18,7 @@
  *  1. Either the thread or its partner runs, never both: `turn` says which, by release and acquire.
  *  2. The partner looks before and after the second run at which processor it is, and at the one that the first run ended
  *     on. If both belong to one core the program stops (121): it is never unprotected in silence.
- *  3. Linked only when asked for: core.c asks whether __sf_elsewhere_on is there.
+ *  3. Linked only when asked for: core.c asks whether its table of operations is there (modes.h).
  *
  * Not covered: what both runs share apart from the core: caches further out, memory, the code itself (docs/reference/limits-cc.md).
  */
@@ -36,7 +36,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-SF_API const int __sf_elsewhere_on = 1;
 
 enum turn { THREAD = 0, PARTNER = 1, END = 2 };
 
@@ -63,11 +62,11 @@ struct sf_partner {
   _Atomic uint32_t tid;
   uint8_t *wait_stack;
 };
-_Static_assert(offsetof(struct sf_partner, own_sp) == 8, "offset known to hand.S");
-_Static_assert(offsetof(struct sf_partner, wait_sp) == 16, "offset known to hand.S");
-_Static_assert(offsetof(struct sf_partner, thread_base) == 24, "offset known to hand.S");
-_Static_assert(offsetof(struct sf_partner, own_base) == 32, "offset known to hand.S");
-_Static_assert(offsetof(struct sf_partner, instruction) == 40, "offset known to hand.S");
+_Static_assert(offsetof(struct sf_partner, own_sp) == SF_PARTNER_OWN_SP, "offset known to hand.S");
+_Static_assert(offsetof(struct sf_partner, wait_sp) == SF_PARTNER_WAIT_SP, "offset known to hand.S");
+_Static_assert(offsetof(struct sf_partner, thread_base) == SF_PARTNER_THREAD_BASE, "offset known to hand.S");
+_Static_assert(offsetof(struct sf_partner, own_base) == SF_PARTNER_OWN_BASE, "offset known to hand.S");
+_Static_assert(offsetof(struct sf_partner, instruction) == SF_PARTNER_INSTRUCTION, "offset known to hand.S");
 
 /* hand.S. Each returns when the handler's stack is given back to the side that called it. */
 extern void sf_hand_over(struct sf_partner *);  /* the thread: goes on in the partner, where it returns */
@@ -136,7 +135,7 @@ static void *partner(void *of) {
   struct sf_partner *p = of;
   p->own_base = (uint64_t)__builtin_thread_pointer();
   if (sf_recovers())
-    sf_recover_thread(); /* a run that crashes is caught here as well */
+    __sf_recover.thread(); /* a run that crashes is caught here as well */
   atomic_store(&p->tid, (uint32_t)sf_syscall(SYS_gettid, 0, 0, 0, 0, 0, 0));
   while (wait_for(p, PARTNER) != END) {
     check_cores(p);
@@ -186,12 +185,12 @@ SF_COLD static void make_partner(struct sf_context *c) {
   c->partner = p;
 }
 
-void sf_elsewhere_ready(struct sf_context *c) {
+static void sf_elsewhere_ready(struct sf_context *c) {
   if (unlikely(!c->partner))
     make_partner(c);
 }
 
-void sf_elsewhere_go(struct sf_context *c) {
+static void sf_elsewhere_go(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   uint64_t mask = held_back(), old;
   p->cpu_first = cpu_at(p->thread_base);
@@ -202,7 +201,7 @@ void sf_elsewhere_go(struct sf_context *c) {
   sf_hand_over(p);
 }
 
-void sf_elsewhere_back(struct sf_context *c) {
+static void sf_elsewhere_back(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   if (unlikely(!p || !p->away))
     return;
@@ -211,7 +210,7 @@ void sf_elsewhere_back(struct sf_context *c) {
 }
 
 /* A retry: on another core of its side, where there is one. */
-void sf_elsewhere_move(struct sf_context *c) {
+static void sf_elsewhere_move(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   if (!p || CPU_COUNT(&there) < 2)
     return;
@@ -224,7 +223,7 @@ void sf_elsewhere_move(struct sf_context *c) {
     sched_setaffinity((pid_t)atomic_load(&p->tid), sizeof others, &others);
 }
 
-void sf_elsewhere_thread_end(struct sf_context *c) {
+static void sf_elsewhere_thread_end(struct sf_context *c) {
   struct sf_partner *p = c->partner;
   if (!p)
     return;
@@ -234,3 +233,11 @@ void sf_elsewhere_thread_end(struct sf_context *c) {
   sf_unmap(p->wait_stack, WAIT_STACK);
   sf_unmap(p, sizeof *p);
 }
+
+SF_API const struct sf_elsewhere __sf_elsewhere = {
+    .ready = sf_elsewhere_ready,
+    .go = sf_elsewhere_go,
+    .back = sf_elsewhere_back,
+    .move = sf_elsewhere_move,
+    .thread_end = sf_elsewhere_thread_end,
+};

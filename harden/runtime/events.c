@@ -30,13 +30,13 @@
 SF_API int __sf_w_epoll_ctl(int in, int what, int fd, struct epoll_event *event) {
   uint64_t wanted = event ? sf_mix(event->events, event->data.u64) : 0;
   if (event && sf_async())
-    __sf_reads(event, sizeof *event);
+    __sf_async.reads(event, sizeof *event);
   CALLING("epoll_ctl", sf_mix(sf_mix((uint64_t)in, (uint64_t)what), sf_mix((uint64_t)fd, wanted)), epoll_ctl(in, what, fd, event));
 }
 
 SF_API int __sf_w_setsockopt(int fd, int level, int name, const void *value, socklen_t n) {
   if (value && sf_async())
-    __sf_reads(value, n);
+    __sf_async.reads(value, n);
   CALLING("setsockopt", sf_mix(sf_mix((uint64_t)fd, (uint64_t)level), sf_mix((uint64_t)name, value ? __sf_hash(value, n) : 0)),
           setsockopt(fd, level, name, value, n));
 }
@@ -64,7 +64,7 @@ static int take_in(int fd, struct sockaddr *to, socklen_t *length, int flags) {
     struct sockaddr_storage at;
   } k;
   if (to && sf_async())
-    __sf_reads(length, sizeof *length);
+    __sf_async.reads(length, sizeof *length);
   socklen_t had = to ? *length : 0;
   uint64_t mix = sf_mix(sf_mix((uint64_t)fd, (uint64_t)flags), sf_mix(sf_home(to), had));
   struct sf_record *r;
@@ -101,7 +101,7 @@ SF_API int __sf_w_poll(struct pollfd *of, nfds_t n, int timeout) {
   INSIDE;
   size_t bytes = n * sizeof *of;
   if (sf_async())
-    __sf_reads(of, bytes);
+    __sf_async.reads(of, bytes);
   uint64_t mix = sf_mix(sf_mix(sf_home(of), n), (uint64_t)timeout);
   for (nfds_t i = 0; i < n; i++)
     mix = sf_mix(mix, (uint64_t)(uint32_t)of[i].fd << 16 | (uint16_t)of[i].events);
@@ -132,7 +132,7 @@ SF_API int __sf_w_uname(struct utsname *to) { ASKING("uname", sf_home(to), to, s
 SF_API int __sf_w_getnameinfo(const struct sockaddr *of, socklen_t n, char *host, socklen_t hosts, char *service, socklen_t services, int flags) {
   INSIDE;
   if (sf_async())
-    __sf_reads(of, n);
+    __sf_async.reads(of, n);
   hosts = host ? hosts : 0, services = service ? services : 0;
   uint64_t where = sf_mix(sf_mix(sf_home(host), hosts), sf_mix(sf_home(service), services));
   uint64_t mix = sf_mix(sf_mix(__sf_hash(of, n), (uint64_t)flags), where);

@@ -181,7 +181,7 @@ SF_COLD void sf_tell(const char *what, const char *name, uint64_t at, uint64_t f
   put_number(&t, first, 16);
   put(&t, " and ");
   put_number(&t, second, 16);
-  uint64_t later = sf_async() && __sf_tls.phase == SF_E2 ? sf_async_later() : 0;
+  uint64_t later = sf_async() && __sf_tls.phase == SF_E2 ? __sf_async.later() : 0;
   if (later) {
     put(&t, "; stopped ");
     put_number(&t, later, 10);

@@ -114,7 +114,7 @@ void sf_format_strings(const char *how, va_list list, void (*what)(const char **
 
 static void to_own(const char **slot, size_t most, bool wide) {
   (void)most, (void)wide;
-  __sf_state_give(*slot);
+  __sf_state.give(*slot);
   *slot = sf_own(*slot);
 }
 

@@ -5,14 +5,9 @@
  *
  * Invariant: with the other's thread pointer nothing is run but a handler.
  *
- * Shared with elsewhere.c: offsets in struct sf_partner, asserted there.
+ * Shared with elsewhere.c: offsets in struct sf_partner (layout.h).
  */
-#define SP 0
-#define OWN_SP 8
-#define WAIT_SP 16
-#define THREAD_BASE 24
-#define OWN_BASE 32
-#define INSTRUCTION 40
+#include "layout.h"
 
 	.text
 	.macro	leave_stack
@@ -41,7 +36,7 @@
 /* The thread pointer becomes the field at \offset of rdi. Changes rax, rcx, rdx, rsi, r11. */
 	.macro	thread_pointer offset
 	movq	\offset(%rdi), %rsi
-	cmpq	$0, INSTRUCTION(%rdi)
+	cmpq	$0, SF_PARTNER_INSTRUCTION(%rdi)
 	je	1f
 	wrfsbase %rsi
 	jmp	2f
@@ -59,14 +54,14 @@
 	.p2align 4
 sf_hand_over:
 	leave_stack
-	movq	%rsp, SP(%rdi)
-	movq	WAIT_SP(%rdi), %rsp
+	movq	%rsp, SF_PARTNER_SP(%rdi)
+	movq	SF_PARTNER_WAIT_SP(%rdi), %rsp
 	pushq	%rdi
 	subq	$8, %rsp
 	call	sf_elsewhere_wait
 	addq	$8, %rsp
 	popq	%rdi
-	movq	SP(%rdi), %rsp
+	movq	SF_PARTNER_SP(%rdi), %rsp
 	enter_stack
 	.size	sf_hand_over, .-sf_hand_over
 
@@ -76,9 +71,9 @@ sf_hand_over:
 	.p2align 4
 sf_take_over:
 	leave_stack
-	movq	%rsp, OWN_SP(%rdi)
-	thread_pointer THREAD_BASE
-	movq	SP(%rdi), %rsp
+	movq	%rsp, SF_PARTNER_OWN_SP(%rdi)
+	thread_pointer SF_PARTNER_THREAD_BASE
+	movq	SF_PARTNER_SP(%rdi), %rsp
 	enter_stack
 	.size	sf_take_over, .-sf_take_over
 
@@ -88,9 +83,9 @@ sf_take_over:
 	.p2align 4
 sf_hand_back:
 	leave_stack
-	movq	%rsp, SP(%rdi)
-	thread_pointer OWN_BASE
-	movq	OWN_SP(%rdi), %rsp
+	movq	%rsp, SF_PARTNER_SP(%rdi)
+	thread_pointer SF_PARTNER_OWN_BASE
+	movq	SF_PARTNER_OWN_SP(%rdi), %rsp
 	enter_stack
 	.size	sf_hand_back, .-sf_hand_back
 

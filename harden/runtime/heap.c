@@ -27,8 +27,6 @@
 #define SMALL 2048
 #define SIZES 40
 
-extern const int sf_heap_here;
-const int sf_heap_here = 1; /* state.c asks for it */
 
 /* Of a page: 0 never given out, or 1 + its size class, or LARGE. `index`: in a large block, pages before this one. */
 #define LARGE 255

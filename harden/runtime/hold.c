@@ -19,7 +19,7 @@
 #include <sys/types.h>
 
 #ifndef SF_WAIT
-#define SF_WAIT sf_async_hold
+#define SF_WAIT __sf_async.hold
 SF_API const int __sf_hold_on = 1;
 #endif
 

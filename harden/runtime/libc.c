@@ -56,13 +56,13 @@ static void thread_end(void *of) {
     }
   sf_split_free(c);
   if (c->twin)
-    sf_twin_thread_end(c);
+    __sf_recover.twin_thread_end(c);
   if (sf_elsewhere())
-    sf_elsewhere_thread_end(c);
+    __sf_elsewhere.thread_end(c);
   for (size_t i = 0; i < SF_HOLDS; i++)
     atomic_store(&c->holds[i], NULL);
   if (sf_state())
-    sf_state_thread_end();
+    __sf_state.thread_end();
   __sf_own = NULL;
   __sf_tls.table = NULL;
   c->epoch = c->event = c->committed = c->barrier_event = c->message_count = c->crc_cursor = 0;
@@ -164,7 +164,7 @@ SF_API int __sf_w_posix_memalign(void **out, size_t alignment, size_t size) {
 }
 
 /* How a block is given back. */
-static void *free_of(const void *p) { return unlikely(sf_state()) && sf_is_heap(p) ? (void *)sf_heap_free : (void *)free; }
+static void *free_of(const void *p) { return unlikely(sf_state()) && sf_is_heap(p) ? (void *)__sf_state.free : (void *)free; }
 void sf_free(void *p) { ((void (*)(void *))free_of(p))(p); }
 
 void sf_defer_last(struct sf_context *c, const char *name, void *function, void *on) {
@@ -187,9 +187,6 @@ SF_API void __sf_w_free(void *p) {
     sf_defer_last(c, "free", free_of(p), p);
 }
 
-void *__sf_w_s_dup_malloc(size_t) __attribute__((weak)); /* outside.c */
-void *__sf_w_s_crc_malloc(size_t) __attribute__((weak));
-
 /* A validator has its own heap, and there p is another block or none. */
 static size_t usable_once(void *p) {
   uint64_t n;
@@ -207,15 +204,15 @@ SF_API void *__sf_w_realloc(void *p, size_t n) {
   }
   bool kept = unlikely(sf_state()) && sf_is_heap(p);
   void *q = !kept                        ? __sf_w_malloc(n)
-            : sf_is_dup((uintptr_t)p) ? __sf_w_s_dup_malloc(n)
-                                      : __sf_w_s_crc_malloc(n);
+            : sf_is_dup((uintptr_t)p) ? __sf_state.take_dup(n)
+                                      : __sf_state.take_crc(n);
   if (!q)
     return NULL;
-  size_t had = kept ? sf_heap_size(p) : sf_async() ? usable_once(p) : malloc_usable_size(p), bytes = had < n ? had : n;
+  size_t had = kept ? __sf_state.size(p) : sf_async() ? usable_once(p) : malloc_usable_size(p), bytes = had < n ? had : n;
   if (sf_async())
-    __sf_reads(p, bytes);
+    __sf_async.reads(p, bytes);
   if (kept)
-    sf_state_touch(p, bytes);
+    __sf_state.touch(p, bytes);
   __sf_memcpy(sf_own(q), sf_own(p), bytes);
   __sf_w_free(p);
   return q;
@@ -649,14 +646,14 @@ SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
   INSIDE;
   ssize_t all = 0;
   if (sf_async() && count > 0)
-    __sf_reads(v, (size_t)count * sizeof *v);
+    __sf_async.reads(v, (size_t)count * sizeof *v);
   for (int i = 0; i < count; i++)
     all += (ssize_t)v[i].iov_len;
   ssize_t some = taken(c, "writev", fd, -1, (size_t)all);
   for (ssize_t i = 0, left = some, piece; left > 0; i++, left -= piece) {
     piece = (ssize_t)least(v[i].iov_len, (size_t)left);
     if (sf_async())
-      __sf_reads(v[i].iov_base, (size_t)piece);
+      __sf_async.reads(v[i].iov_base, (size_t)piece);
     keep(c, "writev", (struct output){.fd = fd, .flags = -1}, sf_own(v[i].iov_base), (size_t)piece);
   }
   return some;
@@ -665,7 +662,7 @@ SF_API ssize_t __sf_w_writev(int fd, const struct iovec *v, int count) {
 SF_API size_t __sf_w_fwrite(const void *from, size_t size, size_t n, FILE *file) {
   INSIDE;
   if (sf_async())
-    __sf_reads(from, size * n);
+    __sf_async.reads(from, size * n);
   if (size && n)
     keep(c, "fwrite", (struct output){.file = file}, from, size * n);
   return size ? n : 0;
@@ -695,7 +692,7 @@ SF_API int __sf_w_puts(const char *s) {
 static int print_to(const char *name, struct output to, const char *format, va_list list) {
   INSIDE;
   if (sf_async())
-    sf_reads_format(format, list);
+    __sf_async.reads_format(format, list);
   char small[512];
   va_list copy;
   va_copy(copy, list);

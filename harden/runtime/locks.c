@@ -247,7 +247,7 @@ void sf_locks_resolve(struct sf_context *c) {
     *l = (struct sf_lock){NAMED(lock), .kind = (uint32_t)c->taking_kind, .fresh = 1};
   }
   l->held = 1;
-  sf_twin_locks(c, c->locks.used);
+  __sf_recover.twin_locks(c, c->locks.used);
 }
 
 /* R3, R8. */
@@ -279,7 +279,7 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
     l = sf_grow(&c->locks, sizeof *l);
     *l = (struct sf_lock){NAMED(lock), .kind = kind, .count = 1, .held = 1, .fresh = 1};
     publish(c, c->locks.used / sizeof *l - 1, c->locks.used / sizeof *l);
-    sf_twin_locks(c, c->locks.used);
+    __sf_recover.twin_locks(c, c->locks.used);
   } else {
     c->taking_kind = kind;
     c->taking = lock;
@@ -294,7 +294,7 @@ static int take(struct sf_context *c, const char *name, void *lock, uint32_t kin
       l->count++;
       l->held++;
       if (unlikely(c->twin != NULL))
-        sf_twin_locks(c, c->locks.used);
+        __sf_recover.twin_locks(c, c->locks.used);
     }
     c->taking = NULL;
   }
@@ -347,7 +347,7 @@ void sf_locks_begin(struct sf_context *c) {
   }
   c->locks.used = kept * sizeof *l;
   if (unlikely(c->twin != NULL))
-    sf_twin_locks(c, kept * sizeof *l);
+    __sf_recover.twin_locks(c, kept * sizeof *l);
   publish(c, 0, n);
 }
 

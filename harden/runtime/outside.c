@@ -23,8 +23,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-extern const int sf_outside_here;
-const int sf_outside_here = 1; /* state.c asks for it */
 
 static inline bool kept(const void *p) { return sf_is_dup((uintptr_t)p) || sf_is_crc((uintptr_t)p); }
 

@@ -1,5 +1,5 @@
 /*
- * What a handler reads through the C library, for --validate=async: each word goes the way of a load (core.c: log_read),
+ * What a handler reads through the C library, for --validate=async: each word goes the way of a load (log.c: log_read),
  * before the library reads it.
  *
  * Invariants
@@ -13,10 +13,8 @@
 
 #include <stdarg.h>
 
-extern const int sf_reads_here;
-const int sf_reads_here = 1; /* async.c asks for it */
-
 void sf_load_slow(uintptr_t at);
+void sf_reads_format(const char *how, __builtin_va_list of); /* for async.c */
 
 SF_API void __sf_reads(const void *bytes, size_t length) {
   uintptr_t at = (uintptr_t)bytes, end = at + length;

@@ -1,7 +1,7 @@
 /*
  * --recover: after a mismatch, memory as it was before the handler, and both runs again, on another core if there is one.
  *
- * Linked only when asked for (`steadfast cc --recover`): core.c asks whether __sf_recover_on is there.
+ * Linked only when asked for (`steadfast cc --recover`): core.c asks whether its table of operations is there (modes.h).
  *
  *     mismatch or crash in E1, E2 or V
  *       the runtime's tables lie where their second record says
@@ -16,14 +16,14 @@
  * same difference comes again, the handler is not deterministic, or what it reads has changed in memory; no core is blamed.
  *
  * The second log has entries and bytes of its own, read from memory once more, with a sum and a count of its own. Entries of
- * whole words are made by store.S, in both logs, all others by core.c. Both are made before the
+ * whole words are made by store.S, in both logs, all others by log.c and ranges.c. Both are made before the
  * store: where a crash has left an entry or a range in the second log alone, nothing has been stored yet.
  *
  * Invariants
  *  1. What is put back comes from a log whose sum holds, and of ranges, whose checksum does.
  *  2. In code compiled with --recover nothing is stored that is not in both logs.
  *  3. Where the runtime's tables are is noted whenever one moves (sf_twin_places): who moves one and does not say so is put right wrongly.
- *  4. General registers only where core.c calls this file: vector registers of the program are live there.
+ *  4. General registers only where the log calls this file: vector registers of the program are live there.
  *
  * Not covered: stores that go elsewhere than was logged in objects compiled without --recover, to protected state (state.h) and in
  * wrappers of library functions, which look at nothing before they write; what a changed stack pointer pushes, and what other code
@@ -32,34 +32,8 @@
 #define _GNU_SOURCE
 #include "state.h"
 
-#include <sched.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-SF_API const int __sf_recover_on = 1;
-
-/* Crashes in a run: a flipped pointer ends here as often as in a mismatch. */
-static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-static struct sigaction previous[65];
-
-static void crashed(int number, siginfo_t *info, void *context) {
-  (void)context;
-  if (__sf_tls.phase != SF_OUTSIDE)
-    sf_differ(sf_crash, (uint64_t)info->si_addr, (uint64_t)number, __sf_tls.phase);
-  /* The program's own crash: as if nobody had been here. The instruction runs again and is not caught. */
-  sigaction(number, &previous[number], NULL);
-}
-
-__attribute__((constructor(105))) static void prepare(void) {
-  struct sigaction a;
-  memset(&a, 0, sizeof a);
-  a.sa_sigaction = crashed;
-  a.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-  for (size_t i = 0; i < sizeof crashes / sizeof *crashes; i++)
-    sigaction(crashes[i], &a, &previous[crashes[i]]);
-}
 
 /* The second log. */
 
@@ -90,7 +64,8 @@ static SF_COLD struct sf_twin *twin_again(struct sf_context *c) {
   return own;
 }
 
-_Static_assert(offsetof(struct sf_twin, entries) == 0 && offsetof(struct sf_twin, count) == 8 && offsetof(struct sf_twin, sum) == 24,
+_Static_assert(offsetof(struct sf_twin, entries) == SF_TWIN_ENTRIES && offsetof(struct sf_twin, count) == SF_TWIN_COUNT &&
+                   offsetof(struct sf_twin, sum) == SF_TWIN_SUM,
                "offsets known to store.S");
 
 /* Of an entry in its sum, as store.S has it. None weighs nothing: one that is lost shows. */
@@ -125,14 +100,14 @@ static void places_of(struct sf_context *c, uint64_t *at[PLACES]) {
 }
 _Static_assert(13 + 2 * 9 == PLACES && PLACES <= 32, "places_of fills it");
 
-void sf_twin_thread(struct sf_context *c) {
+static void sf_twin_thread(struct sf_context *c) {
   struct sf_twin *t = sf_map(sizeof *t);
   t->capacity = SF_WORDS;
   t->entries = sf_map(t->capacity * sizeof *t->entries);
   c->twin = own = spare = t;
 }
 
-void sf_twin_thread_end(struct sf_context *c) {
+static void sf_twin_thread_end(struct sf_context *c) {
   struct sf_twin *t = c->twin;
   c->twin = own = spare = NULL;
   __sf_tls.twin = __sf_tls.twin_again = NULL;
@@ -150,7 +125,7 @@ static void room(struct sf_context *c) {
   __sf_tls.twin_end = c->entries + (t->capacity < c->capacity ? t->capacity : c->capacity);
 }
 
-void sf_twin_places(struct sf_context *c) {
+static void sf_twin_places(struct sf_context *c) {
   uint64_t *at[PLACES];
   places_of(c, at);
   uint64_t sum = 0;
@@ -163,12 +138,12 @@ void sf_twin_places(struct sf_context *c) {
   room(c);
 }
 
-bool sf_twin_has_entry(struct sf_context *c, uintptr_t at) {
+static bool sf_twin_has_entry(struct sf_context *c, uintptr_t at) {
   const struct sf_twin *t = twin_of(c);
   return at - (uintptr_t)t->entries < t->capacity * sizeof *t->entries;
 }
 
-void sf_twin_locks(struct sf_context *c, size_t used) {
+static void sf_twin_locks(struct sf_context *c, size_t used) {
   twin_of(c)->locks_used = used;
 }
 
@@ -190,13 +165,13 @@ static bool places_differ(struct sf_context *c) {
   return other != 0;
 }
 
-void sf_twin_places_mend(struct sf_context *c) {
+static void sf_twin_places_mend(struct sf_context *c) {
   c->handler = twin_of(c)->handler;
   c->locks.used = twin_of(c)->locks_used;
   places_mend(c);
 }
 
-/* Empty, and small again when it has been much larger than needed for a while (core.c: reset). Gives whether it is. */
+/* Empty, and small again when it has been much larger than needed for a while (memory.c: sf_reset). Gives whether it is. */
 static bool empty(struct sf_buffer *b) {
   b->idle = b->used < b->size / 4 ? b->idle + 1 : 0;
   b->used = 0;
@@ -209,7 +184,7 @@ static bool empty(struct sf_buffer *b) {
 }
 
 /* A handler begins. No entry is known to be a whole word. */
-void sf_twin_begin(struct sf_context *c) {
+static void sf_twin_begin(struct sf_context *c) {
   struct sf_twin *t = twin_of(c);
   /* They are noted when they change, so what is another now has been struck. */
   if (t->places_sum && places_differ(c)) {
@@ -259,7 +234,7 @@ static inline uint64_t meant(uint64_t where) {
   return mask;
 }
 
-void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *first) {
+static void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *first) {
   struct sf_twin *t = twin_of(c);
   if (t->count == t->capacity) {
     struct sf_entry *larger = sf_map(2 * t->capacity * sizeof *larger);
@@ -289,12 +264,12 @@ void sf_twin_word(struct sf_context *c, uint64_t where, const struct sf_entry *f
   t->count++;
 }
 
-uint32_t sf_twin_range_crc(const struct sf_range *r, const uint8_t *old) {
+static uint32_t sf_twin_range_crc(const struct sf_range *r, const uint8_t *old) {
   uint64_t head[3] = {r->at, r->length, r->after};
   return sf_crc32c(sf_crc32c(0, head, sizeof head), old, r->length);
 }
 
-void sf_twin_range(struct sf_context *c, const struct sf_range *made) {
+static void sf_twin_range(struct sf_context *c, const struct sf_range *made) {
   struct sf_twin *t = twin_of(c);
   struct sf_range r = *made;
   r.old = t->bytes.used;
@@ -312,18 +287,18 @@ static bool holds(const struct sf_range *r, const struct sf_buffer *bytes, size_
          sf_twin_range_crc(r, bytes->base + r->old) == r->crc;
 }
 
-void sf_twin_opened(struct sf_context *c) { twin_of(c)->event = c->event; }
+static void sf_twin_opened(struct sf_context *c) { twin_of(c)->event = c->event; }
 
-uint64_t sf_twin_event(struct sf_context *c) { return twin_of(c)->event; }
+static uint64_t sf_twin_event(struct sf_context *c) { return twin_of(c)->event; }
 
-bool sf_twin_even(struct sf_context *c) { return c->twin == own && c->entries + own->count == __sf_tls.cursor; }
+static bool sf_twin_even(struct sf_context *c) { return c->twin == own && c->entries + own->count == __sf_tls.cursor; }
 
-bool sf_twin_has_range(struct sf_context *c, size_t index, uintptr_t at, size_t length) {
+static bool sf_twin_has_range(struct sf_context *c, size_t index, uintptr_t at, size_t length) {
   const struct sf_range *r = (struct sf_range *)twin_of(c)->ranges.base + index;
   return (index + 1) * sizeof *r <= twin_of(c)->ranges.used && r->at == at && r->length == length;
 }
 
-bool sf_twin_ranges_hold(struct sf_context *c) {
+static bool sf_twin_ranges_hold(struct sf_context *c) {
   const struct sf_range *r = (struct sf_range *)c->ranges.base;
   size_t count = c->ranges.used / sizeof *r;
   if (count * sizeof *r != c->ranges.used || c->ranges.used != twin_of(c)->ranges.used)
@@ -504,7 +479,7 @@ static void put_range(struct sf_context *c, size_t index) {
   }
 }
 
-struct sf_put sf_twin_put_back(struct sf_context *c) {
+static struct sf_put sf_twin_put_back(struct sf_context *c) {
   size_t to = c->count;
   struct sf_put all = {0, 0}, put;
   for (size_t i = c->ranges.used / sizeof(struct sf_range); i-- > 0;) {
@@ -536,7 +511,7 @@ static bool twin_agrees(struct sf_context *c) {
 }
 
 
-const char *sf_twin_mend(struct sf_context *c) {
+static const char *sf_twin_mend(struct sf_context *c) {
   struct sf_twin *t = twin_of(c);
   bool begun = t->event == c->event;
   bool second = begun && t->count <= c->capacity && twin_sums_up(t);
@@ -580,46 +555,36 @@ const char *sf_twin_mend(struct sf_context *c) {
       return "neither copy of the old bytes of a range has its checksum";
     *r = twins[i];
     r->old = c->arena.used;
-    /* As core.c expects it: old bytes, and room for the new. */
+    /* As restore.c expects it: old bytes, and room for the new. */
     sf_copy(sf_grow(&c->arena, 2 * r->length), t->bytes.base + twins[i].old, r->length);
   }
   return NULL;
 }
 
-/* A stack for the handler above: the fault may be that of the stack pointer. */
-void sf_recover_thread(void) {
-  stack_t s;
-  if (sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_DISABLE)) {
-    s = (stack_t){.ss_sp = sf_map(16384), .ss_size = 16384};
-    sigaltstack(&s, NULL);
-  }
-}
+/* crashes.c */
+void sf_recover_thread(void);
+void sf_recover_move(struct sf_context *);
+void sf_recover_done(struct sf_context *);
 
-/* Another core, for as long as the retry lasts. Where there is one core, the same. */
-void sf_recover_move(struct sf_context *c) {
-  cpu_set_t all, one;
-  if (sched_getaffinity(0, sizeof all, &all) != 0)
-    return;
-  if (c->retry == 1) {
-    memcpy(c->affinity, &all, sizeof c->affinity < sizeof all ? sizeof c->affinity : sizeof all);
-  } else {
-    memcpy(&all, c->affinity, sizeof c->affinity < sizeof all ? sizeof c->affinity : sizeof all);
-  }
-  int here = sched_getcpu();
-  for (int i = 1; i < CPU_SETSIZE; i++) {
-    int there = (here + i) % CPU_SETSIZE;
-    if (there != here && CPU_ISSET(there, &all)) {
-      CPU_ZERO(&one);
-      CPU_SET(there, &one);
-      sched_setaffinity(0, sizeof one, &one);
-      return;
-    }
-  }
-}
-
-void sf_recover_done(struct sf_context *c) {
-  cpu_set_t all;
-  CPU_ZERO(&all);
-  memcpy(&all, c->affinity, sizeof c->affinity < sizeof all ? sizeof c->affinity : sizeof all);
-  sched_setaffinity(0, sizeof all, &all);
-}
+SF_API const struct sf_recover __sf_recover = {
+    .thread = sf_recover_thread,
+    .move = sf_recover_move,
+    .done = sf_recover_done,
+    .twin_thread = sf_twin_thread,
+    .twin_thread_end = sf_twin_thread_end,
+    .twin_begin = sf_twin_begin,
+    .twin_opened = sf_twin_opened,
+    .twin_event = sf_twin_event,
+    .twin_word = sf_twin_word,
+    .twin_range = sf_twin_range,
+    .twin_range_crc = sf_twin_range_crc,
+    .twin_locks = sf_twin_locks,
+    .twin_places = sf_twin_places,
+    .twin_places_mend = sf_twin_places_mend,
+    .twin_mend = sf_twin_mend,
+    .twin_has_entry = sf_twin_has_entry,
+    .twin_has_range = sf_twin_has_range,
+    .twin_even = sf_twin_even,
+    .twin_ranges_hold = sf_twin_ranges_hold,
+    .twin_put_back = sf_twin_put_back,
+};

@@ -2,7 +2,7 @@
  * The inside of the runtime: what its files share. Programs see include/steadfast/sei.h, the pass sees abi.h.
  *
  * Ground rules
- *  1. core.c, crc.c, fail.c and table.c call no library: they run while memory is being put back, and after a fault. (table.c asks
+ *  1. core.c, what log.h names, crc.c, fail.c and table.c call no library: they run while memory is being put back, and after a fault. (table.c asks
  *     one for a name, when the program ends.)
  *  2. Nothing here allocates from the program's heap. Buffers are mappings of their own, with a page that cannot be
  *     touched on either side.
@@ -15,6 +15,7 @@
 #define STEADFAST_RUNTIME_H
 
 #include "abi.h"
+#include "modes.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -168,7 +169,7 @@ struct sf_context {
   const struct sf_handler *handler;
   uint64_t event; /* handlers begun */
   uint64_t committed;
-  uint64_t gate_enter, gate_leave; /* the ends of I, R, V and of E1, E2 (core.c: end_phase) */
+  uint64_t gate_enter, gate_leave; /* the ends of I, R, V and of E1, E2 (gates.h: end_phase) */
 
   struct sf_entry *entries;
   uint64_t *news; /* N, by the same index */
@@ -254,82 +255,44 @@ struct sf_context {
 
 extern __thread struct sf_context *__sf_own __attribute__((tls_model(SF_TLS_MODEL)));
 
-/* core.c */
+/* context.c */
+struct sf_context *sf_context(void);
+struct sf_context *sf_inside(const char *what); /* the context, or a refusal outside handlers */
+extern struct sf_context *_Atomic sf_contexts;
+
+/* memory.c; sf_equal: crc.c */
 void sf_enlarge(struct sf_buffer *, size_t bytes); /* for sf_grow, below */
 void *sf_map(size_t bytes);
 void sf_unmap(void *base, size_t bytes);
-struct sf_context *sf_context(void);
-void sf_barrier_wait(void);
-void sf_gates_close(struct sf_context *, uint64_t event); /* this one has been validated */
-struct sf_context *sf_inside(const char *what); /* the context, or a refusal outside handlers */
-extern struct sf_context *_Atomic sf_contexts;
 void *sf_copy(void *to, const void *from, size_t length); /* gives the end of `to` */
 bool sf_equal(const void *, const void *, size_t length);
+size_t sf_length(const char *);
+uint64_t sf_mix(uint64_t a, uint64_t b);
 /* Of differences. */
 extern const char sf_wrong_place[]; /* something has been written where no log knows */
 extern const char sf_entry_elsewhere[];
 extern const char sf_logs_differ[];
-size_t sf_length(const char *);
-/* The replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
+
+/* barrier_wait.c */
+void sf_barrier_wait(void);
+
+/* gates.c */
+void sf_gates_close(struct sf_context *, uint64_t event); /* this one has been validated */
+
+/* replay.c: the replay queue. In the first run: a record to be filled. In the second: the first run's, compared. */
 struct sf_record *sf_record(struct sf_context *, const char *name, uint64_t arguments, size_t length);
 struct sf_record *sf_replay(struct sf_context *, const char *name, uint64_t arguments);
 /* In a retry: what the failed run was given by this call, now in the queue; nothing if it is a first time. */
 struct sf_record *sf_kept(struct sf_context *, const char *name, uint64_t arguments);
 static inline uint8_t *sf_data(struct sf_record *r) { return (uint8_t *)(r + 1); }
-uint64_t sf_mix(uint64_t a, uint64_t b);
 
 /* table.c: the clone, or nothing */
 void *sf_clone_of(void *function);
 
-/* recover.c, in programs linked with --recover; elsewhere these are not there. */
-extern const int __sf_recover_on __attribute__((weak));
-void sf_recover_thread(void) __attribute__((weak));
-void sf_recover_move(struct sf_context *) __attribute__((weak));
-void sf_recover_done(struct sf_context *) __attribute__((weak));
-/* There are a second log and a second record of where the tables of the runtime are. c->twin says that all these are linked. */
-void sf_twin_thread(struct sf_context *) __attribute__((weak));
-void sf_twin_thread_end(struct sf_context *) __attribute__((weak));
-void sf_twin_begin(struct sf_context *) __attribute__((weak));
-void sf_twin_word(struct sf_context *, uint64_t where, const struct sf_entry *first) __attribute__((weak));
-uint32_t sf_twin_range_crc(const struct sf_range *, const uint8_t *old) __attribute__((weak));
-void sf_twin_range(struct sf_context *, const struct sf_range *) __attribute__((weak));
-void sf_twin_locks(struct sf_context *, size_t used) __attribute__((weak));
-void sf_twin_places(struct sf_context *) __attribute__((weak)); /* tables have moved */
-void sf_twin_places_mend(struct sf_context *) __attribute__((weak));
-const char *sf_twin_mend(struct sf_context *) __attribute__((weak)); /* the log, from the one that holds; or why not */
-void sf_twin_opened(struct sf_context *) __attribute__((weak));   /* I has ended */
-uint64_t sf_twin_event(struct sf_context *) __attribute__((weak)); /* the last event of which it has */
-bool sf_twin_has_entry(struct sf_context *, uintptr_t at) __attribute__((weak));
-bool sf_twin_even(struct sf_context *) __attribute__((weak)); /* as many words as the first */
-bool sf_twin_has_range(struct sf_context *, size_t index, uintptr_t at, size_t length) __attribute__((weak));
-struct sf_put sf_twin_put_back(struct sf_context *) __attribute__((weak)); /* as put_back in core.c */
-bool sf_twin_ranges_hold(struct sf_context *) __attribute__((weak));
-static inline bool sf_recovers(void) { return &__sf_recover_on != NULL; }
-/* elsewhere.c, in programs linked with --other-core; elsewhere these are not there. */
-extern const int __sf_elsewhere_on __attribute__((weak));
-void sf_elsewhere_ready(struct sf_context *) __attribute__((weak)); /* before a handler */
-void sf_elsewhere_go(struct sf_context *) __attribute__((weak));    /* returns on another core */
-void sf_elsewhere_back(struct sf_context *) __attribute__((weak));  /* returns in the thread itself, if it was away */
-void sf_elsewhere_move(struct sf_context *) __attribute__((weak));
-void sf_elsewhere_thread_end(struct sf_context *) __attribute__((weak));
-static inline bool sf_elsewhere(void) { return &__sf_elsewhere_on != NULL; }
-/* async.c, in programs linked with --validate=async; elsewhere these are not there. */
-extern const int __sf_async_on __attribute__((weak));
-void sf_async_begin(struct sf_context *, const struct sf_handler *) __attribute__((weak));
-void sf_async_publish(struct sf_context *) __attribute__((weak));          /* the first run has ended */
-void sf_async_before_effects(struct sf_context *) __attribute__((weak));
-void sf_async_hold(void) __attribute__((weak));                            /* with --hold-output: until all is validated */
-_Noreturn void sf_async_validated(struct sf_context *) __attribute__((weak));
-uint64_t sf_async_later(void) __attribute__((weak));                       /* handlers that have begun since, without --hold-output */
-static inline bool sf_async(void) { return &__sf_async_on != NULL; }
 _Noreturn void sf_async_second(struct sf_context *, size_t slots, uint64_t *table); /* core.c */
-/* reads.c: what is read in a handler, for --validate=async. */
-void __sf_reads(const void *, size_t) __attribute__((weak));
-void __sf_reads_string(const char *, size_t most) __attribute__((weak));
-void sf_reads_format(const char *how, __builtin_va_list) __attribute__((weak));
 /* formats.c: WHAT for each string that the format reads: where its pointer lies in the list, and how much is read at most. */
 void sf_format_strings(const char *how, __builtin_va_list, void (*what)(const char **slot, size_t most, bool wide));
-/* core.c: after a mismatch in a handler. Does not return if the handler can begin again. */
+/* retry.c: after a mismatch in a handler. Does not return if the handler can begin again. */
 void sf_try_again(const char *what, const char *name, uint64_t at, uint64_t first, uint64_t second);
 /* waits.c: in whose way a handler is (of), up to its next end, and whether somebody unknown may be meant. */
 struct sf_waited {
@@ -341,7 +304,7 @@ struct sf_waited sf_waits(struct sf_context *, void *lock, bool may_give_way);
 void sf_waits_no_more(struct sf_context *);
 void sf_wake_waiting(struct sf_context *);
 void sf_wait_end(const struct sf_waited *);
-/* core.c: rolls back, unlocks, waits until the other has ended, or for so many nanoseconds, and begins again. */
+/* retry.c: rolls back, unlocks, waits until the other has ended, or for so many nanoseconds, and begins again. */
 _Noreturn void sf_give_way(struct sf_context *, const struct sf_waited *, uint64_t ns);
 /* split.c: a handler that waits for a condition ends there, and goes on as another. */
 #define SF_SPLIT_HALF 1  /* it has waited: runs begin at the wait's return */
@@ -414,7 +377,6 @@ long sf_syscall(long number, long a, long b, long c, long d, long e, long f);
 /* fail.c: a difference in code outside handlers (between.c). */
 void sf_tell_between(const char *where, uint64_t first, uint64_t second);
 
-/* core.c */
 /* Room for so many bytes more; their address, which is that of the buffer's end. */
 static inline void *sf_grow(struct sf_buffer *b, size_t bytes) {
   size_t used = b->used;

@@ -116,8 +116,8 @@ static bool touched(const struct result *r) {
 
 SF_API int __sf_w_sscanf(const char *from, const char *how, ...) {
   if (sf_async()) {
-    __sf_reads_string(from, SIZE_MAX);
-    __sf_reads_string(how, SIZE_MAX);
+    __sf_async.reads_string(from, SIZE_MAX);
+    __sf_async.reads_string(how, SIZE_MAX);
   }
   struct result results[RESULTS] = {{0}};
   size_t count = 0, bytes = 0, text = strlen(from);

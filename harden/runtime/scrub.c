@@ -33,8 +33,6 @@
 
 #define HOLD_NS 100000000 /* a handler that waits for something else does not end for the scrubber */
 
-extern const int sf_scrub_here;
-const int sf_scrub_here = 1; /* state.c asks for it */
 
 static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uint32_t holding;
@@ -53,6 +51,8 @@ static void pause_ns(long ns) {
 }
 
 /* Called with the counter odd, before anything of the state is read. */
+void sf_state_begin(struct sf_context *);
+bool sf_state_repair(void);
 void sf_state_begin(struct sf_context *c) {
   c->state = 1;
   while (unlikely(atomic_load(&holding))) {

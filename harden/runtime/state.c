@@ -6,7 +6,7 @@
  *     R  state_mid    words written had equal copies               -
  *     E2              works on the copy, by pointers that          first touch of a cell: its checksum (R5)
  *                     it loads from copies
- *     V  core.c       copy compared with N                         memory compared with N
+ *     V  compare.c    copy compared with N                         memory compared with N
  *        state_publish  object := N, read back; marked as written  new checksums
  *
  * Outside handlers every load of the program looks first, and every store is done to both, or renews checksums
@@ -36,9 +36,10 @@ extern char __stop_sf_crc[] __attribute__((weak, visibility("hidden")));
 /* Written at start, then never again. */
 SF_API struct sf_places __sf_places __attribute__((aligned(4096)));
 SF_API const int __sf_state_1 = 1;
-/* The rest of it comes with this file: weak names alone take nothing out of an archive. */
-extern const int sf_heap_here, sf_scrub_here, sf_outside_here;
-__attribute__((used)) static const int *const parts[] = {&sf_heap_here, &sf_scrub_here, &sf_outside_here};
+void sf_state_begin(struct sf_context *); /* scrub.c */
+bool sf_state_repair(void);
+void *__sf_w_s_dup_malloc(size_t); /* outside.c */
+void *__sf_w_s_crc_malloc(size_t);
 
 void *sf_state_reserve(uintptr_t at, size_t bytes, int accessible);
 
@@ -154,7 +155,7 @@ static bool first_look(uintptr_t cell) {
   }
 }
 
-void sf_state_thread_end(void) {
+static void sf_state_thread_end(void) {
   if (seen.slots)
     sf_unmap(seen.slots, seen.size * sizeof *seen.slots);
   seen.slots = NULL;
@@ -162,7 +163,7 @@ void sf_state_thread_end(void) {
 }
 
 /* R1, R5 for what has checksums. */
-void sf_state_touch(const void *p, size_t length) {
+static void sf_state_touch(const void *p, size_t length) {
   uintptr_t at = (uintptr_t)p;
   if (!sf_is_crc(at) || length == 0)
     return;
@@ -239,7 +240,7 @@ static SF_COLD bool library_wrote(uintptr_t word, uint64_t mask) {
 }
 
 /* Memory is put back: what the first run has written had a copy that was the same. */
-void sf_state_mid(struct sf_context *c) {
+static void sf_state_mid(struct sf_context *c) {
   EACH_WORD(c, where)
     if (unlikely((at(word_of(where)) ^ at(word_of(where) + SF_COPY)) & mask_of(where)) && !library_wrote(word_of(where), mask_of(where)))
       sf_differ("state has changed at rest: object and copy differ,", word_of(where), at(word_of(where)), at(word_of(where) + SF_COPY));
@@ -259,7 +260,7 @@ static void renew(uintptr_t at, size_t length) {
 }
 
 /* The state has passed V. Objects with copies become N, which is what the copies are; cells get new checksums. */
-void sf_state_publish(struct sf_context *c) {
+static void sf_state_publish(struct sf_context *c) {
   uintptr_t last = 1;
   c->state = 2;
   for (size_t i = 0; i < c->count; i++) {
@@ -290,7 +291,7 @@ void sf_state_publish(struct sf_context *c) {
 
 /* After the objects were put back: their copies, which were the same before the second run (sf_state_mid), and checksums
    if they were renewed already. */
-void sf_state_put_back(struct sf_context *c) {
+static void sf_state_put_back(struct sf_context *c) {
   EACH_WORD(c, where)
     write_bytes(word_of(where) + SF_COPY, where >> 56, at(word_of(where)));
   EACH_RANGE(c, r)
@@ -437,3 +438,18 @@ void sf_state_wrong(const char *what, uintptr_t at, uint64_t first, uint64_t sec
   sf_tell_state(what, at, first, second, "stopped");
   sf_leave(122);
 }
+
+SF_API const struct sf_state __sf_state = {
+    .begin = sf_state_begin,
+    .mid = sf_state_mid,
+    .publish = sf_state_publish,
+    .put_back = sf_state_put_back,
+    .touch = sf_state_touch,
+    .thread_end = sf_state_thread_end,
+    .give = __sf_state_give,
+    .repair = sf_state_repair,
+    .take_dup = __sf_w_s_dup_malloc,
+    .take_crc = __sf_w_s_crc_malloc,
+    .free = sf_heap_free,
+    .size = sf_heap_size,
+};

@@ -15,7 +15,7 @@
  *  1. Addresses are those of objects (home) everywhere in the log; a copy's address is only ever dereferenced.
  *  2. Outside handlers an object and its copy are equal, but for the moment in which one thread writes both.
  *
- * Shared with harden/pass/state.cpp: the constants, struct sf_places.
+ * Shared with harden/pass/state.cpp: struct sf_places, and what layout.h has.
  */
 #ifndef STEADFAST_STATE_H
 #define STEADFAST_STATE_H
@@ -26,7 +26,7 @@
 #define SF_CRC_BASE (3ull << 43)
 /* Half of what the layout has room for would do; reserved, not used: 64 GiB of each kind. */
 #define SF_KIND_BYTES (1ull << 36)
-#define SF_COPY (1ull << 44)
+#define SF_COPY (1ull << SF_COPY_SHIFT)
 #define SF_CHECKS (3ull << 44)
 #define SF_CELL 64ull /* one line of the cache: what is read together is checked together */
 
@@ -35,16 +35,16 @@ struct sf_places {
   uintptr_t crc_at, crc_length;
   char rest[4096 - 4 * sizeof(uintptr_t)]; /* a page of its own, read-only once it is known */
 };
-_Static_assert(offsetof(struct sf_places, dup_length) == 8, "offset known to the pass");
-_Static_assert(offsetof(struct sf_places, crc_at) == 16, "offset known to the pass");
-_Static_assert(offsetof(struct sf_places, crc_length) == 24, "offset known to the pass");
+_Static_assert(offsetof(struct sf_places, dup_length) == SF_PLACES_DUP_LENGTH, "offset known to the pass");
+_Static_assert(offsetof(struct sf_places, crc_at) == SF_PLACES_CRC_AT, "offset known to the pass");
+_Static_assert(offsetof(struct sf_places, crc_length) == SF_PLACES_CRC_LENGTH, "offset known to the pass");
 extern struct sf_places __sf_places __attribute__((weak));
 
 /* Linked into programs built with --state; elsewhere these are not there. */
 static inline bool sf_state(void) { return &__sf_places != NULL; }
 
-static inline bool sf_is_dup(uintptr_t p) { return p >> 43 == 2 || p - __sf_places.dup_at < __sf_places.dup_length; }
-static inline bool sf_is_crc(uintptr_t p) { return p >> 43 == 3 || p - __sf_places.crc_at < __sf_places.crc_length; }
+static inline bool sf_is_dup(uintptr_t p) { return p >> SF_KIND_SHIFT == SF_KIND_DUP || p - __sf_places.dup_at < __sf_places.dup_length; }
+static inline bool sf_is_crc(uintptr_t p) { return p >> SF_KIND_SHIFT == SF_KIND_CRC || p - __sf_places.crc_at < __sf_places.crc_length; }
 
 /* A copy's address as its object's. */
 static inline uintptr_t sf_home(const void *p) {
@@ -74,15 +74,6 @@ static inline sf_list_pointer sf_own_list(struct sf_list *own, const char *how, 
   struct sf_list own_list;                                                                                             \
   list = sf_own_list(&own_list, how, list)
 
-/* state.c, called by core.c */
-void sf_state_begin(struct sf_context *) __attribute__((weak));     /* scrub.c: not while the scrubber looks twice */
-void sf_state_mid(struct sf_context *) __attribute__((weak));
-void sf_state_publish(struct sf_context *) __attribute__((weak));
-void sf_state_put_back(struct sf_context *) __attribute__((weak));
-void sf_state_touch(const void *, size_t) __attribute__((weak));
-void sf_state_thread_end(void) __attribute__((weak));
-/* scrub.c: objects and copies that differ, made the same where a checksum tells which is right; whether all are now. */
-bool sf_state_repair(void) __attribute__((weak));
 bool sf_state_stays_wrong(uintptr_t at, size_t length);
 /* state.c: the program has written there. */
 void sf_state_written(uintptr_t at, size_t length);
@@ -106,8 +97,8 @@ static inline bool sf_is_heap(const void *p) {
   return (uintptr_t)p - SF_DUP_BASE < SF_KIND_BYTES || (uintptr_t)p - SF_CRC_BASE < SF_KIND_BYTES;
 }
 void *sf_heap_take(enum sf_kind, size_t alignment, size_t bytes);
-void sf_heap_free(void *) __attribute__((weak));
-size_t sf_heap_size(const void *) __attribute__((weak));
+void sf_heap_free(void *);
+size_t sf_heap_size(const void *);
 /* The block that an address lies in; nothing for one that was never given out. */
 struct sf_span sf_heap_block(uintptr_t);
 uintptr_t sf_heap_end(enum sf_kind); /* all that was ever given out lies below */
@@ -126,7 +117,7 @@ static inline uint32_t *sf_sum_of(uintptr_t p) { return (uint32_t *)(SF_SUMS + p
 
 /* state.c: outside handlers, around what reads and writes objects. */
 void __sf_state_read(const void *, size_t);
-void __sf_state_give(const void *) __attribute__((weak));
+void __sf_state_give(const void *);
 void __sf_state_write(const void *, size_t);
 void __sf_state_room(const void *, size_t);
 void __sf_state_written(const void *, size_t);

@@ -17,40 +17,24 @@
  *
  * Invariant: general registers only; vector registers of the program are live here.
  *
- * Shared with abi.h: offsets in struct sf_tls, asserted in core.c.
+ * Shared with abi.h and recover.c: offsets (layout.h).
  */
-#define TLS_TABLE __sf_tls@tpoff+0
-#define TLS_MASK __sf_tls@tpoff+8
-#define TLS_EPOCH __sf_tls@tpoff+16
-#define TLS_CURSOR __sf_tls@tpoff+32
-#define TLS_LIMIT __sf_tls@tpoff+40
-#define TLS_SUM __sf_tls@tpoff+48
-#define TLS_LOW __sf_tls@tpoff+56
-#define TLS_LENGTH __sf_tls@tpoff+64
-#define TLS_PARTIAL __sf_tls@tpoff+88
-#define TLS_KEPT 96
-#define TLS_GROWS __sf_tls@tpoff+160
-#define TLS_TWIN __sf_tls@tpoff+168
-#define TLS_TWIN_AGAIN __sf_tls@tpoff+176
-#define TLS_TWIN_END __sf_tls@tpoff+184
-/* In struct sf_twin, asserted in recover.c. */
-#define TWIN_ENTRIES 0
-#define TWIN_COUNT 8
-#define TWIN_SUM 24
+#include "layout.h"
+
+#define TLS(FIELD) __sf_tls@tpoff+SF_TLS_##FIELD
 #define SECOND 0x100 /* 1 << SF_EPOCH_SHIFT: of keys, the second run's have it and the first run's do not */
-#define WORD_SHIFT 17 /* SF_WORD_SHIFT */
 
 	.text
 	.globl	__sf_slow8
 	.type	__sf_slow8, @function
 	.p2align 5
 __sf_slow8:
-	movq	%fs:TLS_CURSOR, %rdx
-	cmpq	%fs:TLS_LIMIT, %rdx
+	movq	%fs:TLS(CURSOR), %rdx
+	cmpq	%fs:TLS(LIMIT), %rdx
 	jae	.Ltwin8                         /* second run, or the log is full, or ranges are ignored */
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW, %r8
-	cmpq	%fs:TLS_LENGTH, %r8
+	subq	%fs:TLS(STACK_LOW), %r8
+	cmpq	%fs:TLS(STACK_LENGTH), %r8
 	jb	.Lgeneral8                      /* the stack of this run */
 	testb	$7, %r10b
 	jnz	.Lgeneral8                      /* parts of two words */
@@ -69,25 +53,25 @@ __sf_slow8:
 	cmpq	(%r10), %r9
 	jne	.Lnot_kept                      /* 5: v = O_v? */
 	movq	%r11, %r8
-	shrq	$WORD_SHIFT, %r8
+	shrq	$SF_WORD_SHIFT, %r8
 	xorq	%r8, %r9
 	addq	$16, %rdx
-	addq	%r9, %fs:TLS_SUM
-	movq	%rdx, %fs:TLS_CURSOR
+	addq	%r9, %fs:TLS(SUM)
+	movq	%rdx, %fs:TLS(CURSOR)
 	ret
 
 /* The same in two logs. */
 .Ltwin8:
-	movq	%fs:TLS_TWIN, %rcx
+	movq	%fs:TLS(TWIN), %rcx
 	testq	%rcx, %rcx
 	jz	.Lgeneral8
-	cmpq	%fs:TLS_TWIN_AGAIN, %rcx
+	cmpq	%fs:TLS(TWIN_AGAIN), %rcx
 	jne	.Lgeneral8
-	cmpq	%fs:TLS_TWIN_END, %rdx
+	cmpq	%fs:TLS(TWIN_END), %rdx
 	jae	.Lgeneral8
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW, %r8
-	cmpq	%fs:TLS_LENGTH, %r8
+	subq	%fs:TLS(STACK_LOW), %r8
+	cmpq	%fs:TLS(STACK_LENGTH), %r8
 	jb	.Lgeneral8
 	testb	$7, %r10b
 	jnz	.Lgeneral8
@@ -104,20 +88,20 @@ __sf_slow8:
 	movq	8(%rdx), %r8
 	cmpq	(%r10), %r8
 	jne	.Lnot_kept                      /* 5 */
-	cmpq	%fs:TLS_CURSOR, %rdx
+	cmpq	%fs:TLS(CURSOR), %rdx
 	jne	.Lfirst_astray
-	movq	TWIN_COUNT(%rcx), %r9
+	movq	SF_TWIN_COUNT(%rcx), %r9
 	shlq	$4, %r9
-	addq	TWIN_ENTRIES(%rcx), %r9
+	addq	SF_TWIN_ENTRIES(%rcx), %r9
 	movq	(%rax), %r8
-	shrq	$WORD_SHIFT, %r8
+	shrq	$SF_WORD_SHIFT, %r8
 	movq	%r8, (%r9)
 	movq	(%r8), %r8
 	movq	%r8, 8(%r9)
-	movq	%fs:TLS_TWIN_AGAIN, %rcx
-	movq	TWIN_COUNT(%rcx), %r8
+	movq	%fs:TLS(TWIN_AGAIN), %rcx
+	movq	SF_TWIN_COUNT(%rcx), %r8
 	shlq	$4, %r8
-	addq	TWIN_ENTRIES(%rcx), %r8
+	addq	SF_TWIN_ENTRIES(%rcx), %r8
 	cmpq	%r8, %r9
 	jne	.Lsecond_astray
 	movq	(%r9), %r8
@@ -130,15 +114,15 @@ __sf_slow8:
 	movq	(%r10), %r9
 	xorq	%r10, %r9
 	addq	%r8, %r9
-	addq	%r9, TWIN_SUM(%rcx)
-	incq	TWIN_COUNT(%rcx)
+	addq	%r9, SF_TWIN_SUM(%rcx)
+	incq	SF_TWIN_COUNT(%rcx)
 	movq	8(%rdx), %r9
 	movq	(%rax), %r8
-	shrq	$WORD_SHIFT, %r8
+	shrq	$SF_WORD_SHIFT, %r8
 	xorq	%r8, %r9
-	addq	%r9, %fs:TLS_SUM
+	addq	%r9, %fs:TLS(SUM)
 	addq	$16, %rdx
-	movq	%rdx, %fs:TLS_CURSOR
+	movq	%rdx, %fs:TLS(CURSOR)
 	ret
 
 /* A word that was read (--validate=async): its tag has no bytes yet. */
@@ -164,12 +148,12 @@ __sf_slow8:
 	.type	__sf_slow_part, @function
 	.p2align 5
 __sf_slow_part:
-	movq	%fs:TLS_CURSOR, %rdx
-	cmpq	%fs:TLS_LIMIT, %rdx
+	movq	%fs:TLS(CURSOR), %rdx
+	cmpq	%fs:TLS(LIMIT), %rdx
 	jae	.Lsecond_part
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW, %r8
-	cmpq	%fs:TLS_LENGTH, %r8
+	subq	%fs:TLS(STACK_LOW), %r8
+	cmpq	%fs:TLS(STACK_LENGTH), %r8
 	jb	.Lgeneral_part
 	testb	$7, %r10b
 	jnz	.Lgeneral_part
@@ -197,13 +181,13 @@ __sf_slow_part:
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
 	movq	%r11, %rcx
-	shrq	$WORD_SHIFT, %rcx
+	shrq	$SF_WORD_SHIFT, %rcx
 	xorq	%rcx, %r8
-	movq	$1, %fs:TLS_PARTIAL
+	movq	$1, %fs:TLS(PARTIAL)
 	addq	$16, %rdx
-	addq	%r8, %fs:TLS_SUM
-	movq	%rdx, %fs:TLS_CURSOR
-	movq	%rdx, %fs:TLS_GROWS
+	addq	%r8, %fs:TLS(SUM)
+	movq	%rdx, %fs:TLS(CURSOR)
+	movq	%rdx, %fs:TLS(GROWS)
 	ret
 
 /* More bytes of a word that the first run has logged in part: rsi its tag, r8 what differs from the store's. */
@@ -213,7 +197,7 @@ __sf_slow_part:
 	andq	%r11, %r8                       /* bytes of the store that are not logged */
 	jz	.Lgeneral_part
 	pushq	%rdi
-	cmpq	%rdx, %fs:TLS_GROWS
+	cmpq	%rdx, %fs:TLS(GROWS)
 	jne	.Lown_entry
 	cmpb	%r8b, %r11b
 	jne	.Lown_entry                     /* some are, and may have changed since */
@@ -249,7 +233,7 @@ __sf_slow_part:
 	xorq	(%r10), %rsi
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
-	addq	%rdi, %fs:TLS_SUM
+	addq	%rdi, %fs:TLS(SUM)
 	popq	%rdi
 	ret
 
@@ -277,13 +261,13 @@ __sf_slow_part:
 	testq	%r9, %rsi
 	jne	.Lnot_kept                      /* 5 */
 	movq	%r11, %r8
-	shrq	$WORD_SHIFT, %r8
+	shrq	$SF_WORD_SHIFT, %r8
 	xorq	%rcx, %r8
-	movq	$1, %fs:TLS_PARTIAL
+	movq	$1, %fs:TLS(PARTIAL)
 	addq	$16, %rdx
-	addq	%r8, %fs:TLS_SUM
-	movq	%rdx, %fs:TLS_CURSOR
-	movq	%rdx, %fs:TLS_GROWS
+	addq	%r8, %fs:TLS(SUM)
+	movq	%rdx, %fs:TLS(CURSOR)
+	movq	%rdx, %fs:TLS(GROWS)
 	ret
 
 /* R6 for the bytes of a word in its home slot: the first run's tag, whose bytes go to the mask, or the second's. An address
@@ -296,10 +280,10 @@ __sf_slow_part:
 	leaq	-SECOND(%r11), %r8
 	xorq	%rsi, %r8
 	movq	%rax, %rdx
-	subq	%fs:TLS_TABLE, %rdx
+	subq	%fs:TLS(TABLE), %rdx
 	shrq	$3, %rdx
-	addq	%fs:TLS_TABLE, %rdx
-	addq	%fs:TLS_MASK, %rdx              /* its mask lies at 8(%rdx) */
+	addq	%fs:TLS(TABLE), %rdx
+	addq	%fs:TLS(INDEX_MASK), %rdx              /* its mask lies at 8(%rdx) */
 	cmpq	$0xff, %r8
 	ja	.Lagain_part
 	testb	%r11b, %r8b
@@ -323,7 +307,7 @@ __sf_slow_part:
 
 .Lgeneral_part:
 	pushq	%r11
-	xorq	%fs:TLS_EPOCH, %r11
+	xorq	%fs:TLS(EPOCH_KEY), %r11
 	andl	$0x7ff, %r11d                   /* bytes: up to 4 from byte 7 on, so 11 bits */
 	call	__sf_slow
 	popq	%r11
@@ -332,18 +316,18 @@ __sf_slow_part:
 
 /*
  * --validate=async: a load of a word that the run's table does not show. r10 word address, r11 key without bytes, rax its
- * home slot. An entry of which no byte is meant (core.c: log_read); the stack of this run needs none.
+ * home slot. An entry of which no byte is meant (log.c: log_read); the stack of this run needs none.
  */
 	.globl	__sf_load
 	.type	__sf_load, @function
 	.p2align 5
 __sf_load:
 	movq	%r10, %r8
-	subq	%fs:TLS_LOW, %r8
-	cmpq	%fs:TLS_LENGTH, %r8
+	subq	%fs:TLS(STACK_LOW), %r8
+	cmpq	%fs:TLS(STACK_LENGTH), %r8
 	jb	.Lloaded
-	movq	%fs:TLS_CURSOR, %rdx
-	cmpq	%fs:TLS_LIMIT, %rdx
+	movq	%fs:TLS(CURSOR), %rdx
+	cmpq	%fs:TLS(LIMIT), %rdx
 	jae	.Lgeneral_load                  /* second run, or the log is full, or ranges are ignored */
 	testb	$7, %r10b
 	jnz	.Lgeneral_load
@@ -358,10 +342,10 @@ __sf_load:
 	movq	%r9, 8(%rdx)
 	movq	%r11, (%rax)
 	xorq	%r8, %r9
-	movq	$1, %fs:TLS_PARTIAL
+	movq	$1, %fs:TLS(PARTIAL)
 	addq	$16, %rdx
-	addq	%r9, %fs:TLS_SUM
-	movq	%rdx, %fs:TLS_CURSOR
+	addq	%r9, %fs:TLS(SUM)
+	movq	%rdx, %fs:TLS(CURSOR)
 .Lloaded:
 	ret
 .Lgeneral_load:
@@ -439,15 +423,15 @@ __sf_load:
 __sf_begin:
 	.cfi_startproc
 	movq	__sf_tls@gottpoff(%rip), %rax
-	movq	%rbx, %fs:TLS_KEPT(%rax)
-	movq	%rbp, %fs:TLS_KEPT+8(%rax)
-	movq	%r12, %fs:TLS_KEPT+16(%rax)
-	movq	%r13, %fs:TLS_KEPT+24(%rax)
-	movq	%r14, %fs:TLS_KEPT+32(%rax)
-	movq	%r15, %fs:TLS_KEPT+40(%rax)
+	movq	%rbx, %fs:SF_TLS_KEPT(%rax)
+	movq	%rbp, %fs:SF_TLS_KEPT+8(%rax)
+	movq	%r12, %fs:SF_TLS_KEPT+16(%rax)
+	movq	%r13, %fs:SF_TLS_KEPT+24(%rax)
+	movq	%r14, %fs:SF_TLS_KEPT+32(%rax)
+	movq	%r15, %fs:SF_TLS_KEPT+40(%rax)
 	movq	(%rsp), %rcx
-	movq	%rcx, %fs:TLS_KEPT+48(%rax)
-	movq	%rsp, %fs:TLS_KEPT+56(%rax)
+	movq	%rcx, %fs:SF_TLS_KEPT+48(%rax)
+	movq	%rsp, %fs:SF_TLS_KEPT+56(%rax)
 	jmp	sf_begin
 	.cfi_endproc
 	.size	__sf_begin, .-__sf_begin
@@ -459,14 +443,14 @@ __sf_begin:
 	.p2align 4
 sf_resume:
 	movq	__sf_tls@gottpoff(%rip), %rax
-	movq	%fs:TLS_KEPT(%rax), %rbx
-	movq	%fs:TLS_KEPT+8(%rax), %rbp
-	movq	%fs:TLS_KEPT+16(%rax), %r12
-	movq	%fs:TLS_KEPT+24(%rax), %r13
-	movq	%fs:TLS_KEPT+32(%rax), %r14
-	movq	%fs:TLS_KEPT+40(%rax), %r15
-	movq	%fs:TLS_KEPT+48(%rax), %rcx
-	movq	%fs:TLS_KEPT+56(%rax), %rsp
+	movq	%fs:SF_TLS_KEPT(%rax), %rbx
+	movq	%fs:SF_TLS_KEPT+8(%rax), %rbp
+	movq	%fs:SF_TLS_KEPT+16(%rax), %r12
+	movq	%fs:SF_TLS_KEPT+24(%rax), %r13
+	movq	%fs:SF_TLS_KEPT+32(%rax), %r14
+	movq	%fs:SF_TLS_KEPT+40(%rax), %r15
+	movq	%fs:SF_TLS_KEPT+48(%rax), %rcx
+	movq	%fs:SF_TLS_KEPT+56(%rax), %rsp
 	movq	%rcx, (%rsp)
 	cld
 	jmp	sf_begin
@@ -479,14 +463,14 @@ sf_resume:
 	.p2align 4
 sf_second:
 	movq	__sf_tls@gottpoff(%rip), %rax
-	movq	%fs:TLS_KEPT(%rax), %rbx
-	movq	%fs:TLS_KEPT+8(%rax), %rbp
-	movq	%fs:TLS_KEPT+16(%rax), %r12
-	movq	%fs:TLS_KEPT+24(%rax), %r13
-	movq	%fs:TLS_KEPT+32(%rax), %r14
-	movq	%fs:TLS_KEPT+40(%rax), %r15
-	movq	%fs:TLS_KEPT+48(%rax), %rcx
-	movq	%fs:TLS_KEPT+56(%rax), %rsp
+	movq	%fs:SF_TLS_KEPT(%rax), %rbx
+	movq	%fs:SF_TLS_KEPT+8(%rax), %rbp
+	movq	%fs:SF_TLS_KEPT+16(%rax), %r12
+	movq	%fs:SF_TLS_KEPT+24(%rax), %r13
+	movq	%fs:SF_TLS_KEPT+32(%rax), %r14
+	movq	%fs:SF_TLS_KEPT+40(%rax), %r15
+	movq	%fs:SF_TLS_KEPT+48(%rax), %rcx
+	movq	%fs:SF_TLS_KEPT+56(%rax), %rsp
 	movq	%rcx, (%rsp)
 	cld
 	movl	$1, %eax

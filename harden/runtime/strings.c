@@ -109,7 +109,7 @@ SF_API char *__sf_w_stpncpy_chk(char *to, const char *from, size_t n, size_t roo
 /* Formatted beside the destination first: how much of it changes is known only then. */
 static int format(char *to, size_t room, const char *how, va_list list) {
   if (sf_async())
-    sf_reads_format(how, list);
+    __sf_async.reads_format(how, list);
   char small[512];
   va_list copy;
   va_copy(copy, list);
@@ -233,8 +233,8 @@ SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
   if (!s)
     s = sf_own(*rest);
   if (sf_async()) {
-    __sf_reads_string(s, SIZE_MAX);
-    __sf_reads_string(of, SIZE_MAX);
+    __sf_async.reads_string(s, SIZE_MAX);
+    __sf_async.reads_string(of, SIZE_MAX);
   }
   s += strspn(s, of);
   char *end = s + strcspn(s, of);
@@ -250,7 +250,7 @@ SF_API char *__sf_w_strtok_r(char *s, const char *of, char **rest) {
 SF_API char *__sf_w_strtok(char *s, const char *of) {
   static __thread char *rest;
   if (sf_async())
-    __sf_reads(&rest, sizeof rest);
+    __sf_async.reads(&rest, sizeof rest);
   if (!s && !rest)
     sf_stop("a handler goes on with strtok where code outside handlers has begun", "use strtok_r");
   return __sf_w_strtok_r(s, of, &rest);
@@ -258,13 +258,13 @@ SF_API char *__sf_w_strtok(char *s, const char *of) {
 
 SF_API char *__sf_w_strsep(char **from, const char *of) {
   if (sf_async())
-    __sf_reads(from, sizeof *from);
+    __sf_async.reads(from, sizeof *from);
   char *s = sf_own(*from);
   if (!s)
     return NULL;
   if (sf_async()) {
-    __sf_reads_string(s, SIZE_MAX);
-    __sf_reads_string(of, SIZE_MAX);
+    __sf_async.reads_string(s, SIZE_MAX);
+    __sf_async.reads_string(of, SIZE_MAX);
   }
   char *end = s + strcspn(s, of);
   char *next = *end ? end + 1 : NULL;
@@ -277,7 +277,7 @@ SF_API char *__sf_w_strsep(char **from, const char *of) {
 SF_API const char *__sf_w_inet_ntop(int family, const void *from, char *to, socklen_t room) {
   char text[INET6_ADDRSTRLEN];
   if (sf_async() && (family == AF_INET || family == AF_INET6))
-    __sf_reads(from, family == AF_INET ? 4 : 16);
+    __sf_async.reads(from, family == AF_INET ? 4 : 16);
   if (!inet_ntop(family, from, text, sizeof text))
     return NULL;
   if (strlen(text) >= room) {

@@ -13,129 +13,13 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use steadfast_integrity::advice::{Advise, Remedy};
-use steadfast_integrity::exit::Own;
-
+use crate::asked::Asked;
+pub use crate::asked::{Build, Format};
 use crate::coverage::Level;
-use crate::policy::{LateErrors, Policy, State};
+pub use crate::error::CommandError;
+use crate::flags;
+use crate::policy::{LateErrors, Policy};
 use crate::tools::Tools;
-
-/// A command line that cannot be hardened.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub enum CommandError {
-    /// `-shared` with what only a whole program can have.
-    #[error("a program or a static library is needed for {0}, found -shared")]
-    Shared(&'static str),
-    /// Bitcode or IR as input: it may have been optimised without the pass.
-    #[error("C or C++ source is needed, found {0}")]
-    Bitcode(String),
-    /// A flag that takes the pass out of clang's pipeline.
-    #[error("{0} would keep the pass from running")]
-    Disabled(String),
-    /// One of our flags has no value.
-    #[error("{0} needs a value")]
-    NoValue(&'static str),
-    /// `--state` names something else.
-    #[error("--state takes ecc, dup, crc or dup,crc, found {0}")]
-    State(String),
-    /// `--between` names something else.
-    #[error("--between takes off or duplicate, found {0}")]
-    Between(String),
-    /// `--validate` names something else.
-    #[error("--validate takes sync, async or async:HANDLERS with 1 to 4096 handlers, found {0}")]
-    Validate(String),
-    /// `--protect` names something else.
-    #[error("--protect takes sei or full, found {0}")]
-    Protect(String),
-    /// `--protect=sei` with what rests on the checks that it leaves out.
-    #[error("--protect=sei leaves out checks that {0} rests on")]
-    Level(&'static str),
-    /// `--hold-output` where nothing waits.
-    #[error("--hold-output needs --validate=async, found neither that nor anything to wait for")]
-    HoldAlone,
-    /// Flags that exclude each other.
-    #[error("--validate=async runs each handler's second run later, and {0} needs it at once")]
-    Together(&'static str),
-    /// `late-errors next-call` where another part has the same calls.
-    #[error(
-        "late-errors next-call of the policy and {0} both answer the program's own calls that write"
-    )]
-    Late(&'static str),
-    /// `--validate=async` for C++.
-    #[error("--validate=async is for C programs, found C++")]
-    ValidateCxx,
-    /// A processor or system that the runtime is not made for.
-    #[error("code for x86-64 Linux is hardened, found {0}")]
-    Target(String),
-    /// clang's inner command, which loads no pass.
-    #[error("clang's own command line is needed, found {0}, which is what it calls itself with")]
-    Inner(String),
-    /// Our commands take a program and nothing else.
-    #[error("one program or object file is needed, found {found}")]
-    OneFile {
-        /// How many there are.
-        found: usize,
-    },
-}
-
-impl Advise for CommandError {
-    fn exit(&self) -> Own {
-        match self {
-            Self::NoValue(_)
-            | Self::OneFile { .. }
-            | Self::State(_)
-            | Self::Between(_)
-            | Self::Validate(_)
-            | Self::Protect(_)
-            | Self::HoldAlone => Own::Usage,
-            _ => Own::Setup,
-        }
-    }
-
-    fn fix(&self) -> Option<Remedy> {
-        Some(Remedy::new(match self {
-            Self::Shared(_) => {
-                "build the library static (--disable-shared), or without the flag, and name the functions that handlers call in a policy"
-            }
-            Self::Bitcode(_) => "compile the source with `steadfast cc`",
-            Self::Disabled(_) => "leave the flag out",
-            Self::State(_) => "--state=dup for copies, --state=crc for checksums",
-            Self::Between(_) => {
-                "--between=duplicate computes code outside handlers twice; leave the flag out, or off, for neither"
-            }
-            Self::Validate(_) => "--validate=async:64 lets 64 handlers wait for their second run",
-            Self::Protect(_) => {
-                "--protect=sei for the paper's rules alone; leave the flag out, or full, for all checks"
-            }
-            Self::Level(_) => "leave one of the two out",
-            Self::HoldAlone => {
-                "add --validate=async, or leave --hold-output out: messages wait then anyway"
-            }
-            Self::Together(_) => "leave one of the two out",
-            Self::Late(_) => "leave the flag out, or say late-errors network or stop",
-            Self::ValidateCxx => {
-                "leave --validate=async out: the second run comes before the effects then"
-            }
-            Self::Target(_) => {
-                "leave the flag out, or compile this file with clang-19: it cannot be part of a hardened program"
-            }
-            Self::Inner(_) => {
-                "call steadfast cc as clang is called; single words for the inner command go behind -Xclang"
-            }
-            Self::NoValue(_) => "--steadfast-policy=FILE, --explain FILE:LINE PROGRAM",
-            Self::OneFile { .. } => "steadfast cc --coverage[=json] PROGRAM",
-        }))
-    }
-}
-
-/// Text or JSON.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
-    /// For people.
-    Text,
-    /// For programs.
-    Json,
-}
 
 /// What a command line asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -158,47 +42,6 @@ pub enum Request {
         /// A program or object.
         program: PathBuf,
     },
-}
-
-/// A compilation.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Build {
-    /// For clang, without ours.
-    pub arguments: Vec<OsString>,
-    /// The linked program, if there is one.
-    pub program: Option<PathBuf>,
-    /// From `--steadfast-policy`.
-    pub policies: Vec<PathBuf>,
-    /// `--find-nondeterminism`.
-    pub trace: bool,
-    /// `--protect`.
-    pub protect: Level,
-    /// `--recover`.
-    pub recover: bool,
-    /// `--other-core`.
-    pub other_core: bool,
-    /// `--validate=async`: handlers that may wait for their second run.
-    pub validate_later: Option<u32>,
-    /// `--hold-output`.
-    pub hold_output: bool,
-    /// `--barrier`.
-    pub barrier: bool,
-    /// `--state`.
-    pub state: State,
-    /// `--between=duplicate`.
-    pub between: bool,
-    /// The user chose a linker.
-    names_linker: bool,
-    /// Link-time optimisation.
-    lto: bool,
-    /// The user chose a level of debug information.
-    debug: bool,
-    /// `-r`: a relocatable object, not a program.
-    relocatable: bool,
-    /// `-shared`: a library, none of which runs hardened.
-    pub shared: bool,
-    /// What keeps the C library out of the link, which the runtime needs.
-    pub no_library: Option<String>,
 }
 
 /// Flags whose value is the next argument.
@@ -266,11 +109,9 @@ impl Request {
     /// # Errors
     /// When the line cannot be hardened, or a flag of ours is wrong.
     pub fn read(arguments: &[OsString]) -> Result<Self, CommandError> {
-        let mut build = Build::default();
+        let mut asked = Asked::default();
         let mut inputs: Vec<PathBuf> = Vec::new();
         let (mut no_code, mut stops_early, mut output) = (false, false, None);
-        let mut coverage = None;
-        let mut explain = None;
         let mut language = None;
         let arguments = unfolded(arguments, RESPONSE_DEPTH);
         if let Some(first) = arguments.first()
@@ -282,75 +123,11 @@ impl Request {
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let text = argument.to_string_lossy();
-            if let Some(path) = text.strip_prefix("--steadfast-policy=") {
-                build.policies.push(path.into());
+            if flags::take(&mut asked, &text, &mut rest)? {
                 continue;
             }
-            if let Some(words) = text.strip_prefix("--state=") {
-                build.state = state(words)?;
-                continue;
-            }
-            if let Some(word) = text.strip_prefix("--between=") {
-                build.between = match word {
-                    "off" => false,
-                    "duplicate" => true,
-                    other => return Err(CommandError::Between(other.to_owned())),
-                };
-                continue;
-            }
-            if let Some(word) = text.strip_prefix("--validate=") {
-                build.validate_later = validate(word)?;
-                continue;
-            }
-            if let Some(word) = text.strip_prefix("--protect=") {
-                build.protect = match word {
-                    "sei" => Level::Sei,
-                    "full" => Level::Full,
-                    other => return Err(CommandError::Protect(other.to_owned())),
-                };
-                continue;
-            }
+            let build = &mut asked.build;
             match &*text {
-                "--steadfast-policy" => {
-                    let path = rest
-                        .next()
-                        .ok_or(CommandError::NoValue("--steadfast-policy"))?;
-                    build.policies.push(path.into());
-                    continue;
-                }
-                "--find-nondeterminism" => {
-                    build.trace = true;
-                    continue;
-                }
-                "--recover" => {
-                    build.recover = true;
-                    continue;
-                }
-                "--other-core" => {
-                    build.other_core = true;
-                    continue;
-                }
-                "--hold-output" => {
-                    build.hold_output = true;
-                    continue;
-                }
-                "--barrier" => {
-                    build.barrier = true;
-                    continue;
-                }
-                "--coverage=text" | "--steadfast-coverage" => {
-                    coverage = Some(Format::Text);
-                    continue;
-                }
-                "--coverage=json" | "--steadfast-coverage=json" => {
-                    coverage = Some(Format::Json);
-                    continue;
-                }
-                "--explain" => {
-                    let place = rest.next().ok_or(CommandError::NoValue("--explain"))?;
-                    explain = Some(place.to_string_lossy().into_owned());
-                    continue;
-                }
                 "-shared" | "--shared" => build.shared = true,
                 "-c" | "-S" => stops_early = true,
                 "-r" => build.relocatable = true,
@@ -400,6 +177,11 @@ impl Request {
                 inputs.push(PathBuf::from(argument));
             }
         }
+        let Asked {
+            mut build,
+            coverage,
+            explain,
+        } = asked;
         build.agrees()?;
         if let Some(place) = explain {
             return Ok(Self::Explain {
@@ -522,38 +304,6 @@ fn words_of(text: &[u8]) -> Vec<OsString> {
     words
 }
 
-/// Handlers that may wait when none is said. A burst of so many is a few hundred microseconds of work for most handlers.
-const LAG: u32 = 64;
-
-/// As many as the runtime has places for (harden/runtime/async.c: `LAG_MAX`).
-const LAG_MAX: u32 = 4096;
-
-fn validate(word: &str) -> Result<Option<u32>, CommandError> {
-    let handlers = match word.split_once(':') {
-        None if word == "sync" => return Ok(None),
-        None if word == "async" => Some(LAG),
-        Some(("async", number)) => number.parse().ok(),
-        _ => None,
-    };
-    handlers
-        .filter(|&n| (1..=LAG_MAX).contains(&n))
-        .map(Some)
-        .ok_or_else(|| CommandError::Validate(word.to_owned()))
-}
-
-fn state(words: &str) -> Result<State, CommandError> {
-    let mut state = State::default();
-    for word in words.split(',') {
-        match word {
-            "ecc" if words == "ecc" => {}
-            "dup" => state.dup = true,
-            "crc" => state.crc = true,
-            _ => return Err(CommandError::State(words.to_owned())),
-        }
-    }
-    Ok(state)
-}
-
 fn only(mut inputs: Vec<PathBuf>) -> Result<PathBuf, CommandError> {
     match inputs.len() {
         1 => Ok(inputs.remove(0)),
@@ -640,6 +390,20 @@ impl Build {
                 word.push(file);
                 word
             };
+            // Objects first: they take what they need out of the library.
+            for (is_asked, object) in [
+                (self.validate_later.is_some(), &tools.leave),
+                (self.hold_output, &tools.hold),
+                (self.barrier, &tools.barrier),
+                (
+                    policy.late_errors() == LateErrors::NextCall && !self.shared,
+                    &tools.late,
+                ),
+            ] {
+                if is_asked {
+                    all.push(linked(object));
+                }
+            }
             all.push(linked(match (self.shared, self.protect) {
                 (true, _) => &tools.plain,
                 (false, Level::Sei) => &tools.runtime_sei,
@@ -653,28 +417,18 @@ impl Build {
             }
             if self.recover {
                 // Takes the runtime's part for it out of the library.
-                all.push("-Wl,-u,__sf_recover_on".into());
+                all.push("-Wl,-u,__sf_recover".into());
             }
             if self.other_core {
-                all.push("-Wl,-u,__sf_elsewhere_on".into());
+                all.push("-Wl,-u,__sf_elsewhere".into());
             }
             if let Some(handlers) = self.validate_later {
-                all.push(linked(&tools.leave));
-                all.push("-Wl,-u,__sf_async_on".into());
+                all.push("-Wl,-u,__sf_async".into());
                 all.push("-Wl,--defsym=__sf_async_none=0".into());
                 all.push(format!("-Wl,--defsym=__sf_async_lag={handlers}").into());
             }
-            if self.hold_output {
-                all.push(linked(&tools.hold));
-            }
-            if self.barrier {
-                all.push(linked(&tools.barrier));
-            }
-            match policy.late_errors() {
-                LateErrors::Network => {}
-                LateErrors::Stop => all.push("-Wl,-u,__sf_late_stop".into()),
-                LateErrors::NextCall if self.shared => {}
-                LateErrors::NextCall => all.push(linked(&tools.late)),
+            if policy.late_errors() == LateErrors::Stop {
+                all.push("-Wl,-u,__sf_late_stop".into());
             }
         }
         all
@@ -724,238 +478,4 @@ impl Build {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(line: &str) -> Result<Request, CommandError> {
-        let arguments: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        Request::read(&arguments)
-    }
-
-    fn program(line: &str) -> Option<PathBuf> {
-        match read(line) {
-            Ok(Request::Build(build)) => build.program,
-            other => panic!("{line}: {other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_program_is_told_from_an_object() {
-        assert_eq!(program("-O2 x.c -o x -lm"), Some("x".into()));
-        assert_eq!(program("x.o"), Some("a.out".into()));
-        assert_eq!(program("-c x.c"), None);
-        assert_eq!(program("-o x.o -c x.c -MF x.d"), None);
-        assert_eq!(program("-S x.c"), None);
-        assert_eq!(program("-r x.o y.o -o z.o"), None);
-        assert_eq!(program("-ox x.c"), Some("x".into()));
-        assert_eq!(program("-v x.c -o x"), Some("x".into()));
-        assert_eq!(program("-x c++-header all.h -o all.h.pch"), None);
-        assert_eq!(program("-xc-header all -o all.pch"), None);
-        assert_eq!(program("all.hpp"), None);
-        assert_eq!(program("-x c all.h -o x"), Some("x".into()));
-    }
-
-    #[test]
-    fn a_response_file_is_read_as_if_it_stood_there() {
-        let name = |word: &str| {
-            std::env::temp_dir().join(format!("response-{}-{word}", std::process::id()))
-        };
-        let (inner, outer) = (name("inner"), name("outer"));
-        fs::write(&inner, "-o 'the program'\n--recover").expect("written");
-        fs::write(
-            &outer,
-            format!("\"a \\\"b.o\" c\\ d.o\n@{}", inner.display()),
-        )
-        .expect("written");
-        let request = read(&format!("@{} -lm", outer.display()));
-        for file in [inner, outer] {
-            fs::remove_file(file).expect("written above");
-        }
-        let Ok(Request::Build(build)) = request else {
-            panic!("a build");
-        };
-        assert_eq!(build.program, Some("the program".into()));
-        assert!(build.recover);
-        assert_eq!(
-            build.arguments,
-            ["a \"b.o", "c d.o", "-o", "the program", "-lm"]
-        );
-        // One that is not there is clang's to complain about.
-        assert_eq!(program("@/no/such/file"), Some("a.out".into()));
-    }
-
-    #[test]
-    fn what_makes_no_code_is_passed_on() {
-        for line in [
-            "--version",
-            "-E x.c",
-            "-M x.c",
-            "-print-search-dirs",
-            "-v",
-            "-dumpmachine",
-            "-fsyntax-only x.c",
-        ] {
-            assert!(matches!(read(line), Ok(Request::Pass(_))), "{line}");
-        }
-    }
-
-    #[test]
-    fn what_cannot_be_hardened_is_refused() {
-        assert_eq!(program("-shared x.c -o x.so"), Some("x.so".into()));
-        assert_eq!(
-            read("-shared --recover x.c -o x.so"),
-            Err(CommandError::Shared("--recover"))
-        );
-        assert_eq!(read("x.bc"), Err(CommandError::Bitcode("x.bc".into())));
-        assert!(matches!(
-            read("-Xclang -disable-llvm-passes -c x.c"),
-            Err(CommandError::Disabled(_))
-        ));
-        assert!(matches!(
-            read("-Xclang=-disable-llvm-optzns -c x.c"),
-            Err(CommandError::Disabled(_))
-        ));
-        assert_eq!(
-            read("-cc1 -emit-obj x.c"),
-            Err(CommandError::Inner("-cc1".into()))
-        );
-    }
-
-    #[test]
-    fn code_for_another_machine_is_refused() {
-        for (line, found) in [
-            ("-m32 -c x.c", "-m32"),
-            ("-target aarch64-linux-gnu -c x.c", "aarch64-linux-gnu"),
-            ("--target=wasm32 -c x.c", "wasm32"),
-            ("--target=x86_64-linux-gnux32 -c x.c", "x86_64-linux-gnux32"),
-            (
-                "--target=x86_64-unknown-freebsd x.c",
-                "x86_64-unknown-freebsd",
-            ),
-        ] {
-            assert_eq!(
-                read(line),
-                Err(CommandError::Target(found.into())),
-                "{line}"
-            );
-        }
-        assert_eq!(program("-m32 -m64 x.c"), Some("a.out".into()));
-        assert_eq!(
-            program("--target=x86_64-pc-linux-gnu x.c"),
-            Some("a.out".into())
-        );
-        // Nothing of it is code.
-        assert!(matches!(read("-m32 -E x.c"), Ok(Request::Pass(_))));
-    }
-
-    #[test]
-    fn validation_that_lags_has_a_bound() {
-        let build = |words: &str| match read(words) {
-            Ok(Request::Build(build)) => build,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(build("-c x.c").validate_later, None);
-        assert_eq!(build("--validate=sync -c x.c").validate_later, None);
-        assert_eq!(build("--validate=async -c x.c").validate_later, Some(LAG));
-        let most = build("--validate=async:4096 --hold-output x.c");
-        assert_eq!((most.validate_later, most.hold_output), (Some(4096), true));
-        for wrong in ["later", "async:", "async:0", "async:4097", "sync:3"] {
-            assert_eq!(
-                read(&format!("--validate={wrong} x.c")),
-                Err(CommandError::Validate(wrong.into()))
-            );
-        }
-        assert_eq!(read("--hold-output x.c"), Err(CommandError::HoldAlone));
-        for flag in [
-            "--recover",
-            "--other-core",
-            "--find-nondeterminism",
-            "--state=dup",
-        ] {
-            assert!(matches!(
-                read(&format!("{flag} --validate=async x.c")),
-                Err(CommandError::Together(_))
-            ));
-        }
-    }
-
-    #[test]
-    fn the_level_is_one_of_two() {
-        let level = |text: &str| match read(text) {
-            Ok(Request::Build(build)) => build.protect,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(level("-c x.c"), Level::Full);
-        assert_eq!(level("--protect=sei -c x.c"), Level::Sei);
-        assert_eq!(level("--protect=sei --protect=full x.c"), Level::Full);
-        assert_eq!(
-            read("--protect=some x.c"),
-            Err(CommandError::Protect("some".to_owned()))
-        );
-        for flag in ["--recover", "--validate=async"] {
-            assert!(matches!(
-                read(&format!("--protect=sei {flag} x.c")),
-                Err(CommandError::Level(_))
-            ));
-        }
-    }
-
-    #[test]
-    fn code_between_handlers_is_said_in_one_word() {
-        let build = |text: &str| match read(text) {
-            Ok(Request::Build(build)) => build.between,
-            other => panic!("{other:?}"),
-        };
-        assert!(build("--between=duplicate -c x.c"));
-        assert!(!build("--between=duplicate --between=off -c x.c"));
-        assert!(!build("-c x.c"));
-        assert!(matches!(
-            read("--between=twice -c x.c"),
-            Err(CommandError::Between(word)) if word == "twice"
-        ));
-    }
-
-    #[test]
-    fn our_flags_do_not_reach_clang() {
-        let Ok(Request::Build(build)) = read("--steadfast-policy=p -c x.c --find-nondeterminism")
-        else {
-            panic!("a build");
-        };
-        assert_eq!(build.arguments, ["-c", "x.c"]);
-        assert_eq!(build.policies, [PathBuf::from("p")]);
-        assert!(build.trace && build.state.is_trusted());
-        assert!(matches!(
-            read("--coverage=json prog"),
-            Ok(Request::Coverage {
-                format: Format::Json,
-                ..
-            })
-        ));
-        assert!(matches!(
-            read("--explain x.c:3 prog"),
-            Ok(Request::Explain { .. })
-        ));
-        for (words, dup, crc) in [
-            ("dup", true, false),
-            ("dup,crc", true, true),
-            ("ecc", false, false),
-        ] {
-            let Ok(Request::Build(build)) = read(&format!("--state={words} -c x.c")) else {
-                panic!("a build");
-            };
-            assert_eq!(build.state, State { dup, crc });
-        }
-        assert!(matches!(
-            read("--state=copy -c x.c"),
-            Err(CommandError::State(_))
-        ));
-        assert!(matches!(
-            read("--state=ecc,dup x.c"),
-            Err(CommandError::State(_))
-        ));
-        assert_eq!(
-            read("--coverage=json"),
-            Err(CommandError::OneFile { found: 0 })
-        );
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! arguments ──► Request (command.rs)   what is asked: compile, link, coverage, explain
+//!               flags    (flags.rs)     ours among clang's, each defined once; the manual has them from here
 //! policies  ──► Policy  (policy.rs)    what is a handler, how the C library is called
 //! machine   ──► Tools   (tools.rs)     clang 19, the pass, the runtime; all of them or an error
 //!               Report  (coverage.rs)  after a link: what handlers reach, and what is not hardened there
@@ -14,7 +15,10 @@
 //!
 //! Not covered: what the pass and the runtime do (harden/).
 
+mod asked;
 pub mod command;
 pub mod coverage;
+mod error;
+pub mod flags;
 pub mod policy;
 pub mod tools;

@@ -467,76 +467,16 @@ pub(crate) fn definition() -> clap::Command {
     })
 }
 
-/// Flags of the compiler driver, for the manual and the completions. They stand among clang's, so crates/harden reads them.
+/// Flags of the compiler driver, for the manual and the completions.
 fn compiler_flags() -> Vec<clap::Arg> {
-    const FLAGS: &[(&str, Option<&str>, &str)] = &[
-        (
-            "steadfast-policy",
-            Some("FILE"),
-            "What handlers, inputs and outputs are: steadfast-policy(5); also STEADFAST_POLICY=FILE",
-        ),
-        (
-            "coverage",
-            Some("text|json"),
-            "Say what was hardened in the PROGRAM that follows, and what was not",
-        ),
-        (
-            "explain",
-            Some("FILE:LINE"),
-            "Say what was done with this line in the PROGRAM that follows",
-        ),
-        (
-            "find-nondeterminism",
-            None,
-            "For all files and the link: name the first store in which the runs of a handler differ",
-        ),
-        (
-            "recover",
-            None,
-            "For all files and the link: put memory back after a difference and run the handler again",
-        ),
-        (
-            "protect",
-            Some("full|sei"),
-            "For all files and the link: all checks, or the paper's rules R1 to R9 and no more [default: full]",
-        ),
-        (
-            "other-core",
-            None,
-            "At the link: each handler's second run on another core",
-        ),
-        (
-            "barrier",
-            None,
-            "At the link: what leaves waits for threads that are inside a handler",
-        ),
-        (
-            "state",
-            Some("ecc|dup|crc|dup,crc"),
-            "For all files and the link: copies or checksums of named objects between handlers [default: ecc]",
-        ),
-        (
-            "between",
-            Some("off|duplicate"),
-            "For a file: compute code outside handlers twice and compare [default: off]",
-        ),
-        (
-            "validate",
-            Some("sync|async[:HANDLERS]"),
-            "For all files and the link: second runs later, on another core, at most so many handlers behind [default: sync]",
-        ),
-        (
-            "hold-output",
-            None,
-            "At the link, with --validate=async: messages wait until all handlers before them are validated",
-        ),
-    ];
-    FLAGS
+    steadfast_harden::flags::FLAGS
         .iter()
-        .map(|&(name, value, help)| {
-            let arg = clap::Arg::new(name).long(name).help(help);
-            match value {
-                Some(value) => arg.value_name(value).require_equals(name != "explain"),
+        .map(|flag| {
+            let arg = clap::Arg::new(flag.name).long(flag.name).help(flag.help);
+            match flag.value {
+                Some(value) => arg
+                    .value_name(value.name)
+                    .require_equals(value.same_argument),
                 None => arg.action(clap::ArgAction::SetTrue),
             }
         })

@@ -1,0 +1,89 @@
+/*
+ * Modes: what a program may be linked with beside the algorithm. Each is a table of operations that comes with its file: without its
+ * flag the table is not there, and nothing of the mode is linked. A table's name is what the driver asks the linker for
+ * (crates/harden/src/command.rs); that of state at rest is asked for by hardened code (pass/state.cpp).
+ */
+#ifndef STEADFAST_MODES_H
+#define STEADFAST_MODES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sf_context;
+struct sf_entry;
+struct sf_handler;
+struct sf_put;
+struct sf_range;
+
+/* --recover (recover.c): a second log, and a second record of where the tables of the runtime are. Operations of a thread are called where
+   c->twin says that it has both. */
+struct sf_recover {
+  void (*thread)(void);
+  void (*move)(struct sf_context *); /* to another core */
+  void (*done)(struct sf_context *);
+  void (*twin_thread)(struct sf_context *);
+  void (*twin_thread_end)(struct sf_context *);
+  void (*twin_begin)(struct sf_context *);
+  void (*twin_opened)(struct sf_context *); /* I has ended */
+  uint64_t (*twin_event)(struct sf_context *); /* the last event of which it has */
+  void (*twin_word)(struct sf_context *, uint64_t where, const struct sf_entry *first);
+  void (*twin_range)(struct sf_context *, const struct sf_range *);
+  uint32_t (*twin_range_crc)(const struct sf_range *, const uint8_t *old);
+  void (*twin_locks)(struct sf_context *, size_t used);
+  void (*twin_places)(struct sf_context *); /* tables have moved */
+  void (*twin_places_mend)(struct sf_context *);
+  const char *(*twin_mend)(struct sf_context *); /* the log, from the one that holds; or why not */
+  bool (*twin_has_entry)(struct sf_context *, uintptr_t at);
+  bool (*twin_has_range)(struct sf_context *, size_t index, uintptr_t at, size_t length);
+  bool (*twin_even)(struct sf_context *); /* as many words as the first */
+  bool (*twin_ranges_hold)(struct sf_context *);
+  struct sf_put (*twin_put_back)(struct sf_context *); /* as sf_put_back */
+};
+extern const struct sf_recover __sf_recover __attribute__((weak));
+static inline bool sf_recovers(void) { return &__sf_recover != NULL; }
+
+/* --other-core (elsewhere.c). */
+struct sf_elsewhere {
+  void (*ready)(struct sf_context *); /* before a handler */
+  void (*go)(struct sf_context *);    /* returns on another core */
+  void (*back)(struct sf_context *);  /* returns in the thread itself, if it was away */
+  void (*move)(struct sf_context *);
+  void (*thread_end)(struct sf_context *);
+};
+extern const struct sf_elsewhere __sf_elsewhere __attribute__((weak));
+static inline bool sf_elsewhere(void) { return &__sf_elsewhere != NULL; }
+
+/* --validate=async (async.c; reads.c: what is read in a handler). */
+struct sf_async {
+  void (*begin)(struct sf_context *, const struct sf_handler *);
+  void (*publish)(struct sf_context *); /* the first run has ended */
+  void (*before_effects)(struct sf_context *);
+  void (*hold)(void); /* with --hold-output: until all is validated */
+  __attribute__((noreturn)) void (*validated)(struct sf_context *);
+  uint64_t (*later)(void); /* handlers that have begun since, without --hold-output */
+  void (*reads)(const void *, size_t);
+  void (*reads_string)(const char *, size_t most);
+  void (*reads_format)(const char *how, __builtin_va_list);
+};
+extern const struct sf_async __sf_async __attribute__((weak));
+static inline bool sf_async(void) { return &__sf_async != NULL; }
+
+/* --state (state.c, scrub.c, heap.c, outside.c). Whether it is there tells state.h. */
+struct sf_state {
+  void (*begin)(struct sf_context *); /* not while the scrubber looks twice */
+  void (*mid)(struct sf_context *);
+  void (*publish)(struct sf_context *);
+  void (*put_back)(struct sf_context *);
+  void (*touch)(const void *, size_t);
+  void (*give)(const void *);
+  void (*thread_end)(void);
+  bool (*repair)(void); /* objects and copies that differ, made the same where a checksum tells which is right; whether all are now */
+  void *(*take_dup)(size_t);
+  void *(*take_crc)(size_t);
+  void (*free)(void *);
+  size_t (*size)(const void *);
+};
+extern const struct sf_state __sf_state __attribute__((weak));
+
+#endif
