@@ -320,7 +320,7 @@ fn in_order(
         });
         let mut lanes: Vec<_> = outcomes?.into_iter().map(Vec::into_iter).collect();
         for number in numbers {
-            let outcome = lanes[(number % threads) as usize]
+            let outcome = lanes[usize::try_from(number % threads)?]
                 .next()
                 .context("a lane has run all of its numbers")?;
             if !goes_on(outcome)? {
