@@ -341,7 +341,7 @@ mod tests {
             size: 3,
             seed: number,
             entries: 2,
-            batch: number as usize,
+            batch: usize::try_from(number).unwrap(),
             fault_one_in: 0,
             classes: Vec::new(),
             crash: false,

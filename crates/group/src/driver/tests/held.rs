@@ -161,7 +161,7 @@ async fn two_orders(strikes: bool) {
 fn simulated(strikes: bool) {
     let mut sim = turmoil::Builder::new().build();
     for name in &HOSTS[1..] {
-        sim.host(*name, || async { Ok(std::future::pending().await) });
+        sim.host(*name, std::future::pending);
     }
     sim.client(HOSTS[0], async move {
         two_orders(strikes).await;
