@@ -6,7 +6,6 @@
 //!
 //! See ptrace(2), execve(2), getauxval(3).
 
-use std::error::Error;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
@@ -223,7 +222,8 @@ pub(crate) fn launch_again(
 fn was_killed(pid: i32, error: &io::Error) -> bool {
     let killed = error
         .get_ref()
-        .is_some_and(<dyn Error + Send + Sync>::is::<ptrace::Killed>);
+        .and_then(|why| why.downcast_ref::<ptrace::Killed>())
+        .is_some_and(|killed| killed.signal == libc::SIGKILL);
     let lost = matches!(
         error.kind(),
         io::ErrorKind::WriteZero | io::ErrorKind::UnexpectedEof

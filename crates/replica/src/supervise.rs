@@ -672,8 +672,21 @@ impl<'a> Supervisor<'a> {
             let seen = self.group.bell();
             self.take_news();
             self.setup_failed()?;
-            if self.is_child() && (self.hearing.tree.is_ending() || self.leader_end.is_some()) {
-                return Err(LaunchError::Gone);
+            if self.is_child() {
+                match self.leader_end {
+                    None if !self.hearing.tree.is_ending() => {}
+                    // Killed, or heard of by its descriptor, which does not say how: its parent is told.
+                    None
+                    | Some(child::Change::Signaled(libc::SIGKILL) | child::Change::Exited(0)) => {
+                        return Err(LaunchError::Gone);
+                    }
+                    Some(change) => {
+                        return Err(LaunchError::Early {
+                            replica: 0,
+                            how: format!("{change:?}"),
+                        });
+                    }
+                }
             }
             if (0..self.replicas.len()).all(|r| self.group.phase(r) == phase::RUNNING) {
                 break;
