@@ -530,7 +530,7 @@ impl Crew {
         news: News,
     ) -> Result<Place, String> {
         match news {
-            News::Born(newborn) => self.born(newborn),
+            News::Born(newborn) => self.born(*newborn),
             News::Exec(becoming) => self.becomes(strand, becoming)?,
             _ => {}
         }
@@ -594,7 +594,7 @@ impl Crew {
                 Mode::Held | Mode::TakesOver => std::thread::sleep(Duration::from_millis(1)),
                 Mode::Leads(sender) => {
                     let step = match site.next_told(&mut place, &mut claimed, limit) {
-                        Some(Told::Step(step)) => step,
+                        Some(Told::Step(step)) => *step,
                         Some(Told::Claim(claim)) => {
                             let _ =
                                 sender.send(Tag::Claimed, &[&place.strand.to_le_bytes(), &claim]);

@@ -365,7 +365,7 @@ pub(crate) fn send_steps(
         }
         let limit = Duration::from_millis(if closing { 0 } else { 20 });
         let step = match site.next_told(&mut place, &mut claimed, limit) {
-            Some(Told::Step(step)) => step,
+            Some(Told::Step(step)) => *step,
             Some(Told::Claim(claim)) => {
                 let told = [&place.strand.to_le_bytes()[..], &claim];
                 if sender.send(Tag::Claimed, &told).is_err() {

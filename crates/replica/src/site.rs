@@ -126,7 +126,7 @@ pub enum News {
     /// A record of the log is damaged at this event.
     Damaged(u64),
     /// The program makes a process, which may not come to be.
-    Born(Newborn),
+    Born(Box<Newborn>),
     /// The program stands in execve(2).
     Exec(Becoming),
 }
@@ -365,7 +365,7 @@ impl Site {
                 }
                 Some(Ok((abi::RPC_FORK, arg))) => {
                     if let Some(newborn) = self.beget(arg[0]) {
-                        return Some(News::Born(newborn));
+                        return Some(News::Born(Box::new(newborn)));
                     }
                 }
                 Some(Ok((abi::RPC_UNFORK, _))) => self.miscarry(),

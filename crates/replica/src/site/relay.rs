@@ -50,7 +50,7 @@ impl Place {
 /// What the primary has to tell.
 #[derive(Debug)]
 pub enum Told {
-    Step(Step),
+    Step(Box<Step>),
     Claim(Vec<u8>),
 }
 
@@ -139,7 +139,7 @@ impl Site {
             return None;
         }
         if done() {
-            return Some(Told::Step(take_step(&group, place, at)));
+            return Some(Told::Step(Box::new(take_step(&group, place, at))));
         }
         let claim: [u8; CLAIM_BYTES] = read(&group, abi::arrival(0, place.seq));
         if word(&claim, 0) != place.seq {
