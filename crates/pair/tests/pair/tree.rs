@@ -168,7 +168,7 @@ fn a_killed_process_is_its_parents_to_hear_of_and_stops_both_on_the_secondary() 
     fs::remove_dir_all(dir).expect("clean");
 }
 
-const LONG: &str = "i=0; while [ $i -lt 150 ]; do i=$((i+1)); echo $i | cat >>f; sort -n f | tail -1; sleep 0.02; done; md5sum f";
+const LONG: &str = "i=0; while [ $i -lt 80 ]; do i=$((i+1)); echo $i | cat >>f; sort -n f | tail -1; sleep 0.02; done; md5sum f";
 
 /// Lines that a pipeline says again or not at all, at the moment of the change.
 #[test]
@@ -177,7 +177,7 @@ fn a_lost_site_leaves_the_other_one_with_all_processes() {
     let site = shell(&dir, LONG);
     let right = bare(&site).1;
     let last = right.lines().last().expect("it ends");
-    for (lost, pause) in [('B', 100), ('A', 100), ('A', 417), ('A', 733)] {
+    for (lost, pause) in [('B', 100), ('A', 100), ('A', 417)] {
         let witness = Witness::new(&format!("tree-{lost}-{pause}"));
         let mut both = witnessed(&site, &witness);
         let mut line = String::new();
