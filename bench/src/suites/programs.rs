@@ -1,23 +1,22 @@
 //! The programs: filters as Debian ships them, small inputs made here, no clock in the output.
 //!
-//! Small, because a campaign runs them tens of thousands of times and the profile takes one
-//! trap per instruction. The list was fixed before the first campaign.
+//! Small, because a campaign runs them tens of thousands of times and counting what the agent executes takes
+//! one trap per instruction. The list was fixed before the first campaign.
 
-use std::io::Write;
 use std::path::PathBuf;
 
-use crate::draw::Draw;
+use steadfast_workloads::inputs::Rng;
 
 /// A program and what it is given.
 #[derive(Debug, Clone)]
-pub(crate) struct Program {
-    pub(crate) name: &'static str,
-    pub(crate) argv: Vec<String>,
-    pub(crate) input: Vec<u8>,
+pub struct Program {
+    pub name: &'static str,
+    pub argv: Vec<String>,
+    pub input: Vec<u8>,
 }
 
 /// Nothing else is in the environment of a program.
-pub(crate) const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C"), ("PATH", "/usr/bin:/bin")];
+pub const ENVIRONMENT: [(&str, &str); 2] = [("LC_ALL", "C"), ("PATH", "/usr/bin:/bin")];
 
 const WORDS: [&str; 24] = [
     "the", "of", "replica", "and", "event", "a", "leader", "to", "flip", "log", "in", "vote",
@@ -27,15 +26,15 @@ const WORDS: [&str; 24] = [
 
 /// Text that compresses and sorts like text.
 fn text(bytes: usize) -> Vec<u8> {
-    let mut draw = Draw::new(7, 0);
+    let mut draw = Rng::new(7);
     let mut out = Vec::with_capacity(bytes + 16);
     let mut column = 0;
     while out.len() < bytes {
         let word = if draw.below(8) == 0 {
-            format!("{}", draw.below(10_000))
+            draw.below(10_000).to_string()
         } else {
             // The smaller of two numbers: some words are common.
-            WORDS[usize::try_from(draw.below(24).min(draw.below(24))).unwrap_or(0)].to_owned()
+            WORDS[draw.below(24).min(draw.below(24))].to_owned()
         };
         column += word.len() + 1;
         out.extend(word.as_bytes());
@@ -50,7 +49,7 @@ fn text(bytes: usize) -> Vec<u8> {
 
 const C: &str = "static int t[64];\nint f(int n)\n{\n\tint s = 0;\n\tfor (int i = 0; i < n; i++) {\n\t\tt[i & 63] += i * n;\n\t\ts ^= t[(i * 7) & 63];\n\t}\n\treturn s;\n}\n";
 
-pub(crate) fn all() -> Vec<Program> {
+pub fn all() -> Vec<Program> {
     let program = |name, argv: &[&str], input| Program {
         name,
         argv: argv.iter().map(|a| (*a).to_owned()).collect(),
@@ -100,33 +99,17 @@ pub(crate) fn all() -> Vec<Program> {
 
 /// `text(20_000)` by bzip2 1.0.8 would do; a shorter one keeps this file readable: "steadfast\n"
 /// a thousand times.
-const BZ2: &[u8] = include_bytes!("../guests/steadfast.bz2");
+const BZ2: &[u8] = include_bytes!("../../suites/steadfast.bz2");
 
-pub(crate) fn find(name: &str) -> anyhow::Result<Program> {
+pub fn find(name: &str) -> anyhow::Result<Program> {
     all().into_iter().find(|p| p.name == name).ok_or_else(|| {
-        anyhow::anyhow!(
-            "a program of the list is needed, found '{name}': see `steadfast-campaign list`"
-        )
+        anyhow::anyhow!("a program of the list is needed, found '{name}': see `bench flips --help`")
     })
-}
-
-pub(crate) fn list() -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    for program in all() {
-        writeln!(
-            out,
-            "{:10} {} ({} bytes in)",
-            program.name,
-            program.argv.join(" "),
-            program.input.len()
-        )?;
-    }
-    Ok(())
 }
 
 impl Program {
     /// The file that would be executed.
-    pub(crate) fn path(&self) -> anyhow::Result<PathBuf> {
+    pub fn path(&self) -> anyhow::Result<PathBuf> {
         let name = &self.argv[0];
         if name.contains('/') {
             return Ok(name.into());

@@ -22,13 +22,13 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use steadfast_integrity::outcome::{Leaf, Outcome};
 
-const INSIDE: &str = "STEADFAST_CAMPAIGN_SLURM";
+const INSIDE: &str = "STEADFAST_BENCH_SLURM";
 /// For documentation (RFC 5737). Without another address than loopback's, getaddrinfo(3) says
 /// that there is none at all (AI_ADDRCONFIG).
 const ADDRESS: &str = "192.0.2.1";
 
 /// Proves it with this program, and says so.
-pub(crate) fn prove(out: &Path, steadfast: &Path, tasks: u32, runs: u64) -> anyhow::Result<String> {
+pub fn prove(out: &Path, steadfast: &Path, tasks: u32, runs: u64) -> anyhow::Result<String> {
     fs::create_dir_all(out)?;
     let out = out.canonicalize()?;
     if std::env::var_os(INSIDE).is_none() {
@@ -145,10 +145,10 @@ pub(crate) fn prove(out: &Path, steadfast: &Path, tasks: u32, runs: u64) -> anyh
 
 /// The same call again, alone with its processes, mounts and network; its end is theirs.
 fn enter() -> anyhow::Error {
-    if !nix::unistd::geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         return anyhow::anyhow!(
-            "Slurm's daemons need root, found user {}; fix: sudo make campaign ARGS=slurm",
-            nix::unistd::geteuid()
+            "Slurm's daemons need root, found user {}; fix: sudo make bench ARGS=slurm",
+            rustix::process::geteuid().as_raw()
         );
     }
     let script = format!("ip link set lo up && ip address add {ADDRESS}/32 dev lo && exec \"$@\"");
@@ -185,7 +185,7 @@ fn configure(place: &Path) -> anyhow::Result<PathBuf> {
     else {
         bail!("a host name is needed, found none; fix: hostname NAME");
     };
-    let cpus = steadfast_sys::cpu::allowed().len();
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let at = place.display();
     let text = format!(
         "ClusterName=campaign\n\

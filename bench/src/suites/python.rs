@@ -27,7 +27,7 @@ const MODULES: &str = "array audioop base64 bigmem binascii binop bisect bool bu
 /// Refused, as `steadfast run` says it.
 const REFUSED: i32 = 121;
 const LIMIT: Duration = Duration::from_secs(600);
-const DRIVER: &str = include_str!("suite.py");
+const DRIVER: &str = include_str!("../../suites/python.py");
 
 type Outcomes = BTreeMap<String, String>;
 
@@ -41,19 +41,14 @@ struct Sum {
 }
 
 /// Runs them and prints a line for each; an error if a test ends differently.
-pub(crate) fn judge(
-    out: &Path,
-    steadfast: &Path,
-    replicas: u8,
-    only: &[String],
-) -> anyhow::Result<()> {
-    let place = out.join("suite");
+pub fn judge(out: &Path, steadfast: &Path, replicas: u8, only: &[String]) -> anyhow::Result<()> {
+    let place = out.join("python");
     fs::create_dir_all(&place)?;
     let place = place.canonicalize()?;
     let steadfast = steadfast
         .canonicalize()
         .with_context(|| format!("{} is needed; fix: make build", steadfast.display()))?;
-    fs::write(place.join("suite.py"), DRIVER)?;
+    fs::write(place.join("python.py"), DRIVER)?;
     let known: Vec<&str> = MODULES.split_whitespace().collect();
     for name in only {
         ensure!(
@@ -148,7 +143,7 @@ fn run(
     let said = fs::File::create(place.join("said"))?;
     let mut child = command
         .arg("-B")
-        .arg(place.join("suite.py"))
+        .arg(place.join("python.py"))
         .arg(&outcomes)
         .arg(format!("test_{name}"))
         .current_dir(&work)
