@@ -32,19 +32,18 @@ use steadfast_sys::signals::Taken;
 use steadfast_sys::{child, procfs, ptrace};
 
 use crate::abi::{self, option};
-use crate::bare;
 use crate::flips::Flips;
 use crate::group::{Group, at};
 use crate::modules::Modules;
 use crate::segments::Segments;
+use crate::status::LEADERS_MAX;
+use crate::supervise::bare;
+use crate::supervise::ward::Ward;
 use crate::supervise::{
     Accounts, Birth, Hearing, News, Supervisor, control_block, control_block_in,
 };
-use crate::ward::Ward;
 use crate::{LaunchError, launch, status};
 
-/// Leaders that the reaper knows at most; more are refused.
-pub(crate) const LEADERS_MAX: usize = 4096;
 /// How long somebody's death is remembered for a group that has not heard of its life.
 const UNCLAIMED: Duration = Duration::from_secs(10);
 /// How often a thread that waits for its child looks whether the tree has ended.

@@ -19,7 +19,7 @@ use steadfast_sys::{child, procfs};
 
 use crate::abi::{self, end, ward};
 use crate::group::{Group, at};
-use crate::recovery::NUDGE;
+use crate::supervise::recovery::NUDGE;
 use crate::supervise::{Supervisor, has_sys_admin};
 
 /// The parent's agent looks at the launcher's nudge. One that is stopped, or has become another program, does not.

@@ -8,6 +8,25 @@
 //!                            ├─► leader stopped ──► all stand still, we too ──► continued ──► watch
 //!                            └─► the leader ended ──► reap all ──► report
 //! ```
+//!
+//! What stands below are the parts of one component: each adds to [`Supervisor`], and they call each other through it.
+//!
+//! | Part | What it adds |
+//! |---|---|
+//! | `meeting` | threads and signals: where replicas take them, at one place |
+//! | `recovery` | an alarm, from the count to the repaired group |
+//! | `exec` | the leader becomes another program |
+//! | `tree`, `ward` | programs that it starts, protected; whom they belong to |
+//! | `bare` | programs that it starts, unprotected |
+//! | `ration` | how much of the limits a group takes |
+
+mod bare;
+mod exec;
+mod meeting;
+mod ration;
+pub(crate) mod recovery;
+pub(crate) mod tree;
+mod ward;
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -19,7 +38,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use steadfast_integrity::digest;
 use steadfast_integrity::event::{Event, EventSink, Refused, ReplicaStart, Role, RunStart, What};
 use steadfast_integrity::exit::Verdict;
-use steadfast_integrity::ids::{CoreId, EventIndex, ReplicaId};
+use steadfast_integrity::ids::{CoreId, EventIndex};
 use steadfast_integrity::plan::{
     Backstop, CheckMemory, HugePages, OnMismatch, Plan, ProgramEnd, ReplicaTime, RunReport,
     StopReason, Timings,
@@ -28,18 +47,17 @@ use steadfast_sys::memory::Remote;
 use steadfast_sys::pidfd::Process;
 use steadfast_sys::{child, cpu, descriptor, procfs, shared::Shared, signals};
 
+use self::exec::Becoming;
+use self::meeting::Meeting;
+use self::ration::Ration;
+use self::tree::{Post, Tree};
+use self::ward::Ward;
 use crate::abi::{self, end, option, phase, standstill};
-use crate::bare;
-use crate::exec::Becoming;
 use crate::front::Front;
-use crate::group::{Group, at};
+use crate::group::{Group, at, core_id, id, ns};
 use crate::held::{self, Held};
-use crate::meeting::Meeting;
 use crate::modules::{Modules, protection_at};
-use crate::ration::Ration;
 use crate::segments::Asks;
-use crate::tree::{self, Post, Tree};
-use crate::ward::Ward;
 use crate::{LaunchError, Step, launch, limits, sentry, status};
 
 /// Looks for hung replicas this often; fast enough for the second that the rule allows, slow
@@ -263,7 +281,7 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) strikes: HashMap<usize, u32>,
     pub(crate) suspects: Vec<CoreId>,
     pub(crate) stop: Option<StopReason>,
-    pub(crate) watch: crate::recovery::Watch,
+    pub(crate) watch: recovery::Watch,
     pub(crate) exec: Becoming,
     pub(crate) meeting: Meeting,
     pub(crate) ration: Ration,
@@ -501,7 +519,7 @@ impl<'a> Supervisor<'a> {
             strikes: HashMap::new(),
             suspects: Vec::new(),
             stop: None,
-            watch: crate::recovery::Watch::default(),
+            watch: recovery::Watch::default(),
             exec: Becoming::default(),
             meeting: Meeting::default(),
             ration: Ration::default(),
@@ -1545,7 +1563,7 @@ impl<'a> Supervisor<'a> {
         for (r, replica) in self.replicas.iter().enumerate() {
             if concerned >> r & 1 == 1 && replica.pid > 1 && !self.gone.contains_key(&replica.child)
             {
-                child::kill(replica.pid, crate::recovery::NUDGE);
+                child::kill(replica.pid, recovery::NUDGE);
             }
         }
         next.map_or(WATCH, |next| next.max(Duration::from_micros(50)))
@@ -1817,7 +1835,7 @@ impl<'a> Supervisor<'a> {
         if self.promotions == 0 {
             self.is_no_ward_any_more();
         }
-        self.watch = crate::recovery::Watch::default();
+        self.watch = recovery::Watch::default();
         self.meeting = Meeting::default();
     }
 
@@ -1968,18 +1986,6 @@ impl<'a> Supervisor<'a> {
 /// Stops by default, and can be taken.
 fn stops(signal: i32) -> bool {
     matches!(signal, libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
-}
-
-pub(crate) fn ns(d: Duration) -> u64 {
-    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
-}
-
-pub(crate) fn id(r: usize) -> ReplicaId {
-    ReplicaId(u8::try_from(r).expect("few replicas"))
-}
-
-pub(crate) fn core_id(core: Option<usize>) -> Option<CoreId> {
-    core.and_then(|core| u32::try_from(core).ok()).map(CoreId)
 }
 
 /// CAP_SYS_ADMIN (bit 21) in the effective set: namespaces need no user namespace then.

@@ -24,7 +24,7 @@ use steadfast_sys::procfs;
 use crate::abi::{self, alarm, cmd, option, phase, seek};
 use crate::group::at;
 use crate::modules::protection_at;
-use crate::recovery::NUDGE;
+use crate::supervise::recovery::NUDGE;
 use crate::supervise::{Supervisor, WATCH};
 
 /// A signal that waits so long without an event has the replicas meet. Most programs have an event by then.

@@ -26,8 +26,8 @@ use steadfast_integrity::plan::EqualPids;
 use steadfast_sys::{child, cpu, procfs, ptrace};
 
 use crate::abi::{self, option};
-use crate::bare;
 use crate::group::at;
+use crate::supervise::bare;
 use crate::supervise::{Supervisor, control_block, has_sys_admin};
 use crate::{LaunchError, launch};
 

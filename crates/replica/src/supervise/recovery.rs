@@ -25,9 +25,9 @@ use steadfast_sys::memory::Remote;
 use steadfast_sys::{child, procfs};
 
 use crate::abi::{self, alarm, cmd, kind, phase};
-use crate::group::{Claim, at};
+use crate::group::{Claim, at, core_id, id, ns};
 use crate::pace::{Finding, Late, Look, Pace, SECOND_NS};
-use crate::supervise::{Supervisor, core_id, id, ns};
+use crate::supervise::Supervisor;
 use crate::transplant::{self, remap_list, transplanted};
 
 /// A paused replica answers a command at once; this is long enough for a loaded machine and a
