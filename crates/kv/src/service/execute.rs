@@ -9,7 +9,7 @@ use steadfast_integrity::digest::crc32c;
 
 use super::submit::Unacked;
 use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
-use crate::protocol::Request;
+use crate::request::Request;
 use crate::store::{self, Delta, Store};
 use crate::strike::Kind;
 
