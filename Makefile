@@ -201,25 +201,22 @@ endif
 reproduce: setup build
 	$(BENCH) reproduce $(ARGS)
 
-# Ten thousand flips and more of each group, over eight programs, then in the agent, the log and the control block, then in what stands
+# Ten thousand flips and more of each type, over eight programs, then in the agent, the log and the control block, then in what stands
 # around the replicas:
 # hours, resumable (a call goes on where the last one stopped), progress on standard error, tables with intervals; at the end the tests
 # that Python and GNU programs come with, bare and protected, Debian's tests of dnsmasq, plain and hardened, and a campaign as an array job
-# of Slurm; these two need root.
-# ARGS="--help" says what else there is.
-CAMPAIGN := $(CARGO) run -q --release -p steadfast-campaign --
-CAMPAIGN_APP := gzip sort bzip2 perl sed bunzip2 grep sha256sum
-CAMPAIGN_AGENT := sort grep
-CAMPAIGN_REST := sort gzip
+# of Slurm; these two need root. ARGS="flips --help" is one command of bench, with flags of its own.
+SUITES := bench/suites
+FLIPS := $(BENCH) flips --jobs 3 --out build/campaign
 campaign: setup-campaign build
 ifdef ARGS
-	$(CAMPAIGN) $(ARGS)
+	$(BENCH) $(ARGS)
 else
-	for p in $(CAMPAIGN_APP); do $(CAMPAIGN) run --program $$p --runs 1260 --seed 11 -n 2 --jobs 3 --out build/campaign || exit; done
-	for p in $(CAMPAIGN_AGENT); do $(CAMPAIGN) run --whose agent --program $$p --runs 500 --seed 7 -n 2 --jobs 3 --out build/campaign || exit; done
-	for p in $(CAMPAIGN_REST); do $(CAMPAIGN) run --whose rest --program $$p --runs 300 --seed 41 -n 2 --jobs 3 --out build/campaign || exit; done
-	for p in $(CAMPAIGN_APP); do for n in 1 3; do $(CAMPAIGN) run --program $$p --runs 150 --seed 12 -n $$n --jobs 3 --out build/campaign || exit; done; done
-	$(CAMPAIGN) report --out build/campaign --json build/campaign/summary.json
+	@mkdir -p build/campaign
+	$(FLIPS) --runs 1260 --seed 11 --json build/campaign/flips.json
+	$(FLIPS) --victim agent,log --runs 500 --seed 7 --json build/campaign/flips-agent.json
+	$(FLIPS) --victim processes --runs 300 --seed 41 --json build/campaign/flips-processes.json
+	for n in 1 3; do $(FLIPS) --runs 150 --seed 12 -n $$n --json build/campaign/flips-n$$n.json || exit; done
 	rm -rf build/campaign/exact
 	$(STEADFAST) inject plan --quiet --out build/campaign/exact --runs 250 --seed 3 -- gzip -c $(CURDIR)/README.md
 	$(STEADFAST) inject doctor build/campaign/exact --most 1000
@@ -227,7 +224,6 @@ else
 	TREES=3000 TREES_SEED=13 $(CARGO) test -p steadfast-tests -- faults::in_children::drawn
 	$(BENCH) sei-tables table2 --variants mc-sei,mc-sei-level --faults sei --out build/campaign/sei-tables
 	$(BENCH) sei-tables table2 --variants mc-sei-without-inputs,mc-sei-without-outputs,mc-sei-without-frames,mc-sei-without-locks --faults sei --runs 2000 --out build/campaign/sei-tables
-	@mkdir -p build/campaign
 	$(BENCH) server-flips --flips 2500 --seed 3 --lines build/campaign/server-flips.jsonl --json build/campaign/server-flips.json
 	@$(MAKE) --no-print-directory build-host
 	$(BENCH) host --flips 10000 --flips-only --lines build/campaign/host-flips.jsonl --json build/campaign/host.json
@@ -240,10 +236,10 @@ else
 	f=build/campaign/kv-quiet.json; [ -f $$f ] || $(BENCH) kv --only quiet --json $$f
 	GROUP_SEEDS=200 $(CARGO) test -p steadfast-group --lib driver::tests
 	KV_HISTORIES=40 KV_HISTORY_S=30 KV_SEED=1000 $(CARGO) test -p steadfast-kv --test group -- --nocapture history::every
-	$(CAMPAIGN) suite --out build/campaign
-	STEADFAST=$(STEADFAST) campaign/gnu build/campaign/gnu || [ $$? -eq 1 ]
-	STEADFAST=$(STEADFAST) campaign/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
-	$(CAMPAIGN) slurm --out build/campaign
+	$(BENCH) python --out build/campaign
+	STEADFAST=$(STEADFAST) $(SUITES)/gnu build/campaign/gnu || [ $$? -eq 1 ]
+	STEADFAST=$(STEADFAST) $(SUITES)/autopkgtest build/campaign/autopkgtest || [ $$? -eq 1 ]
+	$(BENCH) slurm --out build/campaign
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- harden::
 	STEADFAST_ALL=1 $(CARGO) test -q -p steadfast-tests -- faults::
 	STEADFAST_CSMITH=300 $(CARGO) test -q -p steadfast-tests -- harden::csmith

@@ -14,6 +14,7 @@
 //! | `bench host` | resets, recovery and tracking of `steadfast host` |
 //! | `bench pair` | two hosts: commits, a host that dies under a download, acknowledgements held back |
 //! | `bench inject` | fault injection: armed runs, planting, counting, reach, exactness, runs a second |
+//! | `bench flips`, `python`, `slurm` | suites of hours ([`suites`]) |
 //! | `bench model` | what hardening the trusted rest would cost, by the model of Döbel and Härtig 2013 |
 //!
 //! Rules every command keeps
@@ -58,6 +59,7 @@ pub mod servers;
 pub mod spec;
 pub mod start;
 pub mod stats;
+pub mod suites;
 pub mod table;
 pub mod touch;
 pub mod trees;

@@ -27,6 +27,7 @@ use steadfast_bench::rounds::{self, Progress, Turns};
 use steadfast_bench::sample::{Failure, Runner};
 use steadfast_bench::sei_tables::phases;
 use steadfast_bench::spec::{Program, SpecReport};
+use steadfast_bench::suites::{flips, python, slurm};
 use steadfast_bench::{
     host, inject, kv, later, memory, micro, model, pair, repair, reproduce, rest, results, sei,
     sei_alarms, sei_builds, sei_servers, sei_tables, servers, spec, start, touch, trees,
@@ -331,6 +332,33 @@ enum Action {
         #[arg(last = true, value_name = "SERVER")]
         server: Vec<String>,
     },
+    /// Real programs as replicas, struck by flips drawn over what they, or their protection, execute and keep
+    ///
+    /// Campaigns are gone on with where an earlier call stopped.
+    Flips(flips::Ask),
+    /// Python's own tests under `steadfast run`, each of which has to end as it does bare
+    Python {
+        /// Where everything goes
+        #[arg(long, value_name = "DIR", default_value = "build/campaign")]
+        out: PathBuf,
+        /// Replicas
+        #[arg(long, short = 'n', default_value_t = 2)]
+        replicas: u8,
+        /// Only these modules (`math`, `json`)
+        modules: Vec<String>,
+    },
+    /// A campaign as an array job of Debian's Slurm (root), held against the same campaign in one process
+    Slurm {
+        /// Where everything goes
+        #[arg(long, value_name = "DIR", default_value = "build/campaign")]
+        out: PathBuf,
+        /// Tasks of the job
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        tasks: u32,
+        /// Runs of each fault type
+        #[arg(long, default_value_t = 60)]
+        runs: u64,
+    },
     /// What hardening the trusted rest would cost, from the files of spec and micro
     Model {
         /// What `bench spec --json` wrote
@@ -457,6 +485,22 @@ fn act(cli: &Cli) -> Result<ExitCode> {
     {
         return reproduced(*minutes, out, *smallest);
     }
+    match &cli.action {
+        Action::Python {
+            out,
+            replicas,
+            modules,
+        } => {
+            python::judge(out, Product::find().path(), *replicas, modules)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Action::Slurm { out, tasks, runs } => {
+            let said = slurm::prove(out, Product::find().path(), *tasks, *runs)?;
+            println!("{said}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
+    }
     // Hours may pass until it is written down.
     let commit = machine::commit();
     let outcome = match &cli.action {
@@ -468,6 +512,13 @@ fn act(cli: &Cli) -> Result<ExitCode> {
         } => {
             let report = model::work_out(&load(spec)?, &load(micro)?, *replicas);
             Outcome::new(&report, model::render(&report), true)?
+        }
+        Action::Flips(ask) => {
+            let product = Product::find();
+            let report = flips::measure(ask, product.path(), cli.common.seed, &mut |step| {
+                eprintln!("bench: {step}");
+            })?;
+            Outcome::new(&report, flips::render(&report), true)?.keeping(flips::rows(&report))
         }
         measured @ Action::Kv { .. } => kv(measured, &cli.common)?,
         measured @ Action::Host { .. } => host(measured, &cli.common)?,
@@ -904,6 +955,9 @@ fn measure(action: &Action, common: &Common) -> Result<Outcome> {
         Action::Model { .. }
         | Action::Show { .. }
         | Action::Reproduce { .. }
+        | Action::Flips(_)
+        | Action::Python { .. }
+        | Action::Slurm { .. }
         | Action::Kv { .. }
         | Action::Host { .. }
         | Action::Pair { .. } => {

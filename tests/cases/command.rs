@@ -9,6 +9,7 @@ use libtest_mimic::{Failed, Trial};
 use crate::bench::{Bench, write_executable};
 use crate::build::{self, Variant};
 use crate::check::last_lines;
+use crate::packages;
 use crate::run::{Invocation, Ran, end_words};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -348,67 +349,6 @@ fn file(name: &str, bytes: &[u8], mode: u32) -> String {
     path.display().to_string()
 }
 
-/// What the package unpacks to works where it lies, and holds a manual for each command.
-fn package() -> Trial {
-    const NAME: &str = "package";
-    Trial::test(format!("command::{NAME}"), || {
-        let dir = Bench::get().case_dir(&format!("command-{NAME}"));
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("scripts/deb");
-        let run = |program: &Path, args: &[&str]| -> Result<(), String> {
-            let ran = Invocation {
-                program: program.to_path_buf(),
-                args: args.iter().map(|&word| word.to_owned()).collect(),
-                ..Invocation::default()
-            }
-            .run(&dir, Duration::from_secs(100))?;
-            if ran.status.code() == Some(0) {
-                return Ok(());
-            }
-            Err(format!(
-                "{} {args:?} ended with {}\n{}",
-                program.display(),
-                ran.end(),
-                last_lines(&ran)
-            ))
-        };
-        let out = dir.join("deb");
-        let place = |path: &Path| path.display().to_string();
-        run(&script, &[&place(&out)])?;
-        let package = std::fs::read_dir(&out)
-            .map_err(|error| error.to_string())?
-            .find_map(|entry| {
-                Some(entry.ok()?.path()).filter(|path| path.extension().is_some_and(|e| e == "deb"))
-            })
-            .ok_or("no package was made")?;
-        let root = out.join("unpacked");
-        run(
-            Path::new("/usr/bin/dpkg-deb"),
-            &["-x", &place(&package), &place(&root)],
-        )?;
-        run(&root.join("usr/bin/steadfast"), &["run", "--", "/bin/true"])?;
-        let program = out.join("nothing");
-        let source = out.join("nothing.c");
-        std::fs::write(
-            &source,
-            "#include <steadfast/sei.h>\nint main(void) { return 0; }\n",
-        )
-        .map_err(|error| error.to_string())?;
-        run(
-            &root.join("usr/bin/steadfast-cc"),
-            &["-O1", &place(&source), "-o", &place(&program)],
-        )?;
-        for entry in std::fs::read_dir(root.join("usr/bin")).map_err(|error| error.to_string())? {
-            let name = entry.map_err(|error| error.to_string())?.file_name();
-            let page = root.join(format!("usr/share/man/man1/{}.1.gz", name.display()));
-            if !page.is_file() {
-                return Err(format!("{} is missing", page.display()).into());
-            }
-        }
-        Bench::get().passed(&dir);
-        Ok(())
-    })
-}
-
 pub(crate) fn trials() -> Vec<Trial> {
     if std::env::args().any(|word| word == "--list") {
         // Files are made when cases run, not when they are listed.
@@ -419,7 +359,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     let interpreter = file("interpreter", b"#!/no/such/interpreter\n", 0o755);
     let mut trials = vec![
         exec_without_its_memory(),
-        package(),
+        packages::unpacked(),
         truncated(),
         with_sigchld_ignored(),
         closed_early(),

@@ -13,6 +13,7 @@ use crate::bench::workspace;
 use crate::build::{self, Variant};
 use crate::check::{Case, Expect};
 use crate::run::{Stdin, Stdout};
+use crate::sample::sample_text;
 
 /// One way to run one guest.
 #[derive(Debug, Clone)]
@@ -559,29 +560,6 @@ pub(crate) fn find(source: &str) -> Row {
         .into_iter()
         .find(|row| row.source == source)
         .unwrap_or_else(|| panic!("no row for {source}"))
-}
-
-/// Deterministic prose: words of a small vocabulary in lines of about 70 bytes.
-pub(crate) fn sample_text(bytes: usize) -> Vec<u8> {
-    const WORDS: [&str; 24] = [
-        "replica", "leader", "the", "of", "agrees", "with", "byte", "and", "a", "core", "Vote",
-        "never", "Alpha", "flip", "memory", "is", "log", "event", "12", "3.14", "stack", "page",
-        "Signal", "output",
-    ];
-    let mut text = Vec::with_capacity(bytes + 16);
-    let (mut x, mut column) = (1_u32, 0);
-    while text.len() < bytes {
-        x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let word = WORDS[(x >> 24) as usize % WORDS.len()];
-        text.extend_from_slice(word.as_bytes());
-        column += word.len() + 1;
-        text.push(if column > 70 { b'\n' } else { b' ' });
-        if column > 70 {
-            column = 0;
-        }
-    }
-    text.push(b'\n');
-    text
 }
 
 fn every_guest_has_a_row() -> Result<(), String> {

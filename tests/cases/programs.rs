@@ -15,9 +15,9 @@ use libtest_mimic::Trial;
 use crate::bench::{Bench, workspace, write_executable};
 use crate::build::{self, Variant};
 use crate::check::{Case, Expect};
-use crate::guests::sample_text;
 use crate::packages;
 use crate::run::Stdin;
+use crate::sample::sample_text;
 
 /// One way to run one program.
 #[derive(Debug, Clone)]

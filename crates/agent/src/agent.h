@@ -58,8 +58,8 @@ _Static_assert(offsetof(struct sf_tls, flip_rsp) == TLS_FLIP_RSP, "flip.S");
 _Static_assert(offsetof(struct sf_tls, flip_rip) == TLS_FLIP_RIP, "flip.S");
 _Static_assert(offsetof(struct sf_tls, flip_count) == TLS_FLIP_COUNT, "payloads");
 _Static_assert(offsetof(struct sf_tls, flip_after) == TLS_FLIP_AFTER, "payloads");
-_Static_assert(offsetof(struct sf_tls, seek_any) == TLS_SEEK_ANY, "crates/replica/src/meeting.rs");
-_Static_assert(offsetof(struct sf_tls, seek_less) == TLS_SEEK_LESS, "crates/replica/src/meeting.rs");
+_Static_assert(offsetof(struct sf_tls, seek_any) == TLS_SEEK_ANY, "crates/replica/src/supervise/meeting.rs");
+_Static_assert(offsetof(struct sf_tls, seek_less) == TLS_SEEK_LESS, "crates/replica/src/supervise/meeting.rs");
 _Static_assert(sizeof(struct sf_tls) == 4096, "a page");
 _Static_assert(offsetof(struct sf_tls, token) == TLS_TOKEN, "gate.S");
 _Static_assert(offsetof(struct sf_tls, selector) == TLS_SELECTOR, "gate.S");
@@ -68,7 +68,7 @@ _Static_assert(offsetof(struct sf_tls, abort) == TLS_ABORT, "gate.S");
 _Static_assert(offsetof(struct sf_tls, ea) == TLS_EA, "crates/replica/src/modules.rs");
 _Static_assert(offsetof(struct sf_tls, scratch) == TLS_SCRATCH, "gate.S");
 _Static_assert(offsetof(struct sf_tls, leaving) == TLS_LEAVING, "gate.S");
-_Static_assert(offsetof(struct sf_tls, budget) == TLS_BUDGET, "crates/replica/src/meeting.rs");
+_Static_assert(offsetof(struct sf_tls, budget) == TLS_BUDGET, "crates/replica/src/supervise/meeting.rs");
 
 struct sf_guard {
 	u64 rip, rsp, rbx, rbp, r12, r13, r14, r15;
@@ -163,7 +163,6 @@ struct sf_mirror {
 	 * events are numbered without them, and event 7 of a run is that of the next. */
 	u64 own_events;
 	u64 brk_start, brk_now;
-	u64 gs_base;
 	struct sf_kept kept;
 	u64 done_of_call;    /* bytes, of one that was cut short: calls.c, rest_of_call */
 	/* thread.c; of the thread that runs: */

@@ -6,7 +6,7 @@
  *         └──HEAR──► an event at which signals are delivered (calls.c, sf_more_signals)
  *
  * Who looks for whom, where a payload is planted, and whether memory agrees as well, is the launcher's business
- * (crates/replica/src/meeting.rs). Here a state is the registers, flags and vector state included.
+ * (crates/replica/src/supervise/meeting.rs). Here a state is the registers, flags and vector state included.
  *
  * Invariants
  *  1. Outside a meeting nobody seeks: whoever a left payload leads here passes on.

@@ -60,7 +60,7 @@ void sf_segment_opened(u32 nr, const u64 a[6], s64 fd)
 /* Leader: takes the numbers of the copies from where the launcher has put them, and checks them. */
 static int take_copies(struct sf_shared_file *f, s64 sum)
 {
-	u64 crc = 0xffffffff, word; /* CRC32C, as crates/replica/src/supervise.rs, let_share */
+	u64 crc = 0xffffffff, word; /* CRC32C, as crates/replica/src/supervise/mod.rs, let_share */
 	for (u32 s = 0; s < SF_SLOTS_MAX; s++)
 		f->copy[s] = load(&G->segment_ids[s]);
 	for (u32 s = 0; s < SF_SLOTS_MAX; s += 2) {

@@ -21,6 +21,7 @@ mod one;
 mod order;
 mod plan;
 mod population;
+mod victims;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -243,6 +244,7 @@ impl Field {
                     order.replicas
                 },
             },
+            victim: order.victim,
             modules: self
                 .modules
                 .iter()

@@ -100,6 +100,7 @@ pub fn control(dir: &Path, guarded: bool, user: Option<u32>) -> std::io::Result<
         shard: Shard { index: 0, of: 1 },
         protect: Vec::new(),
         replicas: 0,
+        victim: crate::victim::Victim::Program,
         patience: Duration::from_secs(20),
         golden_exit: 0,
         network: false,

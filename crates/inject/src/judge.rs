@@ -474,6 +474,15 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
             Some(BUG) if !seen.ended => return Leaf::CrashAssert,
             _ => {}
         }
+        // What replicas are there to prevent, however the run ended: a byte has left that no run without a fault shows.
+        let unheard = e.ran.served.is_none() && !e.compared.rejected;
+        if unheard && (spoke || e.hits > 0) && e.compared.wrong() && !e.compared.prefix {
+            return match (spoke, e.ran.status == Some(e.status)) {
+                (true, true) if seen.verdict == "corrected" => Leaf::CorrectedWrong,
+                (true, _) => Leaf::SdcLate,
+                (false, _) => Leaf::Sdc,
+            };
+        }
         if seen.ended
             && (seen.verdict == "stopped" || seen.verdict == "refused")
             && (spoke || e.hits > 0)
@@ -490,7 +499,10 @@ pub fn leaf(e: &Evidence<'_>) -> Leaf {
     // One that writes without end is ended by the box's limit of a file, which the program bare has not.
     let for_limit = matches!(e.ran.signal, Some(libc::SIGXCPU | libc::SIGXFSZ));
     let killed_for_time = e.ran.timed_out || for_limit;
-    if e.hits == 0 && !(killed_for_time && e.seen.is_some_and(|seen| !seen.ended)) {
+    // Hits are told at the end of the report: where that is lost with the launcher, a run that is not right was struck.
+    let unknown = e.seen.is_some_and(|seen| !seen.ended)
+        && (killed_for_time || e.ran.status != Some(e.status));
+    if e.hits == 0 && !unknown {
         return Leaf::NotFired;
     }
     if let Some(served) = &e.ran.served {
@@ -615,6 +627,66 @@ mod tests {
         };
         let right = captured("all is right\n", &again);
         assert_eq!(judge(&ran, &right, 1, &none), Leaf::Corrected);
+    }
+
+    /// A run of replicas, of which a fault hit once.
+    fn under_replicas(ran: &Ran, stdout: &str, seen: Seen, status: i32) -> Leaf {
+        let golden = captured("all is right\n", "");
+        let compared = compare(&Comparator::Byte, &[], &golden, &captured(stdout, ""));
+        leaf(&Evidence {
+            ran,
+            hits: seen.hits,
+            compared: &compared,
+            status,
+            detection: seen.detection.as_ref(),
+            seen: Some(&seen),
+            limits: &Limits::default(),
+            error_reply: false,
+        })
+    }
+
+    #[test]
+    fn wrong_bytes_of_replicas_outweigh_how_the_run_ended() {
+        let crashed = Ran {
+            signal: Some(libc::SIGSEGV),
+            ..Ran::default()
+        };
+        let hit = || Seen {
+            ended: true,
+            hits: 1,
+            ..Seen::default()
+        };
+        let leaf = |stdout: &str, seen: Seen| under_replicas(&crashed, stdout, seen, 0);
+        assert_eq!(leaf("all is wrong\n", hit()), Leaf::Sdc);
+        assert_eq!(leaf("all is", hit()), Leaf::CrashSignal);
+        let late = Seen {
+            detection: Some(Detection {
+                by: "replicas".into(),
+                what: None,
+                latency_ns: None,
+            }),
+            ..hit()
+        };
+        assert_eq!(leaf("all is wrong\n", late), Leaf::SdcLate);
+    }
+
+    #[test]
+    fn a_run_whose_report_is_lost_was_struck_if_it_is_not_right() {
+        let lost = Seen::default;
+        let crashed = Ran {
+            signal: Some(libc::SIGSEGV),
+            ..Ran::default()
+        };
+        assert_eq!(
+            under_replicas(&crashed, "all is", lost(), 0),
+            Leaf::CrashSignal
+        );
+        let right = Ran {
+            status: Some(0),
+            ..Ran::default()
+        };
+        let told = under_replicas(&right, "all is right\n", lost(), 0);
+        assert_eq!(told, Leaf::NotFired);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod server;
 mod step;
 pub mod storage;
 pub mod target;
+pub mod victim;
 
 pub use steadfast_strike::Refusal;
 

@@ -29,6 +29,8 @@ use steadfast_integrity::fault::Fault;
 use steadfast_integrity::outcome::Leaf;
 pub use steadfast_report::results::{Detection, Group as Stratum, Machine, Place};
 
+use crate::victim::{Strike, Victim};
+
 /// The version of all files of a campaign directory.
 pub const SCHEMA: u32 = 1;
 
@@ -54,6 +56,9 @@ pub struct Campaign {
     pub environment: BTreeMap<String, String>,
     /// How the target is protected.
     pub protection: Protection,
+    /// Whose state faults strike.
+    #[serde(default, skip_serializing_if = "Victim::is_program")]
+    pub victim: Victim,
     /// Files that were executed from, the program first.
     pub modules: Vec<Module>,
     /// Where it ran.
@@ -342,6 +347,9 @@ pub struct Planned {
     /// Executions the site has in a run without a fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executions: Option<u64>,
+    /// What is struck from outside, beside the faults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strike: Option<Strike>,
 }
 
 /// A line of `runs.jsonl`.
@@ -440,11 +448,26 @@ impl Run {
 }
 
 impl Planned {
+    /// The faults, and what is struck from outside, for people.
+    #[must_use]
+    pub fn told(&self) -> String {
+        let strike = self.strike.map(|strike| {
+            let whom = format!("{:?}", strike.whom).to_lowercase();
+            format!("{whom} struck from outside at {} of 1000", strike.permille)
+        });
+        let faults = (!self.fault.is_empty()).then(|| self.fault.clone());
+        let all: Vec<String> = faults.into_iter().chain(strike).collect();
+        all.join("; ")
+    }
+
     /// The faults, parsed.
     ///
     /// # Errors
     /// When the line is none of the grammar.
     pub fn faults(&self) -> Result<Vec<Fault>, RecordError> {
+        if self.fault.is_empty() && self.strike.is_some() {
+            return Ok(Vec::new());
+        }
         Fault::parse_all(&self.fault).map_err(|why| RecordError::Wrong {
             path: PathBuf::from("plan.jsonl"),
             line: self.id + 1,

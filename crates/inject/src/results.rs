@@ -13,6 +13,7 @@ use steadfast_report::results::{
 };
 
 use crate::record::{self, Comparator, Dir, RecordError, Shard};
+use crate::victim::Victim;
 
 /// Why runs do not belong to their campaign.
 #[derive(Debug, thiserror::Error)]
@@ -138,7 +139,7 @@ pub fn load(dir: &Dir, name: &str) -> Result<Results, ResultsError> {
             id,
             group: group_of[planned.stratum.as_str()],
             leaf: run.outcome,
-            fault: planned.fault.clone(),
+            fault: planned.told(),
             replay: format!("steadfast inject replay {} {id}", quoted(name)),
             place: planned.site.clone(),
             register: planned.register.clone(),
@@ -275,8 +276,11 @@ fn provenance(campaign: record::Campaign, parts: &[Part]) -> Provenance {
         commit: campaign.commit,
         unix_ms: campaign.unix_ms,
         command: campaign.command,
-        // Replicas are struck each; a bare target is one copy.
-        copies: u32::from(campaign.protection.replicas).max(1),
+        // Replicas are struck each; a bare target is one copy, and what protects is counted whole.
+        copies: match campaign.victim {
+            Victim::Program => u32::from(campaign.protection.replicas).max(1),
+            _ => 1,
+        },
         protection: campaign.protection.name,
         engine: campaign.engine.word().to_owned(),
         seed: campaign.seed,

@@ -19,6 +19,7 @@ use crate::reach::{self, Reach, Stepped};
 use crate::step;
 use crate::storage::Transfers;
 use crate::target::{Bench, Discovered, Ran, SetupError, Spec};
+use crate::victim::Strike;
 
 /// What a sandbox can be asked.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -41,6 +42,8 @@ pub enum Ask {
     Transfers,
     /// Run this around it, with these faults of storage.
     Around(PathBuf, Vec<String>, Vec<String>),
+    /// Run this around it, and strike one of its processes so long after its first event.
+    Strike(PathBuf, Vec<String>, Strike, Duration),
     /// Run it with other arguments, untraced.
     Bare(Option<(PathBuf, Vec<String>)>),
     /// Whether these faults can be planted.
@@ -356,6 +359,13 @@ fn answer(
             let kept = bench.spec.clone();
             (bench.spec.path, bench.spec.argv) = (path, argv);
             let ran = bench.unplanted(limit, faults.len());
+            bench.spec = kept;
+            Tell::Ran(ran?)
+        }
+        Ask::Strike(path, argv, strike, after) => {
+            let kept = bench.spec.clone();
+            (bench.spec.path, bench.spec.argv) = (path, argv);
+            let ran = bench.struck(&strike, after, limit);
             bench.spec = kept;
             Tell::Ran(ran?)
         }

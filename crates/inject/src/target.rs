@@ -41,6 +41,7 @@ use crate::payload::{self, Counting};
 use crate::scratch::remove_tree;
 use crate::server::{self, Driver, Served, Stage};
 use crate::storage;
+use crate::victim::strike::{self, Strike};
 
 /// What is run, and how.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -129,7 +130,7 @@ pub struct Hit {
     pub cpu: u32,
     /// Time stamp of the first hit.
     pub tsc: u64,
-    /// Of storage: the file, and where in it.
+    /// Of storage: the file, and where in it. Of a strike from outside: the place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
@@ -258,7 +259,14 @@ impl Bench {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
                 removed => removed.map(|()| true),
             };
-            for name in ["served", "transfers", "stdout", "stderr", "client"] {
+            for name in [
+                "served",
+                "transfers",
+                strike::TOLD,
+                "stdout",
+                "stderr",
+                "client",
+            ] {
                 gone(name)?;
             }
             for name in (1..).map(server::replies) {
@@ -451,6 +459,36 @@ impl Bench {
             Duration::ZERO,
             Vec::new(),
         )))
+    }
+
+    /// Runs it untraced, and has one of its processes struck.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub(crate) fn struck(
+        &self,
+        strike: &Strike,
+        after: Duration,
+        limit: Duration,
+    ) -> Result<Ran, SetupError> {
+        let at = Instant::now();
+        let pid = self.start(limit, false)?;
+        let setup = at.elapsed();
+        sandbox::aside(|| strike::conduct(pid, &self.scratch, strike, after))
+            .map_err(os("a process that strikes is needed"))?;
+        let ended = self.finish(pid, limit);
+        let hits = strike::told(&self.scratch).map(|place| Hit {
+            hits: 1,
+            file: Some(place),
+            ..Hit::default()
+        });
+        Ok(ran(
+            ended,
+            at.elapsed().saturating_sub(setup),
+            setup,
+            Duration::ZERO,
+            hits.into_iter().collect(),
+        ))
     }
 
     /// Runs it once to its end, watching what it maps and whether it has threads.

@@ -12,8 +12,8 @@
 //!  2. Whatever can be printed can be parsed back to the same value.
 //!  3. No protection is known by name: this crate is at the bottom of the dependency graph.
 //!
-//! Not covered: statistics over outcomes (they belong to the injector), and storage faults
-//! (lost, stale, misdirected, torn writes), for which the grammar has no clause yet.
+//! Not covered: statistics over outcomes (`crates/report`), and how a fault is carried out (`crates/strike`, `inject`,
+//! `replica`).
 
 #![forbid(unsafe_code)]
 

@@ -22,7 +22,7 @@ use steadfast_sys::shared::{self, Shared};
 
 use crate::abi::{self, cmd, phase};
 use crate::group::at;
-use crate::recovery::{ANSWER, CALLED, Standing};
+use crate::supervise::recovery::{ANSWER, CALLED, Standing};
 use crate::supervise::{LEAVES, Supervisor};
 use crate::transplant;
 

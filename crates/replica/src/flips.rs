@@ -39,7 +39,7 @@ use steadfast_strike::{From, Place, Refusal, Strike, What, class, refuse};
 use steadfast_sys::shared::Shared;
 
 use crate::abi;
-use crate::supervise::id;
+use crate::group::id;
 
 const FLIPS_MAX: usize = 16;
 const SLOTS: usize = 8;

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use steadfast_sys::{futex, procfs, shared::Shared};
 
+use steadfast_integrity::ids::{CoreId, ReplicaId};
+
 use crate::abi;
 
 macro_rules! at {
@@ -391,6 +393,18 @@ impl Group {
         self.set64(at!(slot slot, cmd_arg2), arg2);
         self.command(slot, cmd, arg);
     }
+}
+
+pub(crate) fn ns(d: Duration) -> u64 {
+    u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
+}
+
+pub(crate) fn id(r: usize) -> ReplicaId {
+    ReplicaId(u8::try_from(r).expect("few replicas"))
+}
+
+pub(crate) fn core_id(core: Option<usize>) -> Option<CoreId> {
+    core.and_then(|core| u32::try_from(core).ok()).map(CoreId)
 }
 
 #[cfg(test)]

@@ -44,9 +44,29 @@ impl Image {
         }
     }
 
-    /// Where the functions of the vDSO stand, as [`crate::launch::vdso_functions`] orders them.
+    /// Where the functions of the vDSO stand, as [`vdso_functions`] orders them.
     pub(crate) fn calls(&self) -> [u64; 5] {
         let at = usize::try_from(self.vdso - abi::BASE).expect("inside the image");
-        crate::launch::vdso_functions(&self.bytes[at..], self.vdso)
+        vdso_functions(&self.bytes[at..], self.vdso)
     }
+}
+
+/// The functions of a vDSO that lies at `base`: clock_gettime, gettimeofday, time, getcpu, clock_getres.
+pub(crate) fn vdso_functions(bytes: &[u8], base: u64) -> [u64; 5] {
+    use object::{Object, ObjectSymbol};
+    let Ok(file) = object::File::parse(bytes) else {
+        return [0; 5];
+    };
+    let find = |name: &str| {
+        file.dynamic_symbols()
+            .find(|symbol| symbol.name() == Ok(name))
+            .map_or(0, |symbol| base + symbol.address())
+    };
+    [
+        find("__vdso_clock_gettime"),
+        find("__vdso_gettimeofday"),
+        find("__vdso_time"),
+        find("__vdso_getcpu"),
+        find("__vdso_clock_getres"),
+    ]
 }

@@ -19,7 +19,7 @@ use steadfast_sys::{child, cpu, procfs, ptrace, random, shared::Shared};
 
 use crate::abi::{self, Boot};
 use crate::flips::{self, Flips};
-use crate::image::Image;
+use crate::image::{self, Image};
 use crate::modules::{Modules, Prepared};
 use crate::{LaunchError, Step};
 
@@ -580,7 +580,7 @@ fn vdso_of(
         .map_or(0, |m| m.range.end - m.range.start);
     let mut bytes = vec![0; usize::try_from(len).expect("a few pages")];
     step(Step::Read, stop.read(at, &mut bytes))?;
-    Ok(vdso_functions(&bytes, at))
+    Ok(image::vdso_functions(&bytes, at))
 }
 
 fn find_auxv(stop: &mut ptrace::Stopped, rsp: u64) -> io::Result<u64> {
@@ -607,25 +607,6 @@ fn find_auxv(stop: &mut ptrace::Stopped, rsp: u64) -> io::Result<u64> {
             return Ok(at + 8);
         }
     }
-}
-
-pub(crate) fn vdso_functions(bytes: &[u8], base: u64) -> [u64; 5] {
-    use object::{Object, ObjectSymbol};
-    let Ok(file) = object::File::parse(bytes) else {
-        return [0; 5];
-    };
-    let find = |name: &str| {
-        file.dynamic_symbols()
-            .find(|symbol| symbol.name() == Ok(name))
-            .map_or(0, |symbol| base + symbol.address())
-    };
-    [
-        find("__vdso_clock_gettime"),
-        find("__vdso_gettimeofday"),
-        find("__vdso_time"),
-        find("__vdso_getcpu"),
-        find("__vdso_clock_getres"),
-    ]
 }
 
 fn boot_bytes(boot: &Boot) -> Vec<u8> {

@@ -11,9 +11,7 @@
 //!  3. Nothing is printed here.
 
 mod abi;
-mod bare;
 mod domain;
-mod exec;
 mod flips;
 pub mod front;
 mod group;
@@ -21,21 +19,16 @@ mod held;
 mod image;
 mod launch;
 pub mod limits;
-mod meeting;
 mod modules;
 mod opinion;
 mod pace;
 mod profile;
-mod ration;
-mod recovery;
 mod segments;
 mod sentry;
 pub mod site;
 pub mod status;
 mod supervise;
 mod transplant;
-mod tree;
-mod ward;
 
 use std::io;
 use std::path::PathBuf;

@@ -17,8 +17,8 @@ use steadfast_sys::{child, procfs};
 
 use crate::abi::{cmd, phase};
 use crate::group::at;
-use crate::recovery::{ANSWER, DEAF};
 use crate::supervise::Supervisor;
+use crate::supervise::recovery::{ANSWER, DEAF};
 
 /// Two runs from a snapshot to an event.
 struct Reruns {

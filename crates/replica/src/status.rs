@@ -34,7 +34,9 @@ const MAGIC: u64 = 0x5354_4154_5553_0003;
 const WORDS: usize = 32;
 const ROW: usize = 8 * WORDS;
 /// One row for each leader that the reaper knows, the first group's, and the header, which is row 0.
-const ROWS: usize = crate::tree::LEADERS_MAX + 2;
+/// Leaders that the reaper knows at most; more are refused.
+pub(crate) const LEADERS_MAX: usize = 4096;
+const ROWS: usize = LEADERS_MAX + 2;
 /// Words of the header behind the magic number: the launcher, what the caller waits for, and the groups that have ended.
 const OWNER: usize = 1;
 const FRONT: usize = 3;

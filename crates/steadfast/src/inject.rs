@@ -4,6 +4,7 @@
 //! else, so they work anywhere and years later.
 
 mod compare;
+mod count_agent;
 mod doctor;
 mod gate;
 mod merge;
@@ -42,6 +43,7 @@ pub(crate) enum Verb {
     ///   steadfast inject run -- gzip -c /usr/share/dict/words
     ///   steadfast inject run --fault wreg,cf --runs 3000 --until 'sdc.upper95 < 1%' -- ./prog
     ///   steadfast inject run --replicas 2 --out protected --seed 7 -- ./prog
+    ///   steadfast inject run --replicas 2 --victim agent --out agent -- ./prog
     ///   steadfast inject run --driver ./client --ready 7000 -- ./server --port 7000
     ///   steadfast inject run --fault 'class=int-mul n=1.. reg=rax after bit=13' --runs 1 -- ./prog
     #[command(
@@ -152,6 +154,9 @@ pub(crate) enum Verb {
         override_usage = "steadfast inject merge SHARD... --out DIR"
     )]
     Merge(merge::MergeArgs),
+    /// Count what replicas execute of the agent, for a campaign whose victim that is
+    #[command(hide = true)]
+    CountAgent(count_agent::CountAgentArgs),
 }
 
 /// Carries a verb out.
@@ -166,6 +171,7 @@ pub(crate) fn inject(verb: &Verb, console: &mut Console<'_>) -> Exit {
         Verb::Compare(args) => compare::compare(args, console),
         Verb::Gate(args) => gate::gate(args, console),
         Verb::Merge(args) => merge::merge(args, console),
+        Verb::CountAgent(args) => count_agent::count(args, console),
     }
 }
 

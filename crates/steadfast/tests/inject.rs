@@ -37,6 +37,7 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
             bits: vec![3],
             n: Some(id + 1),
             executions: Some(RUNS),
+            strike: None,
         })
         .collect();
     dir.write_plan(&plan).expect("written");
@@ -64,6 +65,7 @@ fn campaign(path: &Path, shard: Shard, ends: impl Fn(u64) -> Leaf) {
             name: "bare".into(),
             replicas: 0,
         },
+        victim: steadfast_inject::victim::Victim::Program,
         modules: Vec::new(),
         machine: Machine::default(),
         seed: "5eed".repeat(16),

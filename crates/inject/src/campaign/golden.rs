@@ -177,7 +177,14 @@ impl Running {
                     .get(i % lines.len().max(1))
                     .map(|line| victim(&order, i as u64, line));
                 let patience = order.patience;
-                let (ran, seen) = one(sandbox, &order, line.as_deref(), Engine::Plant, patience)?;
+                let (ran, seen) = one(
+                    sandbox,
+                    &order,
+                    line.as_deref(),
+                    None,
+                    Engine::Plant,
+                    patience,
+                )?;
                 let captured =
                     Captured::read(sandbox.scratch()).map_err(os("outputs have to be readable"))?;
                 let found = compared(&order, (golden, &golden_dir), sandbox, &captured)?;
@@ -301,7 +308,7 @@ fn first_difference(a: Option<&Vec<u8>>, b: Option<&Vec<u8>>) -> String {
 
 /// A run without a fault that ends by itself, its exit status, and what it left.
 fn sound(sandbox: &mut Sandbox, order: &Order) -> Result<(Ran, i32, Captured), CampaignError> {
-    let (ran, seen) = one(sandbox, order, None, Engine::Plant, order.patience)?;
+    let (ran, seen) = one(sandbox, order, None, None, Engine::Plant, order.patience)?;
     if seen.is_some_and(|seen| !seen.ended) {
         let said = fs::read(sandbox.scratch().join("stderr")).unwrap_or_default();
         let said = String::from_utf8_lossy(&said);

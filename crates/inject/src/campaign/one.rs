@@ -19,6 +19,7 @@ use crate::judge::{self, Captured, Compared, Evidence};
 use crate::record::{Campaign, Comparator, Detection, Dir, Engine, Fired, Planned, Run};
 use crate::sandbox::{Ask, Sandbox, SandboxError};
 use crate::target::Ran;
+use crate::victim::Strike;
 
 /// Which run of a sandbox a fault has to go through.
 fn ask(engine: Engine, lines: Vec<String>) -> Ask {
@@ -49,6 +50,7 @@ pub(super) fn one(
     sandbox: &mut Sandbox,
     order: &Order,
     line: Option<&str>,
+    struck: Option<(Strike, Duration)>,
     engine: Engine,
     limit: Duration,
 ) -> Result<(Ran, Option<judge::Seen>), SandboxError> {
@@ -61,7 +63,7 @@ pub(super) fn one(
     let _ = fs::remove_file(&events);
     let mut argv = order.protect.clone();
     argv.push(format!("--events={}", events.display()));
-    if let Some(line) = line.filter(|_| !below) {
+    if let Some(line) = line.filter(|line| !below && !line.is_empty()) {
         argv.push("--flip".into());
         argv.push(line.to_owned());
     }
@@ -70,10 +72,10 @@ pub(super) fn one(
     argv.extend(order.spec.argv.iter().skip(1).cloned());
     let first = PathBuf::from(first);
     // Storage goes wrong below the replicas.
-    let ask = if below {
-        Ask::Around(first, argv, lines)
-    } else {
-        Ask::Bare(Some((first, argv)))
+    let ask = match struck {
+        Some((strike, after)) => Ask::Strike(first, argv, strike, after),
+        None if below => Ask::Around(first, argv, lines),
+        None => Ask::Bare(Some((first, argv))),
     };
     let ran = sandbox.run(&ask, limit)?;
     let seen = judge::events(&fs::read_to_string(&events).unwrap_or_default());
@@ -102,6 +104,12 @@ pub(super) struct Judged {
 }
 
 impl Standard<'_> {
+    /// How long after the first event a strike comes: a third of a run is over when that is told.
+    fn moment(&self, strike: Strike) -> Duration {
+        let length = self.campaign.dummies.wall_ns_p50 * 2 / 3;
+        Duration::from_nanos(length / 1000 * strike.permille)
+    }
+
     /// Carries a planned run out.
     ///
     /// # Errors
@@ -118,7 +126,14 @@ impl Standard<'_> {
             ..
         } = *self;
         let line = victim(order, planned.id, &planned.fault);
-        let (ran, seen) = match one(sandbox, order, Some(&line), order.engine, self.limit) {
+        let (ran, seen) = match one(
+            sandbox,
+            order,
+            Some(&line),
+            planned.strike.map(|strike| (strike, self.moment(strike))),
+            order.engine,
+            self.limit,
+        ) {
             Ok(done) => done,
             Err(SandboxError::Failed { why, .. }) => {
                 let error = Some(why);
@@ -214,7 +229,7 @@ impl Standard<'_> {
             differs && bytes.len() <= KEPT_BYTES
         });
         Captured(kept.collect()).write(&place).map_err(failed)?;
-        let mut why = format!("{}\n", planned.fault);
+        let mut why = format!("{}\n", planned.told());
         if let Some(error) = &error {
             why.push_str(error);
             why.push('\n');
@@ -275,7 +290,9 @@ fn hits(
         code && hits.first.get() == 1
     });
     Ok(match seen {
-        Some(seen) if !is_storage(line) => seen.hits,
+        Some(seen) if !is_storage(line) => {
+            seen.hits + ran.hits.iter().map(|hit| hit.hits).sum::<u64>()
+        }
         None if code && ran.error.is_none() => 1,
         _ => ran.hits.iter().map(|hit| hit.hits).sum(),
     })

@@ -16,6 +16,7 @@ use crate::judge::Detector;
 use crate::models::{Model, Shape};
 use crate::record::{Campaign, Comparator, Dir, Engine, Planned, SCHEMA, Shard};
 use crate::target::Spec;
+use crate::victim::Victim;
 
 /// What is asked for.
 #[derive(Debug, Clone)]
@@ -58,6 +59,8 @@ pub struct Order {
     pub protect: Vec<String>,
     /// Replicas that it makes.
     pub replicas: u8,
+    /// Whose state faults strike; another than the program is one of replicas.
+    pub victim: Victim,
     /// Longest run that is waited for before limits are known.
     pub patience: Duration,
     /// Exit status of a run without a fault.
@@ -221,6 +224,7 @@ impl Order {
             shard: Shard { index: 0, of: 1 },
             protect: kept.protect,
             replicas: kept.replicas,
+            victim: campaign.victim,
             patience: Duration::from_millis(kept.patience_ms),
             golden_exit,
             network: kept.network,
@@ -303,9 +307,9 @@ pub(super) fn same(
 /// What is to go wrong.
 fn of_faults(order: &Order, campaign: &Campaign, plan: &[Planned]) -> [Said; 2] {
     let (is, was): (Vec<String>, Vec<String>) = if order.lines.is_empty() {
-        let types = order.models.iter().map(|model| model.word().to_owned());
+        let types = order.victim.strata(&order.models);
         let begun = campaign.strata.iter().map(|s| s.name.clone());
-        (types.collect(), begun.collect())
+        (types, begun.collect())
     } else {
         let spelled = |line: &String| {
             let all = Fault::parse_all(line).unwrap_or_default();

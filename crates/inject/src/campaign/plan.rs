@@ -40,23 +40,30 @@ pub struct Drafted {
     pub counted: bool,
 }
 
-struct Candidate {
-    module: usize,
-    addr: u64,
-    count: u64,
+pub(super) struct Candidate {
+    pub(super) module: usize,
+    pub(super) addr: u64,
+    pub(super) count: u64,
 }
 
 /// Executions that are certain, by module and address: the fewest that any pass counted.
-type Certain = HashMap<(usize, u64), u64>;
+pub(super) type Certain = HashMap<(usize, u64), u64>;
 
 /// What faults of one type are drawn from: instructions, and the sum of executions up to each.
-struct Pool {
+pub(super) struct Pool {
     model: Model,
-    from: Vec<Candidate>,
-    ends: Vec<u64>,
+    pub(super) from: Vec<Candidate>,
+    pub(super) ends: Vec<u64>,
     /// Executions that can have the fault, and those of them that the engine reaches.
     all: u64,
     reachable: u64,
+}
+
+impl Pool {
+    /// Executions that can have the fault.
+    pub(super) fn all(&self) -> u64 {
+        self.all
+    }
 }
 
 /// Passes over a plan's sites in a target with threads: how often what waits for something goes round
@@ -111,6 +118,22 @@ impl Field {
         let mut strata = Vec::new();
         let mut drawn: Vec<Vec<Planned>> = Vec::new();
         let mut nowhere = None;
+        if !self.order.victim.is_program() {
+            (strata, drawn) = self.of_victim(&profile, &certain)?;
+            let mut plan = in_turns(drawn, &mut strata);
+            tell(Progress::Stage("auditing the plan's sites".into()));
+            self.audit(&mut plan, &profile, &mut certain)?;
+            return Ok((
+                Drafted {
+                    plan,
+                    strata,
+                    population,
+                    executed,
+                    counted: true,
+                },
+                profile,
+            ));
+        }
         for (number, model) in (0..).zip(self.order.models.clone()) {
             let found = match &transfers {
                 Some(transfers) if model.is_storage() => self.drawn_from(model, number, transfers),
@@ -172,7 +195,7 @@ impl Field {
     }
 
     /// The instructions that can have a fault of this type.
-    fn pool(&self, model: Model, profile: &Profile, certain: &Certain) -> Pool {
+    pub(super) fn pool(&self, model: Model, profile: &Profile, certain: &Certain) -> Pool {
         let mut pool = Pool {
             model,
             from: Vec::new(),
@@ -369,6 +392,7 @@ impl Field {
                 bits: drawn.bits,
                 n: Some(n),
                 executions: Some(transfers.list.iter().filter(like).count() as u64),
+                strike: None,
             });
         }
         let stratum = Stratum {
@@ -425,6 +449,7 @@ impl Field {
             bits: drawn.bits,
             n: Some(n),
             executions: Some(candidate.count),
+            strike: None,
         }))
     }
 
@@ -480,6 +505,7 @@ impl Field {
                     bits: Vec::new(),
                     n: None,
                     executions: None,
+                    strike: None,
                 });
             }
         }
@@ -656,11 +682,8 @@ impl From<CampaignError> for Undrawn {
 fn in_turns(drawn: Vec<Vec<Planned>>, strata: &mut [Stratum]) -> Vec<Planned> {
     let total: u64 = strata.iter().map(|s| s.population).sum();
     // Instructions, bytes and transfers cannot be weighed against each other.
-    let storage = |s: &Stratum| Model::from_word(&s.name).is_some_and(Model::is_storage);
-    let even = strata
-        .iter()
-        .any(storage)
-        .then(|| 1.0 / strata.len() as f64);
+    let alike = |s: &Stratum| Model::from_word(&s.name).is_some_and(|model| !model.is_storage());
+    let even = (!strata.iter().all(alike)).then(|| 1.0 / strata.len() as f64);
     strata
         .iter_mut()
         .for_each(|s| s.weight = even.unwrap_or(s.population as f64 / total.max(1) as f64));

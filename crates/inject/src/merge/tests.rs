@@ -35,6 +35,7 @@ fn campaign(index: u32, of: u32) -> Campaign {
             name: "bare".into(),
             replicas: 0,
         },
+        victim: crate::victim::Victim::Program,
         modules: vec![Module {
             name: "true".into(),
             path: "/bin/true".into(),
@@ -79,6 +80,7 @@ fn plan() -> Vec<Planned> {
             bits: vec![3],
             n: Some(id + 1),
             executions: Some(400),
+            strike: None,
         })
         .collect()
 }

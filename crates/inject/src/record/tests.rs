@@ -11,6 +11,7 @@ fn planned(id: u64) -> Planned {
         bits: vec![3],
         n: Some(17),
         executions: Some(400),
+        strike: None,
     }
 }
 

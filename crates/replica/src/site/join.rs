@@ -28,7 +28,7 @@ use steadfast_sys::{child, procfs};
 use super::{Place, Site};
 use crate::abi::{self, alarm, cmd, phase};
 use crate::group::at;
-use crate::recovery::NUDGE;
+use crate::supervise::recovery::NUDGE;
 use crate::transplant::{of_the_kernel, remap_list, transplanted};
 
 const PAGE: usize = 4096;

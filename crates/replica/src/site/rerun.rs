@@ -21,7 +21,7 @@ use steadfast_sys::{child, procfs};
 use super::{Place, Site};
 use crate::abi::{self, alarm, cmd, phase};
 use crate::group::{Claim, at};
-use crate::recovery::NUDGE;
+use crate::supervise::recovery::NUDGE;
 use crate::transplant;
 
 /// A paused process answers at once; a digest of its memory takes 0.1 s per GiB.

@@ -34,6 +34,11 @@ pub(crate) struct ServerArgs {
 }
 
 impl ServerArgs {
+    /// Whether the target is a server.
+    pub(super) fn is_driven(&self) -> bool {
+        self.driver.is_some()
+    }
+
     /// What these arguments ask for; nothing for a target that is no server.
     pub(super) fn driver(&self, network: bool, replicas: u8) -> Result<Option<Driver>, OrderError> {
         let (Some(driver), Some(ready)) = (&self.driver, &self.ready) else {

@@ -14,6 +14,7 @@ use steadfast_inject::judge::Detector;
 use steadfast_inject::models::{Model, Shape};
 use steadfast_inject::record::{Comparator, Engine, Shard};
 use steadfast_inject::target::Spec;
+use steadfast_inject::victim::Victim;
 use steadfast_integrity::advice::{Advise, Remedy};
 use steadfast_integrity::exit::{Exit, Own};
 use steadfast_integrity::fault::Fault;
@@ -54,6 +55,11 @@ pub(crate) struct TargetArgs {
     /// Run the target as N replicas of `steadfast run`; 0 is bare
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=8))]
     replicas: u8,
+
+    /// Whose state faults strike, of replicas: the program's; the agent's; the log's and control block's; that of the processes around
+    /// them, two faults in one run included, which needs root
+    #[arg(long, value_name = "WHOSE", default_value = "program", value_parser = Victim::ALL.map(Victim::word))]
+    victim: String,
 
     /// Only faults in this module or function, * and ? standing for other characters; may be given
     /// several times
@@ -282,6 +288,8 @@ impl TargetArgs {
                 "a fault type",
             ));
         }
+        let victim = Victim::from_word(&self.victim).unwrap_or_default();
+        self.of_victim(victim, &models, &lines)?;
         let seed = match &self.seed {
             Some(text) => {
                 Seed::parse(text).ok_or_else(|| flag("seed", "1 to 64 hexadecimal digits", text))?
@@ -365,11 +373,46 @@ impl TargetArgs {
             shard: extent.shard,
             protect,
             replicas: self.replicas,
+            victim,
             patience: Duration::from_secs(self.patience),
             golden_exit: self.golden_exit,
             network: self.network,
             budget: extent.budget,
         })
+    }
+
+    /// Refuses what does not go with a victim other than the program.
+    fn of_victim(
+        &self,
+        victim: Victim,
+        models: &[Model],
+        lines: &[String],
+    ) -> Result<(), OrderError> {
+        let wrong = |needed: &str| Err(flag("victim", needed, victim.word()));
+        if victim.is_program() {
+            return Ok(());
+        }
+        if !(2..=3).contains(&self.replicas) {
+            return wrong("program without --replicas 2 or 3");
+        }
+        if !lines.is_empty() || models.iter().any(|model| model.is_storage()) {
+            return wrong("program for lines and for faults of files");
+        }
+        if models.contains(&Model::Code) {
+            return wrong("program for faults of code: agent-fixed strikes the agent's");
+        }
+        if victim != Victim::Agent && *models != Model::SEI {
+            return wrong(
+                "program or agent with --fault: the other victims have types of their own",
+            );
+        }
+        if self.server.is_driven() {
+            return wrong("program for a server");
+        }
+        if victim == Victim::Processes && !os::is_root() {
+            return wrong("another one without root, which alone may write to other processes");
+        }
+        Ok(())
     }
 
     /// Refuses flags that nothing of what is asked for would follow.

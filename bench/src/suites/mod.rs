@@ -1,0 +1,15 @@
+//! Suites of hours: flips drawn at random, by the thousand, and somebody else's tests as a judge. `make campaign` runs them all.
+//!
+//! | Command | What it asks |
+//! |---|---|
+//! | `bench flips` | how real programs end as replicas when they, or what protects them, are struck |
+//! | `bench python` | whether Python's own tests end as they do bare |
+//! | `bench slurm` | whether a campaign as an array job finds what one process finds |
+//! | `bench/suites/gnu` | the same of coreutils, grep, sed and findutils |
+//! | `bench/suites/autopkgtest` | whether Debian's own tests of dnsmasq pass with a hardened build |
+//! | `bench/suites/pages` | what a browser makes of the HTML of reports |
+
+pub mod flips;
+pub mod programs;
+pub mod python;
+pub mod slurm;

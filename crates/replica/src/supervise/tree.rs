@@ -1,0 +1,893 @@
+//! Tree: the processes of a program, each a group of its own.
+//!
+//! ```text
+//!   a leader asks (RPC_SPAWN, RPC_FORK) ──► a thread for the child's group ──► watch ──► its leader has ended
+//!   exec:  seize ──► exec stop ──► launch_again ──► ready ──► go
+//!   fork:  memory for the group ──► leader and followers copy themselves into it ──► ready ──► go
+//! ```
+//!
+//! One launcher supervises all of them, with a thread and a [`Supervisor`] for each group. Leaders are the children of
+//! the leaders that made them, so numbers, statuses and process groups are the program's own; all other processes are
+//! children of the launcher, which orphans come to. The thread that waits for children hands each change to the group
+//! whose process it is.
+//!
+//! Invariants
+//!  1. A group that cannot go on ends the tree: nothing of it runs on unprotected, or without one of its parts.
+//!  2. Leaders outlive the launcher in no case: a process that survives it, the reaper, ends those on its list.
+//!
+//! Not covered: what a leader that is killed had for children; ward.rs has what a killed child is to its parent.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use steadfast_integrity::event::{Event, EventSink, Exec, OfProcess, What};
+use steadfast_integrity::ids::EventIndex;
+use steadfast_integrity::plan::{FaultReport, Plan, StopReason};
+use steadfast_sys::pidfd::Process;
+use steadfast_sys::shared::Shared;
+use steadfast_sys::signals::Taken;
+use steadfast_sys::{child, procfs, ptrace};
+
+use crate::abi::{self, option};
+use crate::flips::Flips;
+use crate::group::{Group, at};
+use crate::modules::Modules;
+use crate::segments::Segments;
+use crate::status::LEADERS_MAX;
+use crate::supervise::bare;
+use crate::supervise::ward::Ward;
+use crate::supervise::{
+    Accounts, Birth, Hearing, News, Supervisor, control_block, control_block_in,
+};
+use crate::{LaunchError, launch, status};
+
+/// How long somebody's death is remembered for a group that has not heard of its life.
+const UNCLAIMED: Duration = Duration::from_secs(10);
+/// How often a thread that waits for its child looks whether the tree has ended.
+const LOOK: Duration = Duration::from_millis(100);
+/// A thread that was told of a child answers at once.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// Where a group's news go.
+#[derive(Debug, Clone)]
+pub(crate) struct Post {
+    pub(crate) tell: Sender<News>,
+    pub(crate) bell: Arc<Mutex<Option<Arc<Group>>>>,
+}
+
+impl Post {
+    pub(crate) fn send(&self, news: News) {
+        let _ = self.tell.send(news);
+        self.ring();
+    }
+
+    fn group(&self) -> Option<Arc<Group>> {
+        locked(&self.bell).clone()
+    }
+
+    fn ring(&self) {
+        if let Some(group) = locked(&self.bell).as_ref() {
+            group.ring_launcher();
+        }
+    }
+}
+
+/// Why the tree cannot go on.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Stopped(StopReason),
+    Launch(LaunchError),
+}
+
+/// A group that has a thread.
+#[derive(Debug)]
+struct Living {
+    post: Post,
+    /// Its leader, once that is known.
+    leader: Option<Process>,
+    /// The processes of its replicas, as far as they are known.
+    crew: Vec<i32>,
+    /// Its leader can be made again: its end is not the group's.
+    kept: bool,
+    /// Unless a process of the tree kills it.
+    condemned: bool,
+    /// The number that its parent knows it by.
+    number: i32,
+    ward: Option<Arc<Ward>>,
+}
+
+#[derive(Debug, Default)]
+struct Register {
+    posts: HashMap<i32, Post>,
+    unclaimed: HashMap<i32, (child::Change, child::Usage, Instant)>,
+}
+
+/// What all groups of a run have in common.
+#[derive(Debug)]
+pub(crate) struct Tree {
+    plan: Plan,
+    pub(crate) since: Instant,
+    register: Mutex<Register>,
+    living: Mutex<HashMap<usize, Living>>,
+    born: AtomicUsize,
+    /// Processes that have become groups, the first one not counted; and what faults have done in those that have ended.
+    ranked: AtomicU32,
+    hits: Mutex<Vec<u64>>,
+    told: Mutex<Vec<Event>>,
+    first: Mutex<Option<Post>>,
+    first_crew: Mutex<Vec<i32>>,
+    failed: Mutex<Option<Failure>>,
+    ending: AtomicBool,
+    list: Mutex<Option<Shared>>,
+    reaper: AtomicI32,
+    shown: OnceLock<Arc<status::Table>>,
+    pub(crate) segments: Segments,
+    pub(crate) accounts: Accounts,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Tree {
+    pub(crate) fn new(plan: &Plan) -> Arc<Self> {
+        Arc::new(Self {
+            plan: plan.clone(),
+            since: Instant::now(),
+            register: Mutex::default(),
+            living: Mutex::default(),
+            born: AtomicUsize::new(0),
+            ranked: AtomicU32::new(0),
+            hits: Mutex::default(),
+            told: Mutex::default(),
+            first: Mutex::default(),
+            first_crew: Mutex::default(),
+            failed: Mutex::default(),
+            ending: AtomicBool::new(false),
+            list: Mutex::default(),
+            reaper: AtomicI32::new(0),
+            shown: OnceLock::new(),
+            segments: Segments::default(),
+            accounts: Accounts::default(),
+        })
+    }
+
+    /// Where events of the tree are to be heard.
+    pub(crate) fn set_first(&self, post: Post) {
+        *locked(&self.first) = Some(post);
+    }
+
+    /// Makes the table that groups are shown in; called before the first one starts.
+    pub(crate) fn make_visible(&self, front: Option<i32>) -> std::io::Result<()> {
+        let table = status::Table::new(front)?;
+        self.shown.get_or_init(|| table);
+        Ok(())
+    }
+
+    /// Where a group shows itself.
+    pub(crate) fn row(&self) -> Option<status::Row> {
+        self.shown.get()?.row()
+    }
+
+    /// Events of all groups that are shown.
+    pub(crate) fn events(&self) -> u64 {
+        self.shown.get().map_or(0, |table| table.events())
+    }
+
+    /// The place of a new group in the order of creation, which faults name it by; the first process has 0.
+    pub(crate) fn next_rank(&self) -> u32 {
+        self.ranked.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// What the faults of the plan have done in a group that has ended.
+    pub(crate) fn count_hits(&self, faults: &[FaultReport]) {
+        let mut hits = locked(&self.hits);
+        let len = hits.len().max(faults.len());
+        hits.resize(len, 0);
+        for (all, one) in hits.iter_mut().zip(faults) {
+            *all += one.hits;
+        }
+    }
+
+    /// Adds what they have done in all groups but the first.
+    pub(crate) fn add_hits(&self, faults: &mut [FaultReport]) {
+        for (one, elsewhere) in faults.iter_mut().zip(locked(&self.hits).iter()) {
+            one.hits += elsewhere;
+        }
+    }
+
+    /// From here on changes of this process are this group's.
+    pub(crate) fn claim(&self, pid: i32, post: &Post) {
+        if pid <= 1 {
+            return;
+        }
+        let mut register = locked(&self.register);
+        if let Some((change, usage, _)) = register.unclaimed.remove(&pid) {
+            drop(register);
+            post.send(News::Child(pid, change, usage));
+        } else {
+            register.posts.entry(pid).or_insert_with(|| post.clone());
+        }
+    }
+
+    /// Changes of this process are nobody's again.
+    fn disclaim(&self, pid: i32) {
+        locked(&self.register).posts.remove(&pid);
+    }
+
+    /// A child, or a process that somebody here traces, has changed.
+    pub(crate) fn deliver(&self, pid: i32, change: child::Change, usage: child::Usage) {
+        let ended = matches!(
+            change,
+            child::Change::Exited(_) | child::Change::Signaled(_)
+        );
+        let mut register = locked(&self.register);
+        let post = if ended {
+            register.posts.remove(&pid)
+        } else {
+            register.posts.get(&pid).cloned()
+        };
+        if post.is_none() && ended {
+            register
+                .unclaimed
+                .retain(|_, (_, _, when)| when.elapsed() < UNCLAIMED);
+            register
+                .unclaimed
+                .insert(pid, (change, usage, Instant::now()));
+        }
+        drop(register);
+        if let Some(post) = post {
+            post.send(News::Child(pid, change, usage));
+        }
+    }
+
+    /// Whether there is a group beside the first.
+    pub(crate) fn has_children(&self) -> bool {
+        !locked(&self.living).is_empty()
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst)
+    }
+
+    /// Ends every group.
+    pub(crate) fn end(&self) {
+        self.ending.store(true, Ordering::SeqCst);
+        for living in locked(&self.living).values() {
+            living.post.ring();
+        }
+    }
+
+    /// Whether a process other than the first has not ended; groups that are being wound up do not count.
+    pub(crate) fn goes_on(&self) -> bool {
+        let lives = |living: &Living| {
+            let leader = living.leader.as_ref();
+            living.kept || leader.is_some_and(|leader| !leader.ends_within(Duration::ZERO))
+        };
+        locked(&self.living).values().any(lives)
+    }
+
+    /// Sends a signal to every process of the tree.
+    pub(crate) fn pass_on(&self, taken: &Taken) {
+        for leader in locked(&self.living)
+            .values()
+            .filter_map(|one| one.leader.as_ref())
+        {
+            leader.signal(taken.signal);
+        }
+    }
+
+    /// A group's leader is known from here on.
+    fn led_by(&self, id: usize, pid: i32) {
+        if let Some(living) = locked(&self.living).get_mut(&id) {
+            living.leader = Process::open(pid).ok();
+            living.crew = vec![pid];
+            living.number = pid;
+        }
+        if let Some(first) = locked(&self.first).as_ref() {
+            first.ring();
+        }
+    }
+
+    /// Another process leads the group that is told of changes here.
+    pub(crate) fn led_anew(&self, post: &Post, pid: i32) {
+        self.change(post, |living| living.leader = Process::open(pid).ok());
+    }
+
+    /// That group goes on when its leader has ended.
+    pub(crate) fn keeps(&self, post: &Post) {
+        self.change(post, |living| living.kept = true);
+    }
+
+    /// A group has a new process for replica `r`.
+    pub(crate) fn joined_by(&self, post: &Post, r: usize, pid: i32) {
+        let put = |crew: &mut Vec<i32>| {
+            crew.resize(crew.len().max(r + 1), 0);
+            crew[r] = pid;
+        };
+        if self.is_first(post) {
+            return put(&mut locked(&self.first_crew));
+        }
+        self.change(post, |living| put(&mut living.crew));
+    }
+
+    fn is_first(&self, post: &Post) -> bool {
+        let first = locked(&self.first);
+        let first = first.as_ref();
+        first.is_some_and(|first| Arc::ptr_eq(&first.bell, &post.bell))
+    }
+
+    /// The processes of all other groups, leaders first; of one that is on its way there may be none yet.
+    pub(crate) fn others(&self, post: &Post) -> Vec<Vec<i32>> {
+        let mut crews = Vec::new();
+        if !self.is_first(post) {
+            crews.push(locked(&self.first_crew).clone());
+        }
+        let all = locked(&self.living);
+        let others = all
+            .values()
+            .filter(|one| !Arc::ptr_eq(&one.post.bell, &post.bell));
+        crews.extend(others.map(|one| one.crew.clone()));
+        crews
+    }
+
+    /// Its parent is told of its leader's end by a proxy.
+    pub(crate) fn has_ward(&self, post: &Post, ward: &Arc<Ward>) {
+        self.change(post, |living| living.ward = Some(Arc::clone(ward)));
+    }
+
+    /// The memory of the group that a process leads.
+    pub(crate) fn led_by_process(&self, pid: i32) -> Option<Arc<Group>> {
+        if locked(&self.first_crew).first() == Some(&pid) {
+            return locked(&self.first).as_ref()?.group();
+        }
+        let all = locked(&self.living);
+        let leads = |living: &&Living| living.crew.first() == Some(&pid);
+        all.values().find(leads)?.post.group()
+    }
+
+    /// A process of the tree is about to kill these, as kill(2) means them: where a leader dies of it that is its group's end.
+    pub(crate) fn condemn(&self, target: i64, sender: i32) {
+        let group = match target {
+            0 => child::group_of(sender),
+            ..=-2 => i32::try_from(-target).ok(),
+            _ => None,
+        };
+        for living in locked(&self.living).values_mut() {
+            let leader = living.crew.first().copied().unwrap_or(0);
+            let meant = target == -1
+                || target > 0 && [living.number, leader].map(i64::from).contains(&target)
+                || group.is_some() && leader > 1 && child::group_of(leader) == group;
+            if meant {
+                living.condemned = true;
+                if let Some(ward) = &living.ward {
+                    ward.let_go();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn is_condemned(&self, post: &Post) -> bool {
+        let all = locked(&self.living);
+        let mut its = all
+            .values()
+            .filter(|one| Arc::ptr_eq(&one.post.bell, &post.bell));
+        its.next().is_some_and(|living| living.condemned)
+    }
+
+    fn change(&self, post: &Post, how: impl FnOnce(&mut Living)) {
+        let mut all = locked(&self.living);
+        let its = |living: &&mut Living| Arc::ptr_eq(&living.post.bell, &post.bell);
+        if let Some(living) = all.values_mut().find(its) {
+            how(living);
+        }
+    }
+
+    fn fail(&self, failure: Failure) {
+        locked(&self.failed).get_or_insert(failure);
+        if let Some(first) = locked(&self.first).as_ref() {
+            first.ring();
+        }
+        self.end();
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Failure> {
+        locked(&self.failed).take()
+    }
+
+    /// What has happened in other groups since the last call.
+    pub(crate) fn take_events(&self) -> Vec<Event> {
+        std::mem::take(&mut *locked(&self.told))
+    }
+
+    /// Has the reaper know a leader, before it can outlive this process. In the first thread alone the reaper can be
+    /// made: it hears of that thread's end.
+    fn list(&self, pid: i32) -> Option<usize> {
+        let list = locked(&self.list);
+        let list = list.as_ref()?;
+        let free = (0..LEADERS_MAX).find(|index| list.get64(16 * index) == 0)?;
+        list.set64(16 * free + 8, procfs::start_time(pid).unwrap_or(0));
+        list.set64(16 * free, u64::try_from(pid).ok()?);
+        Some(free)
+    }
+
+    fn strike_off(&self, entry: usize) {
+        if let Some(list) = locked(&self.list).as_ref() {
+            list.set64(16 * entry, 0);
+        }
+    }
+
+    /// Makes the reaper; called by the first group's thread.
+    pub(crate) fn post_reaper(&self) -> std::io::Result<()> {
+        let mut place = locked(&self.list);
+        if place.is_some() {
+            return Ok(());
+        }
+        let list = Shared::new(c"steadfast-tree", 16 * LEADERS_MAX)?;
+        let reaper = child::survivor(|| reap(&list))?;
+        self.reaper.store(reaper, Ordering::SeqCst);
+        *place = Some(list);
+        Ok(())
+    }
+
+    /// The reaper's number, once: whoever takes it ends it.
+    pub(crate) fn take_reaper(&self) -> i32 {
+        self.reaper.swap(0, Ordering::SeqCst)
+    }
+}
+
+/// Ends leaders that have outlived the launcher.
+fn reap(list: &Shared) {
+    for _ in 0..3 {
+        for index in 0..LEADERS_MAX {
+            let (pid, since) = (list.get64(16 * index), list.get64(16 * index + 8));
+            let Ok(pid) = i32::try_from(pid) else {
+                continue;
+            };
+            if pid > 1 && procfs::start_time(pid) == Some(since) {
+                child::kill(pid, libc::SIGKILL);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Tells the first group's thread, which tells the user.
+struct Told {
+    tree: Arc<Tree>,
+    pid: i32,
+}
+
+impl EventSink for Told {
+    fn emit(&mut self, event: Event) {
+        let what = What::Process(Box::new(OfProcess {
+            pid: self.pid.cast_unsigned(),
+            what: event.what,
+        }));
+        locked(&self.tree.told).push(Event {
+            t_ns: event.t_ns,
+            what,
+        });
+        if let Some(first) = locked(&self.tree.first).as_ref() {
+            first.ring();
+        }
+    }
+}
+
+/// A child that is on its way to become another program, as its parent's group knows it.
+#[derive(Debug)]
+pub(crate) struct OnItsWay {
+    post: Post,
+}
+
+/// A copy of a group that has been asked for, as its parent knows it.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    number: i32,
+    post: Post,
+}
+
+/// Strikes a group off when its thread ends, however that is.
+struct Life {
+    tree: Arc<Tree>,
+    id: usize,
+    entry: Option<usize>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry {
+            self.tree.strike_off(entry);
+        }
+        locked(&self.tree.living).remove(&self.id);
+        if let Some(first) = locked(&self.tree.first).as_ref() {
+            first.ring();
+        }
+    }
+}
+
+fn begin(
+    tree: &Arc<Tree>,
+    mask: u64,
+    life: impl FnOnce(Hearing, Life) + Send + 'static,
+) -> std::io::Result<Post> {
+    let (tell, news) = channel();
+    let post = Post {
+        tell,
+        bell: Arc::default(),
+    };
+    let id = tree.born.fetch_add(1, Ordering::SeqCst) + 1;
+    let living = Living {
+        post: post.clone(),
+        leader: None,
+        crew: Vec::new(),
+        kept: false,
+        condemned: false,
+        number: 0,
+        ward: None,
+    };
+    locked(&tree.living).insert(id, living);
+    let hearing = Hearing::of(mask, post.clone(), news, Arc::clone(tree));
+    let alive = Life {
+        tree: Arc::clone(tree),
+        id,
+        entry: None,
+    };
+    std::thread::Builder::new().spawn(move || life(hearing, alive))?;
+    Ok(post)
+}
+
+/// Cores of the group that was born as number `id`: leaders make all calls, so they take turns.
+fn cores(plan: &Plan, id: usize) -> Vec<usize> {
+    let mut cores = launch::cores(plan).unwrap_or_default();
+    let len = cores.len().max(1);
+    cores.rotate_left(id % len);
+    cores
+}
+
+/// A group for the child `pid`, which is about to become another program; or nobody but a thread, where that runs bare. An
+/// error: the agent's number for why not.
+pub(crate) fn by_exec(
+    tree: &Arc<Tree>,
+    pid: i32,
+    mask: u64,
+    bare: Option<String>,
+) -> Result<OnItsWay, u32> {
+    let (ready, answer) = channel();
+    let life = move |hearing: Hearing, life: Life| match bare {
+        Some(program) => unprotected(&hearing, life, pid, program, &ready),
+        None => exec(&hearing, life, pid, mask, &ready),
+    };
+    let post = begin(tree, mask, life).map_err(|_| abi::NR_EXEC_TRACE)?;
+    match answer.recv_timeout(ANSWER) {
+        Ok(true) => Ok(OnItsWay { post }),
+        _ => Err(abi::NR_EXEC_TRACE),
+    }
+}
+
+impl OnItsWay {
+    /// It stays what it is: returns when it is no longer traced.
+    pub(crate) fn stays(&self) {
+        let (reply, done) = channel();
+        self.post.send(News::Stay(reply));
+        let _ = done.recv_timeout(ANSWER);
+    }
+}
+
+fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<bool>) {
+    let tree = Arc::clone(&life.tree);
+    tree.claim(pid, hearing.post());
+    life.entry = tree.list(pid);
+    if life.entry.is_none() || ptrace::seize_for_exec(pid).is_err() {
+        let _ = ready.send(false);
+        return;
+    }
+    let process = Process::open(pid);
+    tree.led_by(life.id, pid);
+    let _ = ready.send(true);
+    let (Some(stop), Ok(process)) = (exec_stop(hearing, &tree, pid), process) else {
+        return;
+    };
+    let started = Instant::now();
+    let name = bare::program(pid);
+    let made = launched(hearing, &tree, life.id, stop, mask, started, process);
+    let mut told = Told {
+        tree: Arc::clone(&tree),
+        pid,
+    };
+    match made {
+        Ok((group, launched, process)) => {
+            let birth = Birth {
+                group,
+                modules: launched.modules,
+                leader: pid,
+                process,
+                cores: cores(&tree.plan, life.id),
+            };
+            let copies = Arc::clone(&birth.group);
+            let end = Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(
+                |mut supervisor| {
+                    supervisor.ready(launched.fixed)?;
+                    supervisor.setup = started.elapsed();
+                    let args = procfs::command_line(pid);
+                    let exec = Exec {
+                        event: EventIndex(0),
+                        program: launched.program,
+                        args,
+                        replicas: supervisor.replica_starts(),
+                    };
+                    supervisor.emit(What::Exec(exec));
+                    supervisor.go();
+                    supervisor.until_childs_end()
+                },
+            );
+            if matches!(end, Err(LaunchError::Gone)) {
+                end_copies(&tree, &copies);
+            }
+            over(&tree, end);
+        }
+        Err(error) => over(&tree, Err(error.of_child(name))),
+    }
+}
+
+/// A child becomes a program that runs bare; until it has ended.
+fn unprotected(hearing: &Hearing, mut life: Life, pid: i32, program: String, ready: &Sender<bool>) {
+    let tree = Arc::clone(&life.tree);
+    life.entry = tree.list(pid);
+    let process = Process::open(pid);
+    let _ = ready.send(life.entry.is_some() && process.is_ok());
+    let (Some(_), Ok(process)) = (life.entry, process) else {
+        return;
+    };
+    let mut program = Some(program);
+    loop {
+        let look = if program.is_some() { bare::LOOK } else { LOOK };
+        let ended = process.ends_within(look);
+        // Said before it goes on as it was, or ends.
+        if let Ok(News::Stay(reply)) = hearing.next(Duration::ZERO) {
+            let _ = reply.send(());
+            return;
+        }
+        if (ended || bare::has_gone(pid))
+            && let Some(program) = program.take()
+        {
+            tree.led_by(life.id, pid);
+            let mut told = Told {
+                tree: Arc::clone(&tree),
+                pid,
+            };
+            told.emit(Event {
+                t_ns: u64::try_from(tree.since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+                what: bare::event(pid, program),
+            });
+        }
+        if ended {
+            return;
+        }
+        if tree.is_ending() {
+            process.signal(libc::SIGKILL);
+            return;
+        }
+    }
+}
+
+fn over(tree: &Tree, end: Result<Option<StopReason>, LaunchError>) {
+    match end {
+        Err(LaunchError::Gone) => {}
+        Ok(None) => {}
+        Ok(Some(reason)) => tree.fail(Failure::Stopped(reason)),
+        // What comes of a tree that is being ended is no failure of its own.
+        Err(error) if !tree.is_ending() => tree.fail(Failure::Launch(error)),
+        Err(_) => {}
+    }
+}
+
+/// Waits until the child stands in exec. Nothing: it stays, or has ended.
+fn exec_stop(hearing: &Hearing, tree: &Tree, pid: i32) -> Option<ptrace::Stopped> {
+    let mut stays: Option<Sender<()>> = None;
+    loop {
+        match hearing.next(LOOK) {
+            Ok(News::Child(of, child::Change::Traced, _)) if of == pid => match ptrace::poll(pid) {
+                Ok(Some(ptrace::Waited::Stopped { stop, event, .. }))
+                    if event == libc::PTRACE_EVENT_EXEC =>
+                {
+                    return Some(stop);
+                }
+                Ok(Some(ptrace::Waited::Stopped {
+                    stop,
+                    signal,
+                    event,
+                })) => match stays.take() {
+                    Some(reply) => {
+                        // It may become another program at its next attempt, by another thread.
+                        tree.disclaim(pid);
+                        let _ = stop.detach();
+                        let _ = reply.send(());
+                        return None;
+                    }
+                    None => {
+                        let _ = stop.resume_with(if event == 0 { signal } else { 0 });
+                    }
+                },
+                Ok(Some(_)) => return None,
+                Ok(None) | Err(_) => {}
+            },
+            Ok(News::Child(of, child::Change::Exited(_) | child::Change::Signaled(_), _))
+                if of == pid =>
+            {
+                return None;
+            }
+            Ok(News::Stay(reply)) => {
+                stays = Some(reply);
+                // One that has ended meanwhile is heard of as such.
+                let _ = ptrace::request_stop(pid);
+            }
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => {
+                if tree.is_ending() {
+                    child::kill(pid, libc::SIGKILL);
+                    return None;
+                }
+            }
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}
+
+type Made = (Arc<Group>, launch::Launched, Process);
+
+fn launched(
+    hearing: &Hearing,
+    tree: &Tree,
+    id: usize,
+    stop: ptrace::Stopped,
+    mask: u64,
+    _started: Instant,
+    process: Process,
+) -> Result<Made, LaunchError> {
+    let group = control_block(
+        &tree.plan,
+        &cores(&tree.plan, id),
+        false,
+        false,
+        option::TREE,
+    )?;
+    let launched = launch::launch_again(
+        stop,
+        &group.memory,
+        mask,
+        Flips::compile(&tree.plan, tree.next_rank())?,
+    )?;
+    let group = Arc::new(group);
+    hearing.ring(&group);
+    Ok((group, launched, process))
+}
+
+/// A group for copies of a group's replicas, which attach its memory by [`Asked::number`].
+pub(crate) fn by_fork(
+    tree: &Arc<Tree>,
+    parent: &Group,
+    leader: i32,
+    mask: u64,
+    modules: Modules,
+    fixed: u64,
+) -> Result<Asked, LaunchError> {
+    let id = tree.born.load(Ordering::SeqCst) + 1;
+    let step = |step| move |source| LaunchError::Step { step, source };
+    let owner = procfs::effective_ids(leader)
+        .ok_or_else(|| std::io::Error::from_raw_os_error(libc::ESRCH))
+        .map_err(step(crate::Step::Read))?;
+    let memory =
+        Shared::attachable(abi::SHARED_BYTES, owner, 0o600).map_err(step(crate::Step::Memory))?;
+    let number = memory.id().expect("a segment");
+    let group = Arc::new(control_block_in(
+        memory,
+        &tree.plan,
+        &cores(&tree.plan, id),
+        false,
+        false,
+        option::TREE,
+    ));
+    let mut affinity = [0; 256];
+    parent.memory.read(at!(wait affinity), &mut affinity);
+    group.memory.write(at!(wait affinity), &affinity);
+    modules.flips.write(&group.memory);
+    let its = Arc::clone(&group);
+    let life = move |hearing: Hearing, life: Life| fork(&hearing, life, its, modules, fixed);
+    let post = begin(tree, mask, life).map_err(step(crate::Step::Thread))?;
+    Ok(Asked { number, post })
+}
+
+impl Asked {
+    pub(crate) fn number(&self) -> i32 {
+        self.number
+    }
+
+    /// There is no copy.
+    pub(crate) fn forget(&self) {
+        self.post.send(News::Stay(channel().0));
+    }
+}
+
+/// Ends what followers have made of a child whose leader has been killed: each says its number as soon as it runs.
+fn end_copies(tree: &Tree, group: &Group) {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    let begun = Instant::now();
+    let mut left: Vec<usize> = (1..usize::from(tree.plan.replicas)).collect();
+    while !left.is_empty() && begun.elapsed() < ANSWER && !tree.is_ending() {
+        let seen = group.bell();
+        left.retain(|&r| {
+            let said = group.get32(at!(own r, init_pid)).cast_signed();
+            let there = said > 1 && procfs::is_below(said, own);
+            if there {
+                child::kill(said, libc::SIGKILL);
+            }
+            !there
+        });
+        group.sleep(seen, LOOK);
+    }
+}
+
+fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, fixed: u64) {
+    let tree = Arc::clone(&life.tree);
+    hearing.ring(&group);
+    let started = Instant::now();
+    let pid = loop {
+        let seen = group.bell();
+        let said = group.get32(at!(own 0, init_pid)).cast_signed();
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        if said > 1 && procfs::is_below(said, own) {
+            break said;
+        }
+        if matches!(hearing.next(Duration::ZERO), Ok(News::Stay(_))) || tree.is_ending() {
+            return;
+        }
+        // It may be killed at any moment, before it has said its number too.
+        if said > 1 && !child::exists(said) {
+            return end_copies(&tree, &group);
+        }
+        if started.elapsed() > 4 * ANSWER {
+            let how = "its leader did not say its number".into();
+            return tree.fail(Failure::Launch(LaunchError::Early { replica: 0, how }));
+        }
+        group.sleep(seen, LOOK);
+    };
+    life.entry = tree.list(pid);
+    let process = match (Process::open(pid), life.entry) {
+        (Ok(process), Some(_)) => process,
+        _ => {
+            child::kill(pid, libc::SIGKILL);
+            return end_copies(&tree, &group);
+        }
+    };
+    tree.led_by(life.id, pid);
+    tree.claim(pid, hearing.post());
+    let mut told = Told {
+        tree: Arc::clone(&tree),
+        pid,
+    };
+    let birth = Birth {
+        group,
+        modules,
+        leader: pid,
+        process,
+        cores: cores(&tree.plan, life.id),
+    };
+    let copies = Arc::clone(&birth.group);
+    let end =
+        Supervisor::of_child(&tree.plan, &mut told, hearing, birth).and_then(|mut supervisor| {
+            supervisor.ready(fixed)?;
+            supervisor.setup = started.elapsed();
+            supervisor.go();
+            supervisor.until_childs_end()
+        });
+    if matches!(end, Err(LaunchError::Gone)) {
+        end_copies(&tree, &copies);
+    }
+    over(&tree, end);
+}

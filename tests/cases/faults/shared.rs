@@ -1,0 +1,168 @@
+//! Faults in memory that processes share.
+
+use super::*;
+
+/// The page in which processes that share memory take turns (crates/agent/src/domain.c): the next ticket stands first.
+pub(super) const DOMAIN: u64 = 0x2a18_0000_0000;
+
+/// Three replicas of a process that shares memory with others are repaired with what they share. With two, and where a leader
+/// is killed, the tree stops. What nobody reads is no difference.
+pub(super) fn in_shared_memory() -> Vec<Trial> {
+    let at = "at=shared_fork!report n=1";
+    [
+        (
+            "memory_of_2",
+            2,
+            format!("replica=1 {at} mem=[[shared_fork!s]+24] bit=5"),
+            After::Detected,
+        ),
+        (
+            "memory_of_leader_of_3",
+            3,
+            format!("replica=leader {at} mem=[[shared_fork!s]+24] bit=5"),
+            After::Corrected,
+        ),
+        (
+            "memory_of_3",
+            3,
+            format!("replica=2 {at} mem=[[shared_fork!s]+24] bit=5"),
+            After::Corrected,
+        ),
+        (
+            "crash_of_3",
+            3,
+            format!("replica=1 {at} reg=rsp bit=40"),
+            After::Corrected,
+        ),
+        (
+            "crash_of_leader_of_3",
+            3,
+            format!("replica=leader {at} reg=rsp bit=40"),
+            After::Corrected,
+        ),
+        (
+            "hang_of_3",
+            3,
+            format!("replica=1 {at} kind=hang"),
+            After::Corrected,
+        ),
+        (
+            "hang_of_leader_of_3",
+            3,
+            format!("replica=leader {at} kind=hang"),
+            After::Corrected,
+        ),
+        // A word that all workers read and write: some of them have computed with it when it is found.
+        (
+            "word_of_workers",
+            3,
+            "process=1 replica=2 event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "word_of_workers_of_leaders",
+            3,
+            "process=2 replica=leader event=20 mem=[[shared_fork!s]+16] bit=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "memory_unread",
+            2,
+            format!("replica=1 {at} mem=[[shared_fork!s]] bit=5"),
+            After::Agreed,
+        ),
+        (
+            "baton",
+            2,
+            format!("replica=1 {at} mem=[{DOMAIN:#x}] bit=7"),
+            After::Detected,
+        ),
+        (
+            "baton_unread",
+            3,
+            format!("replica=2 {at} mem=[{:#x}] bit=7", DOMAIN + 2048),
+            After::Agreed,
+        ),
+        (
+            "killed_follower_of_2",
+            2,
+            format!("replica=1 {at} kill=9"),
+            After::Corrected,
+        ),
+        (
+            "killed_follower_of_3",
+            3,
+            format!("replica=2 {at} kill=9"),
+            After::Corrected,
+        ),
+        // Workers die while they hold the baton, and while they wait for it.
+        (
+            "killed_followers_of_all_of_3",
+            3,
+            "process=all replica=1 event=20 kill=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "killed_followers_of_all_of_2",
+            2,
+            "process=all replica=1 event=25 kill=9".to_owned(),
+            After::Corrected,
+        ),
+        (
+            "killed_leader",
+            2,
+            format!("replica=leader {at} kill=9"),
+            After::Detected,
+        ),
+    ]
+    .into_iter()
+    .map(|(name, replicas, flip, after)| {
+        Fault {
+            name: format!("sharing_{name}"),
+            replicas,
+            stop: false,
+            flip,
+            after,
+        }
+        .trial(shares_memory)
+    })
+    .chain(by_name())
+    .chain(among_threads())
+    .collect()
+}
+
+/// A copy of a file that processes share by its name is memory like any other: of a follower's, and of the leader's.
+pub(super) fn by_name() -> impl Iterator<Item = Trial> {
+    ["1", "leader"].into_iter().map(|replica| {
+        Fault {
+            name: format!("sharing_by_name_{replica}"),
+            replicas: 3,
+            stop: false,
+            flip: format!("replica={replica} at=shared_named!report n=1 mem=[rdi] bit=5"),
+            after: After::Corrected,
+        }
+        .trial(shares_memory_by_name)
+    })
+}
+
+pub(super) fn among_threads() -> impl Iterator<Item = Trial> {
+    [
+        ("2", 2, After::Detected),
+        ("1", 3, After::Corrected),
+        ("leader", 3, After::Corrected),
+    ]
+    .into_iter()
+    .map(|(replica, replicas, after)| {
+        let struck = if replica == "2" { "1" } else { replica };
+        Fault {
+            name: format!("sharing_threads_{replica}_of_{replicas}"),
+            replicas,
+            stop: false,
+            flip: format!(
+                "replica={struck} at=shared_threads!report n=1 mem=[[shared_threads!s]] bit=5"
+            ),
+            after,
+        }
+        .trial(shares_memory_among_threads)
+    })
+}
