@@ -12,7 +12,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use serde::Deserialize;
 
@@ -34,8 +33,7 @@ struct Line {
 
 /// What the target said; `hit` is when the first fault struck.
 pub(crate) fn spoke(scratch: &Path, hit: Option<u64>) -> Option<Detection> {
-    static TICKS_PER_US: OnceLock<u64> = OnceLock::new();
-    let rate = || *TICKS_PER_US.get_or_init(|| steadfast_sys::cpu::ticks_per_us().max(1).into());
+    let rate = || steadfast_sys::cpu::ticks_per_us().max(1).into();
     let text = fs::read_to_string(scratch.join("events")).ok()?;
     first(&text, hit, rate)
 }

@@ -1,5 +1,6 @@
 //! Modules: the ELF objects of the guest, their patches, and names for addresses.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::ops::Range;
@@ -25,6 +26,10 @@ const SYSCALL_LEN: u64 = 2;
 const PAGE: u64 = 4096;
 /// Room offered to a plan; only the pages it fills are mapped. libc needs about 40 KiB.
 const ARENA_MAX: u64 = 1 << 20;
+/// No arena lies below: `vm.mmap_min_addr`.
+const ARENA_MIN: u64 = 0x10000;
+/// Programs have no memory from here on (4-level paging, and 5-level paging without a hint).
+const USER_END: u64 = (1 << 47) - PAGE;
 /// Distance of the first arena from a library: leaves the gap below libraries, which the
 /// kernel fills first, to the program, and stays well inside the ±2 GiB of a `jmp rel32`.
 const LIBRARY_GAP: u64 = 0x2000_0000;
@@ -237,31 +242,52 @@ struct Known {
     arena: u64,
 }
 
-/// Files that are known at most. A libc's plan takes 200 KiB.
-const KNOWN_MAX: usize = 512;
+impl Known {
+    /// Where its arena comes to lie for a file that is mapped at `region`, 0 if it has none; nothing if that is not free.
+    fn arena_at(
+        &self,
+        region: &Range<u64>,
+        taken: impl FnOnce() -> Option<Vec<Range<u64>>>,
+    ) -> Option<u64> {
+        if self.arena == 0 {
+            return Some(0);
+        }
+        let by = region.start.wrapping_sub(self.region.start);
+        let start = self.arena.wrapping_add(by);
+        let end = start.checked_add((self.plan.arena.len() as u64).next_multiple_of(PAGE))?;
+        let free = taken()?.iter().all(|t| end <= t.start || start >= t.end);
+        (free && start >= ARENA_MIN && end <= USER_END).then_some(start)
+    }
+}
 
-fn known() -> MutexGuard<'static, HashMap<Key, Arc<Known>>> {
-    static KNOWN: LazyLock<Mutex<HashMap<Key, Arc<Known>>>> = LazyLock::new(Mutex::default);
+/// Plans that are known at most. A libc's takes 200 KiB.
+const KNOWN_MAX: usize = 512;
+/// Plans for one file, which differ in where its arena lies: programs with other libraries have other gaps.
+const ARENAS_MAX: usize = 4;
+
+fn known() -> MutexGuard<'static, HashMap<Key, Vec<Arc<Known>>>> {
+    static KNOWN: LazyLock<Mutex<HashMap<Key, Vec<Arc<Known>>>>> = LazyLock::new(Mutex::default);
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn remember(key: Key, module: &Module, arena: u64) {
     let [plan] = &module.plans[..] else { return };
     let mut known = known();
-    if known.len() == KNOWN_MAX {
+    if known.values().map(Vec::len).sum::<usize>() >= KNOWN_MAX {
         known.clear();
     }
-    known.insert(
-        key,
-        Arc::new(Known {
-            range: module.range.clone(),
-            bias: module.bias,
-            build_id: module.build_id.clone(),
-            plan: plan.clone(),
-            region: module.region.clone(),
-            arena,
-        }),
-    );
+    let plans = known.entry(key).or_default();
+    if plans.len() == ARENAS_MAX {
+        plans.remove(0);
+    }
+    plans.push(Arc::new(Known {
+        range: module.range.clone(),
+        bias: module.bias,
+        build_id: module.build_id.clone(),
+        plan: plan.clone(),
+        region: module.region.clone(),
+        arena,
+    }));
 }
 
 fn contents(file: &fs::File) -> Option<Vec<u8>> {
@@ -333,7 +359,7 @@ impl Modules {
         open_as: &Path,
         region: Range<u64>,
         offset: u64,
-        taken: impl FnOnce() -> Option<Vec<Range<u64>>>,
+        taken: impl Fn() -> Option<Vec<Range<u64>>>,
     ) -> Option<Prepared> {
         let on_disk = fs::File::open(open_as).ok()?;
         // A fault is planted in one process alone.
@@ -342,58 +368,40 @@ impl Modules {
             .is_none()
             .then(|| Key::of(&on_disk, offset, &region))
             .flatten();
-        let known = key.as_ref().and_then(|key| known().get(key).cloned());
-        let Some(known) = known else {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            let prepared = read(&on_disk, &mut scratch)
-                .and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
-            self.scratch = scratch;
-            if let (Some(key), Some(prepared), Some(module)) = (key, &prepared, self.list.last()) {
-                remember(key, module, prepared.arena);
-            }
-            return prepared;
-        };
-        let taken = if known.plan.writes.is_empty() && known.plan.refused.is_empty() {
-            Vec::new()
-        } else {
-            taken()?
-        };
-        self.forget(&region);
-        self.again(&known, name, on_disk, region.clone(), &taken)
-            .or_else(|file| {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                let prepared = read(&file, &mut scratch)
-                    .ok_or(())
-                    .map(|bytes| self.look_at(name, file, bytes, region, offset, || Some(taken)));
-                self.scratch = scratch;
-                prepared
-            })
-            .ok()
-            .flatten()
+        let plans = key
+            .as_ref()
+            .and_then(|key| known().get(key).cloned())
+            .unwrap_or_default();
+        let asked = OnceCell::new();
+        let taken = || asked.get_or_init(&taken).clone();
+        let fitting = plans.iter().find_map(|known| {
+            let arena = known.arena_at(&region, &taken)?;
+            Some((Arc::clone(known), arena))
+        });
+        if let Some((known, arena)) = fitting {
+            self.forget(&region);
+            return Some(self.again(&known, name, on_disk, region, arena));
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let prepared = read(&on_disk, &mut scratch)
+            .and_then(|file| self.look_at(name, on_disk, file, region, offset, taken));
+        self.scratch = scratch;
+        if let (Some(key), Some(prepared), Some(module)) = (key, &prepared, self.list.last()) {
+            remember(key, module, prepared.arena);
+        }
+        prepared
     }
 
-    /// The plan for a file that has been looked at before, at another address. The file comes back where its arena is
-    /// not free there.
+    /// The plan for a file that has been looked at before, at another address.
     fn again(
         &mut self,
         known: &Known,
         name: &Path,
         file: fs::File,
         region: Range<u64>,
-        taken: &[Range<u64>],
-    ) -> Result<Option<Prepared>, fs::File> {
+        arena: u64,
+    ) -> Prepared {
         let by = region.start.wrapping_sub(known.region.start);
-        let arena = if known.arena == 0 {
-            0
-        } else {
-            known.arena.wrapping_add(by)
-        };
-        let free = taken
-            .iter()
-            .all(|t| arena + ARENA_MAX <= t.start || arena >= t.end);
-        if arena != 0 && !(free && (0x10000..abi::BASE + (1 << 46)).contains(&arena)) {
-            return Err(file);
-        }
         let plan = known.plan.moved(known.arena, by);
         let prepared = Prepared::of(&plan, &region, arena, abi::TRAPS_MAX - self.traps);
         self.traps += prepared.traps.len();
@@ -410,7 +418,7 @@ impl Modules {
             region,
             file,
         });
-        Ok(Some(prepared))
+        prepared
     }
 
     /// What was mapped there is gone: a program loads libraries one in the place of the other, thousands of times.
@@ -655,7 +663,7 @@ impl Modules {
     /// A free place for an arena: below the program's image, or in the pool below libraries.
     fn place(&mut self, module: &Range<u64>, taken: &[Range<u64>]) -> u64 {
         let free = |from: u64| {
-            from >= 0x10000
+            from >= ARENA_MIN
                 && taken
                     .iter()
                     .all(|t| from + ARENA_MAX <= t.start || from >= t.end)
@@ -673,7 +681,7 @@ impl Modules {
             (module.start.saturating_sub(PROGRAM_GAP + ARENA_MAX)) & !(PAGE - 1)
         };
         while !free(at) {
-            if at > ARENA_MAX + 0x10000 && (near_libraries || at > 0x20_0000) {
+            if at > ARENA_MAX + ARENA_MIN && (near_libraries || at > 0x20_0000) {
                 at -= ARENA_MAX;
             } else {
                 // Nothing free below a program at a low address: above it, beyond its heap.
@@ -989,4 +997,68 @@ fn extent(file: &object::File<'_>, bias: u64) -> Range<u64> {
         .max()
         .unwrap_or(0);
     from.wrapping_add(bias)..to.next_multiple_of(PAGE).wrapping_add(bias)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
+    const MAPPED: u64 = 0x7f12_3456_7000;
+
+    /// Where a file's code lies in it.
+    fn code() -> (u64, u64) {
+        let file = fs::read(LIBC).unwrap();
+        let parsed = object::File::parse(&*file).unwrap();
+        let code = parsed
+            .segments()
+            .find(|segment| matches!(segment.flags(), object::SegmentFlags::Elf { p_flags, .. } if p_flags.0 & 1 != 0))
+            .unwrap();
+        let (offset, len) = code.file_range();
+        (
+            offset & !(PAGE - 1),
+            (len + (offset & (PAGE - 1))).next_multiple_of(PAGE),
+        )
+    }
+
+    /// What is planned for libc at an address, and whether it was read for that.
+    fn plan(at: u64, taken: &[Range<u64>]) -> (Prepared, bool) {
+        let (offset, len) = code();
+        let mut modules = Modules::default();
+        let path = Path::new(LIBC);
+        let prepared = modules
+            .add(path, path, at..at + len, offset, || Some(taken.to_vec()))
+            .unwrap();
+        (prepared, modules.rest())
+    }
+
+    #[test]
+    fn a_library_is_read_once_wherever_it_is_mapped_and_whatever_is_in_the_way() {
+        let (first, _) = plan(MAPPED, &[]);
+        assert!(!first.writes.is_empty());
+        let by = 0x1_2345_6000;
+        let (moved, read) = plan(MAPPED + by, &[]);
+        assert!(!read, "the plan was not moved");
+        assert_eq!(moved.arena, first.arena + by);
+        let places = |prepared: &Prepared, by: u64| -> Vec<_> {
+            let writes = prepared.writes.iter();
+            writes
+                .map(|write| (write.addr - by, write.bytes.clone()))
+                .collect()
+        };
+        assert_eq!(
+            places(&moved, by),
+            places(&first, 0),
+            "jumps lead as far as before"
+        );
+        // Where its arena would lie is something else: it is planned anew, once.
+        let way = first.arena..first.arena + PAGE;
+        let (around, read) = plan(MAPPED, std::slice::from_ref(&way));
+        assert!(read && !way.contains(&around.arena));
+        let (again, read) = plan(MAPPED, &[way]);
+        assert!(!read);
+        assert_eq!(again.arena, around.arena);
+        let (_, read) = plan(MAPPED, &[]);
+        assert!(!read, "the plan of before was forgotten");
+    }
 }

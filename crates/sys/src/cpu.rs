@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io;
+use std::sync::OnceLock;
 
 /// Cores this process may use, ascending.
 #[must_use]
@@ -102,18 +103,21 @@ pub fn physical(cpu: usize) -> usize {
     .unwrap_or(cpu)
 }
 
-/// Time-stamp ticks per microsecond, measured against the monotonic clock over 2 ms: short
+/// Time-stamp ticks per microsecond, measured once against the monotonic clock over 2 ms: short
 /// against a run, long against the 50 ns that reading both clocks takes.
 #[must_use]
 pub fn ticks_per_us() -> u32 {
-    let start = std::time::Instant::now();
-    let t0 = ticks();
-    while start.elapsed().as_micros() < 2000 {
-        std::hint::spin_loop();
-    }
-    let ticks = ticks() - t0;
-    u32::try_from(ticks / u64::try_from(start.elapsed().as_micros().max(1)).unwrap_or(1))
-        .unwrap_or(2000)
+    static MEASURED: OnceLock<u32> = OnceLock::new();
+    *MEASURED.get_or_init(|| {
+        let start = std::time::Instant::now();
+        let t0 = ticks();
+        while start.elapsed().as_micros() < 2000 {
+            std::hint::spin_loop();
+        }
+        let ticks = ticks() - t0;
+        u32::try_from(ticks / u64::try_from(start.elapsed().as_micros().max(1)).unwrap_or(1))
+            .unwrap_or(2000)
+    })
 }
 
 /// The time-stamp counter.
