@@ -430,6 +430,7 @@ pub(crate) fn rows() -> Vec<Row> {
         "shared_named.c",
         "shared_spin.c",
         "fork_dropped.c",
+        "fork_drops.c",
         "shared_kill.c",
         "shared_dlopen.c",
         "shared_bytes.c",
@@ -448,10 +449,18 @@ pub(crate) fn rows() -> Vec<Row> {
             .expect(Expect::Refused("of another program"))
             .replicas(&[2, 3]),
     );
+    for how in ["whole", "accept"] {
+        rows.push(
+            row("shared_bytes.c")
+                .args(how, &[how])
+                .expect(Expect::Refused("a call that waits"))
+                .replicas(&[2, 3]),
+        );
+    }
     rows.push(
-        row("shared_bytes.c")
-            .args("whole", &["whole"])
-            .expect(Expect::Refused("a call that waits"))
+        row("fork_drops.c")
+            .args("closed", &["closed"])
+            .expect(Expect::Refused("given up the right"))
             .replicas(&[2, 3]),
     );
     rows.push(

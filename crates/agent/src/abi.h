@@ -501,6 +501,7 @@ struct sf_traps {
 #define SF_NR_SHARED_ATTACH 0x80000113u /* a segment of System V that others have attached, or made */
 #define SF_NR_SHARED_NAMED 0x80000115u /* a file of a tmpfs that processes share by its name, and this one cannot join */
 #define SF_NR_SPAWN_MEMORY 0x80000112u /* no memory for what parent and child will share */
+#define SF_NR_MAP_CLOSED 0x80000116u /* a file mapped that followers may not open */
 #define SF_NR_EXEC_BARE 0x80000114u /* exec of a program that runs unprotected, in the first process */
 #define SF_NR_SPAWN_DIED 0x8000010du /* a child of vfork(2) was killed in the middle of an event of the agent's */
 

@@ -227,9 +227,10 @@ struct sf_me {
 	u64 queries; /* follower: events since the last one that all wait for */
 	u64 wrote; /* leader: bytes moved by calls that the kernel counts as writes */
 	u64 fake_tsc;
-	u32 own_table; /* follower: its descriptor table is not the leader's, and empty */
+	u32 tables_apart; /* the leader's descriptor table is its own, and those of followers are empty */
 	s32 parent; /* follower: whom it dies with */
 	s32 readable; /* in a pause: what sf_readable answered */
+	u32 lends; /* leader: 1 more than the same, while followers map what it has mapped */
 	u32 own_event; /* that in progress is one of the agent's own */
 	u32 replicas; /* of the group, dead ones too; its own, since a word that all read would be struck for all */
 	u32 fatal; /* a signal that ends the program waits for the next event */
@@ -420,6 +421,7 @@ s64 sf_user_bytes(void *to, u64 from, u64 n);
 s64 sf_user_string(char *to, u64 from, u32 room);
 s64 sf_fd_name(u64 fd, char *to, u32 room);
 void sf_leaders_file(u64 fd, char to[40]);
+void sf_mapped_by_all(void);
 const struct sf_result *sf_result_flags(struct sf_event *, u32 flags);
 int sf_signals_wait(void);
 NORETURN COLD void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *);

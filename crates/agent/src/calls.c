@@ -718,13 +718,35 @@ static s64 map_of_the_leader(const u64 a[6], s64 forced)
 	return r;
 }
 
+/* Leader: followers are about to open what it maps. A process that has given up rights does not own its files in procfs
+ * (prctl(2), PR_SET_DUMPABLE), so it does until they have; and it has to be one that may be opened once more. */
+static void lend(u64 fd, struct sf_regs *r)
+{
+	enum { AT_FDCWD = -100, R_OK = 4, AT_EACCESS = 0x200 };
+	char path[40];
+	me.lends = 1 + (u32)sf_readable(1);
+	sf_leaders_file(fd, path);
+	if (me.replicas == 1 || sys4(439 /* faccessat2 */, AT_FDCWD, path, R_OK, AT_EACCESS) == 0)
+		return;
+	if (sys3(72 /* fcntl */, (u32)fd, 1 /* F_GETFD */, 0) >= 0)
+		sf_end(SF_E_REFUSED, SF_NR_MAP_CLOSED, 0, r);
+}
+
+/* Leader: they have. */
+void sf_mapped_by_all(void)
+{
+	if (unlikely(me.lends))
+		sf_readable((s64)me.lends - 1);
+	me.lends = 0;
+}
+
 static s64 map_again(const struct sf_result *r, u32 nr, const u64 a[6])
 {
 	s64 forced = nr == 9 || nr == 25 || nr == 30 /* shmat */ ? r->ret : 0;
 	const u8 *at = PAYLOAD + r->out_off;
 	u32 shared = file_bytes(r);
 	sf_shared_given(shared ? (const void *)at : NULL);
-	if (me.own_table && me.role == SF_FOLLOWER && nr == 9 && !(a[3] & 0x20))
+	if (me.tables_apart && me.role == SF_FOLLOWER && nr == 9 && !(a[3] & 0x20))
 		return map_of_the_leader(a, forced);
 	if (me.role != SF_RERUN || nr != 9 || (a[3] & 0x20))
 		return sf_memory_call(nr, a, forced);
@@ -771,6 +793,9 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 	}
 	case ACT_MEMORY:
 		sf_heap_settle(nr, a);
+		const int of_a_file = nr == 9 && !(a[3] & 0x20);
+		if (unlikely(me.tables_apart) && of_a_file)
+			lend(a[4], me.regs);
 		ret = sf_memory_call(nr, a, 0);
 		*out = r = sf_result_begin(e, ret);
 		const struct sf_shared_file *file = sf_shared_found();
@@ -779,7 +804,9 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			r->flags |= SF_R_SHARED;
 		}
 		/* New code of a file: patched in every replica before anyone can run it. */
-		if (nr == 9 && !((u64)ret > -4096ull) && !(a[3] & 0x20)) {
+		if (of_a_file && (u64)ret > -4096ull)
+			sf_mapped_by_all();
+		else if (of_a_file) {
 			if (G->options & SF_O_RETAIN)
 				note_path(r, (s32)a[4]);
 			r->aux = r->out_off + r->out_len;

@@ -48,9 +48,9 @@
 #define EVERYBODY 0x7fffffff
 
 enum { NR_read = 0, NR_write = 1, NR_fstat = 5, NR_poll = 7, NR_mmap = 9, NR_mprotect = 10, NR_munmap = 11, NR_pread64 = 17,
-       NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_shmget = 29, NR_shmat = 30, NR_shmctl = 31, NR_sendfile = 40, NR_sendto = 44,
+       NR_pwrite64 = 18, NR_readv = 19, NR_writev = 20, NR_sched_yield = 24, NR_mremap = 25, NR_shmget = 29, NR_shmat = 30, NR_shmctl = 31, NR_sendfile = 40, NR_accept = 43, NR_sendto = 44,
        NR_recvfrom = 45, NR_sendmsg = 46, NR_recvmsg = 47, NR_fsync = 74, NR_fdatasync = 75, NR_ftruncate = 77, NR_sync = 162, NR_futex = 202,
-       NR_splice = 275, NR_sync_file_range = 277, NR_fallocate = 285, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306, NR_copy_file_range = 326, NR_preadv2 = 327,
+       NR_splice = 275, NR_sync_file_range = 277, NR_fallocate = 285, NR_accept4 = 288, NR_preadv = 295, NR_pwritev = 296, NR_syncfs = 306, NR_copy_file_range = 326, NR_preadv2 = 327,
        NR_pwritev2 = 328, NR_pkey_mprotect = 329 };
 
 /* Calls that do not wait and keep the baton: after so many a process gives it for a moment. */
@@ -505,6 +505,7 @@ struct turn {
 	s64 ret;
 	struct { s32 fd; u16 events, revents; } poll;
 	u64 bytes, flags; /* READY: what is sent or received, and how (recv(2)) */
+	int accepts;      /* ... or a connection is accepted, which another process may take first */
 };
 
 static enum sf_claim claim(struct sf_event *e, struct sf_regs *r, void *arg)
@@ -543,7 +544,7 @@ static int is_ready(struct sf_event *e, struct turn *t)
 	if (flags < 0 || (flags & O_NONBLOCK) || (t->flags & MSG_DONTWAIT) || is_regular(t->poll.fd))
 		return 1;
 	/* Waiting in the middle of it, for somebody who may wait for the baton, would have no end. */
-	if ((t->flags & MSG_WAITALL) || (t->poll.events == POLLOUT && t->bytes > PIPE_BUF))
+	if (t->accepts || (t->flags & MSG_WAITALL) || (t->poll.events == POLLOUT && t->bytes > PIPE_BUF))
 		sf_end(SF_E_REFUSED, SF_NR_SHARED_WAIT, 0, me.regs);
 	for (;;) {
 		const u64 call[7] = { NR_poll, (u64)&t->poll, 1, -1ull, 0, 0, 0 };
@@ -735,13 +736,18 @@ static int sends(u32 nr)
 	return 0;
 }
 
+static int accepts(u32 nr)
+{
+	return nr == NR_accept || nr == NR_accept4;
+}
+
 static int receives(u32 nr)
 {
 	switch (nr) {
 	case NR_read: case NR_pread64: case NR_readv: case NR_preadv: case NR_preadv2: case NR_recvfrom: case NR_recvmsg:
 		return 1;
 	}
-	return 0;
+	return accepts(nr);
 }
 
 static int waits(u32 nr, const u64 a[6])
@@ -815,6 +821,7 @@ int sf_domain_ready(struct sf_regs *r, const struct sf_call *c, u32 nr, const u6
 		return 0;
 	t.flags = nr == NR_sendto || nr == NR_recvfrom ? a[3] : nr == NR_sendmsg || nr == NR_recvmsg ? a[2] : 0;
 	t.bytes = length(nr, a);
+	t.accepts = accepts(nr);
 	sf_event(&e, r, &turns, &t);
 	sf_event(&e, r, &turns, &(struct turn){ .what = BATON });
 	me.ready = me.next;

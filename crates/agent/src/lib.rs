@@ -166,6 +166,11 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
         "their turns are taken from different batons; fix: fork the processes that share it, and set its length before it is mapped",
     ),
     (
+        0x8000_0116,
+        "mapping a file in a child process that has given up the right to open it, or changed its root, since",
+        "the replicas open it by way of /proc; fix: make the program map it before it gives up rights",
+    ),
+    (
         0x8000_0112,
         "fork where there is no memory for what parent and child will share",
         "each replica needs its own; fix: more memory (ulimit -v, the cgroup's limit)",

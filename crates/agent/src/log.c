@@ -609,8 +609,10 @@ void sf_event_done(struct sf_event *e, const struct sf_result *r)
 		if (unlikely(load(&G->sleepers) & 1))
 			ring(1);
 	}
-	if (unlikely(flags & SF_R_BARRIER) && me.slot == 0 && !followers_at(me.next, me.next))
-		return; /* the alarm is looked at again on the next arrival */
+	if (unlikely(flags & SF_R_BARRIER) && me.slot == 0) {
+		followers_at(me.next, me.next); /* an alarm is looked at again on the next arrival */
+		sf_mapped_by_all();
+	}
 }
 
 /* The same for an event that the program knows nothing of. */

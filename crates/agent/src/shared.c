@@ -666,7 +666,7 @@ static u32 descriptors(u32 nr)
 static s64 stat_of(u64 fd, struct stat *st)
 {
 	char path[40];
-	if (likely(!me.own_table))
+	if (likely(me.slot == 0 || !me.tables_apart))
 		return sys2(NR_fstat, (u32)fd, st);
 	sf_leaders_file(fd, path);
 	return sys2(4 /* stat */, path, st);

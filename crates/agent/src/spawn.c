@@ -352,8 +352,8 @@ static int map_group(u64 id)
 /* A copy of a replica becomes one of a new group, which begins at its first event. */
 NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64 pid)
 {
-	me.own_table = me.slot != 0;
-	if (me.own_table)
+	me.tables_apart = 1;
+	if (me.slot != 0)
 		raw6(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE, 0, 0, 0);
 	if (!map_group(fd))
 		raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);

@@ -375,7 +375,7 @@ impl Modules {
         let asked = OnceCell::new();
         let taken = || asked.get_or_init(&taken).clone();
         let fitting = plans.iter().find_map(|known| {
-            let arena = known.arena_at(&region, &taken)?;
+            let arena = known.arena_at(&region, taken)?;
             Some((Arc::clone(known), arena))
         });
         if let Some((known, arena)) = fitting {

@@ -1066,8 +1066,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Runs a group of a tree until its leader has ended. Says why, if it was stopped.
-    pub(crate) fn until_childs_end(mut self) -> Result<Option<StopReason>, LaunchError> {
+    /// Runs a group of a tree until its leader has ended. One that was stopped has ended the tree.
+    pub(crate) fn until_childs_end(mut self) -> Result<(), LaunchError> {
         let mut result = self.watch_over();
         while result.is_ok() && self.has_become_another() {
             result = self.become_another().and_then(|()| self.watch_over());
@@ -1075,12 +1075,16 @@ impl<'a> Supervisor<'a> {
         if result.is_ok() && self.exec.bare.is_some() && self.stop.is_none() {
             self.see_bare_leader_off();
         }
+        let tree = Arc::clone(&self.hearing.tree);
+        let goes_on = result.is_ok();
+        // Before its end can be seen: nobody acts on the end of a process that was stopped.
+        let gone = tree::over(&tree, result.map(|()| self.stop));
         self.is_no_ward_any_more();
         self.kill_all();
-        result?;
-        let (stop, tree) = (self.stop, Arc::clone(&self.hearing.tree));
-        tree.count_hits(&self.report().faults);
-        Ok(stop)
+        if goes_on {
+            tree.count_hits(&self.report().faults);
+        }
+        gone
     }
 
     pub(crate) fn watch_over(&mut self) -> Result<(), LaunchError> {

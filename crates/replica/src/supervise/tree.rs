@@ -255,10 +255,22 @@ impl Tree {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// Ends every group.
+    /// Ends every group, parents first: who waits for a child must not hear of its end and go on.
     pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
-        for living in locked(&self.living).values() {
+        let first = locked(&self.first_crew).first().copied();
+        if let Some(leader) = first.filter(|leader| child::is_child(*leader)) {
+            child::kill(leader, libc::SIGKILL);
+        }
+        let all = locked(&self.living);
+        let mut groups: Vec<_> = all.iter().collect();
+        groups.sort_unstable_by_key(|(born, _)| **born);
+        for (_, living) in &groups {
+            if let Some(leader) = &living.leader {
+                leader.signal(libc::SIGKILL);
+            }
+        }
+        for (_, living) in groups {
             living.post.ring();
         }
     }
@@ -626,12 +638,13 @@ fn exec(hearing: &Hearing, mut life: Life, pid: i32, mask: u64, ready: &Sender<b
                     supervisor.until_childs_end()
                 },
             );
-            if matches!(end, Err(LaunchError::Gone)) {
+            if over(&tree, end.map(|()| None)).is_err() {
                 end_copies(&tree, &copies);
             }
-            over(&tree, end);
         }
-        Err(error) => over(&tree, Err(error.of_child(name))),
+        Err(error) => {
+            let _ = over(&tree, Err(error.of_child(name)));
+        }
     }
 }
 
@@ -676,15 +689,21 @@ fn unprotected(hearing: &Hearing, mut life: Life, pid: i32, program: String, rea
     }
 }
 
-fn over(tree: &Tree, end: Result<Option<StopReason>, LaunchError>) {
+/// A group has ended: one that was stopped, or could not be made, ends the tree. The error is that its leader was gone
+/// before it was one.
+pub(crate) fn over(
+    tree: &Tree,
+    end: Result<Option<StopReason>, LaunchError>,
+) -> Result<(), LaunchError> {
     match end {
-        Err(LaunchError::Gone) => {}
+        Err(LaunchError::Gone) => return Err(LaunchError::Gone),
         Ok(None) => {}
         Ok(Some(reason)) => tree.fail(Failure::Stopped(reason)),
         // What comes of a tree that is being ended is no failure of its own.
         Err(error) if !tree.is_ending() => tree.fail(Failure::Launch(error)),
         Err(_) => {}
     }
+    Ok(())
 }
 
 /// Waits until the child stands in exec. Nothing: it stays, or has ended.
@@ -886,8 +905,7 @@ fn fork(hearing: &Hearing, mut life: Life, group: Arc<Group>, modules: Modules, 
             supervisor.go();
             supervisor.until_childs_end()
         });
-    if matches!(end, Err(LaunchError::Gone)) {
+    if over(&tree, end.map(|()| None)).is_err() {
         end_copies(&tree, &copies);
     }
-    over(&tree, end);
 }
