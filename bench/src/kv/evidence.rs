@@ -204,6 +204,7 @@ pub(super) fn simulated(
         .to_vec();
     classes.push(("mixed", Class::ALL.to_vec(), plan.simulated));
     let (mut runs, mut wrong, mut faults, mut refused, mut released) = (0_u64, 0, 0, 0, 0);
+    let mut replaced = 0;
     for (name, classes, wanted) in classes {
         let until = if name == "mixed" {
             plan.simulated
@@ -233,11 +234,12 @@ pub(super) fn simulated(
             made += outcome.faults.get(name).copied().unwrap_or_default();
             bad += outcome.wrong;
             refused += outcome.refused;
+            replaced += outcome.replaced;
             released += outcome.released;
             Ok(faults < until)
         })?;
         says(&format!(
-            "{name}: {made} faults, {bad} wrong replies; {faults} in all"
+            "{name}: {made} faults, {bad} wrong replies; {faults} in all, {replaced} replicas replaced"
         ));
         wrong += bad;
         if name != "mixed" {
@@ -251,7 +253,9 @@ pub(super) fn simulated(
     }
     rows.push(Row::share(
         "simulated.wrong",
-        format!("wrong replies in {runs} simulated runs, faults of all classes"),
+        format!(
+            "wrong replies in {runs} simulated runs, faults of all classes; {replaced} replicas that could not be repaired were replaced"
+        ),
         wrong.min(faults),
         faults,
     ));

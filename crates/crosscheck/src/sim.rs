@@ -9,55 +9,18 @@
 //!
 //! Not covered: transport. A message's CRC would catch most of the flips that strike one here.
 
+mod faults;
+mod replace;
+mod service;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::core::{Action, Core, Objects};
 use crate::ids::{Digest, Index, Node, ObjectId};
-use crate::message::{Message, Pair, Recover, To, Tuple};
+use crate::message::{Message, Recover, To};
 
-/// What a fault strikes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Class {
-    /// The bytes of an object at rest.
-    Object,
-    /// The digest stored with an object.
-    Digest,
-    /// An object is gone.
-    Lost,
-    /// A request, between the log and its execution.
-    Queue,
-    /// A reply, between its execution and the vote.
-    Reply,
-    /// A digest in a CHECK.
-    Check,
-    /// An object list.
-    Detail,
-    /// A digest in a REPORT.
-    Report,
-    /// Bytes in a REPAIR.
-    Repair,
-    /// Bytes of replies that another replica asked for.
-    Replies,
-    /// A message is lost, as one that a connection had in it when it broke.
-    Loss,
-}
-
-impl Class {
-    /// Each of them.
-    pub const ALL: [Self; 11] = [
-        Self::Object,
-        Self::Digest,
-        Self::Lost,
-        Self::Queue,
-        Self::Reply,
-        Self::Check,
-        Self::Detail,
-        Self::Report,
-        Self::Repair,
-        Self::Replies,
-        Self::Loss,
-    ];
-}
+pub use self::faults::Class;
+use self::service::{Entry, Request, Store};
 
 /// What to simulate.
 #[derive(Debug, Clone)]
@@ -95,6 +58,8 @@ pub struct Outcome {
     pub recoveries: u64,
     /// Mismatches that replicas saw.
     pub mismatches: u64,
+    /// Replicas that nobody could repair, each followed by a fresh process.
+    pub replaced: u64,
     /// Entries whose replies never left, or objects that are wrong in the end: described.
     pub left: Vec<String>,
 }
@@ -117,110 +82,6 @@ impl Dice {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Request {
-    Put(u64, Vec<u8>),
-    Append(u64, Vec<u8>),
-    Get(u64),
-    Delete(u64),
-}
-
-#[derive(Debug, Clone)]
-enum Entry {
-    Batch(Vec<Request>),
-    Recover(Recover),
-}
-
-/// Key and object are the same number here.
-#[derive(Debug, Default, Clone)]
-struct Store(BTreeMap<u64, (Vec<u8>, Digest)>);
-
-impl Store {
-    fn execute(&mut self, requests: &[Request]) -> (Tuple, Vec<Vec<u8>>) {
-        let mut order: Vec<u64> = Vec::new();
-        let mut passive: BTreeSet<u64> = BTreeSet::new();
-        let mut replies = Vec::new();
-        for request in requests {
-            let (Request::Put(key, _)
-            | Request::Append(key, _)
-            | Request::Get(key)
-            | Request::Delete(key)) = request;
-            if !order.contains(key) {
-                order.push(*key);
-            }
-            if !self.intact(ObjectId((*key).into())) {
-                passive.insert(*key);
-            }
-            let reply = match request {
-                Request::Put(key, value) => {
-                    self.put(*key, value.clone());
-                    b"stored".to_vec()
-                }
-                Request::Append(key, value) => match self.0.get(key) {
-                    Some((old, _)) => {
-                        let joined = [&old[..old.len().min(64)], value].concat();
-                        self.put(*key, joined);
-                        b"stored".to_vec()
-                    }
-                    None => b"not stored".to_vec(),
-                },
-                Request::Get(key) => self
-                    .0
-                    .get(key)
-                    .map_or_else(|| b"miss".to_vec(), |(value, _)| value.clone()),
-                Request::Delete(key) => match self.0.remove(key) {
-                    Some(_) => b"deleted".to_vec(),
-                    None => b"not found".to_vec(),
-                },
-            };
-            replies.push(reply);
-        }
-        let objects = order
-            .iter()
-            .map(|key| Pair {
-                object: ObjectId((*key).into()),
-                digest: Digest::of_packed(self.0.get(key).map(|(value, _)| value.as_slice())),
-                passive: passive.contains(key),
-            })
-            .collect();
-        let tuple = Tuple {
-            objects,
-            replies: replies.iter().map(|reply| Digest::of(reply)).collect(),
-        };
-        (tuple, replies)
-    }
-
-    fn put(&mut self, key: u64, value: Vec<u8>) {
-        let digest = Digest::of(&value);
-        self.0.insert(key, (value, digest));
-    }
-}
-
-fn key_of(object: ObjectId) -> u64 {
-    u64::try_from(object.0).unwrap_or(u64::MAX)
-}
-
-impl Objects for Store {
-    fn pack(&self, object: ObjectId) -> Option<Vec<u8>> {
-        self.0.get(&key_of(object)).map(|(value, _)| value.clone())
-    }
-
-    fn intact(&self, object: ObjectId) -> bool {
-        self.0
-            .get(&key_of(object))
-            .is_none_or(|(value, digest)| Digest::of(value) == *digest)
-    }
-
-    fn replace(&mut self, object: ObjectId, packed: Option<&[u8]>) {
-        match packed {
-            Some(value) => self.put(key_of(object), value.to_vec()),
-            None => {
-                self.0.remove(&key_of(object));
-            }
-        }
-    }
-}
-
 struct Replica {
     node: Node,
     core: Core,
@@ -231,6 +92,37 @@ struct Replica {
     held: BTreeMap<Index, Vec<ObjectId>>,
     replies: BTreeMap<Index, Vec<Vec<u8>>>,
     crashed: bool,
+    /// From which entry on it has a voice.
+    since: Option<Index>,
+    /// It is a fresh process that has none yet.
+    joins: bool,
+}
+
+impl Replica {
+    fn new(node: Node, size: usize) -> Self {
+        Self {
+            node,
+            core: Core::new(node, size, 1),
+            store: Store::default(),
+            shadow: Store::default(),
+            next: 0,
+            held: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            crashed: false,
+            since: None,
+            joins: false,
+        }
+    }
+
+    fn described(&self) -> String {
+        format!(
+            "{}: next {}, held {:?}, {:?}",
+            self.node,
+            self.next,
+            self.held,
+            self.core.doubts()
+        )
+    }
 }
 
 /// The whole group.
@@ -248,6 +140,8 @@ struct Group {
     /// Which replica's object was struck, and how long the log was when it was right again.
     struck: BTreeMap<u64, (usize, Option<usize>)>,
     keys: u64,
+    /// How many processes there have been.
+    born: u64,
 }
 
 /// Runs a plan to its end.
@@ -264,18 +158,10 @@ impl Group {
         let replicas = nodes
             .iter()
             .map(|node| {
-                let mut core = Core::new(*node, plan.size, 1);
-                core.set_members(&nodes, Index(0));
-                Replica {
-                    node: *node,
-                    core,
-                    store: Store::default(),
-                    shadow: Store::default(),
-                    next: 0,
-                    held: BTreeMap::new(),
-                    replies: BTreeMap::new(),
-                    crashed: false,
-                }
+                let mut replica = Replica::new(*node, plan.size);
+                replica.core.set_members(&nodes, Index(0));
+                replica.since = Some(Index(0));
+                replica
             })
             .collect();
         Self {
@@ -289,6 +175,7 @@ impl Group {
             struck: BTreeMap::new(),
             outcome: Outcome::default(),
             keys: 40,
+            born: plan.size as u64,
             plan,
         }
     }
@@ -317,6 +204,11 @@ impl Group {
                 crashed = true;
                 self.crash(0);
             }
+            if self.joining() {
+                let fresh = self.dice.below(self.plan.size);
+                let donor = self.dice.below(self.plan.size);
+                self.join(fresh, donor);
+            }
             self.step();
             if !waits
                 && self.plan.fault_one_in > 0
@@ -324,16 +216,15 @@ impl Group {
             {
                 self.fault();
             }
-            assert!(
-                steps < 2000 * self.plan.entries + 100_000,
-                "no progress: {:?}, {} entries, {:?}",
-                self.plan,
-                self.log.len(),
-                self.replicas
-                    .iter()
-                    .map(|r| (r.next, &r.held, r.core.doubts()))
-                    .collect::<Vec<_>>()
-            );
+            if steps > 2000 * self.plan.entries + 100_000 {
+                let doubts: Vec<_> = self.replicas.iter().map(Replica::described).collect();
+                self.outcome.left.push(format!(
+                    "no progress: {:?}, {} entries, {doubts:?}",
+                    self.plan,
+                    self.log.len(),
+                ));
+                return;
+            }
         }
         self.sweep();
         self.judge();
@@ -406,7 +297,14 @@ impl Group {
             return;
         }
         let index = Index(replica.next as u64 + 1);
+        let votes = replica.since.is_some();
         match &self.log[replica.next] {
+            Entry::Members(nodes) => {
+                let nodes = nodes.clone();
+                self.members(who, index, &nodes);
+            }
+            // Without a voice it is not asked about anything.
+            Entry::Recover(_) if !votes => {}
             Entry::Recover(recover) => {
                 replica.held.insert(index, recover.objects.clone());
                 replica.core.recover(index, recover, &replica.store);
@@ -448,11 +346,13 @@ impl Group {
                     }
                 }
                 let (tuple, replies) = replica.store.execute(&requests);
-                replica.replies.insert(index, replies);
-                replica.core.executed(index, tuple);
+                if votes {
+                    replica.replies.insert(index, replies);
+                    replica.core.executed(index, tuple);
+                }
             }
         }
-        replica.next += 1;
+        self.replicas[who].next += 1;
         if self.dice.below(3) == 0 {
             self.replicas[who].core.flush();
         }
@@ -460,36 +360,18 @@ impl Group {
 
     fn deliver(&mut self, to: usize) {
         let from = self.dice.below(self.plan.size);
-        let Some(message) = self
-            .network
-            .get_mut(&(from, to))
-            .and_then(VecDeque::pop_front)
-        else {
+        if self.is_empty(from, to) {
             // Nothing came, so nothing else is waiting: what is there is sent.
             if !self.replicas[to].crashed {
                 self.replicas[to].core.flush();
             }
-            return;
-        };
-        let sender = self.replicas[from].node;
-        let replica = &mut self.replicas[to];
-        if replica.crashed {
-            return;
+        } else {
+            self.deliver_from(from, to);
         }
-        if let Message::FetchReplies { index } = &message
-            && let Some(replies) = replica.replies.get(index)
-        {
-            let answer = Message::Replies {
-                index: *index,
-                replies: replies.clone(),
-            };
-            self.network
-                .entry((to, from))
-                .or_default()
-                .push_back(answer);
-        }
-        let replica = &mut self.replicas[to];
-        replica.core.receive(sender, message, &mut replica.store);
+    }
+
+    fn is_empty(&self, from: usize, to: usize) -> bool {
+        self.network.get(&(from, to)).is_none_or(VecDeque::is_empty)
     }
 
     /// Does what a replica's core asks for.
@@ -572,11 +454,20 @@ impl Group {
                 Action::Blame { .. } => {}
                 // Told anew for as long as it lasts; what never ends is seen by `judge`.
                 Action::Stuck(..) => {}
-                Action::Replace(node, why) => {
-                    self.outcome.left.push(format!("replace {node}: {why}"))
+                Action::Replace(node, _) => {
+                    if node == self.replicas[who].node {
+                        return self.end(who);
+                    }
                 }
             }
         }
+    }
+
+    /// Whether the replies of this entry have to leave a replica.
+    fn answers(&self, who: usize, at: usize) -> bool {
+        let index = Index(at as u64 + 1);
+        matches!(self.log[at], Entry::Batch(_))
+            && self.replicas[who].since.is_some_and(|since| since < index)
     }
 
     fn leave(&mut self, who: usize, index: Index, replies: &[Vec<u8>]) {
@@ -593,188 +484,13 @@ impl Group {
         }
     }
 
-    fn fault(&mut self) {
-        let class = self.plan.classes[self.dice.below(self.plan.classes.len())];
-        let who = self.dice.below(self.plan.size);
-        if self.replicas[who].crashed
-            || (self.plan.crash && self.replicas.iter().any(|r| r.crashed))
-        {
-            return;
-        }
-        let bit = self.dice.next();
-        let done = match class {
-            Class::Object | Class::Lost | Class::Digest => self.strike(who, class, bit),
-            Class::Queue => {
-                // Wrong in no object that is wrong elsewhere, which a changed key could be: only while all agree.
-                let calm = self.is_calm() && (0..self.keys).all(|key| self.may_strike(who, key));
-                let before = self.replicas[who].next;
-                if calm && matches!(self.log.get(before), Some(Entry::Batch(_))) {
-                    self.execute(who, Some(bit));
-                }
-                self.replicas[who].next > before && calm
-            }
-            Class::Reply => {
-                let last = self.replicas[who].replies.values_mut().next_back();
-                last.and_then(|replies| replies.first_mut())
-                    .is_some_and(|reply| flip(reply, bit))
-            }
-            Class::Check | Class::Detail | Class::Report | Class::Repair | Class::Replies => {
-                self.strike_message(class, bit)
-            }
-            Class::Loss => {
-                let from = self.dice.below(self.plan.size);
-                let queue = self.network.get_mut(&(from, who));
-                queue.and_then(VecDeque::pop_front).is_some()
-            }
-        };
-        if done {
-            *self.outcome.faults.entry(class.name()).or_default() += 1;
-        }
-    }
-
-    /// Whether no object is wrong anywhere, and nothing is under way.
-    fn is_calm(&self) -> bool {
-        self.replicas
-            .iter()
-            .all(|replica| !replica.core.is_repairing() && replica.held.is_empty())
-            && self
-                .replicas
-                .iter()
-                .all(|replica| replica.store.0 == replica.shadow.0)
-            && !self
-                .log
-                .iter()
-                .skip(self.replicas.iter().map(|r| r.next).min().unwrap_or(0))
-                .any(|e| matches!(e, Entry::Recover(_)))
-    }
-
-    fn strike(&mut self, who: usize, class: Class, bit: u64) -> bool {
-        let keys: Vec<u64> = self.replicas[who].store.0.keys().copied().collect();
-        let Some(key) = keys
-            .get(usize::try_from(bit >> 32).unwrap_or(0) % keys.len().max(1))
-            .copied()
-        else {
-            return false;
-        };
-        if !self.may_strike(who, key) {
-            return false;
-        }
-        let Some((value, digest)) = self.replicas[who].store.0.get_mut(&key) else {
-            return false;
-        };
-        match class {
-            Class::Object => flip(value, bit),
-            Class::Digest => {
-                digest.0 ^= 1 << (bit % 128);
-                true
-            }
-            _ => self.replicas[who].store.0.remove(&key).is_some(),
-        }
-    }
-
-    /// An object is wrong in one replica at a time, and at one entry: another replica's is struck once every replica has executed what
-    /// was in the log when it was last found right everywhere.
-    fn may_strike(&mut self, who: usize, key: u64) -> bool {
-        let clean = self
-            .replicas
-            .iter()
-            .all(|r| r.crashed || r.store.0.get(&key) == r.shadow.0.get(&key));
-        let executed = self
-            .replicas
-            .iter()
-            .filter(|r| !r.crashed)
-            .map(|r| r.next)
-            .min()
-            .unwrap_or(0);
-        let held = self
-            .replicas
-            .iter()
-            .any(|r| r.held.values().flatten().any(|id| id.0 == u128::from(key)));
-        let now = self.log.len();
-        match self.struck.get_mut(&key) {
-            Some((_, since)) if !clean || held => {
-                *since = None;
-                false
-            }
-            Some((victim, since)) if *victim == who && clean => {
-                // Wrong once more: what was found right before says nothing.
-                *since = None;
-                true
-            }
-            Some((_, since @ None)) => {
-                *since = Some(now);
-                false
-            }
-            Some((_, Some(since))) if executed < *since => false,
-            _ => {
-                self.struck.insert(key, (who, None));
-                clean
-            }
-        }
-    }
-
-    fn strike_message(&mut self, class: Class, bit: u64) -> bool {
-        let pair = (
-            self.dice.below(self.plan.size),
-            self.dice.below(self.plan.size),
-        );
-        let Some(queue) = self.network.get_mut(&pair) else {
-            return false;
-        };
-        for message in queue.iter_mut() {
-            match (class, message) {
-                (Class::Check, Message::Check { runs, .. }) => {
-                    runs[0].digests[0] ^= 1 << (bit % 128);
-                    return true;
-                }
-                (Class::Detail, Message::Detail { tuple, .. }) => {
-                    if let Some(pair) = tuple.objects.first_mut() {
-                        pair.digest.0 ^= 1 << (bit % 128);
-                        return true;
-                    }
-                }
-                (Class::Report, Message::Report { pairs, .. }) => {
-                    if let Some(pair) = pairs.first_mut() {
-                        pair.digest.0 ^= 1 << (bit % 128);
-                        return true;
-                    }
-                }
-                (Class::Repair, Message::Repair { objects, .. }) => {
-                    if let Some((_, Some(bytes))) = objects.first_mut() {
-                        return flip(bytes, bit);
-                    }
-                }
-                (Class::Replies, Message::Replies { replies, .. }) => {
-                    if let Some(reply) = replies.first_mut() {
-                        return flip(reply, bit);
-                    }
-                }
-                _ => {}
-            }
-        }
-        false
-    }
-
     /// Runs until nothing is under way, or for so long that something is stuck.
     fn settle(&mut self) {
         for round in 0..4000 {
             for who in 0..self.plan.size {
                 for from in 0..self.plan.size {
-                    while self
-                        .network
-                        .get(&(from, who))
-                        .is_some_and(|queue| !queue.is_empty())
-                    {
-                        let message = self
-                            .network
-                            .get_mut(&(from, who))
-                            .and_then(VecDeque::pop_front);
-                        if let Some(message) = message {
-                            self.network
-                                .entry((from, who))
-                                .or_default()
-                                .push_front(message);
-                        }
+                    self.join(who, from);
+                    while !self.is_empty(from, who) {
                         self.deliver_from(from, who);
                         self.act(who);
                     }
@@ -790,15 +506,15 @@ impl Group {
                 }
                 self.act(who);
             }
-            let quiet = self.network.values().all(VecDeque::is_empty)
+            let quiet = !self.joining()
+                && self.network.values().all(VecDeque::is_empty)
                 && self.replicas.iter().filter(|r| !r.crashed).all(|r| {
                     r.next == self.log.len() && r.held.is_empty() && !r.core.is_repairing()
                 });
             let left = (0..self.plan.size).all(|who| {
                 self.replicas[who].crashed
-                    || self.log.iter().enumerate().all(|(at, entry)| {
-                        matches!(entry, Entry::Recover(_))
-                            || self.released[who].contains(&(at as u64 + 1))
+                    || (0..self.log.len()).all(|at| {
+                        !self.answers(who, at) || self.released[who].contains(&(at as u64 + 1))
                     })
             });
             if quiet && left && round > 20 {
@@ -833,14 +549,16 @@ impl Group {
     }
 
     fn judge(&mut self) {
+        if self.joining() {
+            let left = "a fresh process has no voice".to_owned();
+            self.outcome.left.push(left);
+        }
         for (who, replica) in self.replicas.iter().enumerate() {
             if replica.crashed {
                 continue;
             }
-            for (at, entry) in self.log.iter().enumerate() {
-                if matches!(entry, Entry::Batch(_))
-                    && !self.released[who].contains(&(at as u64 + 1))
-                {
+            for at in 0..self.log.len() {
+                if self.answers(who, at) && !self.released[who].contains(&(at as u64 + 1)) {
                     self.outcome.left.push(format!(
                         "entry {} never left replica {who}: {:?}",
                         at + 1,
@@ -858,34 +576,4 @@ impl Group {
             }
         }
     }
-}
-
-impl Class {
-    /// Its word in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Object => "object",
-            Self::Digest => "digest",
-            Self::Lost => "lost",
-            Self::Queue => "queue",
-            Self::Reply => "reply",
-            Self::Check => "check",
-            Self::Detail => "detail",
-            Self::Report => "report",
-            Self::Repair => "repair",
-            Self::Replies => "replies",
-            Self::Loss => "loss",
-        }
-    }
-}
-
-fn flip(bytes: &mut [u8], bit: u64) -> bool {
-    let length = bytes.len() as u64 * 8;
-    if length == 0 {
-        return false;
-    }
-    let at = bit % length;
-    bytes[usize::try_from(at / 8).unwrap_or(0)] ^= 1 << (at % 8);
-    true
 }

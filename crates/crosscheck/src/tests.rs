@@ -527,3 +527,35 @@ fn a_crash_stops_nothing() {
 fn the_same_seed_gives_the_same_run() {
     assert_eq!(run(&plan(3)), run(&plan(3)));
 }
+
+/// Faults nearly as often as anything else happens.
+fn hostile(classes: &[Class], seed: u64) -> Plan {
+    Plan {
+        seed,
+        entries: 200,
+        fault_one_in: 3,
+        classes: classes.to_vec(),
+        ..plan(seed)
+    }
+}
+
+#[test]
+fn a_lost_report_is_asked_for_again() {
+    judged(&hostile(&[Class::Loss, Class::Object], 4_294_967_530));
+}
+
+#[test]
+fn a_report_that_is_hit_does_not_undo_a_vote() {
+    for number in [2, 3, 5] {
+        let outcome = judged(&hostile(&[Class::Report, Class::Object], 1 << 32 | number));
+        assert_eq!(outcome.replaced, 0, "run {number}");
+    }
+}
+
+#[test]
+fn who_cannot_be_repaired_is_replaced() {
+    for number in [2, 58] {
+        let outcome = judged(&hostile(&[Class::Repair, Class::Object], 1 << 32 | number));
+        assert_eq!(outcome.replaced, 1, "run {number}");
+    }
+}

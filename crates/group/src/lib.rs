@@ -36,6 +36,7 @@ pub mod net;
 pub mod peers;
 pub mod secret;
 pub mod sequencer;
+mod sync;
 pub mod tls;
 pub mod who;
 pub mod wire;

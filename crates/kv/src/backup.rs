@@ -19,35 +19,18 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail, ensure};
 use serde::{Deserialize, Serialize};
-use steadfast_crosscheck::Digest;
 use steadfast_group::disk::record;
 use steadfast_group::secret;
 use steadfast_integrity::digest::{Vote128, crc32c};
 
+use crate::ask::{ask, plain, status_of};
 use crate::cli::At;
-use crate::{local, plain, say, status_of};
+use crate::saved::{Saved, from_hex, to_hex};
+use crate::say;
 
 const MAGIC: &[u8; 8] = b"SFKVBAK1";
 /// Bytes of items in one record of a file, and in one entry of the log.
 const BATCH: usize = 1 << 20;
-/// Bytes of a state that are asked for at a time.
-pub(crate) const PIECE: usize = 1 << 20;
-
-/// One item: its bytes as they are stored and voted on, and its digest.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Saved {
-    #[serde(with = "serde_bytes")]
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) digest: u128,
-}
-
-impl Saved {
-    /// Whether it is what was voted for.
-    pub(crate) fn is_right(&self) -> bool {
-        Digest::of(&self.bytes).0 == self.digest
-    }
-}
-
 /// What a file says before its items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Header {
@@ -144,14 +127,14 @@ fn read(bytes: &[u8]) -> anyhow::Result<(u64, Vec<Saved>)> {
 
 pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result<()> {
     let secret = secret::read(secret_file)?;
-    let verified = local::ask(at, "sf verify")?;
+    let verified = ask(at, "sf verify")?;
     let verified: serde_json::Value =
         serde_json::from_str(&verified).with_context(|| plain(&verified))?;
     ensure!(
         verified["complete"] == true,
         "not every replica has answered the comparison\n  fix:   wait until steadfast kv status shows all of them"
     );
-    let answer = local::ask(at, &format!("sf backup {secret:032x}"))?;
+    let answer = ask(at, &format!("sf backup {secret:032x}"))?;
     let Some(length) = answer.strip_prefix("BACKUP ") else {
         bail!("{}", plain(&answer));
     };
@@ -159,7 +142,7 @@ pub(crate) fn backup(file: &Path, at: &At, secret_file: &Path) -> anyhow::Result
     let mut state = Vec::with_capacity(length);
     while state.len() < length {
         let line = format!("sf piece {secret:032x} {}", state.len());
-        let answer = local::ask(at, &line)?;
+        let answer = ask(at, &line)?;
         let words: Vec<&str> = answer.split(' ').collect();
         let ["PIECE", crc, hex] = words.as_slice() else {
             bail!("{}", plain(&answer));
@@ -212,7 +195,7 @@ pub(crate) fn restore(file: &Path, over: bool, at: &At, secret_file: &Path) -> a
     for batch in batches(items) {
         let wanted = batch.len();
         let hex = to_hex(&postcard::to_stdvec(&batch)?);
-        let answer = local::ask(at, &format!("sf restore {secret:032x} {hex}"))?;
+        let answer = ask(at, &format!("sf restore {secret:032x} {hex}"))?;
         ensure!(
             answer == format!("RESTORED {wanted}"),
             "after {done} of {count} items: {}\n  fix:   run it again with --over",
@@ -226,28 +209,6 @@ pub(crate) fn restore(file: &Path, over: bool, at: &At, secret_file: &Path) -> a
     Ok(())
 }
 
-/// Bytes as hexadecimal digits.
-pub(crate) fn to_hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble & 15)]);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(*byte)])
-        .collect()
-}
-
-/// The bytes of hexadecimal digits.
-pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: &u8| u8::try_from(char::from(*byte).to_digit(16)?).ok();
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    if !rest.is_empty() {
-        return None;
-    }
-    pairs
-        .iter()
-        .map(|[high, low]| Some(digit(high)? << 4 | digit(low)?))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,7 +217,7 @@ mod tests {
         (0..50u8)
             .map(|i| {
                 let bytes = vec![i; 40 * usize::from(i)];
-                let digest = Digest::of(&bytes).0;
+                let digest = steadfast_crosscheck::Digest::of(&bytes).0;
                 Saved { bytes, digest }
             })
             .collect()
@@ -293,13 +254,5 @@ mod tests {
             .map(Vec::len)
             .collect();
         assert_eq!(sizes, [50, 1, 1]);
-    }
-
-    #[test]
-    fn digits_are_bytes() {
-        let bytes: Vec<u8> = (0..=255).collect();
-        assert_eq!(from_hex(&to_hex(&bytes)), Some(bytes));
-        assert_eq!(from_hex("0g"), None);
-        assert_eq!(from_hex("012"), None);
     }
 }

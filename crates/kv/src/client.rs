@@ -14,7 +14,8 @@ use steadfast_crosscheck::Digest;
 use steadfast_group::tls::{Stream, Tls};
 use steadfast_integrity::envelope::server::{Asked, Envelope, asked};
 
-use crate::protocol::{Local, Parsed, Request, parse};
+use crate::protocol::{Local, Parsed, parse};
+use crate::request::Request;
 use crate::service::{Event, Group, Reply, Service};
 
 /// Requests of one connection in one group.

@@ -9,8 +9,7 @@
 //! Not covered: a log on disk. What was stored is lost with more than f replicas that die at once.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::ask::ask;
 use crate::cli::{At, Common, Local};
 use crate::inherit;
 use crate::say;
@@ -351,35 +351,4 @@ fn wait_ready(clients: &[SocketAddr]) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// One of the service's own commands, over a client's connection.
-pub(crate) fn ask(at: &At, line: &str) -> anyhow::Result<String> {
-    // A comparison of everything takes its time.
-    ask_within(at, line, Duration::from_secs(30))
-}
-
-/// The same, of one who may not answer at all.
-pub(crate) fn ask_within(to: &At, line: &str, limit: Duration) -> anyhow::Result<String> {
-    let at = to.at;
-    let stream = TcpStream::connect_timeout(&at, Duration::from_secs(2)).with_context(|| {
-        format!("no replica answers at {at}\n  fix:   start one: steadfast kv --local 3")
-    })?;
-    stream.set_read_timeout(Some(limit))?;
-    let line = format!("{line}\r\n");
-    let mut answer = Vec::new();
-    if let Some(authority) = &to.tls_ca {
-        let own = to.tls_cert.as_deref().zip(to.tls_key.as_deref());
-        let mut stream = steadfast_group::tls::ask(&at.to_string(), stream, authority, own)?;
-        stream.write_all(line.as_bytes())?;
-        BufReader::new(stream).read_until(b'\n', &mut answer)?;
-    } else {
-        (&stream).write_all(line.as_bytes())?;
-        BufReader::new(stream).read_until(b'\n', &mut answer)?;
-        // A replica that speaks TLS ends the connection, with an alert (RFC 8446, 5.1) or without.
-        if answer.first().is_none_or(|first| *first == 0x15) {
-            bail!("{at} ended the connection\n  fix:   --tls-ca FILE, if it speaks TLS");
-        }
-    }
-    Ok(String::from_utf8_lossy(&answer).trim_end().to_owned())
 }

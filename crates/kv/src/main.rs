@@ -5,6 +5,7 @@
 //! Where to begin: `service` executes and votes, `store` is what is voted on, `sequencer` orders, `local` is the group on one machine,
 //! `serve` one replica of a group on several.
 
+mod ask;
 mod backup;
 mod cli;
 mod client;
@@ -16,6 +17,8 @@ mod once;
 mod protocol;
 mod reads;
 mod replica;
+mod request;
+mod saved;
 mod say;
 mod serve;
 mod service;
@@ -31,6 +34,7 @@ use clap::{CommandFactory as _, Parser as _};
 use steadfast_crosscheck::Node;
 use steadfast_integrity::exit::Own;
 
+use ask::{ask, plain, status_of};
 use cli::{At, Cli, TlsClients, Verb};
 use steadfast_group::Member;
 
@@ -85,7 +89,7 @@ fn command(cli: Cli) -> anyhow::Result<ExitCode> {
         (Some(Verb::Secret), _) => say::result(&steadfast_group::secret::fresh()?),
         (Some(Verb::Drain { at, secret }), _) => {
             let secret = steadfast_group::secret::read(&secret.secret_file)?;
-            let answer = local::ask(&at, &format!("sf drain {secret:032x}"))?;
+            let answer = ask(&at, &format!("sf drain {secret:032x}"))?;
             if answer != "DRAINED" {
                 bail!("{}", plain(&answer));
             }
@@ -204,12 +208,6 @@ fn replica_of(args: cli::Replica) -> anyhow::Result<()> {
     })
 }
 
-fn status_of(at: &At) -> anyhow::Result<serde_json::Value> {
-    let answer = local::ask(at, "sf status")?;
-    serde_json::from_str(&answer)
-        .with_context(|| format!("{} is no replica of steadfast kv; it says: {answer}", at.at))
-}
-
 fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
     let status = status_of(at)?;
     let members = status["members"].as_array().cloned().unwrap_or_default();
@@ -226,7 +224,7 @@ fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
     let client = member
         .and_then(|member| member["client"].as_str())
         .context("the group does not name that replica")?;
-    let answer = local::ask(&at.also(client.parse()?), &format!("sf strike {line}"))?;
+    let answer = ask(&at.also(client.parse()?), &format!("sf strike {line}"))?;
     if answer != "STRUCK" {
         bail!("{}", plain(&answer));
     }
@@ -235,13 +233,6 @@ fn strike(line: &str, at: &At) -> anyhow::Result<ExitCode> {
         wanted.replica, wanted.target
     ));
     Ok(ExitCode::SUCCESS)
-}
-
-/// An answer of the service, as a person reads it.
-fn plain(answer: &str) -> String {
-    answer
-        .trim_start_matches("ERROR ")
-        .replace("; fix: ", "\n  fix:   ")
 }
 
 /// Has whoever leads now do something about a replica, and asks until it is done.
@@ -257,7 +248,7 @@ fn of_leader(what: &str, replica: u64, at: &At, secret: &std::path::Path) -> any
             .and_then(|member| member["client"].as_str()?.parse().ok())
             .unwrap_or(at.at);
         let line = format!("sf {what} {secret:032x} {replica}");
-        last = local::ask(&at.also(leader), &line)?;
+        last = ask(&at.also(leader), &line)?;
         match last.as_str() {
             "DONE" => return Ok(()),
             "ASKED" | "ERROR not the leader" => {
@@ -270,7 +261,7 @@ fn of_leader(what: &str, replica: u64, at: &At, secret: &std::path::Path) -> any
 }
 
 fn verify(at: &At) -> anyhow::Result<ExitCode> {
-    let answer = local::ask(at, "sf verify")?;
+    let answer = ask(at, "sf verify")?;
     if let Some(why) = answer.strip_prefix("ERROR ") {
         bail!("{why}");
     }

@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 use steadfast_integrity::digest::vote128;
 
-use crate::protocol::{Form, Request};
+use crate::request::{Form, KEY_MAX, Request};
 
 /// Slots of clients.
 const SLOTS: u64 = 4096;
@@ -31,7 +31,7 @@ const NAME_MAX: usize = 20;
 /// Flags of a numbered request: they decide how long the kept reply is.
 const FLAGS_MAX: usize = 16;
 /// Longest reply that is kept: each flag of the request is answered by the key at most.
-pub(crate) const REPLY_MAX: usize = 64 + FLAGS_MAX * (crate::protocol::KEY_MAX + 2);
+pub(crate) const REPLY_MAX: usize = 64 + FLAGS_MAX * (KEY_MAX + 2);
 /// What the opaque begins with.
 const OPAQUE: &str = "Oonce:";
 /// What the key of a slot begins with: a byte that no client's key has.
@@ -49,7 +49,7 @@ pub(crate) fn read(flags: &[String]) -> Result<Option<Once<'_>>, &'static str> {
     let Some(opaque) = flags.iter().find_map(|flag| flag.strip_prefix(OPAQUE)) else {
         return Ok(None);
     };
-    let is_long = |flag: &String| flag.len() > crate::protocol::KEY_MAX;
+    let is_long = |flag: &String| flag.len() > KEY_MAX;
     if flags.len() > FLAGS_MAX || flags.iter().any(is_long) {
         return Err("CLIENT_ERROR a numbered request has at most 16 flags, of 250 bytes each");
     }

@@ -6,98 +6,15 @@
 //!
 //! Not covered: the binary protocol (deprecated upstream), refused by its first byte; base64 keys and stale items of the meta commands.
 
-use serde::{Deserialize, Serialize};
-
-use crate::backup::Saved;
 use crate::once;
+use crate::request::{Form, KEY_MAX, Request, VALUE_MAX, Verb};
 
 /// What `version` says: the memcached whose commands these are, since clients decide by it what they may use; then whose server it is.
 pub(crate) const VERSION: &str = concat!("1.6.18-steadfast-", env!("CARGO_PKG_VERSION"));
-/// Longest key, as memcached has it.
-pub(crate) const KEY_MAX: usize = 250;
-/// Longest value, as memcached has it by default.
-pub(crate) const VALUE_MAX: usize = 1 << 20;
 /// Longest command line: a multi-get of a hundred longest keys fits many times.
 const LINE_MAX: usize = 1 << 16;
 /// The same of the service's own commands: a batch of a backup, in hexadecimal digits.
 const OWN_LINE_MAX: usize = 5 << 20;
-
-/// How a value is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Verb {
-    Set,
-    Add,
-    Replace,
-    Append,
-    Prepend,
-    Cas,
-}
-
-/// How a reply is written.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Form {
-    /// The classic commands.
-    Text,
-    /// The same, without an answer.
-    Silent,
-    /// The meta commands, with the flags of the request that are answered.
-    Meta {
-        flags: Vec<String>,
-        quiet: bool,
-        value: bool,
-    },
-}
-
-/// A request that is executed in the order of the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Request {
-    Get {
-        keys: Vec<Vec<u8>>,
-        cas: bool,
-        touch: Option<i64>,
-    },
-    Store {
-        verb: Verb,
-        key: Vec<u8>,
-        flags: u32,
-        expires: i64,
-        #[serde(with = "serde_bytes")]
-        value: Vec<u8>,
-        cas: Option<u64>,
-        form: Form,
-    },
-    Delete {
-        key: Vec<u8>,
-        cas: Option<u64>,
-        form: Form,
-    },
-    Count {
-        key: Vec<u8>,
-        up: bool,
-        by: u64,
-        seed: Option<(u64, i64)>,
-        expires: Option<i64>,
-        form: Form,
-    },
-    Touch {
-        key: Vec<u8>,
-        expires: i64,
-        form: Form,
-    },
-    Flush {
-        after: i64,
-        form: Form,
-    },
-    MetaGet {
-        key: Vec<u8>,
-        touch: Option<i64>,
-        form: Form,
-    },
-    /// Items of a backup; of whoever knows the secret of the group.
-    Restore {
-        items: Vec<Saved>,
-    },
-}
 
 /// What the head of the input is.
 #[derive(Debug, PartialEq, Eq)]

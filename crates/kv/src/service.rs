@@ -35,8 +35,8 @@ use steadfast_group::{Delivery, Heard, Member, Peers, Post, ReadAt, Sequencer as
 use steadfast_sys::manager::Manager;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::protocol::Request;
 use crate::reads::Modes;
+use crate::request::Request;
 use crate::store::{SHARDS, Store};
 
 use self::reads::Reads;

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+use crate::ask::ask_within;
 use crate::cli::At;
-use crate::{local, say};
+use crate::say;
 
 /// Home, then nothing below.
 const CLEAR: &str = "\x1b[H\x1b[J";
@@ -66,7 +67,7 @@ pub(crate) fn run(at: &At, as_json: bool, interval: Duration, count: Option<u64>
 }
 
 fn status(at: &At) -> Result<Value> {
-    let answer = local::ask_within(at, "sf status", ANSWER)?;
+    let answer = ask_within(at, "sf status", ANSWER)?;
     serde_json::from_str(&answer)
         .with_context(|| format!("{} is no replica of steadfast kv; it says: {answer}", at.at))
 }

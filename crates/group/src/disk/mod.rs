@@ -17,6 +17,7 @@
 //! Not covered: a directory that is put back to an older state, and a disk that says "durable" and is not. Both undo a vote.
 
 mod mark;
+mod queue;
 pub mod record;
 mod segments;
 #[cfg(test)]
@@ -37,11 +38,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use self::mark::{DURABLE, Marker};
+use self::queue::{Done, Job};
 use self::record::Fault;
 use self::segments::{Entries, Loaded};
-use self::writer::{Done, Job};
 use crate::entry::Types;
 use crate::secret;
+use crate::sync::mpsc;
 
 const REPLICA: &str = "replica";
 const VOTE: &str = "vote";
@@ -325,10 +327,15 @@ pub(crate) struct Found {
     pub(crate) failure: oneshot::Receiver<String>,
 }
 
+/// Who asked hears; nobody does if it has gone.
+fn heard(done: oneshot::Sender<io::Result<()>>) -> Done {
+    Box::new(move |written| drop(done.send(written)))
+}
+
 /// Writes what is to be kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Keeper {
-    jobs: std::sync::mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Job<VoteOf<Types>>>,
     dir: PathBuf,
     /// The entry behind which the stored state stands; held while another one is written.
     stored: Arc<Mutex<Option<LogIdOf<Types>>>>,
@@ -347,7 +354,8 @@ impl Keeper {
             segments::put(entry, &mut bytes)?;
         }
         let highest = entries.last().map_or(0, |entry| entry.index());
-        self.send(Job::Append(bytes, highest, Done::Engine(done)))
+        let done = Box::new(move |written| done.io_completed(written));
+        self.send(Job::Append(bytes, highest, done))
     }
 
     /// Entries from an index on are void.
@@ -355,7 +363,7 @@ impl Keeper {
         let mut bytes = Vec::new();
         segments::put_cut(from, &mut bytes)?;
         let (done, written) = oneshot::channel();
-        self.send(Job::Append(bytes, 0, Done::Own(done)))?;
+        self.send(Job::Append(bytes, 0, heard(done)))?;
         written.await.map_err(io::Error::other)?
     }
 
@@ -369,7 +377,7 @@ impl Keeper {
     /// Returns when the vote is durable.
     pub(crate) async fn vote(&self, vote: VoteOf<Types>) -> io::Result<()> {
         let (done, stored) = oneshot::channel();
-        self.send(Job::Vote(vote, done))?;
+        self.send(Job::Vote(vote, heard(done)))?;
         stored.await.map_err(io::Error::other)?
     }
 
@@ -395,7 +403,7 @@ impl Keeper {
             .map_err(io::Error::other)?
     }
 
-    fn send(&self, job: Job) -> io::Result<()> {
+    fn send(&self, job: Job<VoteOf<Types>>) -> io::Result<()> {
         self.jobs
             .send(job)
             .map_err(|_| io::Error::other("the thread that writes has ended"))

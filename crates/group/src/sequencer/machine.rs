@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
@@ -15,6 +15,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use steadfast_crosscheck::Node;
 use tokio::sync::{mpsc, oneshot};
 
+use super::hand::Hand;
 use super::{Delivery, Member};
 use crate::disk::{Keeper, State};
 use crate::entry::{Bytes, Types};
@@ -25,7 +26,7 @@ const DOUBT: Duration = Duration::from_millis(50);
 /// The engine's view of the service: a place in the log, and a channel.
 #[derive(Debug)]
 pub struct Machine {
-    hand: Arc<Mutex<Hand>>,
+    hand: Arc<Hand<Place, Delivery>>,
     current: Current,
 }
 
@@ -60,16 +61,30 @@ impl Current {
     }
 }
 
-/// Where the log is, and what hands it on: one lock, so that a request for the state stands exactly behind the entry that it names.
-#[derive(Debug)]
-struct Hand {
-    out: mpsc::UnboundedSender<Delivery>,
+/// What the engine asks about.
+#[derive(Clone, Debug, Default)]
+struct Place {
     applied: Option<LogIdOf<Types>>,
     membership: StoredMembershipOf<Types>,
 }
 
-fn locked(hand: &Mutex<Hand>) -> MutexGuard<'_, Hand> {
-    hand.lock().unwrap_or_else(PoisonError::into_inner)
+/// The state behind an entry goes to the service, and what follows goes behind it.
+fn install(
+    hand: &Hand<Place, Delivery>,
+    meta: &SnapshotMetaOf<Types>,
+    bytes: Vec<u8>,
+    done: oneshot::Sender<Result<(), String>>,
+) {
+    hand.go(|place| {
+        place.applied = meta.last_log_id;
+        place.membership = meta.last_membership.clone();
+        Delivery::Install {
+            index: meta.last_log_id.map_or(0, |id| id.index()),
+            members: members_of(&place.membership),
+            bytes,
+            done,
+        }
+    });
 }
 
 fn members_of(membership: &StoredMembershipOf<Types>) -> BTreeMap<Node, Member> {
@@ -85,11 +100,7 @@ impl Machine {
     /// One that has executed nothing yet.
     pub(super) fn new(out: mpsc::UnboundedSender<Delivery>) -> Self {
         Self {
-            hand: Arc::new(Mutex::new(Hand {
-                out,
-                applied: None,
-                membership: StoredMembershipOf::<Types>::default(),
-            })),
+            hand: Arc::new(Hand::new(Place::default(), out)),
             current: Current::default(),
         }
     }
@@ -99,31 +110,12 @@ impl Machine {
         if let Some((meta, bytes)) = &state {
             // Whoever takes it ends the process if it cannot: nobody waits.
             let (done, _) = oneshot::channel();
-            locked(&self.hand).install(meta, bytes.clone(), done);
+            install(&self.hand, meta, bytes.clone(), done);
         }
         self.current = Current {
             last: Arc::new(Mutex::new(state)),
             disk: Some(disk),
         };
-    }
-}
-
-impl Hand {
-    /// The state behind an entry goes to the service, and what follows goes behind it.
-    fn install(
-        &mut self,
-        meta: &SnapshotMetaOf<Types>,
-        bytes: Vec<u8>,
-        done: oneshot::Sender<Result<(), String>>,
-    ) {
-        self.applied = meta.last_log_id;
-        self.membership = meta.last_membership.clone();
-        let _ = self.out.send(Delivery::Install {
-            index: meta.last_log_id.map_or(0, |id| id.index()),
-            members: members_of(&self.membership),
-            bytes,
-            done,
-        });
     }
 }
 
@@ -134,8 +126,8 @@ impl RaftStateMachine<Types> for Machine {
     async fn applied_state(
         &mut self,
     ) -> Result<(Option<LogIdOf<Types>>, StoredMembershipOf<Types>), io::Error> {
-        let hand = locked(&self.hand);
-        Ok((hand.applied, hand.membership.clone()))
+        let place = self.hand.place();
+        Ok((place.applied, place.membership))
     }
 
     async fn apply<Strm>(&mut self, mut entries: Strm) -> Result<(), io::Error>
@@ -146,23 +138,18 @@ impl RaftStateMachine<Types> for Machine {
             let (entry, responder) = next?;
             let id = entry.log_id();
             let index = id.index();
-            {
-                let mut hand = locked(&self.hand);
-                hand.applied = Some(id);
+            self.hand.go(|place| {
+                place.applied = Some(id);
                 match entry.payload {
-                    EntryPayload::Blank => {
-                        let _ = hand.out.send(Delivery::Blank { index });
-                    }
-                    EntryPayload::Normal(Bytes(bytes)) => {
-                        let _ = hand.out.send(Delivery::Entry { index, bytes });
-                    }
+                    EntryPayload::Blank => Delivery::Blank { index },
+                    EntryPayload::Normal(Bytes(bytes)) => Delivery::Entry { index, bytes },
                     EntryPayload::Membership(membership) => {
-                        hand.membership = StoredMembershipOf::<Types>::new(Some(id), membership);
-                        let members = members_of(&hand.membership);
-                        let _ = hand.out.send(Delivery::Members { index, members });
+                        place.membership = StoredMembershipOf::<Types>::new(Some(id), membership);
+                        let members = members_of(&place.membership);
+                        Delivery::Members { index, members }
                     }
                 }
-            }
+            });
             if let Some(responder) = responder {
                 responder.send(());
             }
@@ -183,7 +170,7 @@ impl RaftStateMachine<Types> for Machine {
         snapshot: Vec<u8>,
     ) -> Result<(), io::Error> {
         let (done, ready) = oneshot::channel();
-        locked(&self.hand).install(meta, snapshot.clone(), done);
+        install(&self.hand, meta, snapshot.clone(), done);
         ready
             .await
             .map_err(io::Error::other)?
@@ -204,7 +191,7 @@ impl RaftStateMachine<Types> for Machine {
 /// A snapshot that is being made.
 #[derive(Debug)]
 pub struct Builder {
-    hand: Arc<Mutex<Hand>>,
+    hand: Arc<Hand<Place, Delivery>>,
     current: Current,
 }
 
@@ -214,13 +201,10 @@ impl RaftSnapshotBuilder<Types> for Builder {
     async fn build_snapshot(&mut self) -> Result<SnapshotOf<Types, Vec<u8>>, io::Error> {
         let (meta, bytes) = loop {
             let (want, have) = oneshot::channel();
-            let meta = {
-                let hand = locked(&self.hand);
-                let _ = hand.out.send(Delivery::Snapshot(want));
-                SnapshotMetaOf::<Types> {
-                    last_log_id: hand.applied,
-                    last_membership: hand.membership.clone(),
-                }
+            let place = self.hand.ask(Delivery::Snapshot(want));
+            let meta = SnapshotMetaOf::<Types> {
+                last_log_id: place.applied,
+                last_membership: place.membership,
             };
             if let Some(bytes) = have.await.map_err(io::Error::other)? {
                 break (meta, bytes);

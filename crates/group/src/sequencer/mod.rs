@@ -7,6 +7,7 @@
 //!  1. What is delivered is delivered to every replica with the same index, in ascending order.
 //!  2. What is submitted may be lost or delivered late: its origin numbers it, and submits again.
 
+mod hand;
 mod log;
 mod machine;
 pub mod raft;

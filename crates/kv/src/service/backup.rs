@@ -8,8 +8,8 @@ use steadfast_integrity::digest::crc32c;
 use tokio::sync::oneshot;
 
 use super::{Event, Group, NOT_ALLOWED, Service};
-use crate::backup::{PIECE, Saved, from_hex, to_hex};
-use crate::protocol::Request;
+use crate::request::Request;
+use crate::saved::{PIECE, Saved, from_hex, to_hex};
 
 /// How long a state is kept for somebody who asks for no piece of it.
 const KEPT: Duration = Duration::from_secs(60);

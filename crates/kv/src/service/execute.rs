@@ -9,7 +9,7 @@ use steadfast_integrity::digest::crc32c;
 
 use super::submit::Unacked;
 use super::{Body, Entry, Out, Reply, SCRUBS_KEPT, SHARDS, Service, Stage, deliver, local_ms};
-use crate::protocol::Request;
+use crate::request::Request;
 use crate::store::{self, Delta, Store};
 use crate::strike::Kind;
 
@@ -43,7 +43,10 @@ impl Service {
                 Delivery::Snapshot(want) => {
                     let index = Index(self.executed);
                     // What was executed without a voice nobody has agreed on.
-                    if self.returning.is_some() || self.core.standing(index) == Standing::Doubtful {
+                    if self.returning.is_some()
+                        || self.core.standing(index) == Standing::Doubtful
+                        || (self.stage == Stage::Rdgx && !self.store.is_whole())
+                    {
                         let _ = want.send(None);
                     } else {
                         self.snapshots.push((index, self.store.snapshot(), want));

@@ -1,0 +1,496 @@
+//! Recoveries: objects that replicas differ on are reported by all, voted on, and fetched by who was outvoted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::votes::AGREED_MAX;
+use super::{ASK_AGAIN_TICKS, Action, Core, Objects, RETELL_TICKS, VOTE_TICKS, winner};
+use crate::ids::{Digest, Index, Node, ObjectId};
+use crate::message::{Message, Pair, Recover, To};
+
+/// Ticks between two times that a report is asked for, at most. Were it longer each time without an end, one that is lost twice late would
+/// hold requests back for as long again as all before.
+const RETELL_TICKS_MAX: u32 = 256;
+/// Ticks for which a replica that goes on keeps its copies for one that lives and has not been repaired. By then that one has asked so often
+/// in vain that it has been replaced, or is the last one that the group can do without.
+const COPIES_TICKS: u32 = 4 * VOTE_TICKS;
+/// Times that everybody looks again at objects on which no vote decides, before they count as stuck.
+const LOOKS: usize = 4;
+
+#[derive(Debug)]
+pub(super) struct Recovery {
+    pub(super) objects: Vec<ObjectId>,
+    /// As they were at this place of the log, for others.
+    pub(super) copies: Vec<Option<Vec<u8>>>,
+    pub(super) reports: BTreeMap<Node, Vec<Pair>>,
+    /// Who has executed something else at this place.
+    pub(super) denied: BTreeSet<Node>,
+    /// Winners of the votes, object by object.
+    pub(super) winners: Vec<Option<Digest>>,
+    pub(super) wrong: BTreeSet<usize>,
+    pub(super) resumed: bool,
+    pub(super) stuck: bool,
+    pub(super) asked: Option<u32>,
+    pub(super) source: Option<Node>,
+    /// Times that the others were asked for bytes of what is wrong here.
+    pub(super) asks: usize,
+    /// Times that everybody was asked to look again at what no vote decides.
+    pub(super) looks: usize,
+    pub(super) age: u32,
+}
+
+impl Core {
+    /// A recovery has come out of the log: looks at its objects, tells the others, and holds requests for them back until `Resume`.
+    pub fn recover(&mut self, index: Index, recover: &Recover, objects: &dyn Objects) {
+        self.highest = self.highest.max(index);
+        let copies: Vec<_> = recover.objects.iter().map(|id| objects.pack(*id)).collect();
+        let pairs: Vec<Pair> = recover
+            .objects
+            .iter()
+            .zip(&copies)
+            .map(|(id, packed)| Pair {
+                object: *id,
+                digest: Digest::of_packed(packed.as_deref()),
+                passive: !objects.intact(*id),
+            })
+            .collect();
+        for id in &recover.objects {
+            self.ordered.remove(id);
+        }
+        for (_, vote) in self.votes.range_mut(..index) {
+            for id in &recover.objects {
+                vote.pending.remove(id);
+            }
+        }
+        let recovery = self.recoveries.entry(index).or_insert_with(Recovery::empty);
+        recovery.objects.clone_from(&recover.objects);
+        recovery
+            .reports
+            .retain(|_, pairs| are_about(pairs, &recover.objects));
+        recovery.copies = copies;
+        recovery.winners = vec![None; recover.objects.len()];
+        recovery.reports.insert(self.me, pairs.clone());
+        self.send(
+            To::All,
+            Message::Report {
+                index,
+                pairs,
+                again: false,
+            },
+        );
+    }
+
+    /// Votes on the recoveries that have come out of the log, and repairs.
+    pub fn repair(&mut self) {
+        let open: Vec<Index> = self.recoveries.keys().copied().collect();
+        for index in open {
+            self.look_at_recovery(index);
+        }
+    }
+
+    pub(super) fn recoveries_tick(&mut self) {
+        for recovery in self.recoveries.values_mut() {
+            recovery.age += 1;
+            if let Some(asked) = &mut recovery.asked {
+                *asked += 1;
+            }
+        }
+        let me = self.me;
+        let highest = self.highest;
+        let over: Vec<Index> = self
+            .recoveries
+            .iter()
+            .filter(|(index, recovery)| {
+                if recovery.reports.contains_key(&me) {
+                    recovery.age >= COPIES_TICKS && recovery.resumed
+                } else {
+                    // Reports on an entry that was no recovery: the number in them was hit.
+                    recovery.age >= VOTE_TICKS && **index <= highest
+                }
+            })
+            .map(|(index, _)| *index)
+            .collect();
+        for index in over {
+            if let Some(recovery) = self.recoveries.remove(&index)
+                && recovery.resumed
+            {
+                self.settle(index, recovery);
+            }
+        }
+        // A report that a broken connection has swallowed is asked for; also one that says that all is well now.
+        let waiting: Vec<(Index, Vec<Pair>)> = self
+            .recoveries
+            .iter()
+            .filter(|(index, recovery)| {
+                retells(recovery.age)
+                    && self
+                        .speakers(**index)
+                        .any(|node| !recovery.denied.contains(&node) && !recovery.has_healed(node))
+            })
+            .filter_map(|(index, recovery)| Some((*index, recovery.reports.get(&me)?.clone())))
+            .collect();
+        for (index, pairs) in waiting {
+            let again = true;
+            self.send(
+                To::All,
+                Message::Report {
+                    index,
+                    pairs,
+                    again,
+                },
+            );
+        }
+    }
+
+    pub(super) fn look_at_recovery(&mut self, index: Index) {
+        let me = self.me;
+        let quorum = self.quorum;
+        let speakers: Vec<Node> = self.speakers(index).collect();
+        let Some(recovery) = self.recoveries.get_mut(&index) else {
+            return;
+        };
+        if !recovery.reports.contains_key(&me) {
+            return;
+        }
+        // One that has no such recovery, since it took over a later state, has nothing to say about it.
+        let all = speakers
+            .iter()
+            .all(|node| recovery.reports.contains_key(node) || recovery.denied.contains(node));
+        let mut undecided = Vec::new();
+        for i in 0..recovery.objects.len() {
+            // Who is outvoted counts anew with each report until it is repaired: two that were hit alike on their way would have it wait for
+            // what nobody has. What has won stays until another one does: a report that was hit since does not undo the vote.
+            let won = recovery.winners[i];
+            if won.is_some() && !recovery.wrong.remove(&i) {
+                continue;
+            }
+            let reports: Vec<(Node, Pair)> = recovery
+                .reports
+                .iter()
+                .filter_map(|(node, pairs)| pairs.get(i).map(|pair| (*node, *pair)))
+                .collect();
+            let mut right = winner(reports.iter().map(|(_, pair)| pair.digest), quorum);
+            if right.is_none() && all && reports.len() >= quorum {
+                let clean: Vec<Digest> = reports
+                    .iter()
+                    .filter(|(_, pair)| !pair.passive)
+                    .map(|(_, pair)| pair.digest)
+                    .collect();
+                if let Some(first) = clean.first()
+                    && clean.iter().all(|digest| digest == first)
+                {
+                    right = Some(*first);
+                }
+            }
+            match right.or(won) {
+                Some(digest) => {
+                    recovery.winners[i] = Some(digest);
+                    if recovery.reports[&me][i].digest != digest {
+                        recovery.wrong.insert(i);
+                    }
+                }
+                None => undecided.push(recovery.objects[i]),
+            }
+        }
+        if !undecided.is_empty()
+            && all
+            && recovery.asked.is_none_or(|ticks| ticks >= ASK_AGAIN_TICKS)
+        {
+            // Every list is told anew: one that was hit on its way is another one now (Section IV-D: recompute and exchange).
+            recovery.asked = Some(0);
+            recovery.looks += 1;
+            if recovery.looks > LOOKS && !recovery.stuck {
+                recovery.stuck = true;
+                self.out.push(Action::Stuck(index, undecided.clone()));
+            }
+            for (pair, packed) in recovery
+                .reports
+                .get_mut(&me)
+                .into_iter()
+                .flatten()
+                .zip(&recovery.copies)
+            {
+                pair.digest = Digest::of_packed(packed.as_deref());
+            }
+            if let Some(pairs) = recovery.reports.get(&me).cloned() {
+                let again = true;
+                self.out.push(Action::Send(
+                    To::All,
+                    Message::Report {
+                        index,
+                        pairs,
+                        again,
+                    },
+                ));
+            }
+        }
+        if !recovery.wrong.is_empty() {
+            // Longer each time, and all of it shorter than the others keep their copies.
+            let patience = ASK_AGAIN_TICKS << recovery.asks.min(4);
+            if recovery.asked.is_none_or(|ticks| ticks >= patience) {
+                // A source for the first wrong object, and with it for all on which that source is right.
+                let is_right = |node: &Node, i: usize| {
+                    recovery
+                        .reports
+                        .get(node)
+                        .and_then(|pairs| pairs.get(i))
+                        .map(|pair| pair.digest)
+                        == recovery.winners[i]
+                };
+                let Some(first) = recovery.wrong.iter().next().copied() else {
+                    return;
+                };
+                let sources: Vec<Node> = recovery
+                    .reports
+                    .keys()
+                    .copied()
+                    .filter(|node| *node != me && is_right(node, first))
+                    .collect();
+                // The group must go on without this replica: where it could not, it asks on.
+                let others = speakers.iter().filter(|node| **node != me).count();
+                if recovery.asks > 4 * self.members.len() && others >= quorum {
+                    recovery.asked = Some(0);
+                    self.out
+                        .push(Action::Replace(me, "no other replica could repair it"));
+                    return;
+                }
+                let source = sources.get(recovery.asks % sources.len().max(1)).copied();
+                recovery.asks += 1;
+                recovery.asked = Some(0);
+                recovery.source = source;
+                if (source.is_none() || recovery.asks > LOOKS)
+                    && let Some(pairs) = recovery.reports.get(&me).cloned()
+                {
+                    let again = true;
+                    self.out.push(Action::Send(
+                        To::All,
+                        Message::Report {
+                            index,
+                            pairs,
+                            again,
+                        },
+                    ));
+                }
+                let Some(source) = source else { return };
+                let wanted: Vec<ObjectId> = recovery
+                    .wrong
+                    .iter()
+                    .filter(|i| is_right(&source, **i))
+                    .map(|i| recovery.objects[*i])
+                    .collect();
+                self.out.push(Action::Send(
+                    To::One(source),
+                    Message::Fetch {
+                        index,
+                        objects: wanted,
+                    },
+                ));
+            }
+            return;
+        }
+        if undecided.is_empty() && !recovery.resumed {
+            recovery.resumed = true;
+            self.out.push(Action::Resume(index));
+        }
+        let is_over = |node: &Node| recovery.denied.contains(node) || recovery.has_healed(*node);
+        let healed = recovery.resumed && speakers.iter().all(is_over);
+        if healed && let Some(recovery) = self.recoveries.remove(&index) {
+            self.settle(index, recovery);
+        }
+    }
+
+    /// Another replica knows of no recovery there. What f+1 of them know nothing of holds nothing back here either: what differs is found
+    /// by the vote on that entry.
+    pub(super) fn denied(&mut self, index: Index, from: Node) {
+        let speakers: Vec<Node> = self.speakers(index).collect();
+        let Some(recovery) = self.recoveries.get_mut(&index) else {
+            return;
+        };
+        recovery.denied.insert(from);
+        let deniers = speakers
+            .iter()
+            .filter(|node| recovery.denied.contains(node));
+        if deniers.count() < self.quorum || !recovery.reports.contains_key(&self.me) {
+            return;
+        }
+        if !recovery.resumed {
+            self.out.push(Action::Resume(index));
+        }
+        self.recoveries.remove(&index);
+    }
+
+    /// A recovery is over here; who asks is told what won.
+    fn settle(&mut self, index: Index, recovery: Recovery) {
+        self.settled
+            .insert(index, recovery.winners.into_iter().flatten().collect());
+        if self.settled.len() > AGREED_MAX {
+            self.settled.pop_first();
+        }
+    }
+
+    /// Objects from another replica: stored where they are the ones that were voted for.
+    pub(super) fn store(
+        &mut self,
+        index: Index,
+        from: Node,
+        bytes: &[(ObjectId, Option<Vec<u8>>)],
+        objects: &mut dyn Objects,
+    ) {
+        let me = self.me;
+        let Some(recovery) = self.recoveries.get_mut(&index) else {
+            return;
+        };
+        let mut repaired: Vec<(ObjectId, Option<Vec<u8>>)> = Vec::new();
+        for (id, packed) in bytes {
+            let Some(i) = recovery.objects.iter().position(|o| o == id) else {
+                continue;
+            };
+            if !recovery.wrong.contains(&i) {
+                continue;
+            }
+            if Some(Digest::of_packed(packed.as_deref())) != recovery.winners[i] {
+                self.repairs_refused += 1;
+                continue;
+            }
+            let was = objects.pack(*id);
+            objects.replace(*id, packed.as_deref());
+            // From the bytes that are stored now, not from those that came.
+            let now = objects.pack(*id);
+            if Some(Digest::of_packed(now.as_deref())) != recovery.winners[i] {
+                continue;
+            }
+            recovery.wrong.remove(&i);
+            recovery.copies[i].clone_from(&now);
+            repaired.push((*id, now.clone()));
+            let Some(pairs) = recovery.reports.get_mut(&me) else {
+                continue;
+            };
+            let passive = pairs[i].passive;
+            pairs[i].digest = Digest::of_packed(now.as_deref());
+            pairs[i].passive = false;
+            self.out.push(Action::Repaired {
+                index,
+                object: *id,
+                was,
+                is: now,
+                passive,
+                source: from,
+            });
+        }
+        if !repaired.is_empty() {
+            // Of large objects not all come at once, nor before the question is asked again: what counts is that something comes.
+            recovery.asks = 0;
+            recovery.asked = None;
+        } else if recovery.source == Some(from) {
+            recovery.asked = None;
+        } else {
+            return;
+        }
+        if recovery.wrong.is_empty()
+            && let Some(pairs) = recovery.reports.get(&me).cloned()
+        {
+            self.out.push(Action::Send(
+                To::All,
+                Message::Report {
+                    index,
+                    pairs,
+                    again: false,
+                },
+            ));
+        }
+        // A later recovery of the same object has reported the bytes that were wrong: requests for it are held back since this one, so
+        // what it is now is what it was there. Of what an earlier answer has repaired that is not so: this one may have gone on since.
+        let later: Vec<Index> = self
+            .recoveries
+            .range(Index(index.0 + 1)..)
+            .filter(|(_, recovery)| recovery.reports.contains_key(&me) && !recovery.resumed)
+            .map(|(index, _)| *index)
+            .collect();
+        for index in later {
+            self.amend(index, &repaired);
+        }
+        self.look_at_recovery(index);
+    }
+
+    /// Tells what objects of a recovery are, now that an earlier one has repaired them.
+    fn amend(&mut self, index: Index, repaired: &[(ObjectId, Option<Vec<u8>>)]) {
+        let me = self.me;
+        let Some(recovery) = self.recoveries.get_mut(&index) else {
+            return;
+        };
+        let mut changed = false;
+        for (id, packed) in repaired {
+            let Some(i) = recovery.objects.iter().position(|o| o == id) else {
+                continue;
+            };
+            let digest = Digest::of_packed(packed.as_deref());
+            let Some(pair) = recovery
+                .reports
+                .get_mut(&me)
+                .and_then(|pairs| pairs.get_mut(i))
+            else {
+                continue;
+            };
+            if pair.digest != digest {
+                pair.digest = digest;
+                pair.passive = false;
+                changed = true;
+                recovery.copies[i].clone_from(packed);
+                if recovery.winners[i] == Some(digest) {
+                    recovery.wrong.remove(&i);
+                }
+            }
+        }
+        if changed {
+            if let Some(pairs) = recovery.reports.get(&me).cloned() {
+                self.out.push(Action::Send(
+                    To::All,
+                    Message::Report {
+                        index,
+                        pairs,
+                        again: false,
+                    },
+                ));
+            }
+            self.look_at_recovery(index);
+        }
+    }
+}
+
+impl Recovery {
+    /// Whether a replica has reported what has won, of every object.
+    fn has_healed(&self, node: Node) -> bool {
+        self.reports.get(&node).is_some_and(|pairs| {
+            pairs
+                .iter()
+                .zip(&self.winners)
+                .all(|(pair, right)| Some(pair.digest) == *right)
+        })
+    }
+
+    pub(super) const fn empty() -> Self {
+        Self {
+            objects: Vec::new(),
+            copies: Vec::new(),
+            reports: BTreeMap::new(),
+            denied: BTreeSet::new(),
+            winners: Vec::new(),
+            wrong: BTreeSet::new(),
+            resumed: false,
+            stuck: false,
+            asked: None,
+            source: None,
+            asks: 0,
+            looks: 0,
+            age: 0,
+        }
+    }
+}
+
+/// Whether missing reports are asked for at this age: less and less often, since a network that is behind is not helped by more of it.
+fn retells(age: u32) -> bool {
+    age >= RETELL_TICKS && (age.is_power_of_two() || age.is_multiple_of(RETELL_TICKS_MAX))
+}
+
+pub(super) fn are_about(pairs: &[Pair], objects: &[ObjectId]) -> bool {
+    pairs.iter().map(|pair| &pair.object).eq(objects)
+}

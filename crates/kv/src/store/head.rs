@@ -1,0 +1,66 @@
+//! Where the log is, as an object that is voted on.
+
+use steadfast_crosscheck::{Digest, Index};
+use steadfast_integrity::digest::Vote128;
+
+/// Where the log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Digest of all entries so far.
+    pub(crate) chain: u128,
+    /// The leader's time, never backwards.
+    pub(crate) now_ms: u64,
+    /// The number of the last change: memcached's cas unique.
+    pub(crate) cas: u64,
+    /// Items whose last change is not above this are gone.
+    pub(crate) flushed: u64,
+    /// A flush that is to come, at that time.
+    pub(crate) flush_at_ms: u64,
+    /// Bytes of all items, as the log has made them: no allocator is asked.
+    pub(crate) used: u64,
+}
+
+impl Head {
+    /// What a vote compares of it.
+    pub(crate) fn digest(&self) -> Digest {
+        Digest::of(&self.pack())
+    }
+
+    pub(super) fn pack(&self) -> Vec<u8> {
+        let mut bytes = self.chain.to_le_bytes().to_vec();
+        for number in [
+            self.now_ms,
+            self.cas,
+            self.flushed,
+            self.flush_at_ms,
+            self.used,
+        ] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    pub(super) fn unpack(bytes: &[u8]) -> Option<Self> {
+        let (chain, rest) = bytes.split_first_chunk::<16>()?;
+        let mut numbers = rest
+            .chunks_exact(8)
+            .filter_map(|chunk| chunk.try_into().ok().map(u64::from_le_bytes));
+        Some(Self {
+            chain: u128::from_le_bytes(*chain),
+            now_ms: numbers.next()?,
+            cas: numbers.next()?,
+            flushed: numbers.next()?,
+            flush_at_ms: numbers.next()?,
+            used: numbers.next()?,
+        })
+    }
+}
+
+/// The chain of the log with one more entry.
+pub(crate) fn chained(chain: u128, index: Index, bytes: &[u8]) -> u128 {
+    Vote128::new()
+        .part(&chain.to_le_bytes())
+        .part(&index.0.to_le_bytes())
+        .part(bytes)
+        .finish()
+}

@@ -1,0 +1,117 @@
+//! An item: one buffer of bytes and its digest. Whatever the bytes are, reading them does not panic.
+
+use steadfast_crosscheck::Digest;
+
+/// Of one entry in the table of a shard, rounded up: a key of 16 bytes, a vector of 24, a digest of 16, at 7/8 full at most.
+pub(super) const ENTRY: u64 = 72;
+
+/// flags 4, expires 8, cas 8, key length 2, value length 4.
+pub(super) const HEADER: usize = 26;
+
+#[derive(Debug, Clone)]
+pub(super) struct Item {
+    pub(super) bytes: Vec<u8>,
+    pub(super) digest: Digest,
+}
+
+/// An item as read from its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) flags: u32,
+    pub(super) expires: u64,
+    pub(super) cas: u64,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+}
+
+/// How a stored object is called in reports, and where in its bytes something lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) field: &'static str,
+    pub(crate) byte: usize,
+}
+
+impl Item {
+    pub(super) fn new(flags: u32, expires: u64, cas: u64, key: &[u8], value: &[u8]) -> Self {
+        let mut bytes = Vec::with_capacity(HEADER + key.len() + value.len());
+        bytes.extend_from_slice(&flags.to_le_bytes());
+        bytes.extend_from_slice(&expires.to_le_bytes());
+        bytes.extend_from_slice(&cas.to_le_bytes());
+        bytes.extend_from_slice(&u16::try_from(key.len()).unwrap_or(u16::MAX).to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        Self::packed(bytes)
+    }
+
+    pub(super) fn packed(bytes: Vec<u8>) -> Self {
+        let digest = Digest::of(&bytes);
+        Self { bytes, digest }
+    }
+
+    pub(super) fn view(&self) -> Option<View<'_>> {
+        view(&self.bytes)
+    }
+
+    pub(super) fn intact(&self) -> bool {
+        Digest::of(&self.bytes) == self.digest
+    }
+
+    /// Whether an item with this header, key and value is what was voted on: they come from a reply that was made of it.
+    pub(super) fn is(&self, key: &[u8], value: &[u8]) -> bool {
+        let header = self.bytes.get(..HEADER).unwrap_or_default();
+        Digest::of(&[header, key, value].concat()) == self.digest
+    }
+
+    /// What it counts for in the limit: its bytes, and what a table needs for one entry.
+    pub(super) fn weight(&self) -> u64 {
+        self.bytes.len() as u64 + ENTRY
+    }
+}
+
+pub(super) fn view(bytes: &[u8]) -> Option<View<'_>> {
+    let (header, rest) = bytes.split_at_checked(HEADER)?;
+    let (flags, header) = header.split_first_chunk::<4>()?;
+    let (expires, header) = header.split_first_chunk::<8>()?;
+    let (cas, header) = header.split_first_chunk::<8>()?;
+    let (key, header) = header.split_first_chunk::<2>()?;
+    let (value, _) = header.split_first_chunk::<4>()?;
+    let key_length = usize::from(u16::from_le_bytes(*key));
+    let value_length = usize::try_from(u32::from_le_bytes(*value)).ok()?;
+    if rest.len() != key_length.checked_add(value_length)? {
+        return None;
+    }
+    let (key, value) = rest.split_at(key_length);
+    Some(View {
+        flags: u32::from_le_bytes(*flags),
+        expires: u64::from_le_bytes(*expires),
+        cas: u64::from_le_bytes(*cas),
+        key,
+        value,
+    })
+}
+
+/// The key in packed bytes, for reports.
+pub(crate) fn key_in(packed: &[u8]) -> Option<String> {
+    view(packed).map(|view| String::from_utf8_lossy(view.key).into_owned())
+}
+
+/// What a byte of a packed item is.
+pub(crate) fn place(packed: &[u8], at: usize) -> Place {
+    let key_length = packed
+        .get(20..22)
+        .map_or(0, |b| usize::from(u16::from_le_bytes([b[0], b[1]])));
+    let (field, start) = match at {
+        0..4 => ("flags", 0),
+        4..12 => ("expires", 4),
+        12..20 => ("cas", 12),
+        20..22 => ("key length", 20),
+        22..HEADER => ("value length", 22),
+        _ if at < HEADER + key_length => ("key", HEADER),
+        _ => ("value", HEADER + key_length),
+    };
+    Place {
+        field,
+        byte: at - start,
+    }
+}

@@ -1,0 +1,122 @@
+//! The state as a whole, as other processes take it: a snapshot for a replica that joins, items for a backup and out of one.
+
+use std::collections::{BTreeMap, HashSet};
+
+use steadfast_crosscheck::{Digest, ObjectId};
+
+use super::item::{ENTRY, Item, view};
+use super::reply::Said;
+use super::{Delta, Head, SHARDS, Shard, Store, item_id, shard_of};
+use crate::once;
+use crate::request::KEY_MAX;
+use crate::saved::Saved;
+
+impl Store {
+    /// Items that are not over, each with the digest that was voted on.
+    pub(crate) fn saved(&self) -> Vec<Saved> {
+        let slots: HashSet<u128> = once::keys().map(|key| item_id(&key).0).collect();
+        let head = &self.head;
+        let mut items: Vec<(&u128, &Item)> = self
+            .shards
+            .iter()
+            .flatten()
+            .filter(|(id, item)| {
+                let over = item.view().is_some_and(|view| {
+                    view.cas <= head.flushed || (view.expires != 0 && view.expires <= head.now_ms)
+                });
+                !over && !slots.contains(id)
+            })
+            .collect();
+        items.sort_unstable_by_key(|(id, _)| **id);
+        items
+            .into_iter()
+            .map(|(_, item)| Saved {
+                bytes: item.bytes.clone(),
+                digest: item.digest.0,
+            })
+            .collect()
+    }
+
+    /// Takes items of a backup: all of them, or none where one is not what was voted on or has no room.
+    pub(super) fn bring_back(&mut self, items: &[Saved], delta: &mut Delta) -> Vec<u8> {
+        let mut views = Vec::new();
+        for item in items {
+            match view(&item.bytes) {
+                Some(view) if !item.is_right() || view.key.len() > KEY_MAX => {
+                    return b"SERVER_ERROR an item does not fit its digest\r\n".to_vec();
+                }
+                Some(view) if view.cas <= self.head.flushed => {
+                    return b"SERVER_ERROR a flush_all here is later than an item\r\n".to_vec();
+                }
+                Some(view) => views.push(view),
+                None => return b"SERVER_ERROR no item\r\n".to_vec(),
+            }
+        }
+        let new: u64 = items
+            .iter()
+            .map(|item| item.bytes.len() as u64 + ENTRY)
+            .sum();
+        if self.head.used + new > self.bytes_max {
+            return Said::NoRoom.text();
+        }
+        for (item, view) in items.iter().zip(views) {
+            let id = item_id(view.key);
+            // What is stored from now on is later than all of these.
+            self.head.cas = self.head.cas.max(view.cas);
+            self.insert(id, Item::packed(item.bytes.clone()));
+            delta.add(id, false);
+        }
+        format!("RESTORED {}\r\n", items.len()).into_bytes()
+    }
+
+    /// Whether all items weigh what the head says, which everybody votes on with every entry: a state in which one is gone is handed to
+    /// nobody, since it would be gone in two replicas.
+    pub(crate) fn is_whole(&self) -> bool {
+        let items = self.shards.iter().flatten();
+        items.map(|(_, item)| item.weight()).sum::<u64>() == self.head.used
+    }
+
+    /// The whole state as bytes, for a replica that joins.
+    pub(crate) fn snapshot(&self) -> Vec<u8> {
+        let mut items: Vec<(u128, &serde_bytes::Bytes, u128)> = self
+            .shards
+            .iter()
+            .flatten()
+            .map(|(id, item)| (*id, serde_bytes::Bytes::new(&item.bytes), item.digest.0))
+            .collect();
+        items.sort_unstable();
+        postcard::to_stdvec(&(self.head.pack(), &self.sessions, items)).unwrap_or_default()
+    }
+
+    /// Takes the state of another replica. An item that did not fit its digest there is known here as one that nothing is known of: it must
+    /// not become two against one.
+    pub(crate) fn restore(&mut self, bytes: &[u8]) -> Result<(), String> {
+        type Parts = (
+            Vec<u8>,
+            BTreeMap<u64, u64>,
+            Vec<(u128, serde_bytes::ByteBuf, u128)>,
+        );
+        let (head, sessions, items): Parts =
+            postcard::from_bytes(bytes).map_err(|why| format!("snapshot: {why}"))?;
+        let head = Head::unpack(&head).ok_or("snapshot: its head is too short")?;
+        let mut shards = vec![Shard::default(); SHARDS];
+        for (id, bytes, digest) in items {
+            let mut item = Item {
+                bytes: bytes.into_vec(),
+                digest: Digest(digest),
+            };
+            let id = match item.view().filter(|_| item.intact()) {
+                Some(view) => item_id(view.key),
+                None => {
+                    item.bytes = Vec::new();
+                    ObjectId(id)
+                }
+            };
+            shards[shard_of(id)].insert(id.0, item);
+        }
+        self.shards = shards;
+        self.head = head;
+        self.sessions = sessions;
+        Ok(())
+    }
+}

@@ -1,0 +1,104 @@
+//! Items that were hit, and items that have no room.
+
+use super::*;
+use crate::protocol::{Parsed, parse};
+
+fn run(store: &mut Store, text: &str) -> (String, Delta) {
+    let Parsed::Request(_, request) = parse(text.as_bytes()) else {
+        panic!("{text:?} is no request");
+    };
+    let mut delta = Delta::default();
+    let reply = store.execute(&request, &mut delta);
+    (String::from_utf8(reply).unwrap(), delta)
+}
+
+fn with_a(value: &str) -> Store {
+    let mut store = Store::new(true, 1 << 20);
+    run(
+        &mut store,
+        &format!("set a 0 0 {}\r\n{value}\r\n", value.len()),
+    );
+    store
+}
+
+#[test]
+fn no_change_makes_a_struck_item_look_intact() {
+    let a = item_id(b"a");
+    for change in [
+        "append a 0 0 1\r\n7\r\n",
+        "prepend a 0 0 1\r\n7\r\n",
+        "incr a 1\r\n",
+        "touch a 100\r\n",
+        "gat 100 a\r\n",
+    ] {
+        let mut store = with_a("100");
+        assert!(store.intact(a));
+        store.strike(b"a", "value", 2, 0).unwrap();
+        assert!(!store.intact(a));
+        let (_, delta) = run(&mut store, change);
+        assert!(!store.intact(a), "{change:?}");
+        assert!(store.digests(&delta).iter().any(|pair| pair.passive));
+        // Without a strike none of them marks anything.
+        let mut store = with_a("100");
+        let (_, delta) = run(&mut store, change);
+        assert!(store.intact(a), "{change:?}");
+        assert!(!store.digests(&delta).iter().any(|pair| pair.passive));
+    }
+}
+
+#[test]
+fn an_item_whose_key_was_hit_is_kept_as_evidence() {
+    let mut store = with_a("100");
+    store.strike(b"a", "key", 0, 1).unwrap();
+    let (reply, delta) = run(&mut store, "get a\r\n");
+    assert_eq!(reply, "END\r\n");
+    assert!(store.digests(&delta).iter().all(|pair| pair.passive));
+    assert!(!store.intact(item_id(b"a")));
+}
+
+#[test]
+fn a_snapshot_hands_no_struck_item_on_as_a_right_one() {
+    let mut store = with_a("100");
+    run(&mut store, "set b 0 0 1\r\n7\r\n");
+    store.strike(b"a", "value", 2, 0).unwrap();
+    let mut other = Store::new(true, 1 << 20);
+    other.restore(&store.snapshot()).unwrap();
+    assert!(!other.intact(item_id(b"a")));
+    assert_eq!(run(&mut other, "get a\r\n").0, "END\r\n");
+    assert_eq!(
+        run(&mut other, "get b\r\n").0,
+        "VALUE b 0 1\r\n7\r\nEND\r\n"
+    );
+    assert_eq!(other.head(), store.head());
+}
+
+#[test]
+fn a_state_without_an_item_that_was_counted_is_not_whole() {
+    let mut store = with_a("100");
+    run(&mut store, "set b 0 0 1\r\n7\r\n");
+    run(&mut store, "delete b\r\n");
+    assert!(store.is_whole());
+    let id = item_id(b"a");
+    store.shards[shard_of(id)].remove(&id.0);
+    assert!(!store.is_whole());
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_room_comes_back() {
+    let item = HEADER as u64 + 1 + 100 + ENTRY;
+    let mut store = Store::new(true, 2 * item);
+    let value = "x".repeat(100);
+    let set =
+        |store: &mut Store, key: &str| run(store, &format!("set {key} 0 0 100\r\n{value}\r\n")).0;
+    assert_eq!(set(&mut store, "a"), "STORED\r\n");
+    assert_eq!(set(&mut store, "b"), "STORED\r\n");
+    assert_eq!(store.size(), (2, 2 * item));
+    assert!(set(&mut store, "c").starts_with("SERVER_ERROR out of memory"));
+    // In place of itself it fits; one byte more does not.
+    assert_eq!(set(&mut store, "a"), "STORED\r\n");
+    let (reply, _) = run(&mut store, "append a 0 0 1\r\nx\r\n");
+    assert!(reply.starts_with("SERVER_ERROR out of memory"));
+    assert_eq!(run(&mut store, "delete b\r\n").0, "DELETED\r\n");
+    assert_eq!(set(&mut store, "c"), "STORED\r\n");
+    assert_eq!(store.size(), (2, 2 * item));
+}

@@ -1,0 +1,119 @@
+//! What clients and users are answered where nothing is struck: memcached's commands, rubbish, and wrong flags.
+
+use super::*;
+
+/// Each replica in turn is asked; what one has been told the others know.
+#[test]
+fn replies_are_those_of_the_reference_model_whoever_is_asked() {
+    let group = Group::start(&[]);
+    let mut lines: Vec<Line> = (0..3).map(|replica| group.connect(replica)).collect();
+    for (number, step) in memcached::swept(11, 1200).into_iter().enumerate() {
+        let line = &mut lines[number % 3];
+        line.send(&step.request);
+        let mut reply = vec![0; step.reply.len()];
+        let read = line.0.read_exact(&mut reply);
+        assert!(
+            read.is_ok(),
+            "step {number}: {:?}: {} came",
+            text(&step.request),
+            text(&reply)
+        );
+        assert_eq!(
+            text(&reply),
+            text(&step.reply),
+            "step {number}: {:?}",
+            text(&step.request)
+        );
+    }
+}
+
+#[test]
+fn what_is_wrong_on_the_command_line_is_said_with_its_fix() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (arguments, code, words) in [
+        (vec!["--local", "4"], 64, "3, 5 or 7"),
+        (vec!["--local", "3", "--port", &port], 121, "cannot be had"),
+        (vec!["--local", "3", "--stage", "Q"], 64, "RDGX"),
+        (
+            vec!["status", "--at", "127.0.0.1:1"],
+            121,
+            "no replica answers",
+        ),
+    ] {
+        let out = kv().args(&arguments).output().unwrap();
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+    }
+    let group = Group::start(&[]);
+    group.connect(0).set("a", "hello");
+    for (line, words) in [
+        ("replica=1 object=item:a byte=5 bit=0", "below 5"),
+        ("replica=1 object=item:b byte=0 bit=0", "does not exist"),
+        ("replica=3 object=item:a byte=0 bit=0", "below 3"),
+        ("replica=1 object=a byte=0 bit=0", "item:KEY"),
+    ] {
+        let out = group.strike(line);
+        assert!(!out.status.success());
+        assert!(
+            text(&out.stderr).contains(words),
+            "{line}: {}",
+            text(&out.stderr)
+        );
+    }
+    assert_eq!(group.connect(1).get("a"), "hello");
+}
+
+#[test]
+fn memccapable_passes_its_checks_of_the_text_protocol() {
+    let group = Group::start(&[]);
+    let at = group.clients[1];
+    let out = Command::new("memccapable")
+        .args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &at.port().to_string(),
+            "-a",
+            "-t",
+            "60",
+        ])
+        .output()
+        .expect("memccapable of libmemcached-tools, as tests/packages.txt says");
+    let said = text(&out.stdout);
+    assert!(
+        said.contains("All tests passed"),
+        "{said}{}",
+        text(&out.stderr)
+    );
+    assert_eq!(said.matches("[pass]").count(), 27, "{said}");
+}
+
+#[test]
+fn rubbish_from_a_client_is_answered_and_harms_nobody() {
+    let group = Group::start(&[]);
+    group.connect(0).set("a", "hello");
+    for rubbish in [
+        &b"\x80\0\0\0"[..],
+        b"\0\0\0\r\n",
+        b"set a 0 0 -1\r\n",
+        b"get \xff\xfe\r\n",
+        &[b'x'; 70_000],
+    ] {
+        let mut line = group.connect(1);
+        line.send(rubbish);
+        line.0
+            .get_mut()
+            .shutdown(std::net::Shutdown::Write)
+            .unwrap();
+        let mut said = Vec::new();
+        let _ = line.0.read_to_end(&mut said);
+        assert!(
+            !said.is_empty(),
+            "{:?}",
+            text(&rubbish[..rubbish.len().min(20)])
+        );
+    }
+    assert_eq!(group.connect(1).get("a"), "hello");
+}
