@@ -78,6 +78,16 @@ fn an_entry_that_flips_between_the_log_and_its_execution_is_outvoted_and_its_obj
     );
     assert_eq!(group.connect(1).get("a"), "last");
     nothing_differs(&group);
+    // Where only the time stamp was hit it has executed the request: the reply is the one that all have.
+    strike(&group, &[1], "queue=log bit=9");
+    assert_eq!(
+        group.connect(1).ask("set a 0 0 4\r\nmore\r\n"),
+        "STORED\r\n"
+    );
+    for asked in 0..3 {
+        assert_eq!(group.connect(asked).get("a"), "more");
+    }
+    nothing_differs(&group);
 }
 
 /// Recoveries overlap, and what one replica alone takes for an order to compare is among them: nothing is held back for ever.
