@@ -196,15 +196,21 @@ fn slice(
     };
     let before = group.count("mismatches")?;
     let (load, raised) = under(group, clients, time, ALARMS_A_SECOND, |lines, turn| {
+        let mut raised = 0;
         for replica in &replicas {
             let bit = (turn * 7 + replica) % 128;
             let said = ask(
                 &mut lines[*replica],
                 &format!("strike replica={replica} message=check bit={bit}"),
             )?;
-            ensure!(said == "STRUCK", "a false alarm was answered with {said:?}");
+            // On a machine that is busy with something else the one before may not have met a CHECK yet: it is the one that counts.
+            ensure!(
+                said == "STRUCK" || said.contains("waits already"),
+                "a false alarm was answered with {said:?}"
+            );
+            raised += u64::from(said == "STRUCK");
         }
-        Ok(replicas.len() as u64)
+        Ok(raised)
     })?;
     let heard = group.count("mismatches")? - before;
     // Two that hit the digests of one entry are heard as one.
