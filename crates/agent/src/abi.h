@@ -58,6 +58,7 @@
  * epoch.c, and of each file that the program maps shared what is in it and the leader's way to
  * it (shared.c). Only some runs use them. */
 #define SF_DOMAIN (SF_SHARED + (1ull << 35)) /* a page: whose turn it is among processes that share memory (domain.c) */
+#define SF_TREE (SF_DOMAIN + 4096) /* a page: whose turn it is among the processes of a pair's program (storage.c) */
 #define SF_STAGE (SF_SHARED + (1ull << 36))
 #define SF_SHADOW (SF_SHARED + (1ull << 40))
 #define SF_SHADOW_BYTES (1ull << 39)
@@ -116,7 +117,7 @@ struct sf_arrival {
 #define SF_R_LOOK 1024u /* a look follows at which other threads could go on */
 #define SF_R_PARK 2048u /* the call would wait, and another thread goes on: aux is its limit, ret when to try it again */
 #define SF_R_TURN 8192u /* another thread has its turn */
-#define SF_R_SPAWNED 4096u /* a child of vfork(2) has left: the parent's call returns this result */
+#define SF_R_SPAWNED 4096u /* a child of vfork(2) has left: the parent's call returns this result; in a pair: a process was made */
 #define SF_R_RESTART 32u /* the call is made again after the signal */
 
 struct sf_result {
@@ -233,8 +234,21 @@ struct sf_pair {
 	uint32_t carried, dropped; /* connections that a secondary which leads went on with, and could not */
 	char prefixes[SF_PREFIX_BYTES]; /* protected directories, each with its NUL; an empty one ends them */
 	struct sf_note note[SF_RING];
+	/* Of a tree of processes (storage.c): the event at which the primary became another program, the segment that SF_TREE
+	 * shows, and what the program before this one has left open. */
+	uint64_t exec_seq;
+	int32_t tree;
+	uint32_t inherits;
+	uint8_t classes[1024];
 };
 #define SF_OFF_PAIR SF_OFF_UNDO
+_Static_assert(__builtin_offsetof(struct sf_pair, exec_seq) == 8256, "crates/replica/src/site/process.rs");
+
+/* Of one site, for all processes of its program. */
+struct sf_tree {
+	uint32_t owner;     /* the process whose call it is, or 0 */
+	uint32_t processes; /* that have been made, the first one not counted */
+};
 
 /* A descriptor of a program whose other site comes back. */
 #define SF_HELD_OPTIONS 14u

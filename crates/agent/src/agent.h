@@ -593,6 +593,18 @@ void sf_pair_note(struct sf_event *, struct sf_result *, u32 nr, const u64 a[6],
 int sf_pair_follow(struct sf_event *, const struct sf_call *, u32 nr, const u64 a[6], const struct sf_result *);
 void sf_pair_wait(struct sf_event *, const struct sf_result *, const struct sf_call *, const u64 a[6]);
 void sf_pair_init(void);
+void sf_domain_of_site(u32 site);
+void sf_pair_bore(s32 number, s32 own);
+void sf_pair_born(void);
+void sf_pair_ends(void);
+s32 sf_pair_own(s32 number);
+s32 sf_pair_number(s32 own);
+void sf_pair_grows(void);
+s64 sf_pair_turn(struct sf_event *, u32 nr, const u64 a[6]);
+int sf_pair_turned(u32 nr, const u64 a[6], s64 ret);
+void sf_pair_end_turn(void);
+void sf_pair_bequeath(void);
+void sf_pair_exec(struct sf_event *, u32 nr, const u64 a[6]);
 const struct sf_call *sf_pair_row(u32 nr, const u64 a[6], const struct sf_call *, struct sf_call *own);
 s64 sf_pair_lead(int asked);
 s64 sf_pair_give(void);

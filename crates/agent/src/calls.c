@@ -62,6 +62,8 @@ void sf_end(u32 end, u32 nr, s64 value, const struct sf_regs *r)
 {
 	if (me.slot != 0)
 		sf_follow_end();
+	if (me.slot != 0 && (G->options & SF_O_PAIR))
+		sf_pair_ends(); /* its parent may lead before it has heard how it ended */
 	if (me.slot == 0 && !load(&G->end_inv)) {
 		G->end_nr = nr;
 		G->end_value = value;
@@ -845,11 +847,17 @@ static s64 leader_acts(struct sf_event *e, const struct sf_call *c, u32 nr, cons
 			sf_exec_failed();
 			break;
 		}
-		if (unlikely(G->options & SF_O_PAIR))
+		if (unlikely(G->options & SF_O_PAIR)) {
+			ret = sf_pair_turn(e, nr, a);
+			if (ret)
+				break;
 			sf_pair_before(nr, a);
+		}
 		if (unlikely(kills(c, nr, a)) && !(G->options & SF_O_PAIR) && !sf_alone())
 			sf_rpc(SF_RPC_KILL, (u64)(s64)(s32)a[0], 0, 0, 0, 0);
 		ret = unlikely(sf_ward_may_show(nr)) ? wait_for_child(e, nr, a) : execute(e, nr, a);
+		if (unlikely(G->options & SF_O_PAIR) && sf_pair_turned(nr, a, ret))
+			me.cut_short = 1;
 		if (unlikely(ret == SF_WOULD_WAIT)) {
 			u64 deadline, retry;
 			sf_try_until(&deadline, &retry);
@@ -1024,6 +1032,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 			enum sf_interrupt how = sf_interrupted(ret);
 			if (how == SF_I_NOTHING) {
 				sf_after_wait();
+				sf_pair_end_turn();
 				return NULL; /* the launcher woke us: heal first, then call again */
 			}
 			ret = res->ret = -EINTR;
@@ -1045,6 +1054,7 @@ INLINE const struct sf_result *leader_goes(struct sf_event *e, const struct sf_c
 	sf_result_end_of(res, act == ACT_LEADER && !(res->flags & SF_R_PARK) ? c : NULL, a);
 	if (unlikely(G->options & SF_O_PAIR) && act == ACT_LEADER)
 		sf_pair_wait(e, res, c, a);
+	sf_pair_end_turn();
 	return res;
 }
 
@@ -1120,8 +1130,11 @@ INLINE void agreed_call(struct sf_event *e, struct sf_regs *r, void *arg)
 	if (unlikely(app.domain))
 		sf_domain_call(k->c, k->nr, a, r);
 	ends_here(r, k->c, k->nr, a);
-	if (unlikely(G->options & SF_O_PAIR))
+	if (unlikely(G->options & SF_O_PAIR)) {
 		sf_pair_private(k->nr, a);
+		if (unlikely(k->c->handler == SF_H_exec))
+			sf_pair_exec(e, k->nr, a);
+	}
 	k->act = how(k->c);
 }
 

@@ -65,8 +65,10 @@ struct domain {
 	u64 served[SF_SLOTS_MAX]; /* at each index: the ticket whose turn it is */
 	u32 sleepers[SF_SLOTS_MAX];
 	u64 id; /* by which the launcher tells domains apart */
+	u32 site; /* of a pair: the index of all processes here, also when this site leads; the other index has a page of its own */
 };
 #define D ((struct domain *)SF_DOMAIN)
+#define INDEX (unlikely(G->options & SF_O_PAIR) ? D->site : me.slot)
 #define BAD (~0ull)
 
 /* ---- words that carry their check ---- */
@@ -115,18 +117,18 @@ void sf_baton_give(void)
 		return;
 	me.holds = 0;
 	me.spent = 0;
-	me.courteous = me.slot == 0 && load(&D->sleepers[0]) != 0;
-	__atomic_store_n(&D->served[me.slot], seal(next), __ATOMIC_SEQ_CST);
+	me.courteous = me.slot == 0 && load(&D->sleepers[INDEX]) != 0;
+	__atomic_store_n(&D->served[INDEX], seal(next), __ATOMIC_SEQ_CST);
 	store(&G->baton_given[me.slot], next);
 	store(&G->baton_held[me.slot], 0);
-	if (__atomic_load_n(&D->sleepers[me.slot], __ATOMIC_SEQ_CST))
-		sys3(NR_futex, &D->served[me.slot], FUTEX_WAKE, EVERYBODY);
+	if (__atomic_load_n(&D->sleepers[INDEX], __ATOMIC_SEQ_CST))
+		sys3(NR_futex, &D->served[INDEX], FUTEX_WAKE, EVERYBODY);
 }
 
 /* Leader: does another process wait for its turn? */
 int sf_baton_wanted(void)
 {
-	return app.domain && me.holds && load(&D->sleepers[0]) != 0;
+	return app.domain && me.holds && load(&D->sleepers[INDEX]) != 0;
 }
 
 static int alarmed(void)
@@ -144,10 +146,11 @@ static int take_ticket(u64 *ticket)
 	me.courteous = 0;
 	start = sf_tsc();
 	for (;;) {
-		u64 served = load(&D->served[0]), turn = opened(&D->served[0]), next = opened(&D->next);
+		u64 served = load(&D->served[INDEX]), turn = opened(&D->served[INDEX]), next = opened(&D->next);
 		if (alarmed())
 			return 0;
-		if (turn == BAD || next == BAD || (next != turn && next != turn + 1)) {
+		/* After a take-over there are tickets that others have of the primary, and wait with. */
+		if (turn == BAD || next == BAD || (next != turn && next != turn + 1 && !(D->site && next > turn))) {
 			/* Read one behind the other, they may be of different moments. */
 			if (++odd > 1000) {
 				sf_raise(SF_A_LOG, me.next);
@@ -169,7 +172,7 @@ static int take_ticket(u64 *ticket)
 		if (sf_tsc() - start < SPIN)
 			__builtin_ia32_pause();
 		else
-			sleep_on(0, served);
+			sleep_on(INDEX, served);
 	}
 }
 
@@ -178,7 +181,7 @@ static void wait_for_turn(u64 ticket)
 {
 	u64 start = sf_tsc();
 	for (;;) {
-		u64 served = load(&D->served[me.slot]), turn = opened(&D->served[me.slot]);
+		u64 served = load(&D->served[INDEX]), turn = opened(&D->served[INDEX]);
 		if (turn == ticket)
 			return;
 		if (turn == BAD || turn > ticket)
@@ -190,8 +193,23 @@ static void wait_for_turn(u64 ticket)
 		if (sf_tsc() - start < SPIN)
 			__builtin_ia32_pause();
 		else
-			sleep_on(me.slot, served);
+			sleep_on(INDEX, served);
 	}
+}
+
+/* Of a pair: processes of this site have their turns here, whichever site leads. */
+void sf_domain_of_site(u32 site)
+{
+	D->site = site;
+}
+
+/* The secondary: tickets up to this one are taken, should this site lead. */
+static void is_taken(u64 ticket)
+{
+	u64 next = load(&D->next);
+	while ((next & 0xffffffffffull) <= ticket &&
+	       !__atomic_compare_exchange_n(&D->next, &next, seal(ticket + 1), 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+		;
 }
 
 /* In another replica of its process: the turn of a follower that has died. A ticket that this one has given back, all had
@@ -595,6 +613,8 @@ static int done(struct sf_event *e, const struct sf_result *res, void *arg)
 	if (t->what == READY)
 		return 0;
 	if (t->what == BATON) {
+		if (me.slot != 0 && (G->options & SF_O_PAIR))
+			is_taken(res->aux);
 		if (me.slot != 0)
 			wait_for_turn(res->aux);
 		hold(res->aux);

@@ -41,7 +41,9 @@ s64 sf_exec_begin(u32 nr, const u64 a[6])
 		r = sf_rpc(SF_RPC_SPAWN, app.mask, (u64)sys0(39 /* getpid */), path, dir, 0);
 		sys2(NR_prctl, 1 /* PR_SET_PDEATHSIG */, 0);
 	} else {
-		r = sf_rpc(SF_RPC_EXEC, app.mask, 0, path, dir, 0);
+		if (G->options & SF_O_PAIR)
+			sf_pair_bequeath();
+		r = sf_rpc(SF_RPC_EXEC, app.mask, 0, path, dir, me.next);
 	}
 	if (r && r != SF_EXEC_BARE)
 		sf_end(SF_E_REFUSED, (u32)r, (s64)a[1], me.regs);

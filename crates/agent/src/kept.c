@@ -30,7 +30,7 @@
 #define PR_GET_PDEATHSIG 2
 #define TIOCSCTTY 0x540e
 
-enum { NR_ioctl = 16, NR_getitimer = 36, NR_alarm = 37, NR_setitimer = 38, NR_getpid = 39, NR_kill = 62, NR_setuid = 105,
+enum { NR_ioctl = 16, NR_getitimer = 36, NR_alarm = 37, NR_setitimer = 38, NR_getpid = 39, NR_wait4 = 61, NR_kill = 62, NR_setuid = 105,
        NR_setgid = 106, NR_setpgid = 109, NR_getppid = 110, NR_getpgrp = 111, NR_setsid = 112, NR_setreuid = 113,
        NR_setregid = 114, NR_setgroups = 116, NR_setresuid = 117, NR_setresgid = 119, NR_getpgid = 121,
        NR_setfsuid = 122, NR_setfsgid = 123, NR_getsid = 124, NR_capset = 126, NR_sigtimedwait = 128,
@@ -521,6 +521,10 @@ static void number_in(u64 *pid)
 		*pid = (u64)sys0(NR_getpid);
 	else if ((u32)-(s32)*pid == G->leader_pid)
 		*pid = (u64)-sys0(NR_getpid);
+	else if (sf_pair_own((s32)*pid))
+		*pid = (u64)(s64)sf_pair_own((s32)*pid);
+	else if (sf_pair_own(-(s32)*pid))
+		*pid = (u64)-(s64)sf_pair_own(-(s32)*pid);
 }
 
 /* Numbers of the program's own process and timers, as the kernel knows them by now. */
@@ -542,7 +546,7 @@ void sf_kept_translate(u32 nr, u64 call[7])
 		number_in(&a[0]);
 		number_in(&a[1]);
 		break;
-	case NR_kill: case NR_tkill: case NR_sigqueueinfo: case NR_getpgid: case NR_getsid: case NR_sched_setparam:
+	case NR_wait4: case NR_kill: case NR_tkill: case NR_sigqueueinfo: case NR_getpgid: case NR_getsid: case NR_sched_setparam:
 	case NR_sched_getparam: case NR_sched_setscheduler: case NR_sched_getscheduler: case NR_sched_rr_get_interval:
 	case NR_sched_setaffinity: case NR_sched_getaffinity: case NR_sched_setattr: case NR_sched_getattr: case NR_prlimit64:
 		number_in(&a[0]);
@@ -558,6 +562,8 @@ s64 sf_kept_result(u32 nr, s64 ret)
 	if (likely(!me.renumbered) || ret <= 0)
 		return ret;
 	switch (nr) {
+	case NR_wait4:
+		return sf_pair_number((s32)ret) ? sf_pair_number((s32)ret) : ret;
 	case NR_getpgid: case NR_getsid: case NR_getpgrp: case NR_setsid:
 		return ret == sys0(NR_getpid) ? (s64)G->leader_pid : ret;
 	}

@@ -82,8 +82,8 @@ const NO_CALLS: &[(u32, &str, &str)] = &[
     ),
     (
         0x8000_0120,
-        "in a pair: another process or program (fork, vfork, execve, or clone that makes no thread)",
-        "this version of steadfast pair keeps one process equal; fix: run the program in the foreground, as one process (redis: save \"\", auto-aof-rewrite-percentage 0)",
+        "in a pair: a process (fork, vfork, clone) that shares writable memory with its parent",
+        "the order of stores to such memory is not kept equal; fix: run the program as one process",
     ),
     (
         0x8000_0121,

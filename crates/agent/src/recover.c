@@ -131,7 +131,7 @@ static void map_id(const char *path, u64 id)
 /* The kernel forgets the death signal when credentials change (prctl(2)). */
 void sf_die_with_launcher(void)
 {
-	if (me.slot == 0 && ((G->options & SF_O_TREE) || app.spawn.active))
+	if ((me.slot == 0 || (G->options & SF_O_PAIR)) && ((G->options & SF_O_TREE) || app.spawn.active))
 		return;
 	sf_sys(NR_prctl, PR_SET_PDEATHSIG, 9, 0, 0, 0, 0);
 	if (sys0(NR_getppid) != (me.slot == 0 ? sf_boot.launcher_pid : me.parent))
@@ -494,7 +494,7 @@ s64 sf_remap(void)
 		sys1(12, app.brk_start);
 	sys2(NR_munmap, 0, SF_BASE);
 	sys2(NR_munmap, low, SF_DOMAIN - low);
-	low = SF_DOMAIN + 4096;
+	low = SF_TREE + 4096;
 	/* Where the kernel's vDSO lies followers have theirs: a hole would be given to a mapping
 	 * that they cannot follow. */
 	if (kernel >= low && kernel_end <= stack) {

@@ -534,7 +534,7 @@ NORETURN static void die_of(int s)
 	}
 	if (me.slot != 0 && app.spawn.active)
 		sf_spawn_dies();
-	if (me.slot != 0)
+	if (me.slot != 0 && !(G->options & SF_O_PAIR))
 		for (;;)
 			sys1(231, 128 + s);
 	sys4(13, s, &dfl, 0, 8);

@@ -100,8 +100,8 @@ const struct sf_call *sf_spawn_row(const struct sf_call *c, struct sf_call *own,
 int sf_spawn_shares(u32 nr, const u64 a[6])
 {
 	struct asked k;
-	return !app.spawn.active && what_is_asked(nr, a, &k) && !(k.flags & CLONE_VM) &&
-	       !(G->options & (SF_O_PAIR | SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS));
+	return !app.spawn.active && what_is_asked(nr, a, &k) && (!(k.flags & CLONE_VM) || (G->options & SF_O_PAIR)) &&
+	       !(G->options & (SF_O_PROFILE | SF_O_SECCOMP | SF_O_PRIV_NS));
 }
 
 /* ---- copies that are the launcher's children ---- */
@@ -352,8 +352,9 @@ static int map_group(u64 id)
 /* A copy of a replica becomes one of a new group, which begins at its first event. */
 NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64 pid)
 {
-	me.tables_apart = 1;
-	if (me.slot != 0)
+	const int pair = (G->options & SF_O_PAIR) != 0; /* two processes on two hosts, each a leader's child */
+	me.tables_apart = !pair;
+	if (me.tables_apart && me.slot != 0)
 		raw6(NR_close_range, 0, ~0u, CLOSE_RANGE_UNSHARE, 0, 0, 0);
 	if (!map_group(fd))
 		raw6(NR_exit_group, 121, 0, 0, 0, 0, 0);
@@ -379,12 +380,17 @@ NORETURN static void begin(struct sf_regs *r, const struct asked *k, u64 fd, s64
 	me.epoch_gap = G->epoch_tsc;
 	struct sf_replica *own = &G->slot[me.slot];
 	own->init_pid = (s32)raw6(NR_getpid, 0, 0, 0, 0, 0, 0);
-	if (me.slot == 0) {
+	if (me.slot == 0 || pair) {
 		G->base = 1;
-		G->leader_pid = (u32)own->init_pid;
+		G->leader_pid = me.slot == 0 ? (u32)own->init_pid : (u32)pid;
 		store(&G->domain, app.domain);
 	} else
 		me.parent = sf_boot.launcher_pid;
+	if (pair) {
+		sf_pair_born();
+		if (me.slot != 0)
+			store(&own->done, me.next); /* a log that ends before its first event is done */
+	}
 	sf_arm();
 	if (k->flags & CLONE_CLEAR_SIGHAND)
 		no_handlers();
@@ -416,9 +422,41 @@ static void note_child(const struct asked *k, s64 pid)
 		sf_user_put(k->parent_tid, &(s32){ (s32)pid }, 4);
 }
 
+struct copied { u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; };
+
+/* The secondary of a pair: a child of its own, under the number that the primary's has. */
+NORETURN static void fork_alike(struct sf_event *e, struct sf_regs *r, const struct asked *k)
+{
+	const struct sf_result *done = leaders_word(e);
+	const s64 pid = done->ret;
+	if (pid > 0 && me.role == SF_FOLLOWER) {
+		struct copied ca = { .exit_signal = k->signal };
+		sf_signals_hold_all();
+		s64 group = sf_rpc(SF_RPC_FORK, e->seq, 0, 0, 0, 0), own = group;
+		if (group >= 0) {
+			own = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
+			tls.selector = 1;
+			if (own == 0)
+				begin(r, k, (u64)group, pid);
+			if (own < 0)
+				sf_rpc(SF_RPC_UNFORK, (u64)group, 0, 0, 0, 0);
+		}
+		if (own > 0)
+			sf_pair_bore((s32)pid, (s32)own);
+		else
+			me.poison = 1;
+		sf_signals_release();
+	}
+	if (pid > 0)
+		note_child(k, pid);
+	returns(e, done, r, pid);
+}
+
 NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct asked *k)
 {
 	const struct sf_result *done;
+	if (me.slot != 0 && (G->options & SF_O_PAIR))
+		fork_alike(e, r, k);
 	if (me.slot != 0) {
 		done = leaders_word(e);
 		const s64 pid = done->ret;
@@ -434,10 +472,11 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 		returns(e, done, r, pid);
 	}
 	sf_signals_hold_all();
-	s64 fd = sf_rpc(SF_RPC_FORK, 0, 0, 0, 0, 0), pid = fd;
+	s64 fd = sf_rpc(SF_RPC_FORK, e->seq, 0, 0, 0, 0), pid = fd;
 	if (fd >= 0) {
-		struct { u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid, set_tid_size, cgroup; } ca = {
-			.exit_signal = k->signal };
+		struct copied ca = { .exit_signal = k->signal };
+		if (G->options & SF_O_PAIR)
+			sf_pair_grows();
 		pid = raw6(NR_clone3, (u64)&ca, sizeof ca, 0, 0, 0, 0);
 		tls.selector = 1;
 		if (pid == 0)
@@ -447,9 +486,13 @@ NORETURN static void fork(struct sf_event *e, struct sf_regs *r, const struct as
 		else
 			note_child(k, pid);
 	}
-	done = publish(e, pid, (u64)fd);
+	struct sf_result *res = sf_result_begin(e, pid);
+	res->aux = (u64)fd;
+	if (pid > 0 && (G->options & SF_O_PAIR))
+		res->flags |= SF_R_SPAWNED;
+	sf_result_end(res);
 	sf_signals_release();
-	returns(e, done, r, pid);
+	returns(e, res, r, pid);
 }
 
 /* Agreed, and about children: one is to be made, or one that stands in for the leader ends. Others go on as they are. */
@@ -464,9 +507,12 @@ void sf_spawn_hook(struct sf_event *e, struct sf_regs *r, const struct sf_call *
 	if (c->handler != SF_H_fork)
 		return;
 	what_is_asked(nr, a, &k);
-	if (G->options & SF_O_PAIR)
-		refused = SF_NR_PAIR_PROCESS;
-	else if (G->options & SF_O_PROFILE)
+	/* vfork(2): the child has memory of its own, and its parent does not wait for it. */
+	if (G->options & SF_O_PAIR) {
+		k.flags &= ~(CLONE_VM | CLONE_VFORK);
+		if (sf_domain_refuses())
+			refused = SF_NR_PAIR_PROCESS;
+	} else if (G->options & SF_O_PROFILE)
 		refused = SF_NR_EXEC_COUNT;
 	else if (G->options & SF_O_SECCOMP)
 		refused = SF_NR_SPAWN_FILTER;

@@ -40,7 +40,7 @@ enum { NR_read = 0, NR_write, NR_open, NR_close, NR_stat, NR_fstat, NR_lstat, NR
        NR_renameat, NR_linkat, NR_symlinkat, NR_readlinkat, NR_fchmodat, NR_splice = 275, NR_tee, NR_sync_file_range, NR_vmsplice,
        NR_inotify_init = 253, NR_utimensat = 280, NR_signalfd = 282, NR_timerfd_create, NR_eventfd, NR_fallocate = 285,
        NR_accept4 = 288, NR_signalfd4, NR_eventfd2, NR_epoll_create1, NR_dup3, NR_pipe2, NR_inotify_init1, NR_preadv = 295, NR_pwritev, NR_syncfs = 306,
-       NR_getdents64 = 217, NR_statx = 332, NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
+       NR_wait4 = 61, NR_kill = 62, NR_waitid = 247, NR_getdents64 = 217, NR_statx = 332, NR_renameat2 = 316, NR_memfd_create = 319, NR_copy_file_range = 326, NR_preadv2, NR_pwritev2, NR_execveat = 322, NR_pidfd_open = 434, NR_clone3, NR_close_range = 436, NR_openat2 };
 
 #define PAGE 4096ull
 #define O_WRONLY 1
@@ -252,10 +252,6 @@ u32 sf_pair_refuses(u32 nr, const u64 a[6])
 	if (me.role == SF_RERUN) /* what is in the log was not refused */
 		return 0;
 	switch (nr) {
-	case NR_clone: case NR_clone3:
-		return sf_is_thread(nr, a) ? 0 : SF_NR_PAIR_PROCESS;
-	case NR_fork: case NR_vfork: case NR_execve: case NR_execveat:
-		return SF_NR_PAIR_PROCESS;
 	case NR_open: case NR_openat:
 		return (flags & O_TMPFILE) ? SF_NR_PAIR_UNNAMED : 0;
 	case NR_mmap:
@@ -470,9 +466,12 @@ static void for_vector(u64 at, u64 count, u64 left, void (*each)(u64 fd, u64 fro
 	}
 }
 
+/* The end that reads may be closed here already: nobody is to hear of that. */
 static void fill(u64 fd, u64 from, u64 n)
 {
-	sys3(NR_write, fd, from, n);
+	static const u64 broken = 1ull << (13 - 1) /* SIGPIPE */, at_once[2] = { 0, 0 };
+	if (sys3(NR_write, fd, from, n) == -EPIPE)
+		sys4(128 /* rt_sigtimedwait */, &broken, 0, at_once, 8);
 }
 
 /* The secondary: what the program has moved on a connection. One that is half closed cannot be gone on with. */
@@ -742,7 +741,8 @@ static int note_kernel(struct sf_event *e, struct sf_result *r, u32 nr, const u6
 		note(e, SF_N_STATE, a[0])->class = F_POLL;
 		return 1;
 	case NR_fcntl: /* F_SETFD, F_SETFL */
-		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_PIPE))
+		if (((u32)a[1] != 2 && (u32)a[1] != 4) || (!is_socket(a[0]) && kind_of(a[0]) != F_POLL && kind_of(a[0]) != F_DEVICE && kind_of(a[0]) != F_PIPE &&
+		                                         !(kind_of(a[0]) == F_STREAM && (u32)a[1] == 2)))
 			return 0;
 		note(e, SF_N_STATE, a[0])->class = sf_fd_class[(u32)a[0]];
 		return 1;
@@ -867,12 +867,17 @@ static int may_end_so(struct sf_event *e, u32 nr, s64 own, s64 ret, u64 fd)
 	return sf_rpc(SF_RPC_PAIR_DIFFERS, e->seq, nr, (u64)own, (u64)ret, fd) == 0;
 }
 
+u64 sf_closes_on_exec(s64 fd)
+{
+	return sys2(NR_fcntl, fd, 1 /* F_GETFD */) & 1 ? 02000000 : 0;
+}
+
 /* The secondary has a descriptor of its own, and puts it where the primary's is. */
-static int put_at(s64 own, s64 want)
+static int put_at(s64 own, s64 want, u64 cloexec)
 {
 	if (own == want)
 		return 1;
-	s64 r = sys3(NR_dup3, own, want, 02000000);
+	s64 r = sys3(NR_dup3, own, want, cloexec & 02000000);
 	sys1(NR_close, own);
 	return r == want;
 }
@@ -894,7 +899,8 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 		sys1(NR_close, two[0]);
 		sys1(NR_close, two[1]);
 		sf_fd_class[(u32)n->len - 1] = F_PIPE;
-		return high[0] >= 0 && high[1] >= 0 && put_at(high[0], n->fd) && put_at(high[1], (s64)n->len - 1);
+		const u64 flags = nr == NR_pipe2 ? a[1] : 0;
+		return high[0] >= 0 && high[1] >= 0 && put_at(high[0], n->fd, flags) && put_at(high[1], (s64)n->len - 1, flags);
 	}
 	if (n->class == F_FOREIGN) {
 		if (n->len)
@@ -911,7 +917,7 @@ static int follow_new(struct sf_event *e, u32 nr, const u64 a[6], const struct s
 	} else {
 		own = sf_call_agreed(e, call);
 	}
-	return own < 0 ? may_end_so(e, nr, own, r->ret, (u32)n->fd) : put_at(own, r->ret);
+	return own < 0 ? may_end_so(e, nr, own, r->ret, (u32)n->fd) : put_at(own, r->ret, sf_closes_on_exec(own));
 }
 
 static int follow_state(struct sf_event *e, u32 nr, const u64 a[6], const struct sf_result *r, const struct sf_note *n)
@@ -1094,6 +1100,24 @@ static void follow_place(u32 nr, const u64 a[6], s64 ret)
 	}
 }
 
+/* Calls that both sites make on files, and the program's pipes (crew.c); and kill(2): whoever is killed has no turn then. */
+int sf_takes_turns(u32 nr, const u64 a[6])
+{
+	return nr == NR_kill || is_open(nr) || ((is_read(nr) || is_write(nr)) && (is_file(a[0]) || kind_of(a[0]) == F_PIPE)) || is_both_fd(nr, a) ||
+	       name_row(nr) >= 0;
+}
+
+enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6])
+{
+	return kind_of(a[0]) != F_PIPE ? SF_PIPE_NONE : is_read(nr) ? SF_PIPE_READ : is_write(nr) ? SF_PIPE_WRITE : SF_PIPE_NONE;
+}
+
+/* Bytes that a write has left to move. */
+u64 sf_bytes_left(u32 nr, const u64 a[6])
+{
+	return write_bytes(nr, a) - (nr == NR_write ? 0 : app.done_of_call);
+}
+
 /* The secondary: its own part of an agreed call. 0: it does not fit the log. */
 int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u64 a[6], const struct sf_result *r)
 {
@@ -1115,7 +1139,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 		if (own < 0 && !may_end_so(e, nr, own, r->ret, a[0]))
 			return 0;
 		sf_fd_class[(u32)r->ret] = own < 0 ? F_NONE : (u8)n->class;
-		return own < 0 || put_at(own, r->ret);
+		return own < 0 || put_at(own, r->ret, sf_closes_on_exec(own));
 	case SF_N_CLOSE:
 		if (n->class == F_FOREIGN) { /* there may be none here */
 			sys1(NR_close, (u32)a[0]);
@@ -1129,7 +1153,7 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 	case SF_N_DUP:
 		if (n->class == F_NONE || n->class == F_FOREIGN)
 			sys1(NR_close, r->ret);
-		else if (sys3(NR_dup3, n->len, r->ret, nr == NR_dup3 ? a[2] : 0) != r->ret && (s64)n->len != r->ret)
+		else if (sys3(NR_dup3, n->len, r->ret, nr == NR_dup3 ? a[2] : nr == NR_fcntl && (u32)a[1] == 1030 ? 02000000 : 0) != r->ret && (s64)n->len != r->ret)
 			return 0;
 		sf_fd_class[(u32)r->ret] = (u8)n->class;
 		return 1;
@@ -1155,6 +1179,8 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 	}
 	sf_scatter(r, c, a, r->ret);
 	count(nr, a, r->ret);
+	if (unlikely(nr == NR_wait4 || nr == NR_waitid))
+		sf_pair_waited(nr, a, r->ret);
 	return 1;
 }
 
@@ -1163,10 +1189,12 @@ int sf_pair_follow(struct sf_event *e, const struct sf_call *c, u32 nr, const u6
 void sf_pair_wait(struct sf_event *e, const struct sf_result *r, const struct sf_call *c, const u64 a[6])
 {
 	const struct sf_note *n = NOTE(e->seq);
-	if (n->seq != e->seq || (n->kind != SF_N_READ && n->kind != SF_N_SYNC && n->kind != SF_N_OPEN))
-		return;
-	if (n->kind == SF_N_READ && r->ret <= 0 && n->class != F_PROTECTED)
-		return;
+	if (likely(!sf_pair_has_turn())) {
+		if (n->seq != e->seq || (n->kind != SF_N_READ && n->kind != SF_N_SYNC && n->kind != SF_N_OPEN))
+			return;
+		if (n->kind == SF_N_READ && r->ret <= 0 && n->class != F_PROTECTED)
+			return;
+	}
 	/* A launcher that wants the program to pause (join.c) gets it at the next event. */
 	while (!sf_followers_at(e->seq + 1, e->seq) && load(&G->alarm) == SF_A_REQUEST)
 		__builtin_ia32_pause();
@@ -1196,9 +1224,19 @@ void sf_pair_init(void)
 	for (const u64 *p = (const u64 *)sf_boot.auxv; p[0]; p += 2)
 		if (p[0] == 25 /* AT_RANDOM */)
 			memcpy((void *)p[1], PAIR->random, 16);
-	sf_fd_class[0] = sf_fd_class[1] = sf_fd_class[2] = F_STREAM;
+	if (sys3(30 /* shmat */, PAIR->tree, SF_TREE, 0) != (s64)SF_TREE)
+		sf_setup_failed(SF_STEP_PRIVATE, -ENOMEM);
+	if (PAIR->inherits) {
+		for (u64 fd = 0; fd < FDS_MAX; fd++) {
+			sf_fd_class[fd] = PAIR->classes[fd];
+			sf_line[fd].backlog = 128;
+		}
+	} else {
+		sf_fd_class[0] = sf_fd_class[1] = sf_fd_class[2] = F_STREAM;
+	}
 	if (!(G->options & SF_O_PAIR_SECONDARY))
 		return;
+	sf_domain_of_site(1);
 	if (sf_sent_ring() < 0)
 		sf_setup_failed(SF_STEP_PRIVATE, -ENOMEM);
 	me.slot = 1;
@@ -1255,6 +1293,7 @@ s64 sf_pair_lead(int asked)
 	me.made = 0;
 	me.poison = 0;
 	sf_log_anew();
+	sf_pair_reap();
 	for (int s = 1; s <= SF_SIGNALS; s++)
 		sf_kernel_action(s);
 	sf_kept_here();

@@ -39,5 +39,15 @@ extern struct sf_count sf_line[FDS_MAX];
 u64 sf_learn(u64 fd, struct sf_line *, u8 *unacknowledged);
 s64 sf_sent_ring(void);
 void sf_listing_lost(u64 fd);
+u64 sf_closes_on_exec(s64 fd); /* O_CLOEXEC, or 0 */
+
+/* Between storage.c and crew.c. */
+enum sf_pipe_end { SF_PIPE_NONE, SF_PIPE_READ, SF_PIPE_WRITE };
+int sf_takes_turns(u32 nr, const u64 a[6]);
+enum sf_pipe_end sf_pipe_end(u32 nr, const u64 a[6]);
+u64 sf_bytes_left(u32 nr, const u64 a[6]);
+void sf_pair_waited(u32 nr, const u64 a[6], s64 ret);
+void sf_pair_reap(void);
+int sf_pair_has_turn(void);
 
 #endif

@@ -63,21 +63,21 @@ pub(crate) fn carry(
     mut echoed: u64,
     unchecked: Option<&Step>,
 ) -> Place {
-    let take = |step: &Step, follows: bool| -> Result<(), PairError> {
+    let take = |step: &Step, strand: u64, follows: bool| -> Result<(), PairError> {
         let mut files = files.lock().expect("no panic under it");
-        let durable = follows && files.follow(step)?;
+        let durable = follows && files.follow((0, strand), step)?;
         if durable {
             files.ledger.flush(true)?;
         }
         files.clients.done(step.seq()).map_err(unheld)?;
-        check(&files, step)
+        check(&files, 0, step)
     };
-    if let Some(error) = unchecked.and_then(|step| take(step, false).err()) {
+    if let Some(error) = unchecked.and_then(|step| take(step, 0, false).err()) {
         shared.stop(error);
         return place;
     }
     site.drop_snapshots();
-    site.put_done(place.seq);
+    site.put_done(place.strand, place.seq);
     loop {
         let closing = shared.is_closing();
         let handing = shared.hands_on();
@@ -88,23 +88,23 @@ pub(crate) fn carry(
             }
             continue;
         };
-        if let Err(error) = take(&step, true) {
+        if let Err(error) = take(&step, place.strand, true) {
             shared.stop(error);
             return place;
         }
-        site.put_done(place.seq);
+        site.put_done(place.strand, place.seq);
     }
 }
 
 /// Holds what a read has brought against the ledger. The program waits meanwhile.
-fn check(files: &Files, step: &Step) -> Result<(), PairError> {
+pub(crate) fn check(files: &Files, table: u64, step: &Step) -> Result<(), PairError> {
     let Some(note) = step
         .note()
         .filter(|note| note.kind == Kind::Read && note.protected && note.len > 0)
     else {
         return Ok(());
     };
-    let Some(file) = files.at(note.fd).and_then(|at| at.file) else {
+    let Some(file) = files.at(table, note.fd).and_then(|at| at.file) else {
         return Ok(());
     };
     // Its name is gone: nobody can look at it any more but the program.

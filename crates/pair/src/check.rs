@@ -15,7 +15,7 @@ use crate::tls::Security;
 /// What no version of this program or machine changes: told each time, so that nobody takes silence for protection.
 const NOT_PROTECTED: [&str; 4] = [
     "without a witness the loss of a site stops the program (--witness)",
-    "child processes and mapped protected files are refused when the program asks for them",
+    "mapped protected files are refused when the program asks for them",
     "errors of processor and memory that come each time stop both programs; passing ones are repaired",
     "a page that the page cache still holds is not read from the disk: the scrubber finds its error when it comes by (--scrub)",
 ];

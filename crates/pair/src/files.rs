@@ -46,7 +46,8 @@ struct Open {
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) ledger: Ledger,
-    open: HashMap<i32, Open>,
+    /// Of each process, by the strand that it began with.
+    open: HashMap<u64, HashMap<i32, Open>>,
     pub(crate) clients: Clients,
     data: Vec<PathBuf>,
     pub(crate) pages_read: u64,
@@ -64,7 +65,7 @@ impl Files {
     pub(crate) fn new(ledger: Ledger, data: Vec<PathBuf>) -> Self {
         Self {
             ledger,
-            open: HashMap::new(),
+            open: HashMap::from([(0, HashMap::new())]),
             clients: Clients::default(),
             data,
             pages_read: 0,
@@ -72,8 +73,8 @@ impl Files {
         }
     }
 
-    pub(crate) fn at(&self, fd: i32) -> Option<Where> {
-        self.open.get(&fd).map(|open| Where {
+    pub(crate) fn at(&self, table: u64, fd: i32) -> Option<Where> {
+        self.open.get(&table)?.get(&fd).map(|open| Where {
             path: open.path.clone(),
             file: open.file,
         })
@@ -82,15 +83,28 @@ impl Files {
     /// The descriptors that name files, for a site that comes back.
     pub(crate) fn descriptors(&self) -> Vec<(i32, PathBuf, bool)> {
         let named = |(fd, open): (&i32, &Open)| (*fd, open.path.clone(), open.file.is_some());
-        self.open.iter().map(named).collect()
+        self.open[&0].iter().map(named).collect()
+    }
+
+    /// Whether the process of this table has been heard of: it has the descriptors of its parent.
+    pub(crate) fn has_table(&self, table: u64) -> bool {
+        self.open.contains_key(&table)
+    }
+
+    pub(crate) fn drop_table(&mut self, table: u64) {
+        self.open.remove(&table);
     }
 
     /// The same, as the other site has told them.
     pub(crate) fn take_descriptors(&mut self, all: Vec<(i32, PathBuf, bool)>) {
         for (fd, path, protected) in all {
             let file = protected.then(|| self.ledger.file(&path));
-            self.open.insert(fd, Open { path, file });
+            self.table(0).insert(fd, Open { path, file });
         }
+    }
+
+    fn table(&mut self, table: u64) -> &mut HashMap<i32, Open> {
+        self.open.entry(table).or_default()
     }
 
     pub(crate) fn is_protected(&self, path: &Path) -> bool {
@@ -99,42 +113,53 @@ impl Files {
 
     /// Takes the next event in. Whether the ledger has to be on its disk ([`Ledger::flush`]) before anybody hears
     /// that the event is done.
-    pub(crate) fn follow(&mut self, step: &Step) -> Result<bool, FollowError> {
-        self.clients.follow(step);
-        let durable = self.take_in(step)?;
+    pub(crate) fn follow(
+        &mut self,
+        (table, strand): (u64, u64),
+        step: &Step,
+    ) -> Result<bool, FollowError> {
+        if table == 0 {
+            self.clients.follow(step);
+        }
+        if let Some(child) = step.made(strand) {
+            let copy = self.table(table).clone();
+            self.open.insert(child, copy);
+        }
+        let durable = self.take_in(table, step)?;
         // Whoever is killed leaves files and a ledger that fit each other.
         self.ledger.flush(false)?;
         Ok(durable)
     }
 
-    fn take_in(&mut self, step: &Step) -> Result<bool, FollowError> {
+    fn take_in(&mut self, table: u64, step: &Step) -> Result<bool, FollowError> {
         let Some(note) = step.note() else {
             return Ok(false);
         };
         match note.kind {
-            Kind::Open => self.opened(&note, step.extra())?,
+            Kind::Open => self.opened(table, &note, step.extra())?,
             Kind::Close => {
                 if note.fd >= 0 {
-                    self.open.remove(&note.fd);
+                    self.table(table).remove(&note.fd);
                 } else {
-                    self.open.retain(|fd, _| {
+                    self.table(table).retain(|fd, _| {
                         !(note.offset..=note.len).contains(&u64::try_from(*fd).unwrap_or(u64::MAX))
                     });
                 }
             }
             Kind::Duplicate => {
+                let open = self.table(table);
                 let old = i32::try_from(note.len)
                     .ok()
-                    .and_then(|old| self.open.get(&old).cloned());
+                    .and_then(|old| open.get(&old).cloned());
                 match old {
-                    Some(old) => self.open.insert(note.fd, old),
-                    None => self.open.remove(&note.fd),
+                    Some(old) => open.insert(note.fd, old),
+                    None => open.remove(&note.fd),
                 };
             }
             Kind::Read if note.protected => self.pages_read += pages(note.offset, note.len),
-            Kind::Write if note.protected => self.wrote(&note, step.extra())?,
+            Kind::Write if note.protected => self.wrote(table, &note, step.extra())?,
             Kind::Truncate if note.protected && step.ret() == 0 => {
-                if let Some(file) = self.file(note.fd) {
+                if let Some(file) = self.file(table, note.fd) {
                     let last = if note.head {
                         step.extra().get(..PAGE)
                     } else {
@@ -144,12 +169,12 @@ impl Files {
                 }
             }
             Kind::Allocate if note.protected && step.ret() == 0 && note.len > 0 => {
-                if let Some(file) = self.file(note.fd) {
+                if let Some(file) = self.file(table, note.fd) {
                     self.ledger.allocated(file, note.offset + note.len);
                 }
             }
             Kind::Sync if step.ret() == 0 => {
-                match self.file(note.fd) {
+                match self.file(table, note.fd) {
                     // Everything that is written is on the disk: nobody asks for the old pages any more.
                     Some(file) => self.ledger.durable(file),
                     None if note.fd >= 0 => return Ok(false),
@@ -163,11 +188,11 @@ impl Files {
         Ok(false)
     }
 
-    fn file(&self, fd: i32) -> Option<FileId> {
-        self.open.get(&fd).and_then(|open| open.file)
+    fn file(&self, table: u64, fd: i32) -> Option<FileId> {
+        self.open.get(&table)?.get(&fd).and_then(|open| open.file)
     }
 
-    fn opened(&mut self, note: &Note, name: &[u8]) -> Result<(), FollowError> {
+    fn opened(&mut self, table: u64, note: &Note, name: &[u8]) -> Result<(), FollowError> {
         let path = PathBuf::from(OsStr::from_bytes(name.strip_suffix(b"\0").unwrap_or(name)));
         let mut file = None;
         if note.protected {
@@ -190,12 +215,12 @@ impl Files {
             }
             file = Some(id);
         }
-        self.open.insert(note.fd, Open { path, file });
+        self.table(table).insert(note.fd, Open { path, file });
         Ok(())
     }
 
-    fn wrote(&mut self, note: &Note, extra: &[u8]) -> Result<(), FollowError> {
-        let Some(file) = self.file(note.fd).filter(|_| note.len > 0) else {
+    fn wrote(&mut self, table: u64, note: &Note, extra: &[u8]) -> Result<(), FollowError> {
+        let Some(file) = self.file(table, note.fd).filter(|_| note.len > 0) else {
             return Ok(());
         };
         let (head, rest) = if note.head {

@@ -390,16 +390,29 @@ impl Hold {
 pub(crate) struct Clients {
     pub(crate) lines: Lines,
     hold: Option<Hold>,
+    let_go: bool,
 }
 
 impl Clients {
     /// This site leads from now on.
     pub(crate) fn lead(&mut self, hold: Option<Hold>) -> io::Result<()> {
-        self.hold = hold;
+        self.hold = hold.filter(|_| !self.let_go);
         if let Some(hold) = &self.hold {
             for known in self.lines.all.values() {
                 hold.limits.set(&key(&known.line), &limit(known))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Several processes read from one connection: nobody knows when the program has read what, and nothing is held back.
+    pub(crate) fn let_go(&mut self) -> io::Result<()> {
+        self.let_go = true;
+        self.pair_up(false)?;
+        if self.hold.take().is_some() {
+            eprintln!(
+                "steadfast pair: the program has made a process: acknowledgements are not held back from here on"
+            );
         }
         Ok(())
     }

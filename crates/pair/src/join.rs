@@ -376,7 +376,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
         hold: held,
         security,
     }
-    .run(sender, receiver, Site::begun_at(event))
+    .run(sender, receiver, Site::begun_at(0, event))
 }
 
 fn greet(

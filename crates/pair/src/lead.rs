@@ -22,6 +22,7 @@ use steadfast_sys::manager::Manager;
 use crate::alone::{self, Address};
 use crate::cli::Side;
 use crate::control::{self, Order, Outcome, What};
+use crate::crew::Crew;
 use crate::dispute::{Dispute, Parties, Repeated};
 use crate::error::PairError;
 use crate::files::Files;
@@ -81,6 +82,7 @@ enum Alone {
 pub(crate) struct Leading<'a> {
     pub(crate) side: &'a Side,
     pub(crate) site: Arc<Site>,
+    pub(crate) crew: Arc<Crew>,
     pub(crate) files: Arc<Mutex<Files>>,
     pub(crate) board: Arc<Board>,
     pub(crate) notify: Manager,
@@ -95,6 +97,7 @@ impl Leading<'_> {
     pub(crate) fn run(mut self, link: Option<Link>, place: Place) -> Result<Outcome, PairError> {
         let result = self.in_turn(link, place);
         self.board.set(State::Ended);
+        self.crew.end();
         self.site.kill();
         drop(self.address.take());
         let mut files = self.files.lock().expect("no panic under it");
@@ -136,6 +139,7 @@ impl Leading<'_> {
         self.board.pair_up(&name);
         shared.has_followed(place.seq - 1);
         let (said, disputes) = channel();
+        self.crew.lead(&sender);
         let (outward, others) = self.start(&sender, (receiver, said), &shared, place);
         let result = self.watch((&sender, &disputes), &shared, &name);
         shared.close();
@@ -188,11 +192,12 @@ impl Leading<'_> {
         let beats = std::thread::spawn(move || beat(&to, &flags, lost_after));
         let (site, to, flags, files, _) = all();
         let outward = std::thread::spawn(move || send_steps(&site, &to, &flags, &files, place));
-        let (site, to, flags, files, board) = all();
+        let (_, to, flags, files, board) = all();
+        let crew = Arc::clone(&self.crew);
         let events = self.side.events.clone();
         let inward = std::thread::spawn(move || {
             take(
-                &site,
+                &crew,
                 &to,
                 &mut receiver,
                 &flags,
@@ -223,15 +228,20 @@ impl Leading<'_> {
         name: &str,
     ) -> Result<Parted, PairError> {
         let mut repeated = Repeated::default();
+        let mut ended = None;
         loop {
             self.board.tick();
             self.notify.tick(true, self.board.state().name());
-            if let Some(error) = shared.stopped() {
+            if let Some(error) = shared.stopped().or_else(|| self.crew.stopped()) {
                 return Err(error);
+            }
+            if let Some(end) = self.end_of_all(&mut ended) {
+                return Ok(Parted::Ended(end));
             }
             if shared.has_left() {
                 shared.lose();
                 self.board.go_alone();
+                self.crew.go_alone();
                 return Ok(Parted::Left);
             }
             if let Some(order) = self.board.take_order() {
@@ -249,12 +259,18 @@ impl Leading<'_> {
                     return Err(error);
                 }
                 self.board.set(State::Held);
+                self.crew.hold();
                 alone::decide(self.side, name, 'A', || {
                     self.board.tick();
                     self.notify.tick(true, State::Held.name());
                 })?;
                 self.board.go_alone();
+                self.crew.go_alone();
                 return Ok(Parted::Lost);
+            }
+            if ended.is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
             }
             let raised = disputes.try_recv().ok().and_then(Dispute::raised);
             let event = match raised.map_or_else(
@@ -262,7 +278,15 @@ impl Leading<'_> {
                 |event| Some(News::Dispute(event, String::new())),
             ) {
                 None | Some(News::Question(_)) => continue,
-                Some(News::End(end)) => return Ok(Parted::Ended(end)),
+                Some(News::End(end)) => {
+                    self.site.end_turn();
+                    ended = Some(end);
+                    continue;
+                }
+                Some(news @ (News::Born(_) | News::Exec(_))) => {
+                    self.grow(news)?;
+                    continue;
+                }
                 Some(News::Damaged(event)) => {
                     return Err(PairError::Stopped(format!(
                         "the log of A is damaged at event {event}"
@@ -285,6 +309,20 @@ impl Leading<'_> {
         }
     }
 
+    fn grow(&self, news: News) -> Result<(), PairError> {
+        let grown = self.crew.grow(self.crew.first(), news);
+        grown.map(drop).map_err(PairError::Stopped)
+    }
+
+    /// How the first process has ended, when no other one is left; or what one of them was refused.
+    fn end_of_all(&self, ended: &mut Option<End>) -> Option<End> {
+        if let Some(end) = self.crew.has_ended() {
+            return Some(end);
+        }
+        let alone = self.crew.others() == 0;
+        ended.take_if(|end| alone || matches!(end, End::Refused(..) | End::Failed(_)))
+    }
+
     /// The other site leads from here on, or nothing has changed, and why.
     fn hand_over(&mut self, order: &Order, sender: &Sender, shared: &Shared) -> Result<(), String> {
         if order.what == What::Switch && !self.side.has_where_to_join() {
@@ -293,6 +331,7 @@ impl Leading<'_> {
                     .into(),
             );
         }
+        self.crew.is_one()?;
         let event = self.site.pause(HALT)?;
         let tried = self.give_away(event, sender, shared);
         if tried.is_err() {
@@ -380,19 +419,35 @@ impl Leading<'_> {
         let mut shared = Arc::new(Shared::default());
         let mut carrier = self.carry(&shared, place, left);
         let mut door = Door::open(self, &shared);
+        let mut ended = None;
         let result = loop {
             self.board.tick();
             self.notify.tick(true, State::Alone.name());
-            if let Some(error) = shared.stopped() {
+            if let Some(error) = shared.stopped().or_else(|| self.crew.stopped()) {
                 break Err(error);
+            }
+            if let Some(end) = self.end_of_all(&mut ended) {
+                break Ok(Alone::Ended(end));
+            }
+            if ended.is_some() {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
             }
             match self.site.news(Duration::from_millis(20)) {
                 None => {}
-                Some(News::End(end)) => break Ok(Alone::Ended(end)),
-                Some(News::Dispute(..) | News::Damaged(_) | News::Question(_)) => {
-                    break Err(PairError::Bug(
-                        "a site that is alone contradicts itself".into(),
-                    ));
+                Some(News::End(end)) => {
+                    self.site.end_turn();
+                    ended = Some(end);
+                }
+                Some(news @ (News::Born(_) | News::Exec(_))) => {
+                    if let Err(error) = self.grow(news) {
+                        break Err(error);
+                    }
+                }
+                Some(other @ (News::Dispute(..) | News::Damaged(_) | News::Question(_))) => {
+                    break Err(PairError::Bug(format!(
+                        "a site that is alone contradicts itself: {other:?}"
+                    )));
                 }
             }
             if let Some(order) = self.board.take_order() {
@@ -402,7 +457,8 @@ impl Leading<'_> {
                 continue;
             };
             let site = Arc::clone(&self.site);
-            let Err(why) = site.pause(HALT).map(drop) else {
+            let halted = self.crew.is_one().and_then(|()| site.pause(HALT));
+            let Err(why) = halted.map(drop) else {
                 shared.hand_on();
                 carrier.join().expect("the relay does not panic");
                 if let Some(error) = shared.stopped() {

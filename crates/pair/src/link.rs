@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::tls::{Incoming, Outgoing};
 
 /// Bumped with every change of what is said.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 /// A frame is no longer than what one event brings (abi.h, `SF_READ_MAX`), and its names.
 const FRAME_MAX: usize = 192 << 20;
 
@@ -51,10 +51,16 @@ pub(crate) enum Tag {
     Leave,
     /// The primary's program stands: lead it, with what its clients' connections have left unread (control.rs).
     Handover,
+    /// A process of the primary's is another program (crew.rs).
+    Exec,
+    /// A process beside the first one has ended.
+    Ended,
+    /// What the primary claims about an event that it has not done yet (crew.rs).
+    Claimed,
 }
 
 impl Tag {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 24] = [
         Self::Greeting,
         Self::Manifest,
         Self::Refusal,
@@ -76,6 +82,9 @@ impl Tag {
         Self::Dispute,
         Self::Leave,
         Self::Handover,
+        Self::Exec,
+        Self::Ended,
+        Self::Claimed,
     ];
 }
 
@@ -354,7 +363,12 @@ pub(crate) enum Ask {
         bytes: String,
     },
     /// The read of event `seq` brought these bytes.
-    Correct { seq: u64, base: u64, bytes: String },
+    Correct {
+        strand: u64,
+        seq: u64,
+        base: u64,
+        bytes: String,
+    },
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

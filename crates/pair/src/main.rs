@@ -18,6 +18,7 @@ mod bring;
 mod check;
 mod cli;
 mod control;
+mod crew;
 mod demo;
 mod disk;
 mod dispute;

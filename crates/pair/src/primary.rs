@@ -13,12 +13,13 @@ use std::sync::mpsc::Sender as Outbox;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{Kind, Part, Place, Site, Step, Unread};
+use steadfast_replica::site::{Kind, Part, Place, Site, Step, Told, Unread};
 
 use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::Outcome;
+use crate::crew::Crew;
 use crate::dispute::Dispute;
 use crate::error::PairError;
 use crate::files::Files;
@@ -328,6 +329,7 @@ pub(crate) fn run(side: &Side) -> Result<Outcome, PairError> {
     };
     let leading = Leading {
         side,
+        crew: Crew::new(&site, &files),
         site,
         files,
         board,
@@ -348,9 +350,10 @@ pub(crate) fn send_steps(
     mut place: Place,
 ) -> (Place, Option<Step>) {
     let mut read = None;
+    let mut claimed = 0;
     loop {
         if let Some(back) = shared.rewound(Relay::Events) {
-            place = back;
+            (place, claimed) = (back, 0);
         }
         let closing = shared.is_closing();
         if shared.has_lost() {
@@ -361,16 +364,22 @@ pub(crate) fn send_steps(
             continue;
         }
         let limit = Duration::from_millis(if closing { 0 } else { 20 });
-        let Some(step) = site.next_step(&mut place, limit) else {
-            if closing {
-                return (place, read);
+        let step = match site.next_told(&mut place, &mut claimed, limit) {
+            Some(Told::Step(step)) => *step,
+            Some(Told::Claim(claim)) => {
+                let told = [&place.strand.to_le_bytes()[..], &claim];
+                if sender.send(Tag::Claimed, &told).is_err() {
+                    shared.lose();
+                }
+                continue;
             }
-            continue;
+            None if closing => return (place, read),
+            None => continue,
         };
         // Held until the ledger is on its disk: `take` asks for it before it says that an event is done. Both sites'
         // disks and ledgers are written at the same time.
         let mut files = files.lock().expect("no panic under it");
-        let durable = match files.follow(&step) {
+        let durable = match files.follow((0, place.strand), &step) {
             Ok(durable) => durable,
             Err(error) => {
                 shared.stop(error.into());
@@ -378,7 +387,10 @@ pub(crate) fn send_steps(
             }
         };
         if sender
-            .send(Tag::Step, &[&step.head(), &step.payload])
+            .send(
+                Tag::Step,
+                &[&place.strand.to_le_bytes(), &step.head(), &step.payload],
+            )
             .is_err()
         {
             shared.lose();
@@ -396,7 +408,7 @@ pub(crate) fn send_steps(
 }
 
 pub(crate) fn take(
-    site: &Site,
+    crew: &Crew,
     sender: &Sender,
     receiver: &mut Receiver,
     shared: &Shared,
@@ -404,8 +416,16 @@ pub(crate) fn take(
     (board, disputes): (&Board, &Outbox<Dispute>),
     events: Option<&Path>,
 ) {
+    let first = crew.first();
+    let site = &first.site;
     // While the program is held, the secondary's claims wait here: without them it comes to nothing further.
-    let mut gate: Option<Vec<u8>> = None;
+    let mut gate: Option<Vec<Vec<u8>>> = None;
+    let release = |gate: &mut Option<Vec<Vec<u8>>>| {
+        let number = site.strand();
+        for claims in gate.take().into_iter().flatten() {
+            put_claims(site, number, &claims);
+        }
+    };
     loop {
         let Ok(frame) = receiver.next() else {
             shared.lose();
@@ -414,36 +434,38 @@ pub(crate) fn take(
         board.hear();
         match frame.tag {
             Tag::Claims => {
-                let Some((done, claims)) = frame.body.split_first_chunk() else {
-                    continue;
-                };
-                match &mut gate {
-                    Some(waiting) => waiting.extend_from_slice(claims),
-                    None => put_claims(site, claims),
-                }
-                let done = u64::from_le_bytes(*done);
-                let told = files.lock().expect("no panic under it").clients.done(done);
-                site.put_done(done);
-                if let Err(error) = told {
-                    shared.stop(unheld(error));
+                let held = gate.as_mut().and_then(|waiting| {
+                    let (number, rest) = frame.body.split_first_chunk()?;
+                    let (done, claims) = rest.split_first_chunk()?;
+                    let number = u64::from_le_bytes(*number);
+                    if number != site.strand() {
+                        return None;
+                    }
+                    waiting.push(claims.to_vec());
+                    Some(crew.take_claims(first, number, u64::from_le_bytes(*done), &[]))
+                });
+                if let Err(error) = held.unwrap_or_else(|| crew.hear(frame)) {
+                    shared.stop(error);
                     return;
                 }
             }
             Tag::Ask => {
                 let told = match frame.parse() {
+                    // The others would go on meanwhile.
+                    Ok(Ask::Hold) if crew.others() > 0 => Tell::Busy,
                     Ok(Ask::Hold) => {
                         gate.get_or_insert_default();
                         hold(site, shared, files)
                     }
                     Ok(Ask::Release) => {
-                        put_claims(site, &gate.take().unwrap_or_default());
+                        release(&mut gate);
                         Tell::Done
                     }
-                    Ok(ask) => tell(site, files, ask),
+                    Ok(ask) => tell(crew, files, ask),
                     Err(error) => Tell::Failed(error.to_string()),
                 };
                 if matches!(told, Tell::Busy) {
-                    put_claims(site, &gate.take().unwrap_or_default());
+                    release(&mut gate);
                 }
                 let _ = sender.say(Tag::Tell, &told);
             }
@@ -476,9 +498,9 @@ pub(crate) fn hand_over(frame: &Frame, to: &Outbox<Dispute>, shared: &Shared) {
     }
 }
 
-fn put_claims(site: &Site, claims: &[u8]) {
+fn put_claims(site: &Site, strand: u64, claims: &[u8]) {
     for claim in claims.chunks(128) {
-        site.put_claim(claim);
+        site.put_claim(strand, claim);
     }
 }
 
@@ -520,14 +542,14 @@ fn is_wait(files: &Mutex<Files>, nr: u32, first: u64) -> bool {
         | libc::SYS_pause => true,
         libc::SYS_read | libc::SYS_readv => {
             let fd = u32::try_from(first & 0xffff_ffff).map_or(-1, u32::cast_signed);
-            files.lock().expect("no panic under it").at(fd).is_none()
+            files.lock().expect("no panic under it").at(0, fd).is_none()
         }
         _ => false,
     }
 }
 
 /// Answers the secondary, which arbitrates.
-fn tell(site: &Site, files: &Mutex<Files>, ask: Ask) -> Tell {
+fn tell(crew: &Crew, files: &Mutex<Files>, ask: Ask) -> Tell {
     let done = |result: std::io::Result<()>| {
         result.map_or_else(|error| Tell::Failed(error.to_string()), |()| Tell::Done)
     };
@@ -576,11 +598,16 @@ fn tell(site: &Site, files: &Mutex<Files>, ask: Ask) -> Tell {
             }
             done(crate::disk::put_page(&path, page, &bytes))
         }
-        Ask::Correct { seq, base, bytes } => {
-            let Ok(bytes) = unhex(&bytes) else {
-                return Tell::Failed("not hexadecimal".into());
+        Ask::Correct {
+            strand,
+            seq,
+            base,
+            bytes,
+        } => {
+            let (Ok(bytes), Some(strand)) = (unhex(&bytes), crew.strand(strand)) else {
+                return Tell::Failed("not hexadecimal, or of no process".into());
             };
-            site.correct(base, seq, &bytes);
+            strand.site.correct(base, seq, &bytes);
             Tell::Done
         }
     }

@@ -19,13 +19,14 @@ use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use steadfast_replica::site::{End, News, Part, Place, Sent, Site, Step, Unread};
+use steadfast_replica::site::{End, News, Part, Place, Question, Sent, Site, Unread};
 use steadfast_sys::manager::Manager;
 
 use crate::alone::{self, Address};
 use crate::bring;
 use crate::cli::Side;
 use crate::control::{self, Outcome, What};
+use crate::crew::{Crew, Strand, end_of};
 use crate::dispute::{Dispute, Parties};
 use crate::error::PairError;
 use crate::files::Files;
@@ -92,37 +93,18 @@ fn greet(
     Ok((prepared, ledger))
 }
 
-/// The base of the log at the newest event, which the program may be asking about.
-#[derive(Debug)]
-struct Newest(Mutex<Place>);
-
-impl Newest {
-    fn set(&self, place: &Place) {
-        *self.0.lock().expect("no panic under it") = *place;
-    }
-
-    fn place(&self) -> Place {
-        *self.0.lock().expect("no panic under it")
-    }
-
-    fn base(&self, seq: u64) -> Option<u64> {
-        let newest = self.place();
-        (newest.seq == seq).then_some(newest.base)
-    }
-}
-
 struct Pair<'a> {
     side: &'a Side,
     site: &'a Site,
     sender: &'a Sender,
     files: &'a Mutex<Files>,
-    newest: &'a Newest,
+    crew: &'a Arc<Crew>,
     tells: &'a Inbox<Tell>,
     suspects: &'a Inbox<Suspect>,
     disputes: &'a Inbox<Dispute>,
     board: &'a Board,
     shared: &'a Shared,
-    tries: (u64, u32),
+    tries: ((u64, u64), u32),
 }
 
 /// Runs the program as secondary; how it ended.
@@ -195,7 +177,9 @@ impl Follower<'_> {
         let name = greeting.random.clone();
         let sender = Arc::new(sender);
         let shared = Arc::new(Shared::default());
-        let newest = Arc::new(Newest(Mutex::new(place)));
+        let crew = Crew::new(&site, &files);
+        crew.first().begin_at(place);
+        crew.follow(&sender);
         let (told, tells) = channel();
         let (suspected, suspects) = channel();
         let (disputed, disputes) = channel();
@@ -207,23 +191,16 @@ impl Follower<'_> {
             site.go_on().map_err(PairError::Bug)?;
         }
         let inward = {
-            let (site, shared, files, newest) = (
-                Arc::clone(&site),
-                Arc::clone(&shared),
-                Arc::clone(&files),
-                Arc::clone(&newest),
-            );
+            let (crew, shared) = (Arc::clone(&crew), Arc::clone(&shared));
             let (board, suspected) = (Arc::clone(&board), suspected.clone());
             std::thread::spawn(move || {
                 take(
-                    &site,
+                    &crew,
                     &mut receiver,
                     &shared,
-                    &files,
-                    &newest,
                     (&told, &suspected, &disputed),
                     &board,
-                )
+                );
             })
         };
         let beats = {
@@ -255,13 +232,13 @@ impl Follower<'_> {
             site: &site,
             sender: &sender,
             files: &files,
-            newest: &newest,
+            crew: &crew,
             tells: &tells,
             suspects: &suspects,
             disputes: &disputes,
             board: &board,
             shared: &shared,
-            tries: (0, 0),
+            tries: ((0, 0), 0),
         };
         let mut result = pair.watch(&shared, &mut notify);
         let mut decided = Ok(());
@@ -271,6 +248,7 @@ impl Follower<'_> {
             shared.lose();
         } else if matches!(result, Err(PairError::Lost)) {
             board.set(State::Held);
+            crew.hold();
             decided = alone::decide(side, &name, 'B', || {
                 board.tick();
                 notify.tick(true, State::Held.name());
@@ -289,11 +267,12 @@ impl Follower<'_> {
         }
         let _ = beats.join();
         let _ = scrubber.join();
-        let place = inward.join().expect("the relay does not panic");
+        inward.join().expect("the relay does not panic");
         match (&result, decided) {
             (Err(PairError::Lost), Ok(())) => {
                 let leading = Leading {
                     side,
+                    crew,
                     site,
                     files,
                     board,
@@ -305,12 +284,13 @@ impl Follower<'_> {
                 let mut files = leading.files.lock().expect("no panic under it");
                 files.clients.lead(hold).map_err(unheld)?;
                 drop(files);
-                return lead(leading, place, handed.map(|unread| (unread, sender)));
+                return lead(leading, handed.map(|unread| (unread, sender)));
             }
             (_, Err(error)) => result = Err(error),
             _ => {}
         }
         board.set(State::Ended);
+        crew.end();
         site.kill();
         files
             .lock()
@@ -324,7 +304,6 @@ impl Follower<'_> {
 /// The primary is lost, or has handed its program over, and this site is the one that goes on: its program leads from here.
 fn lead(
     mut leading: Leading<'_>,
-    place: Place,
     handed: Option<(Vec<Unread>, Arc<Sender>)>,
 ) -> Result<Outcome, PairError> {
     let began = Instant::now();
@@ -347,10 +326,21 @@ fn lead(
         None => "the primary is lost; this site goes on alone, as the witness says",
         Some(_) => "the primary has handed its program over; this site leads",
     };
-    let (carried, dropped) = leading
+    let (crew, first) = (&leading.crew, leading.crew.first());
+    crew.take_over();
+    let led = leading
         .site
-        .lead(&place, &unread, announce)
-        .map_err(|why| PairError::Stopped(format!("{what}, and it cannot: {why}")))?;
+        .lead(&first.end_of_log(), &unread, announce, |news| {
+            crew.grow(first, news)
+        })
+        .map_err(|why| PairError::Stopped(format!("{what}, and it cannot: {why}")))
+        .and_then(|led| crew.has_taken_over().map(|()| led));
+    if led.is_err() {
+        crew.end();
+        leading.site.kill();
+    }
+    let (carried, dropped) = led?;
+    let place = first.end_of_log();
     if let Some((_, sender)) = handed {
         let _ = sender.say(Tag::Go, &());
         sender.close();
@@ -360,13 +350,14 @@ fn lead(
         began.elapsed().as_millis()
     );
     leading.board.go_alone();
-    leading.run(None, Site::begun_at(place.seq))
+    leading.run(None, Site::begun_at(place.strand, place.seq))
 }
 
 fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<Files>, place: Place) {
     let mut sent = Sent {
         claim: place.seq - 1,
         done: place.seq - 1,
+        strand: place.strand,
     };
     while !shared.is_closing() && !shared.has_lost() {
         if let Some(back) = shared.rewound(Relay::Claims) {
@@ -377,7 +368,14 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
         };
         drop(files.lock().expect("no panic under it"));
         if sender
-            .send(Tag::Claims, &[&done.to_le_bytes(), &claims.concat()])
+            .send(
+                Tag::Claims,
+                &[
+                    &sent.strand.to_le_bytes(),
+                    &done.to_le_bytes(),
+                    &claims.concat(),
+                ],
+            )
             .is_err()
         {
             shared.lose();
@@ -387,52 +385,26 @@ fn send_claims(site: &Site, sender: &Sender, shared: &Shared, files: &Mutex<File
 }
 
 fn take(
-    site: &Site,
+    crew: &Crew,
     receiver: &mut Receiver,
     shared: &Shared,
-    files: &Mutex<Files>,
-    newest: &Newest,
     (told, suspected, disputed): (&Outbox<Tell>, &Outbox<Suspect>, &Outbox<Dispute>),
     board: &Board,
-) -> Place {
-    let mut place = newest.place();
+) {
     loop {
         let Ok(frame) = receiver.next() else {
             shared.lose();
-            return place;
+            return;
         };
         board.hear();
         if let Some(back) = shared.rewound(Relay::Events) {
-            place = back;
+            crew.first().begin_at(back);
         }
         match frame.tag {
-            Tag::Step => {
-                let Some((head, payload)) = frame.body.split_at_checked(Step::HEAD) else {
-                    continue;
-                };
-                let Some(step) = Step::from_parts(head, payload.to_vec()) else {
-                    shared.stop(PairError::Link(std::io::Error::other("a damaged event")));
-                    return place;
-                };
-                // Held until the ledger is on its disk: `send_claims` asks for it before it says what is done.
-                let mut files = files.lock().expect("no panic under it");
-                let durable = match files.follow(&step) {
-                    Ok(durable) => durable,
-                    Err(error) => {
-                        shared.stop(error.into());
-                        return place;
-                    }
-                };
-                newest.set(&place);
-                if !site.put_step(&mut place, &step) {
-                    shared.stop(PairError::Link(std::io::Error::other(
-                        "an event out of order",
-                    )));
-                    return place;
-                }
-                if durable && let Err(error) = files.ledger.flush(true) {
-                    shared.stop(error.into());
-                    return place;
+            Tag::Step | Tag::Claimed | Tag::Exec | Tag::Ended => {
+                if let Err(error) = crew.hear(frame) {
+                    shared.stop(error);
+                    return;
                 }
             }
             Tag::End => {
@@ -440,16 +412,14 @@ fn take(
                     continue;
                 };
                 shared.farewell.store(true, Ordering::SeqCst);
-                let end = match text.split_once(' ') {
-                    Some(("exited", status)) => End::Exited(status.parse().unwrap_or(0)),
-                    Some(("signaled", signal)) => End::Signaled(signal.parse().unwrap_or(0)),
-                    _ => {
-                        let text = text.strip_prefix("stopped ").unwrap_or(&text);
-                        shared.stop(PairError::Refused(text.to_owned()));
-                        return place;
-                    }
+                let Some(end) = end_of(&text) else {
+                    let text = text.strip_prefix("stopped ").unwrap_or(&text);
+                    shared.stop(PairError::Refused(text.to_owned()));
+                    return;
                 };
-                site.put_end(&unhex(&claim).unwrap_or_default(), &end);
+                crew.first()
+                    .site
+                    .put_end(&unhex(&claim).unwrap_or_default(), &end);
             }
             Tag::Tell => {
                 let tell = frame
@@ -473,7 +443,7 @@ fn take(
                     Ok(unread) => shared.hand_over(unread),
                     Err(error) => shared.stop(PairError::Link(error)),
                 }
-                return place;
+                return;
             }
             _ => shared.stop(PairError::Link(std::io::Error::other(
                 "the primary says what only a secondary says",
@@ -487,8 +457,11 @@ impl Pair<'_> {
         loop {
             self.board.tick();
             notify.tick(true, self.board.state().name());
-            if let Some(error) = shared.stopped() {
+            if let Some(error) = shared.stopped().or_else(|| self.crew.stopped()) {
                 return Err(error);
+            }
+            if let Some((strand, question)) = self.crew.question() {
+                self.arbitrate(&strand, question)?;
             }
             if shared.is_handed_over() {
                 return Err(PairError::Lost);
@@ -534,13 +507,24 @@ impl Pair<'_> {
                     self.take_part(&parties, said)?;
                 }
                 Some(News::Question(question)) => {
-                    self.board.set(State::Arbitrating);
-                    self.decide(question)?;
-                    self.board.set(State::Running);
-                    self.site.answer(0);
+                    let first = Arc::clone(self.crew.first());
+                    self.arbitrate(&first, question)?;
+                }
+                Some(news @ (News::Born(_) | News::Exec(_))) => {
+                    let grown = self.crew.grow(self.crew.first(), news);
+                    grown.map_err(PairError::Stopped)?;
                 }
             }
         }
+    }
+
+    /// A process asks about what its disk gives.
+    fn arbitrate(&mut self, strand: &Strand, question: Question) -> Result<(), PairError> {
+        self.board.set(State::Arbitrating);
+        self.decide(strand, question)?;
+        self.board.set(State::Running);
+        strand.answer();
+        Ok(())
     }
 
     /// The primary has asked for this site's opinion about an event, and decides.

@@ -20,28 +20,34 @@
 mod flow;
 mod handover;
 mod join;
+mod process;
 mod relay;
 mod rerun;
 mod step;
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
 use steadfast_integrity::plan::Plan;
+use steadfast_sys::pidfd::Process;
+use steadfast_sys::shared::Shared;
 use steadfast_sys::{child, futex, procfs};
 
 use crate::abi::{self, alarm, cmd, end, option, phase};
 use crate::group::{Group, at};
 use crate::launch;
 use crate::modules::{Modules, protection_at};
+use crate::supervise::tree::Tree;
 use crate::supervise::{control_block, has_sys_admin};
 use crate::{LaunchError, Step as Doing};
 
 pub use flow::{Flow, Line};
 pub use handover::{Silence, Unread, has_room};
 pub use join::{Given, Handed, Pages};
-pub use relay::{Place, Sent};
+pub use process::{Becoming, CLASSES, Newborn};
+pub use relay::{Place, Sent, Told};
 pub use rerun::{Again, Look};
 pub use step::{Kind, Note, Step};
 
@@ -119,15 +125,48 @@ pub enum News {
     Dispute(u64, String),
     /// A record of the log is damaged at this event.
     Damaged(u64),
+    /// The program makes a process, which may not come to be.
+    Born(Box<Newborn>),
+    /// The program stands in execve(2).
+    Exec(Becoming),
 }
 
+/// The memory of a program from its exec, or its fork, to its end.
+#[derive(Debug)]
+struct Body {
+    /// Names it on both sites: it follows from the events that led to it.
+    strand: u64,
+    group: Group,
+}
+
+impl std::ops::Deref for Body {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        &self.group
+    }
+}
+
+/// One process of the program.
 #[derive(Debug)]
 pub struct Site {
-    group: Group,
+    body: RwLock<Arc<Body>>,
     modules: Mutex<Modules>,
+    plan: Plan,
     part: Part,
     pid: i32,
     gone: Arc<Mutex<Option<child::Change>>>,
+    /// Of a process that is no child of this one.
+    process: Option<Process>,
+    tree: Arc<Tree>,
+    turns: Arc<Shared>,
+    traced: Mutex<Option<process::Traced>>,
+    unborn: Mutex<Option<Arc<AtomicBool>>>,
+    /// Secondary: what the primary leaves open for the program that it has become.
+    heard: Mutex<Option<Vec<u8>>>,
+    /// Events of the programs before this one.
+    past: AtomicU64,
+    has_become: AtomicBool,
     /// Ticks between memory checks while there are two sites; 0: none, and no snapshots.
     epoch_tsc: u64,
 }
@@ -151,6 +190,11 @@ impl Site {
     pub fn start(setup: &Setup<'_>) -> Result<Self, LaunchError> {
         use std::os::unix::ffi::OsStrExt;
         let cores = launch::cores(setup.plan)?;
+        let io = |step| move |source| LaunchError::Step { step, source };
+        child::adopt_orphans();
+        let tree = Tree::new(setup.plan);
+        tree.post_reaper().map_err(io(Doing::Fork))?;
+        let turns = process::turns().map_err(io(Doing::Memory))?;
         let more = option::PAIR
             | if setup.part == Part::Secondary {
                 option::PAIR_SECONDARY
@@ -172,41 +216,35 @@ impl Site {
         group
             .memory
             .write(PREFIXES, &prefixes[..prefixes.len().min(PREFIX_BYTES)]);
+        process::show(&group, &turns);
         let launched = launch::launch(setup.plan, &group.memory, &launch::Inherited::default())?;
         let slot = setup.part.slot();
         group.set_pid(slot, launched.pid);
         group.set32(at!(remade), setup.joins.into());
         let epoch_tsc = group.get64(at!(epoch_tsc));
         let gone = Arc::new(Mutex::new(None));
-        let this = Self {
-            group,
+        stands(&group, slot).inspect_err(|_| child::end(launched.pid))?;
+        Ok(Self {
+            body: RwLock::new(Arc::new(Body { strand: 0, group })),
             modules: Mutex::new(launched.modules),
+            plan: setup.plan.clone(),
             part: setup.part,
             pid: launched.pid,
             gone,
+            process: None,
+            tree,
+            turns,
+            traced: Mutex::default(),
+            unborn: Mutex::default(),
+            heard: Mutex::default(),
+            past: AtomicU64::new(0),
+            has_become: AtomicBool::new(false),
             epoch_tsc,
-        };
-        let deadline = Instant::now() + START_LIMIT;
-        while this.group.phase(slot) != phase::RUNNING {
-            let seen = this.group.bell();
-            if this.group.end() == end::SETUP
-                || this.group.is_gone(slot)
-                || Instant::now() > deadline
-            {
-                child::end(launched.pid);
-                let nr = this.group.get32(at!(end_nr));
-                let source = std::io::Error::from_raw_os_error(
-                    i32::try_from(-this.group.get64(at!(end_value)).cast_signed()).unwrap_or(0),
-                );
-                return Err(LaunchError::Agent {
-                    replica: 0,
-                    step: nr,
-                    source,
-                });
-            }
-            this.group.sleep(seen, Duration::from_millis(20));
-        }
-        Ok(this)
+        })
+    }
+
+    fn group(&self) -> Arc<Body> {
+        Arc::clone(&self.body.read().expect("no panic under it"))
     }
 
     /// Begins to wait for the program, and lets it go.
@@ -215,14 +253,16 @@ impl Site {
     /// When there can be no thread for it.
     pub fn go(&self) -> Result<(), LaunchError> {
         let gone = Arc::clone(&self.gone);
+        let first = self.pid;
         let wait = move || {
-            while let Some((_, change, _)) = child::wait_any(|_| ()) {
-                if matches!(
-                    change,
-                    child::Change::Exited(_) | child::Change::Signaled(_)
-                ) {
-                    *gone.lock().expect("no panic under it") = Some(change);
-                    return;
+            while let Some((pid, change, _)) = child::wait_any(|_| ()) {
+                match change {
+                    child::Change::Exited(_) | child::Change::Signaled(_) if pid == first => {
+                        *gone.lock().expect("no panic under it") = Some(change);
+                    }
+                    // It is for the thread that traces (process.rs).
+                    child::Change::Traced => std::thread::sleep(Duration::from_micros(200)),
+                    _ => {}
                 }
             }
         };
@@ -232,8 +272,8 @@ impl Site {
                 step: Doing::Thread,
                 source,
             })?;
-        self.group.set32(at!(go), 1);
-        futex::wake(self.group.memory.u32(at!(go)));
+        self.group().set32(at!(go), 1);
+        futex::wake(self.group().memory.u32(at!(go)));
         Ok(())
     }
 
@@ -246,15 +286,21 @@ impl Site {
     /// The number that the program goes by on both sites.
     #[must_use]
     pub fn program_number(&self) -> u32 {
-        self.group.get32(at!(leader_pid))
+        self.group().get32(at!(leader_pid))
     }
 
     pub fn set_program_number(&self, number: u32) {
-        self.group.set32(at!(leader_pid), number);
+        self.group().set32(at!(leader_pid), number);
     }
 
     fn gone(&self) -> Option<child::Change> {
-        *self.gone.lock().expect("no panic under it")
+        let known = *self.gone.lock().expect("no panic under it");
+        // Whose child it is hears how it has ended; what ends a process without its agent is a kill.
+        known.or_else(|| {
+            let process = self.process.as_ref()?;
+            let ended = process.ends_within(Duration::ZERO);
+            ended.then_some(child::Change::Signaled(libc::SIGKILL))
+        })
     }
 
     /// Survivor, paused, with a site that has joined: both compare memory now and then, and each keeps a snapshot. The
@@ -263,22 +309,22 @@ impl Site {
         if self.epoch_tsc == 0 {
             return;
         }
-        let options = self.group.get32(at!(options)) | option::RETAIN;
-        self.group.set32(at!(remade), 1);
-        self.group.set64(at!(snapshot_seq), 0);
-        self.group.set32(at!(snapshot_broken), 1);
-        self.group.set64(at!(epoch_tsc), self.epoch_tsc);
-        self.group.set32(at!(options), options);
+        let options = self.group().get32(at!(options)) | option::RETAIN;
+        self.group().set32(at!(remade), 1);
+        self.group().set64(at!(snapshot_seq), 0);
+        self.group().set32(at!(snapshot_broken), 1);
+        self.group().set64(at!(epoch_tsc), self.epoch_tsc);
+        self.group().set32(at!(options), options);
     }
 
     /// The other site is gone: nobody would compare, and the log would grow for nothing.
     pub fn drop_snapshots(&self) {
-        let options = self.group.get32(at!(options)) & !option::RETAIN;
-        self.group.set64(at!(epoch_tsc), 0);
-        self.group.set32(at!(options), options);
-        if self.group.get64(at!(snapshot_seq)) != 0 {
-            self.group.set64(at!(snapshot_seq), 0);
-            self.group.command(2, cmd::EXIT, 0);
+        let options = self.group().get32(at!(options)) & !option::RETAIN;
+        self.group().set64(at!(epoch_tsc), 0);
+        self.group().set32(at!(options), options);
+        if self.group().get64(at!(snapshot_seq)) != 0 {
+            self.group().set64(at!(snapshot_seq), 0);
+            self.group().command(2, cmd::EXIT, 0);
         }
     }
 
@@ -287,10 +333,10 @@ impl Site {
     pub fn news(&self, limit: Duration) -> Option<News> {
         let deadline = Instant::now() + limit;
         loop {
-            let seen = self.group.bell();
-            match self.group.question() {
+            let seen = self.group().bell();
+            match self.group().question() {
                 None => {}
-                Some(Err(())) => self.group.answer(abi::RPC_STRUCK),
+                Some(Err(())) => self.group().answer(abi::RPC_STRUCK),
                 Some(Ok((abi::RPC_PATCH, arg))) => {
                     let plan = self.plan_patches(arg);
                     self.give(&plan, arg[4]);
@@ -317,15 +363,30 @@ impl Site {
                         fd: number(arg[4]),
                     }));
                 }
-                Some(Ok(_)) => self.group.answer(-i64::from(libc::ENOSYS)),
+                Some(Ok((abi::RPC_FORK, arg))) => {
+                    if let Some(newborn) = self.beget(arg[0]) {
+                        return Some(News::Born(Box::new(newborn)));
+                    }
+                }
+                Some(Ok((abi::RPC_UNFORK, _))) => self.miscarry(),
+                Some(Ok((abi::RPC_EXEC, arg))) => self.let_exec(arg[0], arg[4]),
+                Some(Ok((abi::RPC_STAY, _))) => self.let_stay(),
+                Some(Ok(_)) => self.group().answer(-i64::from(libc::ENOSYS)),
+            }
+            let traced = self.is_traced();
+            if traced && let Some(becoming) = self.exec_stop() {
+                return Some(News::Exec(becoming));
             }
             if let Some(end) = self.end() {
                 return Some(News::End(end));
             }
             // A request is this side's own.
-            if !matches!(self.group.get32(at!(alarm)), alarm::QUIET | alarm::REQUEST) {
-                let seq = self.group.get64(at!(alarm_seq));
-                if self.group.get32(at!(alarm)) != alarm::DIVERGED {
+            if !matches!(
+                self.group().get32(at!(alarm)),
+                alarm::QUIET | alarm::REQUEST
+            ) {
+                let seq = self.group().get64(at!(alarm_seq));
+                if self.group().get32(at!(alarm)) != alarm::DIVERGED {
                     return Some(News::Damaged(seq));
                 }
                 return Some(News::Dispute(seq, self.claims(seq)));
@@ -334,7 +395,9 @@ impl Site {
             if left.is_zero() {
                 return None;
             }
-            self.group.sleep(seen, left.min(Duration::from_millis(20)));
+            let look = if traced { 1 } else { 20 };
+            self.group()
+                .sleep(seen, left.min(Duration::from_millis(look)));
         }
     }
 
@@ -345,7 +408,7 @@ impl Site {
     }
 
     fn claimed(&self, slot: usize, seq: u64) -> String {
-        self.group.claim(slot, seq).map_or_else(
+        self.group().claim(slot, seq).map_or_else(
             || "nothing".into(),
             |claim| {
                 let (name, _) = if claim.kind == abi::kind::SYSCALL {
@@ -363,10 +426,10 @@ impl Site {
     }
 
     fn end(&self) -> Option<End> {
-        let value = self.group.get64(at!(end_value));
-        let nr = self.group.get32(at!(end_nr));
+        let value = self.group().get64(at!(end_value));
+        let nr = self.group().get32(at!(end_nr));
         let status = i32::from(value.to_le_bytes()[0]);
-        match self.group.end() {
+        match self.group().end() {
             end::EXITED => Some(End::Exited(status)),
             end::SIGNALED => Some(End::Signaled(status)),
             end::REFUSED => {
@@ -393,7 +456,7 @@ impl Site {
 
     /// Answers the agent: 0 has it make the read again, or says that the call may end so.
     pub fn answer(&self, ret: i64) {
-        self.group.answer(ret);
+        self.group().answer(ret);
     }
 
     fn give(&self, answer: &[u8], out: u64) {
@@ -401,10 +464,10 @@ impl Site {
             .ok()
             .filter(|out| out.saturating_add(answer.len()) <= abi::PAYLOAD_BYTES);
         let Some(out) = fits else {
-            return self.group.answer(0);
+            return self.group().answer(0);
         };
-        self.group.memory.write(abi::OFF_PAYLOAD + out, answer);
-        self.group
+        self.group().memory.write(abi::OFF_PAYLOAD + out, answer);
+        self.group()
             .answer(i64::try_from(answer.len()).expect("bounded by the payload"));
     }
 
@@ -449,7 +512,7 @@ impl Site {
     pub fn progress(&self, part: Part) -> (u64, u64) {
         let claimed = self.claimed_last(part);
         let done = match part {
-            Part::Primary => self.group.get64(at!(own 1, done)),
+            Part::Primary => self.group().get64(at!(own 1, done)),
             // What the log holds is done on the primary.
             Part::Secondary => self.claimed_last(Part::Primary),
         };
@@ -459,24 +522,24 @@ impl Site {
     /// The system call that a site's program has claimed as event `seq`: its number and first argument.
     #[must_use]
     pub fn claimed_call(&self, part: Part, seq: u64) -> Option<(u32, u64)> {
-        let claim = self.group.claim(part.slot(), seq)?;
+        let claim = self.group().claim(part.slot(), seq)?;
         (claim.kind == abi::kind::SYSCALL).then_some((claim.nr, claim.args[0]))
     }
 
     /// Secondary: the newest event that it has done.
     #[must_use]
     pub fn done(&self) -> u64 {
-        self.group.get64(at!(own 1, done))
+        self.group().get64(at!(own 1, done))
     }
 
     /// The event that a slot has claimed last.
     #[must_use]
     pub fn claimed_last(&self, part: Part) -> u64 {
-        self.group.get64(at!(own part.slot(), next))
+        self.group().get64(at!(own part.slot(), next))
     }
 
     /// Secondary whose primary is lost: has the program lead, from the event at `place` on, of which the log holds
-    /// nothing. No relay may run. `announce` is called when its connections are set up, and before they speak: an answer to
+    /// nothing. No relay may run. `grow` takes processes that it makes until then, and says where the log ends. `announce` is called when its connections are set up, and before they speak: an answer to
     /// what they say has to come here. `unread`: what the primary has handed over of its clients' bytes. Connections that
     /// the program goes on with, and those that it has lost.
     ///
@@ -487,8 +550,10 @@ impl Site {
         place: &Place,
         unread: &[Unread],
         announce: impl FnOnce(),
+        mut grow: impl FnMut(News) -> Result<Place, String>,
     ) -> Result<(u32, u32), String> {
         // What the log holds is done first.
+        let mut place = *place;
         loop {
             match self.news(Duration::from_millis(5)) {
                 Some(News::Question(_)) => return Err(
@@ -504,33 +569,36 @@ impl Site {
                     return Err(format!("the log is damaged at event {event}"));
                 }
                 Some(News::End(_)) => return Err("its program has ended".into()),
+                Some(news @ (News::Born(_) | News::Exec(_))) => place = grow(news)?,
                 None => {}
             }
+            // What the primary is already, it becomes first.
             if self.claimed_last(Part::Secondary) >= place.seq
-                && self.group.get64(at!(own 1, done)) >= place.seq
+                && self.group().get64(at!(own 1, done)) >= place.seq
+                && !self.is_becoming(place.seq)
             {
                 break;
             }
         }
-        self.group.set64(at!(alarm_seq), 0);
-        self.group.set32(at!(alarm), alarm::REQUEST);
-        let stands = self.group.wait_until(LEAD_LIMIT, || {
-            self.group.ring(1);
-            self.group.phase(1) == phase::PAUSED
+        self.group().set64(at!(alarm_seq), 0);
+        self.group().set32(at!(alarm), alarm::REQUEST);
+        let stands = self.group().wait_until(LEAD_LIMIT, || {
+            self.group().ring(1);
+            self.group().phase(1) == phase::PAUSED
         });
         if !stands {
             return Err("its program does not come to a halt".into());
         }
         self.put_unread(unread)?;
-        led(self.group.order(1, cmd::LEAD, 0, LEAD_LIMIT))?;
-        self.group.set_pid(0, self.pid);
-        self.group.set_pid(1, 0);
-        self.group.set32(at!(alarm), alarm::QUIET);
+        led(self.group().order(1, cmd::LEAD, 0, LEAD_LIMIT))?;
+        self.group().set_pid(0, self.pid);
+        self.group().set_pid(1, 0);
+        self.group().set32(at!(alarm), alarm::QUIET);
         announce();
-        self.group
+        self.group()
             .order(0, cmd::RESUME, 0, LEAD_LIMIT)
             .ok_or("its program does not go on")?;
-        Ok((self.group.get32(CARRIED), self.group.get32(CARRIED + 4)))
+        Ok((self.group().get32(CARRIED), self.group().get32(CARRIED + 4)))
     }
 
     /// Ends the program of this site.
@@ -559,8 +627,29 @@ impl Site {
     /// Events that this site has come to.
     #[must_use]
     pub fn events(&self) -> u64 {
-        self.group.get64(at!(own self.part.slot(), next))
+        self.group().get64(at!(own self.part.slot(), next))
     }
+}
+
+/// Waits until the agent stands before the program's first instruction.
+fn stands(group: &Group, slot: usize) -> Result<(), LaunchError> {
+    let deadline = Instant::now() + START_LIMIT;
+    while group.phase(slot) != phase::RUNNING {
+        let seen = group.bell();
+        if group.end() == end::SETUP || group.is_gone(slot) || Instant::now() > deadline {
+            let nr = group.get32(at!(end_nr));
+            let source = std::io::Error::from_raw_os_error(
+                i32::try_from(-group.get64(at!(end_value)).cast_signed()).unwrap_or(0),
+            );
+            return Err(LaunchError::Agent {
+                replica: 0,
+                step: nr,
+                source,
+            });
+        }
+        group.sleep(seen, Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 fn number(word: u64) -> i32 {

@@ -6,6 +6,7 @@ use steadfast_replica::site::Question;
 
 use super::Pair;
 use crate::arbiter::{Opinions, Verdict, judge};
+use crate::crew::Strand;
 use crate::error::PairError;
 use crate::files::Where;
 use crate::incident::{Found, Incident, bits};
@@ -19,7 +20,7 @@ const TRIES_MAX: u32 = 3;
 const TELL_LIMIT: Duration = Duration::from_secs(10);
 
 impl Pair<'_> {
-    pub(super) fn decide(&mut self, question: Question) -> Result<(), PairError> {
+    pub(super) fn decide(&mut self, strand: &Strand, question: Question) -> Result<(), PairError> {
         match question {
             Question::Read {
                 seq,
@@ -27,7 +28,7 @@ impl Pair<'_> {
                 offset,
                 own,
                 theirs,
-            } => self.read_differs(seq, fd, offset, own, theirs),
+            } => self.read_differs(strand, (seq, fd, offset), own, theirs),
             Question::Differs {
                 seq,
                 nr,
@@ -40,7 +41,7 @@ impl Pair<'_> {
                     .files
                     .lock()
                     .expect("no panic under it")
-                    .at(fd)
+                    .at(strand.table, fd)
                     .map_or_else(String::new, |at| format!(" ({})", at.path.display()));
                 let what = match name {
                     "getdents64" => format!("listed {theirs} names on A and {own} on B, or others"),
@@ -73,19 +74,23 @@ impl Pair<'_> {
 
     fn read_differs(
         &mut self,
-        seq: u64,
-        fd: i32,
-        offset: u64,
+        strand: &Strand,
+        (seq, fd, offset): (u64, i32, u64),
         own: i64,
         theirs: i64,
     ) -> Result<(), PairError> {
         let began = Instant::now();
-        self.tries = if self.tries.0 == seq {
-            (seq, self.tries.1 + 1)
+        let event = (strand.site.strand(), seq);
+        self.tries = if self.tries.0 == event {
+            (event, self.tries.1 + 1)
         } else {
-            (seq, 1)
+            (event, 1)
         };
-        let at = self.files.lock().expect("no panic under it").at(fd);
+        let at = self
+            .files
+            .lock()
+            .expect("no panic under it")
+            .at(strand.table, fd);
         let Some(at) = at else {
             return Err(PairError::Stopped(format!(
                 "at event {seq} descriptor {fd} is of a file that nobody has seen opened"
@@ -113,7 +118,7 @@ impl Pair<'_> {
             incidents.extend(self.page_differs(seq, &at, page, Found::Read)?);
         }
         if incidents.iter().any(|incident| incident.disk_of == 'A') {
-            self.correct(seq, &at, offset, len)?;
+            self.correct(strand, seq, &at, (offset, len))?;
         }
         for incident in &mut incidents {
             incident.pause_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -277,10 +282,15 @@ impl Pair<'_> {
     }
 
     /// The primary's program was given wrong bytes, which it has not seen yet.
-    fn correct(&self, seq: u64, at: &Where, offset: u64, len: u64) -> Result<(), PairError> {
+    fn correct(
+        &self,
+        strand: &Strand,
+        seq: u64,
+        at: &Where,
+        (offset, len): (u64, u64),
+    ) -> Result<(), PairError> {
         use std::os::unix::fs::FileExt;
-        let base = self
-            .newest
+        let base = strand
             .base(seq)
             .ok_or_else(|| PairError::Bug(format!("event {seq} is not the newest")))?;
         let mut bytes = vec![0; usize::try_from(len).expect("bounded by the log")];
@@ -291,11 +301,12 @@ impl Pair<'_> {
             source,
         })?;
         self.ask(&Ask::Correct {
+            strand: strand.site.strand(),
             seq,
             base,
             bytes: hex(&bytes),
         })?;
-        self.site.correct(base, seq, &bytes);
+        strand.site.correct(base, seq, &bytes);
         Ok(())
     }
 }

@@ -106,16 +106,6 @@ fn what_a_pair_cannot_do_is_refused_by_name() {
         ahead: "0",
         command: command.iter().map(|word| (*word).to_owned()).collect(),
     };
-    let fork = site(&["sh", "-c", "(echo a); echo b"]);
-    let ends = Both::start(&fork, &fork).end();
-    assert_eq!(ends.a.status.code(), Some(121), "{}", ends.said());
-    assert!(
-        ends.said()
-            .contains("in a pair: another process or program"),
-        "{}",
-        ends.said()
-    );
-
     let ends = Both::start(&site(&["echo", "a"]), &site(&["echo", "b"])).end();
     assert_eq!(ends.codes(), [Some(121), Some(121)], "{}", ends.said());
     assert!(ends.said().contains("the same command"), "{}", ends.said());

@@ -21,3 +21,4 @@ mod status;
 mod switch;
 mod threads;
 mod tls;
+mod tree;

@@ -1,18 +1,36 @@
 //! The demonstration, on disk images.
 
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 
 use crate::sites::*;
+
+/// What it says, and that none of its loop devices is left. Those of others are the machine's.
+fn demo(more: &[&str]) -> Output {
+    let child = Command::new(PAIR)
+        .arg("demo")
+        .args(more)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it runs");
+    let scratch = format!("steadfast-pair-{}/", child.id());
+    let output = child.wait_with_output().expect("it ends");
+    let loops = Command::new("losetup").arg("--list").output();
+    let loops = loops.map(|output| output.stdout).unwrap_or_default();
+    assert!(
+        !String::from_utf8_lossy(&loops).contains(&scratch),
+        "a loop device is left behind"
+    );
+    output
+}
 
 #[test]
 fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
     let _alone = DEMO.lock();
     for struck in ["a", "b"] {
-        let output = Command::new(PAIR)
-            .args(["demo", "--strike", struck])
-            .output()
-            .expect("it runs");
+        let output = demo(&["--strike", struck]);
         let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat())
             .into_owned();
         if is_root() {
@@ -32,11 +50,7 @@ fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
         .status()
         .expect("cc is installed");
     assert!(built.success());
-    let output = Command::new(PAIR)
-        .args(["demo", "--"])
-        .arg(&web)
-        .output()
-        .expect("it runs");
+    let output = demo(&["--", web.to_str().expect("of these letters")]);
     let said =
         String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned();
     if is_root() {
@@ -46,13 +60,4 @@ fn the_demo_shows_both_disks_to_root_and_tells_others_what_is_missing() {
         assert_eq!(output.status.code(), Some(121), "{said}");
     }
     fs::remove_dir_all(dir).expect("clean");
-    let loops = Command::new("losetup")
-        .arg("--list")
-        .output()
-        .map(|output| output.stdout)
-        .unwrap_or_default();
-    assert!(
-        !String::from_utf8_lossy(&loops).contains("steadfast-pair-"),
-        "a loop device is left behind"
-    );
 }

@@ -76,14 +76,14 @@ impl Site {
     /// # Errors
     /// What of it is this site's alone.
     pub fn may_be_led(&self) -> Result<(), String> {
-        super::led(self.group.order(0, cmd::LEAD, 1, ANSWER))
+        super::led(self.group().order(0, cmd::LEAD, 1, ANSWER))
     }
 
     /// Primary, paused at event `seq`: whether the other site has done all before it, in time.
     #[must_use]
     pub fn is_even(&self, seq: u64, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        while self.group.get64(at!(own 1, done)) < seq {
+        while self.group().get64(at!(own 1, done)) < seq {
             if Instant::now() > deadline {
                 return false;
             }
@@ -115,9 +115,9 @@ impl Site {
     /// # Errors
     /// When it does not.
     pub fn go_on_paused(&self) -> Result<(), String> {
-        self.group.withdraw(0);
-        self.group.set32(at!(alarm), alarm::QUIET);
-        match self.group.order(0, cmd::RESUME, 0, ANSWER) {
+        self.group().withdraw(0);
+        self.group().set32(at!(alarm), alarm::QUIET);
+        match self.group().order(0, cmd::RESUME, 0, ANSWER) {
             Some(_) => Ok(()),
             None => Err("its program does not go on".into()),
         }
@@ -128,7 +128,7 @@ impl Site {
         if !has_room(all) {
             return Err("more was left unread than there is room for".into());
         }
-        self.group.memory.write(abi::OFF_PAYLOAD, &encode(all));
+        self.group().memory.write(abi::OFF_PAYLOAD, &encode(all));
         Ok(())
     }
 }

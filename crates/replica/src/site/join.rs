@@ -201,20 +201,20 @@ impl Site {
     /// # Errors
     /// When it does not stand in time, or ends: it goes on.
     pub fn pause(&self, limit: Duration) -> Result<u64, String> {
-        self.group.set64(at!(alarm_seq), 0);
-        self.group.set32(at!(alarm), alarm::REQUEST);
+        self.group().set64(at!(alarm_seq), 0);
+        self.group().set32(at!(alarm), alarm::REQUEST);
         let deadline = Instant::now() + limit;
-        while self.group.phase(0) != phase::PAUSED {
-            self.group.ring(0);
+        while self.group().phase(0) != phase::PAUSED {
+            self.group().ring(0);
             child::kill(self.pid, NUDGE);
             let news = self.news(Duration::from_millis(1));
             if news.is_some() || Instant::now() > deadline {
-                self.group.set32(at!(alarm), alarm::QUIET);
+                self.group().set32(at!(alarm), alarm::QUIET);
                 // It may have come to stand in this moment.
-                if self.group.wait_until(Duration::from_millis(50), || {
-                    self.group.phase(0) == phase::PAUSED
+                if self.group().wait_until(Duration::from_millis(50), || {
+                    self.group().phase(0) == phase::PAUSED
                 }) {
-                    self.group.order(0, cmd::RESUME, 0, ORDER);
+                    self.group().order(0, cmd::RESUME, 0, ORDER);
                 }
                 return Err(match news {
                     Some(news) => format!("it has come to something else: {news:?}"),
@@ -222,7 +222,7 @@ impl Site {
                 });
             }
         }
-        Ok(self.group.get64(at!(own 0, again)))
+        Ok(self.group().get64(at!(own 0, again)))
     }
 
     /// Survivor, paused: begins the log anew and tells what the joiner needs, as far as it is not in memory and files.
@@ -230,7 +230,7 @@ impl Site {
     /// # Errors
     /// When something of the program cannot be handed on: what.
     pub fn hand_on(&self) -> Result<Given, String> {
-        match self.group.order(0, cmd::GIVE, 0, ORDER) {
+        match self.group().order(0, cmd::GIVE, 0, ORDER) {
             Some(0) => {}
             Some(refused) if refused <= -1000 => {
                 return Err(format!(
@@ -256,18 +256,18 @@ impl Site {
                 shared.path.display()
             ));
         }
-        let end = usize::try_from(self.group.get64(AREA_END)).unwrap_or(usize::MAX);
+        let end = usize::try_from(self.group().get64(AREA_END)).unwrap_or(usize::MAX);
         if !(POLLED..abi::PAYLOAD_BYTES).contains(&end) {
             return Err("the list of its descriptors is damaged".into());
         }
         let mut descriptors = vec![0; end];
-        self.group.memory.read(AREA, &mut descriptors);
+        self.group().memory.read(AREA, &mut descriptors);
         self.add_polled(&mut descriptors)
             .map_err(|error| format!("what it polls cannot be read: {error}"))?;
         let mut registers = vec![0; TRANSFER_BYTES];
-        self.group.memory.read(abi::OFF_TRANSFER, &mut registers);
+        self.group().memory.read(abi::OFF_TRANSFER, &mut registers);
         Ok(Given {
-            event: self.group.get64(at!(own 0, again)),
+            event: self.group().get64(at!(own 0, again)),
             number: self.program_number(),
             mappings: self.mappings()?,
             descriptors,
@@ -310,16 +310,20 @@ impl Site {
     /// # Errors
     /// When it does not.
     pub fn resume(&self) -> Result<Place, String> {
-        let seq = self.group.get64(at!(own 0, again));
-        let base = self.group.get64(at!(base));
-        self.group.clear_ring(1);
-        self.group.set64(at!(own 1, next), seq - 1);
-        self.group.set64(at!(own 1, done), seq);
-        self.group.set32(at!(alarm), alarm::QUIET);
-        self.group
+        let seq = self.group().get64(at!(own 0, again));
+        let base = self.group().get64(at!(base));
+        self.group().clear_ring(1);
+        self.group().set64(at!(own 1, next), seq - 1);
+        self.group().set64(at!(own 1, done), seq);
+        self.group().set32(at!(alarm), alarm::QUIET);
+        self.group()
             .order(0, cmd::RESUME, 0, ORDER)
             .ok_or("its program does not go on")?;
-        Ok(Place { seq, base })
+        Ok(Place {
+            seq,
+            base,
+            strand: self.strand(),
+        })
     }
 
     /// Joiner: waits until its process stands, of whose program nothing will be left.
@@ -328,8 +332,8 @@ impl Site {
     /// When it does not.
     pub fn stand(&self) -> Result<(), String> {
         let stands = self
-            .group
-            .wait_until(ORDER, || self.group.phase(1) == phase::PAUSED);
+            .group()
+            .wait_until(ORDER, || self.group().phase(1) == phase::PAUSED);
         stands
             .then_some(())
             .ok_or_else(|| "its process does not come to a halt".into())
@@ -352,7 +356,7 @@ impl Site {
         let failed = |error: io::Error| format!("its memory cannot be written: {error}");
         let own = procfs::maps(self.pid).map_err(failed)?;
         let stack = check_layout(mappings, &own)?;
-        self.group.memory.write(abi::OFF_REMAP, mappings);
+        self.group().memory.write(abi::OFF_REMAP, mappings);
         self.obeys(cmd::REMAP, 0, "make the mappings")?;
         self.obeys(cmd::TOUCH, stack, "have the stack")?;
         let memory = Remote::open(self.pid).map_err(failed)?;
@@ -377,7 +381,9 @@ impl Site {
         mut fresh: Pages,
     ) -> Result<(), String> {
         let failed = |error: io::Error| format!("its memory cannot be written: {error}");
-        self.group.memory.write(abi::OFF_TRANSFER, &given.registers);
+        self.group()
+            .memory
+            .write(abi::OFF_TRANSFER, &given.registers);
         let memory = Remote::open(self.pid).map_err(failed)?;
         if given.mappings == mapped {
             fresh.write(&memory, &given.ranges).map_err(failed)?;
@@ -389,18 +395,18 @@ impl Site {
         if read_back(&memory, given).map_err(failed)? != given.sum {
             return Err("its memory is not what was sent".into());
         }
-        self.group.memory.write(AREA, &given.descriptors);
+        self.group().memory.write(AREA, &given.descriptors);
         self.obeys(cmd::TAKE, 0, "make the descriptors")?;
         self.set_program_number(given.number);
         self.obeys(cmd::RECEIVE, 0, "have the rights of the program")?;
-        self.group.set64(at!(own 0, next), given.event - 1);
-        self.group.set64(at!(own 1, next), given.event - 1);
-        self.group.set64(at!(own 1, done), given.event);
+        self.group().set64(at!(own 0, next), given.event - 1);
+        self.group().set64(at!(own 1, next), given.event - 1);
+        self.group().set64(at!(own 1, done), given.event);
         Ok(())
     }
 
     fn obeys(&self, command: u32, arg: u64, what: &str) -> Result<(), String> {
-        match self.group.order(1, command, arg, ORDER) {
+        match self.group().order(1, command, arg, ORDER) {
             Some(0) => Ok(()),
             Some(refused) if refused <= -1000 => Err(format!(
                 "its process cannot {what}: descriptor {}",
@@ -424,8 +430,9 @@ impl Site {
 
     /// The log of a site that has joined, or whose other site has.
     #[must_use]
-    pub fn begun_at(event: u64) -> Place {
+    pub fn begun_at(strand: u64, event: u64) -> Place {
         Place {
+            strand,
             seq: event,
             base: event,
         }

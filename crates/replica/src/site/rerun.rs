@@ -66,7 +66,7 @@ pub struct Again<'a> {
 
 impl Drop for Again<'_> {
     fn drop(&mut self) {
-        let group = &self.site.group;
+        let group = &self.site.group();
         if group.phase(RERUN) == phase::PAUSED {
             group.command(RERUN, cmd::EXIT, 0);
         } else {
@@ -79,8 +79,8 @@ impl Drop for Again<'_> {
 
 impl Site {
     /// The slot of this site's program.
-    fn acting(&self) -> usize {
-        usize::from(self.group.pid(0) == 0)
+    pub(super) fn acting(&self) -> usize {
+        usize::from(self.group().pid(0) == 0)
     }
 
     /// Has the program stand at event `seq`, or behind it where it was ahead.
@@ -89,17 +89,17 @@ impl Site {
     /// When it does not come to stand.
     pub fn halt(&self, seq: u64) -> Result<(), String> {
         let slot = self.acting();
-        self.group.set64(at!(alarm_seq), seq);
-        self.group.set32(at!(alarm), alarm::DIVERGED);
+        self.group().set64(at!(alarm_seq), seq);
+        self.group().set32(at!(alarm), alarm::DIVERGED);
         let deadline = Instant::now() + ANSWER;
-        while self.group.phase(slot) != phase::PAUSED {
-            self.group.ring(slot);
+        while self.group().phase(slot) != phase::PAUSED {
+            self.group().ring(slot);
             if slot == 0 {
                 child::kill(self.pid, NUDGE);
             }
             // The agent may have asked about code before it comes to stand.
             let _ = self.news(Duration::from_millis(1));
-            if Instant::now() > deadline || self.group.is_gone(slot) {
+            if Instant::now() > deadline || self.group().is_gone(slot) {
                 return Err("the program does not come to a halt".into());
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -113,44 +113,44 @@ impl Site {
     /// When the program claims nothing at the event.
     pub fn look(&self, seq: u64) -> Result<(Look, Option<Again<'_>>), String> {
         let slot = self.acting();
-        let claim = self.group.claim(slot, seq);
+        let claim = self.group().claim(slot, seq);
         let mut look = Look {
             claim: claim.as_ref().map(digest).ok_or("it claims nothing")?,
             ..Look::default()
         };
-        let from = self.group.get64(at!(snapshot_seq));
-        let usable = from != 0 && from <= seq && self.group.get32(at!(snapshot_broken)) == 0;
+        let from = self.group().get64(at!(snapshot_seq));
+        let usable = from != 0 && from <= seq && self.group().get32(at!(snapshot_broken)) == 0;
         let Some(again) = usable.then(|| self.run_again(seq)).flatten() else {
             return Ok((look, None));
         };
         look.events = seq - from;
-        look.again = self.group.claim(RERUN, seq).as_ref().map(digest);
+        look.again = self.group().claim(RERUN, seq).as_ref().map(digest);
         look.image = self.image(RERUN);
-        if self.group.get64(at!(own slot, again)) == seq {
+        if self.group().get64(at!(own slot, again)) == seq {
             look.program = self.image(slot);
         }
         Ok((look, Some(again)))
     }
 
     fn image(&self, slot: usize) -> Option<u128> {
-        self.group.order(slot, cmd::HASH, 0, ANSWER)?;
-        let word = |index: usize| u128::from(self.group.get64(at!(own slot, hash) + 8 * index));
+        self.group().order(slot, cmd::HASH, 0, ANSWER)?;
+        let word = |index: usize| u128::from(self.group().get64(at!(own slot, hash) + 8 * index));
         Some(word(1) << 64 | word(0))
     }
 
     fn run_again(&self, seq: u64) -> Option<Again<'_>> {
-        self.group.set64(at!(rerun_until), seq);
-        self.group.clear_ring(RERUN);
-        self.group.set32(at!(slot RERUN, phase), 0);
+        self.group().set64(at!(rerun_until), seq);
+        self.group().clear_ring(RERUN);
+        self.group().set32(at!(slot RERUN, phase), 0);
         // No core of its own: it is another host that makes the opinion another one.
-        self.group
+        self.group()
             .command2(SNAPSHOT, cmd::RERUN, RERUN as u64, u64::MAX);
-        let pid = self.group.obeyed(SNAPSHOT, ANSWER)?;
+        let pid = self.group().obeyed(SNAPSHOT, ANSWER)?;
         let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1)?;
-        self.group.set_pid(RERUN, pid);
+        self.group().set_pid(RERUN, pid);
         let again = Again { site: self, pid };
-        let stands = self.group.wait_until(AGAIN_LIMIT, || {
-            self.group.phase(RERUN) == phase::PAUSED || procfs::has_ended(pid)
+        let stands = self.group().wait_until(AGAIN_LIMIT, || {
+            self.group().phase(RERUN) == phase::PAUSED || procfs::has_ended(pid)
         });
         (stands && !procfs::has_ended(pid)).then_some(again)
     }
@@ -162,13 +162,13 @@ impl Site {
     pub fn mend(&self, again: &Again<'_>) -> Result<u64, String> {
         let slot = self.acting();
         let silent = || "it does not answer".to_owned();
-        self.group
+        self.group()
             .order(RERUN, cmd::SEND, 0, ANSWER)
             .ok_or_else(silent)?;
-        let pages = transplant::copy(&self.group, again.pid, (slot, self.pid), false)
+        let pages = transplant::copy(&self.group(), again.pid, (slot, self.pid), false)
             .map_err(|error| format!("its memory cannot be written: {error}"))?
             .ok_or("its mappings are not those of the re-run")?;
-        let received = self.group.order(slot, cmd::RECEIVE, 0, ANSWER);
+        let received = self.group().order(slot, cmd::RECEIVE, 0, ANSWER);
         if received != Some(0) {
             return Err("it cannot have the state of the re-run".into());
         }
@@ -185,30 +185,34 @@ impl Site {
     /// # Errors
     /// When the program does not say where its log is.
     pub fn disagree_no_more(&self, seq: u64, rewind: bool) -> Result<Place, String> {
-        self.group
+        self.group()
             .order(self.acting(), cmd::SEND, 0, ANSWER)
             .ok_or("it does not answer")?;
         // struct sf_transfer (agent.h): the event that it stands at, then the base of its log.
-        let base = self.group.get64(abi::OFF_TRANSFER + 8);
+        let base = self.group().get64(abi::OFF_TRANSFER + 8);
         if base > seq {
             return Err("its log begins behind the event".into());
         }
         if rewind {
-            self.group.clear_ring(0);
-            self.group.clear_results(base, seq);
-            self.group.set64(at!(own 0, next), seq - 1);
+            self.group().clear_ring(0);
+            self.group().clear_results(base, seq);
+            self.group().set64(at!(own 0, next), seq - 1);
         }
-        self.group.clear_ring(1);
-        self.group.set64(at!(own 1, next), seq - 1);
-        self.group.set64(at!(alarm_seq), 0);
-        self.group.set32(at!(alarm), alarm::QUIET);
-        Ok(Place { seq, base })
+        self.group().clear_ring(1);
+        self.group().set64(at!(own 1, next), seq - 1);
+        self.group().set64(at!(alarm_seq), 0);
+        self.group().set32(at!(alarm), alarm::QUIET);
+        Ok(Place {
+            seq,
+            base,
+            strand: self.strand(),
+        })
     }
 
     /// Primary: the newest event that it has done, where its program stands.
     #[must_use]
     pub fn done_by_primary(&self) -> u64 {
-        self.group.get64(at!(own 0, again)) - 1
+        self.group().get64(at!(own 0, again)) - 1
     }
 
     /// The program goes on from the event that it stands at, and claims it anew.
@@ -217,8 +221,8 @@ impl Site {
     /// When it does not.
     pub fn claim_anew(&self) -> Result<(), String> {
         let slot = self.acting();
-        self.group.withdraw(slot);
-        match self.group.order(slot, cmd::RESUME, 0, ANSWER) {
+        self.group().withdraw(slot);
+        match self.group().order(slot, cmd::RESUME, 0, ANSWER) {
             Some(_) => Ok(()),
             None => Err("the program does not go on".into()),
         }

@@ -2,6 +2,9 @@
 
 use super::{CLAIM_BYTES, NOTE_BYTES, RESULT_BYTES};
 
+/// SF_R_SPAWNED (crates/agent/src/abi.h).
+const SPAWNED: u16 = 4096;
+
 /// What a note is about (abi.h, `enum sf_note_kind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -77,6 +80,12 @@ impl Step {
     #[must_use]
     pub fn ret(&self) -> i64 {
         word(&self.result, 2).cast_signed()
+    }
+
+    /// The strand of the process that this event of `strand` has made.
+    #[must_use]
+    pub fn made(&self, strand: u64) -> Option<u64> {
+        (self.flags() & SPAWNED != 0).then(|| super::process::strand(strand, self.seq()))
     }
 
     pub(super) fn flags(&self) -> u16 {

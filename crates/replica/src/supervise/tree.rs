@@ -419,7 +419,7 @@ impl Tree {
 
     /// Has the reaper know a leader, before it can outlive this process. In the first thread alone the reaper can be
     /// made: it hears of that thread's end.
-    fn list(&self, pid: i32) -> Option<usize> {
+    pub(crate) fn list(&self, pid: i32) -> Option<usize> {
         let list = locked(&self.list);
         let list = list.as_ref()?;
         let free = (0..LEADERS_MAX).find(|index| list.get64(16 * index) == 0)?;

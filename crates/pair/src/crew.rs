@@ -1,0 +1,773 @@
+//! Crew: the processes of the program, each with a strand of the log on both sites.
+//!
+//! ```text
+//!   first process   watched by lead.rs or secondary.rs
+//!   any other one   two threads: one is told its news, one relays what it does
+//!                   Follows ──primary lost──► TakesOver ──each leads──► Alone
+//!                   Leads ──secondary lost──► Held ──witness──► Alone
+//! ```
+//!
+//! Frames name their strand. Those of a strand that has not begun here yet wait for it.
+//!
+//! Invariants
+//!  1. Frames of one strand are taken in the order in which they came.
+//!  2. A process that fails ends the program: nothing of it goes on without one of its parts.
+//!
+//! Not covered: re-runs, joining and changes of roles with more than one process (docs/concepts/pair.md).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver as Inbox, Sender as Outbox, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use steadfast_replica::site::{
+    Becoming, CLASSES, End, Newborn, News, Part, Place, Question, Sent, Site, Step, Told,
+};
+
+use crate::alone;
+use crate::error::PairError;
+use crate::files::Files;
+use crate::link::{Frame, Sender, Tag, hex, unhex};
+
+/// For what a process has been told to be done.
+const SETTLES: Duration = Duration::from_secs(5);
+/// For a process that knows how it ends.
+const ENDS: Duration = Duration::from_millis(500);
+/// For every process to lead.
+const TAKES_OVER: Duration = Duration::from_secs(10);
+/// What is on its way about a strand when it ends comes within so many others.
+const ENDED_MAX: usize = 256;
+const LOOK: Duration = Duration::from_millis(20);
+const CLAIM_BYTES: usize = 128;
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("no panic under it")
+}
+
+/// What processes beside the first one are part of.
+#[derive(Debug, Clone)]
+enum Mode {
+    Leads(Arc<Sender>),
+    Follows(Arc<Sender>),
+    Held,
+    TakesOver,
+    Alone,
+    Ended,
+}
+
+/// One process.
+#[derive(Debug)]
+pub(crate) struct Strand {
+    pub(crate) site: Arc<Site>,
+    /// Its descriptors in [`Files`].
+    pub(crate) table: u64,
+    /// Secondary: the newest event that has come, and the next one.
+    newest: Mutex<(Place, Place)>,
+    /// The other site has said how it ended.
+    told: AtomicBool,
+    /// Nothing more comes of it.
+    over: Mutex<Option<End>>,
+    leads: AtomicBool,
+    /// Secondary: it asks the one that arbitrates.
+    asks: AtomicBool,
+}
+
+impl Strand {
+    fn new(site: Arc<Site>, table: u64) -> Arc<Self> {
+        let place = Place::first_of(site.strand());
+        Arc::new(Self {
+            leads: AtomicBool::new(site.leads()),
+            site,
+            table,
+            newest: Mutex::new((place, place)),
+            told: AtomicBool::new(false),
+            asks: AtomicBool::new(false),
+            over: Mutex::default(),
+        })
+    }
+
+    /// What the process has asked is decided.
+    pub(crate) fn answer(&self) {
+        self.site.answer(0);
+        self.asks.store(false, Ordering::SeqCst);
+    }
+
+    /// Secondary: where the log begins.
+    pub(crate) fn begin_at(&self, place: Place) {
+        *locked(&self.newest) = (place, place);
+    }
+
+    /// Secondary: where the log ends.
+    pub(crate) fn end_of_log(&self) -> Place {
+        locked(&self.newest).1
+    }
+
+    /// The base of the log at the newest event, which the program may be asking about.
+    pub(crate) fn base(&self, seq: u64) -> Option<u64> {
+        let newest = locked(&self.newest).0;
+        (newest.seq == seq).then_some(newest.base)
+    }
+}
+
+#[derive(Debug)]
+enum Entry {
+    Known(Arc<Strand>),
+    Waiting(Vec<Frame>),
+}
+
+/// All of one site.
+#[derive(Debug)]
+pub(crate) struct Crew {
+    first: Arc<Strand>,
+    files: Arc<Mutex<Files>>,
+    all: Mutex<HashMap<u64, Entry>>,
+    /// The newest strands that have ended.
+    ended: Mutex<VecDeque<u64>>,
+    mode: Mutex<Mode>,
+    why: Mutex<Option<PairError>>,
+    end: Mutex<Option<End>>,
+    alive: AtomicU32,
+    yet_to_lead: AtomicU32,
+    asks: Outbox<(Arc<Strand>, Question)>,
+    asked: Mutex<Inbox<(Arc<Strand>, Question)>>,
+}
+
+impl Crew {
+    pub(crate) fn new(site: &Arc<Site>, files: &Arc<Mutex<Files>>) -> Arc<Self> {
+        let first = Strand::new(Arc::clone(site), 0);
+        let (asks, asked) = channel();
+        Arc::new(Self {
+            all: Mutex::new(HashMap::from([(
+                site.strand(),
+                Entry::Known(Arc::clone(&first)),
+            )])),
+            first,
+            files: Arc::clone(files),
+            ended: Mutex::default(),
+            mode: Mutex::new(Mode::Held),
+            why: Mutex::default(),
+            end: Mutex::default(),
+            alive: AtomicU32::new(0),
+            yet_to_lead: AtomicU32::new(0),
+            asks,
+            asked: Mutex::new(asked),
+        })
+    }
+
+    pub(crate) fn first(&self) -> &Arc<Strand> {
+        &self.first
+    }
+
+    /// Processes beside the first one that have not ended.
+    pub(crate) fn others(&self) -> u32 {
+        self.alive.load(Ordering::SeqCst)
+    }
+
+    /// Why what is done with one process as it was started cannot be done now.
+    pub(crate) fn is_one(&self) -> Result<(), String> {
+        if self.others() > 0 {
+            return Err("the program has more than one process".into());
+        }
+        if self.first.site.has_become() {
+            return Err("the program has become another one (execve)".into());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn lead(&self, sender: &Arc<Sender>) {
+        *locked(&self.mode) = Mode::Leads(Arc::clone(sender));
+    }
+
+    pub(crate) fn follow(&self, sender: &Arc<Sender>) {
+        *locked(&self.mode) = Mode::Follows(Arc::clone(sender));
+    }
+
+    /// The other site is lost, and nobody has said who goes on.
+    pub(crate) fn hold(&self) {
+        *locked(&self.mode) = Mode::Held;
+    }
+
+    pub(crate) fn go_alone(&self) {
+        *locked(&self.mode) = Mode::Alone;
+    }
+
+    /// Ends what is left.
+    pub(crate) fn end(&self) {
+        *locked(&self.mode) = Mode::Ended;
+        let known: Vec<Arc<Strand>> = locked(&self.all)
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::Known(strand) => Some(Arc::clone(strand)),
+                Entry::Waiting(_) => None,
+            })
+            .collect();
+        for strand in known {
+            if !Arc::ptr_eq(&strand, &self.first) {
+                strand.site.kill();
+            }
+        }
+        let deadline = Instant::now() + SETTLES;
+        while self.others() > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn mode(&self) -> Mode {
+        locked(&self.mode).clone()
+    }
+
+    fn stop(&self, error: PairError) {
+        locked(&self.why).get_or_insert(error);
+    }
+
+    /// Why the program cannot go on.
+    pub(crate) fn stopped(&self) -> Option<PairError> {
+        locked(&self.why).take()
+    }
+
+    /// A process has asked for what is refused.
+    pub(crate) fn has_ended(&self) -> Option<End> {
+        locked(&self.end).take()
+    }
+
+    /// Secondary: what a process asks of the one that arbitrates.
+    pub(crate) fn question(&self) -> Option<(Arc<Strand>, Question)> {
+        locked(&self.asked).try_recv().ok()
+    }
+
+    // ---- frames ----
+
+    /// The strand of this number, if it has begun here.
+    pub(crate) fn strand(&self, number: u64) -> Option<Arc<Strand>> {
+        match locked(&self.all).get(&number) {
+            Some(Entry::Known(strand)) => Some(Arc::clone(strand)),
+            _ => None,
+        }
+    }
+
+    /// Takes what the other site says about a strand.
+    pub(crate) fn hear(&self, frame: Frame) -> Result<(), PairError> {
+        let damaged = || PairError::Link(std::io::Error::other("a damaged frame"));
+        let (number, _) = frame.body.split_first_chunk().ok_or_else(damaged)?;
+        let number = u64::from_le_bytes(*number);
+        if locked(&self.ended).contains(&number) {
+            return Ok(());
+        }
+        let strand = match locked(&self.all)
+            .entry(number)
+            .or_insert_with(|| Entry::Waiting(Vec::new()))
+        {
+            Entry::Known(strand) => Arc::clone(strand),
+            Entry::Waiting(frames) => {
+                frames.push(frame);
+                return Ok(());
+            }
+        };
+        self.take(&strand, number, &frame)
+    }
+
+    fn take(&self, strand: &Strand, number: u64, frame: &Frame) -> Result<(), PairError> {
+        let damaged = || PairError::Link(std::io::Error::other("a damaged frame"));
+        let body = frame.body.get(8..).ok_or_else(damaged)?;
+        match frame.tag {
+            Tag::Step => self.take_step(strand, number, body),
+            Tag::Claims => {
+                let (done, claims) = body.split_first_chunk().ok_or_else(damaged)?;
+                self.take_claims(strand, number, u64::from_le_bytes(*done), claims)
+            }
+            Tag::Claimed => {
+                strand.site.put_claim_of_primary(number, body);
+                Ok(())
+            }
+            Tag::Exec => {
+                let (event, rest) = body.split_first_chunk().ok_or_else(damaged)?;
+                let (claim, classes) = rest.split_at_checked(CLAIM_BYTES).ok_or_else(damaged)?;
+                if classes.len() == CLASSES {
+                    strand
+                        .site
+                        .put_exec(u64::from_le_bytes(*event), claim, classes);
+                }
+                Ok(())
+            }
+            Tag::Ended => {
+                let (claim, text): (String, String) =
+                    serde_json::from_slice(body).map_err(|_| damaged())?;
+                strand.told.store(true, Ordering::SeqCst);
+                let end = end_of(&text).ok_or_else(damaged)?;
+                strand
+                    .site
+                    .put_end(&unhex(&claim).unwrap_or_default(), &end);
+                Ok(())
+            }
+            _ => Err(damaged()),
+        }
+    }
+
+    pub(crate) fn take_claims(
+        &self,
+        strand: &Strand,
+        number: u64,
+        done: u64,
+        claims: &[u8],
+    ) -> Result<(), PairError> {
+        for claim in claims.chunks(CLAIM_BYTES) {
+            strand.site.put_claim(number, claim);
+        }
+        let told = if strand.table == 0 {
+            locked(&self.files).clients.done(done)
+        } else {
+            Ok(())
+        };
+        strand.site.put_done(number, done);
+        told.map_err(crate::primary::unheld)
+    }
+
+    fn take_step(&self, strand: &Strand, number: u64, body: &[u8]) -> Result<(), PairError> {
+        let wrong = |what| PairError::Link(std::io::Error::other(what));
+        let (head, payload) = body
+            .split_at_checked(Step::HEAD)
+            .ok_or_else(|| wrong("a damaged event"))?;
+        let step =
+            Step::from_parts(head, payload.to_vec()).ok_or_else(|| wrong("a damaged event"))?;
+        // Held until the ledger is on its disk: whoever sends claims asks for it before it says what is done.
+        let mut files = locked(&self.files);
+        let durable = files.follow((strand.table, number), &step)?;
+        let mut newest = locked(&strand.newest);
+        if newest.1.strand != number {
+            newest.1 = Place::first_of(number);
+        }
+        newest.0 = newest.1;
+        if !strand.site.put_step(&mut newest.1, &step) {
+            return Err(wrong("an event out of order"));
+        }
+        drop(newest);
+        if durable {
+            files.ledger.flush(true)?;
+        }
+        Ok(())
+    }
+
+    /// The strand has begun: what has waited for it is taken first.
+    fn register(&self, number: u64, strand: &Arc<Strand>) {
+        loop {
+            let frames = {
+                let mut all = locked(&self.all);
+                match all.remove(&number) {
+                    Some(Entry::Waiting(frames)) if !frames.is_empty() => {
+                        all.insert(number, Entry::Waiting(Vec::new()));
+                        frames
+                    }
+                    _ => {
+                        all.insert(number, Entry::Known(Arc::clone(strand)));
+                        return;
+                    }
+                }
+            };
+            for frame in frames {
+                if let Err(error) = self.take(strand, number, &frame) {
+                    self.stop(error);
+                }
+            }
+        }
+    }
+
+    // ---- what becomes of processes ----
+
+    /// A process of `parent`'s is on its way.
+    pub(crate) fn born(self: &Arc<Self>, newborn: Newborn) {
+        let table = newborn.strand;
+        let let_go = locked(&self.files).clients.let_go();
+        if let Err(error) = let_go {
+            self.stop(crate::primary::unheld(error));
+        }
+        self.alive.fetch_add(1, Ordering::SeqCst);
+        self.yet_to_lead.fetch_add(1, Ordering::SeqCst);
+        let crew = Arc::clone(self);
+        let life = move || {
+            match newborn.ready() {
+                Some(site) => crew.live(&Strand::new(Arc::new(site), table)),
+                None => drop(crew.yet_to_lead.fetch_sub(1, Ordering::SeqCst)),
+            }
+            locked(&crew.files).drop_table(table);
+            crew.alive.fetch_sub(1, Ordering::SeqCst);
+        };
+        if std::thread::Builder::new().spawn(life).is_err() {
+            self.alive.fetch_sub(1, Ordering::SeqCst);
+            self.stop(PairError::Bug(
+                "there can be no thread for a process".into(),
+            ));
+        }
+    }
+
+    fn live(self: &Arc<Self>, strand: &Arc<Strand>) {
+        let number = strand.site.strand();
+        self.register(number, strand);
+        strand.site.let_go();
+        let relay = {
+            let (crew, strand) = (Arc::clone(self), Arc::clone(strand));
+            std::thread::spawn(move || crew.relay(&strand))
+        };
+        let end = self.watch(strand);
+        // Of itself, as the primary's has: its parent may lead, and wait for it.
+        let knows = matches!(end, End::Exited(_)) && strand.told.load(Ordering::SeqCst);
+        let itself = knows && strand.site.ends_within(ENDS);
+        if !itself && (!strand.site.leads() || matches!(self.mode(), Mode::Ended)) {
+            strand.site.kill();
+        }
+        if !strand.leads.swap(true, Ordering::SeqCst) {
+            self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+        }
+        *locked(&strand.over) = Some(end);
+        let _ = relay.join();
+        self.forget(strand.site.strand());
+    }
+
+    /// What is still said about a strand that has ended says nothing.
+    fn forget(&self, number: u64) {
+        let mut ended = locked(&self.ended);
+        ended.push_back(number);
+        if ended.len() > ENDED_MAX {
+            ended.pop_front();
+        }
+        drop(ended);
+        locked(&self.all).remove(&number);
+    }
+
+    /// Until it has ended here.
+    fn watch(self: &Arc<Self>, strand: &Arc<Strand>) -> End {
+        let site = &strand.site;
+        if strand.leads.load(Ordering::SeqCst) {
+            self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+        }
+        loop {
+            match self.mode() {
+                Mode::Ended => return End::Signaled(9),
+                Mode::TakesOver if !site.leads() => {
+                    let place = strand.end_of_log();
+                    let led = site.lead(&place, &[], || (), |news| self.grow(strand, news));
+                    match led {
+                        Ok(_) => {}
+                        // Its end was on its way.
+                        Err(_) if strand.told.load(Ordering::SeqCst) => {}
+                        Err(why) => self.stop(PairError::Stopped(format!(
+                            "the primary is lost, and process {} cannot lead: {why}",
+                            site.program_number()
+                        ))),
+                    }
+                    strand.leads.store(true, Ordering::SeqCst);
+                    self.yet_to_lead.fetch_sub(1, Ordering::SeqCst);
+                }
+                _ => {}
+            }
+            match site.news(LOOK) {
+                None => {}
+                Some(news @ (News::Born(_) | News::Exec(_))) => {
+                    if let Err(why) = self.grow(strand, news) {
+                        self.stop(PairError::Stopped(why));
+                    }
+                }
+                Some(News::Question(question)) => {
+                    // It is asked until it is answered.
+                    strand.asks.store(true, Ordering::SeqCst);
+                    let _ = self.asks.send((Arc::clone(strand), question));
+                    while strand.asks.load(Ordering::SeqCst)
+                        && matches!(self.mode(), Mode::Follows(_))
+                    {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                }
+                Some(News::Dispute(event, claims)) => {
+                    self.stop(PairError::Stopped(format!(
+                        "process {} claims different things at event {event} ({claims}), and only the first process has re-runs",
+                        site.program_number()
+                    )));
+                    std::thread::sleep(LOOK);
+                }
+                Some(News::Damaged(event)) => {
+                    self.stop(PairError::Stopped(format!(
+                        "the log of process {} is damaged at event {event}",
+                        site.program_number()
+                    )));
+                    std::thread::sleep(LOOK);
+                }
+                Some(News::End(end)) => {
+                    self.ends(strand, &end);
+                    return end;
+                }
+            }
+        }
+    }
+
+    /// A process has ended here: whether that is the program's will.
+    fn ends(&self, strand: &Strand, end: &End) {
+        let site = &strand.site;
+        site.end_turn();
+        match end {
+            End::Refused(..) | End::Failed(_) => {
+                locked(&self.end).get_or_insert(end.clone());
+            }
+            _ if site.leads() => {}
+            _ if strand.told.load(Ordering::SeqCst) => {
+                // What the log holds is done first.
+                let deadline = Instant::now() + SETTLES;
+                while site.done() < strand.end_of_log().seq && Instant::now() < deadline {
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            }
+            _ if matches!(self.mode(), Mode::Ended) => {}
+            _ => self.stop(PairError::Stopped(format!(
+                "process {} has ended on B alone",
+                site.program_number()
+            ))),
+        }
+    }
+
+    /// A process makes one, or becomes another program. Where its log ends then.
+    pub(crate) fn grow(
+        self: &Arc<Self>,
+        strand: &Arc<Strand>,
+        news: News,
+    ) -> Result<Place, String> {
+        match news {
+            News::Born(newborn) => self.born(*newborn),
+            News::Exec(becoming) => self.becomes(strand, becoming)?,
+            _ => {}
+        }
+        Ok(strand.end_of_log())
+    }
+
+    fn becomes(&self, strand: &Arc<Strand>, becoming: Becoming) -> Result<(), String> {
+        let old = becoming.strand;
+        let let_go = locked(&self.files).clients.let_go();
+        let_go.map_err(|error| error.to_string())?;
+        if strand.site.leads()
+            && let Mode::Leads(sender) = self.mode()
+        {
+            // A link that is lost is noticed elsewhere.
+            let _ = sender.send(
+                Tag::Exec,
+                &[
+                    &old.to_le_bytes(),
+                    &becoming.event.to_le_bytes(),
+                    &becoming.claim,
+                    &becoming.classes,
+                ],
+            );
+        }
+        let became = strand.site.become_another(becoming);
+        if became.is_err() && strand.site.leads() && strand.site.ends_within(ENDS) {
+            return Ok(()); // somebody has killed it on its way
+        }
+        let number = became.map_err(|error| {
+            let source = std::error::Error::source(&error).map(ToString::to_string);
+            format!(
+                "process {} becomes a program that cannot be run: {error}{}",
+                strand.site.program_number(),
+                source.map_or_else(String::new, |source| format!(" ({source})"))
+            )
+        })?;
+        strand.begin_at(Place::first_of(number));
+        self.forget(old);
+        self.register(number, strand);
+        strand.site.let_go();
+        Ok(())
+    }
+
+    // ---- relays ----
+
+    fn relay(&self, strand: &Strand) {
+        let site = &strand.site;
+        let mut place = Place::first_of(site.strand());
+        let mut sent = Sent {
+            strand: site.strand(),
+            ..Sent::default()
+        };
+        let mut claimed = 0;
+        let mut echoed = None;
+        let mut read: Option<Step> = None;
+        loop {
+            let over = locked(&strand.over).clone();
+            let limit = if over.is_some() { Duration::ZERO } else { LOOK };
+            match self.mode() {
+                Mode::Ended => return,
+                Mode::Held | Mode::TakesOver => std::thread::sleep(Duration::from_millis(1)),
+                Mode::Leads(sender) => {
+                    let step = match site.next_told(&mut place, &mut claimed, limit) {
+                        Some(Told::Step(step)) => *step,
+                        Some(Told::Claim(claim)) => {
+                            let _ =
+                                sender.send(Tag::Claimed, &[&place.strand.to_le_bytes(), &claim]);
+                            continue;
+                        }
+                        None => {
+                            if let Some(end) = over {
+                                self.say_end(strand, &place, &sender, &end);
+                                return;
+                            }
+                            continue;
+                        }
+                    };
+                    let mut files = self.files_of(strand);
+                    let durable = match files.follow((strand.table, place.strand), &step) {
+                        Ok(durable) => durable,
+                        Err(error) => return self.stop(error.into()),
+                    };
+                    let _ = sender.send(
+                        Tag::Step,
+                        &[&place.strand.to_le_bytes(), &step.head(), &step.payload],
+                    );
+                    if durable && let Err(error) = files.ledger.flush(true) {
+                        return self.stop(error.into());
+                    }
+                    read = Some(step);
+                }
+                Mode::Follows(sender) => {
+                    let Some((claims, done)) = site.next_claims(&mut sent, limit) else {
+                        if over.is_some() {
+                            return;
+                        }
+                        continue;
+                    };
+                    drop(locked(&self.files));
+                    let _ = sender.send(
+                        Tag::Claims,
+                        &[
+                            &sent.strand.to_le_bytes(),
+                            &done.to_le_bytes(),
+                            &claims.concat(),
+                        ],
+                    );
+                }
+                Mode::Alone => {
+                    if echoed.is_none() {
+                        let end = strand.end_of_log();
+                        if end.strand == site.strand() && end.seq > 1 {
+                            place = Site::begun_at(end.strand, end.seq);
+                            echoed = Some(end.seq - 1);
+                        } else {
+                            echoed = Some(site.claimed_last(Part::Secondary));
+                            let unchecked = read.take();
+                            let check =
+                                |step| alone::check(&locked(&self.files), strand.table, step);
+                            if let Some(Err(error)) = unchecked.as_ref().map(check) {
+                                return self.stop(error);
+                            }
+                            site.put_done(place.strand, place.seq);
+                        }
+                    }
+                    let mut known = echoed.unwrap_or(0);
+                    let step = site.next_alone(&mut known, &mut place, limit);
+                    echoed = Some(known);
+                    let Some(step) = step else {
+                        if over.is_some() {
+                            return;
+                        }
+                        continue;
+                    };
+                    let mut files = self.files_of(strand);
+                    let taken = files
+                        .follow((strand.table, place.strand), &step)
+                        .map_err(PairError::from)
+                        .and_then(|durable| {
+                            if durable {
+                                files.ledger.flush(true)?;
+                            }
+                            alone::check(&files, strand.table, &step)
+                        });
+                    if let Err(error) = taken {
+                        return self.stop(error);
+                    }
+                    site.put_done(place.strand, place.seq);
+                }
+            }
+        }
+    }
+
+    /// Once the fork that made the process has been followed, by its parent's relay.
+    fn files_of(&self, strand: &Strand) -> MutexGuard<'_, Files> {
+        let deadline = Instant::now() + SETTLES;
+        loop {
+            let files = locked(&self.files);
+            if files.has_table(strand.table) || Instant::now() > deadline {
+                return files;
+            }
+            drop(files);
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn say_end(&self, strand: &Strand, place: &Place, sender: &Sender, end: &End) {
+        let text = match end {
+            End::Exited(status) => format!("exited {status}"),
+            End::Signaled(signal) => format!("signaled {signal}"),
+            End::Refused(..) | End::Failed(_) => return,
+        };
+        let claim = strand.site.last_claim(place).unwrap_or_default();
+        let told = serde_json::to_vec(&(hex(&claim), text)).unwrap_or_default();
+        let _ = sender.send(Tag::Ended, &[&place.strand.to_le_bytes(), &told]);
+    }
+
+    // ---- take-over ----
+
+    /// The primary is lost: every process leads.
+    pub(crate) fn take_over(&self) {
+        *locked(&self.mode) = Mode::TakesOver;
+    }
+
+    /// Where those stand that do not lead.
+    fn followers(&self) -> String {
+        let known: Vec<Arc<Strand>> = locked(&self.all)
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::Known(strand) => Some(Arc::clone(strand)),
+                Entry::Waiting(_) => None,
+            })
+            .filter(|strand| !strand.leads.load(Ordering::SeqCst))
+            .filter(|strand| !Arc::ptr_eq(strand, &self.first))
+            .collect();
+        if known.is_empty() {
+            return "one of them has not begun".into();
+        }
+        let one = |strand: &Arc<Strand>| {
+            let end = strand.end_of_log().seq;
+            format!(
+                "process {} at event {} of {end} ({})",
+                strand.site.program_number(),
+                strand.site.done(),
+                strand
+                    .site
+                    .claims(strand.site.claimed_last(Part::Secondary)),
+            )
+        };
+        known.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// All of them do, and go on alone.
+    pub(crate) fn has_taken_over(&self) -> Result<(), PairError> {
+        let deadline = Instant::now() + TAKES_OVER;
+        while self.yet_to_lead.load(Ordering::SeqCst) > 0 {
+            if let Some(error) = self.stopped() {
+                return Err(error);
+            }
+            if Instant::now() > deadline {
+                return Err(PairError::Stopped(format!(
+                    "the primary is lost, and not every process can lead: {}",
+                    self.followers()
+                )));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        self.go_alone();
+        self.stopped().map_or(Ok(()), Err)
+    }
+}
+
+/// `exited 3`, `signaled 9`.
+pub(crate) fn end_of(text: &str) -> Option<End> {
+    match text.split_once(' ')? {
+        ("exited", status) => Some(End::Exited(status.parse().unwrap_or(0))),
+        ("signaled", signal) => Some(End::Signaled(signal.parse().unwrap_or(0))),
+        _ => None,
+    }
+}
