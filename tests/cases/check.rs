@@ -318,11 +318,11 @@ fn refusal(words: &str, bare: &Seen, run: &Seen, events: &Path) -> Result<(), St
             log.report.verdict
         ));
     }
-    if !log
-        .lines
-        .iter()
-        .any(|line| matches!(line.event.what, What::Refused(_)))
-    {
+    let refused = |what: &What| match what {
+        What::Process(of) => matches!(of.what, What::Refused(_)),
+        what => matches!(what, What::Refused(_)),
+    };
+    if !log.lines.iter().any(|line| refused(&line.event.what)) {
         return Err("no event says what was refused".to_owned());
     }
     Ok(())
