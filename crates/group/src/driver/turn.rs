@@ -387,13 +387,14 @@ impl<M: Machine> Driver<M> {
                     callers = self.acked(sequence, admitted);
                 }
                 match body {
+                    // Repeated or not: the session that says so may be what is wrong here, and no other order would repair it.
+                    Body::Recover(order) => recover = Some(order),
                     _ if !admitted => {}
                     Body::Requests(requests) => {
                         self.counts.requests += requests.len() as u64;
                         let machine = &mut self.whole.machine;
                         replies.extend(requests.iter().map(|one| machine.execute(now_ms, one)));
                     }
-                    Body::Recover(order) => recover = Some(order),
                     Body::Scrub(part) => self.scrub(part),
                 }
             }
@@ -422,25 +423,22 @@ impl<M: Machine> Driver<M> {
 
     /// An own submission has come out of the log; who waits for its replies.
     fn acked(&mut self, sequence: u64, admitted: bool) -> Vec<ReplyTo> {
+        let mut callers = Vec::new();
         if admitted {
             self.submitted_at = Instant::now();
-            return self
-                .unacked
-                .remove(&sequence)
-                .map(|own| own.callers)
-                .unwrap_or_default();
+            callers.extend(self.unacked.remove(&sequence).map(|own| own.callers));
         }
-        // Executed before, and not by this replica as it came from here.
-        if sequence <= self.whole.book.last(self.me.0)
-            && let Some(own) = self.unacked.remove(&sequence)
-        {
+        // Executed before, and not by this replica as it came from here: it was hit in the queue, and the session repaired since.
+        let last = self.whole.book.last(self.me.0);
+        let later = self.unacked.split_off(&(last + 1));
+        for (_, own) in std::mem::replace(&mut self.unacked, later) {
             self.counts.refused += 1;
             refuse(
                 own.callers,
                 "the request was executed, and this replica has lost its reply",
             );
         }
-        Vec::new()
+        callers.into_iter().flatten().collect()
     }
 
     fn scrub(&mut self, part: u8) {

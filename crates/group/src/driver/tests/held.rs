@@ -13,8 +13,12 @@ use crate::who::Member;
 use crate::wire::Post;
 
 fn entry(sequence: u64, body: Body) -> Vec<u8> {
+    entry_of(2, sequence, body)
+}
+
+fn entry_of(origin: u64, sequence: u64, body: Body) -> Vec<u8> {
     let entry = Entry {
-        origin: 2,
+        origin,
         sequence,
         body,
     };
@@ -80,10 +84,7 @@ async fn a_driver(shared: Arc<Shared>) -> Driver<Counters> {
     Driver::new(&setup, machine, engine, links, standing, news)
 }
 
-/// The group of three, and what the log says; the head of this replica is struck before the first order to compare, if it is to be.
-async fn two_orders(strikes: bool) {
-    let shared = Arc::<Shared>::default();
-    let mut driver = a_driver(shared.clone()).await;
+fn join(driver: &mut Driver<Counters>) {
     let member = |slot: u64| Member {
         slot,
         peer: format!("{}:{PORT}", HOSTS[usize::try_from(slot).unwrap()]),
@@ -91,6 +92,56 @@ async fn two_orders(strikes: bool) {
     };
     let members = (0..3).map(|slot| (Node(slot + 1), member(slot))).collect();
     driver.delivered(Delivery::Members { index: 0, members });
+}
+
+/// An entry of this replica's own is hit in its queue: it has not admitted it, and the others have.
+async fn an_own_entry_is_hit() {
+    let mut driver = a_driver(Arc::default()).await;
+    join(&mut driver);
+    let deliver = |driver: &mut Driver<Counters>, index: u64, bytes: Vec<u8>| {
+        driver.delivered(Delivery::Entry { index, bytes });
+        driver.turn();
+    };
+    let request = || Body::Requests(vec![vec![0].into()]);
+    let call = |driver: &mut Driver<Counters>| {
+        let (caller, answer) = std::sync::mpsc::sync_channel(1);
+        driver.submit(request(), vec![caller]);
+        answer
+    };
+    let hit_one = call(&mut driver);
+    let next_one = call(&mut driver);
+    let mut hit = entry_of(1, 1, request());
+    *hit.last_mut().unwrap() ^= 1;
+    deliver(&mut driver, 1, hit);
+    assert_eq!(asked(&mut driver)["counts"]["poison"], 1);
+    // The order to repair what came of that is of the same origin.
+    let order = Body::Recover(Recover {
+        cause: Index(1),
+        objects: vec![head().id()],
+    });
+    deliver(&mut driver, 2, entry_of(1, 3, order));
+    assert_eq!(
+        driver.held.len(),
+        1,
+        "the order was taken for a repeated one"
+    );
+    driver.held.clear();
+    // The session is repaired; others submit on and on, so nothing is submitted again.
+    assert!(driver.whole.book.admit(1, 1));
+    assert!(hit_one.try_recv().is_err(), "nobody knows yet");
+    deliver(&mut driver, 3, entry_of(1, 2, request()));
+    assert!(
+        hit_one.try_recv().unwrap().is_err(),
+        "told that its reply is lost"
+    );
+    assert!(next_one.try_recv().is_err(), "waits for its vote");
+}
+
+/// The group of three, and what the log says; the head of this replica is struck before the first order to compare, if it is to be.
+async fn two_orders(strikes: bool) {
+    let shared = Arc::<Shared>::default();
+    let mut driver = a_driver(shared.clone()).await;
+    join(&mut driver);
     let recover = || {
         Body::Recover(Recover {
             cause: Index(1),
@@ -158,13 +209,13 @@ async fn two_orders(strikes: bool) {
     );
 }
 
-fn simulated(strikes: bool) {
+fn simulated(test: impl Future<Output = ()> + 'static) {
     let mut sim = turmoil::Builder::new().build();
     for name in &HOSTS[1..] {
         sim.host(*name, std::future::pending);
     }
     sim.client(HOSTS[0], async move {
-        two_orders(strikes).await;
+        test.await;
         Ok(())
     });
     sim.run().unwrap();
@@ -172,10 +223,15 @@ fn simulated(strikes: bool) {
 
 #[test]
 fn an_order_to_compare_waits_until_the_head_of_the_log_is_repaired() {
-    simulated(true);
+    simulated(two_orders(true));
 }
 
 #[test]
 fn without_a_flip_orders_follow_each_other_and_nothing_is_repaired() {
-    simulated(false);
+    simulated(two_orders(false));
+}
+
+#[test]
+fn an_order_of_the_origin_that_was_hit_is_followed_and_its_callers_are_told() {
+    simulated(an_own_entry_is_hit());
 }
